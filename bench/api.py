@@ -1,0 +1,168 @@
+"""``siafu.train`` and ``Run``: a run from Python, and what the command line's ``train`` calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import launch
+from bench.coordinator import Status
+from datasets.prepare import cached
+from siafu import __version__, checkpoint
+from siafu import config as configs
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.models import ModelSpec
+from siafu.shards import MANIFEST, ShardSet
+from siafu.sparse import Array
+
+#: Short names of keyword arguments and command-line flags -> config keys.
+SHORT = {
+    "parts": "data.parts", "partitioner": "data.partitioner", "order": "data.order", "directed": "data.directed",
+    "feature_norm": "data.feature_norm", "split": "data.split",
+    "model": "model.name", "layers": "model.layers", "hidden": "model.hidden", "dropout": "model.dropout",
+    "epochs": "train.epochs", "lr": "train.lr", "weight_decay": "train.weight_decay", "seed": "train.seed",
+    "mode": "train.mode", "staleness": "train.staleness", "intervals": "train.intervals",
+    "target_acc": "train.target_acc", "eval_every": "train.eval_every", "patience": "train.patience",
+    "stale_gradients": "train.stale_gradients", "stale_rows": "train.stale_rows",
+    "param_servers": "servers.param_servers", "backend": "servers.backend",
+    "lambdas": "lambda.count", "lambda_memory": "lambda.memory_mb", "lambda_on": "lambda.on",
+    "checkpoint_every": "run.checkpoint_every", "run_dir": "run.dir", "trace": "run.trace",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run and its directory."""
+
+    dir: Path
+    result: Mapping[str, Any]  # what ``siafu train --json`` prints
+
+    @property
+    def test_acc(self) -> float:
+        """Test accuracy of the epoch with the best validation accuracy."""
+        return float(self.result["test_acc"])
+
+    def weights(self) -> dict[str, Array]:
+        """The best epoch's weights, by name."""
+        return checkpoint.load_model(self.dir / "model.safetensors")[0]
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl."""
+        return [json.loads(line) for line in (self.dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def train(
+    source: str = "",
+    *,
+    config: Config | str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_status: Callable[[Status], None] = lambda status: None,
+    **short: Any,
+) -> Run:
+    """Trains a model and returns the finished run.
+
+    source: what to train on; see ``siafu prepare --help``. config: a Config or a TOML file to start from. settings:
+    ``{"section.key": value}``. Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``.
+
+        >>> run = siafu.train("digits", epochs=50)
+        >>> run.test_acc
+
+    Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
+    """
+    resolved = resolve(source, config, settings, short)
+    shards_path = shards_of(resolved)
+    shards = ShardSet.open(shards_path)
+    resolved = _fit(resolved, shards)
+    spec = ModelSpec.of(resolved, shards.manifest)
+    run_dir = _run_dir(resolved, shards.manifest.name)
+    _write_manifest(run_dir, resolved, shards)
+    result, models = launch.run(resolved, shards, shards_path.resolve(), run_dir, on_status)
+    for name, weights in models.items():
+        file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")
+        checkpoint.save_model(file, weights, spec, {"epoch": result["best_epoch"] if name == "best" else result["epochs"]})
+    result["run_dir"] = str(run_dir)
+    (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    return Run(run_dir, result)
+
+
+def resolve(
+    source: str, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any]
+) -> Config:
+    """Defaults < config < settings < keyword arguments. ConfigError for a name that does not exist."""
+    base = config if isinstance(config, Config) else configs.load(config) if config else Config()
+    changes = dict(settings or {})
+    for name, value in short.items():
+        if name not in SHORT:
+            raise ConfigError(f"{name}: unknown argument, must be one of {', '.join(SHORT)}")
+        changes[SHORT[name]] = value
+    if source:
+        changes["data.source"] = source
+    return base.replace(changes)
+
+
+def shards_of(config: Config) -> Path:
+    """The prepared graph: the source itself if it is one, else from the cache."""
+    data = config.data
+    if (Path(data.source) / MANIFEST).is_file():
+        return Path(data.source)
+    return cached(
+        data.source, cache_dir=os.path.expanduser(data.cache_dir), parts=data.parts, partitioner=data.partitioner,
+        order=data.order, directed=data.directed, feature_norm=data.feature_norm, seed=data.seed,
+        train_per_class=data.train_per_class, val_per_class=data.val_per_class,
+    )  # fmt: skip
+
+
+def _fit(config: Config, shards: ShardSet) -> Config:
+    """The config with what prepared shards have fixed already. ConfigError if it asks for other partitions."""
+    manifest = shards.manifest
+    if config.data.parts not in (1, manifest.num_partitions):
+        raise ConfigError(f"data.parts = {config.data.parts}: {config.data.source} was prepared with {manifest.num_partitions}")
+    smallest = min(entry.vertices for entry in manifest.partitions)
+    return config.replace(
+        {
+            "data.parts": manifest.num_partitions,
+            # More intervals than vertices would only be empty tasks.
+            "train.intervals": min(config.train.intervals, smallest),
+        }
+    )
+
+
+def _run_dir(config: Config, graph: str) -> Path:
+    """Makes the run directory. ConfigError if it has a run in it already."""
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{graph}-{config.model.name}-{config.train.mode}")
+    path = Path(config.run.dir or f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{name}")
+    number = 1
+    while True:
+        try:
+            path.mkdir(parents=True, exist_ok=bool(config.run.dir))
+            break
+        except FileExistsError:
+            if config.run.dir:
+                raise ConfigError(f"run.dir = {config.run.dir}: is not a directory") from None
+            number += 1
+            path = path.with_name(f"{path.name.rstrip('0123456789')}{number}")
+        except OSError as error:
+            raise ConfigError(f"run.dir = {path}: {error.strerror}") from error
+    if (path / "config.toml").exists():
+        raise ConfigError(f"run.dir = {path}: holds a run already")
+    return path.resolve()
+
+
+def _write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
+    (run_dir / "config.toml").write_text(configs.dump(config))
+    manifest = {
+        "siafu": __version__, "python": platform.python_version(), "numpy": np.__version__,
+        "machine": platform.platform(), "cores": os.cpu_count(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "config_digest": config.digest, "data_digest": shards.manifest.digest, "seed": config.train.seed,
+    }  # fmt: skip
+    (run_dir / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")

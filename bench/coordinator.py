@@ -1,0 +1,260 @@
+"""A run as its coordinator sees it: who has joined, what each epoch gave, when to stop. Pure: the time is an argument.
+
+Rules:
+1. Servers say hello; once all have, everybody learns where everybody listens; once all are ready, training starts.
+2. An epoch's loss is the sum of its intervals' shares in the order of their numbers, whoever reported first.
+3. An evaluation is judged when every graph server has counted. The best is the one with the highest validation accuracy,
+   the earlier of equals; without validation vertices, the last.
+4. Training stops after the last epoch, at the target accuracy, or after ``patience`` evaluations without a better one. The
+   final weights are those of the epoch that the decision is about, however far the servers have got meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from siafu import __version__
+from siafu.address import Address, Send, graph_server, param_server
+from siafu.checkpoint import digest
+from siafu.config import Config
+from siafu.errors import GnnError, PeerLost, ProtocolError
+from siafu.metrics import scores
+from siafu.sparse import Array
+from siafu.wire import (
+    EpochReport, EvalReport, Failed, GetModel, Hello, Judged, Message, ModelWeights, Ready, Refused, Roster, Start,
+    Stop, Stopped, Usage, Welcome,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Record:
+    """An action: a line for metrics.jsonl."""
+
+    values: dict[str, Any]
+
+
+Action = Send | Record
+
+
+@dataclass
+class Status:
+    """What a progress line shows."""
+
+    phase: str = "starting"
+    epoch: int = 0
+    loss: float = float("nan")
+    evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
+    epoch_s: float = 0.0
+    tasks_in_flight: int = 0
+    workers: int = 0
+    ghost_bytes: int = 0
+
+
+class Coordinator:
+    def __init__(self, config: Config, *, multilabel: bool):
+        self.config, self.multilabel = config, multilabel
+        self.members = [graph_server(p) for p in range(config.data.parts)] + [
+            param_server(q) for q in range(config.servers.param_servers)
+        ]
+        # All mutable state:
+        self.status = Status()
+        self.addresses: dict[Address, str] = {}
+        self.heard: dict[Address, float] = {}  # member -> when it last spoke
+        self.started_at = 0.0
+        self.stopped_at = 0.0  # when the decision to stop fell
+        self.losses: list[float] = []
+        self.epoch_seconds: list[float] = []
+        self.best: dict[str, Any] = {}  # the best evaluation's record
+        self.final: dict[str, Any] = {}  # the last one's
+        self.models: dict[tuple[str, int], ModelWeights] = {}  # (which, parameter server) -> weights
+        self.usage: dict[int, dict[str, float]] = {}  # graph server -> totals of its backend
+        self._ready: set[Address] = set()
+        self._reports: dict[int, dict[int, EpochReport]] = {}
+        self._counts: dict[int, dict[int, Array]] = {}
+        self._since_best = 0
+        self._last_epoch_at = 0.0
+        self._live: dict[int, Usage] = {}
+        self._stopped: set[Address] = set()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the weights are here."""
+        return len(self.models) == 1 + self.config.servers.param_servers
+
+    @property
+    def everybody_left(self) -> bool:
+        return self._stopped.issuperset(self.members)
+
+    def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
+        """A member's message. Raises the error of a member that failed."""
+        self.heard[sender] = now
+        match message:
+            case Hello():
+                return self._hello(sender, message)
+            case Ready():
+                return self._is_ready(sender, now)
+            case EpochReport():
+                return self._epoch(message, now)
+            case EvalReport():
+                return self._evaluation(message, now)
+            case Usage():
+                self._live[message.server] = message
+                self._show_usage()
+            case ModelWeights():
+                self.models[message.which, sender.index] = message
+            case Stopped():
+                self._stopped.add(sender)
+                if message.usage:
+                    self.usage[sender.index] = json.loads(message.usage)
+            case Failed():
+                raise _error_of(message)
+        return []
+
+    def silent(self, now: float) -> Address | None:
+        """A member that has said nothing for longer than the config allows."""
+        limit = self.config.servers.silence_s
+        late = (m for m in self.members if m not in self._stopped and now - self.heard.get(m, now) > limit)
+        return next(late, None)
+
+    def missing(self) -> list[Address]:
+        """Members that have not said hello yet."""
+        return [member for member in self.members if member not in self.addresses]
+
+    # --- the rules --------------------------------------------------------------------------------------------------
+
+    def _hello(self, sender: Address, message: Hello) -> list[Action]:
+        if sender not in self.members:
+            return [Send(sender, Refused(f"{sender} is not part of this run"))]
+        if message.config_digest != self.config.digest:
+            reason = f"{sender} has config {message.config_digest}, the run has {self.config.digest}"
+            return [Send(sender, Refused(reason))]
+        self.addresses[sender] = message.address
+        actions: list[Action] = [Send(sender, Welcome("coordinator", 0))]
+        if len(self.addresses) == len(self.members):
+            self.status.phase = "loading"
+            roster = Roster(
+                tuple(self.addresses[m] for m in self.members if m.role == "graph_server"),
+                tuple(self.addresses[m] for m in self.members if m.role == "param_server"),
+            )
+            actions += [Send(member, roster) for member in self.members]
+        return actions
+
+    def _is_ready(self, sender: Address, now: float) -> list[Action]:
+        self._ready.add(sender)
+        if len(self._ready) < len(self.members):
+            return []
+        self.started_at = self._last_epoch_at = now
+        self.status.phase = "training"
+        return [Record({"event": "start", "siafu": __version__}), *(Send(member, Start()) for member in self.members)]
+
+    def _epoch(self, message: EpochReport, now: float) -> list[Action]:
+        self.usage[message.server] = json.loads(message.usage)
+        reports = self._reports.setdefault(message.epoch, {})
+        reports[message.server] = message
+        if len(reports) < self.config.data.parts or self.stopped_at:
+            return []
+        del self._reports[message.epoch]
+        ordered = [reports[p] for p in sorted(reports)]
+        loss = float(sum(float(share) for report in ordered for share in report.loss))
+        staleness = np.zeros(max(len(report.staleness) for report in ordered), np.int64)
+        for report in ordered:
+            staleness[: len(report.staleness)] += report.staleness
+        self.losses.append(loss)
+        self.epoch_seconds.append(now - self._last_epoch_at)
+        self._last_epoch_at = now
+        ghost_bytes = sum(report.ghost_bytes for report in ordered)
+        self.status.epoch, self.status.loss = message.epoch + 1, loss
+        self.status.epoch_s, self.status.ghost_bytes = self.epoch_seconds[-1], ghost_bytes
+        if not np.isfinite(loss):
+            raise GnnError(f"epoch {message.epoch}: the loss is {loss}; a smaller learning rate may help")
+        record = {
+            "event": "epoch", "epoch": message.epoch, "loss": loss, "time_s": now - self.started_at,
+            "epoch_s": self.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
+            "usage": total(self.usage),
+        }  # fmt: skip
+        return [Record(record)]
+
+    def _evaluation(self, message: EvalReport, now: float) -> list[Action]:
+        by_server = self._counts.setdefault(message.epoch, {})
+        by_server[message.server] = message.counts
+        if len(by_server) < self.config.data.parts or self.stopped_at:
+            return []
+        tally = np.sum(list(self._counts.pop(message.epoch).values()), axis=0)
+        result = scores(tally, multilabel=self.multilabel)
+        record = {"event": "evaluation", "epoch": message.epoch, "time_s": now - self.started_at, **result}
+        self.status.evaluation, self.final = result, record
+        has_validation = bool(tally[1].any())
+        best = not self.best or not has_validation or result["val"]["acc"] > self.best["val"]["acc"]
+        if best:
+            self.best = record
+        self._since_best = 0 if best else self._since_best + 1
+        stop = self._should_stop(message.epoch, result["val"]["acc"])
+        actions: list[Action] = [Record(record)]
+        actions += [Send(member, Judged(message.epoch, best, stop)) for member in self.members]
+        if stop:
+            self.stopped_at = now
+            self.status.phase = "saving"
+            servers = [member for member in self.members if member.role == "param_server"]
+            actions += [Send(server, GetModel("final")) for server in servers] + [Send(servers[0], GetModel("best"))]
+        return actions
+
+    def _should_stop(self, epoch: int, accuracy: float) -> bool:
+        train = self.config.train
+        return (
+            epoch == train.epochs - 1
+            or (train.target_acc > 0 and accuracy >= train.target_acc)
+            or (train.patience > 0 and self._since_best >= train.patience)
+        )
+
+    def farewell(self, reason: str) -> list[Send]:
+        return [Send(member, Stop(reason)) for member in self.addresses]
+
+    def result(self) -> dict[str, Any]:
+        """What ``siafu train --json`` prints, but for the run directory. Needs ``complete``."""
+        finals = [self.models["final", q] for q in range(self.config.servers.param_servers)]
+        digests = {digest(model.tensors) for model in finals}
+        if len(digests) != 1:
+            raise ProtocolError(f"parameter servers disagree on the final weights: {sorted(digests)}")
+        usage = total(self.usage)
+        later = self.epoch_seconds[1:] or self.epoch_seconds
+        return {
+            "test_acc": self.best["test"]["acc"], "val_acc": self.best["val"]["acc"],
+            "best_epoch": self.best["epoch"] + 1, "scores": {k: self.best[k] for k in ("train", "val", "test")},
+            "final_scores": {k: self.final[k] for k in ("train", "val", "test")},
+            "epochs": self.final["epoch"] + 1, "train_seconds": self.stopped_at - self.started_at,
+            "epoch_seconds_median": float(np.median(later)) if later else 0.0,
+            "loss_history": self.losses[: self.final["epoch"] + 1], "lambda": _lambda(usage), "usage": usage,
+            "ghost_bytes_per_epoch": self.status.ghost_bytes,
+            "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
+        }  # fmt: skip
+
+    def _show_usage(self) -> None:
+        self.status.tasks_in_flight = sum(usage.tasks_in_flight for usage in self._live.values())
+        self.status.workers = sum(usage.workers for usage in self._live.values())
+
+
+def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
+    """The totals of every graph server's backend, added up in the order of the servers."""
+    names = {name: None for server in sorted(usage) for name in usage[server]}
+    return {name: sum(usage[server].get(name, 0) for server in sorted(usage)) for name in names}
+
+
+def _lambda(usage: dict[str, float]) -> dict[str, float]:
+    wanted = ("invocations", "billed_ms", "gb_s", "relaunches", "duplicates")
+    return {name: usage.get(name, 0) for name in wanted}
+
+
+def _error_of(message: Failed) -> GnnError:
+    """A member's failure as the error it was there."""
+    import siafu.errors
+
+    cls = getattr(siafu.errors, message.error, PeerLost)
+    where = f"{message.role} {message.index}"
+    error: GnnError = cls(f"{where}: {message.text}")
+    error.__cause__ = None
+    error.add_note(message.trace) if hasattr(error, "add_note") else None
+    return error

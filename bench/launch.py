@@ -1,0 +1,183 @@
+"""Starts every role of a run as a local process, watches them, and leaves none behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from bench.coordinator import Action, Coordinator, Record, Status
+from siafu.address import COORDINATOR, Address, Send
+from siafu.config import Config
+from siafu.errors import PeerLost
+from siafu.shards import ShardSet
+from siafu.sockets import Hub
+from siafu.wire import RUN_ID_BYTES, Heartbeat
+
+POLL_S = 0.1
+#: How long members may take to say goodbye before they are killed: with the user's Ctrl-C everything ends within 5 s.
+FAREWELL_S = 3.5
+
+#: One thread per process for dense products: parallelism comes from intervals, and bits must not depend on a core count.
+_ENVIRONMENT = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+class LocalHost:
+    """Processes on this machine. Use in a ``with`` block: it kills what is left."""
+
+    def __init__(self, run_dir: Path, shards: Path, config_file: Path, run_id: bytes):
+        self.run_dir, self.shards, self.config_file, self.run_id = run_dir, shards, config_file, run_id
+        self._logs = run_dir / "logs"
+        self._logs.mkdir(parents=True, exist_ok=True)
+        # All mutable state:
+        self._processes: dict[Address, subprocess.Popen[bytes]] = {}
+
+    def start(self, member: Address, coordinator: str) -> None:
+        command = [
+            sys.executable, "-m", member.role, "--coordinator", coordinator, "--run-id", self.run_id.hex(),
+            "--index", member.name, "--config", str(self.config_file), "--shards", str(self.shards),
+            "--run-dir", str(self.run_dir),
+        ]  # fmt: skip
+        environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        with open(self.log_file(member), "wb") as log:
+            self._processes[member] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def log_file(self, member: Address) -> Path:
+        return self._logs / f"{member.role}-{member.name}.log"
+
+    @property
+    def pids(self) -> dict[Address, int]:
+        return {member: process.pid for member, process in self._processes.items()}
+
+    def dead(self) -> tuple[Address, str] | None:
+        """A member whose process has ended, and what is known about it."""
+        for member, process in self._processes.items():
+            code = process.poll()
+            if code is not None:
+                how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+                lines = self.log_file(member).read_text(errors="replace").strip().splitlines()
+                return member, f"{how}; {lines[-1][-300:] if lines else 'its log is empty'} ({self.log_file(member)})"
+        return None
+
+    @property
+    def num_alive(self) -> int:
+        return sum(process.poll() is None for process in self._processes.values())
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether every process has ended within ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return False
+        return True
+
+    def __enter__(self) -> LocalHost:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in self._processes.values():
+            process.wait()
+
+
+def run(
+    config: Config, shards: ShardSet, shards_path: Path, run_dir: Path, on_status: Callable[[Status], None]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Trains as the config says; returns the result (``Coordinator.result``) and the best and final weights.
+
+    metrics.jsonl and logs are left in ``run_dir``.
+
+    Raises the error of the first member that fails, PeerLost naming a member that dies or falls silent. KeyboardInterrupt
+    ends the members before it goes on.
+    """
+    run_id = secrets.token_bytes(RUN_ID_BYTES)
+    coordinator = Coordinator(config, multilabel=shards.manifest.multilabel)
+    config_file = run_dir / "config.toml"
+    with (
+        open(run_dir / "metrics.jsonl", "a", encoding="utf-8") as metrics,
+        LocalHost(run_dir, shards_path, config_file, run_id) as host,
+        Hub(COORDINATOR, run_id, listen=config.servers.listen) as hub,
+    ):
+        session = _Session(config, coordinator, host, hub, metrics, on_status)
+        try:
+            session.train()
+            session.farewell("done")
+        except BaseException as error:
+            session.farewell(type(error).__name__)
+            raise
+    models = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
+    return coordinator.result(), models
+
+
+class _Session:
+    """The coordinator's loop."""
+
+    def __init__(
+        self, config: Config, coordinator: Coordinator, host: LocalHost, hub: Hub, metrics: IO[str],
+        on_status: Callable[[Status], None],
+    ):  # fmt: skip
+        self.config, self.coordinator, self.host, self.hub = config, coordinator, host, hub
+        self.metrics, self.on_status = metrics, on_status
+        self._beat = 0.0
+
+    def train(self) -> None:
+        """Until the weights are here."""
+        for member in self.coordinator.members:
+            self.host.start(member, self.hub.endpoint)
+        begun = time.monotonic()
+        limit = self.config.servers.start_timeout_s
+        while not self.coordinator.complete:
+            self._turn()
+            if (dead := self.host.dead()) is not None:
+                self._turn()  # its last words may be on their way
+                raise PeerLost(f"{dead[0]} died: {dead[1]}")
+            if (silent := self.coordinator.silent(time.monotonic())) is not None:
+                raise PeerLost(f"{silent}: silent for more than {self.config.servers.silence_s:g} s")
+            missing = self.coordinator.missing()
+            if missing and time.monotonic() - begun > limit:
+                raise PeerLost(f"{', '.join(map(str, missing))}: did not start within {limit:g} s")
+
+    def farewell(self, reason: str) -> None:
+        """Tells everybody to leave and waits a little."""
+        for send in self.coordinator.farewell(reason):
+            self.hub.send(send.to, send.message)
+        deadline = time.monotonic() + FAREWELL_S
+        while not self.coordinator.everybody_left and time.monotonic() < deadline and self.host.num_alive:
+            with contextlib.suppress(Exception):
+                self._turn()
+        self.host.wait(max(0.0, deadline - time.monotonic()))
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        if now - self._beat > self.config.servers.heartbeat_s:
+            self._beat = now
+            for member in self.coordinator.addresses:
+                self.hub.send(member, Heartbeat("coordinator", 0))
+        for sender, message in self.hub.poll(POLL_S):
+            self._do(self.coordinator.handle(sender, message, time.monotonic()))
+        self.on_status(self.coordinator.status)
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send(to=to, message=message):
+                    self.hub.send(to, message)
+                case Record(values=values):
+                    self.metrics.write(json.dumps(values) + "\n")
+                    self.metrics.flush()

@@ -1,0 +1,130 @@
+"""Writes shards in the format of ``siafu.shards``, all of them or none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from siafu.errors import DatasetError
+from siafu.shards import MANIFEST, Edges, FileEntry, Manifest, PartitionEntry, Shard, ShardSet, folder_of
+from siafu.sparse import Array, SparseRows
+
+
+class ShardWriter:
+    """Writes a prepared graph beside its destination and moves it there when it is whole.
+
+    Use in a ``with`` block: ``add`` every partition in order, then ``finish``. A block that is left before ``finish``,
+    or a process that dies, leaves the destination as it was. Raises: DatasetError for what the file system refuses.
+    """
+
+    def __init__(self, out: str | os.PathLike[str]) -> None:
+        self.out = Path(out)
+        self._folder = self.out.parent / f".{self.out.name}.{uuid.uuid4().hex}"
+        self.entries: list[PartitionEntry] = []  # the only state that changes
+
+    def __enter__(self) -> ShardWriter:
+        if self.out.exists() and not _replaceable(self.out):
+            raise DatasetError(f"{self.out}: exists and is not a prepared graph, so it is not overwritten")
+        try:
+            self._folder.mkdir(parents=True)
+        except OSError as error:
+            raise DatasetError(f"{self.out}: cannot be written: {error.strerror}") from None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise DatasetError(f"{self.out}: cannot be written: {error.strerror}") from error
+
+    def add(self, shard: Shard) -> None:
+        """Writes the next partition; nothing of it is kept in memory."""
+        assert shard.index == len(self.entries), "partitions are written in order"
+        folder = self._folder / folder_of(shard.index)
+        folder.mkdir()
+        self.entries.append(
+            PartitionEntry(
+                vertices=len(shard.vertices),
+                in_edges=len(shard.in_edges.indices),
+                out_edges=len(shard.out_edges.indices),
+                cut_edges=int((shard.in_edges.indices >= len(shard.vertices)).sum()),
+                ghosts_in=len(shard.ghosts_in),
+                ghosts_out=len(shard.ghosts_out),
+                files={f"{name}.npy": _write(folder / f"{name}.npy", array) for name, array in _arrays(shard).items()},
+            )
+        )
+
+    def finish(self, manifest: Manifest) -> ShardSet:
+        """Writes the manifest and moves everything to its destination, in place of a prepared graph that is there."""
+        text = json.dumps({**manifest.body(), "digest": manifest.digest}, indent=1)
+        with (self._folder / MANIFEST).open("w") as stream:
+            stream.write(text + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        if self.out.exists():
+            old = self._folder.with_name(self._folder.name + ".old")
+            self.out.rename(old)
+            self._folder.rename(self.out)
+            shutil.rmtree(old)
+        else:
+            self._folder.rename(self.out)
+        return ShardSet(self.out, manifest)
+
+
+def _replaceable(out: Path) -> bool:
+    """True for an empty folder and for a prepared graph of any version."""
+    if not out.is_dir():
+        return False
+    return (out / MANIFEST).is_file() or not any(out.iterdir())
+
+
+def _arrays(shard: Shard) -> dict[str, Array]:
+    """Every array of the shard by the name of its file."""
+    arrays = {"vertices": shard.vertices, "degree": shard.degree, "labels": shard.labels, "split": shard.split}
+    arrays |= _side("in", shard.in_edges, shard.ghosts_in, shard.ghosts_in_owner, shard.degree_ghosts_in)
+    if not shard.undirected:
+        arrays |= _side("out", shard.out_edges, shard.ghosts_out, shard.ghosts_out_owner, shard.degree_ghosts_out)
+    if isinstance(shard.features, SparseRows):
+        rows = shard.features
+        return arrays | {"features_indptr": rows.indptr, "features_indices": rows.indices, "features_data": rows.data}
+    return arrays | {"features": shard.features}
+
+
+def _side(name: str, edges: Edges, ghosts: Array, owner: Array, degree: Array) -> dict[str, Array]:
+    weight = {} if edges.weight is None else {f"{name}_weight": edges.weight}
+    return weight | {
+        f"{name}_indptr": edges.indptr,
+        f"{name}_indices": edges.indices,
+        f"ghosts_{name}": ghosts,
+        f"ghosts_{name}_owner": owner,
+        f"degree_ghosts_{name}": degree,
+    }
+
+
+class _Hashing:
+    """A file that remembers the sha256 and the number of the bytes that went into it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.digest = hashlib.sha256()
+        self.nbytes = 0
+
+    def write(self, block: bytes) -> int:
+        self.digest.update(block)
+        self.nbytes += len(block)
+        return self._stream.write(block)
+
+
+def _write(file: Path, array: Array) -> FileEntry:
+    with file.open("wb") as stream:
+        hashing = _Hashing(stream)
+        np.lib.format.write_array(hashing, np.ascontiguousarray(array), allow_pickle=False)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return FileEntry(hashing.nbytes, hashing.digest.hexdigest())

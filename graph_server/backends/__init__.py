@@ -1,0 +1,90 @@
+"""Where tensor tasks run. A backend is a state machine: what happened goes in, actions come out.
+
+To add one: write ``graph_server/backends/<name>.py`` and its line in ``BACKENDS``; ``tests/contracts/test_backends.py``
+holds every backend in the table to the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from siafu.address import Address, Send
+from siafu.tasks import Step, TaskId
+from siafu.wire import Message, TaskResult, Tensors
+
+BACKENDS = {
+    "cpu": "graph_server.backends.cpu:CpuBackend",
+    "lambda": "graph_server.backends.aws_lambda:LambdaBackend",
+}
+
+Priority = tuple[int, ...]
+
+
+class TensorTask(NamedTuple):
+    """A tensor step of one interval, with its rows."""
+
+    id: TaskId
+    step: Step
+    priority: Priority  # lower runs first
+    param_server: int  # where its weights are stashed and its gradients go
+    rows: Tensors
+
+
+@dataclass(frozen=True)
+class Job:
+    """Action: queue a computation for the pool.
+
+    ``begin`` is called on the server's thread when a pool thread is free for it, and returns the work: so a job sees the
+    state as it is when it starts, not when it was queued. ``then`` is called on the server's thread with the work's value.
+    """
+
+    priority: Priority
+    begin: Callable[[], Callable[[], Any]]
+    then: Callable[[Any], list[Action]]
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Action: run ``work`` on a pool thread now; ``then`` is its job's."""
+
+    work: Callable[[], Any]
+    then: Callable[[Any], list[Action]]
+
+
+@dataclass(frozen=True)
+class Completed:
+    """Action: a tensor task's first result is in."""
+
+    result: TaskResult
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Action: invoke the Lambda function once; the worker will call itself ``worker``."""
+
+    worker: str
+
+
+Action = Send | Job | Compute | Completed | Launch
+
+
+class Backend(Protocol):
+    """Called by ``Partition`` alone, on the server's thread; ``now`` is seconds of a monotonic clock."""
+
+    def submit(self, task: TensorTask, now: float) -> list[Action]: ...
+
+    def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
+        """A message of a worker or a parameter server; whatever does not belong to an open task is ignored."""
+
+    def tick(self, now: float) -> list[Action]:
+        """Called now and then, for what time alone brings about."""
+
+    @property
+    def in_flight(self) -> int:
+        """Tasks submitted and not completed."""
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """Totals so far, by name."""

@@ -1,0 +1,72 @@
+"""Tensor tasks in the graph server's own threads: Dorylus' CPU-only variant, and what a planner may find cheapest.
+
+The steps are those of the Lambda worker (``siafu.tensor_task``), driven by the server's loop: weights are asked of the
+parameter server before a task takes a thread, and the gradient's acknowledgement is awaited without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from graph_server.backends import Action, Completed, Job, TensorTask
+from siafu.address import Address, Send, param_server
+from siafu.models import ModelSpec
+from siafu.tasks import TaskId
+from siafu.tensor_task import Reply, Request, TensorWorker, conversation
+from siafu.wire import Message, Task, TaskResult
+
+
+class CpuBackend:
+    def __init__(self, spec: ModelSpec, name: str, clock: Callable[[], float]):
+        self._worker = TensorWorker(spec, name, clock)
+        # All mutable state:
+        self._open: dict[TaskId, tuple[TensorTask, Generator[Request, Reply, TaskResult]]] = {}
+        self._waiting: dict[object, TaskId] = {}  # conversation with a parameter server -> task
+        self._tasks = 0
+        self._compute_s = 0.0
+
+    def submit(self, task: TensorTask, now: float) -> list[Action]:
+        lane, epoch, interval, pc = task.id.lane, task.id.epoch, task.id.interval, task.id.pc
+        run = self._worker.perform(Task(lane.value, epoch, interval, pc, 0, task.param_server, 1, task.rows))
+        self._open[task.id] = (task, run)
+        return self._went_on(task.id, next(run))
+
+    def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
+        task_id = self._waiting.pop(conversation(message), None)
+        if task_id is None:
+            return []
+        task, run = self._open[task_id]
+
+        def then(outcome: Request | TaskResult) -> list[Action]:
+            return self._went_on(task_id, outcome)
+
+        return [Job(task.priority, lambda: lambda: _resume(run, message), then)]
+
+    def tick(self, now: float) -> list[Action]:
+        return []
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._open)
+
+    @property
+    def usage(self) -> dict[str, float]:
+        return {"tasks": self._tasks, "compute_s": self._compute_s}
+
+    def _went_on(self, task_id: TaskId, outcome: Request | TaskResult) -> list[Action]:
+        if isinstance(outcome, TaskResult):
+            del self._open[task_id]
+            self._tasks += 1
+            self._compute_s += outcome.compute_s
+            return [Completed(outcome)]
+        self._waiting[conversation(outcome)] = task_id
+        return [Send(param_server(self._open[task_id][0].param_server), outcome)]
+
+
+def _resume(run: Generator[Request, Reply, TaskResult], reply: Any) -> Request | TaskResult:
+    try:
+        return run.send(reply)
+    except StopIteration as stop:
+        result: TaskResult = stop.value
+        return result

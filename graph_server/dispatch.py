@@ -1,0 +1,170 @@
+"""Which worker gets which tensor task, and when a task is given out again. Pure: the time is an argument.
+
+Rules:
+1. Tasks wait in order of priority; a worker is given no more than it asked for (credits); of several, the least busy.
+2. The first result of a task wins. A later one, or one of a task that nobody waits for, is a duplicate: counted, ignored.
+3. A task that is not answered within ``timeout_s`` is given to another worker as well; the silent one gets nothing new
+   until it speaks.
+4. A worker that leaves or dies gives its unanswered tasks back at once.
+5. A task given out more than ``1 + relaunches`` times ends the run: WorkerTimeout.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from siafu.errors import WorkerTimeout
+from siafu.tasks import TaskId
+
+Priority = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Action: send this attempt of the task to the worker."""
+
+    worker: str
+    task: TaskId
+    attempt: int
+
+
+@dataclass
+class _Open:
+    """A task without a result."""
+
+    priority: Priority
+    attempts: int = 0
+    holders: set[str] = field(default_factory=set)  # workers that may still answer
+    due: float = 0.0  # when the latest attempt times out
+    queued: bool = True
+
+
+@dataclass
+class _Worker:
+    credits: int = 0
+    holds: dict[TaskId, int] = field(default_factory=dict)  # task -> attempt
+    silent: bool = False
+
+
+class Dispatcher:
+    def __init__(self, timeout_s: float, relaunches: int):
+        self.timeout_s, self.relaunches = timeout_s, relaunches
+        # All mutable state:
+        self._open: dict[TaskId, _Open] = {}
+        self._queue: list[tuple[Priority, int, TaskId]] = []
+        self._sequence = 0
+        self._workers: dict[str, _Worker] = {}
+        self.num_relaunches = 0
+        self.num_duplicates = 0
+
+    @property
+    def num_queued(self) -> int:
+        return sum(task.queued for task in self._open.values())
+
+    @property
+    def num_open(self) -> int:
+        return len(self._open)
+
+    @property
+    def workers(self) -> list[str]:
+        return list(self._workers)
+
+    def submit(self, task: TaskId, priority: Priority, now: float) -> list[Assign]:
+        assert task not in self._open, task
+        self._open[task] = _Open(priority)
+        self._push(task)
+        return self._assign(now)
+
+    def pull(self, worker: str, credits: int, now: float) -> list[Assign]:
+        """A worker is ready for ``credits`` more tasks."""
+        state = self._workers.setdefault(worker, _Worker())
+        state.credits += credits
+        state.silent = False
+        return self._assign(now)
+
+    def result(self, task: TaskId, worker: str, attempt: int, now: float) -> tuple[bool, list[Assign]]:
+        """(whether this is the task's first result, what to send out now)."""
+        state = self._workers.get(worker)
+        if state is not None:
+            state.silent = False
+            if state.holds.get(task) == attempt:  # a repeated result gives no second credit
+                del state.holds[task]
+                state.credits += 1
+        first = self._open.pop(task, None) is not None
+        if not first:
+            self.num_duplicates += 1
+        return first, self._assign(now)
+
+    def failed(self, task: TaskId, worker: str, attempt: int, now: float) -> list[Assign]:
+        """The worker could not do it (rule 4 for one task)."""
+        state = self._workers.get(worker)
+        if state is not None and state.holds.get(task) == attempt:
+            del state.holds[task]
+            state.credits += 1
+            self._give_back(task, worker)
+        return self._assign(now)
+
+    def lost(self, worker: str, now: float) -> list[Assign]:
+        """The worker has left or died."""
+        state = self._workers.pop(worker, None)
+        if state is not None:
+            for task in sorted(state.holds):
+                self._give_back(task, worker)
+        return self._assign(now)
+
+    def tick(self, now: float) -> list[Assign]:
+        """Rule 3."""
+        for task, state in self._open.items():
+            if not state.queued and now >= state.due:
+                for worker in state.holders:
+                    self._workers[worker].silent = True
+                self._relaunch(task, state)
+        return self._assign(now)
+
+    def _give_back(self, task: TaskId, worker: str) -> None:
+        state = self._open.get(task)
+        if state is None:
+            return
+        state.holders.discard(worker)
+        if not state.holders and not state.queued:
+            self._relaunch(task, state)
+
+    def _relaunch(self, task: TaskId, state: _Open) -> None:
+        if state.attempts > self.relaunches:
+            raise WorkerTimeout(
+                f"{task}: no result after {state.attempts} attempts of {self.timeout_s:g} s, "
+                f"lambda.relaunches allows {self.relaunches}"
+            )
+        self.num_relaunches += 1
+        state.queued = True
+        self._push(task)
+
+    def _push(self, task: TaskId) -> None:
+        self._sequence += 1
+        heapq.heappush(self._queue, (self._open[task].priority, self._sequence, task))
+
+    def _assign(self, now: float) -> list[Assign]:
+        """Rule 1."""
+        assigned: list[Assign] = []
+        free = [(len(w.holds), name) for name, w in self._workers.items() if w.credits > 0 and not w.silent]
+        heapq.heapify(free)
+        while free and self._queue:
+            task = self._queue[0][2]
+            state = self._open.get(task)
+            if state is None or not state.queued:  # answered meanwhile
+                heapq.heappop(self._queue)
+                continue
+            busy, name = heapq.heappop(free)
+            worker = self._workers[name]
+            heapq.heappop(self._queue)
+            assigned.append(Assign(name, task, state.attempts))
+            worker.credits -= task not in worker.holds  # else it lost the earlier attempt
+            worker.holds[task] = state.attempts
+            state.attempts += 1
+            state.holders.add(name)
+            state.queued = False
+            state.due = now + self.timeout_s
+            if worker.credits > 0:
+                heapq.heappush(free, (busy + 1, name))
+        return assigned

@@ -1,0 +1,76 @@
+"""Scatter's plan: which rows of which interval each peer needs, and where the rows of a peer's intervals stand here.
+
+Both ends derive it once, before the first epoch: the owner of a vertex knows from its shard which peers have an edge with
+it, and tells them (``GhostMap``) in which order the rows of each interval will come. So a published row travels once to
+each server that needs it, and no id ever travels with it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from siafu.errors import RemoteProtocolError
+from siafu.shards import Shard
+from siafu.sparse import Array
+
+Bounds = list[tuple[int, int]]
+
+
+def bounds_of(num_rows: int, num_intervals: int) -> Bounds:
+    """Row ranges of a partition's intervals: equal slices of its vertex order, which prepare cut along clusters."""
+    cuts = [num_rows * i // num_intervals for i in range(num_intervals + 1)]
+    return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+
+def needed_rows(shard: Shard, bounds: Bounds, *, backward: bool) -> dict[int, list[Array]]:
+    """Peer -> for each interval the rows (int64, ascending, counted from the interval's first) that the peer gathers.
+
+    Forward a peer gathers the source of an edge into it; backward, the target of an edge out of it.
+    """
+    edges, owner = (shard.in_edges, shard.ghosts_in_owner) if backward else (shard.out_edges, shard.ghosts_out_owner)
+    num_inner = len(shard.vertices)
+    column = np.asarray(edges.indices)
+    remote = np.flatnonzero(column >= num_inner)
+    row = np.searchsorted(np.asarray(edges.indptr), remote, side="right") - 1
+    key = np.unique(np.asarray(owner)[column[remote] - num_inner].astype(np.int64) * num_inner + row)
+    plan = {}
+    for peer in (p for p in range(shard.num_partitions) if p != shard.index):
+        rows = key[np.searchsorted(key, peer * num_inner) : np.searchsorted(key, (peer + 1) * num_inner)]
+        rows = rows - peer * num_inner
+        cuts = np.searchsorted(rows, [start for start, _ in bounds] + [num_inner])
+        plan[peer] = [rows[cuts[i] : cuts[i + 1]] - start for i, (start, _) in enumerate(bounds)]
+    return plan
+
+
+class GhostPlaces:
+    """Where the rows of every interval stand in a base array of inner vertices followed by ghosts, in one direction."""
+
+    def __init__(self, shard: Shard, first_interval: int, bounds: Bounds, *, backward: bool):
+        self._ghosts = np.asarray(shard.ghosts_out if backward else shard.ghosts_in)
+        self._owner = np.asarray(shard.ghosts_out_owner if backward else shard.ghosts_in_owner)
+        self._num_inner = len(shard.vertices)
+        self.places: dict[int, slice | Array] = {
+            first_interval + i: slice(start, stop) for i, (start, stop) in enumerate(bounds)
+        }
+
+    def add(self, peer: int, interval: int, vertices: Array) -> None:
+        """The rows of a peer's interval will be those of these vertices. RemoteProtocolError if one is no ghost of its."""
+        first, last = np.searchsorted(self._owner, [peer, peer + 1])
+        mine = self._ghosts[first:last]
+        found = np.searchsorted(mine, vertices)
+        if (found >= len(mine)).any() or (mine[found] != vertices).any():
+            raise RemoteProtocolError(f"graph_server {peer}: a vertex of interval {interval} is not a ghost here")
+        if len(vertices):
+            self.places[interval] = self._num_inner + first + found
+
+    def interval_of_row(self) -> Array:
+        """Global interval number of every row of the base array. RemoteProtocolError if a ghost has no interval."""
+        interval = np.full(self._num_inner + len(self._ghosts), -1, np.int64)
+        for number, place in self.places.items():
+            interval[place] = number
+        if (interval < 0).any():
+            ghost = int(np.flatnonzero(interval < 0)[0]) - self._num_inner
+            raise RemoteProtocolError(
+                f"graph_server {self._owner[ghost]}: will not send the rows of vertex {self._ghosts[ghost]}"
+            )
+        return interval

@@ -1,0 +1,235 @@
+"""Which step of which interval may run next. Pure: no sockets, threads, clock or tensors; events in, runs out.
+
+Rules, for the intervals of one graph server in one lane (training, or evaluation):
+1. An interval runs its program in order, one step at a time.
+2. It enters an epoch only once that epoch is *opened*. For training the server opens epoch ``slowest + s``, ``slowest``
+   being the lowest epoch that any interval of any server is still in, and ``s`` the staleness bound (Dorylus §5.2).
+3. A step that gathers published rows waits until at least the share ``freshness`` of the edges that reach its interval
+   from other intervals carry rows of this epoch or a later one. ``pipe`` is share 1, the paper's ``async`` share 0.
+   In the first ``warmup_epochs`` the share is 1: before that there is nothing that could be stale.
+4. In ``no-pipe`` no interval starts a step before every interval of this server has finished the step before it.
+5. A report that is not of the interval's running task is a late duplicate: ignored.
+
+A wait of rule 3 is always for a Scatter that comes earlier in the same program and never for an epoch later than one's
+own, so the interval that is furthest behind can always run: nothing deadlocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from siafu.sparse import Array
+from siafu.tasks import Lane, Program, TaskId
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """How the intervals of one server hang on all intervals of the graph, in one direction.
+
+    ``targets[j]``, ``counts[j]``: the local intervals (positions, not global numbers) that edges from interval j reach,
+    and by how many edges. Edges inside an interval do not count: its own rows are always of this epoch.
+    """
+
+    targets: Mapping[int, Array]
+    counts: Mapping[int, Array]
+    totals: Array  # int64 [local intervals]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Event: every epoch up to this one may be entered."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Published:
+    """Event: the rows that an interval scattered in step ``pc`` of ``epoch`` are in the buffers here."""
+
+    epoch: int
+    pc: int
+    interval: int
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """Event: a task has finished."""
+
+    task: TaskId
+
+
+Event = Opened | Published | StepDone
+
+
+class Scheduler:
+    def __init__(
+        self,
+        program: Program,
+        lane: Lane,
+        intervals: Sequence[int],
+        epochs: Sequence[int],
+        *,
+        forward: Crossing,
+        backward: Crossing,
+        freshness: float = 1.0,
+        warmup_epochs: int = 0,
+        in_step: bool = False,
+    ):
+        """``intervals``: global numbers of the local ones. ``epochs``: those that this lane runs, ascending.
+
+        ``in_step`` is rule 4 (no-pipe).
+        """
+        self.program, self.lane, self.epochs = program, lane, epochs
+        self.freshness, self.warmup_epochs, self.in_step = freshness, warmup_epochs, in_step
+        self._crossing = {False: forward, True: backward}
+        self._first = intervals[0]
+        # All mutable state:
+        self._opened = -1
+        self._turn = dict.fromkeys(intervals, 0)  # interval -> position in `epochs`
+        self._slowest_turn = 0  # the lowest of them
+        self._in_turn = {0: len(intervals)}  # position -> intervals in it
+        self._pc = dict.fromkeys(intervals, 0)
+        self._running: set[int] = set()
+        self._fresh: dict[tuple[int, int], Array] = {}  # (epoch, pc of the Scatter) -> fresh crossing edges by interval
+        self._seen: dict[tuple[int, int], set[int]] = {}  # (epoch, pc) -> intervals whose rows are in
+        self._at_gate: set[int] = set(intervals)  # waiting for rule 2
+        self._at_gather: dict[tuple[int, int], set[int]] = {}  # (epoch, pc of the Scatter) -> waiting for rule 3
+        self._at_step: dict[tuple[int, int], set[int]] = {}  # (epoch, pc) -> waiting for rule 4
+        self._finished: dict[tuple[int, int], int] = {}  # (epoch, pc) -> intervals through with it (rule 4)
+
+    def handle(self, event: Event) -> list[TaskId]:
+        """The tasks that may run now, because of the event. The only method that changes the state."""
+        match event:
+            case Opened(epoch):
+                self._opened = max(self._opened, epoch)
+                return self._start_all(sorted(self._at_gate))
+            case Published(epoch, pc, interval):
+                return self._publish(epoch, pc, interval)
+            case StepDone(task):
+                return self._advance(task)
+
+    # --- what others may ask --------------------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        return self._slowest_turn == len(self.epochs)
+
+    @property
+    def slowest(self) -> int:
+        """The lowest epoch that a local interval is in; one past the last when all are through."""
+        turn = self._slowest_turn
+        return self.epochs[turn] if turn < len(self.epochs) else self.epochs[-1] + 1
+
+    def position(self, interval: int) -> tuple[int, int]:
+        """(epoch, pc) of an interval."""
+        turn = self._turn[interval]
+        return (self.epochs[turn] if turn < len(self.epochs) else self.epochs[-1] + 1), self._pc[interval]
+
+    def is_running(self, task: TaskId) -> bool:
+        return task.interval in self._running and self._current(task.interval) == task
+
+    def stale_edges(self, task: TaskId) -> tuple[int, int]:
+        """(stale, all) crossing edges that the gather ``task`` would read now; (0, 0) if it reads constants."""
+        scatter = self.program.waits_for[task.pc]
+        if scatter is None:
+            return 0, 0
+        total = int(self._crossing_of(scatter).totals[task.interval - self._first])
+        fresh = self._fresh.get((task.epoch, scatter))
+        return total - (int(fresh[task.interval - self._first]) if fresh is not None else 0), total
+
+    def crossing_edges(self, interval: int, *, backward: bool) -> int:
+        """Edges that reach the interval from others."""
+        return int(self._crossing[backward].totals[interval - self._first])
+
+    # --- the rules ------------------------------------------------------------------------------------------------
+
+    def _start_all(self, intervals: Iterable[int]) -> list[TaskId]:
+        return [task for interval in intervals if (task := self._start(interval))]
+
+    def _start(self, interval: int) -> TaskId | None:
+        """The interval's next task if every rule allows it; else the interval is put where it waits."""
+        if self._turn[interval] == len(self.epochs):
+            self._at_gate.discard(interval)
+            return None
+        task = self._current(interval)
+        at = (task.epoch, task.pc)
+        if task.pc == 0 and task.epoch > self._opened:
+            self._at_gate.add(interval)
+            return None
+        self._at_gate.discard(interval)
+        if self.in_step and task.pc > 0 and self._finished.get((task.epoch, task.pc - 1), 0) < len(self._turn):
+            self._at_step.setdefault(at, set()).add(interval)
+            return None
+        scatter = self.program.waits_for[task.pc]
+        if scatter is not None and not self._fresh_enough(interval, task.epoch, scatter):
+            self._at_gather.setdefault((task.epoch, scatter), set()).add(interval)
+            return None
+        self._running.add(interval)
+        return task
+
+    def _fresh_enough(self, interval: int, epoch: int, scatter: int) -> bool:
+        share = 1.0 if epoch < self.warmup_epochs else self.freshness
+        if share == 0.0:
+            return True
+        position = interval - self._first
+        fresh = self._fresh.get((epoch, scatter))
+        needed = share * int(self._crossing_of(scatter).totals[position])
+        return (int(fresh[position]) if fresh is not None else 0) >= needed
+
+    def _publish(self, epoch: int, pc: int, interval: int) -> list[TaskId]:
+        seen = self._seen.setdefault((epoch, pc), set())
+        if interval in seen or epoch < self.slowest:
+            return []
+        seen.add(interval)
+        crossing = self._crossing_of(pc)
+        if interval not in crossing.targets:
+            return []
+        fresh = self._fresh.setdefault((epoch, pc), np.zeros(len(self._turn), np.int64))
+        fresh[crossing.targets[interval]] += crossing.counts[interval]
+        waiting = self._at_gather.get((epoch, pc))
+        if not waiting:
+            return []
+        reached = sorted(waiting.intersection((crossing.targets[interval] + self._first).tolist()))
+        ready = [i for i in reached if self._fresh_enough(i, epoch, pc)]
+        waiting.difference_update(ready)
+        return self._start_all(ready)
+
+    def _advance(self, task: TaskId) -> list[TaskId]:
+        if not self.is_running(task):
+            return []
+        interval = task.interval
+        self._running.discard(interval)
+        if task.pc + 1 < len(self.program):
+            self._pc[interval] = task.pc + 1
+        else:
+            self._pc[interval] = 0
+            self._next_epoch(interval)
+        ready = [interval]
+        if self.in_step:
+            done = self._finished[task.epoch, task.pc] = self._finished.get((task.epoch, task.pc), 0) + 1
+            if done == len(self._turn):
+                ready += sorted(self._at_step.pop((task.epoch, task.pc + 1), ()))
+        return self._start_all(ready)
+
+    def _next_epoch(self, interval: int) -> None:
+        self._in_turn[self._turn[interval]] -= 1
+        self._turn[interval] += 1
+        self._in_turn[self._turn[interval]] = self._in_turn.get(self._turn[interval], 0) + 1
+        if self._in_turn[self._slowest_turn]:
+            return
+        while not self._in_turn.get(self._slowest_turn, 0):
+            self._in_turn.pop(self._slowest_turn, None)
+            self._slowest_turn += 1
+        slowest = self.slowest  # what only earlier epochs needed can go
+        for table in (self._fresh, self._seen, self._finished):
+            for key in [key for key in table if key[0] < slowest]:
+                del table[key]
+
+    def _current(self, interval: int) -> TaskId:
+        return TaskId(self.lane, self.epochs[self._turn[interval]], interval, self._pc[interval])
+
+    def _crossing_of(self, scatter: int) -> Crossing:
+        return self._crossing[self.program[scatter].backward]

@@ -1,0 +1,229 @@
+"""The loop of one graph server: sockets, a pool of threads and Lambdas on the outside, ``Partition`` on the inside.
+
+One thread owns the partition's state. Pool threads and the launcher hand values over a queue and wake the loop.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from graph_server.backends import Action, Backend, Compute, Launch
+from graph_server.backends.aws_lambda import Ended, LambdaBackend
+from graph_server.backends.cpu import CpuBackend
+from graph_server.partition import Partition
+from siafu import models
+from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
+from siafu.config import Config
+from siafu.errors import ConfigError, PeerLost
+from siafu.member import Joined, Presence
+from siafu.models import ModelSpec
+from siafu.shards import ShardSet
+from siafu.wire import Heartbeat, Hello, Leave, Refused, Stop, Stopped, Usage, Welcome
+
+logger = logging.getLogger(__name__)
+
+LAUNCHERS = {"local": "lambda_funcs.pool:LocalPool"}
+TICK_S = 0.1
+#: How long workers may take to leave by themselves before their environments are stopped.
+LEAVE_S = 2.0
+
+
+class Launcher(Protocol):
+    """Where Lambdas run (``lambda_funcs.pool.LocalPool``)."""
+
+    def invoke(self, payload: dict[str, Any], request_id: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def serve(joined: Joined) -> None:
+    """Runs until the coordinator says stop. Raises what the partition, a computation or the launcher raises."""
+    with ExitStack() as stack:
+        server = Server(joined, stack)
+        server.run()
+
+
+class Server:
+    def __init__(self, joined: Joined, stack: ExitStack):
+        self.hub, self.config, self.index = joined.hub, joined.config, joined.index
+        self.roster = joined.roster
+        shards = ShardSet.open(joined.shards)
+        self.spec = ModelSpec.of(self.config, shards.manifest)
+        self.backend, count = _backend(self.config, self.spec, self.index)
+        self.partition = Partition(
+            self.config, shards.partition(self.index), models.build(self.spec), self.backend, num_threads(self.config)
+        )
+        self._events: SimpleQueue[tuple[Callable[..., list[Action]], tuple[Any, ...]]] = SimpleQueue()
+        self._pool = stack.enter_context(ThreadPoolExecutor(num_threads(self.config), "graph"))
+        self._launcher = self._launch(count, joined.run_dir / "logs", stack) if count else None
+        self._running_invocations = 0
+        self._trace = stack.enter_context(_trace_file(joined)) if self.config.run.trace else None
+        if self._trace is not None:
+            self.partition.trace = []
+
+    def run(self) -> None:
+        for peer, endpoint in enumerate(self.roster.graph_servers):
+            if peer != self.index:
+                self.hub.dial(graph_server(peer), endpoint)
+        for index, endpoint in enumerate(self.roster.param_servers):
+            self.hub.dial(param_server(index), endpoint)
+            self.hub.send(param_server(index), Hello("graph_server", self.index, self.config.digest, self.hub.endpoint))
+        self._do(self.partition.greet())
+        presence = Presence(self.hub, self.config, self._usage)
+        ticked = time.monotonic()
+        while True:
+            for sender, message in self.hub.poll(TICK_S):
+                presence.note(sender)
+                match message:
+                    case Stop():
+                        return self._leave()
+                    case Refused(reason=reason):
+                        raise ConfigError(f"refused by {sender}: {reason}")
+                    case Hello():
+                        self.hub.send(sender, self._answer(message))
+                    case Heartbeat() | Welcome():
+                        pass
+                    case _:
+                        self._do(self.partition.handle(sender, message, time.monotonic()))
+            self._take_events()
+            if time.monotonic() - ticked >= TICK_S:
+                ticked = time.monotonic()
+                self._do(self.partition.tick(ticked))
+                self._flush_trace()
+            presence.beat()
+
+    # --- actions ------------------------------------------------------------------------------------------------------
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send(to=to, message=message):
+                    if not self.hub.send(to, message) and to.role != "worker":
+                        raise PeerLost(f"{to}: not connected")
+                case Compute():
+                    self._compute(action)
+                case Launch(worker=name):
+                    self._invoke(name)
+
+    def _compute(self, action: Compute) -> None:
+        def hand_over(future: Future[Any]) -> None:
+            self._events.put((self._computed, (action, future)))
+            self.hub.wake()
+
+        self._pool.submit(action.work).add_done_callback(hand_over)
+
+    def _computed(self, action: Compute, future: Future[Any]) -> list[Action]:
+        return self.partition.computed(action, future.result(), time.monotonic())
+
+    def _take_events(self) -> None:
+        while True:
+            try:
+                then, arguments = self._events.get_nowait()
+            except Empty:
+                return
+            self._do(then(*arguments))
+
+    # --- Lambdas ------------------------------------------------------------------------------------------------------
+
+    def _launch(self, count: int, log_dir: Path, stack: ExitStack) -> Launcher:
+        if self.config.lambdas.on not in LAUNCHERS:
+            raise ConfigError(f"lambda.on = {self.config.lambdas.on!r}: must be one of {', '.join(LAUNCHERS)}")
+        module, _, cls = LAUNCHERS[self.config.lambdas.on].partition(":")
+        lambdas = self.config.lambdas
+
+        def on_done(invocation: Ended) -> None:
+            self._events.put((self._ended, (invocation,)))
+            self.hub.wake()
+
+        launcher: Launcher = getattr(importlib.import_module(module), cls)(
+            handler=lambdas.handler, memory_mb=lambdas.memory_mb, timeout_s=lambdas.timeout_s,
+            max_environments=2 * count, on_done=on_done, log_dir=log_dir / f"lambda-{self.index}",
+        )  # fmt: skip
+        stack.callback(launcher.close)
+        return launcher
+
+    def _invoke(self, name: str) -> None:
+        assert self._launcher is not None
+        lambdas = self.config.lambdas
+        payload = {
+            "worker": name, "graph_server": self.hub.endpoint, "index": self.index,
+            "param_servers": list(self.roster.param_servers), "run_id": self.hub.run_id.hex(),
+            "config_digest": self.config.digest, "spec": asdict(self.spec), "idle_s": lambdas.idle_s,
+            "margin_s": lambdas.margin_s, "prefetch": lambdas.prefetch, "proxy": lambdas.proxy,
+            "wait_s": self.config.servers.silence_s,
+        }  # fmt: skip
+        self._running_invocations += 1
+        self._launcher.invoke(payload, name)
+
+    def _ended(self, invocation: Ended) -> list[Action]:
+        self._running_invocations -= 1
+        if invocation.error is not None:
+            logger.warning("lambda %s: %s", invocation.request_id, invocation.error)
+        assert isinstance(self.backend, LambdaBackend)
+        return self.partition.perform(self.backend.ended(invocation, time.monotonic()))
+
+    # --- coming and going -----------------------------------------------------------------------------------------------
+
+    def _answer(self, hello: Hello) -> Welcome | Refused:
+        if hello.config_digest != self.config.digest:
+            return Refused(f"{hello.role} {hello.index} has config {hello.config_digest}, the run has {self.config.digest}")
+        return Welcome("graph_server", self.index)
+
+    def _usage(self) -> Usage:
+        workers = self.backend.num_workers if isinstance(self.backend, LambdaBackend) else 0
+        totals = json.dumps(self.backend.usage)
+        return Usage(self.index, self.backend.in_flight, workers, self.partition.ghost_bytes, totals)
+
+    def _leave(self) -> None:
+        """Lets workers go by themselves, so that what they cost is known; then says the last word."""
+        if isinstance(self.backend, LambdaBackend) and self._launcher is not None:
+            self.backend.close()
+            for name in self.backend.workers:
+                self.hub.send(worker(name), Leave())
+            deadline = time.monotonic() + LEAVE_S
+            while self._running_invocations and time.monotonic() < deadline:
+                self.hub.poll(0.02)
+                self._take_events()
+            self._launcher.close()
+            self._take_events()
+        self._flush_trace()
+        self.hub.send(COORDINATOR, Stopped("graph_server", self.index, json.dumps(self.backend.usage)))
+
+    def _flush_trace(self) -> None:
+        if self._trace is not None and self.partition.trace:
+            self._trace.writelines(json.dumps(line) + "\n" for line in self.partition.trace)
+            self.partition.trace.clear()
+
+
+def num_threads(config: Config) -> int:
+    """Graph threads of one server."""
+    return config.servers.threads or max(1, (os.cpu_count() or 1) // config.data.parts)
+
+
+def num_lambdas(config: Config) -> int:
+    """Lambda environments of one server."""
+    return config.lambdas.count or max(2, min(8, (os.cpu_count() or 1) * 2 // config.data.parts))
+
+
+def _backend(config: Config, spec: ModelSpec, index: int) -> tuple[Backend, int]:
+    """The tensor backend, and how many Lambda environments it wants."""
+    if config.servers.backend == "cpu":
+        return CpuBackend(spec, f"cpu{index}", time.perf_counter), 0
+    count = num_lambdas(config)
+    return LambdaBackend(config.lambdas, count, f"w{index}"), count
+
+
+def _trace_file(joined: Joined) -> Any:
+    return open(joined.run_dir / f"trace-{joined.index}.jsonl", "w", encoding="utf-8")  # noqa: SIM115 (the stack closes it)
+

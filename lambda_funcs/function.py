@@ -1,0 +1,105 @@
+"""The Lambda function in Lambda's words: its configuration, what one invocation came to, and how errors are named.
+
+Pure but for the paths of this process, which the function inherits so that it imports what we import.
+"""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+TASK_ROOT = Path(__file__).resolve().parent.parent  # where siafu and lambda_funcs are imported from
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What came of one invocation, as Lambda would report and bill it."""
+
+    request_id: str
+    payload: bytes  # the handler's JSON result, or the JSON error
+    error: str | None  # None, "Unhandled" (the handler raised), or Lambda's type: "Sandbox.Timedout", ...
+    init_ms: float  # 0.0 when the environment was warm
+    billed_ms: int  # duration rounded up, INIT included (billed since 2025-08-01)
+    max_memory_mb: int  # peak of the environment so far; 0 where there is no /proc
+    log_tail: str  # last 4 KiB of what the function and the platform wrote
+
+
+@dataclass(frozen=True)
+class Function:
+    """What all environments of a pool share: the configuration of the Lambda function."""
+
+    handler: str
+    memory_mb: int
+    timeout_s: float
+    init_timeout_s: float
+
+    @property
+    def arn(self) -> str:
+        return "arn:aws:lambda:local:000000000000:function:siafu"
+
+    def environ(self, api_address: str, log_stream: str) -> dict[str, str]:
+        """All variables of the child: Lambda's, and of the user's only the paths, so that no credentials leak."""
+        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+        # one thread each: BLAS would start as many as the host has cores, a 192 MB Lambda has a ninth of one
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        paths = [str(TASK_ROOT), *(os.path.abspath(path) for path in sys.path)]
+        return {
+            **kept,
+            **threads,
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+            "LANG": "C.UTF-8",
+            "TZ": ":UTC",
+            "_HANDLER": self.handler,
+            "AWS_LAMBDA_RUNTIME_API": api_address,
+            "AWS_REGION": "local",
+            "AWS_DEFAULT_REGION": "local",
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_python{sys.version_info.major}.{sys.version_info.minor}",
+            "AWS_LAMBDA_FUNCTION_NAME": "siafu",
+            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(self.memory_mb),
+            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_LAMBDA_LOG_GROUP_NAME": "/aws/lambda/siafu",
+            "AWS_LAMBDA_LOG_STREAM_NAME": log_stream,
+            "LAMBDA_TASK_ROOT": str(TASK_ROOT),
+        }
+
+
+def error_payload(request_id: str, error: str, message: str) -> bytes:
+    """The JSON that Lambda returns for an error which is not the handler's own."""
+    return json.dumps({"errorType": error, "errorMessage": f"RequestId: {request_id} Error: {message}"}).encode()
+
+
+def handler_error(payload: bytes) -> str:
+    """Lambda's name for what a handler raised: "Runtime.MarshalError" and the like stay, the rest is Unhandled."""
+    try:
+        error = json.loads(payload)["errorType"]
+    except (ValueError, TypeError, KeyError):
+        return "Unhandled"
+    return error if isinstance(error, str) and error.startswith("Runtime.") else "Unhandled"
+
+
+def report(
+    function: Function,
+    request_id: str,
+    error: str | None,
+    init_ms: float,
+    duration_ms: float,
+    billed_ms: int,
+    max_memory_mb: int,
+) -> str:
+    """The END and REPORT lines that close an invocation in the log."""
+    fields = [
+        f"REPORT RequestId: {request_id}",
+        f"Duration: {duration_ms:.2f} ms",
+        f"Billed Duration: {billed_ms} ms",
+        f"Memory Size: {function.memory_mb} MB",
+        f"Max Memory Used: {max_memory_mb} MB",
+    ]
+    if init_ms > 0:
+        fields.append(f"Init Duration: {init_ms:.2f} ms")
+    if error == "Sandbox.Timedout":
+        fields.append("Status: timeout")
+    elif error not in (None, "Unhandled"):  # the handler's own errors are no failure of the environment
+        fields += ["Status: error", f"Error Type: {error}"]
+    return f"END RequestId: {request_id}\n" + "\t".join(fields) + "\n"

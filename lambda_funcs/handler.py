@@ -1,0 +1,19 @@
+"""The Lambda function: one invocation is one worker, which pulls tasks until it is idle or near its deadline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lambda_funcs.worker import Assignment, Worker
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """``event``: what ``graph_server.server`` puts into an invocation. Returns what the worker did, as JSON."""
+    assignment = Assignment.from_event(event)
+    with Worker(assignment, lambda: context.get_remaining_time_in_millis() / 1000) as worker:
+        return worker.run()
+
+
+def ping(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """What ``siafu doctor`` invokes: an environment that got here can import everything."""
+    return {"memory_mb": context.memory_limit_in_mb}

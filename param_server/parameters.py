@@ -1,0 +1,41 @@
+"""The model's parameters by layer, and the border check of what claims to be values for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from siafu.errors import RemoteProtocolError
+from siafu.sparse import Array, Rows
+
+
+class Parameters:
+    """Names, shapes and dtypes, taken from the first weights; a parameter is called ``"<layer>.<what>"``."""
+
+    def __init__(self, weights: Mapping[str, Array]):
+        self.layers: dict[int, dict[str, Array]] = {}
+        for name, array in weights.items():
+            self.layers.setdefault(int(name.partition(".")[0]), {})[name] = array
+
+    def of(self, layer: int, where: str) -> Mapping[str, Array]:
+        """The layer's first weights. Raises RemoteProtocolError if there is no such layer."""
+        if layer not in self.layers:
+            raise RemoteProtocolError(f"{where}: layer {layer}, must be one of {', '.join(map(str, self.layers))}")
+        return self.layers[layer]
+
+    def check(self, layer: int, values: Mapping[str, Rows], where: str) -> dict[str, Array]:
+        """The values, in the order of the parameters. Raises RemoteProtocolError for other names, shapes or dtypes."""
+        known = self.of(layer, where)
+        if set(values) != set(known):
+            raise RemoteProtocolError(f"{where}: values for {sorted(values)}, must be for {sorted(known)}")
+        checked = {}
+        for name, parameter in known.items():
+            value = values[name]
+            if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (parameter.shape, parameter.dtype):
+                raise RemoteProtocolError(
+                    f"{where}: {name} is {type(value).__name__} {value.dtype} {list(value.shape)}, "
+                    f"must be dense {parameter.dtype} {list(parameter.shape)}"
+                )
+            checked[name] = value
+        return checked

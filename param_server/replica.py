@@ -1,0 +1,289 @@
+"""One parameter server as a state machine: a message in, the messages to send out. No socket, no thread, no clock.
+
+R1  A training fetch is answered with the version that stash rule S1 fixes for its (epoch, interval), without tensors
+    if the asker holds it. Once the interval is done, a late fetch (of a relaunched duplicate) stashes nothing: it
+    gets the latest version, and its result will be ignored.
+R2  An evaluation fetch of epoch e gets version e + 1; a late one, when that was judged and let go, the latest.
+R3  The first gradient of (epoch, interval, layer) counts. Every gradient is acknowledged: the worker must not wait.
+R4  IntervalDone frees the stash. EpochDone of every graph server says what to wait for (``epoch``, rules E1-E4).
+R5  Epochs are stepped in order, once each, by every replica for itself, to equal bits. What belongs to a later epoch
+    is kept. Version v is the weights after v steps.
+R6  Weights to be evaluated are pinned when published and until judged. The latest epoch judged best is kept as best;
+    the one that said stop is final, and afterwards nothing is pinned any more. A verdict on a version that is not
+    published here yet waits for it.
+R7  Duplicates of any message are counted, and otherwise ignored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from param_server import optimisers, schedules
+from param_server.epoch import Epoch
+from param_server.parameters import Parameters
+from param_server.stash import Stash
+from param_server.summation import Node
+from siafu import wire
+from siafu.address import Address, Send, graph_server, param_server
+from siafu.config import Config
+from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError
+from siafu.evaluation import is_evaluated
+from siafu.models import Model
+from siafu.sparse import Rows
+from siafu.tasks import Lane
+
+
+class Replica:
+    """Parameter server ``index``. ``num_leaves``: the intervals of all graph servers. Only ``handle`` changes its state."""
+
+    def __init__(self, index: int, config: Config, model: Model, num_graph_servers: int, num_leaves: int):
+        self.index, self.train = index, config.train
+        self.num_graph_servers, self.num_leaves = num_graph_servers, num_leaves
+        self.peers = [peer for peer in range(config.servers.param_servers) if peer != index]
+        weights = model.init()
+        self._parameters = Parameters(weights)
+        self._handlers: dict[type, Callable[[Address, Any], list[Send]]] = {
+            wire.FetchWeights: self._fetch,
+            wire.Gradient: self._gradient,
+            wire.IntervalDone: self._interval_done,
+            wire.EpochDone: self._epoch_done,
+            wire.PartialSums: self._partial_sums,
+            wire.Judged: self._judged,
+            wire.GetModel: self._get_model,
+        }
+        # Everything that changes:
+        self._stash = Stash(0, weights)
+        self._optimiser = optimisers.build(config.train)
+        self._epochs: dict[int, Epoch] = {}  # not yet stepped, of which something is in
+        self._final: int | None = None  # the version that a stop named
+        self._early: dict[int, wire.Judged] = {}  # verdicts by version, of versions to come
+        self._duplicates: Counter[str] = Counter()
+
+    def handle(self, sender: Address, message: wire.Message) -> list[Send]:
+        """Takes a message in and returns what to send, in order.
+
+        Raises: RemoteProtocolError for what no peer may send, WorkerError for gradients that are not finite,
+        StaleWeights for weights that are not held.
+        """
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            raise RemoteProtocolError(f"{sender}: a parameter server takes no {type(message).__name__}")
+        return handler(sender, message)
+
+    # --- what tests and logs may look at ------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The latest version: epochs stepped so far."""
+        return self._stash.latest
+
+    @property
+    def versions_held(self) -> tuple[int, ...]:
+        return self._stash.versions
+
+    @property
+    def stash_references(self) -> dict[int, int]:
+        """Stashed (epoch, interval) by version."""
+        return self._stash.references
+
+    @property
+    def stash_peak(self) -> int:
+        return self._stash.peak
+
+    @property
+    def num_pending(self) -> int:
+        """Layer-sized values held for epochs that are not stepped."""
+        return sum(epoch.num_pending for epoch in self._epochs.values())
+
+    @property
+    def duplicates(self) -> dict[str, int]:
+        """Messages ignored, by type."""
+        return dict(self._duplicates)
+
+    # --- weights ------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, sender: Address, fetch: wire.FetchWeights) -> list[Send]:
+        where = f"fetch of {fetch.lane} epoch {fetch.epoch} interval {fetch.interval}"
+        self._check_range(where, fetch.epoch, fetch.interval)
+        if fetch.lane not in list(Lane):
+            raise RemoteProtocolError(f"{where}: lane must be one of {', '.join(lane.value for lane in Lane)}")
+        names = self._parameters.of(fetch.layer, where)
+        version = self._evaluated_version(fetch) if fetch.lane == Lane.EVAL else self._train_version(fetch)
+        weights = self._stash.weights(version)
+        tensors: dict[str, Rows] = {} if version in fetch.have else {name: weights[name] for name in names}
+        reply = wire.Weights(fetch.lane, fetch.epoch, fetch.interval, fetch.layer, fetch.attempt, version, tensors)
+        return [Send(sender, reply)]
+
+    def _train_version(self, fetch: wire.FetchWeights) -> int:
+        if self._is_done(fetch.epoch, fetch.interval):
+            self._duplicates["FetchWeights"] += 1
+            return self.version
+        return self._stash.acquire((fetch.epoch, fetch.interval))
+
+    def _evaluated_version(self, fetch: wire.FetchWeights) -> int:
+        version = fetch.epoch + 1
+        if version < self.version and version not in self.versions_held:
+            self._duplicates["FetchWeights"] += 1
+            return self.version
+        return version
+
+    def _get_model(self, sender: Address, request: wire.GetModel) -> list[Send]:
+        final = self.train.epochs if self._final is None else self._final
+        versions = {"best": self._stash.best, "final": final, "latest": self.version}
+        if request.which not in versions:
+            raise RemoteProtocolError(f"model {request.which!r}: must be one of {', '.join(versions)}")
+        version = versions[request.which]
+        if version is None:
+            raise StaleWeights("best weights: no evaluation was judged best yet")
+        tensors: dict[str, Rows] = dict(self._stash.weights(version))
+        return [Send(sender, wire.ModelWeights(request.which, version, tensors, self.stash_peak))]
+
+    # --- gradients ----------------------------------------------------------------------------------------------------
+
+    def _gradient(self, sender: Address, gradient: wire.Gradient) -> list[Send]:
+        where = f"gradient of epoch {gradient.epoch} interval {gradient.interval} layer {gradient.layer}"
+        self._check_range(where, gradient.epoch, gradient.interval)
+        values = self._parameters.check(gradient.layer, gradient.tensors, where)
+        for name, value in values.items():
+            if not np.isfinite(value).all():
+                raise WorkerError(f"{where}: {name} holds NaN or infinity")
+        ack = wire.GradientAck(gradient.epoch, gradient.interval, gradient.layer, gradient.attempt)
+        epoch = self._open(gradient.epoch)
+        if epoch is None or not epoch.sums[gradient.layer].add(gradient.interval, values):
+            self._duplicates["Gradient"] += 1
+            return [Send(sender, ack)]
+        return [Send(sender, ack), *self._advance(epoch)]
+
+    def _interval_done(self, sender: Address, done: wire.IntervalDone) -> list[Send]:
+        self._check_range(f"done from {sender}", done.epoch, done.interval)
+        epoch = self._open(done.epoch)
+        if epoch is None or done.interval in epoch.done:
+            self._duplicates["IntervalDone"] += 1
+            return []
+        self._stash.release((done.epoch, done.interval))
+        epoch.done.add(done.interval)
+        return self._advance(epoch)
+
+    def _epoch_done(self, sender: Address, report: wire.EpochDone) -> list[Send]:
+        self._check_range(f"epoch done from {sender}", report.epoch)
+        if not 0 <= report.server < self.num_graph_servers:
+            raise RemoteProtocolError(f"graph server {report.server}: there are {self.num_graph_servers}")
+        if report.intervals < 0 or not 0 <= report.stale_share <= 1:
+            raise RemoteProtocolError(f"{sender}: {report.intervals} intervals, stale share {report.stale_share}")
+        epoch = self._open(report.epoch)
+        if epoch is None or report.server in epoch.reports:
+            self._duplicates["EpochDone"] += 1
+            return []
+        epoch.reports[report.server] = report
+        return self._advance(epoch)
+
+    def _partial_sums(self, sender: Address, sums: wire.PartialSums) -> list[Send]:
+        where = f"sums of epoch {sums.epoch} layer {sums.layer} from parameter server {sums.server}"
+        self._check_range(where, sums.epoch)
+        if sums.server not in self.peers:
+            raise RemoteProtocolError(f"{where}: peers are {self.peers}")
+        epoch = self._open(sums.epoch)
+        if epoch is None or (sums.server, sums.layer) in epoch.peer_sums:
+            self._duplicates["PartialSums"] += 1
+            return []
+        values: dict[str, dict[str, Rows]] = {node: {} for node in sums.nodes}
+        for key, value in sums.tensors.items():
+            node, _, name = key.partition("/")
+            if node not in values:
+                raise RemoteProtocolError(f"{where}: {key} is not of a node of the message")
+            values[node][name] = value
+        self._parameters.of(sums.layer, where)
+        epoch.peer_sums[sums.server, sums.layer] = {
+            _node(node, where): self._parameters.check(sums.layer, tensors, f"{where}, node {node}")
+            for node, tensors in values.items()
+        }
+        return self._advance(epoch)
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def _advance(self, epoch: Epoch) -> list[Send]:
+        """Shares the epoch's sums if they are all in, then steps every epoch whose turn has come (R5)."""
+        sends = []
+        if epoch.shareable and not epoch.shared:
+            epoch.shared = True
+            sends = [Send(param_server(peer), sums) for peer in self.peers for sums in self._share(epoch)]
+        while (turn := self._epochs.get(self.version)) is not None and turn.complete:
+            sends += self._step(turn)
+        return sends
+
+    def _share(self, epoch: Epoch) -> list[wire.PartialSums]:
+        messages = []
+        for layer, total in epoch.sums.items():
+            nodes = {f"{level}:{index}": value for (level, index), value in total.nodes().items()}
+            tensors: dict[str, Rows] = {
+                f"{n}/{name}": array for n, value in nodes.items() for name, array in value.items()
+            }
+            last = len(messages) == len(epoch.sums) - 1
+            messages.append(wire.PartialSums(self.index, epoch.epoch, layer, tuple(nodes), tensors, last))
+        return messages
+
+    def _step(self, epoch: Epoch) -> list[Send]:
+        """WU: one optimiser step from the gradient of the whole graph; everyone hears of the new version."""
+        lr = schedules.learning_rate(epoch.epoch, self.train) / (1 + self.train.stale_lr * epoch.stale_share)
+        weights = self._optimiser.step(self._stash.weights(self.version), epoch.gradient(), lr)
+        self._stash.publish(epoch.epoch + 1, weights)
+        del self._epochs[epoch.epoch]
+        if is_evaluated(epoch.epoch, self.train) and self._final is None:
+            self._stash.pin(self.version)
+        if (verdict := self._early.pop(self.version, None)) is not None:
+            self._judge(verdict)
+        ready = wire.WeightsReady(self.index, self.version)
+        return [Send(graph_server(server), ready) for server in range(self.num_graph_servers)]
+
+    # --- verdicts -----------------------------------------------------------------------------------------------------
+
+    def _judged(self, sender: Address, verdict: wire.Judged) -> list[Send]:
+        self._check_range(f"verdict of {sender}", verdict.epoch)
+        version = verdict.epoch + 1
+        if version > self.version:
+            self._early[version] = verdict
+        else:
+            self._judge(verdict)
+        return []
+
+    def _judge(self, verdict: wire.Judged) -> None:
+        version = verdict.epoch + 1
+        if verdict.best and version > (self._stash.best or 0):
+            self._stash.keep_best(version)
+        if verdict.stop and self._final is None:
+            self._stash.pin(version)
+            self._final = version
+        settled = self._stash.pinned if self._final is not None else (version,)
+        for other in settled:
+            if other != self._final:
+                self._stash.unpin(other)
+
+    # --- epochs -------------------------------------------------------------------------------------------------------
+
+    def _open(self, epoch: int) -> Epoch | None:
+        """The epoch's record; None if it is stepped already."""
+        if epoch < self.version:
+            return None
+        if epoch not in self._epochs:
+            layers = self._parameters.layers
+            self._epochs[epoch] = Epoch(epoch, layers, self.num_leaves, self.num_graph_servers, len(self.peers))
+        return self._epochs[epoch]
+
+    def _is_done(self, epoch: int, interval: int) -> bool:
+        return epoch < self.version or (epoch in self._epochs and interval in self._epochs[epoch].done)
+
+    def _check_range(self, where: str, epoch: int, interval: int = 0) -> None:
+        if not (0 <= epoch < self.train.epochs and 0 <= interval < self.num_leaves):
+            limits = f"epochs are 0 to {self.train.epochs - 1}, intervals 0 to {self.num_leaves - 1}"
+            raise RemoteProtocolError(f"{where}: epoch {epoch}, interval {interval}: {limits}")
+
+
+def _node(text: str, where: str) -> Node:
+    level, colon, index = text.partition(":")
+    if not (colon and level.isdecimal() and index.isdecimal()):
+        raise RemoteProtocolError(f"{where}: {text!r} is not level:index")
+    return int(level), int(index)

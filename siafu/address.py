@@ -1,0 +1,62 @@
+"""Who a message comes from or goes to, free of sockets: what the pure state machines and the shells around them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from siafu.errors import RemoteProtocolError
+from siafu.wire import Message
+
+Role = Literal["coordinator", "graph_server", "param_server", "worker"]
+ROLES: tuple[Role, ...] = ("coordinator", "graph_server", "param_server", "worker")
+
+
+@dataclass(frozen=True, order=True)
+class Address:
+    """A member of a run. ``name`` is the index of a server as text, or the name of a worker."""
+
+    role: Role
+    name: str = "0"
+
+    def __str__(self) -> str:
+        return self.role if self.role == "coordinator" else f"{self.role} {self.name}"
+
+    @property
+    def index(self) -> int:
+        return int(self.name)
+
+    @property
+    def identity(self) -> bytes:
+        """What the member calls itself on a socket."""
+        return f"{self.role}/{self.name}".encode()
+
+    @classmethod
+    def from_identity(cls, identity: bytes) -> Address:
+        role, _, name = identity.decode("ascii", "replace").partition("/")
+        if role not in ROLES or not name or (role != "worker" and not name.isdecimal()):
+            raise RemoteProtocolError(f"{identity[:40]!r} is not the identity of a member")
+        return cls(role, name)
+
+
+COORDINATOR = Address("coordinator")
+
+
+def graph_server(index: int) -> Address:
+    return Address("graph_server", str(index))
+
+
+def param_server(index: int) -> Address:
+    return Address("param_server", str(index))
+
+
+def worker(name: str) -> Address:
+    return Address("worker", name)
+
+
+@dataclass(frozen=True, eq=False)
+class Send:
+    """An action: this message goes to that member."""
+
+    to: Address
+    message: Message

@@ -1,0 +1,56 @@
+"""Weights on disk: safetensors with the model's description, written whole or not at all; and what names their bits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from siafu.errors import DatasetError
+from siafu.models import ModelSpec
+from siafu.sparse import Array
+
+
+def digest(weights: Mapping[str, Any]) -> str:
+    """16 hex digits over names, dtypes, shapes and bits."""
+    state = hashlib.sha256()
+    for name in sorted(weights):
+        value = np.ascontiguousarray(weights[name])
+        state.update(f"{name} {value.dtype.str} {value.shape}".encode())
+        state.update(value.tobytes())
+    return state.hexdigest()[:16]
+
+
+def save_model(path: Path, weights: Mapping[str, Any], spec: ModelSpec, metadata: Mapping[str, Any]) -> None:
+    """Writes beside, then renames: a crash or a full disk leaves what was there before."""
+    header = {"model": json.dumps(asdict(spec)), **{key: str(value) for key, value in metadata.items()}}
+    data = save({name: np.ascontiguousarray(value) for name, value in weights.items()}, header)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise DatasetError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def load_model(path: Path) -> tuple[dict[str, Array], ModelSpec]:
+    """Weights by name and the model that they belong to. DatasetError if the file is not such a model."""
+    try:
+        with safe_open(str(path), "numpy") as file:
+            spec = json.loads(file.metadata()["model"])
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        return weights, ModelSpec(**{**spec, "widths": tuple(spec["widths"])})
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise DatasetError(f"{path}: not a model of siafu: {error}") from error

@@ -1,0 +1,306 @@
+"""The configuration of a run: one TOML file, frozen dataclasses, every value checked on construction.
+
+Defaults < TOML < ``--set section.key=value`` and the command line's flags. An unknown key is an error. A field's
+comment (the text after ``#``) is its help on the command line. The resolved config goes into the run directory, and its
+digest into every handshake: two roles that disagree on it refuse each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import inspect
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from siafu.errors import ConfigError
+
+if typing.TYPE_CHECKING:
+    import tomllib
+else:
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Data:
+    source: str = "digits"  # digits, synthetic:NAME?scale=S, a .npz file, a name in $SIAFU_DATA, or prepared shards
+    parts: int = 1  # partitions = graph servers
+    partitioner: Literal["metis", "chunk", "random", "hash"] = "metis"  # how vertices are spread over graph servers
+    order: Literal["auto", "metis", "given", "random"] = "auto"  # order of vertices in a partition; intervals are slices of it
+    directed: bool = False  # keep edge directions instead of making the graph symmetric
+    feature_norm: Literal["none", "row", "standard"] = "none"  # row: each row sums to 1; standard: z-score per column
+    split: int = 0  # which of the graph's splits
+    seed: int = 0  # of the partitioner, and of the split where the source has none
+    train_per_class: int = 20  # where the source has no split
+    val_per_class: int = 30  # where the source has no split
+    cache_dir: str = "~/.cache/siafu"  # where prepared shards are kept
+
+    def __post_init__(self) -> None:
+        _at_least(self, parts=1, split=0, seed=0, train_per_class=1, val_per_class=0)
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str = "gcn"  # gcn or sage
+    layers: int = 2  # graph layers
+    hidden: tuple[int, ...] = (16,)  # width of hidden layers: one number for all, or one per hidden layer
+    activation: Literal["relu", "tanh"] = "relu"
+    bias: bool = True  # whether layers add a bias
+    dropout: float = 0.0  # share of a layer's gathered inputs set to zero while training
+    norm: Literal["none", "layer"] = "none"  # layer: LayerNorm before the activation of hidden layers
+    init: Literal["xavier", "he"] = "xavier"  # distribution of the first weights
+    dtype: Literal["float32", "float64"] = "float32"  # of weights, activations and gradients
+
+    def __post_init__(self) -> None:
+        _at_least(self, layers=1)
+        if any(width < 1 for width in self.hidden) or not self.hidden:
+            raise ConfigError(f"model.hidden = {list(self.hidden)}: widths must be >= 1")
+        if len(self.hidden) not in (1, self.layers - 1):
+            raise ConfigError(
+                f"model.hidden = {list(self.hidden)}: must be one width or model.layers - 1 = {self.layers - 1}"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"model.dropout = {self.dropout}: must be >= 0 and < 1")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Outputs of the hidden layers, ``layers - 1`` of them."""
+        return self.hidden * (self.layers - 1) if len(self.hidden) == 1 else self.hidden
+
+
+@dataclass(frozen=True)
+class Train:
+    epochs: int = 200  # passes over the graph, at most
+    lr: float = 0.01  # learning rate
+    optimizer: Literal["adam", "sgd"] = "adam"  # what steps the weights, once per epoch
+    momentum: float = 0.9  # of sgd
+    weight_decay: float = 0.0  # L2 penalty added to the gradient, as torch.optim does
+    schedule: Literal["constant", "cosine", "step"] = "constant"  # of the learning rate
+    step_epochs: int = 50  # schedule step: epochs between two drops
+    step_factor: float = 0.5  # schedule step: factor of a drop
+    seed: int = 0  # of initial weights and dropout masks
+    mode: Literal["no-pipe", "pipe", "async"] = "async"  # how far steps may overlap
+    staleness: int = 0  # async: epochs that an interval may be ahead of the slowest one
+    intervals: int = 16  # per graph server
+    freshness: float = 0.0  # async: share of an interval's crossing edges that must be of this epoch before it gathers
+    stale_gradients: Literal["use", "drop", "smooth"] = "use"  # async: gradient rows not refreshed in this epoch
+    stale_rows: Literal["use", "smooth", "freeze"] = "use"  # async: activation rows not refreshed in this epoch
+    smoothing: float = 0.5  # share of the old value in smoothed rows (PipeGCN's gamma)
+    freeze_epochs: int = 23  # stale_rows freeze: epochs between two snapshots (GNNPipe's alpha)
+    stale_lr: float = 0.0  # async: learning rate / (1 + stale_lr * share of stale rows read)
+    warmup_epochs: int = 1  # async: first epochs run as pipe, so that there is something to be stale
+    eval_every: int = 1  # epochs between evaluations; 0: only after the last
+    target_acc: float = 0.0  # stop when validation accuracy reaches it; 0: never
+    patience: int = 0  # stop after so many evaluations without a better one; 0: never
+
+    def __post_init__(self) -> None:
+        _at_least(
+            self, epochs=1, lr=0, momentum=0, weight_decay=0, step_epochs=1, step_factor=0, seed=0, staleness=0,
+            intervals=1, freshness=0, smoothing=0, freeze_epochs=1, stale_lr=0, warmup_epochs=0, eval_every=0,
+            target_acc=0, patience=0,
+        )  # fmt: skip
+        for key in ("momentum", "freshness", "smoothing", "target_acc"):
+            if not getattr(self, key) <= 1:
+                raise ConfigError(f"train.{key} = {getattr(self, key)}: must be <= 1")
+        if self.staleness and self.mode != "async":
+            raise ConfigError(f"train.staleness = {self.staleness} needs train.mode = async, not {self.mode}")
+
+
+@dataclass(frozen=True)
+class Servers:
+    param_servers: int = 1  # processes that hold the weights
+    backend: Literal["lambda", "cpu"] = "lambda"  # where tensor tasks run: Lambda environments, or our own threads
+    threads: int = 0  # graph threads per graph server; 0: cores / graph servers, at least 1
+    listen: str = "127.0.0.1"  # address that every role binds
+    start_timeout_s: float = 60.0  # until every role has said hello
+    heartbeat_s: float = 1.0  # between two signs of life of a role
+    silence_s: float = 30.0  # a role that says nothing for so long is lost
+
+    def __post_init__(self) -> None:
+        _at_least(self, param_servers=1, threads=0, start_timeout_s=0.1, heartbeat_s=0.01, silence_s=0.1)
+
+
+@dataclass(frozen=True)
+class Lambda:
+    count: int = 0  # environments per graph server; 0: the number of cores shared out, 2 to 8
+    memory_mb: int = 192  # of an environment; its share of a core and its price follow
+    on: str = "local"  # where they run: local
+    timeout_s: float = 900.0  # Lambda's own limit on one invocation
+    margin_s: float = 10.0  # a worker takes no new task when less is left of its invocation
+    idle_s: float = 2.0  # a worker leaves after so long without a task
+    task_timeout_s: float = 10.0  # a task unanswered for so long is given to another worker as well
+    relaunches: int = 10  # of one task, before the run fails
+    handler: str = "lambda_funcs.handler.handler"  # module.function that an environment runs
+    fuse: bool = True  # last ApplyVertex, loss and its backward in one task
+    rematerialise: bool = True  # backward recomputes pre-activations instead of fetching them
+    stream: bool = True  # send inputs in halves, computing on the first while the second travels
+    prefetch: int = 2  # tasks a worker holds at once: one computing, the rest on their way
+    proxy: str = ""  # SOCKS5 proxy host:port that workers dial through
+
+    def __post_init__(self) -> None:
+        _at_least(
+            self, count=0, memory_mb=128, timeout_s=1, margin_s=0, idle_s=0.01, task_timeout_s=0.01, relaunches=0,
+            prefetch=1,
+        )  # fmt: skip
+        if self.memory_mb > 10_240:
+            raise ConfigError(f"lambda.memory_mb = {self.memory_mb}: Lambda's limit is 10240")
+        if self.timeout_s > 900:
+            raise ConfigError(f"lambda.timeout_s = {self.timeout_s}: Lambda's limit is 900")
+
+
+@dataclass(frozen=True)
+class Run:
+    dir: str = ""  # run directory; empty: runs/<date>-<name>
+    trace: bool = False  # write every task's start and end to trace-<server>.jsonl
+    checkpoint_every: int = 0  # epochs between saved weights; 0: none
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run. Sections are attributes, but for ``lambda``, which Python keeps for itself: ``lambdas``."""
+
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    train: Train = field(default_factory=Train)
+    servers: Servers = field(default_factory=Servers)
+    lambdas: Lambda = field(default_factory=Lambda)
+    run: Run = field(default_factory=Run)
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits over every value; equal on all roles of a run."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        return {_section_name(f.name): dataclasses.asdict(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def from_dict(cls, sections: Mapping[str, Any]) -> Config:
+        """Raises ConfigError naming the key, the value and what is allowed."""
+        known = {_section_name(f.name): f for f in dataclasses.fields(cls)}
+        for name in sections:
+            if name not in known:
+                raise ConfigError(f"[{name}]: unknown section, must be one of {', '.join(known)}")
+        made = {}
+        for name, spec in known.items():
+            values = sections.get(name, {})
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"{name} = {values!r}: must be a section")
+            made[spec.name] = _section(name, spec.default_factory, values)  # type: ignore[arg-type]
+        return cls(**made)
+
+    def replace(self, assignments: Mapping[str, Any]) -> Config:
+        """A config with ``{"section.key": value}`` put in; strings are parsed as the field's type asks."""
+        sections = self.to_dict()
+        for key, value in assignments.items():
+            section, dot, name = key.partition(".")
+            if not dot or section not in sections or name not in sections[section]:
+                raise ConfigError(f"{key}: unknown key{_nearest(key)}")
+            sections[section][name] = value
+        return Config.from_dict(sections)
+
+
+def load(path: str | Path) -> Config:
+    """The config in a TOML file."""
+    try:
+        with open(path, "rb") as file:
+            return Config.from_dict(tomllib.load(file))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def dump(config: Config) -> str:
+    """The config as TOML, every field written out."""
+    lines = []
+    for section, values in config.to_dict().items():
+        lines.append(f"[{section}]")
+        # JSON's strings, numbers, booleans and flat lists are also TOML's.
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+@lru_cache(maxsize=1)
+def help_texts() -> dict[str, str]:
+    """``"section.key"`` -> the comment behind the field above."""
+    texts = {}
+    for f in dataclasses.fields(Config):
+        cls = f.default_factory
+        for line in inspect.getsource(cls).splitlines():  # type: ignore[arg-type]
+            if match := re.match(r"    (\w+): [^=]+ = .*?(?:  # (.*))?$", line):
+                texts[f"{_section_name(f.name)}.{match[1]}"] = match[2] or ""
+    return texts
+
+
+def _section_name(attribute: str) -> str:
+    return "lambda" if attribute == "lambdas" else attribute
+
+
+def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
+    hints = typing.get_type_hints(cls)
+    for key in values:
+        if key not in hints:
+            raise ConfigError(f"{name}.{key}: unknown key{_nearest(f'{name}.{key}')}")
+    return cls(**{key: _convert(f"{name}.{key}", value, hints[key]) for key, value in values.items()})
+
+
+def _nearest(key: str) -> str:
+    close = difflib.get_close_matches(key, help_texts(), 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _convert(key: str, value: Any, hint: Any) -> Any:
+    """``value`` as the field's type, parsed if it is a string; ConfigError if it cannot be."""
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        if value not in typing.get_args(hint):
+            raise ConfigError(f"{key} = {value!r}: must be one of {', '.join(map(str, typing.get_args(hint)))}")
+        return value
+    if origin is tuple:
+        items = re.split(r"[ ,\[\]]+", value.strip(" []")) if isinstance(value, str) else value
+        items = items if isinstance(items, (list, tuple)) else [items]
+        return tuple(_convert(key, item, typing.get_args(hint)[0]) for item in items)
+    assert not isinstance(hint, types.UnionType), key
+    try:
+        if hint is bool:
+            return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
+        if hint is int:
+            if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+                raise ValueError
+            return int(value)
+        if hint is float:
+            number = float(value)
+            if isinstance(value, bool) or not math.isfinite(number):
+                raise ValueError
+            return number
+        if not isinstance(value, str):
+            raise ValueError
+        return value
+    except (ValueError, KeyError, TypeError, OverflowError):
+        raise ConfigError(f"{key} = {value!r}: must be {_article(hint)}") from None
+
+
+def _article(hint: type) -> str:
+    return {int: "an integer", float: "a finite number", bool: "true or false", str: "a string"}[hint]
+
+
+def _at_least(section: Any, **limits: float) -> None:
+    for key, limit in limits.items():
+        if not getattr(section, key) >= limit:
+            raise ConfigError(
+                f"{_section_name(type(section).__name__.lower())}.{key} = {getattr(section, key)}: must be >= {limit}"
+            )

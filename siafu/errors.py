@@ -1,0 +1,51 @@
+"""Every error that siafu raises on purpose: the type says whose fault it is, the message shows the value and the limit."""
+
+
+class GnnError(Exception):
+    """Base of all of them. ``exit_code`` is what the command line returns for it."""
+
+    exit_code = 1
+
+
+class ConfigError(GnnError):
+    """The user asked for something that cannot be (unknown key, value out of range)."""
+
+    exit_code = 2
+
+
+class DatasetError(GnnError):
+    """A source or a shard is malformed, truncated, or does not fit what was asked of it."""
+
+    exit_code = 2
+
+
+class ProtocolError(GnnError):
+    """A message broke the rules of ``siafu.wire``."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We tried to send what the protocol does not allow: a bug here."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """A peer sent what the protocol does not allow."""
+
+
+class PeerLost(GnnError):
+    """A role of the run died, hung up, or stayed silent beyond its deadline."""
+
+
+class WorkerError(GnnError):
+    """A tensor worker reported an exception; the message carries its traceback."""
+
+
+class WorkerTimeout(WorkerError):
+    """A tensor task was relaunched as often as the config allows and never finished."""
+
+
+class StaleWeights(GnnError):
+    """A weight version was asked for that the parameter server no longer holds."""
+
+
+class PriceUnknown(GnnError):
+    """The price table has no row for this machine."""

@@ -1,0 +1,10 @@
+"""Which epochs are evaluated: graph servers run the evaluation, parameter servers keep its weights; both must agree."""
+
+from __future__ import annotations
+
+from siafu.config import Train
+
+
+def is_evaluated(epoch: int, train: Train) -> bool:
+    """Whether the weights after ``epoch`` are evaluated: every ``eval_every`` epochs (0: never), and the last epoch."""
+    return epoch == train.epochs - 1 or (train.eval_every > 0 and (epoch + 1) % train.eval_every == 0)

@@ -1,0 +1,111 @@
+"""What every server process of a run does alike: join, say that it is alive, hear when to leave, fail with words.
+
+    python -m graph_server --coordinator tcp://host:port --run-id HEX --index I --config FILE [--shards DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from siafu import config as configs
+from siafu.address import COORDINATOR, Address, Role
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.sockets import Hub
+from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Stop, Welcome
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A member that knows everybody."""
+
+    hub: Hub
+    config: Config
+    index: int
+    roster: Roster
+    shards: Path
+    run_dir: Path
+
+
+def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None = None) -> int:
+    """Joins the run that the arguments name and serves; 0 when told to stop, 1 on failure (the coordinator is told why)."""
+    args = _parse(role, argv)
+    # The coordinator ends a run: a terminal's Ctrl-C reaches it, and it tells us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {role} {args.index} %(name)s: %(message)s")
+    me = Address(role, str(args.index))
+    config = configs.load(args.config)
+    with Hub(me, bytes.fromhex(args.run_id), listen=config.servers.listen) as hub:
+        hub.dial(COORDINATOR, args.coordinator)
+        try:
+            joined = _join(hub, config, args)
+            serve(joined)
+        except Exception as error:  # the edge of the process: whoever started us must learn why
+            trace = traceback.format_exc()
+            logger.error("%s", trace)
+            text = str(error) if isinstance(error, GnnError) else f"{type(error).__name__}: {error}"
+            hub.send(COORDINATOR, Failed(role, args.index, type(error).__name__, text[:4000], trace[:20000]))
+            hub.flush_and_close(1.0)
+            return 1
+        hub.flush_and_close(1.0)
+    return 0
+
+
+class Presence:
+    """Says that we are alive, and notices when the coordinator no longer is."""
+
+    def __init__(self, hub: Hub, config: Config, message: Callable[[], Message]):
+        self._hub, self._servers, self._message = hub, config.servers, message
+        # All mutable state:
+        self._said = self._heard = time.monotonic()
+
+    def note(self, sender: Address) -> None:
+        if sender == COORDINATOR:
+            self._heard = time.monotonic()
+
+    def beat(self) -> None:
+        """Call it often. PeerLost once the coordinator has been silent for too long."""
+        now = time.monotonic()
+        if now - self._said >= self._servers.heartbeat_s:
+            self._said = now
+            self._hub.send(COORDINATOR, self._message())
+        if now - self._heard > self._servers.silence_s:
+            raise PeerLost(f"coordinator: silent for {now - self._heard:.0f} s, limit {self._servers.silence_s:g} s")
+
+
+def _parse(role: Role, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m {role}", description=f"One {role} of a run; siafu train starts it.")
+    parser.add_argument("--coordinator", required=True, metavar="tcp://HOST:PORT")
+    parser.add_argument("--run-id", required=True, metavar="HEX")
+    parser.add_argument("--index", required=True, type=int)
+    parser.add_argument("--config", required=True, metavar="FILE")
+    parser.add_argument("--shards", default="", metavar="DIR")
+    parser.add_argument("--run-dir", default=".", metavar="DIR")
+    return parser.parse_args(argv)
+
+
+def _join(hub: Hub, config: Config, args: argparse.Namespace) -> Joined:
+    hub.send(COORDINATOR, Hello(hub.me.role, args.index, config.digest, hub.endpoint))
+    presence = Presence(hub, config, lambda: Heartbeat(hub.me.role, args.index))
+    while True:
+        for sender, message in hub.poll(config.servers.heartbeat_s):
+            presence.note(sender)
+            match message:
+                case Roster():
+                    return Joined(hub, config, args.index, message, Path(args.shards), Path(args.run_dir))
+                case Refused(reason=reason):
+                    raise ConfigError(f"refused by the coordinator: {reason}")
+                case Stop(reason=reason):
+                    raise PeerLost(f"the run stopped before it began: {reason}")
+                case Welcome() | Heartbeat():
+                    pass
+        presence.beat()

@@ -1,0 +1,188 @@
+"""Dense and sparse row arithmetic of tensor tasks, forward next to backward, in numpy alone: this also runs on Lambda.
+
+Every function works on rows independently (or sums over rows), so that a task may be cut into halves anywhere.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from siafu.sparse import Array, Rows, SparseRows
+
+Activation = Literal["relu", "tanh", "identity"]
+_BLOCK_BYTES = 8 << 20  # a densified block of sparse rows stays inside the L2/L3 caches of one core
+_SEED = np.uint64(0x9E3779B97F4A7C15)
+
+
+# --- products -----------------------------------------------------------------------------------------------------
+
+
+def matmul(X: Rows, W: Array) -> Array:
+    """``X W`` for dense or sparse X ``[n, F]`` and W ``[F, G]``; result ``[n, G]`` in W's dtype."""
+    if isinstance(X, np.ndarray):
+        return np.asarray(X.astype(W.dtype, copy=False) @ W)
+    out = np.empty((len(X), W.shape[1]), W.dtype)
+    for rows in _blocks(X, W.dtype):
+        np.matmul(X[rows].astype(W.dtype).dense(), W, out=out[rows])
+    return out
+
+
+def matmul_transposed(X: Rows, D: Array) -> Array:
+    """``Xᵀ D`` for dense or sparse X ``[n, F]`` and D ``[n, G]``; result ``[F, G]`` in D's dtype."""
+    if isinstance(X, np.ndarray):
+        return np.asarray(X.astype(D.dtype, copy=False).T @ D)
+    out = np.zeros((X.width, D.shape[1]), D.dtype)
+    for rows in _blocks(X, D.dtype):
+        out += X[rows].astype(D.dtype).dense().T @ D[rows]
+    return out
+
+
+def _blocks(X: SparseRows, dtype: np.dtype[Any]) -> list[slice]:
+    size = max(1, _BLOCK_BYTES // max(1, X.width * dtype.itemsize))
+    return [slice(i, min(i + size, len(X))) for i in range(0, len(X), size)]
+
+
+def take(X: Rows, index: Array) -> Rows:
+    """The rows of X named by ``index`` (int64), in that order."""
+    if isinstance(X, np.ndarray):
+        return np.asarray(X[index])
+    counts = np.diff(X.indptr)[index]
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    entries = np.repeat(X.indptr[index] - indptr[:-1], counts) + np.arange(indptr[-1])
+    return SparseRows(indptr, X.indices[entries], X.data[entries], X.width)
+
+
+# --- dropout ------------------------------------------------------------------------------------------------------
+
+
+def dropout(X: Rows, keep: Array | None, p: float) -> Rows:
+    """X with its dropped entries zero and the kept ones divided by the share that is kept.
+
+    ``keep`` is what ``dropout_mask`` gave for the same X; None leaves X as it is. Backward is the same function.
+    """
+    if keep is None:
+        return X
+    if isinstance(X, np.ndarray):
+        return np.asarray(np.where(keep, X * X.dtype.type(1 / _kept_share(p)), X.dtype.type(0)))
+    scale = X.data.dtype.type(1 / _kept_share(p))
+    return SparseRows(X.indptr, X.indices, np.where(keep, X.data * scale, X.data.dtype.type(0)), X.width)
+
+
+def dropout_mask(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array) -> Array | None:
+    """Which entries of X survive: bool ``[n, F]``, or ``[nnz]`` for sparse X. None if ``p`` is 0.
+
+    A pure function of (seed, epoch, layer, vertex, column): backward, a relaunched task, any partitioning and any cut
+    into halves see the same mask, and no mask ever travels. p is rounded to a multiple of 1/65536.
+
+    vertices: global vertex ids, int64 [n].
+    """
+    if p == 0.0:
+        return None
+    width = X.shape[1]
+    with np.errstate(over="ignore"):
+        row_key = _mix(vertices.astype(np.uint64) * _SEED + _run_key(seed, epoch, layer))  # [n]
+        threshold = np.uint16(_dropped_in_65536(p))
+        if isinstance(X, np.ndarray):
+            quads = np.arange((width + 3) // 4, dtype=np.uint64) * _SEED  # one 64-bit hash serves four columns
+            bits = _mix(row_key[:, None] + quads).astype("<u8", copy=False).view("<u2")  # [n, 4 * quads]
+            return np.asarray(bits[:, :width] >= threshold)
+        column = X.indices.astype(np.uint64)
+        bits64 = _mix(row_key[X.row_of_entry()] + (column >> np.uint64(2)) * _SEED)
+        shift = (column & np.uint64(3)) * np.uint64(16)
+        return np.asarray(((bits64 >> shift) & np.uint64(0xFFFF)).astype(np.uint16) >= threshold)
+
+
+def _dropped_in_65536(p: float) -> int:
+    return min(65535, round(p * 65536))
+
+
+def _kept_share(p: float) -> float:
+    return 1.0 - _dropped_in_65536(p) / 65536
+
+
+@lru_cache(maxsize=256)
+def _run_key(seed: int, epoch: int, layer: int) -> np.uint64:
+    words = np.random.SeedSequence([seed, epoch, layer]).generate_state(1, np.uint64)
+    return np.uint64(words[0])
+
+
+def _mix(x: Array) -> Array:
+    """SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014), in place on a fresh uint64 array."""
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+# --- activation ---------------------------------------------------------------------------------------------------
+
+
+def activate(N: Array, kind: Activation) -> Array:
+    """σ(N), elementwise."""
+    if kind == "relu":
+        return np.asarray(np.maximum(N, N.dtype.type(0)))
+    return np.asarray(np.tanh(N)) if kind == "tanh" else N
+
+
+def activate_backward(dH: Array, N: Array, kind: Activation) -> Array:
+    """dH ⊙ σ'(N)."""
+    if kind == "relu":
+        return np.where(N > 0, dH, dH.dtype.type(0))
+    return dH * (1 - np.tanh(N) ** 2) if kind == "tanh" else dH
+
+
+# --- layer normalisation ------------------------------------------------------------------------------------------
+
+_EPS = 1e-5
+
+
+def layer_norm(P: Array, gain: Array, shift: Array) -> Array:
+    """Ba, Kiros & Hinton 2016: each row of P ``[n, F]`` to mean 0, variance 1, then ``gain`` and ``shift`` ``[F]``."""
+    return np.asarray(_normalised(P)[0] * gain + shift)
+
+
+def layer_norm_backward(dN: Array, P: Array, gain: Array) -> tuple[Array, Array, Array]:
+    """dP ``[n, F]``, dgain ``[F]``, dshift ``[F]`` from dN ``[n, F]``."""
+    X, inverse_std = _normalised(P)
+    dX = dN * gain
+    dP = (dX - dX.mean(1, keepdims=True) - X * (dX * X).mean(1, keepdims=True)) * inverse_std
+    return dP, (dN * X).sum(0), dN.sum(0)
+
+
+def _normalised(P: Array) -> tuple[Array, Array]:
+    centred = P - P.mean(1, keepdims=True)
+    inverse_std = 1 / np.sqrt((centred**2).mean(1, keepdims=True) + P.dtype.type(_EPS))
+    return centred * inverse_std, inverse_std
+
+
+# --- loss ---------------------------------------------------------------------------------------------------------
+
+
+def cross_entropy(logits: Array, labels: Array) -> tuple[float, Array]:
+    """Softmax cross-entropy summed over rows, and its gradient ``[n, C]``. logits ``[n, C]``, labels int ``[n]``."""
+    shifted = logits - logits.max(1, keepdims=True, initial=-np.inf)
+    exp = np.exp(shifted)
+    total = exp.sum(1, keepdims=True)
+    row = np.arange(len(labels))
+    loss = np.log(total[:, 0]).astype(np.float64) - shifted[row, labels]
+    gradient = exp / total
+    gradient[row, labels] -= 1
+    return float(loss.sum()), gradient
+
+
+def binary_cross_entropy(logits: Array, labels: Array) -> tuple[float, Array]:
+    """Sigmoid cross-entropy, mean over classes, summed over rows, and its gradient. Both ``[n, C]``, labels in {0, 1}.
+
+    Divided by the number of rows, it is torch's ``binary_cross_entropy_with_logits``.
+    """
+    y = labels.astype(logits.dtype)
+    num_classes = logits.shape[1]
+    decay = np.exp(-np.abs(logits))  # at most 1: nothing overflows
+    loss = np.maximum(logits, 0) - logits * y + np.log1p(decay)
+    sigmoid = np.where(logits >= 0, logits.dtype.type(1), decay) / (1 + decay)
+    return float(loss.astype(np.float64).sum() / num_classes), (sigmoid - y) / num_classes

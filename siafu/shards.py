@@ -1,0 +1,270 @@
+"""A prepared graph on disk: one folder per partition of plain ``.npy`` files, and a manifest that is written last.
+
+This is the format and its reader; ``datasets.writer`` writes it.
+
+    OUT/manifest.json                counts, options, bytes and sha256 of every file, and a digest of all of it
+    OUT/part-000/
+        vertices.npy                 int64 [n]      global ids in local order
+        in_indptr.npy                int64 [n + 1]  edges into the inner vertices, columns sorted in each row:
+        in_indices.npy               int32 [m]        column c < n is the inner vertex c, else ghost c - n
+        in_weight.npy                float32 [m]    only if the graph is weighted
+        ghosts_in.npy                int64 [g]      global ids, sorted by (owner, id)
+        ghosts_in_owner.npy          int32 [g]
+        degree_ghosts_in.npy         float64 [g]
+        degree.npy                   float64 [n]    weighted in-degree in the *whole* graph, without self-loop
+        features.npy                 [n, F] of uint8, float16 or float32; sparse ones are instead
+        features_{indptr,indices,data}.npy            int64 [n + 1], int32 [nnz], [nnz]
+        labels.npy                   int64 [n], -1 = unknown; or uint8 [n, C]
+        split.npy                    uint8 [n, S]   of NONE, TRAIN, VAL, TEST (siafu.graph)
+        out_*, ghosts_out*, degree_ghosts_out.npy   the same for edges out of the inner vertices, for the backward pass:
+                                                    only if the graph is directed, else they equal the in-edges
+
+Arrays are memory-mapped, so that a server pays for the pages it touches. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from siafu.errors import DatasetError
+from siafu.sparse import Array, Rows, SparseRows
+
+FORMAT, VERSION = "siafu-shards", 1
+MANIFEST = "manifest.json"
+HASH_BLOCK_BYTES = 1 << 20
+
+
+# --- what a shard is --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """CSR over the ``n`` inner vertices; a column below ``n`` is an inner vertex, else a ghost's number plus ``n``."""
+
+    indptr: Array  # int64 [n + 1]
+    indices: Array  # int32 [m], sorted in each row
+    weight: Array | None  # float32 [m]; None: every edge weighs 1
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """What one graph server holds of the graph: n inner vertices, their edges, and who owns their ghosts."""
+
+    index: int
+    num_partitions: int
+    num_vertices: int  # of the whole graph
+    vertices: Array  # int64 [n], global ids in local order
+    in_edges: Edges  # row v lists the u with an edge u -> v
+    out_edges: Edges  # row u lists the v with an edge u -> v; the same object as in_edges if the graph is undirected
+    ghosts_in: Array  # int64 [g], global ids sorted by (owner, id)
+    ghosts_in_owner: Array  # int32 [g]
+    ghosts_out: Array
+    ghosts_out_owner: Array
+    degree: Array  # float64 [n], weighted in-degree in the whole graph, without self-loop
+    degree_ghosts_in: Array  # float64 [g]
+    degree_ghosts_out: Array
+    features: Rows  # [n, F]
+    labels: Array  # int64 [n], -1 = unknown; or uint8 [n, C]
+    split: Array  # uint8 [n, S]
+
+    @property
+    def undirected(self) -> bool:
+        return self.out_edges is self.in_edges
+
+
+@dataclass(frozen=True)
+class SplitSizes:
+    train: int
+    val: int
+    test: int
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class PartitionEntry:
+    vertices: int
+    in_edges: int
+    out_edges: int
+    cut_edges: int  # in-edges that come from a ghost
+    ghosts_in: int
+    ghosts_out: int
+    files: Mapping[str, FileEntry]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a prepared graph is and how it was made; counts are of the whole graph, after tidying."""
+
+    siafu: str  # the version that wrote it
+    name: str
+    num_vertices: int
+    num_edges: int  # as gathered: an undirected edge counts twice
+    num_features: int
+    num_classes: int
+    multilabel: bool
+    directed: bool
+    weighted: bool
+    sparse_features: bool
+    feature_norm: str
+    partitioner: str
+    order: str  # of the vertices inside a partition; an interval is a slice of it
+    seed: int
+    num_partitions: int
+    splits: tuple[SplitSizes, ...]
+    cut_edges: int  # edges whose ends are owned by different partitions
+    partitions: tuple[PartitionEntry, ...]
+
+    def body(self) -> dict[str, Any]:
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON of everything else."""
+        canonical = json.dumps(self.body(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @classmethod
+    def from_json(cls, text: str, where: Path) -> Manifest:
+        """Raises: DatasetError if it is not a manifest of this version, or was altered."""
+        try:
+            raw = json.loads(text)
+            found = raw.pop("format"), raw.pop("version")
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise DatasetError(f"{where}: not a manifest of prepared shards") from None
+        if found != (FORMAT, VERSION):
+            raise DatasetError(
+                f"{where}: format {found[0]!r} version {found[1]!r}, must be {FORMAT!r} version {VERSION}"
+            )
+        digest = raw.pop("digest", None)
+        try:
+            raw["splits"] = tuple(SplitSizes(**s) for s in raw["splits"])
+            raw["partitions"] = tuple(_partition_entry(p) for p in raw["partitions"])
+            manifest = cls(**raw)
+        except (KeyError, TypeError, AttributeError):
+            names = {f.name for f in fields(cls)}
+            wrong = ", ".join(sorted(names ^ set(raw))) or "splits or partitions"
+            raise DatasetError(f"{where}: manifest fields missing, unknown or malformed: {wrong}") from None
+        if digest != manifest.digest:
+            raise DatasetError(f"{where}: digest {digest}, but its content has {manifest.digest}: the file was altered")
+        return manifest
+
+
+def _partition_entry(raw: dict[str, Any]) -> PartitionEntry:
+    return PartitionEntry(**{**raw, "files": {name: FileEntry(**entry) for name, entry in raw["files"].items()}})
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShardSet:
+    """One prepared graph on disk."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> ShardSet:
+        """Reads the manifest and compares the size of every file with it (``verify`` compares the content).
+
+        Raises: DatasetError, in one line, if anything is missing, of another version, altered or truncated.
+        """
+        path = Path(path)
+        try:
+            text = (path / MANIFEST).read_text()
+        except OSError as error:
+            raise DatasetError(f"{path}: no prepared graph there ({MANIFEST}: {error.strerror})") from None
+        shards = cls(path, Manifest.from_json(text, path / MANIFEST))
+        for file, entry in shards._files():
+            nbytes = file.stat().st_size if file.is_file() else None
+            if nbytes != entry.bytes:
+                found = "missing" if nbytes is None else f"{nbytes} bytes"
+                raise DatasetError(f"{file}: {found}, must be {entry.bytes} bytes")
+        return shards
+
+    def verify(self) -> None:
+        """Reads every file. Raises: DatasetError naming the first whose sha256 is not the manifest's."""
+        for file, entry in self._files():
+            digest = _sha256(file)
+            if digest != entry.sha256:
+                raise DatasetError(f"{file}: sha256 {digest}, must be {entry.sha256}")
+
+    def partition(self, p: int) -> Shard:
+        """Partition ``p``, its arrays mapped read-only. Raises: DatasetError if there is none of that number."""
+        m = self.manifest
+        if not 0 <= p < m.num_partitions:
+            raise DatasetError(f"{self.path}: partition {p}, must be in 0..{m.num_partitions - 1}")
+        folder = self.path / folder_of(p)
+
+        def load(name: str) -> Array:
+            return _mapped(folder / f"{name}.npy")
+
+        def side(name: str) -> tuple[Edges, Array, Array, Array]:
+            weight = load(f"{name}_weight") if m.weighted else None
+            edges = Edges(load(f"{name}_indptr"), load(f"{name}_indices"), weight)
+            return edges, load(f"ghosts_{name}"), load(f"ghosts_{name}_owner"), load(f"degree_ghosts_{name}")
+
+        in_edges, ghosts_in, ghosts_in_owner, degree_ghosts_in = inward = side("in")
+        out_edges, ghosts_out, ghosts_out_owner, degree_ghosts_out = side("out") if m.directed else inward
+        features: Rows = (
+            SparseRows(load("features_indptr"), load("features_indices"), load("features_data"), m.num_features)
+            if m.sparse_features
+            else load("features")
+        )
+        return Shard(
+            index=p,
+            num_partitions=m.num_partitions,
+            num_vertices=m.num_vertices,
+            vertices=load("vertices"),
+            in_edges=in_edges,
+            out_edges=out_edges,
+            ghosts_in=ghosts_in,
+            ghosts_in_owner=ghosts_in_owner,
+            ghosts_out=ghosts_out,
+            ghosts_out_owner=ghosts_out_owner,
+            degree=load("degree"),
+            degree_ghosts_in=degree_ghosts_in,
+            degree_ghosts_out=degree_ghosts_out,
+            features=features,
+            labels=load("labels"),
+            split=load("split"),
+        )
+
+    def _files(self) -> list[tuple[Path, FileEntry]]:
+        return [
+            (self.path / folder_of(p) / name, entry)
+            for p, partition in enumerate(self.manifest.partitions)
+            for name, entry in partition.files.items()
+        ]
+
+
+def folder_of(p: int) -> str:
+    return f"part-{p:03d}"
+
+
+def _mapped(file: Path) -> Array:
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except (OSError, ValueError, EOFError) as error:
+        raise DatasetError(f"{file}: not a readable array ({error})") from None
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(HASH_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,167 @@
+"""The only file that knows ZeroMQ: a member's mailbox, its links to others, and one place to wait for all of them.
+
+Every member binds one ROUTER (its mailbox) and dials the mailboxes of those it wants to talk to with a DEALER each; an
+answer comes back over the same link. Identities are addresses, so a member is found by who it is. Tensors are sent and
+received without a copy. Threads must not touch a hub, but for ``wake``.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import Counter
+from types import TracebackType
+
+import zmq
+
+from siafu import wire
+from siafu.address import Address
+from siafu.errors import PeerLost, RemoteProtocolError
+from siafu.wire import Message
+
+logger = logging.getLogger(__name__)
+
+#: Messages taken from one socket before the others get their turn.
+_BURST = 64
+#: Frames from here on are sent without a copy; below, copying is faster.
+_ZERO_COPY_BYTES = 1 << 14
+
+
+class Hub:
+    """One member's sockets. Use in a ``with`` block."""
+
+    def __init__(self, me: Address, run_id: bytes, *, listen: str | None = None, port: int = 0):
+        """``listen``: address to bind, port 0 for any; None: no mailbox (a worker). PeerLost if it cannot be bound."""
+        self.me, self.run_id = me, run_id
+        self.endpoint = ""
+        self.received: Counter[str] = Counter()  # messages by class
+        self.malformed = 0
+        self._context = zmq.Context()
+        self._context.setsockopt(zmq.LINGER, 0)
+        self._poller = zmq.Poller()
+        self._mailbox: zmq.Socket[bytes] | None = None
+        self._links: dict[Address, zmq.Socket[bytes]] = {}
+        self._address_of: dict[zmq.Socket[bytes], Address] = {}
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._poller.register(self._wake_reader, zmq.POLLIN)
+        if listen is not None:
+            self._mailbox = self._socket(zmq.ROUTER)
+            self._mailbox.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            try:
+                self._mailbox.bind(f"tcp://{listen}:{port or '*'}")
+            except zmq.ZMQError as error:
+                self.close()
+                raise PeerLost(f"{me}: cannot listen on {listen}:{port}: {error}") from error
+            self.endpoint = self._mailbox.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def dial(self, to: Address, endpoint: str, proxy: str = "") -> None:
+        """Opens a link; messages sent before it stands wait. ``proxy``: host:port of a SOCKS5 proxy."""
+        link = self._socket(zmq.DEALER)
+        link.setsockopt(zmq.IDENTITY, self.me.identity)
+        if proxy:
+            link.setsockopt(zmq.SOCKS_PROXY, proxy.encode())
+        try:
+            link.connect(endpoint)
+        except zmq.ZMQError as error:
+            raise PeerLost(f"{to}: cannot dial {endpoint!r}: {error}") from error
+        self._links[to] = link
+        self._address_of[link] = to
+
+    def knows(self, to: Address) -> bool:
+        return to in self._links
+
+    def send(self, to: Address, message: Message) -> bool:
+        """Whether the message is on its way; False if nobody of that address is connected."""
+        frames = wire.encode(message, self.run_id)
+        link = self._links.get(to)
+        try:
+            if link is not None:
+                link.send_multipart(frames, copy=False)
+            elif self._mailbox is not None:
+                self._mailbox.send_multipart([to.identity, *frames], copy=False)
+            else:
+                return False
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return False
+            raise PeerLost(f"{to}: {error}") from error
+        return True
+
+    def poll(self, timeout_s: float) -> list[tuple[Address, Message]]:
+        """What has arrived, after waiting at most ``timeout_s`` for something. Malformed messages are counted and dropped."""
+        arrived = []
+        for source, _ in self._poller.poll(max(0, int(timeout_s * 1000))):
+            if source == self._wake_reader.fileno():
+                self._drain_wake()
+                continue
+            for _ in range(_BURST):
+                try:
+                    parts = source.recv_multipart(zmq.NOBLOCK, copy=False)
+                except zmq.Again:
+                    break
+                if (item := self._receive(source, parts)) is not None:
+                    arrived.append(item)
+        return arrived
+
+    def wake(self) -> None:
+        """Ends a ``poll`` that waits; any thread may call it."""
+        try:
+            self._wake_writer.send(b"\0")
+        except (BlockingIOError, OSError):  # full: a wake is pending already; closed: nobody waits any more
+            return
+
+    def close(self) -> None:
+        for link in (*self._links.values(), *([self._mailbox] if self._mailbox else [])):
+            link.close(linger=0)
+        self._links.clear()
+        self._mailbox = None
+        self._wake_reader.close()
+        self._wake_writer.close()
+        self._context.term()
+
+    def flush_and_close(self, linger_s: float) -> None:
+        """Closes once what was sent has left, or after ``linger_s``."""
+        for link in (*self._links.values(), *([self._mailbox] if self._mailbox else [])):
+            link.close(linger=int(linger_s * 1000))
+        self._links.clear()
+        self._mailbox = None
+        self.close()
+
+    def __enter__(self) -> Hub:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        made = self._context.socket(kind)
+        made.setsockopt(zmq.SNDHWM, 0)
+        made.setsockopt(zmq.RCVHWM, 0)
+        made.setsockopt(zmq.MAXMSGSIZE, wire.MAX_TENSOR_BYTES)
+        made.copy_threshold = _ZERO_COPY_BYTES
+        self._poller.register(made, zmq.POLLIN)
+        return made
+
+    def _receive(self, source: zmq.Socket[bytes], parts: list[zmq.Frame]) -> tuple[Address, Message] | None:
+        try:
+            sender = self._address_of.get(source)
+            if sender is None:
+                sender, parts = Address.from_identity(parts[0].bytes), parts[1:]
+            message = wire.decode([part.buffer for part in parts], self.run_id)
+        except RemoteProtocolError as error:
+            self.malformed += 1
+            logger.warning("%s: dropped a message: %s", self.me, error)
+            return None
+        self.received[type(message).__name__] += 1
+        return sender, message
+
+    def _drain_wake(self) -> None:
+        try:
+            while len(self._wake_reader.recv(4096)) == 4096:
+                pass
+        except BlockingIOError:
+            return

@@ -1,0 +1,114 @@
+"""One tensor task from its rows to its result, wherever it runs: on Lambda, in a local environment, in a server's thread.
+
+``TensorWorker.perform`` is a generator without I/O: it yields what it needs (a message for the parameter server, or the
+next part of its rows), is sent the answer, and returns the result. Whoever drives it owns sockets, threads and time; so
+the Lambda worker, the cpu backend and the one-thread simulation of the fleet run the same code.
+
+Order matters: gradients are pushed and acknowledged before the result is returned. A worker that dies in between is
+relaunched, its second gradient is recognised and ignored, and the result accepted: no gradient is lost or counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+import numpy as np
+
+from siafu import models
+from siafu.models import ModelSpec, Output
+from siafu.sparse import Array
+from siafu.tasks import Lane
+from siafu.wire import FetchWeights, Gradient, GradientAck, Task, TaskPart, TaskResult, Tensors, Weights
+
+#: Weight versions of a layer that a worker keeps: with staleness s at most s + 2 are alive, and one for evaluation.
+KEPT_VERSIONS = 4
+
+
+@dataclass(frozen=True)
+class NextPart:
+    """A request: the rows of part ``part``."""
+
+    part: int
+
+
+Request = FetchWeights | Gradient | NextPart
+Reply = Weights | GradientAck | TaskPart | None
+
+
+class TensorWorker:
+    """Performs tensor tasks of one run; remembers the weights that it has seen."""
+
+    def __init__(self, spec: ModelSpec, name: str, clock: Callable[[], float]):
+        self.model = models.build(spec)
+        self.name = name
+        self.clock = clock  # seconds, for TaskResult.compute_s
+        self._programs = {lane: self.model.program(lane) for lane in Lane}
+        self._weights: dict[int, dict[int, dict[str, Array]]] = {}  # layer -> version -> parameters
+
+    def perform(self, task: Task) -> Generator[Request, Reply, TaskResult]:
+        lane = Lane(task.lane)
+        step = self._programs[lane][task.pc]
+        held = dict(self._weights.get(step.layer, {}))
+        reply = yield FetchWeights(task.lane, task.epoch, task.interval, step.layer, task.attempt, tuple(held))
+        assert isinstance(reply, Weights), reply
+        weights = held[reply.version] if reply.version in held else self._remember(reply)
+        outputs: list[Output] = []
+        compute_s = 0.0
+        for part in range(task.num_parts):
+            rows = task.rows
+            if part:
+                following = yield NextPart(part)
+                assert isinstance(following, TaskPart), following
+                rows = following.rows
+            start = self.clock()
+            outputs.append(self.model.run(step, rows, weights, epoch=task.epoch, lane=lane))
+            compute_s += self.clock() - start
+        output = outputs[0] if len(outputs) == 1 else _join(outputs)
+        if output.gradients:
+            gradients: Tensors = dict(output.gradients)
+            yield Gradient(task.epoch, task.interval, step.layer, task.attempt, gradients)
+        results: Tensors = dict(output.rows)
+        return TaskResult(
+            task.lane, task.epoch, task.interval, task.pc, task.attempt, self.name, output.loss, compute_s, results
+        )
+
+    def _remember(self, reply: Weights) -> dict[str, Array]:
+        # Copied, so that the network's buffer can go. The oldest version goes first.
+        weights = {name: np.array(value) for name, value in reply.tensors.items()}
+        versions = {**self._weights.get(reply.layer, {}), reply.version: weights}
+        self._weights[reply.layer] = {v: versions[v] for v in sorted(versions)[-KEPT_VERSIONS:]}
+        return weights
+
+
+def split(rows: Tensors, num_parts: int) -> list[Tensors]:
+    """The same rows in ``num_parts`` runs of (almost) equal length, in order, without copying dense ones."""
+    num_rows = min(len(value) for value in rows.values())
+    cuts = [num_rows * part // num_parts for part in range(num_parts + 1)]
+    return [
+        {slot: value[first:last] for slot, value in rows.items()}
+        for first, last in zip(cuts[:-1], cuts[1:], strict=True)
+    ]
+
+
+def _join(outputs: list[Output]) -> Output:
+    """One output from those of consecutive parts: rows one after the other, gradients and losses summed in order."""
+    rows = {slot: np.concatenate([output.rows[slot] for output in outputs]) for slot in outputs[0].rows}
+    gradients = dict(outputs[0].gradients)
+    for output in outputs[1:]:
+        for name, value in output.gradients.items():
+            gradients[name] = gradients[name] + value
+    return Output(rows, gradients, sum(output.loss for output in outputs))
+
+
+def conversation(message: object) -> tuple[object, ...] | None:
+    """What a question to a parameter server and its answer have in common; None for any other message.
+
+    A late answer to an earlier attempt or task belongs to another conversation.
+    """
+    match message:
+        case FetchWeights() | Weights():
+            return "weights", message.lane, message.epoch, message.interval, message.layer, message.attempt
+        case Gradient() | GradientAck():
+            return "gradient", message.epoch, message.interval, message.layer, message.attempt
+    return None

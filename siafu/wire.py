@@ -1,0 +1,606 @@
+"""Every message on the wire, and the only code that turns one into frames and back. This text is the specification.
+
+    frame 0    b"SIAF", version (1 byte), tag (1 byte), run id (8 bytes)
+    frame 1    UTF-8 JSON object, at most 1 MiB: every field of the message; a tensor stands there as its descriptor;
+               a float may be NaN or Infinity (a loss that diverged)
+    frame 2..  one raw little-endian C-order buffer per tensor (three for sparse rows: indptr, indices, data), in order
+
+A dense tensor's descriptor is ``{"d": dtype, "s": [shape], "c": crc32}``. Sparse rows are ``{"w": width, "t": [three
+dense descriptors]}``. A ``Tensors`` field is an object name -> descriptor, its buffers in the object's order. Dtypes
+are those of ``DTYPES``; a tensor has at most 4 dimensions and MAX_TENSOR_BYTES bytes. Integers fit 64 bits. A lane is
+"train" or "eval". The run id keeps a message of another run out.
+
+``decode`` returns a message or raises RemoteProtocolError; a fuzz test proves that there is no third outcome. No
+contiguous buffer is copied in either direction.
+
+A change of layout raises VERSION and changes tests/golden in the same commit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from siafu.errors import LocalProtocolError, RemoteProtocolError
+from siafu.sparse import Array, Rows, SparseRows
+from siafu.tasks import Lane, TaskId
+
+MAGIC, VERSION = b"SIAF", 1
+RUN_ID_BYTES = 8
+MAX_HEADER_BYTES = 1 << 20
+MAX_TENSOR_BYTES = 1 << 34
+MAX_DIMENSIONS = 4
+MAX_WIDTH = 1 << 31  # of sparse rows: their column indices are i4
+DTYPES = {code: np.dtype("<" + code) for code in ("f2", "f4", "f8", "i4", "i8", "u2")} | {
+    "u1": np.dtype("u1"),
+    "b1": np.dtype("?"),
+}
+_CODES = {dtype: code for code, dtype in DTYPES.items()}
+
+Tensor = Array
+Tensors = dict[str, Rows]
+LaneName = str  # the value of a Lane
+TENSOR, TENSORS, LANE = "Tensor", "Tensors", "LaneName"  # as they stand in annotations
+Frame = bytes | bytearray | memoryview
+Message = Any  # one of the classes registered below
+MESSAGES: dict[int, Any] = {}  # tag -> class
+_C = TypeVar("_C")
+
+if typing.TYPE_CHECKING:
+    from typing import dataclass_transform  # Python 3.11; only type checkers need it
+else:
+
+    def dataclass_transform(**_: bool) -> Callable[[_C], _C]:
+        return lambda decorator: decorator
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def message(tag: int) -> Callable[[type[_C]], type[_C]]:
+    """Class decorator: a frozen dataclass that travels under this tag."""
+
+    def register(cls: type[_C]) -> type[_C]:
+        made: Any = dataclass(frozen=True, eq=False)(cls)
+        assert MESSAGES.setdefault(tag, made) is made, f"tag {tag} is taken"
+        made.tag = tag
+        return cls
+
+    return register
+
+
+# --- everybody ----------------------------------------------------------------------------------------------------
+
+
+@message(1)
+class Hello:
+    """First on every link. ``address``: where the sender listens, empty for a worker."""
+
+    role: str  # "graph_server", "param_server" or "worker"
+    index: int
+    config_digest: str
+    address: str
+
+
+@message(2)
+class Welcome:
+    """The answer to a Hello that fits."""
+
+    role: str
+    index: int
+
+
+@message(3)
+class Refused:
+    """The answer to one that does not; the sender of the Hello gives up."""
+
+    reason: str
+
+
+@message(4)
+class Heartbeat:
+    role: str
+    index: int
+
+
+@message(5)
+class Failed:
+    """A role gives up; ``text`` is for the user, ``trace`` for the log."""
+
+    role: str
+    index: int
+    error: str
+    text: str
+    trace: str
+
+
+# --- coordinator and servers --------------------------------------------------------------------------------------
+
+
+@message(10)
+class Roster:
+    """Coordinator to servers: where everyone listens, by index."""
+
+    graph_servers: tuple[str, ...]
+    param_servers: tuple[str, ...]
+
+
+@message(11)
+class Ready:
+    """Server to coordinator: every link of mine stands."""
+
+    role: str
+    index: int
+
+
+@message(12)
+class Start:
+    """Coordinator to servers: the first epoch may begin."""
+
+
+@message(13)
+class EpochReport:
+    """Graph server to coordinator: its intervals are through a training epoch."""
+
+    server: int
+    epoch: int
+    loss: Tensor  # f8 [intervals]: each one's share of the mean loss
+    ghost_bytes: int  # rows sent to peers in this epoch
+    staleness: Tensor  # i8 [b]: gathers by how many epochs old their oldest row was (0, 1, ...)
+    usage: str  # JSON object: totals of the tensor backend so far
+
+
+@message(14)
+class EvalReport:
+    """Graph server to coordinator: counts of its vertices under the weights after an epoch."""
+
+    server: int
+    epoch: int
+    counts: Tensor  # i8 [3, 3, C]: split (train, val, test), (true positive, false positive, false negative), class
+
+
+@message(15)
+class Judged:
+    """Coordinator to servers: the evaluation after ``epoch`` is in. ``best``: keep its weights. ``stop``: the last."""
+
+    epoch: int
+    best: bool
+    stop: bool
+
+
+@message(16)
+class GetModel:
+    """Coordinator to parameter server. ``which``: "best", "final" or "latest"."""
+
+    which: str
+
+
+@message(17)
+class ModelWeights:
+    which: str
+    version: int
+    tensors: Tensors
+    stash_peak: int
+
+
+@message(18)
+class Stop:
+    """Coordinator to servers: leave now."""
+
+    reason: str
+
+
+@message(19)
+class Usage:
+    """Graph server to coordinator, now and then: what the progress line shows."""
+
+    server: int
+    tasks_in_flight: int
+    workers: int
+    ghost_bytes: int
+    usage: str  # JSON object: totals of the tensor backend so far
+
+
+@message(20)
+class Stopped:
+    """A server's last word; ``usage`` as in EpochReport, with everything billed."""
+
+    role: str
+    index: int
+    usage: str
+
+
+# --- graph servers among themselves ---------------------------------------------------------------------------------
+
+
+@message(30)
+class GhostMap:
+    """Once per link: which vertices the rows of each interval will be. ``backward``: for gradient rows."""
+
+    server: int
+    backward: bool
+    interval: int  # global number
+    vertices: Tensor  # i8 [n]
+
+
+@message(31)
+class PublishedRows:
+    """The rows of an interval that the receiver has as ghosts, in the order of its GhostMap."""
+
+    lane: LaneName
+    epoch: int
+    pc: int
+    interval: int
+    values: Tensor  # [n, F]
+
+
+@message(32)
+class ConstantRows:
+    """Once per interval and peer, before the first epoch: the features of the vertices of the forward GhostMap."""
+
+    server: int
+    interval: int
+    rows: Tensors  # {"features": [n, F]}
+
+
+# --- tensor tasks -----------------------------------------------------------------------------------------------------
+
+
+@message(40)
+class Pull:
+    """Worker to graph server: I can take ``credits`` more tasks."""
+
+    worker: str
+    credits: int
+
+
+@message(41)
+class Task:
+    """Graph server to worker: part 0 of a tensor task."""
+
+    lane: LaneName
+    epoch: int
+    interval: int
+    pc: int
+    attempt: int
+    param_server: int
+    num_parts: int
+    rows: Tensors
+
+    @property
+    def id(self) -> TaskId:
+        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
+
+
+@message(42)
+class TaskPart:
+    """Graph server to worker: the rows that follow."""
+
+    lane: LaneName
+    epoch: int
+    interval: int
+    pc: int
+    attempt: int
+    part: int
+    rows: Tensors
+
+    @property
+    def id(self) -> TaskId:
+        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
+
+
+@message(43)
+class TaskResult:
+    """Worker to graph server, last of all: after the parameter server has acknowledged the gradients."""
+
+    lane: LaneName
+    epoch: int
+    interval: int
+    pc: int
+    attempt: int
+    worker: str
+    loss: float
+    compute_s: float
+    rows: Tensors
+
+    @property
+    def id(self) -> TaskId:
+        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
+
+
+@message(44)
+class TaskFailed:
+    """Worker to graph server: the task raised; ``trace`` is the remote traceback."""
+
+    lane: LaneName
+    epoch: int
+    interval: int
+    pc: int
+    attempt: int
+    worker: str
+    trace: str
+
+    @property
+    def id(self) -> TaskId:
+        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
+
+
+@message(45)
+class Bye:
+    """Worker to graph server: I leave (idle, or near my deadline)."""
+
+    worker: str
+
+
+@message(46)
+class Leave:
+    """Graph server to worker: there is nothing more to do."""
+
+
+# --- parameter servers ------------------------------------------------------------------------------------------------
+
+
+@message(50)
+class FetchWeights:
+    """Asks for the parameters of a layer. The first of (interval, epoch) fixes the version that all later ones get."""
+
+    lane: LaneName
+    epoch: int
+    interval: int
+    layer: int
+    attempt: int
+    have: tuple[int, ...]  # versions of this layer that the asker still holds
+
+
+@message(51)
+class Weights:
+    """``tensors`` is empty if the asker has ``version`` already."""
+
+    lane: LaneName
+    epoch: int
+    interval: int
+    layer: int
+    attempt: int
+    version: int
+    tensors: Tensors
+
+
+@message(52)
+class Gradient:
+    """The gradients of one interval's layer; the first of (epoch, interval, layer) counts."""
+
+    epoch: int
+    interval: int
+    layer: int
+    attempt: int
+    tensors: Tensors
+
+
+@message(53)
+class GradientAck:
+    epoch: int
+    interval: int
+    layer: int
+    attempt: int
+
+
+@message(54)
+class IntervalDone:
+    """Graph server to parameter server: WU of an interval; its stash can go."""
+
+    epoch: int
+    interval: int
+
+
+@message(55)
+class EpochDone:
+    """Graph server to every parameter server: all my intervals are through; ``intervals`` of them were yours."""
+
+    server: int
+    epoch: int
+    intervals: int
+    stale_share: float
+
+
+@message(56)
+class PartialSums:
+    """Parameter server to its peers: its share of an epoch's gradient, as complete subtrees of the summation tree."""
+
+    server: int
+    epoch: int
+    layer: int
+    nodes: tuple[str, ...]  # "level:index" of each subtree
+    tensors: Tensors  # "node/parameter"
+    last: bool  # no further layer follows
+
+
+@message(57)
+class WeightsReady:
+    """Parameter server to graph servers: it has stepped; ``version`` optimiser steps are in its latest weights."""
+
+    server: int
+    version: int
+
+
+# --- codec ----------------------------------------------------------------------------------------------------------
+
+
+def encode(msg: Message, run_id: bytes) -> list[Frame]:
+    """The frames of a message, tensors not copied. Raises LocalProtocolError for what the protocol does not allow."""
+    cls: Any = type(msg)
+    if cls not in MESSAGES.values():
+        raise LocalProtocolError(f"{cls.__name__} is not a message of this protocol")
+    head: dict[str, Any] = {}
+    buffers: list[Frame] = []
+    for name, kind in _layout(cls):
+        value, where = getattr(msg, name), f"{cls.__name__}.{name}"
+        if kind == TENSOR:
+            head[name] = _describe_dense(value, buffers, where)
+        elif kind == TENSORS:
+            head[name] = {key: _describe(rows, buffers, f"{where}.{key}") for key, rows in value.items()}
+        else:
+            head[name] = _plain(where, value, kind)
+    text = json.dumps(head, separators=(",", ":")).encode()
+    if len(text) > MAX_HEADER_BYTES:
+        raise LocalProtocolError(f"{cls.__name__}: header of {len(text)} bytes, at most {MAX_HEADER_BYTES}")
+    return [MAGIC + bytes([VERSION, cls.tag]) + run_id, text, *buffers]
+
+
+def decode(frames: Sequence[Frame], run_id: bytes) -> Message:
+    """The message in the frames; its tensors are views of them. Raises RemoteProtocolError for anything else."""
+    try:
+        return _decode([memoryview(frame) for frame in frames], run_id)
+    except RemoteProtocolError:
+        raise
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError, OverflowError) as error:
+        raise RemoteProtocolError(f"malformed message: {type(error).__name__}: {error}") from error
+
+
+def nbytes(msg: Message) -> int:
+    """Bytes of the message's tensors."""
+    total = 0
+    cls: Any = type(msg)
+    for name, kind in _layout(cls):
+        value = getattr(msg, name)
+        total += value.nbytes if kind == TENSOR else sum(r.nbytes for r in value.values()) if kind == TENSORS else 0
+    return total
+
+
+@cache
+def _layout(cls: type) -> tuple[tuple[str, Any], ...]:
+    # Annotations are strings here; our own three kinds stay strings, the rest are resolved to types.
+    hints = typing.get_type_hints(cls)
+    own = (TENSOR, TENSORS, LANE)
+    return tuple((f.name, f.type if f.type in own else hints[f.name]) for f in dataclasses.fields(cls))
+
+
+def _plain(where: str, value: Any, kind: Any) -> Any:
+    try:
+        return _field(where, list(value) if isinstance(value, tuple) else value, kind, iter(()))
+    except RemoteProtocolError as error:
+        raise LocalProtocolError(str(error)) from None
+
+
+def _describe(rows: Rows, buffers: list[Frame], where: str) -> dict[str, Any]:
+    if isinstance(rows, SparseRows):
+        parts = (rows.indptr, rows.indices, rows.data)
+        return {"w": rows.width, "t": [_describe_dense(part, buffers, where) for part in parts]}
+    return _describe_dense(rows, buffers, where)
+
+
+def _describe_dense(rows: Rows, buffers: list[Frame], where: str) -> dict[str, Any]:
+    if not isinstance(rows, np.ndarray):
+        raise LocalProtocolError(f"{where}: {type(rows).__name__}, must be a dense array")
+    if rows.ndim > MAX_DIMENSIONS or rows.nbytes > MAX_TENSOR_BYTES:
+        raise LocalProtocolError(f"{where}: shape {list(rows.shape)} is not allowed")
+    code = _CODES.get(rows.dtype)
+    if code is None:
+        raise LocalProtocolError(f"{where}: dtype {rows.dtype} is not one of {', '.join(DTYPES)}")
+    data = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
+    buffers.append(data)
+    return {"d": code, "s": list(rows.shape), "c": zlib.crc32(data)}
+
+
+def _decode(frames: list[memoryview], run_id: bytes) -> Message:
+    if len(frames) < 2:
+        raise RemoteProtocolError(f"{len(frames)} frames, at least 2")
+    if frames[0].nbytes != 6 + RUN_ID_BYTES or frames[0][:4] != MAGIC:
+        raise RemoteProtocolError("not a message of siafu")
+    lead, text = bytes(frames[0]), frames[1]
+    if lead[4] != VERSION:
+        raise RemoteProtocolError(f"protocol version {lead[4]}, this is version {VERSION}")
+    cls = MESSAGES.get(lead[5])
+    if cls is None:
+        raise RemoteProtocolError(f"unknown tag {lead[5]}")
+    if lead[6:] != run_id:
+        raise RemoteProtocolError(f"a {cls.__name__} of another run")
+    if text.nbytes > MAX_HEADER_BYTES:
+        raise RemoteProtocolError(f"{cls.__name__}: header of {text.nbytes} bytes, at most {MAX_HEADER_BYTES}")
+    head = json.loads(str(text, "utf-8"))
+    layout = _layout(cls)
+    if not isinstance(head, dict) or set(head) != {name for name, _ in layout}:
+        raise RemoteProtocolError(f"{cls.__name__}: must have the fields {', '.join(name for name, _ in layout)}")
+    buffers = iter(frames[2:])
+    values = {name: _field(f"{cls.__name__}.{name}", head[name], kind, buffers) for name, kind in layout}
+    if next(buffers, None) is not None:
+        raise RemoteProtocolError(f"{cls.__name__}: more frames than tensors")
+    return cls(**values)
+
+
+def _field(where: str, value: Any, kind: Any, buffers: Iterator[memoryview]) -> Any:
+    if kind == TENSOR:
+        rows = _rows(where, value, buffers)
+        if isinstance(rows, SparseRows):
+            raise RemoteProtocolError(f"{where}: sparse, must be dense")
+        return rows
+    if kind == TENSORS:
+        descriptors = _expect(where, value, dict).items()
+        return {key: _rows(f"{where}.{key}", descriptor, buffers) for key, descriptor in descriptors}
+    if kind == LANE:
+        return Lane(_expect(where, value, str)).value
+    if typing.get_origin(kind) is tuple:
+        item = typing.get_args(kind)[0]
+        return tuple(_scalar(where, v, item) for v in _expect(where, value, list))
+    return _scalar(where, value, kind)
+
+
+def _scalar(where: str, value: Any, kind: type) -> Any:
+    if kind is float and type(value) is int:
+        value = float(value)
+    _expect(where, value, kind)
+    if kind is int and not -(2**63) <= value < 2**63:
+        raise RemoteProtocolError(f"{where}: {str(value)[:40]} does not fit 64 bits")
+    return value
+
+
+def _expect(where: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise RemoteProtocolError(f"{where}: {str(value)[:40]!r} is not of type {kind.__name__}")
+    return value
+
+
+def _rows(where: str, descriptor: Any, buffers: Iterator[memoryview]) -> Rows:
+    if not isinstance(descriptor, dict) or set(descriptor) != {"w", "t"}:
+        return _dense(where, descriptor, buffers)
+    indptr, indices, data = (_dense(where, part, buffers) for part in _expect(where, descriptor["t"], list))
+    width = _scalar(where, descriptor["w"], int)
+    dtypes = (indptr.dtype, indices.dtype)
+    if dtypes != (DTYPES["i8"], DTYPES["i4"]) or not indptr.ndim == indices.ndim == data.ndim == 1:
+        raise RemoteProtocolError(f"{where}: sparse rows need i8 indptr, i4 indices and data, each of one dimension")
+    if not 0 <= width <= MAX_WIDTH:
+        raise RemoteProtocolError(f"{where}: sparse rows of width {width}, must be in 0..{MAX_WIDTH}")
+    if not len(indptr) or indptr[0] != 0 or indptr[-1] != len(indices) or len(indices) != len(data):
+        raise RemoteProtocolError(f"{where}: sparse rows whose lengths disagree")
+    # Compared, not subtracted: a difference of two hostile integers may wrap around.
+    if (indptr[1:] < indptr[:-1]).any() or (len(indices) and not 0 <= indices.min() <= indices.max() < width):
+        raise RemoteProtocolError(f"{where}: sparse rows with an index outside of [0, {width})")
+    return SparseRows(indptr, indices, data, width)
+
+
+def _dense(where: str, descriptor: Any, buffers: Iterator[memoryview]) -> Array:
+    if not isinstance(descriptor, dict) or set(descriptor) != {"d", "s", "c"}:
+        raise RemoteProtocolError(f"{where}: not a tensor's descriptor")
+    dtype = DTYPES.get(_expect(where, descriptor["d"], str))
+    if dtype is None:
+        raise RemoteProtocolError(f"{where}: dtype {descriptor['d']!r} is not one of {', '.join(DTYPES)}")
+    shape = [_scalar(where, size, int) for size in _expect(where, descriptor["s"], list)]
+    size = limited = dtype.itemsize
+    for dimension in shape:
+        size *= dimension
+        limited *= max(1, dimension)  # no [0, 2**62] either: its reader may allocate by the width alone
+        if dimension < 0 or limited > MAX_TENSOR_BYTES or len(shape) > MAX_DIMENSIONS:
+            raise RemoteProtocolError(f"{where}: shape {str(shape)[:80]} is not allowed")
+    buffer = next(buffers, None)
+    if buffer is None or buffer.nbytes != size:
+        raise RemoteProtocolError(f"{where}: {'no' if buffer is None else buffer.nbytes} bytes, must be {size}")
+    if zlib.crc32(buffer) != descriptor["c"]:
+        raise RemoteProtocolError(f"{where}: checksum differs, the frame was corrupted on its way")
+    if dtype.kind == "b" and size and np.frombuffer(buffer, np.uint8).max() > 1:
+        raise RemoteProtocolError(f"{where}: a boolean that is neither 0 nor 1")
+    return np.frombuffer(buffer, dtype).reshape(shape)

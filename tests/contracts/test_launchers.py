@@ -1,0 +1,328 @@
+"""What every launcher promises: the semantics of a Lambda function invoked asynchronously.
+
+A launcher is a class with `invoke(payload, request_id)`, `close()` and the keyword arguments of `LocalPool`. A new one
+(RIE, LocalStack, AWS) is one line in LAUNCHERS.
+"""
+
+import importlib
+import json
+import os
+import queue
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lambda_funcs.pool import Invocation
+from siafu.errors import WorkerError
+
+LAUNCHERS = {"local": "lambda_funcs.pool:LocalPool"}
+KILLABLE = {"local"}  # whose `pids` are processes of this machine
+HANDLERS = "tests.lambda_funcs.handlers"
+PATIENCE_S = 20.0
+
+
+class Driver:
+    """A launcher and the outcomes it reported."""
+
+    def __init__(self, launcher: type, handler: str, **limits: Any) -> None:
+        self.outcomes: queue.SimpleQueue[Invocation] = queue.SimpleQueue()
+        name = handler if "." in handler else f"{HANDLERS}.{handler}"
+        settings = {"max_environments": 4, **limits}
+        self.pool = launcher(handler=name, on_done=self.outcomes.put, **settings)
+
+    def outcome(self) -> Invocation:
+        return self.outcomes.get(timeout=PATIENCE_S)
+
+    def call(self, payload: dict[str, object] | None = None, request_id: str = "r") -> Invocation:
+        self.pool.invoke(payload or {}, request_id)
+        outcome = self.outcome()
+        assert outcome.request_id == request_id
+        return outcome
+
+
+Start = Callable[..., Driver]
+
+
+@pytest.fixture(params=sorted(LAUNCHERS))
+def launcher(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def start(launcher: str) -> Iterator[Start]:
+    module, _, name = LAUNCHERS[launcher].partition(":")
+    with ExitStack() as stack:
+
+        def start(handler: str, **limits: Any) -> Driver:
+            driver = Driver(getattr(importlib.import_module(module), name), handler, **limits)
+            stack.enter_context(driver.pool)
+            return driver
+
+        yield start
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+def error_of(outcome: Invocation) -> dict[str, Any]:
+    found = json.loads(outcome.payload)
+    assert isinstance(found, dict)
+    return found
+
+
+def has_ended(pid: int) -> bool:
+    """Whether it is dead, or a zombie that its parent has yet to collect."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    readable, _, _ = select.select([pidfd], [], [], 1.0)
+    os.close(pidfd)
+    return bool(readable)
+
+
+# -- results
+
+
+def test_result_is_the_handlers_json(start: Start) -> None:
+    outcome = start("echo").call({"interval": 3}, "request-1")
+    assert outcome.error is None
+    result = json.loads(outcome.payload)
+    assert (result["event"], result["request_id"]) == ({"interval": 3}, "request-1")
+
+
+def test_first_invocation_is_cold_and_the_second_reuses_its_environment(start: Start) -> None:
+    driver = start("echo")
+    cold, warm = driver.call(), driver.call()
+    assert cold.init_ms > 0.0
+    assert warm.init_ms == 0.0
+    assert json.loads(cold.payload)["pid"] == json.loads(warm.payload)["pid"]
+
+
+def test_bill_covers_init_and_duration_in_whole_ms(start: Start, fifo: Path) -> None:
+    driver = start("hold")
+    before = time.monotonic()
+    driver.pool.invoke({"until": str(fifo)}, "r")
+    fifo.open("w").close()  # returns once the handler runs
+    outcome = driver.outcome()
+    assert outcome.init_ms <= outcome.billed_ms <= 1e3 * (time.monotonic() - before) + 1
+    assert driver.call({"until": os.devnull}).billed_ms >= 1
+
+
+def test_payload_and_result_of_a_megabyte_pass(start: Start) -> None:
+    text = "x" * 1_000_000
+    assert json.loads(start("echo").call({"text": text}).payload)["event"]["text"] == text
+
+
+def test_concurrent_invocations_run_side_by_side_and_each_reports_once(start: Start, tmp_path: Path) -> None:
+    driver = start("hold", max_environments=8)
+    fifos = [tmp_path / f"fifo-{i}" for i in range(8)]
+    for i, path in enumerate(fifos):
+        os.mkfifo(path)
+        driver.pool.invoke({"until": str(path)}, f"r{i}")
+    gates = [path.open("w") for path in fifos]  # opens only if all eight handlers run at the same time
+    for gate in gates:
+        gate.close()
+    outcomes = [driver.outcome() for _ in fifos]
+    assert sorted(outcome.request_id for outcome in outcomes) == [f"r{i}" for i in range(8)]
+    assert len({outcome.payload for outcome in outcomes}) == 8
+    driver.pool.close()
+    assert driver.outcomes.empty()
+
+
+def test_many_invocations_one_after_another_report_once_each(start: Start) -> None:
+    driver = start("echo", max_environments=4)
+    for round_ in range(50):
+        names = {f"{round_}-{i}" for i in range(4)}
+        for name in names:
+            driver.pool.invoke({}, name)
+        assert {driver.outcome().request_id for _ in names} == names
+    driver.pool.close()
+    assert driver.outcomes.empty()
+
+
+# -- failures
+
+
+def test_exception_in_the_handler_is_unhandled_and_keeps_the_environment(start: Start) -> None:
+    driver = start("fail")
+    outcome = driver.call()
+    assert outcome.error == "Unhandled"
+    assert (error_of(outcome)["errorType"], error_of(outcome)["errorMessage"]) == ("ValueError", "no such interval: 7")
+    assert error_of(outcome)["stackTrace"]
+    assert driver.call().init_ms == 0.0
+
+
+def test_result_that_is_not_json_is_a_marshal_error(start: Start) -> None:
+    assert start("unserialisable").call().error == "Runtime.MarshalError"
+
+
+def test_missing_module_is_reported_with_its_name_each_time(start: Start) -> None:
+    driver = start("tests.nowhere.handler")
+    for _ in range(2):
+        outcome = driver.call()
+        assert outcome.error == "Runtime.ImportModuleError"
+        assert "tests.nowhere" in error_of(outcome)["errorMessage"]
+        assert outcome.billed_ms >= outcome.init_ms > 0.0
+
+
+def test_missing_handler_is_reported(start: Start) -> None:
+    assert start("absent").call().error == "Runtime.HandlerNotFound"
+
+
+@pytest.mark.parametrize(("handler", "how"), [("crash", "exit status 3"), ("abort", "SIGSEGV")])
+def test_crash_says_how_and_the_next_invocation_is_cold(start: Start, handler: str, how: str) -> None:
+    driver = start(handler)
+    for _ in range(2):
+        outcome = driver.call()
+        assert outcome.error == "Runtime.ExitError"
+        assert how in error_of(outcome)["errorMessage"]
+        assert outcome.init_ms > 0.0
+
+
+def test_what_a_crashed_function_wrote_is_in_its_log(start: Start) -> None:
+    assert "about to go" in start("crash").call().log_tail
+
+
+def test_kill_from_outside_ends_the_invocation(start: Start, launcher: str, fifo: Path) -> None:
+    if launcher not in KILLABLE:
+        pytest.skip("its processes are not ours")
+    driver = start("hang")
+    driver.pool.invoke({"started": str(fifo)}, "victim")
+    pid = int(fifo.read_text())
+    assert driver.pool.pids == {"victim": pid}
+    os.kill(pid, signal.SIGKILL)
+    outcome = driver.outcome()
+    assert (outcome.request_id, outcome.error) == ("victim", "Runtime.ExitError")
+    assert "SIGKILL" in error_of(outcome)["errorMessage"]
+    assert driver.pool.pids == {}
+
+
+def test_deadline_ends_the_invocation_and_the_environment(start: Start) -> None:
+    driver = start("hang", timeout_s=0.2)
+    for _ in range(2):
+        outcome = driver.call()
+        assert outcome.error == "Sandbox.Timedout"
+        assert "timed out after 0.20 seconds" in error_of(outcome)["errorMessage"]
+        assert outcome.billed_ms >= 200 + outcome.init_ms
+        assert outcome.init_ms > 0.0
+
+
+@pytest.mark.parametrize("brief", [False, True], ids=["held", "between two samples"])
+def test_memory_above_the_limit_ends_the_environment(start: Start, brief: bool) -> None:
+    driver = start("hog", memory_mb=64)
+    outcome = driver.call({"mb": 100, "brief": brief})
+    assert outcome.error == "Runtime.OutOfMemory"
+    assert outcome.max_memory_mb > 64
+    assert driver.call({"mb": 1, "brief": True}).init_ms > 0.0
+
+
+def test_memory_below_the_limit_is_reported(start: Start) -> None:
+    outcome = start("hog", memory_mb=192).call({"mb": 50, "brief": True})
+    assert outcome.error is None
+    assert 50 < outcome.max_memory_mb < 192
+
+
+def test_result_beyond_six_megabytes_is_an_error(start: Start) -> None:
+    assert start("large").call({"nbytes": 6 * 2**20 + 1000}).error == "Function.ResponseSizeTooLarge"
+
+
+# -- logs
+
+
+def test_log_has_the_platforms_lines_around_the_functions(start: Start) -> None:
+    driver = start("talk", memory_mb=192)
+    lines = driver.call({"nbytes": 1}, "r1").log_tail.splitlines()
+    assert lines[:5] == ["START RequestId: r1 Version: $LATEST", "first line", "x", "last line", "END RequestId: r1"]
+    fields = [field.partition(":")[0] for field in lines[5].split("\t")]
+    cold = ["REPORT RequestId", "Duration", "Billed Duration", "Memory Size", "Max Memory Used", "Init Duration"]
+    assert fields == cold
+    assert "first line" in driver.call({"nbytes": 1}, "r2").log_tail
+
+
+def test_log_tail_is_the_last_four_kib(start: Start) -> None:
+    tail = start("talk").call({"nbytes": 100_000}).log_tail
+    assert len(tail) == 4096
+    assert "last line\nEND" in tail
+
+
+# -- limits and the end
+
+
+def test_invocation_beyond_the_limit_is_throttled_until_one_ends(start: Start, fifo: Path) -> None:
+    driver = start("hold", max_environments=1)
+    driver.pool.invoke({"until": str(fifo)}, "r1")
+    with pytest.raises(WorkerError, match=r"r2.*throttled.*1 environments"):
+        driver.pool.invoke({"until": str(fifo)}, "r2")
+    fifo.open("w").close()
+    assert driver.outcome().request_id == "r1"
+    assert driver.call({"until": os.devnull}, "r3").error is None
+
+
+def test_payload_beyond_a_megabyte_is_refused(start: Start) -> None:
+    with pytest.raises(WorkerError, match="1048576"):
+        start("echo").pool.invoke({"text": "x" * 2**20}, "r")
+
+
+def test_close_ends_busy_and_idle_environments_and_reports_each_invocation(start: Start, tmp_path: Path) -> None:
+    driver = start("hang")
+    pids = []
+    for i, stubborn in enumerate([False, True]):
+        path = tmp_path / f"started-{i}"
+        os.mkfifo(path)
+        driver.pool.invoke({"started": str(path), "ignore_term": stubborn, "grandchild": True}, f"r{i}")
+        pids += [int(pid) for pid in path.read_text().split()]
+    before = time.monotonic()
+    driver.pool.close()
+    assert time.monotonic() - before < 2.0
+    assert {driver.outcome().request_id for _ in range(2)} == {"r0", "r1"}
+    assert driver.outcomes.empty()
+    assert len(pids) == 4
+    assert all(has_ended(pid) for pid in pids)
+
+
+def test_close_right_after_invoke_still_reports_it(start: Start) -> None:
+    driver = start("hang")
+    driver.pool.invoke({}, "r")
+    driver.pool.close()
+    assert driver.outcome().error == "Sandbox.Failure"
+
+
+def test_closed_launcher_refuses_and_closes_again(start: Start) -> None:
+    driver = start("echo")
+    driver.pool.close()
+    driver.pool.close()
+    with pytest.raises(WorkerError, match="closed"):
+        driver.pool.invoke({}, "r")
+
+
+# -- inside
+
+
+def test_function_sees_lambdas_variables_and_none_of_ours(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    monkeypatch.setenv("SOME_SETTING", "hidden")
+    result = json.loads(start("environment", memory_mb=192, timeout_s=60.0).call().payload)
+    variables = result["variables"]
+    assert variables["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "192"
+    assert variables["_HANDLER"] == f"{HANDLERS}.environment"
+    assert variables["OPENBLAS_NUM_THREADS"] == "1"
+    assert "hidden" not in variables.values()
+    assert 0 < result["remaining_ms"] <= 60_000
+
+
+def test_function_imports_siafu_wherever_the_launcher_was_started(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(start("imports_ours").call().payload) == "siafu.errors"

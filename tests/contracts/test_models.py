@@ -1,0 +1,439 @@
+"""The contract of ``siafu.models.Model``, run by every model in ``MODELS``.
+
+A toy graph is trained in one process by walking the model's program interval by interval, with dense matrices for Gather.
+Whatever is optional (fusion, rematerialisation, sparse inputs, where rows are cut) must not change a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from siafu.errors import ConfigError
+from siafu.graph import TRAIN, Graph
+from siafu.models import MODELS, Model, ModelSpec, Output, build
+from siafu.sparse import Array, Rows, SparseRows
+from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, Step
+from tests import reference
+from tests.toy_graphs import random_graph, sparse, with_sparse_features
+
+CONSTANTS = {"vertex", "label", "train", "H0"}  # slots that no step writes
+EPOCH = 3
+WHOLE: tuple[int, ...] = (0, 23)
+INTERVALS = (0, 5, 5, 6, 17, 23)  # bounds; one of the intervals is empty, one has a single vertex
+
+VARIANTS = {
+    "plain": {},
+    "one layer": {"widths": ()},
+    "dropout": {"dropout": 0.4},
+    "layer norm, tanh": {"norm": "layer", "activation": "tanh"},
+    "multi-label, no bias": {"multilabel": True, "bias": False, "dropout": 0.2},
+    "everything": {"dropout": 0.3, "norm": "layer", "activation": "tanh", "multilabel": True},
+}
+
+
+@pytest.fixture(params=MODELS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(params=VARIANTS)
+def case(request, name):
+    return case_of(name, **VARIANTS[request.param])
+
+
+def case_of(name: str, **options: object) -> tuple[Graph, ModelSpec]:
+    graph = random_graph(11, multilabel=bool(options.get("multilabel")))
+    num_train = int((graph.split[:, 0] == TRAIN).sum())
+    spec = ModelSpec(name, graph.num_features, graph.num_classes, num_train, widths=(6, 5), seed=3, dtype="float64")
+    return graph, replace(spec, **options)
+
+
+def weights_of(spec: ModelSpec) -> dict[str, Array]:
+    """First weights moved a little, so that no bias is zero and no gain one."""
+    rng = np.random.default_rng(8)
+    return {name: W + 0.2 * rng.normal(size=W.shape) for name, W in build(spec).init().items()}
+
+
+# --- one epoch in one process -------------------------------------------------------------------------------------------
+
+
+class Epoch:
+    """Every interval through every step; each step by all intervals before the next. Keeps what came of it."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        spec: ModelSpec,
+        weights: dict[str, Array],
+        *,
+        lane: Lane = Lane.TRAIN,
+        bounds: Sequence[int] = INTERVALS,
+        cut: float | None = None,
+    ):
+        self.graph, self.model, self.weights, self.lane, self.cut = graph, build(spec), weights, lane, cut
+        self.program = self.model.program(lane)
+        self.intervals = [slice(*pair) for pair in pairwise(bounds)]
+        self.A = reference.propagation(graph, self.model.aggregate).toarray()  # [N, N]
+        # Everything that changes: each interval's rows by slot, published rows of all vertices, and the results.
+        self.rows = [self._constants(interval) for interval in self.intervals]
+        self.published: dict[str, Array] = {"H0": reference.features(graph)}
+        self.gradients: dict[str, Array] = {}
+        self.loss = 0.0
+        for pc, step in enumerate(self.program.steps):
+            for interval, rows in zip(self.intervals, self.rows, strict=True):
+                self._run(pc, step, interval, rows)
+
+    def _constants(self, interval: slice) -> dict[str, Rows]:
+        return {
+            "H0": self.graph.features[interval],
+            "vertex": np.arange(self.graph.num_vertices)[interval],
+            "label": self.graph.labels[interval],
+            "train": (self.graph.split[:, 0] == TRAIN)[interval],
+        }
+
+    def _run(self, pc: int, step: Step, interval: slice, rows: dict[str, Rows]) -> None:
+        reads = {slot: rows[slot] for slot in step.reads}
+        if step.kind in TENSOR_KINDS:
+            rows |= self._tensor(step, reads)
+        elif step.kind in (Kind.GA, Kind.GA_B):
+            rows |= self._gather(step, interval, reads)
+        elif step.kind in (Kind.SC, Kind.SC_B):
+            self._scatter(step, interval, reads)
+        for slot in list(rows):  # a server frees them here: nobody may miss them
+            if slot not in CONSTANTS and self.program.last_reader[slot] <= pc:
+                del rows[slot]
+        if self.lane is Lane.EVAL and pc == len(self.program) - 1:
+            rows |= self._logits
+
+    def _gather(self, step: Step, interval: slice, reads: dict[str, Rows]) -> dict[str, Rows]:
+        A = self.A if step.kind is Kind.GA else self.A.T
+        total = A[interval] @ self.published[step.gathers]
+        for own in reads.values():
+            total = total + own
+        total = total.astype(self.model.spec.dtype)
+        (slot,) = step.writes
+        # Layer 0's aggregate of sparse features may stay sparse: a tensor step takes both.
+        return {slot: sparse(total) if step.gathers == "H0" and isinstance(self.graph.features, SparseRows) else total}
+
+    def _scatter(self, step: Step, interval: slice, reads: dict[str, Rows]) -> None:
+        (values,) = reads.values()
+        shape = (self.graph.num_vertices, values.shape[1])
+        self.published.setdefault(step.publishes, np.full(shape, np.nan))[interval] = values
+
+    def _tensor(self, step: Step, reads: dict[str, Rows]) -> dict[str, Rows]:
+        parts = [self.model.run(step, half, self.weights, epoch=EPOCH, lane=self.lane) for half in self._halves(reads)]
+        assert {tuple(part.rows) for part in parts} == {step.writes}
+        for part in parts:
+            assert bool(part.gradients) == step.has_gradient
+            self.loss += part.loss
+            for name, gradient in part.gradients.items():
+                self.gradients[name] = self.gradients.get(name, 0) + gradient
+        rows = {slot: np.concatenate([part.rows[slot] for part in parts]) for slot in step.writes}
+        for slot, value in rows.items():
+            assert value.shape[1] == self.model.width(slot)
+        self._logits = rows
+        return rows
+
+    def _halves(self, reads: dict[str, Rows]) -> list[dict[str, Rows]]:
+        if self.cut is None:
+            return [reads]
+        at = round(self.cut * len(next(iter(reads.values()))))
+        return [{slot: X[:at] for slot, X in reads.items()}, {slot: X[at:] for slot, X in reads.items()}]
+
+
+def same(epoch: Epoch, expected: Epoch, tolerance: float = 1e-12) -> None:
+    assert epoch.loss == pytest.approx(expected.loss, abs=tolerance)
+    assert epoch.gradients.keys() == expected.gradients.keys()
+    for name, gradient in expected.gradients.items():
+        np.testing.assert_allclose(epoch.gradients[name], gradient, rtol=0, atol=tolerance, err_msg=name)
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------------
+
+
+def test_gradients_equal_the_reference(case):
+    graph, spec = case
+    weights = weights_of(spec)
+    epoch = Epoch(graph, spec, weights)
+    loss, gradients = reference.loss_and_gradients(graph, spec, weights, epoch=EPOCH)
+    assert epoch.loss == pytest.approx(loss, abs=1e-12)
+    assert epoch.gradients.keys() == gradients.keys()
+    for parameter, gradient in gradients.items():
+        np.testing.assert_allclose(epoch.gradients[parameter], gradient, rtol=0, atol=1e-12, err_msg=parameter)
+
+
+def test_gradients_equal_finite_differences(case):
+    graph, spec = case
+    weights = weights_of(spec)
+    gradients = Epoch(graph, spec, weights).gradients
+    assert gradients.keys() == weights.keys()
+    rng, step = np.random.default_rng(9), 1e-6
+    for parameter, W in weights.items():
+        direction = rng.normal(size=W.shape)
+        above, below = (
+            Epoch(graph, spec, weights | {parameter: W + sign * step * direction}, bounds=WHOLE).loss
+            for sign in (1, -1)
+        )
+        expected = (above - below) / (2 * step)
+        assert (gradients[parameter] * direction).sum() == pytest.approx(expected, rel=1e-6, abs=1e-8), parameter
+
+
+def test_evaluation_ends_with_the_logits_of_every_vertex(case):
+    graph, spec = case
+    weights = weights_of(spec)
+    epoch = Epoch(graph, spec, weights, lane=Lane.EVAL)
+    logits = np.concatenate([rows[f"H{spec.num_layers}"] for rows in epoch.rows])
+    np.testing.assert_allclose(logits, reference.predict(graph, spec, weights), rtol=0, atol=1e-12)
+    assert not epoch.gradients
+
+
+@pytest.mark.parametrize("rematerialise", [True, False])
+@pytest.mark.parametrize("fuse", [True, False])
+def test_fusion_and_rematerialisation_change_nothing(case, fuse, rematerialise):
+    graph, spec = case
+    weights = weights_of(spec)
+    other = replace(spec, fuse=fuse, rematerialise=rematerialise)
+    same(Epoch(graph, other, weights), Epoch(graph, spec, weights))
+
+
+@pytest.mark.parametrize("bounds", [WHOLE, (0, 12, 23), tuple(range(24))])
+def test_intervals_sum_to_the_whole(case, bounds):
+    graph, spec = case
+    weights = weights_of(spec)
+    same(Epoch(graph, spec, weights, bounds=bounds), Epoch(graph, spec, weights))
+
+
+@pytest.mark.parametrize("rematerialise", [True, False])
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("cut", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_rows_may_be_cut_anywhere(name, cut, fuse, rematerialise):
+    graph, spec = case_of(name, **VARIANTS["everything"], fuse=fuse, rematerialise=rematerialise)
+    weights = weights_of(spec)
+    same(Epoch(graph, spec, weights, cut=cut), Epoch(graph, spec, weights))
+
+
+@pytest.mark.parametrize("cut", [None, 0.3])
+def test_sparse_inputs_give_the_same_as_dense_ones(case, cut):
+    graph, spec = case
+    weights = weights_of(spec)
+    same(Epoch(with_sparse_features(graph), spec, weights, cut=cut), Epoch(graph, spec, weights))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_features_of_a_narrower_dtype_are_computed_in_that_of_the_weights(name, dtype, dropout):
+    graph, spec = case_of(name, dropout=dropout)
+    graph = replace(graph, features=np.abs(8 * graph.features).astype(dtype))
+    weights = weights_of(spec)
+    wide = replace(graph, features=graph.features.astype(np.float64))
+    for narrow in (graph, with_sparse_features(graph)):
+        same(Epoch(narrow, spec, weights), Epoch(wide, spec, weights))
+
+
+def test_float32_stays_float32(case):
+    graph, spec = case
+    spec = replace(spec, dtype="float32", fuse=False, rematerialise=False)
+    weights = build(spec).init()
+    epoch = Epoch(graph, spec, weights)
+    assert {W.dtype for W in weights.values()} == {np.dtype(np.float32)}
+    assert {g.dtype for g in epoch.gradients.values()} == {np.dtype(np.float32)}
+    loss, gradients = reference.loss_and_gradients(graph, spec, reference.first_weights(spec), epoch=EPOCH)
+    assert epoch.loss == pytest.approx(loss, rel=1e-5)
+    for parameter, gradient in gradients.items():
+        np.testing.assert_allclose(epoch.gradients[parameter], gradient, rtol=1e-3, atol=1e-5, err_msg=parameter)
+
+
+def test_an_interval_without_training_vertices_has_zero_loss_and_gradients(name):
+    graph, spec = case_of(name, dropout=0.2)
+    nobody = replace(graph, split=np.zeros_like(graph.split))
+    epoch = Epoch(nobody, spec, weights_of(spec))
+    assert epoch.loss == 0.0
+    assert all(not gradient.any() for gradient in epoch.gradients.values())
+
+
+def test_dropout_acts_while_training_only_and_differs_between_epochs(name):
+    _, spec = case_of(name, dropout=0.5)
+    model, weights = build(spec), weights_of(spec)
+    step = next(step for step in model.program(Lane.TRAIN).steps if step.kind is Kind.AV)
+    rng = np.random.default_rng(1)
+    rows = {slot: rng.normal(size=(4, model.width(slot))) for slot in step.reads if slot != "vertex"}
+    rows["vertex"] = np.arange(4)
+
+    def activations(epoch: int, lane: Lane) -> Array:
+        return model.run(step, rows, weights, epoch=epoch, lane=lane).rows["H1"]
+
+    np.testing.assert_array_equal(activations(0, Lane.TRAIN), activations(0, Lane.TRAIN))
+    np.testing.assert_array_equal(activations(0, Lane.EVAL), activations(1, Lane.EVAL))
+    assert (activations(0, Lane.TRAIN) != activations(1, Lane.TRAIN)).any()
+
+
+def test_first_weights_are_a_function_of_the_seed_alone(name):
+    _, spec = case_of(name, norm="layer")
+    first, again, other = build(spec).init(), build(spec).init(), build(replace(spec, seed=4)).init()
+    wide = build(replace(spec, dtype="float32")).init()
+    for parameter, W in first.items():
+        np.testing.assert_array_equal(W, again[parameter])
+        np.testing.assert_array_equal(W.astype(np.float32), wide[parameter])
+        if W.ndim == 2:
+            assert (other[parameter] != W).all()
+
+
+@pytest.mark.parametrize("init", ["xavier", "he"])
+def test_first_weights_have_the_variance_of_their_paper(name, init):
+    spec = ModelSpec(name, in_features=300, num_classes=3, num_train=1, widths=(200,), init=init, dtype="float64")
+    for parameter, W in build(spec).init().items():
+        if parameter.startswith("0.") and W.ndim == 2:
+            fan_in, fan_out = W.shape
+            assert W.var() == pytest.approx(2 / (fan_in + fan_out) if init == "xavier" else 2 / fan_in, rel=0.02)
+
+
+def test_inputs_are_left_as_they_were(case):
+    graph, spec = case
+    spec = replace(spec, fuse=False, rematerialise=False)
+    weights = weights_of(spec)
+    before = {parameter: W.copy() for parameter, W in weights.items()}
+
+    class Watched(Epoch):
+        def _tensor(self, step: Step, reads: dict[str, Rows]) -> dict[str, Rows]:
+            for X in reads.values():
+                X.flags.writeable = False
+            return super()._tensor(step, reads)
+
+    Watched(graph, spec, weights)
+    for parameter, W in weights.items():
+        np.testing.assert_array_equal(W, before[parameter])
+
+
+# --- programs -----------------------------------------------------------------------------------------------------------
+
+PROGRAMS = [
+    (name, lane, num_layers, fuse, rematerialise, dropout)
+    for name in MODELS
+    for lane in Lane
+    for num_layers in (1, 2, 4)
+    for fuse in (True, False)
+    for rematerialise in (True, False)
+    for dropout in (0.0, 0.5)
+]
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda p: f"{p[0]}-{p[1].value}-{p[2]} layers-{p[3]}-{p[4]}-{p[5]}")
+def program(request) -> Program:
+    name, lane, num_layers, fuse, rematerialise, dropout = request.param
+    spec = ModelSpec(
+        name, 7, 4, 9, widths=(6,) * (num_layers - 1), dropout=dropout, fuse=fuse, rematerialise=rematerialise
+    )  # fmt: skip
+    return build(spec).program(lane)
+
+
+def test_every_slot_is_written_before_it_is_read(program):
+    written, published = set(CONSTANTS), {"H0"}
+    for step in program.steps:
+        assert set(step.reads) <= written, step.name
+        assert step.gathers is None or step.gathers in published, step.name
+        assert len(set(step.writes)) == len(step.writes), step.name
+        assert not set(step.writes) & written, f"{step.name} writes a slot twice"
+        written |= set(step.writes)
+        if step.publishes:
+            assert step.reads == (step.publishes,), step.name
+            published.add(step.publishes)
+
+
+def test_every_published_slot_is_gathered_later(program):
+    for slot, pc in program.publisher.items():
+        assert any(step.gathers == slot for step in program.steps[pc + 1 :]), slot
+
+
+def test_steps_hold_to_their_kind(program):
+    for step in program.steps:
+        assert (step.gathers is not None) == (step.kind in (Kind.GA, Kind.GA_B)), step.name
+        assert (step.publishes is not None) == (step.kind in (Kind.SC, Kind.SC_B)), step.name
+        assert not step.fused or step.kind is Kind.AV
+
+
+def test_training_ends_with_one_weight_update_and_evaluation_has_none(program):
+    kinds = [step.kind for step in program.steps]
+    training = any(step.has_gradient for step in program.steps)
+    assert kinds.count(Kind.WU) == int(training)
+    assert not training or kinds[-1] is Kind.WU
+
+
+def test_each_layer_has_its_gradient_once(program):
+    layers = [step.layer for step in program.steps if step.has_gradient]
+    assert layers == sorted(set(layers), reverse=True)
+
+
+def test_vertex_ids_travel_only_with_dropout_in_training(name):
+    for lane, dropout in ((Lane.EVAL, 0.5), (Lane.TRAIN, 0.0)):
+        steps = build(ModelSpec(name, 7, 4, 9, dropout=dropout)).program(lane).steps
+        assert not any("vertex" in step.reads for step in steps)
+
+
+def test_gcn_program_of_two_layers():
+    table = """
+        GA0                     -> Z0       gathers H0
+        AV0   Z0                -> H1
+        SC0   H1                            publishes H1
+        GA1                     -> Z1       gathers H1
+        AV1   Z1 label train    -> dZ1      fused
+        SC'1  dZ1                           publishes dZ1
+        GA'1                    -> dH1      gathers dZ1
+        AV'0  Z0 dH1
+        WU0
+    """
+    assert written_out(build(ModelSpec("gcn", 7, 4, 9)).program(Lane.TRAIN)) == tidied(table)
+
+
+def test_sage_program_of_two_layers_with_everything_spelled_out():
+    table = """
+        GA0                              -> Z0        gathers H0
+        AV0   H0 Z0 vertex               -> H1 P0
+        SC0   H1                                      publishes H1
+        GA1                              -> Z1        gathers H1
+        AV1   H1 Z1 vertex               -> H2
+        AV'1  H1 Z1 vertex label train H2 -> dS1 dZ1
+        SC'1  dZ1                                     publishes dZ1
+        GA'1  dS1                        -> dH1       gathers dZ1
+        AV'0  H0 Z0 vertex dH1 P0
+        WU0
+    """
+    spec = ModelSpec("sage", 7, 4, 9, dropout=0.5, fuse=False, rematerialise=False)
+    assert written_out(build(spec).program(Lane.TRAIN)) == tidied(table)
+
+
+def written_out(program: Program) -> list[str]:
+    lines = []
+    for step in program.steps:
+        line = [step.name, *step.reads]
+        line += ["->", *step.writes] if step.writes else []
+        line += ["gathers", step.gathers] if step.gathers else []
+        line += ["publishes", step.publishes] if step.publishes else []
+        lines.append(" ".join(line + ["fused"] * step.fused))
+    return lines
+
+
+def tidied(table: str) -> list[str]:
+    return [" ".join(line.split()) for line in table.strip().splitlines()]
+
+
+# --- the table ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_model_is_named_with_those_that_exist():
+    with pytest.raises(ConfigError, match=r"^model 'gnc': unknown, must be one of gcn, sage"):
+        build(ModelSpec("gnc", 7, 4, 9))
+
+
+def test_models_keep_no_state(name):
+    model: Model = build(case_of(name)[1])
+    before = dict(vars(model))
+    graph, spec = case_of(name)
+    Epoch(graph, spec, weights_of(spec))
+    assert vars(model) == before
+    assert isinstance(model.program(Lane.TRAIN), Program)
+    assert Output({}).gradients is not Output({}).gradients

@@ -1,0 +1,213 @@
+import os
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from datasets import prepare as prepare_module
+from datasets.partitioners import ORDERS, PARTITIONERS
+from datasets.prepare import SOURCES, Source, cached, prepare, resolve
+from siafu.errors import ConfigError, DatasetError
+from siafu.shards import MANIFEST, ShardSet
+from tests.datasets.graphs import random_graph
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """A small graph as tmp_path/data/tiny.npz."""
+    graph = random_graph(n=30)
+    (tmp_path / "data").mkdir()
+    np.savez(
+        tmp_path / "data" / "tiny.npz",
+        edge_index=np.stack([graph.src, graph.dst]),
+        num_nodes=graph.num_vertices,
+        num_features=graph.num_features,
+        num_classes=graph.num_classes,
+        x=graph.features,
+        y=graph.labels,
+    )
+    return tmp_path / "data" / "tiny.npz"
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("digits", Source("digits", "")),
+        ("synthetic:amazon?scale=1", Source("synthetic", "amazon?scale=1")),
+        ("npz:some/file", Source("npz", "some/file")),
+        ("some/file.npz", Source("npz", "some/file.npz")),
+    ],
+)
+def test_a_name_means_a_source(name, source):
+    assert resolve(name) == source
+
+
+def test_a_bare_name_is_looked_up_in_the_variables_folder_first(archive, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert resolve("tiny") == Source("npz", "data/tiny.npz")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "tiny.npz").write_bytes(b"")
+    monkeypatch.setenv("SIAFU_DATA", str(tmp_path / "other"))
+    assert resolve("tiny") == Source("npz", str(tmp_path / "other" / "tiny.npz"))
+
+
+def test_an_unknown_name_is_refused_with_what_is_known(archive, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SIAFU_DATA", raising=False)
+    with pytest.raises(
+        DatasetError, match=r"^source 'coral' is not a \.npz file and not one of digits, npz, synthetic, tiny$"
+    ):
+        resolve("coral")
+
+
+@pytest.mark.parametrize("table", [SOURCES, PARTITIONERS, ORDERS], ids=["sources", "partitioners", "orders"])
+def test_every_line_of_a_table_names_a_function(table):
+    for target in table.values():
+        module, _, function = target.partition(":")
+        assert callable(getattr(import_module(module), function))
+
+
+# --- prepare ----------------------------------------------------------------------------------------------------------
+
+
+def test_manifest_records_every_option(tmp_path):
+    options = {"parts": 3, "partitioner": "hash", "order": "random", "directed": True, "feature_norm": "row", "seed": 9}
+    m = prepare(random_graph(), tmp_path / "out", **options).manifest
+    assert (m.num_partitions, m.partitioner, m.order, m.directed, m.feature_norm, m.seed) == tuple(options.values())
+
+
+def test_manifest_records_what_auto_chose(tmp_path):
+    assert prepare(random_graph(), tmp_path / "out").manifest.order == "metis"
+
+
+def test_a_published_split_is_kept(tmp_path):
+    graph = random_graph(splits=2)
+    shard = prepare(graph, tmp_path / "out", order="given").partition(0)
+    assert np.array_equal(shard.split, graph.split)
+
+
+def test_a_graph_without_split_gets_some_vertices_of_every_class(tmp_path):
+    graph = random_graph(n=200, splits=0, classes=4)
+    (split,) = prepare(graph, tmp_path / "out", train_per_class=5, val_per_class=7).manifest.splits
+    assert (split.train, split.val) == (4 * 5, 4 * 7)
+    assert split.train + split.val + split.test == (graph.labels >= 0).sum()
+
+
+def test_a_multi_label_graph_without_split_gets_60_20_20_percent(tmp_path):
+    (split,) = prepare(random_graph(n=50, splits=0, multilabel=True), tmp_path / "out").manifest.splits
+    assert (split.train, split.val, split.test) == (30, 10, 10)
+
+
+def test_no_training_vertex_per_class_is_a_config_error(tmp_path):
+    with pytest.raises(ConfigError, match="0 training and 30 validation vertices per class, must be >= 1, >= 0"):
+        prepare(random_graph(), tmp_path / "out", train_per_class=0)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_the_same_seed_gives_the_same_bytes(partitioner, order, tmp_path):
+    one, two = (
+        prepare(random_graph(n=200, splits=0), tmp_path / name, parts=3, partitioner=partitioner, order=order, seed=4)
+        for name in ("one", "two")
+    )
+    assert one.manifest == two.manifest
+
+
+def test_another_seed_gives_another_split_and_other_bytes(tmp_path):
+    one, two = (prepare(random_graph(splits=0), tmp_path / str(seed), seed=seed) for seed in (0, 1))
+    assert one.manifest.digest != two.manifest.digest
+
+
+@pytest.mark.parametrize("name", ["cora", "citeseer", "pcg"])
+def test_real_graphs_are_prepared(name, tmp_path, real_data):
+    prepare(name, tmp_path / "out", parts=2)
+    ShardSet.open(tmp_path / "out").verify()
+
+
+def test_digits_are_prepared_in_four_partitions(tmp_path):
+    shards = prepare("digits", tmp_path / "out", parts=4)
+    assert shards.manifest.num_vertices == sum(entry.vertices for entry in shards.manifest.partitions) == 1797
+    assert shards.manifest.cut_edges / shards.manifest.num_edges < 0.1
+
+
+# --- cache ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def prepares(monkeypatch):
+    """The destinations of every call of ``prepare``."""
+    calls, original = [], prepare_module.prepare
+
+    def counted(source, out, **options):
+        calls.append(out)
+        return original(source, out, **options)
+
+    counted.__kwdefaults__ = original.__kwdefaults__
+    monkeypatch.setattr(prepare_module, "prepare", counted)
+    return calls
+
+
+def test_a_source_is_prepared_once(archive, tmp_path, prepares):
+    first = cached(str(archive), cache_dir=tmp_path / "cache", parts=2)
+    assert cached(str(archive), cache_dir=tmp_path / "cache", parts=2) == first
+    assert len(prepares) == 1
+    assert ShardSet.open(first).manifest.num_partitions == 2
+    assert [f.name for f in (tmp_path / "cache").iterdir()] == [first.name]
+
+
+def test_a_default_that_is_spelled_out_is_the_same_key(archive, tmp_path, prepares):
+    cached(str(archive), cache_dir=tmp_path)
+    cached(str(archive), cache_dir=tmp_path, parts=1, feature_norm="none")
+    assert len(prepares) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"parts": 2},
+        {"order": "given"},
+        {"directed": True},
+        {"feature_norm": "row"},
+        {"seed": 1},
+        {"train_per_class": 2},
+    ],
+    ids=str,
+)
+def test_another_option_is_another_folder(options, archive, tmp_path):
+    assert cached(str(archive), cache_dir=tmp_path) != cached(str(archive), cache_dir=tmp_path, **options)
+
+
+def test_a_changed_file_is_prepared_again(archive, tmp_path):
+    before = cached(str(archive), cache_dir=tmp_path)
+    os.utime(archive, ns=(0, 0))
+    assert cached(str(archive), cache_dir=tmp_path) != before
+
+
+def test_two_that_prepare_at_once_end_with_the_first(archive, tmp_path, monkeypatch):
+    original, cache = prepare_module.prepare, tmp_path / "cache"
+
+    def overtaken(source, out, **options):
+        monkeypatch.setattr(prepare_module, "prepare", original)
+        winners.append(cached(source, cache_dir=cache, **options))
+        return original(source, out, **options)
+
+    winners = []
+    overtaken.__kwdefaults__ = original.__kwdefaults__
+    monkeypatch.setattr(prepare_module, "prepare", overtaken)
+    assert [cached(str(archive), cache_dir=cache)] == winners
+    assert [f.name for f in cache.iterdir()] == [winners[0].name]
+
+
+def test_the_default_cache_is_in_the_home_folder(archive, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = cached(str(archive))
+    assert path.parent == tmp_path / ".cache" / "siafu"
+    assert (path / MANIFEST).is_file()
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(DatasetError, match=r"gone\.npz: No such file or directory$"):
+        cached(str(tmp_path / "gone.npz"), cache_dir=tmp_path)

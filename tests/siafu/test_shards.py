@@ -1,0 +1,189 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from datasets.cut import shards_of
+from datasets.prepare import prepare
+from siafu.errors import DatasetError
+from siafu.graph import tidy
+from siafu.shards import MANIFEST, Manifest, Shard, ShardSet
+from siafu.sparse import SparseRows
+from tests.datasets.graphs import random_graph
+
+SHAPES = [
+    {},
+    {"weighted": True},
+    {"sparse": True},
+    {"multilabel": True},
+    {"edges": 0},
+    {"directed": True, "weighted": True},
+]
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    return prepare(random_graph(), tmp_path / "out", parts=2)
+
+
+def assert_same(found, expected):
+    """Equal values and dtypes, field by field."""
+    if not hasattr(expected, "__dataclass_fields__"):
+        assert type(found) is type(expected) or isinstance(found, np.memmap)
+        assert np.array_equal(found, expected)
+        assert getattr(found, "dtype", None) == getattr(expected, "dtype", None)
+        return
+    for field in expected.__dataclass_fields__:
+        assert_same(getattr(found, field), getattr(expected, field))
+
+
+# --- what is written is read ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_shard_comes_back_as_it_was_written(shape, tmp_path):
+    graph = random_graph(**{k: v for k, v in shape.items() if k != "directed"})
+    directed = shape.get("directed", False)
+    prepare(graph, tmp_path / "out", parts=2, partitioner="chunk", order="given", directed=directed)
+    shards = ShardSet.open(tmp_path / "out")
+    shards.verify()
+    tidied = tidy(graph, directed)
+    parts = [np.array(shards.partition(p).vertices) for p in range(2)]
+    for p, expected in enumerate(shards_of(tidied, parts)):
+        assert_same(shards.partition(p), expected)
+
+
+def test_dtypes_are_those_of_the_format(tmp_path):
+    shard = prepare(random_graph(weighted=True, sparse=True), tmp_path / "out", directed=True, parts=2).partition(0)
+    assert isinstance(shard, Shard)
+    assert isinstance(shard.features, SparseRows)
+    dtypes = {
+        "int64": [shard.vertices, shard.in_edges.indptr, shard.ghosts_in, shard.features.indptr, shard.labels],
+        "int32": [shard.in_edges.indices, shard.out_edges.indices, shard.ghosts_out_owner, shard.features.indices],
+        "float32": [shard.in_edges.weight, shard.out_edges.weight],
+        "float64": [shard.degree, shard.degree_ghosts_in, shard.degree_ghosts_out],
+        "uint8": [shard.split, shard.features.data],
+    }
+    for dtype, arrays in dtypes.items():
+        assert {array.dtype for array in arrays} == {np.dtype(dtype)}
+
+
+def test_arrays_are_mapped_read_only(prepared):
+    features = prepared.partition(0).features
+    assert isinstance(features, np.memmap)
+    assert not features.flags.writeable
+
+
+def test_undirected_edges_are_stored_once(prepared):
+    shard = prepared.partition(1)
+    assert shard.undirected
+    assert not any(name.startswith("out_") for name in prepared.manifest.partitions[1].files)
+
+
+def test_manifest_counts_are_those_of_the_shards(prepared):
+    m = prepared.manifest
+    shards = [prepared.partition(p) for p in range(2)]
+    assert m.num_vertices == sum(len(s.vertices) for s in shards)
+    assert m.num_edges == sum(len(s.in_edges.indices) for s in shards)
+    assert m.cut_edges == sum(int((s.in_edges.indices >= len(s.vertices)).sum()) for s in shards) > 0
+    assert [(e.ghosts_in, e.ghosts_out) for e in m.partitions] == [
+        (len(s.ghosts_in), len(s.ghosts_out)) for s in shards
+    ]
+    split = np.concatenate([s.split for s in shards])
+    assert [(z.train, z.val, z.test) for z in m.splits] == [
+        tuple(int((split[:, i] == role).sum()) for role in (1, 2, 3)) for i in range(2)
+    ]
+
+
+def test_manifest_on_disk_equals_the_one_in_memory(prepared):
+    assert ShardSet.open(prepared.path).manifest == prepared.manifest
+    raw = json.loads((prepared.path / MANIFEST).read_text())
+    assert (raw["format"], raw["version"], raw["digest"]) == ("siafu-shards", 1, prepared.manifest.digest)
+
+
+def test_digest_covers_every_field(prepared):
+    assert replace(prepared.manifest, seed=1).digest != prepared.manifest.digest
+
+
+def test_manifest_json_round_trips(prepared):
+    text = (prepared.path / MANIFEST).read_text()
+    assert Manifest.from_json(text, prepared.path) == prepared.manifest
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_is_not_there_is_refused(prepared):
+    with pytest.raises(DatasetError, match=r"out: partition 2, must be in 0\.\.1$"):
+        prepared.partition(2)
+
+
+def test_a_folder_without_manifest_is_refused(tmp_path):
+    with pytest.raises(DatasetError, match=r"no prepared graph there \(manifest.json: No such file or directory\)$"):
+        ShardSet.open(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "1", '"x"', "{}", '{"format": "siafu-shards"}'])
+def test_a_manifest_that_is_none_is_refused(text, prepared):
+    (prepared.path / MANIFEST).write_text(text)
+    with pytest.raises(DatasetError, match=r"manifest.json: not a manifest of prepared shards$"):
+        ShardSet.open(prepared.path)
+
+
+def edit_manifest(shards, **changes):
+    file = shards.path / MANIFEST
+    raw = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({name: value for name, value in raw.items() if value != "gone"}))
+
+
+EDITS = {
+    "other version": ({"version": 2}, r"format 'siafu-shards' version 2, must be 'siafu-shards' version 1$"),
+    "other format": ({"format": "parquet"}, r"format 'parquet' version 1, must be 'siafu-shards' version 1$"),
+    "count altered": ({"num_edges": 7}, r"digest \w+, but its content has \w+: the file was altered$"),
+    "digest gone": ({"digest": "gone"}, r"digest None, but its content has \w+: the file was altered$"),
+    "field gone": ({"seed": "gone"}, r"manifest fields missing, unknown or malformed: seed$"),
+    "field unknown": ({"colour": 1}, r"manifest fields missing, unknown or malformed: colour$"),
+    "partitions malformed": ({"partitions": [{"files": 3}]}, r"malformed: splits or partitions$"),
+}
+
+
+@pytest.mark.parametrize("case", EDITS)
+def test_a_foreign_or_altered_manifest_is_refused_with_its_reason(case, prepared):
+    changes, message = EDITS[case]
+    edit_manifest(prepared, **changes)
+    with pytest.raises(DatasetError, match=message):
+        ShardSet.open(prepared.path)
+
+
+@pytest.mark.parametrize("name", ["features.npy", "in_indices.npy", "split.npy"])
+def test_a_truncated_file_is_refused_when_opened(name, prepared):
+    file = prepared.path / "part-001" / name
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    with pytest.raises(DatasetError, match=rf"{name}: {len(whole) - 1} bytes, must be {len(whole)} bytes$"):
+        ShardSet.open(prepared.path)
+
+
+def test_a_missing_file_is_refused_when_opened(prepared):
+    (prepared.path / "part-000" / "labels.npy").unlink()
+    with pytest.raises(DatasetError, match=r"labels\.npy: missing, must be \d+ bytes$"):
+        ShardSet.open(prepared.path)
+
+
+@pytest.mark.parametrize("name", ["features.npy", "in_indptr.npy", "ghosts_in.npy"])
+def test_an_altered_byte_is_found_by_verify(name, prepared):
+    file = prepared.path / "part-000" / name
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    shards = ShardSet.open(prepared.path)
+    with pytest.raises(DatasetError, match=rf"{name}: sha256 \w+, must be \w+$"):
+        shards.verify()
+
+
+def test_an_unreadable_array_is_refused_when_mapped(prepared):
+    file = prepared.path / "part-000" / "features.npy"
+    file.write_bytes(b"x" * file.stat().st_size)
+    with pytest.raises(DatasetError, match=r"features\.npy: not a readable array"):
+        ShardSet.open(prepared.path).partition(0)
