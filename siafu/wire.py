@@ -44,6 +44,7 @@ DTYPES = {code: np.dtype("<" + code) for code in ("f2", "f4", "f8", "i4", "i8", 
     "b1": np.dtype("?"),
 }
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
+_LANES = tuple(lane.value for lane in Lane)
 
 Tensor = Array
 Tensors = dict[str, Rows]
@@ -543,7 +544,9 @@ def _field(where: str, value: Any, kind: Any, buffers: Iterator[memoryview]) -> 
         descriptors = _expect(where, value, dict).items()
         return {key: _rows(f"{where}.{key}", descriptor, buffers) for key, descriptor in descriptors}
     if kind == LANE:
-        return Lane(_expect(where, value, str)).value
+        if value not in _LANES:
+            raise RemoteProtocolError(f"{where}: {str(value)[:40]!r} is not one of {', '.join(_LANES)}")
+        return value
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
         return tuple(_scalar(where, v, item) for v in _expect(where, value, list))

@@ -163,13 +163,13 @@ def test_every_golden_file_has_its_message():
         (rows_message([1.0]), "PublishedRows.values: list, must be a dense array"),
         (rows_message(np.zeros((1,) * 5)), r"PublishedRows.values: shape \[1, 1, 1, 1, 1\] is not allowed"),
         (task_message(Z0=np.zeros(3, "U1")), "Task.rows.Z0: dtype <U1 is not one of"),
-        (rows_message(np.zeros(1), lane="test"), "'test' is not a valid Lane"),
+        (rows_message(np.zeros(1), lane="test"), "PublishedRows.lane: 'test' is not one of train, eval"),
         (wire.Welcome(role="worker", index="0"), "Welcome.index: '0' is not of type int"),
         (wire.Welcome(role="worker", index=True), "Welcome.index: 'True' is not of type int"),
         (wire.Welcome(role="worker", index=np.int64(0)), "Welcome.index: '0' is not of type int"),
         (wire.Welcome(role="worker", index=2**63), "Welcome.index: 9223372036854775808 does not fit 64 bits"),
         (wire.Roster(("a", 1), ()), "Roster.graph_servers: '1' is not of type str"),
-        (wire.Refused("x" * (1 << 20)), "Refused: header of 1048591 bytes, at most 1048576"),
+        (wire.Refused("x" * (1 << 20)), "Refused: header of 1048589 bytes, at most 1048576"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -229,16 +229,19 @@ def test_headers_that_are_not_the_messages_json_are_refused(text, error):
         ({"epoch": None}, "^PublishedRows.epoch: 'None' is not of type int$"),
         ({"epoch": 2**63}, "^PublishedRows.epoch: 9223372036854775808 does not fit 64 bits$"),
         ({"epoch": 10**4000}, "^PublishedRows.epoch: 1000000000000000000000000000000000000000 does not fit 64 bits$"),
-        ({"lane": 1}, "^PublishedRows.lane: '1' is not of type str$"),
-        ({"lane": "test"}, "'test' is not a valid Lane$"),
+        ({"lane": 1}, "^PublishedRows.lane: '1' is not one of train, eval$"),
+        ({"lane": []}, r"^PublishedRows.lane: '\[\]' is not one of train, eval$"),
         ({"values": None}, "^PublishedRows.values: not a tensor's descriptor$"),
-        ({"values": {"w": 1, "t": []}}, "PublishedRows.values: not a tensor's descriptor|malformed message: ValueError"),
+        (
+            {"values": {"w": 1, "t": []}},
+            "PublishedRows.values: not a tensor's descriptor|malformed message: ValueError",
+        ),
         ({"values": {"d": "f8", "s": [2, 3]}}, "^PublishedRows.values: not a tensor's descriptor$"),
         ({"values": {"d": "O", "s": [2, 3], "c": 0}}, "^PublishedRows.values: dtype 'O' is not one of f2, f4, f8"),
         ({"values": {"d": "f8", "s": [2, -3], "c": 0}}, r"^PublishedRows.values: shape \[2, -3\] is not allowed$"),
         ({"values": {"d": "f8", "s": [0, 2**40], "c": 0}}, "shape .* is not allowed$"),
         ({"values": {"d": "f8", "s": [1] * 5, "c": 0}}, "shape .* is not allowed$"),
-        ({"values": {"d": "f8", "s": [2**62] * 100_000, "c": 0}}, "shape .* is not allowed$"),
+        ({"values": {"d": "f8", "s": [2**62] * 40_000, "c": 0}}, "shape .* is not allowed$"),
         ({"values": {"d": "f8", "s": [2, 4], "c": 0}}, "^PublishedRows.values: 48 bytes, must be 64$"),
         ({"values": {"d": "f4", "s": [2, 3], "c": 0}}, "^PublishedRows.values: 48 bytes, must be 24$"),
         ({"values": {"d": "f8", "s": [2, 3], "c": 0}}, "^PublishedRows.values: checksum differs"),
@@ -310,12 +313,14 @@ def test_sparse_rows_that_are_not_rows_are_refused(frames, error):
 
 def test_sparse_rows_do_not_arrive_in_a_dense_field():
     head = json.loads(SPARSE[1])["rows"]["H0"]
-    refused([*with_head(ROWS, lambda h: h.update(values=head))[:2], *SPARSE[2:]], "not a tensor's descriptor|must be dense")
+    refused(
+        [*with_head(ROWS, lambda h: h.update(values=head))[:2], *SPARSE[2:]], "not a tensor's descriptor|must be dense"
+    )
 
 
 # --- fuzz -------------------------------------------------------------------------------------------------------------------
 
-NUM_MUTATIONS = 120_000
+NUM_MUTATIONS = 200_000
 HOSTILE = (
     None, True, False, 0, -1, 1, 2, 255, 2**31, 2**62, 2**63, 2**64, -(2**63), 10**30, 10**400, 0.5, -0.0, 1e308, math.nan,
     math.inf, "", "train", "eval", "f4", "i8", "b1", "O", "\ud800", "\x00", "x" * 300, [], [[]], [0], [2**62], [2**62, 4],
@@ -404,11 +409,8 @@ def lie_about_a_tensor(frames: Frames, rng: random.Random, corpus: list[Frames])
             rng.shuffle(descriptor["s"])
             descriptor["s"].insert(rng.randrange(len(descriptor["s"]) + 1), rng.choice((0, 1, 1, 2, -1, 2**62)))
         case 2:
-            size = wire.DTYPES[descriptor["d"]].itemsize
             code = rng.choice(list(wire.DTYPES))
-            count = len(frames[2 + number])
-            descriptor["d"], descriptor["s"] = code, [count // wire.DTYPES[code].itemsize]
-            assert size
+            descriptor["d"], descriptor["s"] = code, [len(frames[2 + number]) // wire.DTYPES[code].itemsize]
         case 3:
             data = np.frombuffer(frames[2 + number], wire.DTYPES[descriptor["d"]]).copy()
             if data.size and data.dtype.kind != "b":
@@ -429,21 +431,13 @@ def tensors_in(value: Any) -> Any:
 
 
 def nest(frames: Frames, rng: random.Random, corpus: list[Frames]) -> None:
+    """Deep lists or objects as the value of some field, what follows it in order or cut off."""
     depth = rng.choice((3, 50, 500, 990, 1100, 5000))
     opening, closing = rng.choice(((b"[", b"]"), (b'{"d":', b"}")))
-    nested = opening * depth + b"0" + closing * depth
-    place = frames[1].find(b":", rng.randrange(len(frames[1])))
-    frames[1] = nested if place < 0 else frames[1][: place + 1] + nested + b"}"
-    if rng.random() < 0.7 and place >= 0:  # as the value of the first field, the rest in order
-        head = frames[1].find(b":")
-        rest = corpus_rest(corpus, rng)
-        frames[1] = frames[1][: head + 1] + nested + rest
-
-
-def corpus_rest(corpus: list[Frames], rng: random.Random) -> bytes:
-    text = rng.choice(corpus)[1]
-    comma = text.find(b",")
-    return text[comma:] if comma >= 0 else b"}"
+    place = frames[1].find(b":", rng.randrange(len(frames[1]))) + 1
+    comma = frames[1].find(b",", place)
+    rest = frames[1][comma:] if comma >= 0 and rng.random() < 0.7 else b"}"
+    frames[1] = frames[1][:place] + opening * depth + b"0" + closing * depth + rest
 
 
 def huge_number(frames: Frames, rng: random.Random, corpus: list[Frames]) -> None:
@@ -483,8 +477,7 @@ def outcome(frames: Frames) -> Any:
     """The message, after a look at everything in it that its reader will trust; None if it was refused."""
     try:
         message = wire.decode(frames, RUN_ID)
-    except RemoteProtocolError as error:
-        assert str(error)
+    except RemoteProtocolError:
         return None
     assert type(message) in CLASSES
     assert wire.nbytes(message) <= sum(map(len, frames))
@@ -536,8 +529,8 @@ def test_decoding_allocates_no_more_than_it_was_sent(corpus):
             before = tracemalloc.get_traced_memory()[0]
             outcome(frames)
             grown = tracemalloc.get_traced_memory()[1] - before
-            # A parsed header is larger than its text by a constant factor, and an exception carries its traceback.
-            assert grown < 20 * sum(map(len, frames)) + 50_000
+            # Python's lists make 2 bytes of JSON, "[]", 88 bytes of memory; a traceback is small; no tensor is copied.
+            assert grown < 60 * sum(map(len, frames[1:2])) + sum(map(len, frames)) + 50_000
     finally:
         tracemalloc.stop()
 
