@@ -80,7 +80,9 @@ def train(
     Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
     """
     resolved = resolve(source, config, settings, short)
+    on_status(Status(phase="preparing"))
     shards_path = shards_of(resolved)
+    on_status(Status(phase="starting"))
     shards = ShardSet.open(shards_path)
     resolved = _fit(resolved, shards)
     spec = ModelSpec.of(resolved, shards.manifest)

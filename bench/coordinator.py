@@ -25,8 +25,23 @@ from siafu.errors import GnnError, PeerLost, ProtocolError
 from siafu.metrics import scores
 from siafu.sparse import Array
 from siafu.wire import (
-    EpochReport, EvalReport, Failed, GetModel, Hello, Judged, Message, ModelWeights, Ready, Refused, Roster, Start,
-    Stop, Stopped, Usage, Welcome,
+    EpochReport,
+    EvalReport,
+    Failed,
+    GetModel,
+    Hello,
+    Judged,
+    Message,
+    ModelWeights,
+    Ready,
+    Refused,
+    Roster,
+    Start,
+    Stop,
+    Stopped,
+    Tensors,
+    Usage,
+    Welcome,
 )  # fmt: skip
 
 
@@ -37,7 +52,15 @@ class Record:
     values: dict[str, Any]
 
 
-Action = Send | Record
+@dataclass(frozen=True)
+class Save:
+    """An action: keep these weights, those after ``epoch`` epochs, as a checkpoint."""
+
+    epoch: int
+    weights: Tensors
+
+
+Action = Send | Record | Save
 
 
 @dataclass
@@ -104,6 +127,8 @@ class Coordinator:
             case Usage():
                 self._live[message.server] = message
                 self._show_usage()
+            case ModelWeights(which="checkpoint"):
+                return [Save(message.version, message.tensors)]
             case ModelWeights():
                 self.models[message.which, sender.index] = message
             case Stopped():
@@ -230,6 +255,7 @@ class Coordinator:
             "loss_history": self.losses[: self.final["epoch"] + 1], "lambda": _lambda(usage), "usage": usage,
             "ghost_bytes_per_epoch": self.status.ghost_bytes,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
+            "multilabel": self.multilabel,
         }  # fmt: skip
 
     def _show_usage(self) -> None:

@@ -15,10 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from bench.coordinator import Action, Coordinator, Record, Status
+from bench.coordinator import Action, Coordinator, Record, Save, Status
+from siafu import checkpoint
 from siafu.address import COORDINATOR, Address, Send
 from siafu.config import Config
 from siafu.errors import PeerLost
+from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sockets import Hub
 from siafu.wire import RUN_ID_BYTES, Heartbeat
@@ -28,7 +30,7 @@ POLL_S = 0.1
 FAREWELL_S = 3.5
 
 #: One thread per process for dense products: parallelism comes from intervals, and bits must not depend on a core count.
-_ENVIRONMENT = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+_ENVIRONMENT = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class LocalHost:
@@ -101,12 +103,13 @@ def run(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains as the config says; returns the result (``Coordinator.result``) and the best and final weights.
 
-    metrics.jsonl and logs are left in ``run_dir``.
+    metrics.jsonl, checkpoints and logs are left in ``run_dir``.
 
     Raises the error of the first member that fails, PeerLost naming a member that dies or falls silent. KeyboardInterrupt
     ends the members before it goes on.
     """
     run_id = secrets.token_bytes(RUN_ID_BYTES)
+    spec = ModelSpec.of(config, shards.manifest)
     coordinator = Coordinator(config, multilabel=shards.manifest.multilabel)
     config_file = run_dir / "config.toml"
     with (
@@ -114,7 +117,7 @@ def run(
         LocalHost(run_dir, shards_path, config_file, run_id) as host,
         Hub(COORDINATOR, run_id, listen=config.servers.listen) as hub,
     ):
-        session = _Session(config, coordinator, host, hub, metrics, on_status)
+        session = _Session(config, spec, coordinator, host, hub, metrics, on_status)
         try:
             session.train()
             session.farewell("done")
@@ -129,10 +132,10 @@ class _Session:
     """The coordinator's loop."""
 
     def __init__(
-        self, config: Config, coordinator: Coordinator, host: LocalHost, hub: Hub, metrics: IO[str],
+        self, config: Config, spec: ModelSpec, coordinator: Coordinator, host: LocalHost, hub: Hub, metrics: IO[str],
         on_status: Callable[[Status], None],
     ):  # fmt: skip
-        self.config, self.coordinator, self.host, self.hub = config, coordinator, host, hub
+        self.config, self.spec, self.coordinator, self.host, self.hub = config, spec, coordinator, host, hub
         self.metrics, self.on_status = metrics, on_status
         self._beat = 0.0
 
@@ -181,3 +184,7 @@ class _Session:
                 case Record(values=values):
                     self.metrics.write(json.dumps(values) + "\n")
                     self.metrics.flush()
+                case Save(epoch=epoch, weights=weights):
+                    folder = self.host.run_dir / "checkpoints"
+                    folder.mkdir(exist_ok=True)
+                    checkpoint.save_model(folder / f"epoch-{epoch:04}.safetensors", weights, self.spec, {"epoch": epoch})

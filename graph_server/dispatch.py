@@ -55,20 +55,18 @@ class Dispatcher:
         self._queue: list[tuple[Priority, int, TaskId]] = []
         self._sequence = 0
         self._workers: dict[str, _Worker] = {}
+        self.num_queued = 0  # tasks that wait for a worker
         self.num_relaunches = 0
         self.num_duplicates = 0
-
-    @property
-    def num_queued(self) -> int:
-        return sum(task.queued for task in self._open.values())
 
     @property
     def num_open(self) -> int:
         return len(self._open)
 
     @property
-    def workers(self) -> list[str]:
-        return list(self._workers)
+    def num_silent(self) -> int:
+        """Workers that rule 3 has given up on for now."""
+        return sum(worker.silent for worker in self._workers.values())
 
     def submit(self, task: TaskId, priority: Priority, now: float) -> list[Assign]:
         assert task not in self._open, task
@@ -91,18 +89,22 @@ class Dispatcher:
             if state.holds.get(task) == attempt:  # a repeated result gives no second credit
                 del state.holds[task]
                 state.credits += 1
-        first = self._open.pop(task, None) is not None
-        if not first:
+        closed = self._open.pop(task, None)
+        if closed is None:
             self.num_duplicates += 1
-        return first, self._assign(now)
+        else:
+            self.num_queued -= closed.queued
+        return closed is not None, self._assign(now)
 
     def failed(self, task: TaskId, worker: str, attempt: int, now: float) -> list[Assign]:
         """The worker could not do it (rule 4 for one task)."""
         state = self._workers.get(worker)
-        if state is not None and state.holds.get(task) == attempt:
-            del state.holds[task]
-            state.credits += 1
-            self._give_back(task, worker)
+        if state is not None:
+            state.silent = False
+            if state.holds.get(task) == attempt:
+                del state.holds[task]
+                state.credits += 1
+                self._give_back(task, worker)
         return self._assign(now)
 
     def lost(self, worker: str, now: float) -> list[Assign]:
@@ -142,6 +144,7 @@ class Dispatcher:
 
     def _push(self, task: TaskId) -> None:
         self._sequence += 1
+        self.num_queued += 1
         heapq.heappush(self._queue, (self._open[task].priority, self._sequence, task))
 
     def _assign(self, now: float) -> list[Assign]:
@@ -164,6 +167,7 @@ class Dispatcher:
             state.attempts += 1
             state.holders.add(name)
             state.queued = False
+            self.num_queued -= 1
             state.due = now + self.timeout_s
             if worker.credits > 0:
                 heapq.heappush(free, (busy + 1, name))

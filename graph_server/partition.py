@@ -82,6 +82,9 @@ class Partition:
         self._num_jobs = 0
         self._busy = 0  # pool threads at work
         self._versions = [0] * config.servers.param_servers
+        self._rows_due = 0  # messages with rows of peers in one training epoch
+        self._rows_in: dict[int, int] = {}  # training epoch -> those that are in
+        self._epochs_in = 0  # training epochs whose rows are all in
         self._started = False
         self._stopped = False
         self._judged = -1
@@ -185,7 +188,7 @@ class Partition:
             self.schedulers[lane] = Scheduler(
                 self.programs[lane], lane, self.intervals, epochs, forward=crossing[False], backward=crossing[True],
                 freshness=1.0 if pipe or lane is Lane.EVAL else train.freshness, warmup_epochs=train.warmup_epochs,
-                in_step=train.mode == "no-pipe",
+                max_ahead=max(1, int(train.ahead * len(self.intervals))), in_step=train.mode == "no-pipe",
             )  # fmt: skip
         features = self.shard.features
         actions: list[Action] = []
@@ -208,6 +211,8 @@ class Partition:
             self.published[lane, slot] = PublishedSlot(
                 self.model.width(slot), len(places.interval_of_row()), places.places, self.dtype, policy
             )
+            if lane is Lane.TRAIN:
+                self._rows_due += len(places.places) - len(self.intervals)
 
     @property
     def _is_ready(self) -> bool:
@@ -241,16 +246,20 @@ class Partition:
 
     def _open_epochs(self) -> list[Action]:
         """Rule 2 of the scheduler. ``slowest`` is the number of optimiser steps that every parameter server has taken: a
-        step needs the gradients of every interval of every server, so nobody is in an earlier epoch."""
+        step needs the gradients of every interval of every server, so nobody is in an earlier epoch. Rows of an earlier
+        one may still be on their way here, on another link: they are waited for, so that none is read that is more than
+        1 + s epochs old."""
         if not self._started or self._stopped:
             return []
         slowest = min(self._versions)
+        if self._rows_due:
+            slowest = min(slowest, self._epochs_in)
         due = next((e for e in self.evaluated if e > self._judged), self.config.train.epochs)
         # Evaluation runs beside training, but no more than 1 + s epochs behind it, so that few versions are kept for it.
         ahead = 0 if self.config.train.mode == "no-pipe" else 1 + self.config.train.staleness
-        actions = self._step(Lane.TRAIN, Opened(min(slowest + self.config.train.staleness, due + ahead)))
+        actions = self._step(Lane.TRAIN, Opened(min(slowest + self.config.train.staleness, due + ahead), slowest))
         if slowest > due:
-            actions += self._step(Lane.EVAL, Opened(due))
+            actions += self._step(Lane.EVAL, Opened(due, due))
         return actions
 
     def _judge(self, message: Judged) -> list[Action]:
@@ -375,6 +384,10 @@ class Partition:
             slot.write(task.interval, task.epoch, values)
             return {peer: values[rows] for peer, rows in needed.items()}
 
+        def begin() -> Work:
+            slot.turn(task.epoch)  # it touches the rows of other intervals: on the server's thread
+            return work
+
         def then(cut: dict[int, Array]) -> list[Action]:
             actions: list[Action] = []
             for peer, rows in cut.items():
@@ -386,7 +399,7 @@ class Partition:
             published = self._step(task.lane, Published(task.epoch, task.pc, task.interval))
             return actions + published + self._done(task)
 
-        return [Job(self._priority(task), lambda: work, then)]
+        return [Job(self._priority(task), begin, then)]
 
     def _arrived(self, message: PublishedRows) -> list[Action]:
         """Rows of a peer's interval."""
@@ -399,7 +412,15 @@ class Partition:
             )
         if slot.epoch_of[message.interval] < message.epoch:
             slot.write(message.interval, message.epoch, message.values)
-        return self._step(lane, Published(message.epoch, message.pc, message.interval))
+        actions = self._step(lane, Published(message.epoch, message.pc, message.interval))
+        if lane is Lane.TRAIN:
+            self._rows_in[message.epoch] = self._rows_in.get(message.epoch, 0) + 1
+            if self._rows_in.get(self._epochs_in) == self._rows_due:
+                while self._rows_in.get(self._epochs_in) == self._rows_due:
+                    del self._rows_in[self._epochs_in]
+                    self._epochs_in += 1
+                actions += self._open_epochs()
+        return actions
 
     def _apply(self, task: TaskId, step: Step) -> list[Action]:
         rows = {**self._constants[task.interval - self.intervals[0]], **self._slots[task.lane, task.interval]}

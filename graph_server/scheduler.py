@@ -4,6 +4,8 @@ Rules, for the intervals of one graph server in one lane (training, or evaluatio
 1. An interval runs its program in order, one step at a time.
 2. It enters an epoch only once that epoch is *opened*. For training the server opens epoch ``slowest + s``, ``slowest``
    being the lowest epoch that any interval of any server is still in, and ``s`` the staleness bound (Dorylus §5.2).
+   An epoch after ``slowest`` has no weights of its own yet: what enters it uses older ones. So at most ``max_ahead``
+   intervals of this server may have done so (docs/adr/0003: stale weights cost far more epochs than stale rows).
 3. A step that gathers published rows waits until at least the share ``freshness`` of the edges that reach its interval
    from other intervals carry rows of this epoch or a later one. ``pipe`` is share 1, the paper's ``async`` share 0.
    In the first ``warmup_epochs`` the share is 1: before that there is nothing that could be stale.
@@ -16,6 +18,7 @@ own, so the interval that is furthest behind can always run: nothing deadlocks.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,9 +43,10 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Opened:
-    """Event: every epoch up to this one may be entered."""
+    """Event: every epoch up to ``epoch`` may be entered, those after ``slowest`` by few."""
 
     epoch: int
+    slowest: int
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Scheduler:
         backward: Crossing,
         freshness: float = 1.0,
         warmup_epochs: int = 0,
+        max_ahead: int = sys.maxsize,
         in_step: bool = False,
     ):
         """``intervals``: global numbers of the local ones. ``epochs``: those that this lane runs, ascending.
@@ -83,11 +88,13 @@ class Scheduler:
         ``in_step`` is rule 4 (no-pipe).
         """
         self.program, self.lane, self.epochs = program, lane, epochs
-        self.freshness, self.warmup_epochs, self.in_step = freshness, warmup_epochs, in_step
+        self.freshness, self.warmup_epochs = freshness, warmup_epochs
+        self.max_ahead, self.in_step = max_ahead, in_step
         self._crossing = {False: forward, True: backward}
         self._first = intervals[0]
         # All mutable state:
-        self._opened = -1
+        self._opened = self._slowest_anywhere = -1
+        self._ahead: dict[int, int] = {}  # interval -> epoch after the slowest that it has entered
         self._turn = dict.fromkeys(intervals, 0)  # interval -> position in `epochs`
         self._slowest_turn = 0  # the lowest of them
         self._in_turn = {0: len(intervals)}  # position -> intervals in it
@@ -103,8 +110,10 @@ class Scheduler:
     def handle(self, event: Event) -> list[TaskId]:
         """The tasks that may run now, because of the event. The only method that changes the state."""
         match event:
-            case Opened(epoch):
+            case Opened(epoch, slowest):
                 self._opened = max(self._opened, epoch)
+                self._slowest_anywhere = max(self._slowest_anywhere, slowest)
+                self._ahead = {i: e for i, e in self._ahead.items() if e > self._slowest_anywhere}
                 return self._start_all(sorted(self._at_gate))
             case Published(epoch, pc, interval):
                 return self._publish(epoch, pc, interval)
@@ -156,7 +165,7 @@ class Scheduler:
             return None
         task = self._current(interval)
         at = (task.epoch, task.pc)
-        if task.pc == 0 and task.epoch > self._opened:
+        if task.pc == 0 and not self._may_enter(interval, task.epoch):
             self._at_gate.add(interval)
             return None
         self._at_gate.discard(interval)
@@ -170,14 +179,24 @@ class Scheduler:
         self._running.add(interval)
         return task
 
+    def _may_enter(self, interval: int, epoch: int) -> bool:
+        """Rule 2. Says yes only to an interval that then enters: it is counted."""
+        if epoch > self._opened:
+            return False
+        if epoch > self._slowest_anywhere and interval not in self._ahead:
+            if len(self._ahead) >= self.max_ahead:
+                return False
+            self._ahead[interval] = epoch
+        return True
+
     def _fresh_enough(self, interval: int, epoch: int, scatter: int) -> bool:
-        share = 1.0 if epoch < self.warmup_epochs else self.freshness
-        if share == 0.0:
-            return True
         position = interval - self._first
         fresh = self._fresh.get((epoch, scatter))
-        needed = share * int(self._crossing_of(scatter).totals[position])
+        needed = self._share(epoch) * int(self._crossing_of(scatter).totals[position])
         return (int(fresh[position]) if fresh is not None else 0) >= needed
+
+    def _share(self, epoch: int) -> float:
+        return 1.0 if epoch < self.warmup_epochs else self.freshness
 
     def _publish(self, epoch: int, pc: int, interval: int) -> list[TaskId]:
         seen = self._seen.setdefault((epoch, pc), set())
@@ -188,12 +207,13 @@ class Scheduler:
         if interval not in crossing.targets:
             return []
         fresh = self._fresh.setdefault((epoch, pc), np.zeros(len(self._turn), np.int64))
-        fresh[crossing.targets[interval]] += crossing.counts[interval]
-        waiting = self._at_gather.get((epoch, pc))
-        if not waiting:
-            return []
-        reached = sorted(waiting.intersection((crossing.targets[interval] + self._first).tolist()))
-        ready = [i for i in reached if self._fresh_enough(i, epoch, pc)]
+        targets = crossing.targets[interval]
+        before, after = fresh[targets], fresh[targets] + crossing.counts[interval]
+        fresh[targets] = after
+        needed = self._share(epoch) * crossing.totals[targets]
+        waiting = self._at_gather.get((epoch, pc), set())
+        # Those for whom these rows are the last that they need: each interval once, however many rows reach it.
+        ready = sorted(waiting.intersection((targets[(before < needed) & (needed <= after)] + self._first).tolist()))
         waiting.difference_update(ready)
         return self._start_all(ready)
 
@@ -224,7 +244,7 @@ class Scheduler:
             self._in_turn.pop(self._slowest_turn, None)
             self._slowest_turn += 1
         slowest = self.slowest  # what only earlier epochs needed can go
-        for table in (self._fresh, self._seen, self._finished):
+        for table in (self._fresh, self._seen, self._at_gather, self._finished):
             for key in [key for key in table if key[0] < slowest]:
                 del table[key]
 

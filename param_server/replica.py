@@ -11,7 +11,9 @@ R5  Epochs are stepped in order, once each, by every replica for itself, to equa
 R6  Weights to be evaluated are pinned when published and until judged. The latest epoch judged best is kept as best;
     the one that said stop is final, and afterwards nothing is pinned any more. A verdict on a version that is not
     published here yet waits for it.
-R7  Duplicates of any message are counted, and otherwise ignored.
+R7  Parameter server 0 sends the coordinator each version that is to be saved when it publishes it, so that none is held
+    for that: replicas are equal, and one is enough.
+R8  Duplicates of any message are counted, and otherwise ignored.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ from param_server.parameters import Parameters
 from param_server.stash import Stash
 from param_server.summation import Node
 from siafu import wire
-from siafu.address import Address, Send, graph_server, param_server
+from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError
-from siafu.evaluation import is_evaluated
+from siafu.evaluation import is_checkpoint, is_evaluated
 from siafu.models import Model
 from siafu.sparse import Rows
 from siafu.tasks import Lane
@@ -41,7 +43,7 @@ class Replica:
     """Parameter server ``index``. ``num_leaves``: the intervals of all graph servers. Only ``handle`` changes its state."""
 
     def __init__(self, index: int, config: Config, model: Model, num_graph_servers: int, num_leaves: int):
-        self.index, self.train = index, config.train
+        self.index, self.train, self.run = index, config.train, config.run
         self.num_graph_servers, self.num_leaves = num_graph_servers, num_leaves
         self.peers = [peer for peer in range(config.servers.param_servers) if peer != index]
         weights = model.init()
@@ -109,8 +111,6 @@ class Replica:
     def _fetch(self, sender: Address, fetch: wire.FetchWeights) -> list[Send]:
         where = f"fetch of {fetch.lane} epoch {fetch.epoch} interval {fetch.interval}"
         self._check_range(where, fetch.epoch, fetch.interval)
-        if fetch.lane not in list(Lane):
-            raise RemoteProtocolError(f"{where}: lane must be one of {', '.join(lane.value for lane in Lane)}")
         names = self._parameters.of(fetch.layer, where)
         version = self._evaluated_version(fetch) if fetch.lane == Lane.EVAL else self._train_version(fetch)
         weights = self._stash.weights(version)
@@ -148,15 +148,16 @@ class Replica:
         where = f"gradient of epoch {gradient.epoch} interval {gradient.interval} layer {gradient.layer}"
         self._check_range(where, gradient.epoch, gradient.interval)
         values = self._parameters.check(gradient.layer, gradient.tensors, where)
+        ack = Send(sender, wire.GradientAck(gradient.epoch, gradient.interval, gradient.layer, gradient.attempt))
+        epoch = self._open(gradient.epoch)
+        if epoch is None or epoch.sums[gradient.layer].has(gradient.interval):
+            self._duplicates["Gradient"] += 1
+            return [ack]
         for name, value in values.items():
             if not np.isfinite(value).all():
                 raise WorkerError(f"{where}: {name} holds NaN or infinity")
-        ack = wire.GradientAck(gradient.epoch, gradient.interval, gradient.layer, gradient.attempt)
-        epoch = self._open(gradient.epoch)
-        if epoch is None or not epoch.sums[gradient.layer].add(gradient.interval, values):
-            self._duplicates["Gradient"] += 1
-            return [Send(sender, ack)]
-        return [Send(sender, ack), *self._advance(epoch)]
+        epoch.sums[gradient.layer].add(gradient.interval, values)
+        return [ack, *self._advance(epoch)]
 
     def _interval_done(self, sender: Address, done: wire.IntervalDone) -> list[Send]:
         self._check_range(f"done from {sender}", done.epoch, done.interval)
@@ -216,7 +217,7 @@ class Replica:
         return sends
 
     def _share(self, epoch: Epoch) -> list[wire.PartialSums]:
-        messages = []
+        messages: list[wire.PartialSums] = []
         for layer, total in epoch.sums.items():
             nodes = {f"{level}:{index}": value for (level, index), value in total.nodes().items()}
             tensors: dict[str, Rows] = {
@@ -237,7 +238,10 @@ class Replica:
         if (verdict := self._early.pop(self.version, None)) is not None:
             self._judge(verdict)
         ready = wire.WeightsReady(self.index, self.version)
-        return [Send(graph_server(server), ready) for server in range(self.num_graph_servers)]
+        sends = [Send(graph_server(server), ready) for server in range(self.num_graph_servers)]
+        if self.index == 0 and is_checkpoint(epoch.epoch, self.run):
+            sends.append(Send(COORDINATOR, wire.ModelWeights("checkpoint", self.version, dict(weights), self.stash_peak)))
+        return sends
 
     # --- verdicts -----------------------------------------------------------------------------------------------------
 

@@ -41,10 +41,13 @@ class OrderedSum:
     def complete(self) -> bool:
         return self.num_added == self.num_leaves
 
+    def has(self, leaf: int) -> bool:
+        return bool(self._has[leaf])
+
     def add(self, leaf: int, value: Value) -> bool:
         """Puts a leaf in; False if it was there already (U3)."""
         assert 0 <= leaf < self.num_leaves
-        if self._has[leaf]:
+        if self.has(leaf):
             return False
         self._insert((0, leaf), value)
         return True

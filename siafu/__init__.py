@@ -1,4 +1,4 @@
-"""Full-graph GNN training on CPU servers and serverless tensor workers: ``prepare``, ``train``, ``Run`` for Python."""
+"""Full-graph GNN training on CPU servers and serverless tensor workers: ``prepare``, ``train``, ``Run``, ``Graph`` for Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Loaded when first asked for, by name alone: siafu imports nothing of the rooms above it.
-_ELSEWHERE = {"prepare": "datasets.prepare", "train": "bench.api", "Run": "bench.api"}
+_ELSEWHERE = {"prepare": "datasets.prepare", "train": "bench.api", "Run": "bench.api", "Graph": "siafu.graph"}
 
 
 def __getattr__(name: str) -> Any:

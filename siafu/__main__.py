@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import json
 import logging
 import os
+import shutil
+import signal
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from siafu import __version__
 from siafu.errors import GnnError
 
 #: verb -> (module that has ``add_arguments(parser)`` and ``main(args) -> int``, what the verb does)
 VERBS = {
-    "prepare": ("datasets.cli", "turn a graph into shards on disk"),
-    "train": ("bench.cli", "train a model"),
-    "doctor": ("bench.doctor", "say what this machine can do"),
+    "train": ("bench.cli", "train a model on a graph"),
+    "prepare": ("datasets.cli", "turn a graph into shards on disk, to train on them again and again"),
+    "doctor": ("bench.doctor", "say what this machine can do, and what is missing"),
 }
+
+EPILOG = """first try:
+  siafu train               a graph of 1,797 digit images, on this machine alone, in seconds
+  siafu VERB --help         every flag, with examples
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a verb. Exit code 0; 1 for a failure; 2 for the user's mistake; 130 after Ctrl-C."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    args = _parse(argv)
+    try:
+        args = _parse(argv)
+    except SystemExit as end:  # argparse: --help and --version end with 0, mistakes with 2
+        return int(end.code or 0)
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(name)s: %(message)s")
     try:
         return int(importlib.import_module(VERBS[args.verb][0]).main(args))
@@ -44,24 +56,50 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """No abbreviated flags, help as wide as is good to read, and one line for a mistake."""
+
+    def __init__(self, **options: Any):
+        super().__init__(**options, allow_abbrev=False, formatter_class=_formatter)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    width = min(shutil.get_terminal_size().columns, 110) - 2
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=width)
+
+
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="siafu", description="Full-graph GNN training on CPU servers and serverless tensor workers.",
-        epilog="siafu VERB --help tells more. First try: siafu train digits",
+    parser = _Parser(
+        prog="siafu", usage="siafu VERB [--help] ...", epilog=EPILOG,
+        description="Full-graph GNN training on CPU servers and serverless tensor workers.",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"siafu {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="siafu")
     chosen = next((word for word in argv if not word.startswith("-")), None)
+    parsers = {}
     for name, (module, what) in VERBS.items():
-        verb = verbs.add_parser(name, help=what, formatter_class=argparse.RawDescriptionHelpFormatter)
-        verb.add_argument("-v", "--verbose", action="store_true", help="log to stderr, and tracebacks of remote failures")
+        parsers[name] = verb = verbs.add_parser(name, help=what)
         if name == chosen:  # only then is its module needed
             importlib.import_module(module).add_arguments(verb)
-    return parser.parse_args(argv)
+        verb.add_argument("-v", "--verbose", action="store_true", help="more on stderr: the log, and remote tracebacks")
+    args, unknown = parser.parse_known_args(argv)
+    if args.verb is None:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
+    if unknown:
+        verb = parsers[args.verb]
+        known = [flag for action in verb._actions for flag in action.option_strings]
+        close = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
+        verb.error(f"unknown argument {unknown[0]}" + (f", did you mean {close[0]}?" if close else ""))
+    return args
 
 
 def entry() -> None:
-    """The console script."""
+    """The console script. A polite kill ends a run as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())
 
 

@@ -38,7 +38,7 @@ class Data:
     source: str = "digits"  # digits, synthetic:NAME?scale=S, a .npz file, a name in $SIAFU_DATA, or prepared shards
     parts: int = 1  # partitions = graph servers
     partitioner: Literal["metis", "chunk", "random", "hash"] = "metis"  # how vertices are spread over graph servers
-    order: Literal["auto", "metis", "given", "random"] = "auto"  # order of vertices in a partition; intervals are slices of it
+    order: Literal["auto", "metis", "given", "random"] = "auto"  # of vertices in a partition: intervals are slices
     directed: bool = False  # keep edge directions instead of making the graph symmetric
     feature_norm: Literal["none", "row", "standard"] = "none"  # row: each row sums to 1; standard: z-score per column
     split: int = 0  # which of the graph's splits
@@ -56,7 +56,7 @@ class Model:
     name: str = "gcn"  # gcn or sage
     layers: int = 2  # graph layers
     hidden: tuple[int, ...] = (16,)  # width of hidden layers: one number for all, or one per hidden layer
-    activation: Literal["relu", "tanh"] = "relu"
+    activation: Literal["relu", "tanh"] = "relu"  # of hidden layers
     bias: bool = True  # whether layers add a bias
     dropout: float = 0.0  # share of a layer's gathered inputs set to zero while training
     norm: Literal["none", "layer"] = "none"  # layer: LayerNorm before the activation of hidden layers
@@ -94,7 +94,8 @@ class Train:
     mode: Literal["no-pipe", "pipe", "async"] = "async"  # how far steps may overlap
     staleness: int = 0  # async: epochs that an interval may be ahead of the slowest one
     intervals: int = 16  # per graph server
-    freshness: float = 0.0  # async: share of an interval's crossing edges that must be of this epoch before it gathers
+    ahead: float = 0.125  # async, staleness > 0: share of a server's intervals that may be ahead of the slowest epoch
+    freshness: float = 0.9  # async: share of an interval's crossing edges that must be of this epoch before it gathers
     stale_gradients: Literal["use", "drop", "smooth"] = "use"  # async: gradient rows not refreshed in this epoch
     stale_rows: Literal["use", "smooth", "freeze"] = "use"  # async: activation rows not refreshed in this epoch
     smoothing: float = 0.5  # share of the old value in smoothed rows (PipeGCN's gamma)
@@ -111,7 +112,7 @@ class Train:
             intervals=1, freshness=0, smoothing=0, freeze_epochs=1, stale_lr=0, warmup_epochs=0, eval_every=0,
             target_acc=0, patience=0,
         )  # fmt: skip
-        for key in ("momentum", "freshness", "smoothing", "target_acc"):
+        for key in ("momentum", "ahead", "freshness", "smoothing", "target_acc"):
             if not getattr(self, key) <= 1:
                 raise ConfigError(f"train.{key} = {getattr(self, key)}: must be <= 1")
         if self.staleness and self.mode != "async":

@@ -19,7 +19,7 @@ from siafu.address import COORDINATOR, Address, Role
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.sockets import Hub
-from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Stop, Welcome
+from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Stop
 
 logger = logging.getLogger(__name__)
 
@@ -94,18 +94,23 @@ def _parse(role: Role, argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _join(hub: Hub, config: Config, args: argparse.Namespace) -> Joined:
+    """Says hello and waits for the roster. Whoever has it already may be talking to us: that is kept for later."""
     hub.send(COORDINATOR, Hello(hub.me.role, args.index, config.digest, hub.endpoint))
     presence = Presence(hub, config, lambda: Heartbeat(hub.me.role, args.index))
-    while True:
+    early: list[tuple[Address, Message]] = []
+    roster: Roster | None = None
+    while roster is None:
         for sender, message in hub.poll(config.servers.heartbeat_s):
             presence.note(sender)
             match message:
                 case Roster():
-                    return Joined(hub, config, args.index, message, Path(args.shards), Path(args.run_dir))
+                    roster = message
                 case Refused(reason=reason):
                     raise ConfigError(f"refused by the coordinator: {reason}")
-                case Stop(reason=reason):
+                case Stop(reason=reason) if roster is None:
                     raise PeerLost(f"the run stopped before it began: {reason}")
-                case Welcome() | Heartbeat():
-                    pass
+                case _:
+                    early.append((sender, message))
         presence.beat()
+    hub.put_back(early)
+    return Joined(hub, config, args.index, roster, Path(args.shards), Path(args.run_dir))

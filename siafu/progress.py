@@ -1,17 +1,23 @@
-"""What a user sees while a run trains: a live panel on a terminal, a plain line per evaluation elsewhere. On stderr."""
+"""What a user sees of a run: on a terminal a live panel, elsewhere plain lines, both on stderr; at the end the last lines."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
-#: Plain lines are at least so far apart, but for the last.
+#: Plain lines of a phase are at least so far apart, but for the last.
 PLAIN_EVERY_S = 5.0
+MAX_WIDTH = 100
 
 
 class Status(Protocol):
@@ -30,47 +36,71 @@ class Status(Protocol):
 class Display:
     """Use in a ``with`` block; call it with every status."""
 
-    def __init__(self, epochs: int, *, quiet: bool = False):
-        self._console = Console(stderr=True, quiet=quiet)
-        self._epochs = epochs
-        self._live = self._console.is_terminal and not quiet
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(),
-            TextColumn("{task.fields[line]}"), TimeElapsedColumn(), TextColumn("ETA"), TimeRemainingColumn(),
-            console=self._console, transient=True, disable=not self._live,
+    def __init__(self, title: str, epochs: int, *, quiet: bool = False, console: Console | None = None):
+        self._console = console or Console(stderr=True, quiet=quiet)
+        self._title, self._epochs = title, epochs
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(),
+            TimeElapsedColumn(), TextColumn("ETA"), TimeRemainingColumn(compact=True), console=self._console, expand=True,
         )  # fmt: skip
-        self._task = self._progress.add_task("starting", total=epochs, line="")
+        self._task = self._bar.add_task("preparing", total=epochs)
         # All mutable state:
-        self._said = 0.0
-        self._said_epoch = 0
+        self._status: Status | None = None
+        self._said_at = -math.inf
+        self._said: tuple[str, int] = ("", 0)  # phase and epoch of the last plain line
+        live = self._console.is_terminal and not self._console.quiet
+        self._live = Live(console=self._console, transient=True, get_renderable=self._panel) if live else None
 
     def __call__(self, status: Status) -> None:
-        if self._live:
-            self._progress.update(self._task, description=status.phase, completed=status.epoch, line=_line(status))
+        self._status = status
+        if self._live is not None:
+            self._bar.update(self._task, description=status.phase, completed=status.epoch)
+        else:
+            self._say(status, time.monotonic())
+
+    def _say(self, status: Status, now: float) -> None:
+        """A plain line for a new phase, and for an epoch if it is the last or some time has passed."""
+        phase, epoch = self._said
+        if status.phase != phase and not status.epoch:
+            words = status.phase if phase else f"{status.phase} {self._title}"
+            self._console.print(words, highlight=False, soft_wrap=True)
+        elif epoch < status.epoch and (status.epoch == self._epochs or now - self._said_at >= PLAIN_EVERY_S):
+            words = [f"epoch {status.epoch}/{self._epochs}", *_scores(status), *_traffic(status)]
+            self._console.print("  ".join(words), highlight=False, soft_wrap=True)
+        else:
             return
-        now = time.monotonic()
-        last = status.epoch == self._epochs
-        if status.epoch > self._said_epoch and (last or now - self._said >= PLAIN_EVERY_S):
-            self._said, self._said_epoch = now, status.epoch
-            self._console.print(f"epoch {status.epoch}/{self._epochs}  {_line(status)}", highlight=False, soft_wrap=True)
+        self._said_at, self._said = now, (status.phase, status.epoch)
+
+    def _panel(self) -> Panel:
+        status = self._status
+        lines = [" · ".join(words) for words in ((_scores(status), _traffic(status)) if status else ((), ()))]
+        body = Group(self._bar, *(Text(line or " ", no_wrap=True, overflow="ellipsis") for line in lines))
+        width = min(MAX_WIDTH, self._console.width)
+        return Panel(body, title=f"siafu · {self._title}", title_align="left", border_style="cyan", width=width)
 
     def __enter__(self) -> Display:
-        self._progress.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._progress.stop()
+        if self._live is not None:
+            self._live.stop()
 
 
-def _line(status: Status) -> str:
+def _scores(status: Status) -> list[str]:
     if math.isnan(status.loss):
-        return ""
-    parts = [f"loss {status.loss:.4f}"]
-    parts += [f"{split} {status.evaluation[split]['acc']:.3f}" for split in ("train", "val", "test") if status.evaluation]
-    parts += [f"{1000 * status.epoch_s:.0f} ms/epoch", f"{status.tasks_in_flight} tasks"]
-    parts += [f"{status.workers} lambdas"] if status.workers else []
-    parts += [f"ghosts {size(status.ghost_bytes)}/epoch"] if status.ghost_bytes else []
-    return "  ".join(parts)
+        return []
+    accuracies = [f"{split} {status.evaluation[split]['acc']:.3f}" for split in ("train", "val", "test") if status.evaluation]
+    return [f"loss {status.loss:.4f}", *accuracies]
+
+
+def _traffic(status: Status) -> list[str]:
+    if math.isnan(status.loss):
+        return []
+    words = [f"{1000 * status.epoch_s:.0f} ms/epoch", f"{status.tasks_in_flight} tasks in flight"]
+    words += [f"{status.workers} Lambdas"] if status.workers else []
+    return words + ([f"{size(status.ghost_bytes)} of ghosts/epoch"] if status.ghost_bytes else [])
 
 
 def size(nbytes: float) -> str:
@@ -82,18 +112,20 @@ def size(nbytes: float) -> str:
     return f"{nbytes:.1f} TB"
 
 
-def summary(result: dict[str, Any], multilabel: bool) -> list[str]:
+def summary(result: Mapping[str, Any]) -> list[str]:
     """The last lines of a run."""
-    score = "F1-micro" if multilabel else "accuracy"
-    lambdas = result["lambda"]
+    score = "F1-micro" if result["multilabel"] else "accuracy"
+    best, usage = result["scores"], result["lambda"]
     lines = [
-        f"trained {result['epochs']} epochs in {result['train_seconds']:.1f} s "
-        f"({1000 * result['epoch_seconds_median']:.0f} ms/epoch)",
-        f"test {score} {result['test_acc']:.4f} at the best epoch ({result['best_epoch']}, validation {result['val_acc']:.4f})",
+        f"trained     {result['epochs']} epochs in {result['train_seconds']:.1f} s, "
+        f"{1000 * result['epoch_seconds_median']:.0f} ms each (median)",
+        f"best epoch  {result['best_epoch']}: train {score} {best['train']['acc']:.4f}, "
+        f"validation {best['val']['acc']:.4f}, test {best['test']['acc']:.4f}",
     ]
-    if lambdas["invocations"]:
+    if usage["invocations"]:
         lines.append(
-            f"Lambda: {lambdas['invocations']:.0f} invocations, {lambdas['gb_s']:.1f} GB-s billed, "
-            f"{lambdas['relaunches']:.0f} relaunches, {lambdas['duplicates']:.0f} duplicates"
+            f"Lambda      {usage['invocations']:.0f} invocations, {usage['gb_s']:.1f} GB-s billed, "
+            f"{usage['relaunches']:.0f} relaunches, {usage['duplicates']:.0f} duplicates"
         )
-    return [*lines, f"run directory {result['run_dir']}"]
+    run_dir = Path(result["run_dir"])
+    return [*lines, f"saved in    {run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir}"]

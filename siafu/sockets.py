@@ -36,6 +36,7 @@ class Hub:
         self.endpoint = ""
         self.received: Counter[str] = Counter()  # messages by class
         self.malformed = 0
+        self._unread: list[tuple[Address, Message]] = []
         self._context = zmq.Context()
         self._context.setsockopt(zmq.LINGER, 0)
         self._poller = zmq.Poller()
@@ -91,7 +92,9 @@ class Hub:
 
     def poll(self, timeout_s: float) -> list[tuple[Address, Message]]:
         """What has arrived, after waiting at most ``timeout_s`` for something. Malformed messages are counted and dropped."""
-        arrived = []
+        arrived, self._unread = self._unread, []
+        if arrived:
+            return arrived
         for source, _ in self._poller.poll(max(0, int(timeout_s * 1000))):
             if source == self._wake_reader.fileno():
                 self._drain_wake()
@@ -104,6 +107,10 @@ class Hub:
                 if (item := self._receive(source, parts)) is not None:
                     arrived.append(item)
         return arrived
+
+    def put_back(self, messages: list[tuple[Address, Message]]) -> None:
+        """The next ``poll`` will return them: they came before their reader was ready."""
+        self._unread += messages
 
     def wake(self) -> None:
         """Ends a ``poll`` that waits; any thread may call it."""

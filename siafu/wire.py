@@ -184,6 +184,8 @@ class GetModel:
 
 @message(17)
 class ModelWeights:
+    """The answer; and, unasked for, ``which`` = "checkpoint" of parameter server 0, as soon as it has stepped to it."""
+
     which: str
     version: int
     tensors: Tensors

@@ -1,22 +1,24 @@
 """A whole fleet on one thread: the real partitions, parameter servers, coordinator and tensor workers, a seeded postman.
 
 Any message in transit may be delivered next, any running computation may finish next, whatever the order they were sent
-or started in: stronger than ZeroMQ, which keeps the order of a link. Faults hit what Lambda may do to us: workers die,
-hang, answer twice; their messages are lost; tasks time out and are relaunched. Time passes when the postman says so.
+or started in: stronger than ZeroMQ, which keeps the order of a link. Only links with the coordinator keep it here too: a
+verdict must come before the request for the weights that it is about. Half of the seeds have a slow link or member on
+top, whose messages and computations move only when little else can: what a starving link does to the others.
+
+Faults hit what Lambda may do to us: workers die, hang, answer twice, or end before they said a word; their messages are
+lost; tasks time out and are relaunched. Time passes when the postman says so: then workers that are idle leave, and those
+that wait in vain for an answer give up.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from bench.coordinator import Coordinator, Record
+from bench.coordinator import Coordinator, Record, total
 from graph_server.backends import Action, Compute, Launch
 from graph_server.backends.aws_lambda import LambdaBackend
 from graph_server.backends.cpu import CpuBackend
@@ -27,8 +29,12 @@ from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
+from siafu.sparse import Array
 from siafu.tasks import Lane
 from siafu.tensor_task import NextPart, TensorWorker, conversation
+
+#: How often a slow link moves although something else could.
+SLOW_LINK_MOVES = 0.01
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,9 @@ class Faults:
 
     kill: float = 0.0  # a worker dies when something is delivered to it
     hang: float = 0.0  # or never says a word again, until its invocation times out
+    stillborn: float = (
+        0.0  # an invocation fails at once; its worker's only message may arrive before that is known, or after
+    )
     twice: float = 0.0  # a message to or from a worker is delivered twice
     lose: float = 0.0  # or not at all
 
@@ -56,13 +65,17 @@ class SimulatedWorker:
     name: str
     home: Address
     tensor: TensorWorker
-    prefetch: int
-    alive: bool = True
+    alive: bool = True  # False: it hangs
+    since: float = 0.0  # when it last heard something
     tasks: deque[wire.Task] = field(default_factory=deque)
     parts: dict[Any, wire.TaskPart] = field(default_factory=dict)
     current: wire.Task | None = None
     run: Generator[Any, Any, wire.TaskResult] | None = None
     request: Any = None
+
+    @property
+    def idle(self) -> bool:
+        return self.run is None and not self.tasks
 
     def handle(self, message: Any) -> list[Send]:
         match message:
@@ -117,17 +130,26 @@ class Fleet:
         ]
         self.workers: dict[str, SimulatedWorker] = {}
         self.now = 0.0
-        self.transit: list[tuple[Address, Address, Any]] = []  # sender, receiver, message
-        self.jobs: list[tuple[int, Compute]] = []
         self.records: list[dict[str, Any]] = []
         self.deliveries = 0
-        self.injected = dict.fromkeys(("kill", "hang", "twice", "lose"), 0)
-        self._doomed: list[str] = []  # hanging workers, whose invocations will time out
+        self.injected = dict.fromkeys(("kill", "hang", "stillborn", "twice", "lose", "leave", "give up"), 0)
+        self._slow = self._choose_slow()
+        self._events: list[Callable[[], None]] = []  # what may happen next
+        self._late: list[Callable[[], None]] = []  # what may happen next on the slow link
+        self._lines: dict[tuple[Address, Address], deque[Any]] = {}  # messages on links that keep their order
+        self._may_fail = set(self.coordinator.members)  # whose next invocation may be stillborn
 
     def _backend(self, index: int) -> CpuBackend | LambdaBackend:
         if self.config.servers.backend == "cpu":
             return CpuBackend(self.spec, f"cpu{index}", lambda: 0.0)
         return LambdaBackend(self.config.lambdas, self.config.lambdas.count or 3, f"w{index}")
+
+    def _choose_slow(self) -> tuple[Address | None, Address | None]:
+        """(from, to) of the slow link, None standing for everybody: also for a server's own computations."""
+        if self.rng.random() < 0.5:
+            return COORDINATOR, COORDINATOR  # which is no link
+        sender, receiver = self.rng.choice(self.coordinator.members), self.rng.choice(self.coordinator.members)
+        return self.rng.choice([(sender, None), (None, receiver), (sender, receiver)])
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -136,13 +158,13 @@ class Fleet:
         for member in self.coordinator.members:
             hello = wire.Hello(member.role, member.index, self.config.digest, str(member))
             self._post(member, [Send(COORDINATOR, hello)])
-        idle = 0
+        waits = 0.0
         while not self.coordinator.complete:
             if self._step():
-                idle = 0
+                waits = 0.0
                 continue
-            idle += 1
-            assert idle < 200, f"deadlock: {[p.schedulers[Lane.TRAIN].slowest for p in self.partitions]}"
+            waits += self.config.lambdas.task_timeout_s / 3
+            assert waits < 2 * self.config.lambdas.timeout_s, f"deadlock in epoch {self.slowest()}"
             self._pass_time(self.config.lambdas.task_timeout_s / 3)
         return self.coordinator.result()
 
@@ -150,26 +172,24 @@ class Fleet:
         """Lets one thing happen; False if nothing can but the passing of time."""
         if self.faults != Faults() and self.rng.random() < 0.01:
             self._pass_time(self.config.lambdas.task_timeout_s / 3)
-        choices = len(self.transit) + len(self.jobs)
-        if not choices:
+        slow = not self._events or self.rng.random() < SLOW_LINK_MOVES
+        events = self._late if slow and self._late else self._events
+        if not events:
             return False
-        pick = self.rng.randrange(choices)
-        if pick < len(self.transit):
-            self.transit[pick], self.transit[-1] = self.transit[-1], self.transit[pick]
-            self._deliver(*self.transit.pop())
-        else:
-            pick -= len(self.transit)
-            self.jobs[pick], self.jobs[-1] = self.jobs[-1], self.jobs[pick]
-            index, job = self.jobs.pop()
-            self._do(index, self.partitions[index].computed(job, job.work(), self.now))
+        pick = self.rng.randrange(len(events))
+        events[pick], events[-1] = events[-1], events[pick]
+        events.pop()()
         return True
+
+    def _happens(self, sender: Address, to: Address, event: Callable[[], None]) -> None:
+        """The event will happen, at any time from now on."""
+        slow = self._slow[0] in (None, sender) and self._slow[1] in (None, to)
+        (self._late if slow else self._events).append(event)
 
     def _pass_time(self, seconds: float) -> None:
         self.now += seconds
-        for name in dict.fromkeys(self._doomed):
-            if name in self.workers:
-                self._end(name, "Sandbox.Timedout")
-        self._doomed.clear()
+        for state in list(self.workers.values()):
+            self._outlive(state)
         for index, partition in enumerate(self.partitions):
             self._do(index, partition.tick(self.now))
 
@@ -179,6 +199,8 @@ class Fleet:
             self._to_worker(to, message)
         elif to.role == "graph_server":
             partition = self.partitions[to.index]
+            if sender.name in self.workers:
+                self._may_fail.add(to)
             actions = partition.greet() if isinstance(message, wire.Roster) else None
             if actions is None and not isinstance(message, wire.Welcome):
                 actions = partition.handle(sender, message, self.now)
@@ -195,6 +217,8 @@ class Fleet:
                 else:
                     self._post(to, [action])
 
+    # --- workers ------------------------------------------------------------------------------------------------------
+
     def _to_worker(self, to: Address, message: Any) -> None:
         state = self.workers.get(to.name)
         if state is None or not state.alive:
@@ -206,59 +230,108 @@ class Fleet:
         elif luck < self.faults.kill + self.faults.hang:
             self.injected["hang"] += 1
             state.alive = False
-            self._doomed.append(to.name)
         else:
+            state.since = self.now
             self._post(to, state.handle(message))
 
+    def _outlive(self, state: SimulatedWorker) -> None:
+        """What a worker, or Lambda, does when it has waited too long."""
+        waited = self.now - state.since
+        if not state.alive:
+            if waited >= self.config.lambdas.timeout_s:
+                self._end(state.name, "Sandbox.Timedout")
+        elif state.idle and waited >= self.config.lambdas.idle_s:
+            self.injected["leave"] += 1
+            self._post(worker(state.name), [Send(state.home, wire.Bye(state.name))])
+            self._end(state.name, None)
+        elif not state.idle and waited >= self.config.servers.silence_s:
+            self.injected["give up"] += 1
+            self._end(state.name, "PeerLost")
+
+    def _launch(self, home: Address, name: str) -> None:
+        tensor = TensorWorker(self.spec, name, lambda: 0.0)
+        self.workers[name] = SimulatedWorker(name, home, tensor, since=self.now)
+        stillborn = home in self._may_fail and self.rng.random() < self.faults.stillborn
+        if not stillborn or self.rng.random() < 0.5:
+            self._post(worker(name), [Send(home, wire.Pull(name, self.config.lambdas.prefetch))])
+        if stillborn:
+            self.injected["stillborn"] += 1
+            self._may_fail.discard(home)  # until another has pulled: three that fail in a row end the run
+            self._end(name, "Extension.Crash")
+
     def _end(self, name: str, error: str | None) -> None:
-        """An invocation is over."""
+        """An invocation is over: its launcher will say so, sooner or later than the worker's last messages arrive."""
         state = self.workers.pop(name)
         state.alive = False
         index = state.home.index
         backend = self.partitions[index].backend
         assert isinstance(backend, LambdaBackend)
-        self._do(index, self.partitions[index].perform(backend.ended(Ended(name, error), self.now)))
+
+        def known() -> None:
+            self._do(index, self.partitions[index].perform(backend.ended(Ended(name, error), self.now)))
+
+        self._happens(worker(name), state.home, known)
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
     def _do(self, index: int, actions: list[Action]) -> None:
+        me = graph_server(index)
         for action in actions:
             match action:
                 case Send():
-                    self._post(graph_server(index), [action])
+                    self._post(me, [action])
                 case Compute():
-                    self.jobs.append((index, action))
+                    self._happens(me, me, lambda job=action: self._finish(index, job))  # type: ignore[misc]
                 case Launch(worker=name):
-                    tensor = TensorWorker(self.spec, name, lambda: 0.0)
-                    self.workers[name] = SimulatedWorker(name, graph_server(index), tensor, self.config.lambdas.prefetch)
-                    pull = wire.Pull(name, self.config.lambdas.prefetch)
-                    self.transit.append((worker(name), graph_server(index), pull))
+                    self._launch(me, name)
+
+    def _finish(self, index: int, job: Compute) -> None:
+        self._do(index, self.partitions[index].computed(job, job.work(), self.now))
 
     def _post(self, sender: Address, sends: list[Send]) -> None:
         for send in sends:
-            copies = 1
-            # What a parameter server or worker says to the other is lost or doubled only with its worker (it retries
-            # nothing and TCP loses nothing), but results may be lost, late and doubled.
-            if "worker" in (sender.role, send.to.role) and not isinstance(send.message, wire.Pull):
-                luck = self.rng.random()
-                if luck < self.faults.lose:
-                    self.injected["lose"] += 1
-                    copies = 0
-                    # Whoever waits for it in vain, or is thought to be at work, leaves in the end: idle, or past its wait.
-                    self._doomed.append(sender.name if sender.role == "worker" else send.to.name)
-                elif luck < self.faults.lose + self.faults.twice:
-                    self.injected["twice"] += 1
-                    copies = 2
-            self.transit.extend([(sender, send.to, send.message)] * copies)
+            for _ in range(self._copies(sender, send.to, send.message)):
+                self._dispatch(sender, send.to, send.message)
+
+    def _dispatch(self, sender: Address, to: Address, message: Any) -> None:
+        if COORDINATOR not in (sender, to):
+            self._happens(sender, to, lambda: self._deliver(sender, to, message))
+            return
+        line = self._lines.setdefault((sender, to), deque())
+        line.append(message)
+        self._happens(sender, to, lambda: self._deliver(sender, to, line.popleft()))
+
+    def _copies(self, sender: Address, to: Address, message: Any) -> int:
+        """What servers say to each other arrives once (TCP); what a worker says or hears may be lost or doubled."""
+        if "worker" not in (sender.role, to.role) or isinstance(message, wire.Pull):
+            return 1
+        luck = self.rng.random()
+        if luck < self.faults.lose:
+            self.injected["lose"] += 1
+            return 0
+        if luck < self.faults.lose + self.faults.twice:
+            self.injected["twice"] += 1
+            return 2
+        return 1
 
     # --- what tests ask -----------------------------------------------------------------------------------------------
+
+    def slowest(self) -> int:
+        """The lowest training epoch that any interval of any server is in, now."""
+        return min(partition.schedulers[Lane.TRAIN].slowest for partition in self.partitions)
 
     @property
     def trace(self) -> list[dict[str, Any]]:
         return [line for partition in self.partitions for line in partition.trace or []]
 
-    def final_weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {name: np.asarray(value) for name, value in self.coordinator.models["final", 0].tensors.items()}
+    def final_weights(self) -> dict[str, Array]:
+        return self.weights("final")
+
+    def weights(self, which: str) -> dict[str, Array]:
+        """Copies of the "final" or the "best" weights."""
+        tensors = self.coordinator.models[which, 0].tensors
+        return {name: value.copy() for name, value in tensors.items() if not hasattr(value, "indptr")}
 
     def usage(self) -> dict[str, float]:
-        return json.loads(json.dumps(self.partitions[0].backend.usage))  # type: ignore[no-any-return]
+        """Totals of all tensor backends."""
+        return total({index: partition.backend.usage for index, partition in enumerate(self.partitions)})

@@ -4,8 +4,10 @@ This is the pure half: who gets which task (``graph_server.dispatch``), when to 
 billed. The launcher that invokes it (local environments, or an endpoint) is the server's.
 
 Rules:
-1. While tasks wait, up to ``count`` workers are kept alive: an invocation is asked for whenever fewer are.
-2. A worker whose invocation ended, for whatever reason, is lost: its tasks go to others.
+1. While tasks wait, up to ``count`` workers are kept at work: an invocation is asked for whenever fewer are. A silent
+   worker (rule 3 of the dispatcher) is not at work, but no more than ``2 * count`` are ever alive.
+2. A worker whose invocation ended, for whatever reason, is lost: its tasks go to others, and what it still said before
+   is heard, but it is given nothing.
 3. ``MAX_FAILED_LAUNCHES`` invocations in a row that fail before their worker ever pulled end the run: the function itself
    is broken, and invoking it again only costs money.
 """
@@ -46,8 +48,7 @@ class LambdaBackend:
         self._open: dict[TaskId, TensorTask] = {}
         self._alive: dict[str, bool] = {}  # worker -> whether it has pulled
         self._failed_launches = 0
-        self._task_failures: dict[TaskId, int] = {}
-        self._billed: dict[str, int] = {}  # request -> ms
+        self._failed_attempts: dict[TaskId, set[int]] = {}
         self._totals = {"invocations": 0, "billed_ms": 0, "tasks": 0, "compute_s": 0.0, "lost_workers": 0}
         self._bytes = {"bytes_out": 0, "bytes_in": 0}
 
@@ -59,7 +60,7 @@ class LambdaBackend:
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         match message:
-            case Pull():
+            case Pull() if message.worker in self._alive:
                 self._alive[message.worker] = True
                 self._failed_launches = 0
                 return self._send(self._dispatcher.pull(message.worker, message.credits, now))
@@ -68,6 +69,7 @@ class LambdaBackend:
                 actions = self._send(assigned)
                 if first:
                     del self._open[message.id]
+                    self._failed_attempts.pop(message.id, None)
                     self._totals["tasks"] += 1
                     self._totals["compute_s"] += message.compute_s
                     self._bytes["bytes_in"] += sum(rows.nbytes for rows in message.rows.values())
@@ -125,8 +127,9 @@ class LambdaBackend:
     def _failed(self, message: TaskFailed, now: float) -> list[Action]:
         """A task that raises will raise again elsewhere, unless the worker was at fault: one more try tells."""
         task_id = message.id
-        failures = self._task_failures[task_id] = self._task_failures.get(task_id, 0) + 1
-        if failures > 1 and task_id in self._open:
+        failed = self._failed_attempts.setdefault(task_id, set()) if task_id in self._open else set()
+        failed.add(message.attempt)
+        if len(failed) > 1:
             raise WorkerError(f"{task_id} failed on {message.worker}:\n{message.trace}")
         return self._send(self._dispatcher.failed(task_id, message.worker, message.attempt, now))
 
@@ -151,7 +154,10 @@ class LambdaBackend:
 
     def _launches(self) -> list[Action]:
         """Rule 1."""
-        wanted = min(self.count - len(self._alive), self._dispatcher.num_queued)
+        alive = len(self._alive)
+        wanted = min(
+            self.count - (alive - self._dispatcher.num_silent), 2 * self.count - alive, self._dispatcher.num_queued
+        )
         actions: list[Action] = []
         for _ in range(wanted):
             worker = f"{self.name}-{self._totals['invocations']}"

@@ -30,7 +30,13 @@ class CpuBackend:
         lane, epoch, interval, pc = task.id.lane, task.id.epoch, task.id.interval, task.id.pc
         run = self._worker.perform(Task(lane.value, epoch, interval, pc, 0, task.param_server, 1, task.rows))
         self._open[task.id] = (task, run)
-        return self._went_on(task.id, next(run))
+
+        def then(request: Request | TaskResult) -> list[Action]:
+            return self._went_on(task.id, request)
+
+        # Weights are asked for when it is the task's turn, not before: an interval that is ahead of others should not
+        # fix an old version while there is older work to do.
+        return [Job(task.priority, lambda: lambda: next(run), then)]
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         task_id = self._waiting.pop(conversation(message), None)

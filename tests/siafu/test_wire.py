@@ -8,6 +8,7 @@ import random
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -456,13 +457,14 @@ MUTATIONS = (
 
 
 def mutant(rng: random.Random, corpus: list[Frames]) -> Frames:
-    frames = list(rng.choice(corpus))
-    for _ in range(rng.choice((1, 1, 1, 2))):
+    """The frames of a message after one or more mutations, never as they were."""
+    original = rng.choice(corpus)
+    frames = list(original)
+    while frames == original or rng.random() < 0.25:
         mutation = nest if rng.random() < 0.01 else rng.choice(MUTATIONS)
-        try:
+        # The one before it may have left nothing that this one could work on.
+        with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             mutation(frames, rng, corpus)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-            break  # the mutation before this one left nothing that this one could work on
         if not frames:
             break
     return frames

@@ -1,0 +1,64 @@
+# `make demo` and `make test` each work alone on a fresh machine with Python >= 3.10. Another Python: make PYTHON=python3.12
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo test lint format clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# The tests compare with torch. Its CPU build spares 3 GB of CUDA: pip prefers it, because 2.13.0+cpu is above 2.13.0.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+help:
+	@echo "make demo       set up, then train the default graph: less than a minute, no account, no configuration"
+	@echo "make test       set up for development, then lint, type-check and test"
+	@echo "make setup      what training needs, in $(VENV)"
+	@echo "make setup-dev  all that tests and development need, in $(VENV)"
+	@echo "make lint       ruff and mypy alone;  make format: let ruff rewrite"
+	@echo "make clean      remove $(VENV) and every cache; runs/ stays"
+
+setup: $(VENV)/.setup
+setup-dev: $(VENV)/.setup-dev
+
+demo: $(VENV)/.setup
+	$(BIN)/siafu train digits --parts 2
+
+lint: $(VENV)/.setup-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -n auto --maxprocesses 8
+
+format: $(VENV)/.setup-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- .venv: a stamp is as new as the pyproject.toml that it was made from ---------------------------------------------
+
+# pip says nothing for a minute (-q) or far too much: of its output, what is downloaded, and that it installs.
+SHOW := awk '/\.metadata/ { next } /^ *(Downloading|Using cached) / { sub(/^ */, "  "); print; fflush() } \
+             /^Installing collected/ { print "  installing"; fflush() }'
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) > /dev/null || { echo "make: $(PYTHON) is not installed; siafu needs Python 3.10 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1); siafu needs Python 3.10 or newer: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.setup: pyproject.toml | $(VENV)/bin/python
+	@echo "installing siafu into $(VENV)"
+	@set -o pipefail; $(BIN)/pip install --disable-pip-version-check -e . | $(SHOW)
+	@touch $@
+
+$(VENV)/.setup-dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing siafu and its development tools into $(VENV)"
+	@set -o pipefail; $(BIN)/pip install --disable-pip-version-check --extra-index-url $(TORCH_INDEX) -e '.[dev]' | $(SHOW)
+	@touch $@ $(VENV)/.setup

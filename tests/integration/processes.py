@@ -1,0 +1,115 @@
+"""``siafu train`` as a process of its own, and every process that it has brought to life.
+
+They are known by a mark in their PATH, which is all that even a Lambda environment inherits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+SERVERS = ("graph_server", "param_server")
+ENVIRONMENT = "awslambdaric"
+
+
+class Training:
+    """Use in a ``with`` block: it leaves nothing behind, whatever the run does."""
+
+    def __init__(self, run_dir: Path, *arguments: str, terminal: bool = False):
+        """``arguments``: of ``siafu train``. ``terminal``: whether its stderr is one."""
+        self.run_dir = run_dir
+        self._mark = f"/marked{os.urandom(8).hex()}"
+        environ = {**os.environ, "PATH": f"{os.environ['PATH']}{os.pathsep}{self._mark}", "TERM": "xterm"}
+        self._stderr = open(run_dir.with_suffix(".err"), "w+b")  # noqa: SIM115 (closed on exit)
+        self._terminal, stderr = pty.openpty() if terminal else (None, self._stderr.fileno())
+        command = [sys.executable, "-m", "siafu", "train", *arguments, "--json", "--run-dir", str(run_dir)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environ, start_new_session=True
+        )
+        if terminal:
+            os.close(stderr)
+
+    # --- what it says -------------------------------------------------------------------------------------------------
+
+    def wait(self, timeout_s: float = 60) -> int:
+        return self.process.wait(timeout_s)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The JSON object that it prints. Waits for its end."""
+        assert self.process.stdout is not None
+        result: dict[str, Any] = json.loads(self.process.stdout.read())
+        return result
+
+    @property
+    def errors(self) -> str:
+        """What it has said on stderr."""
+        if self._terminal is not None:
+            with contextlib.suppress(OSError):  # the last writer is gone
+                while data := os.read(self._terminal, 65536):
+                    self._stderr.write(data)
+        self._stderr.flush()
+        return Path(self._stderr.name).read_text(errors="replace")
+
+    def epochs(self) -> int:
+        """How many it has finished."""
+        try:
+            return (self.run_dir / "metrics.jsonl").read_text().count('"event": "epoch"')
+        except FileNotFoundError:
+            return 0
+
+    # --- its processes ------------------------------------------------------------------------------------------------
+
+    def pids(self, *roles: str) -> list[int]:
+        """Those that run the given modules; without roles all that are left."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+                environ = Path(f"/proc/{entry}/environ").read_bytes()
+                state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
+                wanted = not roles or any(role.encode() in command for role in roles)
+                if self._mark.encode() in environ and wanted and state != "Z":
+                    found.append(int(entry))
+        return sorted(found)
+
+    def until(self, happened: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+        """Waits for it. AssertionError if it does not come, or if the run has ended before."""
+        deadline = time.monotonic() + timeout_s
+        while not happened():
+            assert self.process.poll() is None, f"ended before {what}: {self.errors}"
+            assert time.monotonic() < deadline, f"no {what} within {timeout_s:g} s: {self.errors}"
+            time.sleep(0.02)
+
+    def all_gone(self, timeout_s: float) -> bool:
+        """Whether no process of the run is left within ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        while self.pids():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.communicate()
+        if self._terminal is not None:
+            os.close(self._terminal)
+        self._stderr.close()

@@ -1,0 +1,368 @@
+"""Rules R1-R7 of param_server.replica and E1-E4 of param_server.epoch, one message at a time.
+
+Two graph servers with one interval each (leaves 0 and 1), unless said otherwise.
+"""
+
+import numpy as np
+import pytest
+
+from param_server.epoch import Epoch
+from siafu import wire
+from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
+from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError
+from siafu.sparse import SparseRows
+from tests.param_server.delivery import LAYERS, MODEL, gradient_of, layer_of, make_config, make_replica, same_bits
+
+WORKER = worker("w1")
+PEER = param_server(1)
+
+
+def replica_of(num_replicas=1, **train):
+    return make_replica(make_config(num_replicas, graph_servers=2, intervals=1, **train))
+
+
+def fetch(replica, epoch, interval, *, lane="train", layer=0, have=()):
+    ((send),) = replica.handle(WORKER, wire.FetchWeights(lane, epoch, interval, layer, 5, have))
+    assert send.to == WORKER
+    assert (send.message.epoch, send.message.interval, send.message.attempt) == (epoch, interval, 5)
+    return send.message
+
+
+def gradient(epoch, interval, layer):
+    values = gradient_of(epoch, interval, layer, layer_of(MODEL.init(), layer))
+    return wire.Gradient(epoch, interval, layer, 0, dict(values))
+
+
+def push(replica, epoch, interval):
+    """All gradients of an interval, and that it is done; what is sent besides the acks."""
+    sends = [send for layer in LAYERS for send in replica.handle(WORKER, gradient(epoch, interval, layer))]
+    sends += replica.handle(graph_server(interval), wire.IntervalDone(epoch, interval))
+    return [send for send in sends if not isinstance(send.message, wire.GradientAck)]
+
+
+def report(replica, epoch, intervals=(1, 1), shares=(0.0, 0.0)):
+    sends = []
+    for server in (0, 1):
+        sends += replica.handle(graph_server(server), wire.EpochDone(server, epoch, intervals[server], shares[server]))
+    return sends
+
+
+def run_epoch(replica, epoch):
+    return [send for interval in (0, 1) for send in push(replica, epoch, interval)] + report(replica, epoch)
+
+
+def kinds(sends: list[Send]):
+    return [(send.to, type(send.message).__name__) for send in sends]
+
+
+def get_model(replica, which):
+    ((send),) = replica.handle(COORDINATOR, wire.GetModel(which))
+    return send.message
+
+
+def judge(replica, epoch, *, best=False, stop=False):
+    assert replica.handle(COORDINATOR, wire.Judged(epoch, best, stop)) == []
+
+
+# --- R1, R2: fetches ----------------------------------------------------------------------------------------------
+
+
+def test_r1_fetch_gets_the_layers_parameters():
+    reply = fetch(replica_of(), 0, 0, layer=1)
+    assert reply.version == 0
+    assert same_bits(reply.tensors, layer_of(MODEL.init(), 1))
+
+
+def test_r1_tensors_are_left_out_if_the_asker_has_them():
+    reply = fetch(replica_of(), 0, 0, have=(3, 0))
+    assert (reply.version, reply.tensors) == (0, {})
+
+
+def test_r1_interval_keeps_its_version_when_a_newer_one_is_published():
+    replica = replica_of(staleness=1)
+    assert fetch(replica, 1, 0).version == 0
+    run_epoch(replica, 0)
+    assert fetch(replica, 1, 0, layer=1).version == 0
+    assert fetch(replica, 1, 1).version == 1
+    assert replica.stash_references == {0: 1, 1: 1}
+
+
+def test_r1_late_fetch_resurrects_no_stash():
+    replica = replica_of()
+    fetch(replica, 0, 0)
+    push(replica, 0, 0)
+    assert fetch(replica, 0, 0).version == 0
+    assert replica.stash_references == {}
+    push(replica, 0, 1)
+    report(replica, 0)
+    assert fetch(replica, 0, 0).version == 1
+    assert replica.stash_references == {}
+    assert replica.versions_held == (1,)
+    assert replica.duplicates == {"FetchWeights": 2}
+
+
+def test_r2_evaluation_gets_the_version_after_its_epoch_while_training_goes_on():
+    replica = replica_of()
+    run_epoch(replica, 0)
+    run_epoch(replica, 1)
+    assert fetch(replica, 0, 1, lane="eval").version == 1
+    assert fetch(replica, 1, 1, lane="eval").version == 2
+    assert replica.stash_references == {}
+
+
+def test_r2_late_evaluation_fetch_gets_the_latest():
+    replica = replica_of()
+    run_epoch(replica, 0)
+    run_epoch(replica, 1)
+    judge(replica, 0)
+    assert fetch(replica, 0, 1, lane="eval").version == 2
+    assert replica.duplicates == {"FetchWeights": 1}
+
+
+def test_r2_evaluation_of_weights_that_do_not_exist_yet_is_an_error():
+    with pytest.raises(StaleWeights, match="version 1: not held, there are 0"):
+        fetch(replica_of(), 0, 0, lane="eval")
+
+
+# --- R3, R4, E1-E4: gradients -----------------------------------------------------------------------------------------
+
+
+def test_r3_every_gradient_is_acknowledged_to_who_sent_it():
+    replica = replica_of()
+    for sender in (WORKER, worker("duplicate")):
+        ((send),) = replica.handle(sender, gradient(0, 1, 0))
+        assert send.to == sender
+        assert vars(send.message) == {"epoch": 0, "interval": 1, "layer": 0, "attempt": 0}
+    run_epoch(replica, 0)
+    assert kinds(replica.handle(WORKER, gradient(0, 1, 0))) == [(WORKER, "GradientAck")]
+    assert replica.duplicates == {"Gradient": 3}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_r3_gradient_that_is_not_finite_names_interval_layer_and_parameter(bad):
+    message = gradient(0, 1, 1)
+    message.tensors["1.bias"][2] = bad
+    with pytest.raises(WorkerError, match=r"epoch 0 interval 1 layer 1: 1\.bias holds NaN or infinity"):
+        replica_of().handle(WORKER, message)
+
+
+def test_r3_duplicate_that_is_not_finite_does_no_harm():
+    replica = replica_of()
+    replica.handle(WORKER, gradient(0, 1, 1))
+    duplicate = gradient(0, 1, 1)
+    duplicate.tensors["1.bias"][2] = np.nan
+    assert kinds(replica.handle(WORKER, duplicate)) == [(WORKER, "GradientAck")]
+
+
+def test_r4_step_waits_for_every_gradient_and_every_report():
+    replica = replica_of()
+    assert push(replica, 0, 0) == []
+    assert report(replica, 0) == []
+    assert replica.version == 0
+    assert kinds(push(replica, 0, 1)) == [(graph_server(0), "WeightsReady"), (graph_server(1), "WeightsReady")]
+    assert replica.version == 1
+
+
+def test_e1_step_waits_for_gradients_that_come_after_everything_else():
+    replica = replica_of()
+    push(replica, 0, 0)
+    replica.handle(graph_server(1), wire.IntervalDone(0, 1))
+    assert report(replica, 0) == []
+    assert kinds(replica.handle(WORKER, gradient(0, 1, 0))) == [(WORKER, "GradientAck")]
+    assert replica.version == 0
+    replica.handle(WORKER, gradient(0, 1, 1))
+    assert replica.version == 1
+
+
+def test_e1_sums_go_to_every_peer_when_our_own_intervals_are_in():
+    replica = replica_of(num_replicas=3)
+    push(replica, 0, 1)
+    sends = report(replica, 0, intervals=(0, 1))
+    assert kinds(sends) == [(param_server(peer), "PartialSums") for peer in (1, 2) for _ in LAYERS]
+    first, second = (send.message for send in sends[:2])
+    assert (first.server, first.epoch, first.layer, first.last) == (0, 0, 0, False)
+    assert (second.layer, second.last) == (1, True)
+    assert first.nodes == ("0:1",)
+    assert set(first.tensors) == {"0:1/0.weight", "0:1/0.bias"}
+
+
+def test_e1_server_without_intervals_shares_nothing_and_still_steps():
+    replica, peer = (make_replica(make_config(2, graph_servers=2, intervals=1), index) for index in (0, 1))
+    push(peer, 0, 0)
+    push(peer, 0, 1)
+    for send in report(replica, 0, intervals=(0, 0)):
+        assert (send.message.nodes, send.message.tensors) == ((), {})
+        peer.handle(param_server(0), send.message)
+    for send in report(peer, 0):
+        if send.to == param_server(0):
+            replica.handle(PEER, send.message)
+    assert (replica.version, peer.version) == (1, 1)
+    assert same_bits(get_model(replica, "latest").tensors, get_model(peer, "latest").tensors)
+
+
+def test_e3_sums_of_a_peer_that_is_ahead_are_kept_and_not_shared():
+    replica = replica_of(num_replicas=2)
+    for layer in LAYERS:
+        values = gradient(0, 0, layer).tensors
+        tensors = {f"0:0/{name}": value for name, value in values.items()}
+        assert replica.handle(PEER, wire.PartialSums(1, 0, layer, ("0:0",), tensors, False)) == []
+    push(replica, 0, 1)
+    sends = report(replica, 0, intervals=(0, 1))
+    assert [send.message.nodes for send in sends if send.to == PEER] == [("0:1",)] * 2
+    assert replica.version == 1
+
+
+def test_e4_more_intervals_than_announced_is_an_error():
+    replica = replica_of(num_replicas=2)
+    push(replica, 0, 0)
+    push(replica, 0, 1)
+    with pytest.raises(RemoteProtocolError, match="epoch 0: 2 intervals were here, 1 were announced"):
+        report(replica, 0, intervals=(0, 1))
+
+
+def test_e4_missing_gradients_are_an_error_and_no_hang():
+    replica = replica_of()
+    push(replica, 0, 0)
+    with pytest.raises(RemoteProtocolError, match="epoch 0 layer 0: gradients of 1 intervals, must be 2"):
+        report(replica, 0, intervals=(1, 0))
+
+
+# --- R5: steps ----------------------------------------------------------------------------------------------------
+
+
+def test_r5_epochs_step_in_order_when_a_later_one_is_in_first():
+    replica = replica_of(staleness=1)
+    assert run_epoch(replica, 1) == []
+    sends = run_epoch(replica, 0)
+    assert [send.message.version for send in sends] == [1, 1, 2, 2]
+    assert (replica.version, replica.num_pending) == (2, 0)
+
+
+def test_r5_stale_rows_scale_the_learning_rate():
+    plain, scaled, twin = (replica_of(stale_lr=2.0, optimizer="sgd", lr=lr) for lr in (0.1, 0.1, 0.1 / 1.5))
+    for replica, shares in ((plain, (0.0, 0.0)), (scaled, (0.2, 0.3)), (twin, (0.0, 0.0))):
+        push(replica, 0, 0)
+        push(replica, 0, 1)
+        report(replica, 0, shares=shares)
+    latest = [get_model(replica, "latest").tensors["0.weight"] for replica in (plain, scaled, twin)]
+    assert not np.array_equal(latest[0], latest[1])
+    np.testing.assert_allclose(latest[1], latest[2], rtol=1e-6)
+
+
+def test_r5_mean_stale_share_has_equal_bits_in_any_order_of_reports():
+    means = set()
+    for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):  # 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1
+        epoch = Epoch(0, LAYERS, num_leaves=3, num_graph_servers=3, num_peers=0)
+        for server in order:
+            epoch.reports[server] = wire.EpochDone(server, 0, 1, (0.1, 0.2, 0.3)[server])
+        means.add(epoch.stale_share)
+    assert means == {(0.1 + 0.2 + 0.3) / 3}
+
+
+# --- R6: verdicts and models ------------------------------------------------------------------------------------------
+
+
+def test_r6_only_evaluated_versions_are_pinned():
+    replica = replica_of(epochs=6, eval_every=2)
+    for epoch in range(5):
+        run_epoch(replica, epoch)
+    assert replica.versions_held == (2, 4, 5)
+
+
+def test_r6_best_is_the_latest_epoch_judged_best():
+    replica = replica_of()
+    for epoch in range(3):
+        run_epoch(replica, epoch)
+    judge(replica, 1, best=True)
+    judge(replica, 0, best=True)
+    judge(replica, 2)
+    assert get_model(replica, "best").version == 2
+    assert replica.versions_held == (2, 3)
+
+
+def test_r6_stop_names_the_final_version_and_frees_the_rest():
+    replica = replica_of(epochs=5)
+    for epoch in range(3):
+        run_epoch(replica, epoch)
+    judge(replica, 0, best=True)
+    judge(replica, 1, stop=True)
+    run_epoch(replica, 3)  # was under way: nobody will judge it
+    run_epoch(replica, 4)
+    assert replica.versions_held == (1, 2, 5)
+    assert [get_model(replica, which).version for which in ("best", "final", "latest")] == [1, 2, 5]
+
+
+def test_r6_verdict_waits_for_a_version_that_this_replica_has_not_stepped_to():
+    replica = replica_of()
+    judge(replica, 0, best=True, stop=True)
+    with pytest.raises(StaleWeights):
+        get_model(replica, "final")
+    run_epoch(replica, 0)
+    assert (get_model(replica, "best").version, get_model(replica, "final").version) == (1, 1)
+
+
+def test_r6_repeated_verdicts_change_nothing():
+    replica = replica_of()
+    run_epoch(replica, 0)
+    for _ in range(2):
+        judge(replica, 0, best=True, stop=True)
+    run_epoch(replica, 1)
+    judge(replica, 0, best=True, stop=True)
+    assert replica.versions_held == (1, 2)
+
+
+def test_r6_final_model_is_the_last_epochs_if_nobody_said_stop():
+    replica = replica_of(epochs=2)
+    run_epoch(replica, 0)
+    with pytest.raises(StaleWeights, match="version 2: not held"):
+        get_model(replica, "final")
+    run_epoch(replica, 1)
+    model = get_model(replica, "final")
+    assert (model.version, model.stash_peak, set(model.tensors)) == (2, 1, set(MODEL.init()))
+
+
+def test_r6_best_model_needs_a_verdict():
+    with pytest.raises(StaleWeights, match="no evaluation was judged best yet"):
+        get_model(replica_of(), "best")
+
+
+# --- the border ---------------------------------------------------------------------------------------------------
+
+
+def sparse_tensors():
+    tensors = gradient(0, 0, 0).tensors
+    empty = np.zeros(0, np.int32)
+    return tensors | {"0.weight": SparseRows(np.zeros(6, np.int64), empty, empty.astype(np.float32), 4)}
+
+
+GOOD = gradient(0, 0, 0).tensors
+BAD_MESSAGES = {
+    "epoch": wire.Gradient(4, 0, 0, 0, GOOD),
+    "negative epoch": wire.IntervalDone(-1, 0),
+    "interval": wire.Gradient(0, 2, 0, 0, GOOD),
+    "layer": wire.Gradient(0, 0, 2, 0, GOOD),
+    "missing": wire.Gradient(0, 0, 0, 0, {"0.weight": GOOD["0.weight"]}),
+    "unknown": wire.Gradient(0, 0, 0, 0, {**GOOD, "1.bias": GOOD["0.bias"]}),
+    "shape": wire.Gradient(0, 0, 0, 0, {**GOOD, "0.bias": GOOD["0.bias"][:2]}),
+    "dtype": wire.Gradient(0, 0, 0, 0, {**GOOD, "0.bias": GOOD["0.bias"].astype(np.float64)}),
+    "sparse": wire.Gradient(0, 0, 0, 0, sparse_tensors()),
+    "fetched layer": wire.FetchWeights("train", 0, 0, 2, 0, ()),
+    "graph server": wire.EpochDone(2, 0, 1, 0.0),
+    "intervals": wire.EpochDone(0, 0, -1, 0.0),
+    "stale share": wire.EpochDone(0, 0, 1, float("nan")),
+    "ourselves": wire.PartialSums(0, 0, 0, (), {}, True),
+    "peer": wire.PartialSums(2, 0, 0, (), {}, True),
+    "peer's layer": wire.PartialSums(1, 0, 2, (), {}, True),
+    "node's text": wire.PartialSums(1, 0, 0, ("0",), {f"0/{name}": value for name, value in GOOD.items()}, True),
+    "node missing": wire.PartialSums(1, 0, 0, ("0:0",), {}, True),
+    "stray tensor": wire.PartialSums(1, 0, 0, (), {f"0:0/{name}": value for name, value in GOOD.items()}, True),
+    "verdict's epoch": wire.Judged(4, True, False),
+    "which model": wire.GetModel("worst"),
+    "kind of message": wire.Heartbeat("worker", 0),
+}
+
+
+@pytest.mark.parametrize("what", BAD_MESSAGES)
+def test_message_that_no_peer_may_send_is_refused(what):
+    with pytest.raises(RemoteProtocolError):
+        replica_of(num_replicas=2).handle(WORKER, BAD_MESSAGES[what])

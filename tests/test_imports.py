@@ -1,0 +1,204 @@
+"""Who may import whom, read from the syntax trees of every file that exists: ARCHITECTURE.md's rules, enforced."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+#: Room -> the other rooms that it may import. ``infra`` and ``gpu_baselines`` may not exist yet.
+ROOMS = {
+    "siafu": set(),
+    "datasets": {"siafu"},
+    "graph_server": {"siafu", "lambda_funcs"},  # lambda_funcs only to launch the local pool
+    "param_server": {"siafu"},
+    "lambda_funcs": {"siafu"},
+    "gpu_baselines": {"siafu"},
+    "infra": {"siafu"},
+    # bench starts the roles as processes. Preparing a graph is no role: it is a function from a source to files, which
+    # ``siafu train`` calls before there is anything to start, and whose errors it shows as its own.
+    "bench": {"siafu", "datasets"},
+}
+
+#: Third-party package -> the only files (or rooms, with a slash at their end) that may import it.
+ONLY_IN = {
+    "zmq": ("siafu/sockets.py",),
+    "boto3": ("graph_server/backends/aws_lambda.py", "infra/"),
+    "botocore": ("graph_server/backends/aws_lambda.py", "infra/"),
+    "torch": ("gpu_baselines/", "graph_server/backends/gpu.py"),
+    "aws_cdk": ("infra/",),
+    "pymetis": ("datasets/",),
+    "sklearn": ("datasets/",),
+    "rich": ("siafu/progress.py", "bench/"),
+    "safetensors": ("siafu/checkpoint.py", "bench/", "gpu_baselines/"),
+    "scipy": ("datasets/", "graph_server/", "bench/"),
+}
+
+#: What a Lambda starts with; everything that these import, or find by name in ``MODELS``, is shipped with them.
+LAMBDA_ROOTS = ("lambda_funcs/handler.py", "lambda_funcs/worker.py", "siafu/models/*.py")
+#: All that is installed there. tomli stands in for tomllib on Python 3.10, which Lambda no longer offers.
+LAMBDA_PACKAGES = {"numpy", "zmq", "tomli"}
+
+#: These decide; the clock and the random generator are arguments, and no byte leaves them.
+PURE = (
+    "siafu/tasks.py", "siafu/wire.py", "siafu/ops.py", "siafu/sparse.py", "siafu/errors.py", "siafu/models/*.py",
+    "siafu/tensor_task.py", "siafu/address.py", "siafu/evaluation.py",
+    "graph_server/scheduler.py", "graph_server/autotune.py", "graph_server/dispatch.py", "graph_server/intervals.py",
+    "param_server/stash.py", "param_server/summation.py", "param_server/optimisers.py", "param_server/schedules.py",
+    "param_server/replica.py", "param_server/epoch.py", "param_server/parameters.py",
+    "bench/cost.py", "bench/value.py", "gpu_baselines/quantise.py",
+)  # fmt: skip
+IMPURE_MODULES = {
+    "zmq", "threading", "time", "random", "socket", "selectors", "select", "queue", "concurrent", "multiprocessing",
+    "subprocess", "asyncio", "datetime",
+}  # fmt: skip
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------
+
+
+def files(*patterns: str) -> list[Path]:
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names of the modules that a file imports anywhere in it, but for type checkers.
+
+    ``from a import b`` gives ``a.b`` where that is a module of ours, else ``a``.
+    """
+    names = set()
+    for node in running_nodes(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            names |= {
+                f"{node.module}.{alias.name}" if source_of(f"{node.module}.{alias.name}") else str(node.module)
+                for alias in node.names
+            }
+    return names - {"__future__"}
+
+
+def running_nodes(node: ast.AST) -> Iterable[ast.AST]:
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        children: list[ast.AST] = list(node.orelse)
+    else:
+        yield node
+        children = list(ast.iter_child_nodes(node))
+    for child in children:
+        yield from running_nodes(child)
+
+
+def source_of(module: str) -> Path | None:
+    """The file of a module of ours."""
+    base = ROOT / module.replace(".", "/")
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+
+def shipped_to_lambda() -> set[Path]:
+    """The roots, and whatever of ours they import, and so on; a module brings its packages' ``__init__``."""
+    found: set[Path] = set()
+    waiting = files(*LAMBDA_ROOTS)
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for module in imports(path):
+            parts = module.split(".")
+            parents = (source_of(".".join(parts[:i])) for i in range(1, len(parts) + 1))
+            waiting += [parent for parent in parents if parent]
+    return found
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+SOURCES = [path for room in ROOMS for path in files(f"{room}/**/*.py")]
+every_file = pytest.mark.parametrize("path", SOURCES, ids=name)
+
+
+# --- the rules ----------------------------------------------------------------------------------------------------------
+
+
+@every_file
+def test_rooms_import_only_the_rooms_they_may(path):
+    room = path.relative_to(ROOT).parts[0]
+    allowed = ROOMS[room] | {room}
+    assert {module.split(".")[0] for module in imports(path)} & ROOMS.keys() <= allowed
+
+
+@every_file
+def test_packages_stay_in_the_files_that_convert_their_errors(path):
+    for module in imports(path):
+        homes = ONLY_IN.get(module.split(".")[0])
+        assert homes is None or name(path).startswith(homes), f"{module} belongs in {', '.join(homes)}"
+
+
+@pytest.mark.parametrize("path", files(*PURE), ids=name)
+def test_pure_files_have_no_clock_thread_socket_or_generator(path):
+    assert {module.split(".")[0] for module in imports(path)} & IMPURE_MODULES == set()
+
+
+def test_lambda_needs_numpy_and_pyzmq_alone():
+    found = {path: {module.split(".")[0] for module in imports(path)} for path in shipped_to_lambda()}
+    foreign = {
+        f"{name(path)}: {package}"
+        for path, packages in found.items()
+        for package in packages - sys.stdlib_module_names - ROOMS.keys() - LAMBDA_PACKAGES
+    }
+    assert foreign == set()
+
+
+def test_lambda_gets_the_leaf_modules_of_siafu_and_nothing_of_the_servers():
+    found = {name(path) for path in shipped_to_lambda()}
+    assert {path.split("/")[0] for path in found} <= {"siafu", "lambda_funcs"}
+    assert {"siafu/ops.py", "siafu/sparse.py", "siafu/tasks.py", "siafu/errors.py"} <= found
+    assert not found & {"siafu/checkpoint.py", "siafu/progress.py", "siafu/metrics.py", "siafu/__main__.py"}
+
+
+@pytest.mark.parametrize("path", files("siafu/__init__.py", "siafu/__main__.py"), ids=name)
+def test_the_door_names_the_other_rooms_in_strings_alone(path):
+    """``siafu --help`` must answer without numpy: both load what they name when it is asked for."""
+    modules = {module.split(".")[0] for module in imports(path)}
+    assert modules <= sys.stdlib_module_names | {"siafu"}
+
+
+def test_no_file_is_called_after_nothing():
+    nothing = {"utils", "util", "helpers", "helper", "common", "manager", "context", "misc"}
+    assert {path.stem for path in SOURCES} & nothing == set()
+
+
+def test_imports_make_no_cycle():
+    """By module, imports inside functions included; a package's ``__init__`` counts where it is itself imported."""
+    graph = {name(path): {name(s) for m in imports(path) if (s := source_of(m))} - {name(path)} for path in SOURCES}
+    finished: set[str] = set()
+
+    def visit(file: str, trail: tuple[str, ...]) -> None:
+        assert file not in trail, " -> ".join((*trail[trail.index(file) :], file))
+        if file not in finished:
+            for imported in sorted(graph.get(file, ())):
+                visit(imported, (*trail, file))
+            finished.add(file)
+
+    for file in graph:
+        visit(file, ())
+
+
+def test_the_reader_of_imports_sees_what_it_should(tmp_path):
+    path = tmp_path / "sample.py"
+    path.write_text(
+        "import os.path, zmq\n"
+        "from siafu import ops, __version__\n"
+        "from siafu.models import gcn\n"
+        "def late():\n    import torch.nn\n"
+        "if typing.TYPE_CHECKING:\n    import boto3\nelse:\n    import tomli\n"
+    )
+    expected = {"os.path", "zmq", "siafu.ops", "siafu", "siafu.models.gcn", "torch.nn", "tomli"}
+    assert imports(path) == expected
