@@ -23,7 +23,7 @@ setup: $(VENV)/.setup
 setup-dev: $(VENV)/.setup-dev
 
 demo: $(VENV)/.setup
-	$(BIN)/siafu train digits --parts 2
+	$(BIN)/siafu train digits --parts 2 --epochs 100
 
 lint: $(VENV)/.setup-dev
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ import numpy as np
 from bench import launch
 from bench.coordinator import Status
 from datasets.prepare import cached
-from siafu import __version__, checkpoint
+from siafu import __version__, checkpoint, models
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -86,12 +86,15 @@ def train(
     shards = ShardSet.open(shards_path)
     resolved = _fit(resolved, shards)
     spec = ModelSpec.of(resolved, shards.manifest)
+    models.build(spec)  # a model that cannot be must not cost a run directory
     run_dir = _run_dir(resolved, shards.manifest.name)
     _write_manifest(run_dir, resolved, shards)
-    result, models = launch.run(resolved, shards, shards_path.resolve(), run_dir, on_status)
-    for name, weights in models.items():
+    result, weights_of = launch.run(resolved, shards, shards_path.resolve(), run_dir, on_status)
+    for name, weights in weights_of.items():
         file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")
-        checkpoint.save_model(file, weights, spec, {"epoch": result["best_epoch"] if name == "best" else result["epochs"]})
+        checkpoint.save_model(
+            file, weights, spec, {"epoch": result["best_epoch"] if name == "best" else result["epochs"]}
+        )
     result["run_dir"] = str(run_dir)
     (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     return Run(run_dir, result)
@@ -128,7 +131,9 @@ def _fit(config: Config, shards: ShardSet) -> Config:
     """The config with what prepared shards have fixed already. ConfigError if it asks for other partitions."""
     manifest = shards.manifest
     if config.data.parts not in (1, manifest.num_partitions):
-        raise ConfigError(f"data.parts = {config.data.parts}: {config.data.source} was prepared with {manifest.num_partitions}")
+        raise ConfigError(
+            f"data.parts = {config.data.parts}: {config.data.source} was prepared with {manifest.num_partitions}"
+        )
     smallest = min(entry.vertices for entry in manifest.partitions)
     return config.replace(
         {
@@ -161,10 +166,13 @@ def _run_dir(config: Config, graph: str) -> Path:
 
 
 def _write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
-    (run_dir / "config.toml").write_text(configs.dump(config))
     manifest = {
         "siafu": __version__, "python": platform.python_version(), "numpy": np.__version__,
         "machine": platform.platform(), "cores": os.cpu_count(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "config_digest": config.digest, "data_digest": shards.manifest.digest, "seed": config.train.seed,
     }  # fmt: skip
-    (run_dir / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    try:
+        (run_dir / "config.toml").write_text(configs.dump(config))
+        (run_dir / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    except OSError as error:
+        raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error

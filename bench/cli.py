@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="what to train on; see below")
     parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument("--config", metavar="FILE", help="TOML file of settings to start from, such as a run's config.toml")
+    parser.add_argument(
+        "--config", metavar="FILE", help="TOML file of settings to start from, such as a run's config.toml"
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE",
         help="any setting of a config.toml, also those without a flag; may be repeated",
@@ -59,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if isinstance(default, bool):
             options["action"] = argparse.BooleanOptionalAction if default else "store_true"
         else:
-            options["metavar"] = _METAVARS.get(key) or "|".join(_choices(key)) or ("N" if isinstance(default, int) else "X")
+            options["metavar"] = (
+                _METAVARS.get(key) or "|".join(_choices(key)) or ("N" if isinstance(default, int) else "X")
+            )
         groups[section].add_argument(f"--{name.replace('_', '-')}", dest=name, **options)
 
 
@@ -82,7 +86,9 @@ def _title(config: Config) -> str:
     """What a run is, in a few words: "digits, gcn, async, 2 parts"."""
     staleness = f" s={config.train.staleness}" if config.train.mode == "async" else ""
     parts = f"{config.data.parts} part{'s' if config.data.parts > 1 else ''}"
-    return f"{config.data.source}, {config.model.name}, {config.train.mode}{staleness}, {parts}, {config.servers.backend}"
+    return (
+        f"{config.data.source}, {config.model.name}, {config.train.mode}{staleness}, {parts}, {config.servers.backend}"
+    )
 
 
 def _help(key: str, default: typing.Any) -> str:

@@ -133,7 +133,7 @@ class Coordinator:
                 self.models[message.which, sender.index] = message
             case Stopped():
                 self._stopped.add(sender)
-                if message.usage:
+                if sender.role == "graph_server":  # a parameter server has none, and may have the same index
                     self.usage[sender.index] = json.loads(message.usage)
             case Failed():
                 raise _error_of(message)

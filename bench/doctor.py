@@ -4,30 +4,48 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import time
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.text import Text
 
 from siafu import __version__
 
-#: extra -> (a module that it brings, what it is for)
+PACKAGES = ("numpy", "scipy", "scikit-learn", "pyzmq", "pymetis", "safetensors", "awslambdaric", "rich")
+
+#: extra -> (a distribution that it brings, what it is for)
 EXTRAS = {
-    "aws": ("boto3", "Lambdas on AWS or LocalStack"),
-    "gpu": ("torch", "GPU baselines"),
-    "infra": ("aws_cdk", "deployment"),
+    "aws": ("boto3", "Lambdas on AWS or LocalStack; a later version"),
+    "gpu": ("torch", "GPU baselines; a later version"),
+    "infra": ("aws-cdk-lib", "deployment; a later version"),
+    "dev": ("pytest", "tests and development"),
 }
+
+STYLES = {"": "", "ok": "green", "FAIL": "bold red", "--": "dim"}
+MIN_GFLOPS, MIN_FREE_GIB, LAMBDA_LIMIT_S = 1.0, 1.0, 40.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that training needs, and what was found."""
+
+    what: str
+    ok: bool
+    found: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Say what this machine can do."
-    parser.epilog = "example:\n  siafu doctor --json"
+    parser.description = "Say what this machine can do. Exit code 0 if it can train, else 1."
+    parser.epilog = "examples:\n  siafu doctor\n  siafu doctor --json"
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -35,70 +53,79 @@ def main(args: argparse.Namespace) -> int:
     report = examine()
     if args.json:
         print(json.dumps(report))
-        return 0 if report["ok"] else 1
-    for name, value in report["machine"].items():
-        print(f"{name:24} {value}")
-    for check in report["checks"]:
-        print(f"{'ok  ' if check['ok'] else 'FAIL'} {check['what']}: {check['found']}")
-    for extra in report["extras"]:
-        print(f"{'ok  ' if extra['installed'] else '--  '} siafu[{extra['name']}] ({extra['for']})")
+    else:
+        _show(report, Console(highlight=False, soft_wrap=True))
     return 0 if report["ok"] else 1
 
 
 def examine() -> dict[str, Any]:
-    """Machine, checks (each with ``ok``, ``what``, ``found``), extras, and ``ok`` if every check is."""
-    checks = [_numpy(), _lambda(), _disk()]
-    extras = [
-        {"name": name, "for": what, "installed": importlib.util.find_spec(module) is not None}
-        for name, (module, what) in EXTRAS.items()
-    ]
-    machine = {
-        "siafu": __version__, "python": platform.python_version(), "platform": platform.platform(),
-        "cores": os.cpu_count(), "memory_gib": round(_memory_bytes() / 2**30, 1),
-        **{name: importlib.metadata.version(name) for name in ("numpy", "scipy", "pyzmq", "pymetis", "awslambdaric")},
+    """``machine`` and ``packages`` (name -> value), ``checks``, ``extras``, and ``ok`` if every check is."""
+    checks = [_products(), _environment(), _disk()]
+    return {
+        "machine": {
+            "siafu": __version__, "python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}",
+            "cores": os.cpu_count(), "memory_gib": round(_memory_bytes() / 2**30, 1),
+        },
+        "packages": {name: _version(name) for name in PACKAGES},
+        "checks": [asdict(check) for check in checks],
+        "extras": [{"name": name, "for": what, "found": _version(brings)} for name, (brings, what) in EXTRAS.items()],
+        "ok": all(check.ok for check in checks),
     }  # fmt: skip
-    return {"machine": machine, "checks": checks, "extras": extras, "ok": all(check["ok"] for check in checks)}
+
+
+def _show(report: dict[str, Any], console: Console) -> None:
+    machine = report["machine"]
+    rows = [("", "machine", f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['platform']}")]
+    rows += [("", "siafu", f"{machine['siafu']} on Python {machine['python']}")]
+    rows += [("ok" if check["ok"] else "FAIL", check["what"], check["found"]) for check in report["checks"]]
+    rows += [("ok" if found else "FAIL", name, found or "not installed") for name, found in report["packages"].items()]
+    for extra in report["extras"]:
+        found = f"{extra['found'] or 'not installed'} ({extra['for']})"
+        rows += [("ok" if extra["found"] else "--", f"siafu[{extra['name']}]", found)]
+    for mark, name, found in rows:
+        console.print(Text(f"{mark:4}", STYLES[mark]) + Text(f"  {name:16}{found}"))
+    console.print(
+        "this machine can train: siafu train" if report["ok"] else "this machine cannot train yet: see FAIL above"
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _numpy() -> dict[str, Any]:
+def _products() -> Check:
     X = np.ones((1024, 1024), np.float32)
     X @ X
     start = time.perf_counter()
     for _ in range(5):
         X @ X
     rate = 5 * 2 * 1024**3 / (time.perf_counter() - start) / 1e9
-    return {"what": "dense products, float32", "ok": rate > 1, "found": f"{rate:.0f} GFLOP/s"}
+    return Check("dense products", rate > MIN_GFLOPS, f"{rate:.0f} GFLOP/s in float32, all cores")
 
 
-def _lambda() -> dict[str, Any]:
-    """Starts one local Lambda environment and invokes it."""
-    from queue import Empty, SimpleQueue
-
-    from lambda_funcs.pool import Invocation, LocalPool
-
-    done: SimpleQueue[Invocation] = SimpleQueue()
-    with LocalPool(handler="lambda_funcs.handler.ping", max_environments=1, on_done=done.put) as pool:
-        pool.invoke({}, "doctor")
-        try:
-            invocation = done.get(timeout=20)
-        except Empty:
-            return {"what": "local Lambda environment", "ok": False, "found": "no answer within 20 s"}
-    if invocation.error:
-        return {"what": "local Lambda environment", "ok": False, "found": f"{invocation.error}: {invocation.log_tail[-300:]}"}
-    return {
-        "what": "local Lambda environment", "ok": True,
-        "found": f"init {invocation.init_ms:.0f} ms, {invocation.max_memory_mb} MB",
-    }  # fmt: skip
+def _environment() -> Check:
+    """Starts one local Lambda environment, in a process of its own, and invokes it."""
+    what = "local Lambda"
+    command = [sys.executable, "-m", "lambda_funcs"]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False)
+        answer = json.loads(ended.stdout)
+    except subprocess.TimeoutExpired:
+        return Check(what, False, f"no answer within {LAMBDA_LIMIT_S:g} s")
+    except ValueError:
+        return Check(what, False, ended.stderr.strip()[-300:])
+    if "error" in answer:
+        return Check(what, False, answer["error"])
+    return Check(what, True, f"starts in {answer['init_ms']:.0f} ms, {answer['max_memory_mb']} MB at rest")
 
 
-def _disk() -> dict[str, Any]:
+def _disk() -> Check:
     free = shutil.disk_usage(".").free / 2**30
-    return {"what": "free disk here", "ok": free > 1, "found": f"{free:.0f} GiB"}
-
-
-if __name__ == "__main__":
-    sys.exit(main(argparse.Namespace(json=False)))
+    return Check("free disk", free > MIN_FREE_GIB, f"{free:.0f} GiB here")

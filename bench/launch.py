@@ -9,8 +9,9 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -20,6 +21,7 @@ from siafu import checkpoint
 from siafu.address import COORDINATOR, Address, Send
 from siafu.config import Config
 from siafu.errors import PeerLost
+from siafu.leash import Leash
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sockets import Hub
@@ -42,6 +44,7 @@ class LocalHost:
         self._logs.mkdir(parents=True, exist_ok=True)
         # All mutable state:
         self._processes: dict[Address, subprocess.Popen[bytes]] = {}
+        self._leashes: list[Leash] = []
 
     def start(self, member: Address, coordinator: str) -> None:
         command = [
@@ -50,11 +53,14 @@ class LocalHost:
             "--run-dir", str(self.run_dir),
         ]  # fmt: skip
         environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        with open(self.log_file(member), "wb") as log:
-            self._processes[member] = subprocess.Popen(
+        leash = Leash()
+        self._leashes.append(leash)
+        with open(self.log_file(member), "wb") as log, _undisturbed():
+            process = self._processes[member] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
-                start_new_session=True,
+                start_new_session=True, pass_fds=(leash.fd,),
             )  # fmt: skip
+            leash.tie(process.pid)
 
     def log_file(self, member: Address) -> Path:
         return self._logs / f"{member.role}-{member.name}.log"
@@ -77,6 +83,11 @@ class LocalHost:
     def num_alive(self) -> int:
         return sum(process.poll() is None for process in self._processes.values())
 
+    def kill(self, member: Address) -> None:
+        if member in self._processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._processes[member].pid, signal.SIGKILL)
+
     def wait(self, timeout_s: float) -> bool:
         """Whether every process has ended within ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
@@ -91,11 +102,29 @@ class LocalHost:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for process in self._processes.values():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+        for member in self._processes:
+            self.kill(member)
         for process in self._processes.values():
             process.wait()
+        for leash in self._leashes:
+            leash.close()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Puts off Ctrl-C and a polite kill: between a child's birth and our knowing of it, they would leave it behind."""
+    if threading.current_thread() is not threading.main_thread():  # only that one hears of signals
+        yield
+        return
+    came: list[int] = []
+    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def run(
@@ -160,6 +189,8 @@ class _Session:
         """Tells everybody to leave and waits a little."""
         for send in self.coordinator.farewell(reason):
             self.hub.send(send.to, send.message)
+        for member in self.coordinator.missing():
+            self.host.kill(member)  # it would not hear us, and has nothing to lose yet
         deadline = time.monotonic() + FAREWELL_S
         while not self.coordinator.everybody_left and time.monotonic() < deadline and self.host.num_alive:
             with contextlib.suppress(Exception):

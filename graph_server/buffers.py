@@ -69,4 +69,4 @@ class PublishedSlot:
 
     def oldest(self, intervals: list[int], epoch: int) -> int:
         """By how many epochs the oldest rows of these intervals trail ``epoch``; 0 if none does."""
-        return max((epoch - self.epoch_of[interval] for interval in intervals), default=0)
+        return max([0, *(epoch - self.epoch_of[interval] for interval in intervals)])

@@ -7,6 +7,8 @@ each server that needs it, and no id ever travels with it.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from siafu.errors import RemoteProtocolError
@@ -19,7 +21,7 @@ Bounds = list[tuple[int, int]]
 def bounds_of(num_rows: int, num_intervals: int) -> Bounds:
     """Row ranges of a partition's intervals: equal slices of its vertex order, which prepare cut along clusters."""
     cuts = [num_rows * i // num_intervals for i in range(num_intervals + 1)]
-    return list(zip(cuts[:-1], cuts[1:], strict=True))
+    return list(itertools.pairwise(cuts))
 
 
 def needed_rows(shard: Shard, bounds: Bounds, *, backward: bool) -> dict[int, list[Array]]:
@@ -49,12 +51,16 @@ class GhostPlaces:
         self._ghosts = np.asarray(shard.ghosts_out if backward else shard.ghosts_in)
         self._owner = np.asarray(shard.ghosts_out_owner if backward else shard.ghosts_in_owner)
         self._num_inner = len(shard.vertices)
+        self._per_server = len(bounds)
         self.places: dict[int, slice | Array] = {
             first_interval + i: slice(start, stop) for i, (start, stop) in enumerate(bounds)
         }
 
     def add(self, peer: int, interval: int, vertices: Array) -> None:
-        """The rows of a peer's interval will be those of these vertices. RemoteProtocolError if one is no ghost of its."""
+        """The rows of a peer's interval will be those of these vertices. RemoteProtocolError if one is no ghost of its, or
+        the interval not its own."""
+        if interval // self._per_server != peer:
+            raise RemoteProtocolError(f"graph_server {peer}: interval {interval} is not its own")
         first, last = np.searchsorted(self._owner, [peer, peer + 1])
         mine = self._ghosts[first:last]
         found = np.searchsorted(mine, vertices)

@@ -299,9 +299,15 @@ class Partition:
             step = self.programs[task.lane][task.pc]
             self.trace.append(
                 {
-                    "time_s": self.now, "event": event, "lane": task.lane.value, "epoch": task.epoch,
-                    "interval": task.interval, "pc": task.pc, "step": step.name, "slowest": min(self._versions),
-                }  # fmt: skip
+                    "time_s": self.now,
+                    "event": event,
+                    "lane": task.lane.value,
+                    "epoch": task.epoch,
+                    "interval": task.interval,
+                    "pc": task.pc,
+                    "step": step.name,
+                    "slowest": min(self._versions),
+                }
             )
 
     def _priority(self, task: TaskId) -> Priority:
@@ -409,6 +415,12 @@ class Partition:
         if slot is None or message.interval not in slot.places or message.interval in self.intervals:
             raise RemoteProtocolError(
                 f"rows of interval {message.interval}, {lane.value} step {message.pc}: nobody gathers them"
+            )
+        shape = len(slot.places[message.interval]), slot.rows.shape[1]  # type: ignore[arg-type]  # a peer's are an array
+        if (message.values.shape, message.values.dtype) != (shape, slot.rows.dtype):
+            raise RemoteProtocolError(
+                f"rows of interval {message.interval}: {message.values.dtype} {list(message.values.shape)}, "
+                f"must be {slot.rows.dtype} {list(shape)}"
             )
         if slot.epoch_of[message.interval] < message.epoch:
             slot.write(message.interval, message.epoch, message.values)

@@ -183,8 +183,8 @@ class Scheduler:
         """Rule 2. Says yes only to an interval that then enters: it is counted."""
         if epoch > self._opened:
             return False
-        if epoch > self._slowest_anywhere and interval not in self._ahead:
-            if len(self._ahead) >= self.max_ahead:
+        if epoch > self._slowest_anywhere:
+            if interval not in self._ahead and len(self._ahead) >= self.max_ahead:
                 return False
             self._ahead[interval] = epoch
         return True

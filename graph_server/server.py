@@ -177,7 +177,9 @@ class Server:
 
     def _answer(self, hello: Hello) -> Welcome | Refused:
         if hello.config_digest != self.config.digest:
-            return Refused(f"{hello.role} {hello.index} has config {hello.config_digest}, the run has {self.config.digest}")
+            return Refused(
+                f"{hello.role} {hello.index} has config {hello.config_digest}, the run has {self.config.digest}"
+            )
         return Welcome("graph_server", self.index)
 
     def _usage(self) -> Usage:
@@ -225,5 +227,4 @@ def _backend(config: Config, spec: ModelSpec, index: int) -> tuple[Backend, int]
 
 
 def _trace_file(joined: Joined) -> Any:
-    return open(joined.run_dir / f"trace-{joined.index}.jsonl", "w", encoding="utf-8")  # noqa: SIM115 (the stack closes it)
-
+    return open(joined.run_dir / f"trace-{joined.index}.jsonl", "w", encoding="utf-8")

@@ -1,9 +1,6 @@
-"""A child process in a group of its own that cannot outlive us, not even our kill -9.
+"""A child process in a group of its own that cannot outlive us, not even our kill -9 (``siafu.leash``).
 
-The leash: the child's group is named as the owner of a pipe's asynchronous events, with SIGKILL as the event's signal.
-When the last writer, which is us, is gone, the kernel hangs up the pipe and kills the group. Unlike PR_SET_PDEATHSIG it
-needs no code in the child nor between fork and exec (we have threads), reaches grandchildren too, and does not depend
-on the thread that forked. Linux only; elsewhere a child ends when it next calls us and finds its connection reset.
+Where there are no leashes, a child ends when it next calls us and finds its connection reset.
 """
 
 import contextlib
@@ -15,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-if sys.platform == "linux":
-    import fcntl
+from siafu.leash import Leash
 
 PIPE_NBYTES = 65536  # what a pipe holds: one read of so much takes everything written before it
 
@@ -27,26 +23,23 @@ class Process:
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
         """Starts it. Raises OSError when the machine has no more processes or descriptors."""
-        leash, self._leash = os.pipe()
         with ExitStack() as undo:
-            undo.callback(os.close, self._leash)
-            try:
-                self._popen = subprocess.Popen(
-                    argv,
-                    cwd=cwd,
-                    env=env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    bufsize=0,
-                    start_new_session=True,
-                    pass_fds=(leash,),
-                )
-                undo.enter_context(self._popen)  # closes the output and reaps, ...
-                undo.callback(self._popen.kill)  # ... after this
-                _tie(leash, self._popen.pid)
-            finally:
-                os.close(leash)
+            self._leash = Leash()
+            undo.callback(self._leash.close)
+            self._popen = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                start_new_session=True,
+                pass_fds=(self._leash.fd,),
+            )
+            undo.enter_context(self._popen)  # closes the output and reaps, ...
+            undo.callback(self._popen.kill)  # ... after this
+            self._leash.tie(self._popen.pid)
             self.pid = self._popen.pid
             self.exit_fd = os.pidfd_open(self.pid) if sys.platform == "linux" else None
             undo.pop_all()  # all is well: it stays
@@ -90,13 +83,6 @@ class Process:
     def close(self) -> None:
         """Closes our descriptors. To be called after ``reap``."""
         self._stdout.close()
-        os.close(self._leash)
+        self._leash.close()
         if self.exit_fd is not None:
             os.close(self.exit_fd)
-
-
-def _tie(leash: int, pid: int) -> None:
-    if sys.platform == "linux":
-        fcntl.fcntl(leash, fcntl.F_SETOWN, -pid)  # negative: the group, which the leader may already have left
-        fcntl.fcntl(leash, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(leash, fcntl.F_SETFL, os.O_ASYNC)

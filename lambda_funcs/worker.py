@@ -130,7 +130,9 @@ class Worker:
         server = self._param_server(task.param_server)
         self._hub.send(server, request)
         answers: list[Reply] = []
-        self._wait(lambda: bool(answers), server, f"{task.id}: {type(request).__name__}", conversation(request), answers)
+        self._wait(
+            lambda: bool(answers), server, f"{task.id}: {type(request).__name__}", conversation(request), answers
+        )
         return answers[0]
 
     def _wait(
@@ -177,5 +179,7 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._hub.flush_and_close(1.0)

@@ -240,7 +240,9 @@ class Replica:
         ready = wire.WeightsReady(self.index, self.version)
         sends = [Send(graph_server(server), ready) for server in range(self.num_graph_servers)]
         if self.index == 0 and is_checkpoint(epoch.epoch, self.run):
-            sends.append(Send(COORDINATOR, wire.ModelWeights("checkpoint", self.version, dict(weights), self.stash_peak)))
+            sends.append(
+                Send(COORDINATOR, wire.ModelWeights("checkpoint", self.version, dict(weights), self.stash_peak))
+            )
         return sends
 
     # --- verdicts -----------------------------------------------------------------------------------------------------

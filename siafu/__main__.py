@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 from siafu import __version__
@@ -31,12 +32,18 @@ EPILOG = """first try:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a verb. Exit code 0; 1 for a failure; 2 for the user's mistake; 130 after Ctrl-C."""
+    """Runs a verb. Exit code 0; 1 for a failure; 2 for the user's mistake; 130 after Ctrl-C, 143 after a polite kill."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = _parse(argv)
+        return _run(_parse(argv))
     except SystemExit as end:  # argparse: --help and --version end with 0, mistakes with 2
         return int(end.code or 0)
+    except KeyboardInterrupt as stop:
+        print("siafu: stopped", file=sys.stderr)
+        return 128 + (stop.signal if isinstance(stop, _Stopped) else signal.SIGINT)
+
+
+def _run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(name)s: %(message)s")
     try:
         return int(importlib.import_module(VERBS[args.verb][0]).main(args))
@@ -48,9 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             for note in getattr(error, "__notes__", []):
                 print(note, file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print(f"siafu {args.verb}: stopped", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -98,9 +102,24 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def entry() -> None:
-    """The console script. A polite kill ends a run as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """The console script."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     sys.exit(main())
+
+
+class _Stopped(KeyboardInterrupt):
+    """By Ctrl-C or a polite kill. Python takes a plain KeyboardInterrupt for unhandled once it went through ``exec`` of a
+    string, as dataclasses do, and exits as if killed.
+    """
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.signal = number
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Stopped(number)
 
 
 if __name__ == "__main__":

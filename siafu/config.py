@@ -167,6 +167,9 @@ class Run:
     trace: bool = False  # write every task's start and end to trace-<server>.jsonl
     checkpoint_every: int = 0  # epochs between saved weights; 0: none
 
+    def __post_init__(self) -> None:
+        _at_least(self, checkpoint_every=0)
+
 
 @dataclass(frozen=True)
 class Config:

@@ -1,6 +1,6 @@
 """What every server process of a run does alike: join, say that it is alive, hear when to leave, fail with words.
 
-    python -m graph_server --coordinator tcp://host:port --run-id HEX --index I --config FILE [--shards DIR]
+python -m graph_server --coordinator tcp://host:port --run-id HEX --index I --config FILE [--shards DIR]
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class Presence:
 
 
 def _parse(role: Role, argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"python -m {role}", description=f"One {role} of a run; siafu train starts it.")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {role}", description=f"One {role} of a run; siafu train starts it."
+    )
     parser.add_argument("--coordinator", required=True, metavar="tcp://HOST:PORT")
     parser.add_argument("--run-id", required=True, metavar="HEX")
     parser.add_argument("--index", required=True, type=int)

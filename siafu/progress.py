@@ -59,12 +59,12 @@ class Display:
             self._say(status, time.monotonic())
 
     def _say(self, status: Status, now: float) -> None:
-        """A plain line for a new phase, and for an epoch if it is the last or some time has passed."""
+        """A plain line for a new phase, for an epoch if some time has passed, and for the last evaluation."""
         phase, epoch = self._said
         if status.phase != phase and not status.epoch:
-            words = status.phase if phase else f"{status.phase} {self._title}"
-            self._console.print(words, highlight=False, soft_wrap=True)
-        elif epoch < status.epoch and (status.epoch == self._epochs or now - self._said_at >= PLAIN_EVERY_S):
+            text = status.phase if phase else f"{status.phase} {self._title}"
+            self._console.print(text, highlight=False, soft_wrap=True)
+        elif (epoch < status.epoch and now - self._said_at >= PLAIN_EVERY_S) or phase != status.phase == "saving":
             words = [f"epoch {status.epoch}/{self._epochs}", *_scores(status), *_traffic(status)]
             self._console.print("  ".join(words), highlight=False, soft_wrap=True)
         else:
@@ -83,7 +83,9 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -91,7 +93,9 @@ class Display:
 def _scores(status: Status) -> list[str]:
     if math.isnan(status.loss):
         return []
-    accuracies = [f"{split} {status.evaluation[split]['acc']:.3f}" for split in ("train", "val", "test") if status.evaluation]
+    accuracies = [
+        f"{split} {status.evaluation[split]['acc']:.3f}" for split in ("train", "val", "test") if status.evaluation
+    ]
     return [f"loss {status.loss:.4f}", *accuracies]
 
 

@@ -10,6 +10,7 @@ relaunched, its second gradient is recognised and ignored, and the result accept
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
@@ -85,10 +86,7 @@ def split(rows: Tensors, num_parts: int) -> list[Tensors]:
     """The same rows in ``num_parts`` runs of (almost) equal length, in order, without copying dense ones."""
     num_rows = min(len(value) for value in rows.values())
     cuts = [num_rows * part // num_parts for part in range(num_parts + 1)]
-    return [
-        {slot: value[first:last] for slot, value in rows.items()}
-        for first, last in zip(cuts[:-1], cuts[1:], strict=True)
-    ]
+    return [{slot: value[first:last] for slot, value in rows.items()} for first, last in itertools.pairwise(cuts)]
 
 
 def _join(outputs: list[Output]) -> Output:

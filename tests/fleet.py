@@ -54,6 +54,7 @@ class Faults:
 class Ended:
     request_id: str
     error: str | None
+    payload: bytes = b"{}"
     billed_ms: int = 1
     log_tail: str = ""
 
@@ -66,7 +67,8 @@ class SimulatedWorker:
     home: Address
     tensor: TensorWorker
     alive: bool = True  # False: it hangs
-    since: float = 0.0  # when it last heard something
+    heard: bool = False  # whether its graph server has heard of it
+    since: float = 0.0  # when it last heard something itself
     tasks: deque[wire.Task] = field(default_factory=deque)
     parts: dict[Any, wire.TaskPart] = field(default_factory=dict)
     current: wire.Task | None = None
@@ -133,7 +135,7 @@ class Fleet:
         self.records: list[dict[str, Any]] = []
         self.deliveries = 0
         self.injected = dict.fromkeys(("kill", "hang", "stillborn", "twice", "lose", "leave", "give up"), 0)
-        self._slow = self._choose_slow()
+        self.slow = self._choose_slow()
         self._events: list[Callable[[], None]] = []  # what may happen next
         self._late: list[Callable[[], None]] = []  # what may happen next on the slow link
         self._lines: dict[tuple[Address, Address], deque[Any]] = {}  # messages on links that keep their order
@@ -183,7 +185,7 @@ class Fleet:
 
     def _happens(self, sender: Address, to: Address, event: Callable[[], None]) -> None:
         """The event will happen, at any time from now on."""
-        slow = self._slow[0] in (None, sender) and self._slow[1] in (None, to)
+        slow = self.slow[0] in (None, sender) and self.slow[1] in (None, to)
         (self._late if slow else self._events).append(event)
 
     def _pass_time(self, seconds: float) -> None:
@@ -199,7 +201,8 @@ class Fleet:
             self._to_worker(to, message)
         elif to.role == "graph_server":
             partition = self.partitions[to.index]
-            if sender.name in self.workers:
+            if (pulling := self.workers.get(sender.name)) is not None:
+                pulling.heard = True
                 self._may_fail.add(to)
             actions = partition.greet() if isinstance(message, wire.Roster) else None
             if actions is None and not isinstance(message, wire.Welcome):
@@ -240,7 +243,7 @@ class Fleet:
         if not state.alive:
             if waited >= self.config.lambdas.timeout_s:
                 self._end(state.name, "Sandbox.Timedout")
-        elif state.idle and waited >= self.config.lambdas.idle_s:
+        elif state.idle and state.heard and waited >= self.config.lambdas.idle_s:
             self.injected["leave"] += 1
             self._post(worker(state.name), [Send(state.home, wire.Bye(state.name))])
             self._end(state.name, None)

@@ -18,6 +18,7 @@ import argparse
 import json
 import time
 import warnings
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ from siafu.shards import Shard, ShardSet
 from siafu.sparse import SparseRows
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # mapped files: nobody writes
 PLACEMENTS = ("input", "gathered")
 
 
@@ -123,7 +126,7 @@ class Net(torch.nn.Module):
     def __init__(self, model: str, widths: list[int], p: float, placement: str):
         super().__init__()
         self.p, self.placement, self.model = p, placement, model
-        pairs = list(zip(widths, widths[1:], strict=False))
+        pairs = list(pairwise(widths))
         terms = 1 if model == "gcn" else 2
         self.weights = torch.nn.ParameterList(torch.empty(pair) for pair in pairs for _ in range(terms))
         self.biases = torch.nn.ParameterList(torch.zeros(pair[1]) for pair in pairs)

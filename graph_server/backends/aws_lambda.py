@@ -8,12 +8,13 @@ Rules:
    worker (rule 3 of the dispatcher) is not at work, but no more than ``2 * count`` are ever alive.
 2. A worker whose invocation ended, for whatever reason, is lost: its tasks go to others, and what it still said before
    is heard, but it is given nothing.
-3. ``MAX_FAILED_LAUNCHES`` invocations in a row that fail before their worker ever pulled end the run: the function itself
+3. ``MAX_FAILED_LAUNCHES`` invocations in a row that end before their worker ever pulled end the run: the function itself
    is broken, and invoking it again only costs money.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Protocol
 
 from graph_server.backends import Action, Completed, Launch, TensorTask
@@ -36,6 +37,7 @@ class Ended(Protocol):
 
     request_id: str
     error: str | None
+    payload: bytes  # the handler's JSON, or that of the error
     billed_ms: int
     log_tail: str
 
@@ -114,14 +116,13 @@ class LambdaBackend:
         """An invocation is over: billed, and its worker gone."""
         self._totals["billed_ms"] += invocation.billed_ms
         had_pulled = self._alive.pop(invocation.request_id, True)
-        if invocation.error is not None:
-            self._totals["lost_workers"] += 1
-            self._failed_launches += not had_pulled
-            if self._failed_launches >= MAX_FAILED_LAUNCHES:
-                raise WorkerError(
-                    f"{MAX_FAILED_LAUNCHES} invocations of {self.config.handler} in a row failed before they took a task: "
-                    f"{invocation.error}: {invocation.log_tail.strip()[-1500:]}"
-                )
+        self._totals["lost_workers"] += invocation.error is not None
+        self._failed_launches += not had_pulled
+        if self._failed_launches >= MAX_FAILED_LAUNCHES and self.count:
+            raise WorkerError(
+                f"{MAX_FAILED_LAUNCHES} invocations of {self.config.handler} in a row ended before they took a task: "
+                f"{_outcome(invocation)}"
+            )
         return self._send(self._dispatcher.lost(invocation.request_id, now))
 
     def _failed(self, message: TaskFailed, now: float) -> list[Action]:
@@ -165,3 +166,14 @@ class LambdaBackend:
             self._alive[worker] = False
             actions.append(Launch(worker))
         return actions
+
+
+def _outcome(invocation: Ended) -> str:
+    """How it ended, in one line."""
+    if invocation.error is None:
+        return "the handler returned without an error"
+    try:
+        message = str(json.loads(invocation.payload)["errorMessage"])
+    except (ValueError, KeyError, TypeError):
+        message = (invocation.log_tail.strip().splitlines() or ["its log is empty"])[-1]
+    return f"{invocation.error}: {' '.join(message.split())[:500]}"

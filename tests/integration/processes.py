@@ -9,9 +9,11 @@ import contextlib
 import json
 import os
 import pty
+import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,14 +32,21 @@ class Training:
         self.run_dir = run_dir
         self._mark = f"/marked{os.urandom(8).hex()}"
         environ = {**os.environ, "PATH": f"{os.environ['PATH']}{os.pathsep}{self._mark}", "TERM": "xterm"}
-        self._stderr = open(run_dir.with_suffix(".err"), "w+b")  # noqa: SIM115 (closed on exit)
-        self._terminal, stderr = pty.openpty() if terminal else (None, self._stderr.fileno())
+        self._stderr = open(run_dir.with_suffix(".err"), "w+b", buffering=0)  # noqa: SIM115 (closed on exit)
+        screen, stderr = pty.openpty() if terminal else (-1, self._stderr.fileno())
         command = [sys.executable, "-m", "siafu", "train", *arguments, "--json", "--run-dir", str(run_dir)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environ, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=environ,
+            start_new_session=True,
         )
+        self._reader = threading.Thread(target=self._read_screen, args=(screen,))
         if terminal:
             os.close(stderr)
+            self._reader.start()
 
     # --- what it says -------------------------------------------------------------------------------------------------
 
@@ -54,12 +63,13 @@ class Training:
     @property
     def errors(self) -> str:
         """What it has said on stderr."""
-        if self._terminal is not None:
-            with contextlib.suppress(OSError):  # the last writer is gone
-                while data := os.read(self._terminal, 65536):
-                    self._stderr.write(data)
-        self._stderr.flush()
         return Path(self._stderr.name).read_text(errors="replace")
+
+    def _read_screen(self, screen: int) -> None:
+        with contextlib.suppress(OSError):  # Linux says EIO when the last writer is gone
+            while data := os.read(screen, 65536):
+                self._stderr.write(data)
+        os.close(screen)
 
     def epochs(self) -> int:
         """How many it has finished."""
@@ -105,11 +115,33 @@ class Training:
     def __enter__(self) -> Training:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.communicate()
-        if self._terminal is not None:
-            os.close(self._terminal)
+        if self._reader.is_alive():
+            self._reader.join()
         self._stderr.close()
+
+
+def kill_every_third(training: Training, seed: int, within_s: float) -> int:
+    """Until the run ends: of every three environments that start, kill -9 one within ``within_s``; returns how many."""
+    rng = random.Random(seed)
+    doomed: dict[int, float] = {}  # pid -> when
+    seen: list[int] = []
+    killed = 0
+    while training.process.poll() is None:
+        for pid in training.pids(ENVIRONMENT):
+            if pid not in seen:
+                seen.append(pid)
+                if len(seen) % 3 == 1:
+                    doomed[pid] = time.monotonic() + rng.uniform(0, within_s)
+            if doomed.get(pid, float("inf")) < time.monotonic() and training.epochs():
+                del doomed[pid]
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        time.sleep(0.02)
+    return killed

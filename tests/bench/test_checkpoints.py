@@ -1,0 +1,52 @@
+"""``--checkpoint-every``: parameter server 0 sends what is to be saved, the coordinator has it saved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.coordinator import Coordinator, Save
+from siafu import wire
+from siafu.address import COORDINATOR, param_server, worker
+from siafu.config import Run
+from siafu.evaluation import is_checkpoint
+from tests.param_server.delivery import LAYERS, MODEL, gradient_of, layer_of, make_config, make_replica
+
+CONFIG = replace(make_config(num_replicas=2, graph_servers=1, intervals=1), run=Run(checkpoint_every=2))
+
+
+@pytest.mark.parametrize(("every", "expected"), [(0, []), (1, [0, 1, 2, 3, 4]), (2, [1, 3]), (9, [])])
+def test_checkpoints_of_a_run_of_5(every, expected):
+    assert [epoch for epoch in range(5) if is_checkpoint(epoch, Run(checkpoint_every=every))] == expected
+
+
+def test_r7_only_parameter_server_0_sends_what_is_to_be_saved():
+    """Two replicas; the only interval is the second one's."""
+    replicas = [make_replica(CONFIG, index) for index in range(2)]
+    saved = []
+    for epoch in range(CONFIG.train.epochs):
+        gradients = [wire.Gradient(epoch, 0, x, 0, gradient_of(epoch, 0, x, layer_of(MODEL.init(), x))) for x in LAYERS]
+        waiting = [(1, message) for message in (*gradients, wire.IntervalDone(epoch, 0))]
+        waiting += [(q, wire.EpochDone(0, epoch, q, 0.0)) for q in range(2)]
+        while waiting:
+            q, message = waiting.pop(0)
+            for send in replicas[q].handle(worker("w"), message):
+                if send.to == COORDINATOR:
+                    saved.append((q, replicas[q].version, send.message))
+                elif send.to.role == "param_server":
+                    waiting.append((send.to.index, send.message))
+    assert [(q, version, message.which, message.version) for q, version, message in saved] == [
+        (0, 2, "checkpoint", 2),
+        (0, 4, "checkpoint", 4),
+    ]
+    assert all(message.tensors.keys() == MODEL.init().keys() for _, _, message in saved)
+
+
+def test_the_coordinator_has_it_saved_and_does_not_take_it_for_the_final_weights():
+    coordinator = Coordinator(CONFIG, multilabel=False)
+    weights = {"0.bias": np.ones(3, np.float32)}
+    actions = coordinator.handle(param_server(0), wire.ModelWeights("checkpoint", 2, weights, 1), 0.0)
+    assert actions == [Save(2, weights)]
+    assert not coordinator.models

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from graph_server.dispatch import Assign, Dispatcher
+from siafu.errors import WorkerTimeout
+from siafu.tasks import Lane, TaskId
+
+A, B, C, D = (TaskId(Lane.TRAIN, 0, interval, 1) for interval in range(4))
+
+
+def dispatcher(*tasks: TaskId, timeout_s: float = 10.0, relaunches: int = 10) -> Dispatcher:
+    made = Dispatcher(timeout_s, relaunches)
+    for task in tasks:
+        assert made.submit(task, (task.interval,), 0) == []
+    return made
+
+
+# --- rule 1 -------------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_wait_in_order_of_priority():
+    core = dispatcher()
+    for task, priority in ((A, 3), (B, 1), (C, 2)):
+        core.submit(task, (priority,), 0)
+    assert core.pull("x", 3, 0) == [Assign("x", B, 0), Assign("x", C, 0), Assign("x", A, 0)]
+
+
+def test_tasks_of_equal_priority_wait_in_the_order_of_their_submission():
+    core = dispatcher()
+    for task in (C, A, B):
+        core.submit(task, (0,), 0)
+    assert [assign.task for assign in core.pull("x", 3, 0)] == [C, A, B]
+
+
+def test_a_worker_is_given_no_more_than_it_asked_for():
+    core = dispatcher(A, B, C, D)
+    assert [assign.task for assign in core.pull("x", 2, 0)] == [A, B]
+    assert core.num_queued == 2
+    assert core.pull("x", 1, 0) == [Assign("x", C, 0)]
+
+
+def test_a_result_is_credit_for_another_task():
+    core = dispatcher(A, B, C)
+    core.pull("x", 1, 0)
+    assert core.result(A, "x", 0, 1) == (True, [Assign("x", B, 0)])
+
+
+def test_of_several_workers_the_least_busy_gets_the_next_task():
+    core = dispatcher(A)
+    core.pull("x", 3, 0)
+    core.pull("y", 3, 0)
+    assert core.submit(B, (0,), 0) == [Assign("y", B, 0)]
+    assert core.submit(C, (0,), 0) == [Assign("x", C, 0)]
+
+
+def test_tasks_that_come_at_once_are_spread():
+    core = dispatcher()
+    for worker in ("x", "y"):
+        core.pull(worker, 2, 0)
+    given = [core.submit(task, (0,), 0)[0].worker for task in (A, B, C, D)]
+    assert Counter(given) == {"x": 2, "y": 2}
+    assert given[:2] == ["x", "y"]
+
+
+# --- rule 2 -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_result_of_a_task_wins():
+    #  0 s   A to x
+    #  10 s  x is silent: A to y as well
+    #  11 s  x answers, late but first;  12 s  y answers: a duplicate
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.pull("y", 1, 0)
+    assert core.tick(10) == [Assign("y", A, 1)]
+    assert core.result(A, "x", 0, 11)[0]
+    assert not core.result(A, "y", 1, 12)[0]
+    assert (core.num_open, core.num_duplicates, core.num_relaunches) == (0, 1, 1)
+
+
+def test_a_result_that_is_repeated_gives_no_second_credit():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    assert core.result(A, "x", 0, 1) == (True, [])
+    assert core.result(A, "x", 0, 1) == (False, [])
+    core.submit(B, (0,), 2)
+    assert core.submit(C, (0,), 2) == []
+    assert core.num_duplicates == 1
+
+
+def test_a_result_of_a_task_that_nobody_knows_is_a_duplicate():
+    core = dispatcher()
+    assert core.result(A, "x", 0, 0) == (False, [])
+    assert core.num_duplicates == 1
+
+
+def test_a_result_closes_a_task_that_waits_to_be_given_out_again():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.tick(10)
+    assert core.num_queued == 1
+    assert core.result(A, "x", 0, 11) == (True, [])
+    assert core.num_queued == 0
+    assert core.pull("y", 1, 12) == []
+
+
+# --- rule 3 -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_is_relaunched_when_its_time_is_up_and_not_before():
+    core = dispatcher(A)
+    core.pull("x", 1, 5)
+    core.pull("y", 1, 5)
+    assert core.tick(14.9) == []
+    assert core.tick(15) == [Assign("y", A, 1)]
+    assert core.tick(24.9) == []
+
+
+def test_a_silent_worker_gets_nothing_new_until_it_speaks():
+    core = dispatcher(A)
+    core.pull("x", 3, 0)
+    assert core.tick(10) == []  # nobody else is there
+    assert core.num_silent == 1
+    assert core.submit(B, (1,), 11) == []
+    assert core.pull("y", 1, 12) == [Assign("y", A, 1)]
+    assert core.result(A, "x", 0, 13) == (True, [Assign("x", B, 0)])
+    assert core.num_silent == 0
+
+
+@pytest.mark.parametrize("speaks", ["pull", "result", "failed"])
+def test_any_word_ends_the_silence(speaks: str):
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.tick(10)
+    match speaks:
+        case "pull":
+            core.pull("x", 1, 11)
+        case "result":
+            core.result(A, "x", 0, 11)
+        case "failed":
+            core.failed(B, "x", 0, 11)
+    assert core.num_silent == 0
+
+
+def test_a_worker_that_lost_a_task_gets_it_again_for_the_same_credit():
+    core = dispatcher(A)
+    core.pull("x", 2, 0)
+    core.tick(10)
+    assert core.pull("x", 0, 11) == [Assign("x", A, 1)]
+    core.submit(B, (0,), 11)
+    assert core.submit(C, (0,), 11) == []  # the two credits are used
+    assert core.result(A, "x", 0, 12)[0]  # the first attempt's answer came after all
+    assert core.num_queued == 1  # and gave no credit: the second attempt still computes
+    assert core.result(A, "x", 1, 13) == (False, [Assign("x", C, 0)])
+
+
+# --- rule 4 -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_worker_gives_its_tasks_back_at_once():
+    core = dispatcher(A, B, C)
+    core.pull("x", 2, 0)
+    assert core.lost("x", 1) == []
+    assert core.num_queued == 3
+    assert core.pull("y", 3, 1) == [Assign("y", A, 1), Assign("y", B, 1), Assign("y", C, 0)]
+    assert core.lost("x", 2) == []  # of which we know already
+
+
+def test_a_lost_worker_takes_nothing_back_that_another_holds():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.pull("y", 1, 0)
+    core.tick(10)  # A to y as well
+    assert core.lost("x", 11) == []
+    assert core.num_queued == 0
+    core.lost("y", 12)
+    assert core.num_queued == 1
+
+
+def test_a_task_that_failed_goes_to_another_worker_at_once():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.submit(B, (-1,), 0)
+    assert core.failed(A, "x", 0, 1) == [Assign("x", B, 0)]
+    assert core.pull("y", 1, 1) == [Assign("y", A, 1)]
+
+
+def test_a_failure_that_is_repeated_changes_nothing():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    assert core.failed(A, "x", 0, 1) == [Assign("x", A, 1)]
+    assert core.failed(A, "x", 0, 1) == []
+    assert core.num_relaunches == 1
+
+
+# --- rule 5 -------------------------------------------------------------------------------------------------------------
+
+
+def test_too_many_relaunches_end_the_run():
+    core = dispatcher(A, relaunches=2)
+    for attempt in range(3):
+        assert core.pull(f"x{attempt}", 1, 0) == [Assign(f"x{attempt}", A, attempt)]
+        if attempt < 2:
+            core.lost(f"x{attempt}", 0)
+    with pytest.raises(WorkerTimeout, match=r"^train epoch 0 interval 0 step 1: no result after 3 attempts of 10 s"):
+        core.lost("x2", 0)
+
+
+# --- all together -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_happens_every_task_is_answered_once(seed: int):
+    rng = random.Random(seed)
+    core = Dispatcher(10, 10_000)
+    tasks = [TaskId(Lane.TRAIN, 0, i, 0) for i in range(40)]
+    on_their_way: list[Assign] = []
+    answered: list[TaskId] = []
+    names = iter(f"w{i}" for i in range(10_000))
+    alive: list[str] = []
+    now, submitted = 0.0, 0
+
+    def take(assigned: list[Assign]) -> None:
+        for assign in assigned:
+            assert assign.worker in alive
+            on_their_way.append(assign)
+
+    while len(answered) < len(tasks):
+        now += rng.expovariate(1)
+        event = rng.choice(["submit", "worker", "result", "result", "result", "repeat", "failed", "lost", "tick"])
+        if event == "submit" and submitted < len(tasks):
+            submitted += 1
+            take(core.submit(tasks[submitted - 1], (rng.randrange(3),), now))
+        elif event == "worker" and len(alive) < 6:
+            alive.append(next(names))
+            take(core.pull(alive[-1], 2, now))
+        elif event in ("result", "repeat") and on_their_way:
+            assign = rng.choice(on_their_way)
+            if event == "result":
+                on_their_way.remove(assign)
+            first, assigned = core.result(assign.task, assign.worker, assign.attempt, now)
+            assert first == (assign.task not in answered)
+            answered += [assign.task] * first
+            take(assigned)
+        elif event == "failed" and on_their_way:
+            assign = on_their_way.pop(rng.randrange(len(on_their_way)))
+            take(core.failed(assign.task, assign.worker, assign.attempt, now))
+        elif event == "lost" and alive and rng.random() < 0.3:
+            gone = alive.pop(rng.randrange(len(alive)))
+            take(core.lost(gone, now))
+        elif event == "tick":
+            take(core.tick(now))
+        assert core.num_queued == sum(state.queued for state in core._open.values())
+        assert all(worker.credits >= 0 and worker.credits + len(worker.holds) == 2 for worker in core._workers.values())
+        for task, state in core._open.items():
+            assert state.queued or state.holders
+            assert all(task in core._workers[name].holds for name in state.holders)
+    assert sorted(answered) == tasks
+    assert core.num_open == core.num_queued == 0

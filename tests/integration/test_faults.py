@@ -1,0 +1,101 @@
+"""What a run survives, and how it ends when it cannot: real processes, killed, stopped and misled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import ENVIRONMENT, Training, kill_every_third
+
+DIGITS = ("digits", "--mode", "pipe", "--parts", "2", "--param-servers", "2", "--lambdas", "3", "--intervals", "8")
+ENDLESS = (*DIGITS, "--epochs", "100000")
+HANDLERS = "lambda.handler=tests.integration.handlers"
+
+
+def test_killed_environments_and_double_answers_change_nothing_but_counters(tmp_path: Path) -> None:
+    arguments = (*DIGITS, "--epochs", "25", "--dropout", "0.5")
+    with Training(tmp_path / "quiet", *arguments) as training:
+        quiet = training.result
+    with Training(tmp_path / "troubled", *arguments, "--set", f"{HANDLERS}.answers_twice") as training:
+        killed = kill_every_third(training, seed=7, within_s=1.5)
+        assert training.wait() == 0, training.errors
+        troubled = training.result
+    assert killed > 0
+    assert troubled["lambda"]["relaunches"] > 0
+    assert troubled["lambda"]["duplicates"] > 0
+    assert quiet["lambda"]["relaunches"] == quiet["lambda"]["duplicates"] == 0
+    assert troubled["loss_history"] == quiet["loss_history"]
+    assert troubled["weights_digest"] == quiet["weights_digest"]
+
+
+def test_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    arguments = (*DIGITS, "--epochs", "3", "--set", f"{HANDLERS}.first_hangs", "--set", "lambda.task_timeout_s=0.5")
+    with Training(tmp_path / "run", *arguments) as training:
+        assert training.wait() == 0, training.errors
+        assert training.result["lambda"]["relaunches"] >= 2  # one worker of each graph server hangs
+        assert training.all_gone(0)
+
+
+@pytest.mark.parametrize("role", ["graph_server", "param_server"])
+def test_death_of_a_server_ends_the_run_with_its_name(tmp_path: Path, role: str) -> None:
+    with Training(tmp_path / "run", *ENDLESS) as training:
+        training.until(lambda: training.epochs() >= 2, "two epochs")
+        os.kill(training.pids(role)[1], signal.SIGKILL)
+        assert training.wait(10) == 1
+        assert training.all_gone(1)
+        assert f"siafu train: {role} 1 died: killed by SIGKILL" in training.errors.splitlines()[-1]
+        assert "Traceback" not in training.errors
+
+
+@pytest.mark.parametrize(
+    ("handler", "reason"),
+    [
+        ("no_such_module.handler", "Runtime.ImportModuleError: Unable to import module 'no_such_module'"),
+        ("tests.integration.handlers.does_nothing", "the handler returned without an error"),
+    ],
+)
+def test_handler_that_never_works_ends_the_run(tmp_path: Path, handler: str, reason: str) -> None:
+    with Training(tmp_path / "run", *ENDLESS, "--set", f"lambda.handler={handler}") as training:
+        assert training.wait(30) == 1
+        assert training.all_gone(1)
+        last = training.errors.splitlines()[-1]
+        assert last.startswith("siafu train: graph_server ")
+        assert f"invocations of {handler} in a row ended before they took a task: {reason}" in last
+
+
+@pytest.mark.parametrize(
+    ("number", "training_already", "terminal"),
+    [
+        (signal.SIGINT, False, False),
+        (signal.SIGINT, True, True),
+        (signal.SIGTERM, False, True),
+        (signal.SIGTERM, True, False),
+    ],
+)
+def test_ctrl_c_and_polite_kill_leave_nothing(
+    tmp_path: Path, number: signal.Signals, training_already: bool, terminal: bool
+) -> None:
+    with Training(tmp_path / "run", *ENDLESS, terminal=terminal) as training:
+        if training_already:
+            training.until(lambda: training.epochs() >= 2, "two epochs")
+        else:
+            training.until(lambda: training.pids("graph_server"), "graph server")
+        begun = time.monotonic()
+        training.process.send_signal(number)
+        assert training.wait(10) == 128 + number
+        assert time.monotonic() - begun < 5
+        assert training.all_gone(0.5)
+        assert training.errors.splitlines()[-1].endswith("siafu: stopped")
+        assert "Traceback" not in training.errors
+
+
+def test_launcher_killed_takes_everybody_with_it(tmp_path: Path) -> None:
+    with Training(tmp_path / "run", *ENDLESS) as training:
+        training.until(lambda: training.epochs() >= 2, "two epochs")
+        assert len(training.pids(ENVIRONMENT)) >= 2
+        training.process.kill()
+        assert training.all_gone(5)

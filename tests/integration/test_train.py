@@ -1,0 +1,45 @@
+"""The central promise: in ``pipe`` mode a run on many servers is full-batch training, loss for loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import api
+from datasets.prepare import prepare
+from siafu import config as configs
+from siafu.models import ModelSpec
+from siafu.shards import ShardSet
+from tests import reference
+from tests.toy_graphs import random_graph, with_sparse_features
+
+GRAPH = random_graph(5, 300, num_edges=1500, num_features=20)
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
+
+
+@pytest.mark.parametrize(
+    ("backend", "model", "parts", "param_servers", "dtype", "settings"),
+    [
+        ("cpu", "gcn", 1, 1, "float64", {}),
+        ("cpu", "sage", 4, 3, "float64", {}),
+        ("cpu", "gcn", 2, 2, "float32", {"train.mode": "no-pipe"}),
+        ("lambda", "gcn", 2, 3, "float64", {"train.intervals": 1}),  # long enough to be streamed in halves
+        ("lambda", "sage", 1, 1, "float32", {}),
+        ("lambda", "sage", 2, 1, "float64", {"lambda.fuse": False, "lambda.rematerialise": False}),
+    ],
+)
+def test_losses_are_those_of_full_batch_training(
+    tmp_path: Path, backend: str, model: str, parts: int, param_servers: int, dtype: str, settings: dict[str, object]
+) -> None:
+    graph = with_sparse_features(GRAPH) if model == "gcn" else GRAPH
+    prepare(graph, tmp_path / "shards", parts=parts, directed=True)
+    run = api.train(
+        str(tmp_path / "shards"), run_dir=str(tmp_path / "run"), backend=backend, model=model, layers=3,
+        hidden=8, epochs=10, dropout=0.5, weight_decay=5e-4, parts=parts, param_servers=param_servers, intervals=4,
+        settings={"model.dtype": dtype, "train.mode": "pipe", **settings},
+    )  # fmt: skip
+    spec = ModelSpec.of(configs.load(run.dir / "config.toml"), ShardSet.open(tmp_path / "shards").manifest)
+    expected = reference.train(graph, spec, epochs=10, weight_decay=5e-4)
+    np.testing.assert_allclose(run.result["loss_history"], expected.losses, rtol=TOLERANCE[dtype])

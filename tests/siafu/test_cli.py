@@ -1,0 +1,303 @@
+"""The command line: a mistake gives one line and exit code 2, ``--json`` one object, help answers for every verb."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import siafu
+from siafu import checkpoint
+from siafu.__main__ import VERBS, main
+from siafu.config import help_texts
+from siafu.errors import ConfigError
+
+QUICK = ("--backend", "cpu", "--epochs", "5", "--intervals", "2", "--quiet")
+ISSUE_FLAGS = """
+    --model --layers --hidden --epochs --lr --dropout --weight-decay --seed --parts --intervals --param-servers --backend
+    --lambdas --lambda-memory --mode --staleness --partitioner --directed --feature-norm --target-acc --split --lambda-on
+    --checkpoint-every --config --set --run-dir --json
+"""
+ISSUE_FIELDS = {
+    "test_acc", "val_acc", "epochs", "train_seconds", "epoch_seconds_median", "loss_history", "lambda",
+    "ghost_bytes_per_epoch", "stash_peak_versions", "weights_digest", "run_dir",
+}  # fmt: skip
+
+
+def arrays(**changes):
+    """A path of six vertices with two classes, as the npz format has it; a change to None leaves an array out."""
+    first = np.arange(6) < 2
+    made = {
+        "edge_index": np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]]), "num_nodes": 6, "num_features": 2, "num_classes": 2,
+        "x": np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2), "y": np.array([0, 1, 0, 1, 0, 1]),
+        "train_mask": first, "val_mask": np.roll(first, 2), "test_mask": np.roll(first, 4),
+    }  # fmt: skip
+    return {name: value for name, value in {**made, **changes}.items() if value is not None}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """The digits, prepared once."""
+    folder = tmp_path_factory.mktemp("shards") / "digits"
+    siafu.prepare("digits", folder, parts=2)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """Runs, caches and relative paths stay in the test's own folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+# --- help ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_has_examples_and_fits_a_terminal(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([verb, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert f"usage: siafu {verb}" in said
+    assert f"\n  siafu {verb}" in said[said.index("examples:") :]
+    options = said[: said.index("examples:")].partition("sources:")[0]
+    assert max(map(len, options.splitlines())) <= 110
+
+
+def test_help_lists_every_verb_and_needs_no_numpy():
+    code = "import sys; from siafu.__main__ import main; main(['--help']); sys.exit('numpy' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(f"\n    {verb} " in ended.stdout for verb in VERBS)
+
+
+def test_train_has_every_flag_that_others_script_against(capsys):
+    main(["train", "--help"])
+    assert set(ISSUE_FLAGS.split()) <= set(capsys.readouterr().out.replace(",", " ").split())
+
+
+def test_every_setting_has_a_help_text():
+    assert [key for key, text in help_texts().items() if not text] == []
+
+
+def test_without_a_verb_the_help_is_shown(capsys):
+    assert main([]) == 2
+    assert "siafu train" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"siafu {siafu.__version__}\n"
+
+
+# --- the user's mistakes ------------------------------------------------------------------------------------------------
+
+MISTAKES = [
+    ("trian", "invalid choice: 'trian'"),
+    ("train nosuch", "source 'nosuch' is not a .npz file and not one of digits"),
+    ("train nosuch.npz", "nosuch.npz: "),
+    ("train digits more", "unknown argument more"),
+    ("train synthetic:moon", "'moon' is not one of reddit-small"),
+    ("train synthetic:amazon?size=3", "no option 'size'"),
+    ("train --epohcs 3", "unknown argument --epohcs, did you mean --epochs?"),
+    ("train --epoch 3", "unknown argument --epoch, did you mean --epochs?"),
+    ("train --epochs", "argument --epochs: expected one argument"),
+    ("train --epochs two", "train.epochs = 'two': must be an integer"),
+    ("train --epochs -1", "train.epochs = -1: must be >= 1"),
+    ("train --lr -0.1", "train.lr = -0.1: must be >= 0"),
+    ("train --lr nan", "train.lr = 'nan': must be a finite number"),
+    ("train --hidden -4", "model.hidden = [-4]: widths must be >= 1"),
+    ("train --hidden 8,8", "model.hidden = [8, 8]: must be one width or model.layers - 1 = 1"),
+    ("train --dropout 1", "model.dropout = 1.0: must be >= 0 and < 1"),
+    ("train --parts 0", "data.parts = 0: must be >= 1"),
+    ("train --lambdas -1", "lambda.count = -1: must be >= 0"),
+    ("train --lambda-memory 64", "lambda.memory_mb = 64: must be >= 128"),
+    ("train --checkpoint-every -1", "run.checkpoint_every = -1: must be >= 0"),
+    ("train --mode soon", "train.mode = 'soon': must be one of no-pipe, pipe, async"),
+    ("train --mode pipe --staleness 1", "train.staleness = 1 needs train.mode = async, not pipe"),
+    ("train --set epochs", "--set epochs: must be SECTION.KEY=VALUE"),
+    ("train --set train.epoch=3", "train.epoch: unknown key; did you mean train.epochs?"),
+    ("train --config nosuch.toml", "nosuch.toml: No such file"),
+    ("train --json --epochs 0", "train.epochs = 0: must be >= 1"),
+    ("prepare digits", "the following arguments are required: --out"),
+    ("prepare digits --out d --parts two", "argument --parts: invalid int value: 'two'"),
+    ("prepare nosuch --out d", "source 'nosuch' is not"),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_a_mistake_gives_one_line_and_exit_code_2(line, words, capsys):
+    assert main([*line.split(), *(["--quiet"] if line.startswith("train") else [])]) == 2
+    assert_one_line(capsys, words)
+
+
+BAD_GRAPHS = {
+    "has no array 'edge_index'": arrays(edge_index=None),
+    "edge 4 has target vertex 9, must be in 0..5": arrays(edge_index=np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 9]])),
+    "label 7, must be in -1..1": arrays(y=np.array([0, 1, 0, 1, 0, 7])),
+    "feature 0 of vertex 0 is nan, must be finite": arrays(x=np.full((6, 2), np.nan, np.float32)),
+    "4 feature rows, must be 6": arrays(x=np.zeros((4, 2), np.float32)),
+    "it has no training vertex": arrays(train_mask=np.zeros(6, bool)),
+}
+
+
+@pytest.mark.parametrize("words", BAD_GRAPHS)
+def test_a_malformed_graph_gives_one_line_and_exit_code_2(words, capsys):
+    np.savez("graph.npz", **BAD_GRAPHS[words])
+    assert main(["train", "graph.npz", *QUICK]) == 2
+    assert_one_line(capsys, words)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut off"])
+def test_a_file_that_is_no_archive_gives_one_line(content, capsys, tmp_path):
+    (tmp_path / "graph.npz").write_bytes(content)
+    assert main(["train", "graph.npz", *QUICK]) == 2
+    assert_one_line(capsys, "not a readable npz archive")
+
+
+def test_more_parts_than_vertices(capsys):
+    np.savez("graph.npz", **arrays())
+    assert main(["train", "graph.npz", *QUICK, "--parts", "7"]) == 2
+    assert_one_line(capsys, "7 partitions, must be in 1..6")
+
+
+def test_parts_that_the_shards_do_not_have(shards, capsys):
+    assert main(["train", shards, *QUICK, "--parts", "3"]) == 2
+    assert_one_line(capsys, "data.parts = 3", "was prepared with 2")
+
+
+def test_a_split_that_the_graph_does_not_have(shards, capsys):
+    assert main(["train", shards, *QUICK, "--split", "1"]) == 2
+    assert_one_line(capsys, "data.split = 1: the graph has 1 split(s)")
+
+
+def test_a_model_that_does_not_exist_costs_no_run_directory(shards, capsys, tmp_path):
+    assert main(["train", shards, *QUICK, "--model", "gat"]) == 2
+    assert_one_line(capsys, "model 'gat': unknown, must be one of gcn, sage")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_directory_that_cannot_be(shards, capsys, tmp_path):
+    (tmp_path / "file").touch()
+    for run_dir, words in (("file", "is not a directory"), ("file/below", "Not a directory")):
+        assert main(["train", shards, *QUICK, "--run-dir", run_dir]) == 2
+        assert_one_line(capsys, words)
+
+
+def test_shards_do_not_replace_what_is_no_prepared_graph(capsys, tmp_path):
+    (tmp_path / "thesis.txt").touch()
+    assert main(["prepare", "digits", "--out", str(tmp_path)]) == 2
+    assert_one_line(capsys, "exists and is not a prepared graph")
+
+
+def assert_one_line(capsys, *words):
+    """On stderr one line with the words, besides what says that work has begun; on stdout nothing, or the error as JSON."""
+    said = capsys.readouterr()
+    (line,) = [line for line in said.err.splitlines() if not line.startswith("preparing ")]
+    assert line.startswith("siafu")
+    assert [word for word in words if word not in line] == []
+    if said.out:
+        assert json.loads(said.out)["error"] in line
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------------
+
+
+def test_json_is_one_object_with_the_promised_fields(shards, capsys, tmp_path):
+    run_dir = tmp_path / "run"
+    assert main(["train", shards, *QUICK, "--json", "--checkpoint-every", "2", "--run-dir", str(run_dir)]) == 0
+    said = capsys.readouterr()
+    result = json.loads(said.out)
+    assert said.err == ""
+    assert result.keys() >= ISSUE_FIELDS
+    assert result["lambda"].keys() >= {"invocations", "billed_ms", "gb_s", "relaunches", "duplicates"}
+    assert (result["epochs"], len(result["loss_history"]), result["run_dir"]) == (5, 5, str(run_dir))
+    files = {path.name for path in run_dir.iterdir()}
+    assert files >= {"config.toml", "manifest.json", "metrics.jsonl", "model.safetensors", "result.json", "checkpoints"}
+
+
+def test_checkpoints_are_the_weights_after_their_epoch(shards, tmp_path):
+    """A run of two epochs ends where a longer one with the same settings passes."""
+    common = {"backend": "cpu", "mode": "pipe", "intervals": 2, "seed": 3, "param_servers": 2}
+    long = siafu.train(shards, **common, epochs=5, checkpoint_every=2, run_dir=str(tmp_path / "long"))
+    short = siafu.train(shards, **common, epochs=2, run_dir=str(tmp_path / "short"))
+    assert sorted(p.name for p in (long.dir / "checkpoints").iterdir()) == [
+        "epoch-0002.safetensors",
+        "epoch-0004.safetensors",
+    ]
+    weights, spec = checkpoint.load_model(long.dir / "checkpoints" / "epoch-0002.safetensors")
+    assert checkpoint.digest(weights) == short.result["weights_digest"]
+    assert spec == checkpoint.load_model(short.dir / "model.safetensors")[1]
+
+
+def test_a_run_is_repeated_from_its_own_config(shards, capsys, tmp_path):
+    first = siafu.train(shards, mode="pipe", epochs=3, backend="cpu", hidden=8, run_dir=str(tmp_path / "first"))
+    again = [
+        "train",
+        "--config",
+        str(first.dir / "config.toml"),
+        "--run-dir",
+        str(tmp_path / "again"),
+        "--json",
+        "--quiet",
+    ]
+    assert main(again) == 0
+    assert json.loads(capsys.readouterr().out)["weights_digest"] == first.result["weights_digest"]
+
+
+def test_a_run_directory_holds_one_run(shards, capsys):
+    assert main(["train", shards, *QUICK, "--run-dir", "run"]) == 0
+    assert "saved in    run\n" in capsys.readouterr().out
+    assert main(["train", shards, *QUICK, "--run-dir", "run"]) == 2
+    assert_one_line(capsys, "holds a run already")
+
+
+def test_a_failed_run_gives_exit_code_1(shards, capsys):
+    assert main(["train", shards, *QUICK, "--lr", "1e300", "--json"]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["type"] == "WorkerError"
+    assert "holds NaN or infinity" in said.err
+
+
+def test_a_script_needs_no_main_guard(shards, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import siafu
+        run = siafu.train({shards!r}, epochs=3, backend="cpu", hidden=8)
+        print(run.result["epochs"], sorted(run.weights()), len(run.metrics()))
+        """)
+    )
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "3 ['0.bias', '0.weight', '1.bias', '1.weight'] 7\n"
+
+
+def test_python_names_an_argument_that_does_not_exist():
+    with pytest.raises(ConfigError, match="epoch: unknown argument, must be one of"):
+        siafu.train("digits", epoch=3)
+
+
+def test_prepare_says_what_it_made(capsys, tmp_path):
+    np.savez("graph.npz", **arrays())
+    assert main(["prepare", "graph.npz", "--parts", "2", "--out", "shards", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["num_vertices"], made["num_edges"], made["num_partitions"]) == (6, 10, 2)
+    assert main(["prepare", "graph.npz", "--out", "shards"]) == 0
+    assert "graph: 6 vertices, 10 edges, 2 features, 2 classes; 1 partition(s)" in capsys.readouterr().out
+
+
+def test_doctor_finds_that_this_machine_can_train(capsys):
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [check["what"] for check in report["checks"] if check["ok"]] == [
+        "dense products",
+        "local Lambda",
+        "free disk",
+    ]
+    assert None not in report["packages"].values()

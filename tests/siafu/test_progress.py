@@ -1,0 +1,121 @@
+"""What a user sees while a run trains, and at its end."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+
+import pytest
+from rich.console import Console
+
+from siafu import progress
+from siafu.progress import Display, size, summary
+
+SCORES = {split: {"acc": value} for split, value in (("train", 0.9944), ("val", 0.9777), ("test", 0.9878))}
+
+
+@dataclass
+class Status:
+    phase: str = "training"
+    epoch: int = 0
+    loss: float = float("nan")
+    evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
+    epoch_s: float = 0.0
+    tasks_in_flight: int = 0
+    workers: int = 0
+    ghost_bytes: int = 0
+
+
+TITLE = "digits, gcn, async s=0, 2 parts, lambda"
+LATE = Status("training", 114, 0.0427, SCORES, 0.1324, 124, 16, 123_456_789)
+
+
+def panel_of(width: int, status: Status) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    display = Display(TITLE, 200, console=console)
+    display(status)
+    with console.capture() as captured:
+        console.print(display._panel())
+    return captured.get().splitlines()
+
+
+def plain(statuses: list[Status]) -> list[str]:
+    out = io.StringIO()
+    with Display(TITLE, 200, console=Console(file=out, width=40)) as display:
+        for status in statuses:
+            display(status)
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_panel_never_overflows(width):
+    for status in (Status("preparing"), LATE):
+        lines = panel_of(width, status)
+        assert {len(line) for line in lines} == {min(width, 100)}
+        assert len(lines) == 5
+
+
+def test_the_panel_shows_what_the_run_does():
+    panel = "\n".join(panel_of(100, LATE))
+    for words in (
+        "training",
+        "114/200",
+        "ETA",
+        "loss 0.0427",
+        "train 0.994",
+        "val 0.978",
+        "test 0.988",
+        "132 ms/epoch",
+    ):
+        assert words in panel
+    assert "124 tasks in flight · 16 Lambdas · 123.5 MB of ghosts/epoch" in panel
+
+
+def test_plain_lines_name_phases_once_and_end_with_the_last_evaluation(monkeypatch):
+    now = iter([0.0, 1.0, 2.0, 3.0, 9.0, 10.0, 10.1, 10.2])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    statuses = [
+        Status("preparing"),
+        Status("preparing"),
+        Status("training"),
+        Status("training", 1, 2.5),
+        Status("training", 60, 0.5, SCORES, 0.1),
+        Status("training", 200, 0.1, SCORES, 0.1),
+        Status("saving", 200, 0.1, SCORES, 0.1),
+        Status("saving", 200, 0.1, SCORES, 0.1),
+    ]
+    assert plain(statuses) == [
+        "preparing digits, gcn, async s=0, 2 parts, lambda",
+        "training",
+        "epoch 60/200  loss 0.5000  train 0.994  val 0.978  test 0.988  100 ms/epoch  0 tasks in flight",
+        "epoch 200/200  loss 0.1000  train 0.994  val 0.978  test 0.988  100 ms/epoch  0 tasks in flight",
+    ]
+
+
+def test_quiet_says_nothing(capsys):
+    with Display("digits", 200, quiet=True) as display:
+        display(LATE)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("nbytes", "words"), [(0, "0 B"), (999, "999 B"), (1234567, "1.2 MB"), (2e15, "2000.0 TB")])
+def test_size(nbytes, words):
+    assert size(nbytes) == words
+
+
+def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = {
+        "multilabel": False, "epochs": 200, "train_seconds": 8.31, "epoch_seconds_median": 0.0372, "best_epoch": 78,
+        "scores": SCORES, "run_dir": str(tmp_path / "runs" / "one"),
+        "lambda": {"invocations": 4, "gb_s": 6.24, "relaunches": 0, "duplicates": 1, "billed_ms": 33280},
+    }  # fmt: skip
+    lines = [
+        "trained     200 epochs in 8.3 s, 37 ms each (median)",
+        "best epoch  78: train accuracy 0.9944, validation 0.9777, test 0.9878",
+        "Lambda      4 invocations, 6.2 GB-s billed, 0 relaunches, 1 duplicates",
+        "saved in    runs/one",
+    ]
+    assert summary(result) == lines
+    without = {**result, "lambda": dict.fromkeys(result["lambda"], 0), "run_dir": "/elsewhere"}
+    assert summary(without) == [*lines[:2], "saved in    /elsewhere"]
