@@ -7,9 +7,11 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --disable-pip-version-check
 
-# The tests compare with torch. Its CPU build spares 3 GB of CUDA: pip prefers it, because 2.13.0+cpu is above 2.13.0.
+# The tests compare with torch. Its CPU build spares 3 GB of CUDA; where its index cannot be reached, PyPI's will do.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml | head -n 1)
 
 help:
 	@echo "make demo       set up, then train the default graph: less than a minute, no account, no configuration"
@@ -55,10 +57,12 @@ $(VENV)/bin/python:
 
 $(VENV)/.setup: pyproject.toml | $(VENV)/bin/python
 	@echo "installing siafu into $(VENV)"
-	@set -o pipefail; $(BIN)/pip install --disable-pip-version-check -e . | $(SHOW)
+	@set -o pipefail; $(PIP) -e . | $(SHOW)
 	@touch $@
 
 $(VENV)/.setup-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing siafu and its development tools into $(VENV)"
-	@set -o pipefail; $(BIN)/pip install --disable-pip-version-check --extra-index-url $(TORCH_INDEX) -e '.[dev]' | $(SHOW)
+	@set -o pipefail; $(PIP) --retries 0 --timeout 20 --no-deps --index-url $(TORCH_INDEX) $(TORCH) 2> /dev/null | $(SHOW) \
+	  || echo "  $(TORCH_INDEX) does not answer: torch comes from PyPI, with CUDA"
+	@set -o pipefail; $(PIP) -e '.[dev]' | $(SHOW)
 	@touch $@ $(VENV)/.setup

@@ -61,10 +61,11 @@ class Display:
     def _say(self, status: Status, now: float) -> None:
         """A plain line for a new phase, for an epoch if some time has passed, and for the last evaluation."""
         phase, epoch = self._said
+        ended = phase != status.phase == "saving"
         if status.phase != phase and not status.epoch:
             text = status.phase if phase else f"{status.phase} {self._title}"
             self._console.print(text, highlight=False, soft_wrap=True)
-        elif (epoch < status.epoch and now - self._said_at >= PLAIN_EVERY_S) or phase != status.phase == "saving":
+        elif (epoch < status.epoch < self._epochs and now - self._said_at >= PLAIN_EVERY_S) or ended:
             words = [f"epoch {status.epoch}/{self._epochs}", *_scores(status), *_traffic(status)]
             self._console.print("  ".join(words), highlight=False, soft_wrap=True)
         else:

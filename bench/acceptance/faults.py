@@ -55,7 +55,7 @@ def measure(folder: Path, source: str, epochs: int, seed: int) -> dict[str, Any]
     name = f"troubled {seed}" if seed else "quiet"
     arguments = [
         source, "--mode", "pipe", "--parts", "2", "--param-servers", "2", "--epochs", str(epochs), "--dropout", "0.5",
-        "--weight-decay", "5e-4", "--feature-norm", "row", *(["--set", HANDLER] if seed else []),
+        "--weight-decay", "5e-4", "--feature-norm", "row", "--lambdas", "6", *(["--set", HANDLER] if seed else []),
     ]  # fmt: skip
     killed = 0
     with Training(folder / name.replace(" ", "-"), *arguments) as training:

@@ -31,8 +31,8 @@ from bench.socks import Destination
 MODES: dict[str, tuple[str, dict[str, Any]]] = {
     "no-pipe": ("no-pipe", {}),
     "pipe": ("pipe", {}),
-    "async s=0, plain": ("async", {"train.freshness": 0, "train.ahead": 1, "train.stale_rows": "use"}),
-    "async s=0": ("async", {}),
+    "async-plain": ("async", {"train.freshness": 0, "train.ahead": 1, "train.stale_rows": "use"}),
+    "async": ("async", {}),
 }
 BASE = "pipe"
 #: Epochs that do not count: cold starts, layer 0's aggregation, and asynchrony's warm-up.

@@ -1,0 +1,343 @@
+"""A run as the coordinator sees it; members are played by the test. Rules are those of ``bench.coordinator``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.coordinator import Action, Coordinator, Record, Save, total
+from siafu.address import Address, Send, graph_server, param_server
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError, PeerLost, ProtocolError, WorkerError
+from siafu.sparse import Array
+from siafu.wire import (
+    EpochReport,
+    EvalReport,
+    Failed,
+    GetModel,
+    Hello,
+    Judged,
+    ModelWeights,
+    Ready,
+    Refused,
+    Roster,
+    Start,
+    Stop,
+    Stopped,
+    Usage,
+    Welcome,
+)
+
+G0, G1, Q0, Q1 = graph_server(0), graph_server(1), param_server(0), param_server(1)
+MEMBERS = [G0, G1, Q0, Q1]
+
+
+def coordinator(**train: Any) -> Coordinator:
+    settings = {"data.parts": 2, "servers.param_servers": 2, "train.epochs": 6, "servers.silence_s": 30}
+    return Coordinator(Config().replace({**settings, **{f"train.{k}": v for k, v in train.items()}}), multilabel=False)
+
+
+def hello(core: Coordinator, member: Address, now: float = 0.0) -> list[Action]:
+    message = Hello(member.role, member.index, core.config.digest, f"tcp://{member.role}-{member.index}")
+    return core.handle(member, message, now)
+
+
+def started(now: float = 10.0, **train: Any) -> Coordinator:
+    core = coordinator(**train)
+    for member in MEMBERS:
+        hello(core, member)
+    for member in MEMBERS:
+        core.handle(member, Ready(member.role, member.index), now)
+    return core
+
+
+def epoch_report(server: int, epoch: int, loss: list[float] | None = None, **fields: Any) -> EpochReport:
+    values = {"ghost_bytes": 100, "staleness": [4, 0], "usage": '{"tasks": 3}'} | fields
+    return EpochReport(
+        server,
+        epoch,
+        np.array(loss or [0.25, 0.25]),
+        values["ghost_bytes"],
+        np.array(values["staleness"]),
+        values["usage"],
+    )
+
+
+def tally(correct: int, of: int = 10) -> Array:
+    """Counts of one server: ``correct`` of ``of`` validation vertices; 1 of 2 test vertices."""
+    counts = np.zeros((3, 3, 2), np.int64)
+    counts[1, 0, 0], counts[1, 2, 0], counts[1, 1, 1] = correct, of - correct, of - correct
+    counts[2, 0, 0], counts[2, 2, 0], counts[2, 1, 1] = 1, 1, 1
+    return counts
+
+
+def evaluate(core: Coordinator, epoch: int, correct: int, of: int = 10, now: float = 20.0) -> list[Action]:
+    """Both servers count; the validation accuracy is ``correct / of``."""
+    assert core.handle(G1, EvalReport(1, epoch, tally(0, 0)), now) == []
+    return core.handle(G0, EvalReport(0, epoch, tally(correct, of)), now)
+
+
+def messages(actions: list[Action], kind: type) -> list[tuple[Address, Any]]:
+    return [(a.to, a.message) for a in actions if isinstance(a, Send) and isinstance(a.message, kind)]
+
+
+def records(actions: list[Action]) -> list[dict[str, Any]]:
+    return [action.values for action in actions if isinstance(action, Record)]
+
+
+# --- rule 1 -------------------------------------------------------------------------------------------------------------
+
+
+def test_everybody_learns_where_everybody_listens_once_all_have_said_hello():
+    core = coordinator()
+    for member in MEMBERS[:-1]:
+        actions = hello(core, member)
+        assert [(to, type(message)) for to, message in messages(actions, object)] == [(member, Welcome)]
+    assert core.missing() == [Q1]
+    actions = hello(core, Q1)
+    rosters = messages(actions, Roster)
+    assert [to for to, _ in rosters] == MEMBERS
+    assert rosters[0][1].graph_servers == ("tcp://graph_server-0", "tcp://graph_server-1")
+    assert rosters[0][1].param_servers == ("tcp://param_server-0", "tcp://param_server-1")
+    assert core.missing() == []
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[::5])
+def test_training_starts_once_all_are_ready(order: tuple[int, ...]):
+    core = coordinator()
+    for member in MEMBERS:
+        hello(core, member)
+    for number, i in enumerate(order):
+        actions = core.handle(MEMBERS[i], Ready(MEMBERS[i].role, MEMBERS[i].index), 7.0)
+        assert bool(actions) == (number == 3)
+    assert [to for to, _ in messages(actions, Start)] == MEMBERS
+    assert [record["event"] for record in records(actions)] == ["start"]
+
+
+def test_a_member_with_another_config_is_refused():
+    core = coordinator()
+    (answer,) = core.handle(G0, Hello("graph_server", 0, "0123", "tcp://x"), 0.0)
+    assert isinstance(answer, Send)
+    assert isinstance(answer.message, Refused)
+    assert answer.message.reason == f"graph_server 0 has config 0123, the run has {core.config.digest}"
+    assert G0 in core.missing()
+
+
+@pytest.mark.parametrize("stranger", [graph_server(2), param_server(9)])
+def test_a_member_that_is_not_part_of_the_run_is_refused(stranger: Address):
+    core = coordinator()
+    (answer,) = hello(core, stranger)
+    assert isinstance(answer, Send)
+    assert isinstance(answer.message, Refused)
+
+
+# --- rule 2 -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_epochs_loss_is_summed_in_the_order_of_the_intervals_whoever_reports_first():
+    shares = [0.1, 1e16], [-1e16, 0.2]  # in another order the sum would have other bits
+    losses = []
+    for order in ((0, 1), (1, 0)):
+        core = started()
+        assert core.handle(MEMBERS[order[0]], epoch_report(order[0], 0, shares[order[0]]), 11.0) == []
+        core.handle(MEMBERS[order[1]], epoch_report(order[1], 0, shares[order[1]]), 12.0)
+        losses.append(core.losses)
+    assert losses[0] == losses[1] == [((0.1 + 1e16) - 1e16) + 0.2]
+
+
+def test_an_epoch_is_recorded_once_all_graph_servers_have_reported():
+    core = started(now=10.0)
+    core.handle(G0, epoch_report(0, 0), 11.0)
+    (record,) = records(core.handle(G1, epoch_report(1, 0, staleness=[1, 2, 3]), 12.5))
+    assert record == {
+        "event": "epoch", "epoch": 0, "loss": 1.0, "time_s": 2.5, "epoch_s": 2.5, "ghost_bytes": 200,
+        "staleness": [5, 2, 3], "usage": {"tasks": 6},
+    }  # fmt: skip
+    assert (core.status.epoch, core.status.loss, core.status.ghost_bytes) == (1, 1.0, 200)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_ends_the_run(loss: float):
+    core = started()
+    core.handle(G0, epoch_report(0, 0), 11.0)
+    with pytest.raises(GnnError, match=r"^epoch 0: the loss is (nan|inf); a smaller learning rate may help$"):
+        core.handle(G1, epoch_report(1, 0, [loss]), 12.0)
+
+
+# --- rule 3 -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_evaluation_is_judged_once_all_graph_servers_have_counted():
+    core = started()
+    actions = evaluate(core, 0, 7)
+    assert [to for to, _ in messages(actions, Judged)] == MEMBERS
+    (record,) = records(actions)
+    assert (record["epoch"], record["val"]["acc"], record["test"]["acc"], record["time_s"]) == (0, 0.7, 0.5, 10.0)
+
+
+def test_the_best_is_the_highest_validation_accuracy_and_the_earlier_of_equals():
+    #  accuracy   0.3   0.5   0.5   0.4   0.6
+    #  best       yes   yes   no    no    yes
+    core = started()
+    verdicts = [messages(evaluate(core, epoch, correct), Judged)[0][1] for epoch, correct in enumerate([3, 5, 5, 4, 6])]
+    assert [verdict.best for verdict in verdicts] == [True, True, False, False, True]
+    assert core.best["epoch"] == 4
+
+
+def test_without_validation_vertices_the_last_is_the_best():
+    core = started()
+    for epoch in range(3):
+        ((_, verdict), *_) = messages(evaluate(core, epoch, 0, of=0), Judged)
+        assert verdict.best
+    assert core.best["epoch"] == 2
+
+
+# --- rule 4 -------------------------------------------------------------------------------------------------------------
+
+
+def stops(core: Coordinator, accuracies: list[int]) -> list[bool]:
+    return [messages(evaluate(core, epoch, correct), Judged)[0][1].stop for epoch, correct in enumerate(accuracies)]
+
+
+def test_training_stops_after_the_last_epoch():
+    assert stops(started(), [1, 2, 3, 4, 5, 6]) == [False] * 5 + [True]
+
+
+def test_training_stops_at_the_target_accuracy():
+    assert stops(started(target_acc=0.5), [3, 4, 5]) == [False, False, True]
+
+
+def test_training_stops_after_patience_evaluations_without_a_better_one():
+    #  best          *     *                 equal is not better
+    assert stops(started(patience=2), [3, 4, 4, 2]) == [False, False, False, True]
+
+
+def test_at_the_stop_the_weights_are_asked_for_after_the_verdict():
+    core = started(target_acc=0.5)
+    actions = evaluate(core, 0, 9, now=33.0)
+    kinds = [(a.to, type(a.message)) for a in actions if isinstance(a, Send)]
+    assert kinds == [*((m, Judged) for m in MEMBERS), (Q0, GetModel), (Q1, GetModel), (Q0, GetModel)]
+    assert [message.which for _, message in messages(actions, GetModel)] == ["final", "final", "best"]
+    assert core.stopped_at == 33.0
+
+
+def test_what_comes_after_the_stop_changes_nothing():
+    core = started(target_acc=0.5)
+    for server in (0, 1):
+        core.handle(MEMBERS[server], epoch_report(server, 0), 11.0)
+    evaluate(core, 0, 9)
+    for server in (0, 1):
+        assert core.handle(MEMBERS[server], epoch_report(server, 1), 40.0) == []
+        assert core.handle(MEMBERS[server], EvalReport(server, 1, tally(10)), 41.0) == []
+    assert core.losses == [1.0]
+    assert core.final["epoch"] == 0
+
+
+def finished(core: Coordinator) -> Coordinator:
+    """Two epochs of 2 s and 4 s, evaluated to 0.6 and 0.9, with the weights in."""
+    for epoch, (now, correct) in enumerate([(12.0, 6), (16.0, 9)]):
+        for server in (0, 1):
+            usage = json.dumps({"invocations": 2 + server, "gb_s": 0.5})
+            core.handle(MEMBERS[server], epoch_report(server, epoch, usage=usage), now)
+        evaluate(core, epoch, correct, now=now + 1)
+    assert not core.complete
+    for server, peak in ((Q0, 2), (Q1, 3)):
+        core.handle(server, ModelWeights("final", 2, {"0.weight": np.ones((2, 2))}, peak), 18.0)
+    core.handle(Q0, ModelWeights("best", 2, {"0.weight": np.ones((2, 2))}, 2), 18.0)
+    assert core.complete
+    return core
+
+
+def test_the_result_is_what_the_members_reported():
+    result = finished(started(target_acc=0.9)).result()
+    assert result["loss_history"] == [1.0, 1.0]
+    assert (result["val_acc"], result["test_acc"], result["best_epoch"], result["epochs"]) == (0.9, 0.5, 2, 2)
+    assert (result["train_seconds"], result["epoch_seconds_median"]) == (7.0, 4.0)
+    assert result["stash_peak_versions"] == 3
+    assert result["lambda"]["invocations"] == 5
+    assert result["lambda"]["gb_s"] == 1.0
+    assert result["lambda"]["relaunches"] == 0
+    assert len(result["weights_digest"]) >= 16
+
+
+def test_parameter_servers_that_disagree_end_the_run():
+    core = finished(started(target_acc=0.9))
+    core.handle(Q1, ModelWeights("final", 2, {"0.weight": np.zeros((2, 2))}, 3), 18.0)
+    with pytest.raises(ProtocolError, match="disagree on the final weights"):
+        core.result()
+
+
+def test_a_checkpoint_is_saved_and_not_taken_for_a_result():
+    core = started()
+    (action,) = core.handle(Q0, ModelWeights("checkpoint", 4, {"0.weight": np.ones(1)}, 1), 12.0)
+    assert isinstance(action, Save)
+    assert action.epoch == 4
+    assert core.models == {}
+
+
+# --- members that fail ----------------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_is_silent_for_too_long_is_named():
+    core = started(now=10.0)
+    assert core.silent(40.0) is None
+    for member in (G0, Q0, Q1):
+        core.handle(member, Usage(0, 1, 1, 0, "{}"), 30.0)
+    assert core.silent(40.1) == G1
+
+
+def test_a_member_that_has_left_is_not_missed():
+    core = started(now=10.0)
+    for member in MEMBERS:
+        assert not core.everybody_left
+        core.handle(member, Stopped(member.role, member.index, "{}"), 11.0)
+    assert core.everybody_left
+    assert core.silent(1e6) is None
+
+
+def test_the_last_word_of_a_graph_server_is_its_usage_whatever_the_parameter_server_of_that_number_says():
+    core = started()
+    core.handle(G0, Stopped("graph_server", 0, '{"gb_s": 2.5}'), 11.0)
+    core.handle(Q0, Stopped("param_server", 0, "{}"), 11.0)
+    assert core.usage == {0: {"gb_s": 2.5}}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("WorkerError", WorkerError), ("ConfigError", ConfigError), ("ValueError", PeerLost)]
+)
+def test_a_failure_of_a_member_is_raised_here_as_what_it_was_there(name: str, expected: type[Exception]):
+    core = started()
+    with pytest.raises(expected) as caught:
+        core.handle(G1, Failed("graph_server", 1, name, "no bread", "Traceback of the server"), 12.0)
+    assert str(caught.value) == "graph_server 1: no bread"
+    notes = getattr(caught.value, "__notes__", ["Traceback of the server"])  # Python 3.10 has no notes
+    assert notes == ["Traceback of the server"]
+
+
+def test_everybody_is_told_to_stop():
+    core = coordinator()
+    hello(core, G0)
+    hello(core, Q1)
+    assert [(send.to, type(send.message), send.message.reason) for send in core.farewell("enough")] == [
+        (G0, Stop, "enough"),
+        (Q1, Stop, "enough"),
+    ]
+
+
+# --- what is shown --------------------------------------------------------------------------------------------------------
+
+
+def test_progress_shows_the_sum_over_graph_servers():
+    core = started()
+    core.handle(G0, Usage(0, 3, 2, 0, "{}"), 11.0)
+    core.handle(G1, Usage(1, 4, 5, 0, "{}"), 11.0)
+    core.handle(G0, Usage(0, 1, 2, 0, "{}"), 12.0)
+    assert (core.status.tasks_in_flight, core.status.workers) == (5, 7)
+
+
+def test_totals_add_up_what_servers_have_in_common_and_what_only_one_has():
+    assert total({1: {"tasks": 2, "extra": 1.5}, 0: {"tasks": 1}}) == {"tasks": 3, "extra": 1.5}

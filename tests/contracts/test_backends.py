@@ -1,0 +1,472 @@
+"""What every tensor backend promises: each task is computed once, its gradients are with the parameter server before its
+result is with us, and it says what it has used.
+
+``Rig`` carries a backend's actions out with a real parameter server and, where there are Lambdas, simulated workers. A new
+backend is one line in ``BACKENDS``; if it takes its tasks elsewhere than Job, Launch and Send, the rig learns of it here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import importlib
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graph_server.backends import BACKENDS, Action, Backend, Completed, Compute, Job, Launch, TensorTask
+from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, MIN_ROWS_PER_PART, LambdaBackend
+from graph_server.backends.cpu import CpuBackend
+from param_server.replica import Replica
+from siafu import models, wire
+from siafu.address import COORDINATOR, Address, Send, graph_server, param_server, worker
+from siafu.config import Config
+from siafu.errors import WorkerError, WorkerTimeout
+from siafu.models import ModelSpec
+from siafu.sparse import Array
+from siafu.tasks import Lane, TaskId
+from siafu.tensor_task import TensorWorker
+from tests.fleet import Ended, SimulatedWorker
+
+INTERVALS, ROWS = 6, 5
+SPEC = ModelSpec("gcn", 3, 2, num_train=INTERVALS * ROWS, widths=(4,), dtype="float64", seed=1)
+MODEL = models.build(SPEC)
+PROGRAM = MODEL.program(Lane.TRAIN)
+FUSED = 4  # the last AV, the loss and its backward: it reads Z1 and has rows, gradients and a loss
+HOME = graph_server(0)
+CONFIG = Config().replace(
+    {
+        "train.intervals": INTERVALS,
+        "train.epochs": 3,
+        "model.dtype": "float64",
+        "model.hidden": 4,
+        "lambda.relaunches": 3,
+    }
+)
+
+
+def clock() -> Callable[[], float]:
+    """Every look at it costs a second."""
+    ticks = iter(range(10**6))
+    return lambda: float(next(ticks))
+
+
+def task(interval: int, *, priority: int = 0, num_rows: int = ROWS) -> TensorTask:
+    rng = np.random.default_rng(interval)
+    rows: dict[str, Any] = {
+        "Z1": rng.normal(size=(num_rows, 4)), "label": rng.integers(0, 2, num_rows), "train": rng.random(num_rows) < 0.7,
+    }  # fmt: skip
+    return TensorTask(TaskId(Lane.TRAIN, 0, interval, FUSED), PROGRAM[FUSED], (priority,), 0, rows)
+
+
+class Rig:
+    """A graph server's hands: whatever the backend wants done is done, one thing after the other."""
+
+    def __init__(self, backend: Backend):
+        self.backend = backend
+        self.replica = Replica(0, CONFIG, MODEL, 1, INTERVALS)
+        self.now = 0.0
+        self.workers: dict[str, SimulatedWorker] = {}
+        self.jobs: list[tuple[tuple[int, ...], int, Job]] = []
+        self._number = itertools.count()
+        self.held: list[Send] = []  # to and from workers, while ``hold`` is set
+        self.hold: Callable[[Send], bool] = lambda send: False
+        self.events: list[tuple[str, int]] = []  # ("gradient" | "completed", interval)
+        self.results: list[wire.TaskResult] = []
+        self.sent: list[Send] = []  # by the backend
+
+    def submit(self, *tasks: TensorTask) -> None:
+        for each in tasks:
+            self.do(self.backend.submit(each, self.now))
+
+    def tick(self, now: float) -> None:
+        self.now = now
+        self.do(self.backend.tick(now))
+
+    def do(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    self.sent.append(action)
+                    self.deliver(HOME, action)
+                case Launch(worker=name):
+                    self.workers[name] = SimulatedWorker(name, HOME, TensorWorker(SPEC, name, clock()))
+                    self.deliver(worker(name), Send(HOME, wire.Pull(name, CONFIG.lambdas.prefetch)))
+                case Completed(result):
+                    self.events.append(("completed", result.interval))
+                    self.results.append(result)
+                case Job():
+                    heapq.heappush(self.jobs, (action.priority, next(self._number), action))
+                case Compute():
+                    raise AssertionError("a backend queues jobs, the partition starts them")
+
+    def deliver(self, sender: Address, send: Send) -> None:
+        if self.hold(send):
+            self.held.append(send)
+        elif send.to.role == "worker":
+            if send.to.name in self.workers:
+                for answer in self.workers[send.to.name].handle(send.message):
+                    self.deliver(send.to, answer)
+        elif send.to.role == "param_server":
+            if isinstance(send.message, wire.Gradient):
+                self.events.append(("gradient", send.message.interval))
+            for answer in self.replica.handle(sender, send.message):
+                self.deliver(param_server(0), answer)
+        else:
+            self.do(self.backend.handle(sender, send.message, self.now))
+
+    def work(self) -> None:
+        """Runs queued computations until there are none."""
+        while self.jobs:
+            job = heapq.heappop(self.jobs)[2]
+            self.do(job.then(job.begin()()))
+
+    def end(self, name: str, error: str | None = None, **outcome: Any) -> None:
+        del self.workers[name]
+        assert isinstance(self.backend, LambdaBackend)
+        self.do(self.backend.ended(Ended(name, error, **outcome), self.now))
+
+    def loads(self) -> dict[str, list[int]]:
+        """Worker -> intervals of the tasks that it was sent."""
+        loads: dict[str, list[int]] = {}
+        for send in self.sent:
+            if isinstance(send.message, wire.Task):
+                loads.setdefault(send.to.name, []).append(send.message.interval)
+        return loads
+
+
+def lambdas(count: int = 2, **options: Any) -> Rig:
+    config = CONFIG.replace({f"lambda.{name}": value for name, value in options.items()})
+    return Rig(LambdaBackend(config.lambdas, count, "w"))
+
+
+MAKE: dict[str, Callable[[], Rig]] = {"cpu": lambda: Rig(CpuBackend(SPEC, "cpu", clock())), "lambda": lambdas}
+
+
+@pytest.fixture(params=BACKENDS)
+def rig(request: pytest.FixtureRequest) -> Rig:
+    return MAKE[request.param]()
+
+
+# --- every backend ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_line_of_the_table_names_a_backend_of_this_contract(name: str):
+    module, _, cls = BACKENDS[name].partition(":")
+    assert type(MAKE[name]().backend) is getattr(importlib.import_module(module), cls)
+
+
+def test_every_task_is_completed_once(rig: Rig):
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    rig.work()
+    assert sorted(result.interval for result in rig.results) == list(range(INTERVALS))
+    assert {result.id for result in rig.results} == {task(interval).id for interval in range(INTERVALS)}
+
+
+def test_gradients_are_with_the_parameter_server_before_the_result_is_with_us(rig: Rig):
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    rig.work()
+    for interval in range(INTERVALS):
+        assert rig.events.index(("gradient", interval)) < rig.events.index(("completed", interval))
+    assert rig.replica.num_pending > 0
+
+
+def test_the_result_is_that_of_the_models_step(rig: Rig):
+    rig.submit(task(3))
+    rig.work()
+    expected = MODEL.run(PROGRAM[FUSED], task(3).rows, MODEL.init(), epoch=0, lane=Lane.TRAIN)
+    (result,) = rig.results
+    assert result.loss == pytest.approx(expected.loss, rel=1e-12)
+    assert set(result.rows) == set(expected.rows) == {"dZ1"}
+    np.testing.assert_allclose(np.asarray(result.rows["dZ1"]), expected.rows["dZ1"], rtol=1e-12)
+
+
+def test_in_flight_counts_what_is_submitted_and_not_completed(rig: Rig):
+    rig.hold = lambda send: isinstance(send.message, wire.Weights)
+    assert rig.backend.in_flight == 0
+    rig.submit(task(0), task(1))
+    assert rig.backend.in_flight == 2
+    rig.work()
+    assert rig.backend.in_flight == 2
+    rig.hold = lambda send: False
+    for send in rig.held:
+        rig.deliver(param_server(0), send)
+    rig.work()
+    assert rig.backend.in_flight == 0
+
+
+def test_usage_counts_tasks_and_the_time_they_took(rig: Rig):
+    assert rig.backend.usage["tasks"] == rig.backend.usage["compute_s"] == 0
+    rig.submit(*(task(interval) for interval in range(4)))
+    rig.work()
+    assert rig.backend.usage["tasks"] == 4
+    assert rig.backend.usage["compute_s"] == 4.0  # one second each
+    assert all(isinstance(value, int | float) for value in rig.backend.usage.values())
+
+
+def test_what_belongs_to_no_open_task_is_ignored(rig: Rig):
+    rig.submit(task(0))
+    rig.work()
+    usage = {**rig.backend.usage}
+    late = [
+        wire.Weights("train", 0, 0, 1, 0, 0, {}),
+        wire.GradientAck(0, 0, 1, 0),
+        wire.GradientAck(2, 5, 0, 3),
+        wire.WeightsReady(0, 1),
+    ]
+    for message in late:
+        assert rig.backend.handle(param_server(0), message, 1.0) == []
+    assert rig.backend.usage == usage
+
+
+def test_time_alone_changes_nothing_when_nothing_is_open(rig: Rig):
+    assert rig.backend.tick(1e9) == []
+
+
+def test_evaluation_pushes_no_gradient(rig: Rig):
+    program = MODEL.program(Lane.EVAL)
+    last = len(program) - 1
+    rig.replica.handle(COORDINATOR, wire.GetModel("latest"))
+    #  version 1 would be needed: there is one once every interval of epoch 0 is in
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    rig.work()
+    for interval in range(INTERVALS):
+        gradients: dict[str, Any] = {name: np.zeros_like(W) for name, W in MODEL.init().items() if name[0] == "0"}
+        rig.replica.handle(HOME, wire.Gradient(0, interval, 0, 0, gradients))
+        rig.replica.handle(HOME, wire.IntervalDone(0, interval))
+    rig.replica.handle(HOME, wire.EpochDone(0, 0, INTERVALS, 0.0))
+    assert rig.replica.version == 1
+    rig.events.clear()
+    rig.submit(TensorTask(TaskId(Lane.EVAL, 0, 2, last), program[last], (0,), 0, {"Z1": task(2).rows["Z1"]}))
+    rig.work()
+    assert rig.events == [("completed", 2)]
+    assert np.asarray(rig.results[-1].rows["H2"]).shape == (ROWS, 2)
+
+
+# --- lambda: who is launched --------------------------------------------------------------------------------------------
+
+
+def launches(rig: Rig) -> int:
+    return int(rig.backend.usage["invocations"])
+
+
+def test_no_more_workers_are_launched_than_tasks_wait():
+    rig = lambdas(count=4)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0))
+    assert launches(rig) == 1
+
+
+def test_no_more_than_count_are_alive_while_they_speak():
+    rig = lambdas(count=2)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    assert launches(rig) == 2
+    assert {name: len(load) for name, load in rig.loads().items()} == {"w-0": 2, "w-1": 2}  # prefetch
+
+
+def test_a_worker_that_has_left_is_replaced_when_there_is_work():
+    rig = lambdas(count=1)
+    rig.submit(task(0))
+    rig.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
+    rig.end("w-0")
+    assert launches(rig) == 1
+    rig.submit(task(1))
+    assert launches(rig) == 2
+    assert len(rig.results) == 2
+
+
+def test_silent_workers_are_replaced_but_no_more_than_count_of_them():
+    #   0 s  w-0 takes a task and says no more;  10 s  w-1 is launched for it, and says no more either
+    #  20 s  nobody is launched: two hang
+    rig = lambdas(count=1)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0))
+    for now, number in ((10, 2), (20, 2), (30, 2)):
+        rig.tick(now)
+        assert launches(rig) == number
+    rig.hold = lambda send: False
+    rig.end("w-0", "Sandbox.Timedout")
+    assert launches(rig) == 3
+    assert rig.backend.in_flight == 0
+
+
+def test_after_close_nobody_is_launched():
+    rig = lambdas(count=2)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0))
+    assert isinstance(rig.backend, LambdaBackend)
+    rig.backend.close()
+    rig.end("w-0", "Runtime.ExitError")
+    assert launches(rig) == 1
+    assert rig.backend.workers == []
+
+
+def test_launches_that_fail_before_they_take_a_task_end_the_run():
+    rig = lambdas(count=1)
+    rig.hold = lambda send: isinstance(send.message, wire.Pull)
+    rig.submit(task(0))
+    outcome = {"payload": b'{"errorMessage": "No module named\\n numpy"}'}
+    for number in range(MAX_FAILED_LAUNCHES - 1):
+        rig.end(f"w-{number}", "Runtime.ImportModuleError", **outcome)
+    with pytest.raises(WorkerError, match=r"Runtime\.ImportModuleError: No module named numpy$"):
+        rig.end(f"w-{MAX_FAILED_LAUNCHES - 1}", "Runtime.ImportModuleError", **outcome)
+
+
+def test_a_worker_that_pulls_forgives_the_failures_before_it():
+    rig = lambdas(count=1)
+    rig.hold = lambda send: isinstance(send.message, wire.Pull) or send.to.role == "worker"
+    rig.submit(task(0))
+    for number in range(3 * MAX_FAILED_LAUNCHES):
+        if number % MAX_FAILED_LAUNCHES == MAX_FAILED_LAUNCHES - 1:
+            rig.do(rig.backend.handle(worker(f"w-{number}"), wire.Pull(f"w-{number}", 0), 0))
+        rig.end(f"w-{number}", "Runtime.ExitError")
+    assert launches(rig) == 3 * MAX_FAILED_LAUNCHES + 1
+
+
+def test_a_word_of_a_worker_that_is_gone_brings_nobody_to_life():
+    #  w-0 says that it is ready and dies; we hear of its end first
+    rig = lambdas(count=1)
+    rig.hold = lambda send: isinstance(send.message, wire.Pull)
+    rig.submit(task(0))
+    (pull,) = rig.held
+    rig.hold = lambda send: False
+    rig.end("w-0", "Runtime.ExitError")
+    assert rig.loads() == {"w-1": [0]}
+    assert rig.backend.handle(worker("w-0"), pull.message, 1.0) == []
+    assert isinstance(rig.backend, LambdaBackend)
+    assert rig.backend.workers == ["w-1"]
+
+
+def test_a_stranger_is_given_nothing():
+    rig = lambdas(count=1)
+    rig.hold = lambda send: isinstance(send.message, wire.Pull)
+    rig.submit(task(0))
+    assert rig.backend.handle(worker("nobody"), wire.Pull("nobody", 5), 0.0) == []
+
+
+# --- lambda: what becomes of tasks ----------------------------------------------------------------------------------------
+
+
+def test_a_task_whose_worker_is_silent_goes_to_another_and_counts_once():
+    #   0 s  w-0 takes interval 0, computes, and its result is on its way for long
+    #  10 s  w-1 is launched and answers;  11 s  the first result comes: a duplicate
+    rig = lambdas(count=1)
+    rig.hold = lambda send: isinstance(send.message, wire.TaskResult)
+    rig.submit(task(0))
+    rig.hold = lambda send: False
+    rig.tick(9.9)
+    assert rig.results == []
+    rig.tick(10)
+    assert [result.worker for result in rig.results] == ["w-1"]
+    rig.deliver(worker("w-0"), rig.held[0])
+    assert len(rig.results) == 1
+    usage = rig.backend.usage
+    assert (usage["relaunches"], usage["duplicates"], usage["tasks"]) == (1, 1, 1)
+    assert rig.events.count(("gradient", 0)) == 2
+    assert rig.replica.duplicates["Gradient"] == 1
+
+
+def test_a_result_that_comes_twice_counts_once():
+    rig = lambdas(count=1)
+    rig.submit(task(0))
+    again = rig.backend.handle(worker("w-0"), rig.results[0], 1.0)
+    assert again == []
+    assert rig.backend.usage["duplicates"] == 1
+    assert rig.backend.usage["tasks"] == 1
+
+
+@pytest.mark.parametrize("how", ["dies", "leaves"])
+def test_tasks_of_a_worker_that_is_gone_go_to_others_at_once(how: str):
+    rig = lambdas(count=1)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0), task(1), task(2))
+    rig.hold = lambda send: False
+    if how == "leaves":
+        rig.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
+    rig.end("w-0", "Runtime.ExitError" if how == "dies" else None)
+    assert sorted(result.interval for result in rig.results) == [0, 1, 2]
+    assert {result.worker for result in rig.results} == {"w-1"}
+    assert rig.backend.usage["lost_workers"] == (how == "dies")
+    assert rig.backend.usage["relaunches"] == 2
+
+
+def test_a_task_that_raises_is_tried_once_more():
+    rig = lambdas(count=1)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0))
+    rig.hold = lambda send: False
+    failed = wire.TaskFailed("train", 0, 0, FUSED, 0, "w-0", "Traceback: MemoryError")
+    rig.deliver(worker("w-0"), Send(HOME, failed))
+    assert [result.attempt for result in rig.results] == [1]
+    assert rig.backend.handle(worker("w-0"), failed, 0.0) == []  # said twice: the task is done long ago
+
+
+def test_a_task_that_raises_twice_ends_the_run_with_the_remote_traceback():
+    rig = lambdas(count=1)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0))
+    for repeated in range(2):  # the same failure may be said twice
+        assert repeated == 0 or rig.backend.in_flight == 1
+        rig.deliver(worker("w-0"), Send(HOME, wire.TaskFailed("train", 0, 0, FUSED, 0, "w-0", "first")))
+    again = wire.TaskFailed("train", 0, 0, FUSED, 1, "w-0", "Traceback\n  File x\nValueError: 7 is not 8")
+    with pytest.raises(WorkerError, match=r"(?s)^train epoch 0 interval 0 step 4 failed on w-0:\nTrace.*7 is not 8$"):
+        rig.deliver(worker("w-0"), Send(HOME, again))
+
+
+def test_a_task_that_nobody_answers_ends_the_run():
+    rig = lambdas(count=4)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0))
+    for attempt in range(3):
+        rig.tick(10.0 * (attempt + 1))
+    assert launches(rig) == 4
+    with pytest.raises(WorkerTimeout, match="no result after 4 attempts"):
+        rig.tick(40)
+
+
+def test_older_work_goes_first():
+    rig = lambdas(count=1)
+    rig.hold = lambda send: isinstance(send.message, wire.Pull)
+    rig.submit(task(0, priority=5), task(1, priority=1), task(2, priority=3))
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.deliver(worker("w-0"), rig.held[0])
+    assert rig.loads() == {"w-0": [1, 2]}
+
+
+# --- lambda: what travels -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stream", "num_rows", "parts"),
+    [
+        (True, 2 * MIN_ROWS_PER_PART, [MIN_ROWS_PER_PART, MIN_ROWS_PER_PART]),
+        (True, 2 * MIN_ROWS_PER_PART + 1, [MIN_ROWS_PER_PART, MIN_ROWS_PER_PART + 1]),
+        (True, 2 * MIN_ROWS_PER_PART - 1, [2 * MIN_ROWS_PER_PART - 1]),
+        (False, 2 * MIN_ROWS_PER_PART, [2 * MIN_ROWS_PER_PART]),
+    ],
+)
+def test_inputs_travel_in_halves_where_they_are_worth_it(stream: bool, num_rows: int, parts: list[int]):
+    rig = lambdas(count=1, stream=stream)
+    rig.submit(task(0, num_rows=num_rows))
+    assert [len(send.message.rows["Z1"]) for send in rig.sent] == parts
+    assert rig.sent[0].message.num_parts == len(parts)
+    whole: list[Array] = [np.asarray(send.message.rows["Z1"]) for send in rig.sent]
+    assert np.concatenate(whole).tolist() == np.asarray(task(0, num_rows=num_rows).rows["Z1"]).tolist()
+    (result,) = rig.results
+    assert np.asarray(result.rows["dZ1"]).shape == (num_rows, 4)
+    assert rig.backend.usage["compute_s"] == len(parts)
+
+
+def test_usage_counts_bytes_and_what_is_billed():
+    rig = lambdas(count=1)
+    rig.submit(task(0))
+    rig.end("w-0", billed_ms=2000)
+    usage = rig.backend.usage
+    assert usage["bytes_out"] == sum(rows.nbytes for rows in task(0).rows.values())
+    assert usage["bytes_in"] == np.asarray(rig.results[0].rows["dZ1"]).nbytes
+    assert usage["billed_ms"] == 2000
+    assert usage["gb_s"] == 2 * CONFIG.lambdas.memory_mb / 1024
