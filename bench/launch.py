@@ -101,7 +101,9 @@ class LocalHost:
     def __enter__(self) -> LocalHost:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for member in self._processes:
             self.kill(member)
         for process in self._processes.values():
@@ -218,4 +220,6 @@ class _Session:
                 case Save(epoch=epoch, weights=weights):
                     folder = self.host.run_dir / "checkpoints"
                     folder.mkdir(exist_ok=True)
-                    checkpoint.save_model(folder / f"epoch-{epoch:04}.safetensors", weights, self.spec, {"epoch": epoch})
+                    checkpoint.save_model(
+                        folder / f"epoch-{epoch:04}.safetensors", weights, self.spec, {"epoch": epoch}
+                    )

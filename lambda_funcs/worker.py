@@ -1,26 +1,25 @@
-"""A tensor worker: dials its graph server, pulls tasks, and performs them one after the other.
+"""A tensor worker: dials its graph server, pulls tasks, and hands what arrives to its desk.
 
-While it computes one task the rows of the next are already on their way (``prefetch``). Sockets are opened inside the
-invocation: a frozen environment loses them silently.
+While it computes one task the rows, weights and acknowledgements of others are on their way (``prefetch``). Sockets are
+opened inside the invocation: a frozen environment loses them silently.
 """
 
 from __future__ import annotations
 
 import time
-import traceback
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from siafu.address import Address, graph_server, param_server
+from lambda_funcs.desk import Desk
+from siafu.address import graph_server
 from siafu.address import worker as worker_address
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.models import ModelSpec
 from siafu.sockets import Hub
-from siafu.tensor_task import NextPart, Reply, Request, TensorWorker, conversation
-from siafu.wire import Bye, Hello, Leave, Message, Pull, Refused, Task, TaskFailed, TaskPart, TaskResult
+from siafu.tensor_task import TensorWorker
+from siafu.wire import Bye, Hello, Leave, Message, Pull, Refused
 
 
 @dataclass(frozen=True)
@@ -64,117 +63,43 @@ class Worker:
         self.assignment, self._remaining_s = assignment, remaining_s
         self._home = graph_server(assignment.index)
         self._hub = Hub(worker_address(assignment.worker), assignment.run_id)
-        self._tensor = TensorWorker(assignment.spec, assignment.worker, time.perf_counter)
-        # All mutable state:
-        self._tasks: deque[Task] = deque()
-        self._parts: dict[tuple[object, ...], TaskPart] = {}
-        self._told_to_leave = False
-        self._num_done = 0
+        self._desk = Desk(self._home, TensorWorker(assignment.spec, assignment.worker, time.perf_counter))
 
     def run(self) -> dict[str, Any]:
+        """Works; returns how much, and why it stopped. PeerLost if a server does not answer."""
         self._hub.dial(self._home, self.assignment.graph_server, self.assignment.proxy)
         self._hub.send(self._home, Hello("worker", self.assignment.index, self.assignment.config_digest, ""))
         self._hub.send(self._home, Pull(self.assignment.worker, self.assignment.prefetch))
         reason = self._work()
         self._hub.send(self._home, Bye(self.assignment.worker))
-        return {"worker": self.assignment.worker, "tasks": self._num_done, "reason": reason}
+        return {"worker": self.assignment.worker, "tasks": self._desk.num_done, "reason": reason}
 
     def _work(self) -> str:
-        """Performs tasks; returns why it stopped."""
-        idle_since = time.monotonic()
-        while not self._told_to_leave:
+        heard = time.monotonic()
+        while True:
             if self._remaining_s() < self.assignment.margin_s:
                 return "deadline"
-            if self._tasks:
-                self._perform(self._tasks.popleft())
-                idle_since = time.monotonic()
-                continue
-            left = self.assignment.idle_s - (time.monotonic() - idle_since)
-            if left <= 0:
-                return "idle"
-            self._receive(left)
-        return "told to leave"
+            patience = self.assignment.idle_s if self._desk.idle else self.assignment.wait_s
+            messages = self._hub.poll(min(heard + patience - time.monotonic(), self._remaining_s()))
+            for _, message in messages:
+                if isinstance(message, Leave):
+                    return "told to leave"
+                self._take(message)
+            now = time.monotonic()
+            if messages:
+                heard = now
+            elif now - heard >= patience:
+                if self._desk.idle:
+                    return "idle"
+                raise PeerLost(f"no answer within {patience:g} s: {self._desk.waits_for()}")
 
-    def _perform(self, task: Task) -> None:
-        try:
-            result = self._drive(task)
-        except PeerLost:
-            raise
-        except Exception:  # the edge of the process: the graph server must see the traceback
-            trace = traceback.format_exc()[-8000:]
-            failed = TaskFailed(
-                task.lane, task.epoch, task.interval, task.pc, task.attempt, self.assignment.worker, trace
-            )
-            self._hub.send(self._home, failed)
-            return
-        self._num_done += 1
-        self._hub.send(self._home, result)
-
-    def _drive(self, task: Task) -> TaskResult:
-        """Gives the task what it asks for until it has its result."""
-        run = self._tensor.perform(task)
-        reply: Reply = None
-        while True:
-            try:
-                request = run.send(reply)
-            except StopIteration as stop:
-                result: TaskResult = stop.value
-                return result
-            reply = self._fulfil(task, request)
-
-    def _fulfil(self, task: Task, request: Request) -> Reply:
-        if isinstance(request, NextPart):
-            key = (task.id, task.attempt, request.part)
-            self._wait(lambda: key in self._parts, self._home, f"part {request.part} of {task.id}")
-            return self._parts.pop(key)
-        server = self._param_server(task.param_server)
-        self._hub.send(server, request)
-        answers: list[Reply] = []
-        self._wait(
-            lambda: bool(answers), server, f"{task.id}: {type(request).__name__}", conversation(request), answers
-        )
-        return answers[0]
-
-    def _wait(
-        self,
-        done: Callable[[], bool],
-        whom: Address,
-        what: str,
-        talk: tuple[object, ...] | None = None,
-        answers: list[Reply] | None = None,
-    ) -> None:
-        """Receives until ``done``; answers that belong to ``talk`` go into ``answers``. PeerLost after ``wait_s``."""
-        deadline = time.monotonic() + min(self.assignment.wait_s, self._remaining_s())
-        while not done():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise PeerLost(f"{whom}: no answer within {self.assignment.wait_s:g} s to {what}")
-            for message in self._receive(left):
-                if answers is not None and conversation(message) == talk:
-                    answers.append(message)
-
-    def _receive(self, timeout_s: float) -> list[Message]:
-        """Sorts what has arrived; returns what is not for the queue of tasks."""
-        others = []
-        for _, message in self._hub.poll(timeout_s):
-            match message:
-                case Task():
-                    self._tasks.append(message)
-                case TaskPart(lane=_, part=part, attempt=attempt):
-                    self._parts[message.id, attempt, part] = message
-                case Leave():
-                    self._told_to_leave = True
-                case Refused(reason=reason):
-                    raise GnnError(f"refused: {reason}")
-                case _:
-                    others.append(message)
-        return others
-
-    def _param_server(self, index: int) -> Address:
-        address = param_server(index)
-        if not self._hub.knows(address):
-            self._hub.dial(address, self.assignment.param_servers[index], self.assignment.proxy)
-        return address
+    def _take(self, message: Message) -> None:
+        if isinstance(message, Refused):
+            raise GnnError(f"refused: {message.reason}")
+        for send in self._desk.handle(message):
+            if send.to.role == "param_server" and not self._hub.knows(send.to):
+                self._hub.dial(send.to, self.assignment.param_servers[send.to.index], self.assignment.proxy)
+            self._hub.send(send.to, send.message)
 
     def __enter__(self) -> Worker:
         return self

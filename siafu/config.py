@@ -117,6 +117,10 @@ class Train:
                 raise ConfigError(f"train.{key} = {getattr(self, key)}: must be <= 1")
         if self.staleness and self.mode != "async":
             raise ConfigError(f"train.staleness = {self.staleness} needs train.mode = async, not {self.mode}")
+        if self.staleness and self.stale_gradients == "drop":
+            raise ConfigError(
+                "train.stale_gradients = drop needs train.staleness = 0: ahead of others nothing says what is stale"
+            )
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from bench.coordinator import Coordinator, Record, total
@@ -23,15 +23,16 @@ from graph_server.backends import Action, Compute, Launch
 from graph_server.backends.aws_lambda import LambdaBackend
 from graph_server.backends.cpu import CpuBackend
 from graph_server.partition import Partition
+from lambda_funcs.desk import Desk
 from param_server.replica import Replica
 from siafu import models, wire
-from siafu.address import COORDINATOR, Address, Send, graph_server, param_server, worker
+from siafu.address import COORDINATOR, Address, Send, graph_server, worker
 from siafu.config import Config
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane
-from siafu.tensor_task import NextPart, TensorWorker, conversation
+from siafu.tensor_task import TensorWorker
 
 #: How often a slow link moves although something else could.
 SLOW_LINK_MOVES = 0.01
@@ -61,56 +62,14 @@ class Ended:
 
 @dataclass
 class SimulatedWorker:
-    """``lambda_funcs.worker.Worker`` without sockets: what it does next depends on what it was sent."""
+    """``lambda_funcs.worker.Worker`` without sockets: its desk, and whether it is at it."""
 
     name: str
     home: Address
-    tensor: TensorWorker
+    desk: Desk
     alive: bool = True  # False: it hangs
     heard: bool = False  # whether its graph server has heard of it
     since: float = 0.0  # when it last heard something itself
-    tasks: deque[wire.Task] = field(default_factory=deque)
-    parts: dict[Any, wire.TaskPart] = field(default_factory=dict)
-    current: wire.Task | None = None
-    run: Generator[Any, Any, wire.TaskResult] | None = None
-    request: Any = None
-
-    @property
-    def idle(self) -> bool:
-        return self.run is None and not self.tasks
-
-    def handle(self, message: Any) -> list[Send]:
-        match message:
-            case wire.Task():
-                self.tasks.append(message)
-            case wire.TaskPart():
-                self.parts[message.id, message.attempt, message.part] = message
-            case _ if self.request is not None and conversation(message) == conversation(self.request) is not None:
-                return self._resume(message)
-        return self._next()
-
-    def _next(self) -> list[Send]:
-        if isinstance(self.request, NextPart):
-            assert self.current is not None
-            part = self.parts.pop((self.current.id, self.current.attempt, self.request.part), None)
-            return self._resume(part) if part is not None else []
-        if self.run is not None or not self.tasks:
-            return []
-        self.current = self.tasks.popleft()
-        self.run = self.tensor.perform(self.current)
-        return self._resume(None)
-
-    def _resume(self, reply: Any) -> list[Send]:
-        assert self.run is not None
-        assert self.current is not None
-        try:
-            self.request = self.run.send(reply)
-        except StopIteration as stop:
-            self.run = self.request = None
-            return [Send(self.home, stop.value), *self._next()]
-        if isinstance(self.request, NextPart):
-            return self._next()
-        return [Send(param_server(self.current.param_server), self.request)]
 
 
 class Fleet:
@@ -235,7 +194,7 @@ class Fleet:
             state.alive = False
         else:
             state.since = self.now
-            self._post(to, state.handle(message))
+            self._post(to, state.desk.handle(message))
 
     def _outlive(self, state: SimulatedWorker) -> None:
         """What a worker, or Lambda, does when it has waited too long."""
@@ -243,17 +202,17 @@ class Fleet:
         if not state.alive:
             if waited >= self.config.lambdas.timeout_s:
                 self._end(state.name, "Sandbox.Timedout")
-        elif state.idle and state.heard and waited >= self.config.lambdas.idle_s:
+        elif state.desk.idle and state.heard and waited >= self.config.lambdas.idle_s:
             self.injected["leave"] += 1
             self._post(worker(state.name), [Send(state.home, wire.Bye(state.name))])
             self._end(state.name, None)
-        elif not state.idle and waited >= self.config.servers.silence_s:
+        elif not state.desk.idle and waited >= self.config.servers.silence_s:
             self.injected["give up"] += 1
             self._end(state.name, "PeerLost")
 
     def _launch(self, home: Address, name: str) -> None:
         tensor = TensorWorker(self.spec, name, lambda: 0.0)
-        self.workers[name] = SimulatedWorker(name, home, tensor, since=self.now)
+        self.workers[name] = SimulatedWorker(name, home, Desk(home, tensor), since=self.now)
         stillborn = home in self._may_fail and self.rng.random() < self.faults.stillborn
         if not stillborn or self.rng.random() < 0.5:
             self._post(worker(name), [Send(home, wire.Pull(name, self.config.lambdas.prefetch))])

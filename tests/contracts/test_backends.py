@@ -19,6 +19,7 @@ import pytest
 from graph_server.backends import BACKENDS, Action, Backend, Completed, Compute, Job, Launch, TensorTask
 from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, MIN_ROWS_PER_PART, LambdaBackend
 from graph_server.backends.cpu import CpuBackend
+from lambda_funcs.desk import Desk
 from param_server.replica import Replica
 from siafu import models, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server, worker
@@ -28,7 +29,7 @@ from siafu.models import ModelSpec
 from siafu.sparse import Array
 from siafu.tasks import Lane, TaskId
 from siafu.tensor_task import TensorWorker
-from tests.fleet import Ended, SimulatedWorker
+from tests.fleet import Ended
 
 INTERVALS, ROWS = 6, 5
 SPEC = ModelSpec("gcn", 3, 2, num_train=INTERVALS * ROWS, widths=(4,), dtype="float64", seed=1)
@@ -68,7 +69,7 @@ class Rig:
         self.backend = backend
         self.replica = Replica(0, CONFIG, MODEL, 1, INTERVALS)
         self.now = 0.0
-        self.workers: dict[str, SimulatedWorker] = {}
+        self.workers: dict[str, Desk] = {}
         self.jobs: list[tuple[tuple[int, ...], int, Job]] = []
         self._number = itertools.count()
         self.held: list[Send] = []  # to and from workers, while ``hold`` is set
@@ -92,7 +93,7 @@ class Rig:
                     self.sent.append(action)
                     self.deliver(HOME, action)
                 case Launch(worker=name):
-                    self.workers[name] = SimulatedWorker(name, HOME, TensorWorker(SPEC, name, clock()))
+                    self.workers[name] = Desk(HOME, TensorWorker(SPEC, name, clock()))
                     self.deliver(worker(name), Send(HOME, wire.Pull(name, CONFIG.lambdas.prefetch)))
                 case Completed(result):
                     self.events.append(("completed", result.interval))

@@ -324,13 +324,13 @@ def pipe_options(seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def async_options(seed: int) -> dict[str, Any]:
+def async_options(seed: int, staleness: int) -> dict[str, Any]:
     """Settings drawn at random."""
     rng = random.Random(-1 - seed)
     return {
         **pipe_options(seed), "train.mode": "async", "train.epochs": 4, "train.ahead": rng.choice([0.1, 0.5, 1.0]),
         "train.warmup_epochs": rng.choice([0, 1, 1, 2]), "train.freshness": rng.choice([0, 0, 0, 0.5, 0.9]),
-        "train.stale_gradients": rng.choice(["use", "use", "drop", "smooth"]), "train.freeze_epochs": 2,
+        "train.stale_gradients": rng.choice(["use", "use", "smooth" if staleness else "drop", "smooth"]), "train.freeze_epochs": 2,
         "train.stale_rows": rng.choice(["use", "use", "smooth", "freeze"]), "train.stale_lr": rng.choice([0.0, 1.0]),
     }  # fmt: skip
 
@@ -370,7 +370,7 @@ def pipe_in_any_order(fleet: Build, backend: str, seeds: range) -> Tally:
 def async_in_any_order(fleet: Build, backend: str, staleness: int, seeds: range) -> Tally:
     tally = Tally()
     for seed in seeds:
-        options = {**async_options(seed), "servers.backend": backend, "train.staleness": staleness}
+        options = {**async_options(seed, staleness), "servers.backend": backend, "train.staleness": staleness}
         run = fleet(options, seed, FAULTS if backend == "lambda" and seed % 6 else None)
         tally.add(run, ordeal(run), (seed,))
     return tally
