@@ -2,6 +2,8 @@
 
 Rules:
 1. Tasks wait in order of priority; a worker is given no more than it asked for (credits); of several, the least busy.
+   With affinity a task goes to the worker that had its interval last (its home, which still holds what does not change),
+   and waits while that one is at work, unless another has nothing to do at all.
 2. The first result of a task wins. A later one, or one of a task that nobody waits for, is a duplicate: counted, ignored.
 3. A task that is not answered within ``timeout_s`` is given to another worker as well; the silent one gets nothing new
    until it speaks.
@@ -18,6 +20,8 @@ from siafu.errors import WorkerTimeout
 from siafu.tasks import TaskId
 
 Priority = tuple[int, ...]
+#: Tasks that may be passed over in one look at the queue because they wait for their home.
+WINDOW = 64
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,14 @@ class _Worker:
 
 
 class Dispatcher:
-    def __init__(self, timeout_s: float, relaunches: int):
-        self.timeout_s, self.relaunches = timeout_s, relaunches
+    def __init__(self, timeout_s: float, relaunches: int, *, affinity: bool = False):
+        self.timeout_s, self.relaunches, self.affinity = timeout_s, relaunches, affinity
         # All mutable state:
         self._open: dict[TaskId, _Open] = {}
         self._queue: list[tuple[Priority, int, TaskId]] = []
         self._sequence = 0
         self._workers: dict[str, _Worker] = {}
+        self._home: dict[int, str] = {}  # interval -> the worker that had it last
         self.num_queued = 0  # tasks that wait for a worker
         self.num_relaunches = 0
         self.num_duplicates = 0
@@ -150,25 +155,44 @@ class Dispatcher:
     def _assign(self, now: float) -> list[Assign]:
         """Rule 1."""
         assigned: list[Assign] = []
-        free = [(len(w.holds), name) for name, w in self._workers.items() if w.credits > 0 and not w.silent]
-        heapq.heapify(free)
-        while free and self._queue:
-            task = self._queue[0][2]
+        free = {name for name, worker in self._workers.items() if worker.credits > 0 and not worker.silent}
+        passed_over: list[tuple[Priority, int, TaskId]] = []
+        while free and self._queue and len(passed_over) < WINDOW:
+            entry = heapq.heappop(self._queue)
+            task = entry[2]
             state = self._open.get(task)
             if state is None or not state.queued:  # answered meanwhile
-                heapq.heappop(self._queue)
                 continue
-            busy, name = heapq.heappop(free)
-            worker = self._workers[name]
-            heapq.heappop(self._queue)
-            assigned.append(Assign(name, task, state.attempts))
-            worker.credits -= task not in worker.holds  # else it lost the earlier attempt
-            worker.holds[task] = state.attempts
-            state.attempts += 1
-            state.holders.add(name)
-            state.queued = False
-            self.num_queued -= 1
-            state.due = now + self.timeout_s
-            if worker.credits > 0:
-                heapq.heappush(free, (busy + 1, name))
+            name = self._choose(task, free)
+            if name is None:
+                passed_over.append(entry)
+                continue
+            assigned.append(self._give(task, state, name, now))
+            if not self._workers[name].credits:
+                free.discard(name)
+        for entry in passed_over:
+            heapq.heappush(self._queue, entry)
         return assigned
+
+    def _choose(self, task: TaskId, free: set[str]) -> str | None:
+        """The worker for a task; None if the task had better wait for its home."""
+        home = self._home.get(task.interval, "")
+        if home in free:
+            return home
+        least = min(free, key=lambda name: (len(self._workers[name].holds), name))
+        at_work = home in self._workers and not self._workers[home].silent
+        return None if at_work and self._workers[least].holds else least
+
+    def _give(self, task: TaskId, state: _Open, name: str, now: float) -> Assign:
+        worker = self._workers[name]
+        assign = Assign(name, task, state.attempts)
+        worker.credits -= task not in worker.holds  # else it lost the earlier attempt
+        worker.holds[task] = state.attempts
+        state.attempts += 1
+        state.holders.add(name)
+        state.queued = False
+        state.due = now + self.timeout_s
+        self.num_queued -= 1
+        if self.affinity:
+            self._home[task.interval] = name
+        return assign

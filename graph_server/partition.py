@@ -435,7 +435,8 @@ class Partition:
         return actions
 
     def _apply(self, task: TaskId, step: Step) -> list[Action]:
-        rows = {**self._constants[task.interval - self.intervals[0]], **self._slots[task.lane, task.interval]}
+        constants = self._constants[task.interval - self.intervals[0]]
+        rows = {**constants, **self._slots[task.lane, task.interval]}
         server = task.interval % len(self._load)
         if task.lane is Lane.TRAIN:
             if task.interval not in self._param_server:
@@ -444,7 +445,8 @@ class Partition:
                 self._load[least] += 1
             server = self._param_server[task.interval]
         wanted = {slot: rows[slot] for slot in step.reads}
-        return self.backend.submit(TensorTask(task, step, self._priority(task), server, wanted), self.now)
+        fixed = tuple(slot for slot in step.reads if slot in constants)
+        return self.backend.submit(TensorTask(task, step, self._priority(task), server, wanted, fixed), self.now)
 
     def _tensor_done(self, result: TaskResult) -> list[Action]:
         task = result.id

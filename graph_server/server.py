@@ -161,6 +161,7 @@ class Server:
             "param_servers": list(self.roster.param_servers), "run_id": self.hub.run_id.hex(),
             "config_digest": self.config.digest, "spec": asdict(self.spec), "idle_s": lambdas.idle_s,
             "margin_s": lambdas.margin_s, "prefetch": lambdas.prefetch, "proxy": lambdas.proxy,
+            "keep_bytes": (lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
             "wait_s": self.config.servers.silence_s,
         }  # fmt: skip
         self._running_invocations += 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from siafu.address import Address, Send, param_server
 from siafu.tensor_task import NextPart, Reply, Request, TensorWorker, conversation
-from siafu.wire import Message, Task, TaskFailed, TaskPart, TaskResult
+from siafu.wire import Message, RowsMissing, Task, TaskFailed, TaskPart, TaskResult
 
 Conversation = tuple[object, ...]
 
@@ -85,8 +85,11 @@ class Desk:
             talk = ("part", task.id, task.attempt, request.part)
             if talk not in self._parts:
                 self._wait(talk, opened)
-                return []
+                return [Send(self.home, self._missing(task, request.part))] if request.lost else []
             reply = self._parts.pop(talk)
+
+    def _missing(self, task: Task, part: int) -> RowsMissing:
+        return RowsMissing(task.lane, task.epoch, task.interval, task.pc, task.attempt, self.tensor.name, part)
 
     def _wait(self, talk: Conversation | None, opened: _Open) -> None:
         assert talk is not None

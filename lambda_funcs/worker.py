@@ -36,6 +36,7 @@ class Assignment:
     idle_s: float
     margin_s: float
     prefetch: int
+    keep_bytes: int  # of rows that never change
     proxy: str
     wait_s: float  # for an answer, at most
 
@@ -63,7 +64,9 @@ class Worker:
         self.assignment, self._remaining_s = assignment, remaining_s
         self._home = graph_server(assignment.index)
         self._hub = Hub(worker_address(assignment.worker), assignment.run_id)
-        self._desk = Desk(self._home, TensorWorker(assignment.spec, assignment.worker, time.perf_counter))
+        self._desk = Desk(
+            self._home, TensorWorker(assignment.spec, assignment.worker, time.perf_counter, assignment.keep_bytes)
+        )
 
     def run(self) -> dict[str, Any]:
         """Works; returns how much, and why it stopped. PeerLost if a server does not answer."""

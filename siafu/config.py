@@ -151,6 +151,9 @@ class Lambda:
     fuse: bool = True  # last ApplyVertex, loss and its backward in one task
     rematerialise: bool = True  # backward recomputes pre-activations instead of fetching them
     stream: bool = True  # send inputs in halves, computing on the first while the second travels
+    keep_constants: bool = (
+        True  # workers keep rows that never change, in a quarter of their memory, and their intervals
+    )
     prefetch: int = 2  # tasks a worker holds at once: one computing, the rest on their way
     proxy: str = ""  # SOCKS5 proxy host:port that workers dial through
 

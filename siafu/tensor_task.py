@@ -18,7 +18,7 @@ import numpy as np
 
 from siafu import models
 from siafu.models import ModelSpec, Output
-from siafu.sparse import Array
+from siafu.sparse import Array, Rows
 from siafu.tasks import Lane
 from siafu.wire import FetchWeights, Gradient, GradientAck, Task, TaskPart, TaskResult, Tensors, Weights
 
@@ -28,9 +28,10 @@ KEPT_VERSIONS = 4
 
 @dataclass(frozen=True)
 class NextPart:
-    """A request: the rows of part ``part``."""
+    """A request: the rows of part ``part``, which are on their way; ``lost``: they must be asked for again, whole."""
 
     part: int
+    lost: bool = False
 
 
 Request = FetchWeights | Gradient | NextPart
@@ -40,12 +41,16 @@ Reply = Weights | GradientAck | TaskPart | None
 class TensorWorker:
     """Performs tensor tasks of one run; remembers the weights that it has seen."""
 
-    def __init__(self, spec: ModelSpec, name: str, clock: Callable[[], float]):
+    def __init__(self, spec: ModelSpec, name: str, clock: Callable[[], float], keep_bytes: int = 0):
+        """``keep_bytes``: how much of what never changes may be kept from task to task."""
         self.model = models.build(spec)
         self.name = name
         self.clock = clock  # seconds, for TaskResult.compute_s
         self._programs = {lane: self.model.program(lane) for lane in Lane}
+        self._keep_bytes = keep_bytes
+        # All mutable state:
         self._weights: dict[int, dict[int, dict[str, Array]]] = {}  # layer -> version -> parameters
+        self._constants: dict[tuple[int, int, int, str], Rows] = {}  # (interval, parts, part, slot), oldest first
 
     def perform(self, task: Task) -> Generator[Request, Reply, TaskResult]:
         lane = Lane(task.lane)
@@ -57,11 +62,7 @@ class TensorWorker:
         outputs: list[Output] = []
         compute_s = 0.0
         for part in range(task.num_parts):
-            rows = task.rows
-            if part:
-                following = yield NextPart(part)
-                assert isinstance(following, TaskPart), following
-                rows = following.rows
+            rows = yield from self._rows(task, part)
             start = self.clock()
             outputs.append(self.model.run(step, rows, weights, epoch=task.epoch, lane=lane))
             compute_s += self.clock() - start
@@ -73,6 +74,27 @@ class TensorWorker:
         return TaskResult(
             task.lane, task.epoch, task.interval, task.pc, task.attempt, self.name, output.loss, compute_s, results
         )
+
+    def _rows(self, task: Task, part: int) -> Generator[Request, Reply, Tensors]:
+        """The rows of a part: what came with it, and what was kept from earlier tasks of the interval."""
+        received = task.rows
+        if part:
+            following = yield NextPart(part)
+            assert isinstance(following, TaskPart), following
+            received = following.rows
+        keys = {slot: (task.interval, task.num_parts, part, slot) for slot in task.constants}
+        if any(slot not in received and key not in self._constants for slot, key in keys.items()):
+            again = yield NextPart(part, lost=True)
+            assert isinstance(again, TaskPart), again
+            received = again.rows
+        rows = {**{slot: self._constants[key] for slot, key in keys.items() if slot not in received}, **received}
+        for slot, key in keys.items():
+            self._constants.pop(key, None)
+            self._constants[key] = rows[slot]  # the newest now
+        held = sum(value.nbytes for value in self._constants.values())
+        while held > self._keep_bytes:
+            held -= self._constants.pop(next(iter(self._constants))).nbytes
+        return rows
 
     def _remember(self, reply: Weights) -> dict[str, Array]:
         # Copied, so that the network's buffer can go. The oldest version goes first.

@@ -265,7 +265,11 @@ class Pull:
 
 @message(41)
 class Task:
-    """Graph server to worker: part 0 of a tensor task."""
+    """Graph server to worker: part 0 of a tensor task.
+
+    ``constants``: slots whose rows never change. Those that come with a part are to be kept, those that do not come were
+    sent before; a worker that no longer has them says ``RowsMissing``.
+    """
 
     lane: LaneName
     epoch: int
@@ -274,6 +278,7 @@ class Task:
     attempt: int
     param_server: int
     num_parts: int
+    constants: tuple[str, ...]
     rows: Tensors
 
     @property
@@ -344,6 +349,23 @@ class Bye:
 @message(46)
 class Leave:
     """Graph server to worker: there is nothing more to do."""
+
+
+@message(47)
+class RowsMissing:
+    """Worker to graph server: send all rows of this part again (``TaskPart``)."""
+
+    lane: LaneName
+    epoch: int
+    interval: int
+    pc: int
+    attempt: int
+    worker: str
+    part: int
+
+    @property
+    def id(self) -> TaskId:
+        return TaskId(Lane(self.lane), self.epoch, self.interval, self.pc)
 
 
 # --- parameter servers ------------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from bench.coordinator import Coordinator, Record, total
@@ -29,13 +31,19 @@ from siafu import models, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, worker
 from siafu.config import Config
 from siafu.models import ModelSpec
-from siafu.shards import ShardSet
+from siafu.shards import Shard, ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane
 from siafu.tensor_task import TensorWorker
 
 #: How often a slow link moves although something else could.
 SLOW_LINK_MOVES = 0.01
+
+
+@lru_cache(maxsize=16)
+def _shard(prepared: Path, p: int) -> Shard:
+    """Shared by fleets: each mapped file costs a descriptor, and a fleet goes only when the collector sees its cycles."""
+    return ShardSet.open(prepared).partition(p)
 
 
 @dataclass(frozen=True)
@@ -77,11 +85,12 @@ class Fleet:
         self.config, self.faults = config, faults or Faults()
         self.rng = random.Random(seed)
         self.spec = ModelSpec.of(config, shards.manifest)
+        self.keep_bytes = self.rng.choice([0, 300, 1 << 20])  # of constants, by a worker: so some are always missing
         model = models.build(self.spec)
         parts = config.data.parts
         self.coordinator = Coordinator(config, multilabel=shards.manifest.multilabel)
         self.partitions = [
-            Partition(config, shards.partition(p), model, self._backend(p), num_threads) for p in range(parts)
+            Partition(config, _shard(shards.path, p), model, self._backend(p), num_threads) for p in range(parts)
         ]
         for partition in self.partitions:
             partition.trace = []
@@ -211,7 +220,7 @@ class Fleet:
             self._end(state.name, "PeerLost")
 
     def _launch(self, home: Address, name: str) -> None:
-        tensor = TensorWorker(self.spec, name, lambda: 0.0)
+        tensor = TensorWorker(self.spec, name, lambda: 0.0, self.keep_bytes)
         self.workers[name] = SimulatedWorker(name, home, Desk(home, tensor), since=self.now)
         stillborn = home in self._may_fail and self.rng.random() < self.faults.stillborn
         if not stillborn or self.rng.random() < 0.5:

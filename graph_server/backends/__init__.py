@@ -30,6 +30,7 @@ class TensorTask(NamedTuple):
     priority: Priority  # lower runs first
     param_server: int  # where its weights are stashed and its gradients go
     rows: Tensors
+    constants: tuple[str, ...] = ()  # slots of these rows that are the same in every epoch
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from siafu.config import Lambda
 from siafu.errors import WorkerError
 from siafu.tasks import TaskId
 from siafu.tensor_task import split
-from siafu.wire import Bye, Message, Pull, Task, TaskFailed, TaskPart, TaskResult
+from siafu.wire import Bye, Message, Pull, RowsMissing, Task, TaskFailed, TaskPart, TaskResult, Tensors
 
 MAX_FAILED_LAUNCHES = 3
 #: Rows below this are not worth a second message.
@@ -46,9 +46,10 @@ class LambdaBackend:
     def __init__(self, config: Lambda, count: int, name: str):
         self.config, self.count, self.name = config, count, name
         # All mutable state:
-        self._dispatcher = Dispatcher(config.task_timeout_s, config.relaunches)
+        self._dispatcher = Dispatcher(config.task_timeout_s, config.relaunches, affinity=config.keep_constants)
         self._open: dict[TaskId, TensorTask] = {}
         self._alive: dict[str, bool] = {}  # worker -> whether it has pulled
+        self._given: dict[str, set[tuple[int, str]]] = {}  # worker -> (interval, slot) of constants that it was sent
         self._failed_launches = 0
         self._failed_attempts: dict[TaskId, set[int]] = {}
         self._totals = {"invocations": 0, "billed_ms": 0, "tasks": 0, "compute_s": 0.0, "lost_workers": 0}
@@ -79,6 +80,8 @@ class LambdaBackend:
                 return actions
             case TaskFailed():
                 return self._failed(message, now)
+            case RowsMissing() if message.id in self._open:
+                return self._resend(message)
             case Bye():
                 return self._send(self._dispatcher.lost(message.worker, now))
         return []
@@ -116,6 +119,7 @@ class LambdaBackend:
         """An invocation is over: billed, and its worker gone."""
         self._totals["billed_ms"] += invocation.billed_ms
         had_pulled = self._alive.pop(invocation.request_id, True)
+        self._given.pop(invocation.request_id, None)
         self._totals["lost_workers"] += invocation.error is not None
         self._failed_launches += not had_pulled
         if self._failed_launches >= MAX_FAILED_LAUNCHES and self.count:
@@ -138,20 +142,42 @@ class LambdaBackend:
         actions: list[Action] = []
         for assign in assigned:
             task = self._open[assign.task]
-            lane, epoch, interval, pc = task.id.lane.value, task.id.epoch, task.id.interval, task.id.pc
-            to = worker_address(assign.worker)
-            num_rows = min((len(rows) for rows in task.rows.values()), default=0)
-            num_parts = 2 if self.config.stream and num_rows >= 2 * MIN_ROWS_PER_PART else 1
-            parts = split(task.rows, num_parts)
+            constants = task.constants if self.config.keep_constants else ()
+            given = self._given.setdefault(assign.worker, set())
+            known = {slot for slot in constants if (task.id.interval, slot) in given}
+            given.update((task.id.interval, slot) for slot in constants)
+            parts = self._parts(task)
             for number, rows in enumerate(parts):
-                self._bytes["bytes_out"] += sum(value.nbytes for value in rows.values())
-                message: Message = (
-                    TaskPart(lane, epoch, interval, pc, assign.attempt, number, rows)
-                    if number
-                    else Task(lane, epoch, interval, pc, assign.attempt, task.param_server, num_parts, rows)
-                )
-                actions.append(Send(to, message))
+                sent = {slot: value for slot, value in rows.items() if slot not in known}
+                actions.append(self._part(task, assign, number, len(parts), sent, constants))
         return actions + self._launches()
+
+    def _resend(self, message: RowsMissing) -> list[Action]:
+        """A worker has had to let go of what it was sent: the part again, whole."""
+        task = self._open[message.id]
+        given = self._given.get(message.worker, set())
+        self._given[message.worker] = {key for key in given if key[0] != message.interval}
+        parts = self._parts(task)
+        rows = parts[message.part]
+        again = TaskPart(message.lane, message.epoch, message.interval, message.pc, message.attempt, message.part, rows)
+        self._bytes["bytes_out"] += sum(value.nbytes for value in rows.values())
+        return [Send(worker_address(message.worker), again)]
+
+    def _parts(self, task: TensorTask) -> list[Tensors]:
+        num_rows = min((len(rows) for rows in task.rows.values()), default=0)
+        return split(task.rows, 2 if self.config.stream and num_rows >= 2 * MIN_ROWS_PER_PART else 1)
+
+    def _part(
+        self, task: TensorTask, assign: Assign, number: int, num_parts: int, rows: Tensors, constants: tuple[str, ...]
+    ) -> Send:
+        lane, epoch, interval, pc = task.id.lane.value, task.id.epoch, task.id.interval, task.id.pc
+        self._bytes["bytes_out"] += sum(value.nbytes for value in rows.values())
+        message: Message = (
+            TaskPart(lane, epoch, interval, pc, assign.attempt, number, rows)
+            if number
+            else Task(lane, epoch, interval, pc, assign.attempt, task.param_server, num_parts, constants, rows)
+        )
+        return Send(worker_address(assign.worker), message)
 
     def _launches(self) -> list[Action]:
         """Rule 1."""

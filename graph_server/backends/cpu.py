@@ -28,7 +28,7 @@ class CpuBackend:
 
     def submit(self, task: TensorTask, now: float) -> list[Action]:
         lane, epoch, interval, pc = task.id.lane, task.id.epoch, task.id.interval, task.id.pc
-        run = self._worker.perform(Task(lane.value, epoch, interval, pc, 0, task.param_server, 1, task.rows))
+        run = self._worker.perform(Task(lane.value, epoch, interval, pc, 0, task.param_server, 1, (), task.rows))
         self._open[task.id] = (task, run)
 
         def then(request: Request | TaskResult) -> list[Action]:

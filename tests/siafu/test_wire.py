@@ -41,7 +41,7 @@ def rows_message(values: Any, lane: str = "train") -> wire.PublishedRows:
 
 
 def task_message(**rows: Any) -> wire.Task:
-    return wire.Task("train", 1, 2, 3, attempt=0, param_server=0, num_parts=1, rows=rows)
+    return wire.Task("train", 1, 2, 3, attempt=0, param_server=0, num_parts=1, constants=(), rows=rows)
 
 
 def with_head(frames: Frames, edit: Callable[[dict[str, Any]], object]) -> Frames:
@@ -123,7 +123,7 @@ def test_numpy_floats_and_lanes_are_plain_values_on_the_wire():
 
 def test_tasks_and_their_results_are_named_by_the_task():
     expected = TaskId(Lane.EVAL, 4, 5, 6)
-    assert wire.Task("eval", 4, 5, 6, 0, 0, 1, {}).id == expected
+    assert wire.Task("eval", 4, 5, 6, 0, 0, 1, (), {}).id == expected
     assert wire.TaskResult("eval", 4, 5, 6, 0, "w", 0.0, 0.0, {}).id == expected
 
 
