@@ -29,6 +29,7 @@ from siafu.wire import (
     EvalReport,
     Failed,
     GetModel,
+    Heartbeat,
     Hello,
     Judged,
     Message,
@@ -87,6 +88,7 @@ class Coordinator:
         self.status = Status()
         self.addresses: dict[Address, str] = {}
         self.heard: dict[Address, float] = {}  # member -> when it last spoke
+        self.moved_at = 0.0  # when anything last got done
         self.started_at = 0.0
         self.stopped_at = 0.0  # when the decision to stop fell
         self.losses: list[float] = []
@@ -115,6 +117,8 @@ class Coordinator:
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         """A member's message. Raises the error of a member that failed."""
         self.heard[sender] = now
+        if not isinstance(message, Usage | Heartbeat):
+            self.moved_at = now
         match message:
             case Hello():
                 return self._hello(sender, message)

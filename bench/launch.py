@@ -183,6 +183,12 @@ class _Session:
                 raise PeerLost(f"{dead[0]} died: {dead[1]}")
             if (silent := self.coordinator.silent(time.monotonic())) is not None:
                 raise PeerLost(f"{silent}: silent for more than {self.config.servers.silence_s:g} s")
+            stalled = time.monotonic() - max(begun, self.coordinator.moved_at)
+            if stalled > self.config.servers.stall_s:
+                raise PeerLost(
+                    f"nothing got done for {stalled:.0f} s while {self.coordinator.status.phase}, "
+                    f"limit {self.config.servers.stall_s:g} s"
+                )
             missing = self.coordinator.missing()
             if missing and time.monotonic() - begun > limit:
                 raise PeerLost(f"{', '.join(map(str, missing))}: did not start within {limit:g} s")

@@ -5,6 +5,7 @@ One thread owns the partition's state. Pool threads and the launcher hand values
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import logging
@@ -13,7 +14,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -159,8 +159,8 @@ class Server:
         payload = {
             "worker": name, "graph_server": self.hub.endpoint, "index": self.index,
             "param_servers": list(self.roster.param_servers), "run_id": self.hub.run_id.hex(),
-            "config_digest": self.config.digest, "spec": asdict(self.spec), "idle_s": lambdas.idle_s,
-            "margin_s": lambdas.margin_s, "prefetch": lambdas.prefetch, "proxy": lambdas.proxy,
+            "config_digest": self.config.digest, "spec": dataclasses.asdict(self.spec), "idle_s": lambdas.idle_s,
+            "margin_s": lambdas.margin_s, "prefetch": lambdas.prefetch if self.config.overlaps else 1, "proxy": lambdas.proxy,
             "keep_bytes": (lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
             "wait_s": self.config.servers.silence_s,
         }  # fmt: skip
@@ -224,7 +224,8 @@ def _backend(config: Config, spec: ModelSpec, index: int) -> tuple[Backend, int]
     if config.servers.backend == "cpu":
         return CpuBackend(spec, f"cpu{index}", time.perf_counter), 0
     count = num_lambdas(config)
-    return LambdaBackend(config.lambdas, count, f"w{index}"), count
+    lambdas = dataclasses.replace(config.lambdas, stream=config.lambdas.stream and config.overlaps)
+    return LambdaBackend(lambdas, count, f"w{index}"), count
 
 
 def _trace_file(joined: Joined) -> Any:

@@ -132,9 +132,10 @@ class Servers:
     start_timeout_s: float = 60.0  # until every role has said hello
     heartbeat_s: float = 1.0  # between two signs of life of a role
     silence_s: float = 30.0  # a role that says nothing for so long is lost
+    stall_s: float = 1800.0  # a run in which nothing gets done for so long is given up
 
     def __post_init__(self) -> None:
-        _at_least(self, param_servers=1, threads=0, start_timeout_s=0.1, heartbeat_s=0.01, silence_s=0.1)
+        _at_least(self, param_servers=1, threads=0, start_timeout_s=0.1, heartbeat_s=0.01, silence_s=0.1, stall_s=1)
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,7 @@ class Lambda:
     fuse: bool = True  # last ApplyVertex, loss and its backward in one task
     rematerialise: bool = True  # backward recomputes pre-activations instead of fetching them
     stream: bool = True  # send inputs in halves, computing on the first while the second travels
-    keep_constants: bool = (
-        True  # workers keep rows that never change, in a quarter of their memory, and their intervals
-    )
+    keep_constants: bool = True  # workers keep rows that never change, and get their intervals again
     prefetch: int = 2  # tasks a worker holds at once: one computing, the rest on their way
     proxy: str = ""  # SOCKS5 proxy host:port that workers dial through
 
@@ -188,6 +187,11 @@ class Config:
     servers: Servers = field(default_factory=Servers)
     lambdas: Lambda = field(default_factory=Lambda)
     run: Run = field(default_factory=Run)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether anything may be under way beside anything else: not in no-pipe, not even inside a worker."""
+        return self.train.mode != "no-pipe"
 
     @property
     def digest(self) -> str:
