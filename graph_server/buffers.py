@@ -37,7 +37,7 @@ class PublishedSlot:
         self.policy = policy
         # All mutable state:
         self.rows: Array = np.zeros((num_rows, width), dtype)
-        self.epoch_of = dict.fromkeys(places, -1)  # interval -> epoch of its rows
+        self.epoch_of = np.full(max(places, default=-1) + 1, -1, np.int64)  # by interval: the epoch of its rows
         self._turned = -1
         self._history: Array | None = np.zeros_like(self.rows) if policy.kind in ("smooth", "freeze") else None
 
@@ -67,6 +67,6 @@ class PublishedSlot:
                 elif epoch > 0 and (self.policy.kind == "smooth" or epoch >= self.policy.freeze_epochs):
                     self.rows[place] = self._history[place]
 
-    def oldest(self, intervals: list[int], epoch: int) -> int:
+    def oldest(self, intervals: Array, epoch: int) -> int:
         """By how many epochs the oldest rows of these intervals trail ``epoch``; 0 if none does."""
-        return max([0, *(epoch - self.epoch_of[interval] for interval in intervals)])
+        return max(0, epoch - int(self.epoch_of[intervals].min(initial=epoch)))

@@ -19,24 +19,25 @@ from typing import Any
 
 import numpy as np
 
-from graph_server.aggregate import Gather, edges_between, stack
+from graph_server.aggregate import Gather
 from graph_server.backends import Action, Backend, Completed, Compute, Job, Launch, Priority, TensorTask
 from graph_server.buffers import PublishedSlot, StalePolicy
-from graph_server.exchange import GhostPlaces, bounds_of, needed_rows
-from graph_server.scheduler import Crossing, Event, Opened, Published, Scheduler, StepDone
+from graph_server.exchange import bounds_of
+from graph_server.ghosts import Ghosts
+from graph_server.ledger import Ledger
+from graph_server.scheduler import Event, Opened, Published, Scheduler, StepDone
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
 from siafu.evaluation import is_evaluated
+from siafu.graph import TRAIN
 from siafu.metrics import counts
 from siafu.models import Model
 from siafu.shards import Shard
-from siafu.sparse import Array, Rows, SparseRows
+from siafu.sparse import Array, Rows
 from siafu.tasks import Kind, Lane, Step, TaskId
 from siafu.wire import (
     ConstantRows,
-    EpochDone,
-    EpochReport,
     EvalReport,
     GhostMap,
     IntervalDone,
@@ -62,22 +63,19 @@ class Partition:
         per_server = config.train.intervals
         self.bounds = bounds_of(len(shard.vertices), per_server)
         self.intervals = list(range(self.index * per_server, (self.index + 1) * per_server))
-        self.peers = [p for p in range(shard.num_partitions) if p != self.index]
         self.programs = {lane: model.program(lane) for lane in Lane}
         self.evaluated = [e for e in range(config.train.epochs) if is_evaluated(e, config.train)]
         self.split = np.asarray(shard.split[:, config.data.split])
-        self._needed = {b: needed_rows(shard, self.bounds, backward=b) for b in (False, True)}
-        self._places = {b: GhostPlaces(shard, self.intervals[0], self.bounds, backward=b) for b in (False, True)}
         # All mutable state:
+        self.ghosts = Ghosts(shard, self.intervals, self.bounds)
+        self.ledger = Ledger(self.index, self.intervals, config.servers.param_servers)
         self.schedulers: dict[Lane, Scheduler] = {}  # from the moment the peers' maps are in
         self.published: dict[tuple[Lane, str], PublishedSlot] = {}
         self._constants: list[dict[str, Rows]] = []  # by interval
         self._slots: dict[tuple[Lane, int], dict[str, Rows]] = {(x, i): {} for x in Lane for i in self.intervals}
-        self._maps_due = len(self.peers) * per_server * 2
-        self._ghost_features: dict[int, Rows] = {}  # interval -> rows, until the base is made
         self._base: Rows | None = None  # features of inner vertices and ghosts, until layer 0 is aggregated
         self._gathers: dict[bool, Gather] = {}
-        self._sources: dict[bool, list[list[int]]] = {}  # by interval: the other intervals that it gathers from
+        self._sources: dict[bool, list[Array]] = {}  # by interval: the other intervals that it gathers from
         self._jobs: list[tuple[Priority, int, Job]] = []  # the task queue
         self._num_jobs = 0
         self._busy = 0  # pool threads at work
@@ -90,7 +88,6 @@ class Partition:
         self._judged = -1
         self._param_server: dict[int, int] = {}  # interval -> its parameter server in its current epoch
         self._load = [0] * config.servers.param_servers  # stashes of ours that each holds
-        self._epochs: dict[int, _Epoch] = {}
         self._tallies: dict[int, tuple[int, Array]] = {}  # evaluated epoch -> (intervals counted, counts)
         self.now = 0.0
         self.ghost_bytes = 0
@@ -100,14 +97,8 @@ class Partition:
 
     def greet(self) -> list[Action]:
         """What to tell the peers once links to them stand."""
-        vertices = np.asarray(self.shard.vertices)
-        actions: list[Action] = []
-        for backward, plan in self._needed.items():
-            for peer, by_interval in plan.items():
-                for interval, (start, _), rows in zip(self.intervals, self.bounds, by_interval, strict=True):
-                    ids = vertices[start + rows].astype(np.int64)
-                    actions.append(Send(graph_server(peer), GhostMap(self.index, backward, interval, ids)))
-        return actions + ([] if self.peers else self._maps_complete())
+        alone = self.shard.num_partitions == 1  # else the last peer's map completes ours, maybe before we greet
+        return [*self.ghosts.greet(), *(self._map() if alone else [])]
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         """A message. Raises RemoteProtocolError if it does not fit the run."""
@@ -120,13 +111,12 @@ class Partition:
                 return self._do(self._open_epochs())
             case Judged():
                 return self._do(self._judge(message))
-            case GhostMap(server=server, backward=backward, interval=interval, vertices=vertices):
-                self._places[backward].add(server, interval, vertices)
-                self._maps_due -= 1
-                return self._do(self._maps_complete() if self._maps_due == 0 else [])
-            case ConstantRows(interval=interval, rows=rows):
-                self._ghost_features[interval] = rows["features"]
-                return self._do(self._features_complete() if self._is_ready else [])
+            case GhostMap():
+                self.ghosts.add_map(message)
+                return self._do(self._map() if self.ghosts.mapped else [])
+            case ConstantRows():
+                self.ghosts.add_features(message)
+                return self._do(self._ready() if self.ghosts.complete else [])
             case Start():
                 self._started = True
                 return self._do(self._open_epochs())
@@ -171,13 +161,11 @@ class Partition:
 
     # --- before the first epoch -------------------------------------------------------------------------------------
 
-    def _maps_complete(self) -> list[Action]:
+    def _map(self) -> list[Action]:
         """Every peer has said which rows it will send: buffers and schedulers can be made."""
         crossing = {}
-        for backward, places in self._places.items():
-            interval_of = places.interval_of_row()
-            between = edges_between(self.shard, interval_of, self.bounds, backward=backward)
-            crossing[backward], self._sources[backward] = _crossing(between, self.intervals)
+        for backward in (False, True):
+            crossing[backward], self._sources[backward] = self.ghosts.crossing(backward=backward)
             gather = Gather(self.shard, self.model.aggregate, backward=backward, dtype=self.dtype)
             gather.prepare(self.bounds)
             self._gathers[backward] = gather
@@ -188,58 +176,37 @@ class Partition:
             self.schedulers[lane] = Scheduler(
                 self.programs[lane], lane, self.intervals, epochs, forward=crossing[False], backward=crossing[True],
                 freshness=1.0 if pipe or lane is Lane.EVAL else train.freshness, warmup_epochs=train.warmup_epochs,
-                max_ahead=max(1, int(train.ahead * len(self.intervals))), in_step=train.mode == "no-pipe",
+                max_ahead=max(1, int(train.ahead * len(self.intervals))), in_step=not self.config.overlaps,
             )  # fmt: skip
-        features = self.shard.features
-        actions: list[Action] = []
-        for peer, by_interval in self._needed[False].items():
-            for interval, (start, stop), rows in zip(self.intervals, self.bounds, by_interval, strict=True):
-                if len(rows):
-                    needed = _take(features[start:stop], rows)
-                    actions.append(Send(graph_server(peer), ConstantRows(self.index, interval, {"features": needed})))
-        return actions + (self._features_complete() if self._is_ready else [])
+        return [*self.ghosts.features_for_peers(), *(self._ready() if self.ghosts.complete else [])]
 
     def _make_buffers(self, lane: Lane) -> None:
         train = self.config.train
         for slot, pc in self.programs[lane].publisher.items():
             backward = self.programs[lane][pc].backward
-            places = self._places[backward]
+            places = self.ghosts.places(backward=backward)
             kind = "use"
             if lane is Lane.TRAIN and train.mode == "async":
                 kind = train.stale_gradients if backward else train.stale_rows
             policy = StalePolicy(kind, train.smoothing, train.freeze_epochs)  # type: ignore[arg-type]
-            self.published[lane, slot] = PublishedSlot(
-                self.model.width(slot), len(places.interval_of_row()), places.places, self.dtype, policy
-            )
+            num_rows = self.ghosts.num_rows(backward=backward)
+            self.published[lane, slot] = PublishedSlot(self.model.width(slot), num_rows, places, self.dtype, policy)
             if lane is Lane.TRAIN:
-                self._rows_due += len(places.places) - len(self.intervals)
+                self._rows_due += len(places) - len(self.intervals)
 
-    @property
-    def _is_ready(self) -> bool:
-        """Whether the features of every ghost are here."""
-        return bool(self.schedulers) and len(self._ghost_features) == len(self._places[False].places) - len(
-            self.intervals
-        )
-
-    def _features_complete(self) -> list[Action]:
-        own = self.shard.features[0 : len(self.shard.vertices)]
-        parts: list[Rows] = [own.astype(self.dtype)]
-        if self._ghost_features:
-            ordered = stack([rows.astype(self.dtype) for rows in self._ghost_features.values()])
-            position = np.concatenate([np.asarray(self._places[False].places[i]) for i in self._ghost_features])
-            parts.append(_take(ordered, np.argsort(position)))
-        self._base = stack(parts)
-        self._ghost_features = {}
-        is_train = self.split == 1
+    def _ready(self) -> list[Action]:
+        """The features of every ghost are here."""
+        base = self._base = self.ghosts.take_features(self.dtype)
+        read = {slot for program in self.programs.values() for step in program.steps for slot in step.reads}
+        is_train = self.split == TRAIN
         for start, stop in self.bounds:
-            self._constants.append(
-                {
-                    "H0": self._base[start:stop],
-                    "vertex": np.asarray(self.shard.vertices[start:stop], np.int64),
-                    "label": np.asarray(self.shard.labels[start:stop]),
-                    "train": is_train[start:stop],
-                }
-            )
+            constants: dict[str, Rows] = {
+                "H0": base[start:stop],
+                "vertex": np.asarray(self.shard.vertices[start:stop], np.int64),
+                "label": np.asarray(self.shard.labels[start:stop]),
+                "train": is_train[start:stop],
+            }
+            self._constants.append({slot: rows for slot, rows in constants.items() if slot in read})
         return [Send(COORDINATOR, Ready("graph_server", self.index))]
 
     # --- epochs -----------------------------------------------------------------------------------------------------
@@ -332,6 +299,8 @@ class Partition:
 
             def constant(rows: Rows) -> list[Action]:
                 self._constants[local][target] = rows
+                if all(target in constants for constants in self._constants):
+                    self._base = None
                 return self._done(task)
 
             assert base is not None
@@ -363,11 +332,10 @@ class Partition:
         if task.lane is Lane.EVAL:
             return 1.0
         stale, total = self.schedulers[task.lane].stale_edges(task)
-        record = self._epochs.setdefault(task.epoch, _Epoch())
-        record.stale_edges += stale
-        record.crossing_edges += total
-        age = slot.oldest(self._sources[step.backward][task.interval - self.intervals[0]], task.epoch)
-        record.ages[max(age, 0)] = record.ages.get(max(age, 0), 0) + 1
+        entry = self.ledger[task.epoch]
+        entry.stale_edges += stale
+        entry.crossing_edges += total
+        entry.ages[slot.oldest(self._sources[step.backward][task.interval - self.intervals[0]], task.epoch)] += 1
         if slot.policy.kind != "drop" or not stale:
             return 1.0
         inside = self._inside_edges(step.backward, task.interval)
@@ -384,7 +352,7 @@ class Partition:
         values = np.asarray(self._slots[task.lane, task.interval][source])
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
-        needed = {p: plan[local] for p, plan in self._needed[step.backward].items() if len(plan[local])}
+        needed = {p: plan[local] for p, plan in self.ghosts.needed[step.backward].items() if len(plan[local])}
 
         def work() -> dict[int, Array]:
             slot.write(task.interval, task.epoch, values)
@@ -401,7 +369,7 @@ class Partition:
                 actions.append(Send(graph_server(peer), message))
                 self.ghost_bytes += rows.nbytes
                 if task.lane is Lane.TRAIN:
-                    self._epochs.setdefault(task.epoch, _Epoch()).ghost_bytes += rows.nbytes
+                    self.ledger[task.epoch].ghost_bytes += rows.nbytes
             published = self._step(task.lane, Published(task.epoch, task.pc, task.interval))
             return actions + published + self._done(task)
 
@@ -454,8 +422,7 @@ class Partition:
             return []
         step = self.programs[task.lane][task.pc]
         if step.has_gradient:
-            losses = self._epochs.setdefault(task.epoch, _Epoch()).losses
-            losses[task.interval] = losses.get(task.interval, 0.0) + result.loss
+            self.ledger[task.epoch].losses[task.interval] += result.loss
         if task.lane is Lane.EVAL and task.pc == len(self.programs[Lane.EVAL]) - 1:
             return [self._count(task, np.asarray(result.rows[step.writes[0]]))]
         self._slots[task.lane, task.interval].update(result.rows)
@@ -480,55 +447,9 @@ class Partition:
     def _update(self, task: TaskId) -> list[Action]:
         server = self._param_server.pop(task.interval)
         self._load[server] -= 1
-        record = self._epochs[task.epoch]
-        record.by_param_server[server] = record.by_param_server.get(server, 0) + 1
-        actions: list[Action] = [Send(param_server(server), IntervalDone(task.epoch, task.interval))]
-        if sum(record.by_param_server.values()) == len(self.intervals):
-            del self._epochs[task.epoch]
-            share = record.stale_edges / max(record.crossing_edges, 1)
-            for q in range(len(self._load)):
-                done = EpochDone(self.index, task.epoch, record.by_param_server.get(q, 0), share)
-                actions.append(Send(param_server(q), done))
-            actions.append(Send(COORDINATOR, self._report(task.epoch, record)))
-        return actions + self._done(task)
-
-    def _report(self, epoch: int, record: _Epoch) -> EpochReport:
-        ages = np.zeros(max(record.ages, default=0) + 1, np.int64)
-        for age, number in record.ages.items():
-            ages[age] = number
-        loss = np.array([record.losses[interval] for interval in self.intervals])
-        return EpochReport(self.index, epoch, loss, record.ghost_bytes, ages, json.dumps(self.backend.usage))
-
-
-class _Epoch:
-    """What a training epoch has added up so far."""
-
-    def __init__(self) -> None:
-        self.losses: dict[int, float] = {}
-        self.by_param_server: dict[int, int] = {}
-        self.ghost_bytes = 0
-        self.stale_edges = 0
-        self.crossing_edges = 0
-        self.ages: dict[int, int] = {}
-
-
-def _crossing(between: Any, intervals: list[int]) -> tuple[Crossing, list[list[int]]]:
-    """The scheduler's view of edge counts ``[local intervals, all intervals]``, and each interval's sources."""
-    matrix = between.tocoo()
-    other = matrix.col != np.asarray(intervals)[matrix.row]
-    row, column, count = matrix.row[other].astype(np.int64), matrix.col[other], matrix.data[other]
-    order = np.argsort(column, kind="stable")
-    sources, first = np.unique(column[order], return_index=True)
-    groups = np.split(order, first[1:]) if len(sources) else []
-    crossing = Crossing(
-        {int(j): row[group] for j, group in zip(sources, groups, strict=True)},
-        {int(j): count[group] for j, group in zip(sources, groups, strict=True)},
-        np.bincount(row, count, minlength=len(intervals)).astype(np.int64),
-    )
-    return crossing, [sorted(column[row == i].tolist()) for i in range(len(intervals))]
-
-
-def _take(rows: Rows, index: Array) -> Rows:
-    from siafu.ops import take
-
-    return take(rows if isinstance(rows, SparseRows) else np.asarray(rows), index)
+        self.ledger[task.epoch].by_param_server[server] += 1
+        return [
+            Send(param_server(server), IntervalDone(task.epoch, task.interval)),
+            *self.ledger.close(task.epoch, lambda: json.dumps(self.backend.usage)),
+            *self._done(task),
+        ]

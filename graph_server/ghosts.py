@@ -1,0 +1,134 @@
+"""What one partition learns of the others before the first epoch: which rows go where, and the features of its ghosts.
+
+1. Every server tells each peer which rows of which interval it will send, in both directions (``GhostMap``).
+2. With all maps in, each knows where every published row will stand, and how its intervals hang together (``Crossing``).
+3. Every server sends its peers the features of the vertices that they gather (``ConstantRows``); layer 0 needs them once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graph_server.aggregate import edges_between, stack
+from graph_server.exchange import Bounds, GhostPlaces, needed_rows
+from graph_server.scheduler import Crossing
+from siafu import ops
+from siafu.address import Send, graph_server
+from siafu.errors import RemoteProtocolError
+from siafu.shards import Shard
+from siafu.sparse import Array, Rows
+from siafu.wire import ConstantRows, GhostMap
+
+
+class Ghosts:
+    """Keys of the tables: ``False`` forward, ``True`` backward."""
+
+    def __init__(self, shard: Shard, intervals: list[int], bounds: Bounds):
+        self.shard, self.intervals, self.bounds = shard, intervals, bounds
+        self.needed = {b: needed_rows(shard, bounds, backward=b) for b in (False, True)}
+        self._places = {b: GhostPlaces(shard, intervals[0], bounds, backward=b) for b in (False, True)}
+        # All mutable state:
+        self._maps_due = (shard.num_partitions - 1) * len(intervals) * 2
+        self._features: dict[
+            int, Rows
+        ] = {}  # peer's interval -> features of those of its vertices that are ghosts here
+
+    # --- 1 ------------------------------------------------------------------------------------------------------------
+
+    def greet(self) -> list[Send]:
+        vertices = np.asarray(self.shard.vertices)
+        return [
+            Send(graph_server(peer), GhostMap(self.shard.index, backward, interval, vertices[start + rows].astype(np.int64)))
+            for backward, plan in self.needed.items()
+            for peer, by_interval in plan.items()
+            for interval, (start, _), rows in zip(self.intervals, self.bounds, by_interval, strict=True)
+        ]  # fmt: skip
+
+    def add_map(self, message: GhostMap) -> None:
+        self._places[message.backward].add(message.server, message.interval, message.vertices)
+        self._maps_due -= 1
+
+    @property
+    def mapped(self) -> bool:
+        """Whether every peer has said what it will send."""
+        return self._maps_due == 0
+
+    # --- 2 ------------------------------------------------------------------------------------------------------------
+
+    def places(self, *, backward: bool) -> dict[int, slice | Array]:
+        """Interval, own or a peer's -> where its rows stand in a base array of inner vertices followed by ghosts."""
+        return self._places[backward].places
+
+    def num_rows(self, *, backward: bool) -> int:
+        """Rows of such a base array."""
+        return len(self.shard.vertices) + len(self.shard.ghosts_out if backward else self.shard.ghosts_in)
+
+    def crossing(self, *, backward: bool) -> tuple[Crossing, list[Array]]:
+        """The scheduler's view of the edges between intervals, and for each of ours the others that it gathers from."""
+        interval_of = self._places[backward].interval_of_row()
+        return _crossing(edges_between(self.shard, interval_of, self.bounds, backward=backward), self.intervals)
+
+    # --- 3 ------------------------------------------------------------------------------------------------------------
+
+    def features_for_peers(self) -> list[Send]:
+        sends = []
+        for peer, by_interval in self.needed[False].items():
+            for interval, (start, stop), rows in zip(self.intervals, self.bounds, by_interval, strict=True):
+                if len(rows):
+                    features = ops.take(self.shard.features[start:stop], rows)
+                    sends.append(
+                        Send(graph_server(peer), ConstantRows(self.shard.index, interval, {"features": features}))
+                    )
+        return sends
+
+    def add_features(self, message: ConstantRows) -> None:
+        rows = message.rows.get("features")
+        if rows is None or rows.shape[1:] != self.shard.features.shape[1:]:
+            raise RemoteProtocolError(
+                f"graph_server {message.server}: no features of {self.shard.features.shape[1]} columns"
+            )
+        self._features[message.interval] = rows
+
+    @property
+    def complete(self) -> bool:
+        """Whether the features of every ghost are here."""
+        return self.mapped and len(self._features) == len(self._places[False].places) - len(self.intervals)
+
+    def take_features(self, dtype: npt.DTypeLike) -> Rows:
+        """Features of inner vertices and ghosts ``[inner + ghosts, F]``; what was received is let go.
+
+        RemoteProtocolError if some do not belong to the ghosts of their interval.
+        """
+        for interval, rows in self._features.items():
+            place = self._places[False].places.get(interval)
+            if not isinstance(place, np.ndarray) or len(place) != len(rows):
+                raise RemoteProtocolError(
+                    f"features of interval {interval}: {len(rows)} rows, not those of its ghosts here"
+                )
+        parts: list[Rows] = [self.shard.features[0 : len(self.shard.vertices)].astype(dtype)]
+        if self._features:
+            received = stack([rows.astype(dtype) for rows in self._features.values()])
+            position = np.concatenate([np.asarray(self._places[False].places[i]) for i in self._features])
+            parts.append(ops.take(received, np.argsort(position)))
+        self._features = {}
+        return stack(parts)
+
+
+def _crossing(between: Any, intervals: list[int]) -> tuple[Crossing, list[Array]]:
+    """From edge counts ``[local intervals, all intervals]``."""
+    matrix = between.tocoo()
+    other = matrix.col != np.asarray(intervals)[matrix.row]
+    row, column, count = matrix.row[other].astype(np.int64), matrix.col[other].astype(np.int64), matrix.data[other]
+    order = np.argsort(column, kind="stable")
+    sources, first = np.unique(column[order], return_index=True)
+    groups = np.split(order, first[1:]) if len(sources) else []
+    crossing = Crossing(
+        {int(j): row[group] for j, group in zip(sources, groups, strict=True)},
+        {int(j): count[group] for j, group in zip(sources, groups, strict=True)},
+        np.bincount(row, count, minlength=len(intervals)).astype(np.int64),
+    )
+    by_row = np.argsort(row, kind="stable")
+    return crossing, np.split(column[by_row], np.searchsorted(row[by_row], np.arange(1, len(intervals))))

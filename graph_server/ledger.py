@@ -1,0 +1,55 @@
+"""What the training epochs under way have added up so far, until their reports can be written. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from siafu.address import COORDINATOR, Send, param_server
+from siafu.wire import EpochDone, EpochReport
+
+
+@dataclass
+class Entry:
+    """One epoch."""
+
+    losses: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))  # by interval
+    by_param_server: Counter[int] = field(default_factory=Counter)  # intervals that are through
+    ghost_bytes: int = 0
+    stale_edges: int = 0  # crossing edges that were gathered with rows of an earlier epoch
+    crossing_edges: int = 0
+    ages: Counter[int] = field(default_factory=Counter)  # gathers by the age of the oldest row they read, in epochs
+
+
+class Ledger:
+    def __init__(self, server: int, intervals: list[int], num_param_servers: int):
+        self.server, self.intervals, self.num_param_servers = server, intervals, num_param_servers
+        # All mutable state:
+        self._entries: defaultdict[int, Entry] = defaultdict(Entry)
+
+    def __getitem__(self, epoch: int) -> Entry:
+        return self._entries[epoch]
+
+    def close(self, epoch: int, usage: Callable[[], str]) -> list[Send]:
+        """The reports of an epoch whose intervals are all through; nothing if some are not."""
+        entry = self._entries[epoch]
+        if entry.by_param_server.total() < len(self.intervals):
+            return []
+        del self._entries[epoch]
+        share = entry.stale_edges / max(entry.crossing_edges, 1)
+        ages = (
+            np.bincount(list(entry.ages), list(entry.ages.values())).astype(np.int64)
+            if entry.ages
+            else np.zeros(1, np.int64)
+        )
+        losses = np.array([entry.losses[interval] for interval in self.intervals])
+        return [
+            *(
+                Send(param_server(q), EpochDone(self.server, epoch, entry.by_param_server[q], share))
+                for q in range(self.num_param_servers)
+            ),
+            Send(COORDINATOR, EpochReport(self.server, epoch, losses, entry.ghost_bytes, ages, usage())),
+        ]
