@@ -3,7 +3,8 @@
     python -m bench.shaper --rate 25MB --delay 5ms        then: siafu train … --set lambda.proxy=127.0.0.1:PORT
 
 It exists because what overlap is worth shows only where the network is the bottleneck. All connections to one destination
-(host, port) share one link, each direction for itself, as all Lambdas share the network card of their graph server.
+(host, port) share one link, each direction for itself, as all Lambdas share the network card of their graph server; or, with
+``per_connection``, each has a link of its own, as each Lambda has a network of its own (200 Mbit/s in Dorylus' time).
 
 1. Bytes enter a link one after the other at its rate, and come out ``delay_s`` after they are through. The clock of a
    link is computed, not slept: waking up late delays bytes, but loses no rate, up to ``READ_AHEAD_S``.
@@ -102,9 +103,9 @@ class _Pipe:
 class Shaper:
     """Use in a ``with`` block; ``address`` is what ``lambda.proxy`` takes."""
 
-    def __init__(self, *, rate: float, delay_s: float, port: int = 0):
-        """``rate``: bytes per second of each direction of each destination."""
-        self.rate, self.delay_s = rate, delay_s
+    def __init__(self, *, rate: float, delay_s: float, port: int = 0, per_connection: bool = False):
+        """``rate``: bytes per second of each direction of each destination, or of each connection."""
+        self.rate, self.delay_s, self.per_connection = rate, delay_s, per_connection
         self._listener = socket.create_server(("127.0.0.1", port), backlog=512)
         self._listener.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_NBYTES
@@ -115,7 +116,7 @@ class Shaper:
         self._thread = threading.Thread(target=self._run, name="shaper")
         # All mutable state, the thread's own; others may read the first two:
         self.cpu_s = 0.0  # of the thread
-        self._links: dict[Destination, tuple[Link, Link]] = {}  # to it, from it
+        self._links: dict[Destination, list[tuple[Link, Link]]] = {}  # to it, from it
         self._selector = selectors.DefaultSelector()
         self._calls: dict[socket.socket, dict[int, Callable[[], None]]] = {}  # what to call on which event
         self._peer: dict[socket.socket, socket.socket] = {}  # the other end of a connection
@@ -126,7 +127,11 @@ class Shaper:
 
     @property
     def traffic(self) -> dict[Destination, Traffic]:
-        return {to: Traffic(there.nbytes, back.nbytes) for to, (there, back) in self._links.copy().items()}
+        """By destination, over all its links."""
+        return {
+            to: Traffic(sum(there.nbytes for there, _ in links), sum(back.nbytes for _, back in links))
+            for to, links in self._links.copy().items()
+        }
 
     def __enter__(self) -> Shaper:
         self._thread.start()
@@ -176,7 +181,7 @@ class Shaper:
         self._closing = True
 
     def _each_link(self) -> list[Link]:
-        return [link for pair in self._links.values() for link in pair]
+        return [link for links in self._links.values() for pair in links for link in pair]
 
     # --- connections --------------------------------------------------------------------------------------------------
 
@@ -222,9 +227,10 @@ class Shaper:
             with contextlib.suppress(OSError):
                 client.send(REFUSED)
             return self._drop(client)
-        if destination not in self._links:
-            self._links[destination] = Link(self.rate, self.delay_s), Link(self.rate, self.delay_s)
-        there, back = self._links[destination]
+        links = self._links.setdefault(destination, [])
+        if self.per_connection or not links:
+            links.append((Link(self.rate, self.delay_s), Link(self.rate, self.delay_s)))
+        there, back = links[-1]
         self._await(_Pipe(client, server, there))
         self._await(_Pipe(server, client, back))
 
@@ -355,8 +361,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--delay", type=quantity, default=0.005, metavar="5ms", help="one way")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--per-connection", action="store_true", help="a link for each connection, not destination")
     args = parser.parse_args(argv)
-    with Shaper(rate=args.rate, delay_s=args.delay, port=args.port) as shaper, contextlib.suppress(KeyboardInterrupt):
+    shaper = Shaper(rate=args.rate, delay_s=args.delay, port=args.port, per_connection=args.per_connection)
+    with shaper, contextlib.suppress(KeyboardInterrupt):
         print(shaper.address, flush=True)
         signal.pause()
     for (host, port), traffic in shaper.traffic.items():

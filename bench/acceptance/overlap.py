@@ -1,10 +1,11 @@
 """What overlapping graph and tensor tasks is worth when the network is slow: seconds per epoch of each mode, interleaved.
 
-    python -m bench.acceptance.overlap [--rounds 5] [--epochs 8] [--hidden 64] [--rate 25MB --delay 5ms] [--json FILE]
+    python -m bench.acceptance.overlap [--rounds 5] [--epochs 8] [--hidden 128] [--link lambda|server] [--rate 25MB --delay 5ms] [--json FILE]
 
-Workers reach every server through ``bench.shaper``: each graph server has a tensor link of its own, and each parameter server
-a link for its weights. The floor beside a mode's time is what its busiest link needs for the bytes of an epoch alone: no
-schedule can be faster, so time / floor says how well the link is kept busy. Evaluation is left to the last epoch.
+Workers reach every server through ``bench.shaper``. With ``--link lambda`` each worker has the rate to each server for
+itself: 25 MB/s are the 200 Mbit/s that a Lambda had in the paper. With ``--link server`` all workers of a server share it;
+the floor beside a mode's time is then what the busiest link needs for the bytes of an epoch alone: no schedule can be faster,
+so time / floor says how well the link is kept busy. Evaluation is left to the last epoch.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cpu_shares = []
     for _ in range(args.rounds):
         for name, mode in modes.items():
-            with Shaper(rate=args.rate, delay_s=args.delay) as shaper, tempfile.TemporaryDirectory() as folder:
+            with _shaper(args) as shaper, tempfile.TemporaryDirectory() as folder:
                 meter = Meter(shaper)
                 result = _train(args, name, settings | {"lambda.proxy": shaper.address}, f"{folder}/run", meter)
                 cpu_shares.append(shaper.cpu_s / result["train_seconds"])
@@ -91,12 +92,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             mode.floor_s.append(mode.nbytes[-1] / args.rate)
             print(f"{name}: {mode.epoch_s[-1]:.2f} s, floor {mode.floor_s[-1]:.2f} s", file=sys.stderr, flush=True)
     rows = {name: mode.row(modes.get(BASE, mode)) for name, mode in modes.items()}
-    _show(rows, f"{args.source}, hidden {args.hidden}: {args.rate / 1e6:g} MB/s, {1000 * args.delay:g} ms per link")
+    _show(
+        rows, f"{args.source}, hidden {args.hidden}: {args.rate / 1e6:g} MB/s, {1000 * args.delay:g} ms per {args.link}"
+    )
     print(f"{args.rounds} rounds; the shaper took {max(cpu_shares):.1%} of a core at most")
     if args.json:
         record = {"arguments": vars(args), "modes": rows, "shaper_cpu_share": max(cpu_shares)}
         Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
     return 0
+
+
+def _shaper(args: argparse.Namespace) -> Shaper:
+    return Shaper(rate=args.rate, delay_s=args.delay, per_connection=args.link == "lambda")
 
 
 def _train(args: argparse.Namespace, name: str, settings: dict[str, Any], run_dir: str, meter: Meter) -> dict[str, Any]:
@@ -129,9 +136,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--source", default="synthetic:reddit-small?scale=0.05")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--rate", type=quantity, default=25e6, metavar="25MB")
     parser.add_argument("--delay", type=quantity, default=0.005, metavar="5ms")
+    parser.add_argument("--link", choices=("lambda", "server"), default="lambda", help="what has a link of its own")
     parser.add_argument("--modes", default=",".join(MODES), help="of these, with a comma between")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for every run")
     parser.add_argument("--json", metavar="FILE")
