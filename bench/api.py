@@ -19,7 +19,7 @@ from bench.coordinator import Status
 from datasets.prepare import cached
 from siafu import __version__, checkpoint, models
 from siafu import config as configs
-from siafu.config import Config
+from siafu.config import Config, Data
 from siafu.errors import ConfigError
 from siafu.models import ModelSpec
 from siafu.shards import MANIFEST, ShardSet
@@ -128,20 +128,21 @@ def shards_of(config: Config) -> Path:
 
 
 def _fit(config: Config, shards: ShardSet) -> Config:
-    """The config with what prepared shards have fixed already. ConfigError if it asks for other partitions."""
+    """The config with what prepared shards have fixed already. ConfigError if it asks for something else."""
     manifest = shards.manifest
-    if config.data.parts not in (1, manifest.num_partitions):
-        raise ConfigError(
-            f"data.parts = {config.data.parts}: {config.data.source} was prepared with {manifest.num_partitions}"
-        )
+    held = {
+        "parts": manifest.num_partitions, "partitioner": manifest.partitioner, "order": manifest.order,
+        "directed": manifest.directed, "feature_norm": manifest.feature_norm, "seed": manifest.seed,
+    }  # fmt: skip
+    defaults = Data()
+    for key, value in held.items():
+        asked = getattr(config.data, key)
+        if asked not in (getattr(defaults, key), value):
+            raise ConfigError(f"data.{key} = {asked}: {config.data.source} was prepared with {value}")
     smallest = min(entry.vertices for entry in manifest.partitions)
-    return config.replace(
-        {
-            "data.parts": manifest.num_partitions,
-            # More intervals than vertices would only be empty tasks.
-            "train.intervals": min(config.train.intervals, smallest),
-        }
-    )
+    # More intervals than vertices would only be empty tasks.
+    fixed = {"train.intervals": min(config.train.intervals, smallest)}
+    return config.replace({**{f"data.{key}": value for key, value in held.items()}, **fixed})
 
 
 def _run_dir(config: Config, graph: str) -> Path:

@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 
 from siafu.errors import DatasetError
-from siafu.shards import MANIFEST, Edges, FileEntry, Manifest, PartitionEntry, Shard, ShardSet, folder_of
+from siafu.shards import FORMAT, MANIFEST, Edges, FileEntry, Manifest, PartitionEntry, Shard, ShardSet, folder_of
 from siafu.sparse import Array, SparseRows
 
 
@@ -81,7 +81,11 @@ def _replaceable(out: Path) -> bool:
     """True for an empty folder and for a prepared graph of any version."""
     if not out.is_dir():
         return False
-    return (out / MANIFEST).is_file() or not any(out.iterdir())
+    try:
+        made_here = json.loads((out / MANIFEST).read_bytes()).get("format") == FORMAT  # a run has a manifest too
+    except (OSError, ValueError, AttributeError):
+        made_here = False
+    return made_here or not any(out.iterdir())
 
 
 def _arrays(shard: Shard) -> dict[str, Array]:

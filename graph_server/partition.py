@@ -81,7 +81,7 @@ class Partition:
         self._busy = 0  # pool threads at work
         self._versions = [0] * config.servers.param_servers
         self._rows_due = 0  # messages with rows of peers in one training epoch
-        self._rows_in: dict[int, int] = {}  # training epoch -> those that are in
+        self._rows_in: dict[int, set[tuple[int, int]]] = {}  # training epoch -> (step, interval) of those that are in
         self._epochs_in = 0  # training epochs whose rows are all in
         self._started = False
         self._stopped = False
@@ -105,7 +105,7 @@ class Partition:
         self.now = now
         match message:
             case PublishedRows():
-                return self._do(self._arrived(message))
+                return self._do(self._arrived(sender, message))
             case WeightsReady(server=server, version=version):
                 self._versions[server] = max(self._versions[server], version)
                 return self._do(self._open_epochs())
@@ -166,6 +166,9 @@ class Partition:
         crossing = {}
         for backward in (False, True):
             crossing[backward], self._sources[backward] = self.ghosts.crossing(backward=backward)
+            if backward and self.shard.undirected and self.model.aggregate != "mean":  # a symmetric matrix
+                self._gathers[True] = self._gathers[False]
+                continue
             gather = Gather(self.shard, self.model.aggregate, backward=backward, dtype=self.dtype)
             gather.prepare(self.bounds)
             self._gathers[backward] = gather
@@ -375,32 +378,37 @@ class Partition:
 
         return [Job(self._priority(task), begin, then)]
 
-    def _arrived(self, message: PublishedRows) -> list[Action]:
-        """Rows of a peer's interval."""
+    def _arrived(self, sender: Address, message: PublishedRows) -> list[Action]:
+        """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be."""
         lane = Lane(message.lane)
         step = self.programs[lane][message.pc] if 0 <= message.pc < len(self.programs[lane]) else None
         slot = self.published.get((lane, str(step.publishes))) if step and step.publishes else None
-        if slot is None or message.interval not in slot.places or message.interval in self.intervals:
-            raise RemoteProtocolError(
-                f"rows of interval {message.interval}, {lane.value} step {message.pc}: nobody gathers them"
-            )
+        what = f"rows of interval {message.interval}, {lane.value} epoch {message.epoch} step {message.pc}"
+        if slot is None or message.interval not in slot.places or not 0 <= message.epoch < self.config.train.epochs:
+            raise RemoteProtocolError(f"{sender}: {what}: nobody gathers them")
+        if message.interval // len(self.intervals) != sender.index or sender.role != "graph_server":
+            raise RemoteProtocolError(f"{sender}: {what}: the interval is not its own")
         shape = len(slot.places[message.interval]), slot.rows.shape[1]  # type: ignore[arg-type]  # a peer's are an array
         if (message.values.shape, message.values.dtype) != (shape, slot.rows.dtype):
             raise RemoteProtocolError(
-                f"rows of interval {message.interval}: {message.values.dtype} {list(message.values.shape)}, "
+                f"{sender}: {what}: {message.values.dtype} {list(message.values.shape)}, "
                 f"must be {slot.rows.dtype} {list(shape)}"
             )
         if slot.epoch_of[message.interval] < message.epoch:
             slot.write(message.interval, message.epoch, message.values)
         actions = self._step(lane, Published(message.epoch, message.pc, message.interval))
-        if lane is Lane.TRAIN:
-            self._rows_in[message.epoch] = self._rows_in.get(message.epoch, 0) + 1
-            if self._rows_in.get(self._epochs_in) == self._rows_due:
-                while self._rows_in.get(self._epochs_in) == self._rows_due:
-                    del self._rows_in[self._epochs_in]
-                    self._epochs_in += 1
-                actions += self._open_epochs()
+        if lane is Lane.TRAIN and message.epoch >= self._epochs_in:
+            self._rows_in.setdefault(message.epoch, set()).add((message.pc, message.interval))
+            actions += self._count_epochs_in()
         return actions
+
+    def _count_epochs_in(self) -> list[Action]:
+        """Training epochs whose rows are all here, in order, may let the next ones be entered."""
+        before = self._epochs_in
+        while len(self._rows_in.get(self._epochs_in, ())) == self._rows_due:
+            del self._rows_in[self._epochs_in]
+            self._epochs_in += 1
+        return self._open_epochs() if self._epochs_in > before else []
 
     def _apply(self, task: TaskId, step: Step) -> list[Action]:
         constants = self._constants[task.interval - self.intervals[0]]
@@ -408,13 +416,20 @@ class Partition:
         server = task.interval % len(self._load)
         if task.lane is Lane.TRAIN:
             if task.interval not in self._param_server:
-                least = min(range(len(self._load)), key=lambda q: (self._load[q], (q - self.index) % len(self._load)))
-                self._param_server[task.interval] = least
-                self._load[least] += 1
+                self._param_server[task.interval] = self._least_loaded()
+                self._load[self._param_server[task.interval]] += 1
             server = self._param_server[task.interval]
         wanted = {slot: rows[slot] for slot in step.reads}
         fixed = tuple(slot for slot in step.reads if slot in constants)
         return self.backend.submit(TensorTask(task, step, self._priority(task), server, wanted, fixed), self.now)
+
+    def _least_loaded(self) -> int:
+        """The first parameter server without its equal share of our stashes: a server then gets runs of intervals, whose
+        gradients it can sum further before it must send them to its peers."""
+        num_servers = len(self._load)
+        share = -(-len(self.intervals) // num_servers)
+        order = [(self.index + q) % num_servers for q in range(num_servers)]
+        return next((q for q in order if self._load[q] < share), min(order, key=lambda q: self._load[q]))
 
     def _tensor_done(self, result: TaskResult) -> list[Action]:
         task = result.id

@@ -119,6 +119,10 @@ class Replica:
         return [Send(sender, reply)]
 
     def _train_version(self, fetch: wire.FetchWeights) -> int:
+        if fetch.epoch > self.version + self.train.staleness:
+            raise RemoteProtocolError(
+                f"fetch of epoch {fetch.epoch} at version {self.version}: staleness is at most {self.train.staleness}"
+            )
         if self._is_done(fetch.epoch, fetch.interval):
             self._duplicates["FetchWeights"] += 1
             return self.version
@@ -155,7 +159,7 @@ class Replica:
             return [ack]
         for name, value in values.items():
             if not np.isfinite(value).all():
-                raise WorkerError(f"{where}: {name} holds NaN or infinity")
+                raise WorkerError(f"{where}: {name} holds NaN or infinity; a smaller learning rate may help")
         epoch.sums[gradient.layer].add(gradient.interval, values)
         return [ack, *self._advance(epoch)]
 

@@ -117,9 +117,9 @@ class Train:
                 raise ConfigError(f"train.{key} = {getattr(self, key)}: must be <= 1")
         if self.staleness and self.mode != "async":
             raise ConfigError(f"train.staleness = {self.staleness} needs train.mode = async, not {self.mode}")
-        if self.staleness and self.stale_gradients == "drop":
+        if self.staleness and (self.stale_gradients, self.stale_rows) != ("use", "use"):
             raise ConfigError(
-                "train.stale_gradients = drop needs train.staleness = 0: ahead of others nothing says what is stale"
+                "train.stale_gradients and train.stale_rows need train.staleness = 0: beyond, one epoch's stale row is another's fresh one"
             )
 
 

@@ -52,7 +52,7 @@ def test_an_empty_folder_is_used(tmp_path):
     ShardSet.open(tmp_path).verify()
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("kind", ["file", "folder", "run"])
 def test_what_is_no_prepared_graph_is_not_overwritten(kind, tmp_path):
     out = tmp_path / "precious"
     if kind == "file":
@@ -60,6 +60,8 @@ def test_what_is_no_prepared_graph_is_not_overwritten(kind, tmp_path):
     else:
         out.mkdir()
         (out / "thesis.tex").write_text("mine")
+        if kind == "run":
+            (out / "manifest.json").write_text('{"siafu": "0.1.0", "seed": 0}')
     with pytest.raises(DatasetError, match=r"precious: exists and is not a prepared graph, so it is not overwritten$"):
         prepare(random_graph(), out)
 

@@ -330,8 +330,8 @@ def async_options(seed: int, staleness: int) -> dict[str, Any]:
     return {
         **pipe_options(seed), "train.mode": "async", "train.epochs": 4, "train.ahead": rng.choice([0.1, 0.5, 1.0]),
         "train.warmup_epochs": rng.choice([0, 1, 1, 2]), "train.freshness": rng.choice([0, 0, 0, 0.5, 0.9]),
-        "train.stale_gradients": rng.choice(["use", "use", "smooth" if staleness else "drop", "smooth"]), "train.freeze_epochs": 2,
-        "train.stale_rows": rng.choice(["use", "use", "smooth", "freeze"]), "train.stale_lr": rng.choice([0.0, 1.0]),
+        "train.stale_gradients": "use" if staleness else rng.choice(["use", "use", "drop", "smooth"]), "train.freeze_epochs": 2,
+        "train.stale_rows": "use" if staleness else rng.choice(["use", "use", "smooth", "freeze"]), "train.stale_lr": rng.choice([0.0, 1.0]),
     }  # fmt: skip
 
 
