@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from siafu import __version__
-from siafu.address import Address, Send, graph_server, param_server
+from siafu import __version__, errors
+from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.checkpoint import digest
 from siafu.config import Config
-from siafu.errors import GnnError, PeerLost, ProtocolError
+from siafu.errors import GnnError, PeerLost, ProtocolError, RemoteProtocolError
+from siafu.member import answer
 from siafu.metrics import scores
 from siafu.sparse import Array
 from siafu.wire import (
@@ -42,7 +43,6 @@ from siafu.wire import (
     Stopped,
     Tensors,
     Usage,
-    Welcome,
 )  # fmt: skip
 
 
@@ -103,7 +103,9 @@ class Coordinator:
         self._since_best = 0
         self._last_epoch_at = 0.0
         self._live: dict[int, Usage] = {}
-        self._stopped: set[Address] = set()
+        self._num_tasks: dict[int, float] = {}  # graph server -> tensor tasks that it has done, by its last Usage
+        self._left: set[Address] = set()  # members that have said their last word
+        self._billed: set[int] = set()  # graph servers whose last word was what everything cost
 
     @property
     def complete(self) -> bool:
@@ -112,7 +114,12 @@ class Coordinator:
 
     @property
     def everybody_left(self) -> bool:
-        return self._stopped.issuperset(self.members)
+        return self._left.issuperset(self.members)
+
+    @property
+    def usage_complete(self) -> bool:
+        """Whether every graph server has said what its workers cost to the end."""
+        return len(self._billed) == self.config.data.parts
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         """A member's message. Raises the error of a member that failed."""
@@ -129,24 +136,31 @@ class Coordinator:
             case EvalReport():
                 return self._evaluation(message, now)
             case Usage():
-                self._live[message.server] = message
-                self._show_usage()
+                self._take_usage(message, now)
             case ModelWeights(which="checkpoint"):
                 return [Save(message.version, message.tensors)]
             case ModelWeights():
                 self.models[message.which, sender.index] = message
             case Stopped():
-                self._stopped.add(sender)
+                self._left.add(sender)
                 if sender.role == "graph_server":  # a parameter server has none, and may have the same index
-                    self.usage[sender.index] = json.loads(message.usage)
+                    self.usage[sender.index] = _totals(message)
+                    self._billed.add(sender.index)
             case Failed():
+                self._left.add(sender)
                 raise _error_of(message)
         return []
 
+    @property
+    def patience_s(self) -> float:
+        """How long a member may be silent. Before training, servers build what they aggregate with: one long computation
+        on the thread that would say that they are alive. One that dies meanwhile is missed as a process."""
+        servers = self.config.servers
+        return servers.stall_s if self.status.phase in ("starting", "loading") else servers.silence_s
+
     def silent(self, now: float) -> Address | None:
-        """A member that has said nothing for longer than the config allows."""
-        limit = self.config.servers.silence_s
-        late = (m for m in self.members if m not in self._stopped and now - self.heard.get(m, now) > limit)
+        """A member that has said nothing for longer than that."""
+        late = (m for m in self.members if m not in self._left and now - self.heard.get(m, now) > self.patience_s)
         return next(late, None)
 
     def missing(self) -> list[Address]:
@@ -158,11 +172,11 @@ class Coordinator:
     def _hello(self, sender: Address, message: Hello) -> list[Action]:
         if sender not in self.members:
             return [Send(sender, Refused(f"{sender} is not part of this run"))]
-        if message.config_digest != self.config.digest:
-            reason = f"{sender} has config {message.config_digest}, the run has {self.config.digest}"
-            return [Send(sender, Refused(reason))]
+        reply = answer(COORDINATOR, message, self.config)
+        actions: list[Action] = [Send(sender, reply)]
+        if isinstance(reply, Refused):
+            return actions
         self.addresses[sender] = message.address
-        actions: list[Action] = [Send(sender, Welcome("coordinator", 0))]
         if len(self.addresses) == len(self.members):
             self.status.phase = "loading"
             roster = Roster(
@@ -181,7 +195,7 @@ class Coordinator:
         return [Record({"event": "start", "siafu": __version__}), *(Send(member, Start()) for member in self.members)]
 
     def _epoch(self, message: EpochReport, now: float) -> list[Action]:
-        self.usage[message.server] = json.loads(message.usage)
+        self.usage[message.server] = _totals(message)
         reports = self._reports.setdefault(message.epoch, {})
         reports[message.server] = message
         if len(reports) < self.config.data.parts or self.stopped_at:
@@ -240,7 +254,9 @@ class Coordinator:
         )
 
     def farewell(self, reason: str) -> list[Send]:
-        return [Send(member, Stop(reason)) for member in self.addresses]
+        """Parameter servers first: they would miss a graph server that has left before them."""
+        leaving = sorted(self.addresses, key=lambda member: member.role != "param_server")
+        return [Send(member, Stop(reason)) for member in leaving]
 
     def result(self) -> dict[str, Any]:
         """What ``siafu train --json`` prints, but for the run directory. Needs ``complete``."""
@@ -257,12 +273,18 @@ class Coordinator:
             "epochs": self.final["epoch"] + 1, "train_seconds": self.stopped_at - self.started_at,
             "epoch_seconds_median": float(np.median(later)) if later else 0.0,
             "loss_history": self.losses[: self.final["epoch"] + 1], "lambda": _lambda(usage), "usage": usage,
+            "usage_complete": self.usage_complete,
             "ghost_bytes_per_epoch": self.status.ghost_bytes,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
             "multilabel": self.multilabel,
         }  # fmt: skip
 
-    def _show_usage(self) -> None:
+    def _take_usage(self, message: Usage, now: float) -> None:
+        num_tasks = _totals(message).get("tasks", 0)
+        if num_tasks != self._num_tasks.get(message.server, 0):  # an epoch may take long, but it gets on
+            self._num_tasks[message.server] = num_tasks
+            self.moved_at = now
+        self._live[message.server] = message
         self.status.tasks_in_flight = sum(usage.tasks_in_flight for usage in self._live.values())
         self.status.workers = sum(usage.workers for usage in self._live.values())
 
@@ -278,13 +300,23 @@ def _lambda(usage: dict[str, float]) -> dict[str, float]:
     return {name: usage.get(name, 0) for name in wanted}
 
 
-def _error_of(message: Failed) -> GnnError:
-    """A member's failure as the error it was there."""
-    import siafu.errors
+def _totals(message: EpochReport | Usage | Stopped) -> dict[str, float]:
+    """The totals in it. Raises RemoteProtocolError unless they are a JSON object of numbers."""
+    try:
+        totals = json.loads(message.usage)
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"{type(message).__name__}.usage: {message.usage[:40]!r}: {error}") from error
+    if not isinstance(totals, dict) or not all(type(value) in (int, float) for value in totals.values()):
+        raise RemoteProtocolError(f"{type(message).__name__}.usage: {message.usage[:40]!r}: not an object of numbers")
+    return totals
 
-    cls = getattr(siafu.errors, message.error, PeerLost)
-    where = f"{message.role} {message.index}"
-    error: GnnError = cls(f"{where}: {message.text}")
-    error.__cause__ = None
-    error.add_note(message.trace) if hasattr(error, "add_note") else None
+
+def _error_of(message: Failed) -> GnnError:
+    """A member's failure as the error it was there; PeerLost if that is none of ours."""
+    cls = getattr(errors, message.error, None)
+    if not (isinstance(cls, type) and issubclass(cls, GnnError)):
+        cls = PeerLost
+    error = cls(f"{message.role} {message.index}: {message.text}")
+    if hasattr(error, "add_note"):  # Python 3.11
+        error.add_note(message.trace)
     return error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import signal
@@ -11,7 +12,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -20,19 +23,38 @@ from bench.coordinator import Action, Coordinator, Record, Save, Status
 from siafu import checkpoint
 from siafu.address import COORDINATOR, Address, Send
 from siafu.config import Config
-from siafu.errors import PeerLost
+from siafu.errors import GnnError, PeerLost
 from siafu.leash import Leash
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sockets import Hub
-from siafu.wire import RUN_ID_BYTES, Heartbeat
+from siafu.wire import RUN_ID_BYTES, Heartbeat, Message
+
+logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
 #: How long members may take to say goodbye before they are killed: with the user's Ctrl-C everything ends within 5 s.
 FAREWELL_S = 3.5
+#: After a success it is worth waiting for what the last workers cost.
+BILLING_S = 10.0
+#: How far apart a member's end, its own last words and others' complaints about it may be.
+LAST_WORDS_S = 1.0
 
 #: One thread per process for dense products: parallelism comes from intervals, and bits must not depend on a core count.
 _ENVIRONMENT = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Death:
+    """The end of a process."""
+
+    member: Address
+    code: int  # below 0: the signal that killed it
+    last_line: str  # of its log
+
+    def __str__(self) -> str:
+        how = f"killed by {signal.Signals(-self.code).name}" if self.code < 0 else f"exit code {self.code}"
+        return f"{self.member} died: {how}; {self.last_line}"
 
 
 class LocalHost:
@@ -69,15 +91,15 @@ class LocalHost:
     def pids(self) -> dict[Address, int]:
         return {member: process.pid for member, process in self._processes.items()}
 
-    def dead(self) -> tuple[Address, str] | None:
-        """A member whose process has ended, and what is known about it."""
-        for member, process in self._processes.items():
-            code = process.poll()
-            if code is not None:
-                how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-                lines = self.log_file(member).read_text(errors="replace").strip().splitlines()
-                return member, f"{how}; {lines[-1][-300:] if lines else 'its log is empty'} ({self.log_file(member)})"
-        return None
+    def dead(self) -> Death | None:
+        """A member whose process has ended; one that was killed rather than one that gave up."""
+        codes = {member: code for member, process in self._processes.items() if (code := process.poll()) is not None}
+        if not codes:
+            return None
+        member = min(codes, key=codes.__getitem__)
+        log = self.log_file(member)
+        lines = log.read_text(errors="replace").strip().splitlines()
+        return Death(member, codes[member], f"{lines[-1][-300:] if lines else 'its log is empty'} ({log})")
 
     @property
     def num_alive(self) -> int:
@@ -151,10 +173,12 @@ def run(
         session = _Session(config, spec, coordinator, host, hub, metrics, on_status)
         try:
             session.train()
-            session.farewell("done")
+            session.farewell("done", BILLING_S)
         except BaseException as error:
             session.farewell(type(error).__name__)
             raise
+    if not coordinator.usage_complete:
+        logger.warning("not every graph server has said what its last workers cost: the usage is a lower bound")
     models = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
     return coordinator.result(), models
 
@@ -169,20 +193,26 @@ class _Session:
         self.config, self.spec, self.coordinator, self.host, self.hub = config, spec, coordinator, host, hub
         self.metrics, self.on_status = metrics, on_status
         self._beat = 0.0
+        self._unread: deque[tuple[Address, Message]] = deque()  # an error leaves the rest for the next turn
 
     def train(self) -> None:
         """Until the weights are here."""
+        try:
+            self._train()
+        except PeerLost as lost:
+            raise self._cause(lost) from None
+
+    def _train(self) -> None:
         for member in self.coordinator.members:
             self.host.start(member, self.hub.endpoint)
         begun = time.monotonic()
         limit = self.config.servers.start_timeout_s
         while not self.coordinator.complete:
             self._turn()
-            if (dead := self.host.dead()) is not None:
-                self._turn()  # its last words may be on their way
-                raise PeerLost(f"{dead[0]} died: {dead[1]}")
+            if (death := self.host.dead()) is not None:
+                raise PeerLost(str(death))
             if (silent := self.coordinator.silent(time.monotonic())) is not None:
-                raise PeerLost(f"{silent}: silent for more than {self.config.servers.silence_s:g} s")
+                raise PeerLost(f"{silent}: silent for more than {self.coordinator.patience_s:g} s")
             stalled = time.monotonic() - max(begun, self.coordinator.moved_at)
             if stalled > self.config.servers.stall_s:
                 raise PeerLost(
@@ -193,32 +223,56 @@ class _Session:
             if missing and time.monotonic() - begun > limit:
                 raise PeerLost(f"{', '.join(map(str, missing))}: did not start within {limit:g} s")
 
-    def farewell(self, reason: str) -> None:
+    def _cause(self, lost: PeerLost) -> GnnError:
+        """What is behind a lost peer: a death that others noticed before us, or last words that are still on their way."""
+        deadline = time.monotonic() + LAST_WORDS_S
+        while time.monotonic() < deadline:
+            if (death := self.host.dead()) is not None and death.code < 0:
+                return PeerLost(str(death))
+            try:
+                self._turn()
+            except PeerLost:
+                continue  # one more that misses it
+            except GnnError as error:
+                return error
+        return lost
+
+    def farewell(self, reason: str, limit_s: float = FAREWELL_S) -> None:
         """Tells everybody to leave and waits a little."""
         for send in self.coordinator.farewell(reason):
             self.hub.send(send.to, send.message)
         for member in self.coordinator.missing():
             self.host.kill(member)  # it would not hear us, and has nothing to lose yet
-        deadline = time.monotonic() + FAREWELL_S
-        while not self.coordinator.everybody_left and time.monotonic() < deadline and self.host.num_alive:
+        deadline = time.monotonic() + limit_s
+        alive = heard = True
+        while not self.coordinator.everybody_left and time.monotonic() < deadline and (alive or heard):
+            alive = self.host.num_alive > 0  # before we listen: a last word comes before its speaker's end
+            heard = True
             with contextlib.suppress(Exception):
-                self._turn()
+                heard = self._turn()
         self.host.wait(max(0.0, deadline - time.monotonic()))
 
-    def _turn(self) -> None:
+    def _turn(self) -> bool:
+        """Takes in what has arrived; whether that was anything. Raises what the coordinator raises."""
         now = time.monotonic()
         if now - self._beat > self.config.servers.heartbeat_s:
             self._beat = now
             for member in self.coordinator.addresses:
                 self.hub.send(member, Heartbeat("coordinator", 0))
-        for sender, message in self.hub.poll(POLL_S):
+        self._unread += self.hub.poll(0 if self._unread else POLL_S)
+        heard = bool(self._unread)
+        while self._unread:
+            sender, message = self._unread.popleft()
             self._do(self.coordinator.handle(sender, message, time.monotonic()))
         self.on_status(self.coordinator.status)
+        return heard
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Send(to=to, message=message):
+                case Send(to=to, message=message) if to in self.coordinator.members:
+                    self.hub.deliver(to, message)
+                case Send(to=to, message=message):  # a stranger is refused, and may be gone
                     self.hub.send(to, message)
                 case Record(values=values):
                     self.metrics.write(json.dumps(values) + "\n")

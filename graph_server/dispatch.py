@@ -9,6 +9,8 @@ Rules:
    until it speaks.
 4. A worker that leaves or dies gives its unanswered tasks back at once.
 5. A task given out more than ``1 + relaunches`` times ends the run: WorkerTimeout.
+6. A task that was given out before goes to a worker that has not tried it. It waits while all of those are at work;
+   only when every worker that speaks has tried it may it go back to one: the worker, not the task, may be at fault.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class _Open:
     priority: Priority
     attempts: int = 0
     holders: set[str] = field(default_factory=set)  # workers that may still answer
+    tried: set[str] = field(default_factory=set)  # workers that it was given to
     due: float = 0.0  # when the latest attempt times out
     queued: bool = True
 
@@ -129,6 +132,12 @@ class Dispatcher:
                 self._relaunch(task, state)
         return self._assign(now)
 
+    def forget(self) -> None:
+        """No task is waited for any more; workers keep what they hold, and it comes back to nobody."""
+        self._open.clear()
+        self._queue.clear()
+        self.num_queued = 0
+
     def _give_back(self, task: TaskId, worker: str) -> None:
         state = self._open.get(task)
         if state is None:
@@ -163,7 +172,7 @@ class Dispatcher:
             state = self._open.get(task)
             if state is None or not state.queued:  # answered meanwhile
                 continue
-            name = self._choose(task, free)
+            name = self._choose(task, state, free)
             if name is None:
                 passed_over.append(entry)
                 continue
@@ -174,14 +183,28 @@ class Dispatcher:
             heapq.heappush(self._queue, entry)
         return assigned
 
-    def _choose(self, task: TaskId, free: set[str]) -> str | None:
-        """The worker for a task; None if the task had better wait for its home."""
+    def _choose(self, task: TaskId, state: _Open, free: set[str]) -> str | None:
+        """The worker for a task (rules 1 and 6); None if the task had better wait."""
+        fresh = free - state.tried
+        if not fresh:
+            return None if self._untried_at_work(state) else self._least_busy(free)
         home = self._home.get(task.interval, "")
-        if home in free:
+        if home in fresh:
             return home
-        least = min(free, key=lambda name: (len(self._workers[name].holds), name))
-        at_work = home in self._workers and not self._workers[home].silent
+        least = self._least_busy(fresh)
+        at_work = home in self._workers and not self._workers[home].silent and home not in state.tried
         return None if at_work and self._workers[least].holds else least
+
+    def _least_busy(self, names: set[str]) -> str:
+        return min(names, key=lambda name: (len(self._workers[name].holds), name))
+
+    def _untried_at_work(self, state: _Open) -> bool:
+        """Whether somebody new to the task will be free or be found silent: then what it holds can time out."""
+        timed = {task for task, other in self._open.items() if not other.queued}
+        return any(
+            name not in state.tried and not worker.silent and not timed.isdisjoint(worker.holds)
+            for name, worker in self._workers.items()
+        )
 
     def _give(self, task: TaskId, state: _Open, name: str, now: float) -> Assign:
         worker = self._workers[name]
@@ -190,6 +213,7 @@ class Dispatcher:
         worker.holds[task] = state.attempts
         state.attempts += 1
         state.holders.add(name)
+        state.tried.add(name)
         state.queued = False
         state.due = now + self.timeout_s
         self.num_queued -= 1

@@ -90,7 +90,6 @@ class Partition:
         self._load = [0] * config.servers.param_servers  # stashes of ours that each holds
         self._tallies: dict[int, tuple[int, Array]] = {}  # evaluated epoch -> (intervals counted, counts)
         self.now = 0.0
-        self.ghost_bytes = 0
         self.trace: list[dict[str, Any]] | None = None  # filled if it is a list; whoever made it empties it
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -237,6 +236,7 @@ class Partition:
         if message.stop:
             self._stopped = True
             self._jobs.clear()
+            self.backend.stop()
             return []
         return self._open_epochs()
 
@@ -370,7 +370,6 @@ class Partition:
             for peer, rows in cut.items():
                 message = PublishedRows(task.lane.value, task.epoch, task.pc, task.interval, rows)
                 actions.append(Send(graph_server(peer), message))
-                self.ghost_bytes += rows.nbytes
                 if task.lane is Lane.TRAIN:
                     self.ledger[task.epoch].ghost_bytes += rows.nbytes
             published = self._step(task.lane, Published(task.epoch, task.pc, task.interval))

@@ -18,15 +18,15 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
+from graph_server import backends
 from graph_server.backends import Action, Backend, Compute, Launch
 from graph_server.backends.aws_lambda import Ended, LambdaBackend
-from graph_server.backends.cpu import CpuBackend
 from graph_server.partition import Partition
 from siafu import models
 from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
 from siafu.config import Config
-from siafu.errors import ConfigError, PeerLost
-from siafu.member import Joined, Presence
+from siafu.errors import ConfigError
+from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.wire import Heartbeat, Hello, Leave, Refused, Stop, Stopped, Usage, Welcome
@@ -83,25 +83,24 @@ class Server:
         presence = Presence(self.hub, self.config, self._usage)
         ticked = time.monotonic()
         while True:
-            for sender, message in self.hub.poll(TICK_S):
-                presence.note(sender)
+            for sender, message in presence.poll(TICK_S):
                 match message:
                     case Stop():
                         return self._leave()
                     case Refused(reason=reason):
                         raise ConfigError(f"refused by {sender}: {reason}")
                     case Hello():
-                        self.hub.send(sender, self._answer(message))
+                        self.hub.send(sender, answer(self.hub.me, message, self.config))
                     case Heartbeat() | Welcome():
                         pass
                     case _:
-                        self._do(self.partition.handle(sender, message, time.monotonic()))
+                        with self.hub.forgiving(sender):
+                            self._do(self.partition.handle(sender, message, time.monotonic()))
             self._take_events()
             if time.monotonic() - ticked >= TICK_S:
                 ticked = time.monotonic()
                 self._do(self.partition.tick(ticked))
                 self._flush_trace()
-            presence.beat()
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
@@ -109,8 +108,7 @@ class Server:
         for action in actions:
             match action:
                 case Send(to=to, message=message):
-                    if not self.hub.send(to, message) and to.role != "worker":
-                        raise PeerLost(f"{to}: not connected")
+                    self.hub.deliver(to, message)
                 case Compute():
                     self._compute(action)
                 case Launch(worker=name):
@@ -176,22 +174,14 @@ class Server:
 
     # --- coming and going -----------------------------------------------------------------------------------------------
 
-    def _answer(self, hello: Hello) -> Welcome | Refused:
-        if hello.config_digest != self.config.digest:
-            return Refused(
-                f"{hello.role} {hello.index} has config {hello.config_digest}, the run has {self.config.digest}"
-            )
-        return Welcome("graph_server", self.index)
-
     def _usage(self) -> Usage:
         workers = self.backend.num_workers if isinstance(self.backend, LambdaBackend) else 0
-        totals = json.dumps(self.backend.usage)
-        return Usage(self.index, self.backend.in_flight, workers, self.partition.ghost_bytes, totals)
+        return Usage(self.index, self.backend.in_flight, workers, json.dumps(self.backend.usage))
 
     def _leave(self) -> None:
         """Lets workers go by themselves, so that what they cost is known; then says the last word."""
         if isinstance(self.backend, LambdaBackend) and self._launcher is not None:
-            self.backend.close()
+            self.backend.stop()
             for name in self.backend.workers:
                 self.hub.send(worker(name), Leave())
             deadline = time.monotonic() + LEAVE_S
@@ -214,18 +204,10 @@ def num_threads(config: Config) -> int:
     return config.servers.threads or max(1, (os.cpu_count() or 1) // config.data.parts)
 
 
-def num_lambdas(config: Config) -> int:
-    """Lambda environments of one server."""
-    return config.lambdas.count or max(2, min(8, (os.cpu_count() or 1) * 2 // config.data.parts))
-
-
 def _backend(config: Config, spec: ModelSpec, index: int) -> tuple[Backend, int]:
     """The tensor backend, and how many Lambda environments it wants."""
-    if config.servers.backend == "cpu":
-        return CpuBackend(spec, f"cpu{index}", time.perf_counter), 0
-    count = num_lambdas(config)
-    lambdas = dataclasses.replace(config.lambdas, stream=config.lambdas.stream and config.overlaps)
-    return LambdaBackend(lambdas, count, f"w{index}"), count
+    backend = backends.build(config, spec, index, time.perf_counter)
+    return backend, backend.count if isinstance(backend, LambdaBackend) else 0
 
 
 def _trace_file(joined: Joined) -> Any:

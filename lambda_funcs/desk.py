@@ -15,6 +15,8 @@ from siafu.tensor_task import NextPart, Reply, Request, TensorWorker, conversati
 from siafu.wire import Message, RowsMissing, Task, TaskFailed, TaskPart, TaskResult
 
 Conversation = tuple[object, ...]
+#: Parts that are kept of tasks that are not on the desk: they overtook their task, or it is done.
+STRAY_PARTS = 4
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Desk:
         if waiting is not None:
             return self._resume(waiting, message)
         if isinstance(message, TaskPart):
-            self._parts[talk] = message
+            self._keep(talk, message)
         return []  # late: the answer to what nobody asks any more
 
     def waits_for(self) -> str:
@@ -94,6 +96,13 @@ class Desk:
     def _wait(self, talk: Conversation | None, opened: _Open) -> None:
         assert talk is not None
         self._waiting[talk] = opened
+
+    def _keep(self, talk: Conversation, part: TaskPart) -> None:
+        self._parts[talk] = part
+        on_desk = {(opened.task.id, opened.task.attempt) for opened in self._waiting.values()}
+        strays = [talk for talk in self._parts if talk[1:3] not in on_desk]
+        for stray in strays[:-STRAY_PARTS]:
+            del self._parts[stray]
 
     def _forget_parts(self, task: Task) -> None:
         for talk in [talk for talk in self._parts if talk[1:3] == (task.id, task.attempt)]:

@@ -80,10 +80,11 @@ class Worker:
     def _work(self) -> str:
         heard = time.monotonic()
         while True:
-            if self._remaining_s() < self.assignment.margin_s:
+            left_s = self._remaining_s() - self.assignment.margin_s
+            if left_s <= 0:
                 return "deadline"
             patience = self.assignment.idle_s if self._desk.idle else self.assignment.wait_s
-            messages = self._hub.poll(min(heard + patience - time.monotonic(), self._remaining_s()))
+            messages = self._hub.poll(min(heard + patience - time.monotonic(), left_s))
             for _, message in messages:
                 if isinstance(message, Leave):
                     return "told to leave"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 
 from param_server.replica import Replica
 from siafu import models
 from siafu.address import COORDINATOR, param_server
-from siafu.config import Config
-from siafu.member import Joined, Presence
+from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
-from siafu.wire import Heartbeat, Hello, Ready, Refused, Start, Stop, Stopped, Welcome
-
-logger = logging.getLogger(__name__)
+from siafu.wire import Heartbeat, Hello, Ready, Start, Stop, Stopped, Welcome
 
 
 def serve(joined: Joined) -> None:
@@ -28,23 +24,16 @@ def serve(joined: Joined) -> None:
     hub.send(COORDINATOR, Ready("param_server", index))
     presence = Presence(hub, config, lambda: Heartbeat("param_server", index))
     while True:
-        for sender, message in hub.poll(config.servers.heartbeat_s):
-            presence.note(sender)
+        for sender, message in presence.poll(config.servers.heartbeat_s):
             match message:
                 case Stop():
                     hub.send(COORDINATOR, Stopped("param_server", index, json.dumps({})))
                     return
                 case Hello():
-                    hub.send(sender, _answer(message, config))
+                    hub.send(sender, answer(hub.me, message, config))
                 case Heartbeat() | Start() | Welcome():
                     pass
                 case _:
-                    for action in replica.handle(sender, message):
-                        hub.send(action.to, action.message)
-        presence.beat()
-
-
-def _answer(hello: Hello, config: Config) -> Welcome | Refused:
-    if hello.config_digest != config.digest:
-        return Refused(f"{hello.role} {hello.index} has config {hello.config_digest}, the run has {config.digest}")
-    return Welcome("param_server", 0)
+                    with hub.forgiving(sender):
+                        for action in replica.handle(sender, message):
+                            hub.deliver(action.to, action.message)

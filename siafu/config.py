@@ -109,7 +109,7 @@ class Train:
     def __post_init__(self) -> None:
         _at_least(
             self, epochs=1, lr=0, momentum=0, weight_decay=0, step_epochs=1, step_factor=0, seed=0, staleness=0,
-            intervals=1, freshness=0, smoothing=0, freeze_epochs=1, stale_lr=0, warmup_epochs=0, eval_every=0,
+            intervals=1, ahead=0, freshness=0, smoothing=0, freeze_epochs=1, stale_lr=0, warmup_epochs=0, eval_every=0,
             target_acc=0, patience=0,
         )  # fmt: skip
         for key in ("momentum", "ahead", "freshness", "smoothing", "target_acc"):
@@ -136,11 +136,15 @@ class Servers:
 
     def __post_init__(self) -> None:
         _at_least(self, param_servers=1, threads=0, start_timeout_s=0.1, heartbeat_s=0.01, silence_s=0.1, stall_s=1)
+        if not self.heartbeat_s < self.silence_s:
+            raise ConfigError(
+                f"servers.heartbeat_s = {self.heartbeat_s}: must be < servers.silence_s = {self.silence_s}"
+            )
 
 
 @dataclass(frozen=True)
 class Lambda:
-    count: int = 0  # environments per graph server; 0: the number of cores shared out, 2 to 8
+    count: int = 0  # environments per graph server; 0: twice the cores / graph servers, 2 to 8
     memory_mb: int = 192  # of an environment; its share of a core and its price follow
     on: str = "local"  # where they run: local
     timeout_s: float = 900.0  # Lambda's own limit on one invocation
@@ -165,6 +169,8 @@ class Lambda:
             raise ConfigError(f"lambda.memory_mb = {self.memory_mb}: Lambda's limit is 10240")
         if self.timeout_s > 900:
             raise ConfigError(f"lambda.timeout_s = {self.timeout_s}: Lambda's limit is 900")
+        if not self.margin_s < self.timeout_s:
+            raise ConfigError(f"lambda.margin_s = {self.margin_s}: must be < lambda.timeout_s = {self.timeout_s}")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from siafu.address import COORDINATOR, Address, Role
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.sockets import Hub
-from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Stop
+from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Stop, Welcome
 
 logger = logging.getLogger(__name__)
 
@@ -61,25 +61,41 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
 
 
 class Presence:
-    """Says that we are alive, and notices when the coordinator no longer is."""
+    """Listens; says that we are alive, and notices when the coordinator no longer is.
 
-    def __init__(self, hub: Hub, config: Config, message: Callable[[], Message]):
-        self._hub, self._servers, self._message = hub, config.servers, message
+    Silence is what we would have heard. During a long computation the coordinator's heartbeats lie unread, so the time
+    between two polls that are further apart than its heartbeats does not count.
+    """
+
+    def __init__(
+        self, hub: Hub, config: Config, message: Callable[[], Message], clock: Callable[[], float] = time.monotonic
+    ):
+        self._hub, self._servers, self._message, self._clock = hub, config.servers, message, clock
         # All mutable state:
-        self._said = self._heard = time.monotonic()
+        self._said = self._heard = self._polled = clock()
 
-    def note(self, sender: Address) -> None:
-        if sender == COORDINATOR:
-            self._heard = time.monotonic()
-
-    def beat(self) -> None:
-        """Call it often. PeerLost once the coordinator has been silent for too long."""
-        now = time.monotonic()
+    def poll(self, timeout_s: float) -> list[tuple[Address, Message]]:
+        """``Hub.poll``. PeerLost once the coordinator has been silent for too long."""
+        now = self._clock()
         if now - self._said >= self._servers.heartbeat_s:
             self._said = now
             self._hub.send(COORDINATOR, self._message())
+        if now - self._polled > self._servers.heartbeat_s:
+            self._heard += now - self._polled
+        arrived = self._hub.poll(timeout_s)
+        now = self._polled = self._clock()
+        if any(sender == COORDINATOR for sender, _ in arrived):
+            self._heard = now
         if now - self._heard > self._servers.silence_s:
             raise PeerLost(f"coordinator: silent for {now - self._heard:.0f} s, limit {self._servers.silence_s:g} s")
+        return arrived
+
+
+def answer(me: Address, hello: Hello, config: Config) -> Welcome | Refused:
+    """What we say to a Hello: only members with the same config belong to one run."""
+    if hello.config_digest != config.digest:
+        return Refused(f"{hello.role} {hello.index} has config {hello.config_digest}, the run has {config.digest}")
+    return Welcome(me.role, me.index)
 
 
 def _parse(role: Role, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -102,8 +118,7 @@ def _join(hub: Hub, config: Config, args: argparse.Namespace) -> Joined:
     early: list[tuple[Address, Message]] = []
     roster: Roster | None = None
     while roster is None:
-        for sender, message in hub.poll(config.servers.heartbeat_s):
-            presence.note(sender)
+        for sender, message in presence.poll(config.servers.heartbeat_s):
             match message:
                 case Roster():
                     roster = message
@@ -113,6 +128,5 @@ def _join(hub: Hub, config: Config, args: argparse.Namespace) -> Joined:
                     raise PeerLost(f"the run stopped before it began: {reason}")
                 case _:
                     early.append((sender, message))
-        presence.beat()
     hub.put_back(early)
     return Joined(hub, config, args.index, roster, Path(args.shards), Path(args.run_dir))

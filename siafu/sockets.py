@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 import zmq
@@ -34,8 +35,7 @@ class Hub:
         """``listen``: address to bind, port 0 for any; None: no mailbox (a worker). PeerLost if it cannot be bound."""
         self.me, self.run_id = me, run_id
         self.endpoint = ""
-        self.received: Counter[str] = Counter()  # messages by class
-        self.malformed = 0
+        self.malformed = 0  # messages dropped because the protocol does not allow them
         self._unread: list[tuple[Address, Message]] = []
         self._context = zmq.Context()
         self._context.setsockopt(zmq.LINGER, 0)
@@ -90,8 +90,14 @@ class Hub:
             raise PeerLost(f"{to}: {error}") from error
         return True
 
+    def deliver(self, to: Address, message: Message) -> None:
+        """Sends what must not get lost: PeerLost if nobody of that address is connected. Workers may come and go."""
+        if not self.send(to, message) and to.role != "worker":
+            raise PeerLost(f"{to}: not connected")
+
     def poll(self, timeout_s: float) -> list[tuple[Address, Message]]:
-        """What has arrived, after waiting at most ``timeout_s`` for something. Malformed messages are counted and dropped."""
+        """What has arrived, after waiting at most ``timeout_s`` for something. Malformed messages, and those that their
+        sender may not send, are counted and dropped."""
         arrived, self._unread = self._unread, []
         if arrived:
             return arrived
@@ -111,6 +117,16 @@ class Hub:
     def put_back(self, messages: list[tuple[Address, Message]]) -> None:
         """The next ``poll`` will return them: they came before their reader was ready."""
         self._unread += messages
+
+    @contextmanager
+    def forgiving(self, sender: Address) -> Iterator[None]:
+        """Inside, a RemoteProtocolError counts as a malformed message if a worker sent it: no worker may end a run."""
+        try:
+            yield
+        except RemoteProtocolError as error:
+            if sender.role != "worker":
+                raise
+            self._drop(error)
 
     def wake(self) -> None:
         """Ends a ``poll`` that waits; any thread may call it."""
@@ -159,12 +175,16 @@ class Hub:
             if sender is None:
                 sender, parts = Address.from_identity(parts[0].bytes), parts[1:]
             message = wire.decode([part.buffer for part in parts], self.run_id)
+            if not wire.may_say(sender.role, type(message)):
+                raise RemoteProtocolError(f"{sender} may not send {type(message).__name__}")
         except RemoteProtocolError as error:
-            self.malformed += 1
-            logger.warning("%s: dropped a message: %s", self.me, error)
+            self._drop(error)
             return None
-        self.received[type(message).__name__] += 1
         return sender, message
+
+    def _drop(self, error: RemoteProtocolError) -> None:
+        self.malformed += 1
+        logger.warning("%s: dropped a message, %d so far: %s", self.me, self.malformed, error)
 
     def _drain_wake(self) -> None:
         try:

@@ -206,7 +206,6 @@ class Usage:
     server: int
     tasks_in_flight: int
     workers: int
-    ghost_bytes: int
     usage: str  # JSON object: totals of the tensor backend so far
 
 
@@ -451,6 +450,23 @@ class WeightsReady:
 
     server: int
     version: int
+
+
+# --- who may say what -------------------------------------------------------------------------------------------------
+
+#: All that a worker says; anything else of one is dropped (``siafu.sockets``).
+FROM_WORKERS: frozenset[type] = frozenset(
+    {Hello, Heartbeat, Pull, TaskResult, TaskFailed, RowsMissing, Bye, FetchWeights, Gradient}
+)
+#: What nobody but the coordinator says.
+FROM_COORDINATOR: frozenset[type] = frozenset({Roster, Start, Judged, GetModel, Stop})
+
+
+def may_say(role: str, kind: type) -> bool:
+    """Whether a member of that role sends messages of that class."""
+    if role == "worker":
+        return kind in FROM_WORKERS
+    return role == "coordinator" or kind not in FROM_COORDINATOR
 
 
 # --- codec ----------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class Fleet:
     def _backend(self, index: int) -> CpuBackend | LambdaBackend:
         if self.config.servers.backend == "cpu":
             return CpuBackend(self.spec, f"cpu{index}", lambda: 0.0)
-        return LambdaBackend(self.config.lambdas, self.config.lambdas.count or 3, f"w{index}")
+        return LambdaBackend(self.config.lambdas, models.build(self.spec), self.config.lambdas.count or 3, f"w{index}")
 
     def _choose_slow(self) -> tuple[Address | None, Address | None]:
         """(from, to) of the slow link, None standing for everybody: also for a server's own computations."""

@@ -114,20 +114,20 @@ def forward(
     for layer in range(spec.num_layers):
         Z = A @ H  # [N, F_in]
         inputs = {"weight": Z} if spec.name == "gcn" else {"self": H, "neighbour": Z}
-        scales = {
-            what: dropout_scale(X, spec, epoch, layer * len(inputs) + i) for i, (what, X) in enumerate(inputs.items())
-        }
-        dropped = {what: X * scales[what] for what, X in inputs.items()}
-        P = sum(X @ weights[f"{layer}.{what}"] for what, X in dropped.items())  # [N, F_out]
+        if layer == 0:  # dropped here, after the gather; deeper inputs were dropped as activations
+            inputs = {what: X * dropout_scale(X, spec, epoch, key) for key, (what, X) in enumerate(inputs.items())}
+        P = sum(X @ weights[f"{layer}.{what}"] for what, X in inputs.items())  # [N, F_out]
         if spec.bias:
             P = P + weights[f"{layer}.bias"]
-        tape.append({"A": A, "scales": scales, "dropped": dropped, "P": P})
+        tape.append({"A": A, "inputs": inputs, "P": P})
         if layer < spec.num_layers - 1:
             N = P
             if spec.norm == "layer":
                 N = normalised(P)[0] * weights[f"{layer}.gain"] + weights[f"{layer}.shift"]
             tape[-1]["N"] = N
             H = np.tanh(N) if spec.activation == "tanh" else np.where(N > 0, N, 0)
+            tape[-1]["scale"] = dropout_scale(H, spec, epoch, 2 + layer)  # the mask of H_{layer + 1}
+            H = H * tape[-1]["scale"]
     return P, tape
 
 
@@ -143,9 +143,9 @@ def loss_and_gradients(
         if spec.bias:
             gradients[f"{layer}.bias"] = dP.sum(0)
         d = {}
-        for what, X in kept["dropped"].items():
+        for what, X in kept["inputs"].items():
             gradients[f"{layer}.{what}"] = X.T @ dP
-            d[what] = (dP @ weights[f"{layer}.{what}"].T) * kept["scales"][what]  # [N, F_in]
+            d[what] = dP @ weights[f"{layer}.{what}"].T  # [N, F_in]
         A = kept["A"]
         dH = A.T @ d["weight"] if spec.name == "gcn" else d["self"] + A.T @ d["neighbour"]
         if layer > 0:
@@ -163,6 +163,7 @@ def before_activation(
 ) -> Array:
     """dP [N, F_out] of a hidden layer from dH of its activations; adds the gradients of LayerNorm's parameters."""
     N, P = kept["N"], kept["P"]
+    dH = dH * kept["scale"]
     dN = dH * (1 - np.tanh(N) ** 2) if spec.activation == "tanh" else dH * (N > 0)
     if spec.norm == "none":
         return dN

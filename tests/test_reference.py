@@ -75,12 +75,14 @@ class Net(torch.nn.Module):
     def forward(self, epoch: int | None) -> torch.Tensor:
         H = self.X
         for layer in range(self.spec.num_layers):
-            Z = self.A @ H
+            Z, own = self.A @ H, H
+            if layer == 0:
+                Z = self.dropped(Z, 0 if self.spec.name == "gcn" else 1, epoch)
+                own = self.dropped(H, 0, epoch)
             if self.spec.name == "gcn":
-                P = self.dropped(Z, layer, epoch) @ self.W[f"{layer}.weight"]
+                P = Z @ self.W[f"{layer}.weight"]
             else:
-                P = self.dropped(H, 2 * layer, epoch) @ self.W[f"{layer}.self"]
-                P = P + self.dropped(Z, 2 * layer + 1, epoch) @ self.W[f"{layer}.neighbour"]
+                P = own @ self.W[f"{layer}.self"] + Z @ self.W[f"{layer}.neighbour"]
             if self.spec.bias:
                 P = P + self.W[f"{layer}.bias"]
             if layer == self.spec.num_layers - 1:
@@ -88,6 +90,7 @@ class Net(torch.nn.Module):
             if self.spec.norm == "layer":
                 P = functional.layer_norm(P, P.shape[1:], self.W[f"{layer}.gain"], self.W[f"{layer}.shift"])
             H = torch.tanh(P) if self.spec.activation == "tanh" else torch.relu(P)
+            H = self.dropped(H, 2 + layer, epoch)
         raise AssertionError("a model has at least one layer")
 
     def loss(self, epoch: int | None) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """The judge of acceptance 3: GCN and GraphSAGE as a PyTorch user would train them, one process, full batch, float32.
 
-Two placements of dropout: ``input`` on a layer's input H before aggregation (PyG's examples, Kipf's code), and
-``gathered`` on the inputs of the tensor step after aggregation, as siafu's models do it. All else is one: Glorot-uniform
+Placements of dropout: ``input`` on a layer's input H before aggregation (PyG's examples, Kipf's code), ``gathered`` on
+the inputs of the tensor step after aggregation, ``mixed``: gathered in layer 0, input in the others. All else is one: Glorot-uniform
 weights, zero biases, Adam with weight decay on every parameter, test score at the epoch with the best validation score.
 
 It reads siafu's prepared shards (one partition), so that graph, features and split are the same, and shares no
@@ -32,7 +32,6 @@ from siafu.sparse import SparseRows
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # mapped files: nobody writes
-PLACEMENTS = ("input", "gathered")
 
 
 class Sparse(NamedTuple):
@@ -142,7 +141,7 @@ class Net(torch.nn.Module):
 
     def _layer(self, layer: int, H: Matrix, data: Data) -> torch.Tensor:
         """GCN: A H W. GraphSAGE: H W_self + A H W_neighbour."""
-        if self.placement == "input":
+        if self.placement == "input" or (self.placement == "mixed" and layer > 0):
             H = drop(H, self.p, self.training)
             if self.model == "gcn":
                 return times(data.A, times(H, self.weights[layer]))

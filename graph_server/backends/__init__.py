@@ -6,11 +6,14 @@ holds every backend in the table to the contract.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from siafu.address import Address, Send
+from siafu.config import Config
+from siafu.models import ModelSpec
 from siafu.tasks import Step, TaskId
 from siafu.wire import Message, TaskResult, Tensors
 
@@ -74,6 +77,10 @@ Action = Send | Job | Compute | Completed | Launch
 class Backend(Protocol):
     """Called by ``Partition`` alone, on the server's thread; ``now`` is seconds of a monotonic clock."""
 
+    @classmethod
+    def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> Backend:
+        """Of graph server ``index``. ``clock`` gives seconds, for what the server's own threads compute."""
+
     def submit(self, task: TensorTask, now: float) -> list[Action]: ...
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
@@ -82,6 +89,9 @@ class Backend(Protocol):
     def tick(self, now: float) -> list[Action]:
         """Called now and then, for what time alone brings about."""
 
+    def stop(self) -> None:
+        """The run is over: no task is open any more, nothing is asked for, and what is still said is not an error."""
+
     @property
     def in_flight(self) -> int:
         """Tasks submitted and not completed."""
@@ -89,3 +99,10 @@ class Backend(Protocol):
     @property
     def usage(self) -> dict[str, float]:
         """Totals so far, by name."""
+
+
+def build(config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> Backend:
+    """The backend that the config names, for graph server ``index``."""
+    module, _, cls = BACKENDS[config.servers.backend].partition(":")
+    backend: Backend = getattr(importlib.import_module(module), cls).make(config, spec, index, clock)
+    return backend

@@ -10,22 +10,34 @@ Rules:
    is heard, but it is given nothing.
 3. ``MAX_FAILED_LAUNCHES`` invocations in a row that end before their worker ever pulled end the run: the function itself
    is broken, and invoking it again only costs money.
+4. A task that raises, or whose result is not of the task's shape, is tried once more, elsewhere if there is anybody else:
+   a second failure is the task's own and ends the run.
+5. After ``stop`` nobody is given or sent anything, and nothing counts but what invocations are billed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import logging
+import os
+from collections.abc import Callable
 from typing import Protocol
 
 from graph_server.backends import Action, Completed, Launch, TensorTask
 from graph_server.dispatch import Assign, Dispatcher
 from siafu.address import Address, Send
 from siafu.address import worker as worker_address
-from siafu.config import Lambda
+from siafu.config import Config, Lambda
 from siafu.errors import WorkerError
+from siafu.models import Model, ModelSpec
+from siafu.models import build as build_model
+from siafu.sparse import Rows, SparseRows
 from siafu.tasks import TaskId
 from siafu.tensor_task import split
 from siafu.wire import Bye, Message, Pull, RowsMissing, Task, TaskFailed, TaskPart, TaskResult, Tensors
+
+logger = logging.getLogger(__name__)
 
 MAX_FAILED_LAUNCHES = 3
 #: Rows below this are not worth a second message.
@@ -43,8 +55,9 @@ class Ended(Protocol):
 
 
 class LambdaBackend:
-    def __init__(self, config: Lambda, count: int, name: str):
-        self.config, self.count, self.name = config, count, name
+    def __init__(self, config: Lambda, model: Model, count: int, name: str):
+        """``count``: environments wanted; ``name``: what the names of its workers begin with."""
+        self.config, self.model, self.count, self.name = config, model, count, name
         # All mutable state:
         self._dispatcher = Dispatcher(config.task_timeout_s, config.relaunches, affinity=config.keep_constants)
         self._open: dict[TaskId, TensorTask] = {}
@@ -52,21 +65,38 @@ class LambdaBackend:
         self._given: dict[str, set[tuple[int, str]]] = {}  # worker -> (interval, slot) of constants that it was sent
         self._failed_launches = 0
         self._failed_attempts: dict[TaskId, set[int]] = {}
-        self._totals = {"invocations": 0, "billed_ms": 0, "tasks": 0, "compute_s": 0.0, "lost_workers": 0}
+        self._totals = {
+            "invocations": 0, "billed_ms": 0, "tasks": 0, "compute_s": 0.0, "lost_workers": 0,
+            "failures": 0, "ignored": 0,
+        }  # fmt: skip
         self._bytes = {"bytes_out": 0, "bytes_in": 0}
+        self._stopped = False
+
+    @classmethod
+    def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> LambdaBackend:
+        lambdas = dataclasses.replace(config.lambdas, stream=config.lambdas.stream and config.overlaps)
+        count = lambdas.count or max(2, min(8, (os.cpu_count() or 1) * 2 // config.data.parts))
+        return cls(lambdas, build_model(spec), count, f"w{index}")
 
     # --- the contract of backends -----------------------------------------------------------------------------------
 
     def submit(self, task: TensorTask, now: float) -> list[Action]:
+        if self._stopped:
+            return []
         self._open[task.id] = task
         return self._send(self._dispatcher.submit(task.id, task.priority, now))
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
+        if self._stopped:
+            return []
         match message:
             case Pull() if message.worker in self._alive:
                 self._alive[message.worker] = True
                 self._failed_launches = 0
                 return self._send(self._dispatcher.pull(message.worker, message.credits, now))
+            case TaskResult() if (fault := self._fault(message)) is not None:
+                logger.warning("%s of worker %s: %s", message.id, message.worker, fault)
+                return self._failed(message, fault, now)
             case TaskResult():
                 first, assigned = self._dispatcher.result(message.id, message.worker, message.attempt, now)
                 actions = self._send(assigned)
@@ -79,8 +109,8 @@ class LambdaBackend:
                     actions.insert(0, Completed(message))
                 return actions
             case TaskFailed():
-                return self._failed(message, now)
-            case RowsMissing() if message.id in self._open:
+                return self._failed(message, message.trace, now)
+            case RowsMissing():
                 return self._resend(message)
             case Bye():
                 return self._send(self._dispatcher.lost(message.worker, now))
@@ -88,6 +118,12 @@ class LambdaBackend:
 
     def tick(self, now: float) -> list[Action]:
         return self._send(self._dispatcher.tick(now))
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._open.clear()
+        self._failed_attempts.clear()
+        self._dispatcher.forget()
 
     @property
     def in_flight(self) -> int:
@@ -111,31 +147,41 @@ class LambdaBackend:
     def workers(self) -> list[str]:
         return list(self._alive)
 
-    def close(self) -> None:
-        """No more invocations: whoever leaves now is not replaced."""
-        self.count = 0
-
     def ended(self, invocation: Ended, now: float) -> list[Action]:
         """An invocation is over: billed, and its worker gone."""
         self._totals["billed_ms"] += invocation.billed_ms
         had_pulled = self._alive.pop(invocation.request_id, True)
         self._given.pop(invocation.request_id, None)
+        if self._stopped:
+            return []
         self._totals["lost_workers"] += invocation.error is not None
         self._failed_launches += not had_pulled
-        if self._failed_launches >= MAX_FAILED_LAUNCHES and self.count:
+        if self._failed_launches >= MAX_FAILED_LAUNCHES:
             raise WorkerError(
                 f"{MAX_FAILED_LAUNCHES} invocations of {self.config.handler} in a row ended before they took a task: "
                 f"{_outcome(invocation)}"
             )
         return self._send(self._dispatcher.lost(invocation.request_id, now))
 
-    def _failed(self, message: TaskFailed, now: float) -> list[Action]:
-        """A task that raises will raise again elsewhere, unless the worker was at fault: one more try tells."""
+    def _fault(self, result: TaskResult) -> str | None:
+        """What is wrong with the rows of an open task's result."""
+        task = self._open.get(result.id)
+        if task is None:
+            return None
+        dtype, num_rows = self.model.spec.dtype, _num_rows(task)
+        expected = {slot: f"{dtype} [{num_rows}, {self.model.width(slot)}]" for slot in task.step.writes}
+        found = {slot: _kind(rows) for slot, rows in result.rows.items()}
+        return None if found == expected else f"the result is {found}, must be {expected}"
+
+    def _failed(self, message: TaskFailed | TaskResult, why: str, now: float) -> list[Action]:
+        """Rule 4."""
         task_id = message.id
-        failed = self._failed_attempts.setdefault(task_id, set()) if task_id in self._open else set()
-        failed.add(message.attempt)
-        if len(failed) > 1:
-            raise WorkerError(f"{task_id} failed on {message.worker}:\n{message.trace}")
+        if task_id in self._open:
+            failed = self._failed_attempts.setdefault(task_id, set())
+            self._totals["failures"] += message.attempt not in failed
+            failed.add(message.attempt)
+            if len(failed) > 1:
+                raise WorkerError(f"{task_id} failed on {message.worker}:\n{why}")
         return self._send(self._dispatcher.failed(task_id, message.worker, message.attempt, now))
 
     def _send(self, assigned: list[Assign]) -> list[Action]:
@@ -154,18 +200,20 @@ class LambdaBackend:
 
     def _resend(self, message: RowsMissing) -> list[Action]:
         """A worker has had to let go of what it was sent: the part again, whole."""
-        task = self._open[message.id]
+        task = self._open.get(message.id)
+        parts = self._parts(task) if task is not None else []
+        if message.worker not in self._alive or not 0 <= message.part < len(parts):
+            self._totals["ignored"] += 1
+            return []
         given = self._given.get(message.worker, set())
         self._given[message.worker] = {key for key in given if key[0] != message.interval}
-        parts = self._parts(task)
         rows = parts[message.part]
         again = TaskPart(message.lane, message.epoch, message.interval, message.pc, message.attempt, message.part, rows)
         self._bytes["bytes_out"] += sum(value.nbytes for value in rows.values())
         return [Send(worker_address(message.worker), again)]
 
     def _parts(self, task: TensorTask) -> list[Tensors]:
-        num_rows = min((len(rows) for rows in task.rows.values()), default=0)
-        return split(task.rows, 2 if self.config.stream and num_rows >= 2 * MIN_ROWS_PER_PART else 1)
+        return split(task.rows, 2 if self.config.stream and _num_rows(task) >= 2 * MIN_ROWS_PER_PART else 1)
 
     def _part(
         self, task: TensorTask, assign: Assign, number: int, num_parts: int, rows: Tensors, constants: tuple[str, ...]
@@ -192,6 +240,14 @@ class LambdaBackend:
             self._alive[worker] = False
             actions.append(Launch(worker))
         return actions
+
+
+def _num_rows(task: TensorTask) -> int:
+    return min(len(rows) for rows in task.rows.values())
+
+
+def _kind(rows: Rows) -> str:
+    return f"{'sparse ' if isinstance(rows, SparseRows) else ''}{rows.dtype} {list(rows.shape)}"
 
 
 def _outcome(invocation: Ended) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from graph_server.backends import Action, Completed, Job, TensorTask
 from siafu.address import Address, Send, param_server
+from siafu.config import Config
 from siafu.models import ModelSpec
 from siafu.tasks import TaskId
 from siafu.tensor_task import Reply, Request, TensorWorker, conversation
@@ -25,8 +26,15 @@ class CpuBackend:
         self._waiting: dict[object, TaskId] = {}  # conversation with a parameter server -> task
         self._tasks = 0
         self._compute_s = 0.0
+        self._stopped = False
+
+    @classmethod
+    def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> CpuBackend:
+        return cls(spec, f"cpu{index}", clock)
 
     def submit(self, task: TensorTask, now: float) -> list[Action]:
+        if self._stopped:
+            return []
         lane, epoch, interval, pc = task.id.lane, task.id.epoch, task.id.interval, task.id.pc
         run = self._worker.perform(Task(lane.value, epoch, interval, pc, 0, task.param_server, 1, (), task.rows))
         self._open[task.id] = (task, run)
@@ -52,6 +60,11 @@ class CpuBackend:
     def tick(self, now: float) -> list[Action]:
         return []
 
+    def stop(self) -> None:
+        self._stopped = True
+        self._open.clear()
+        self._waiting.clear()
+
     @property
     def in_flight(self) -> int:
         return len(self._open)
@@ -61,6 +74,8 @@ class CpuBackend:
         return {"tasks": self._tasks, "compute_s": self._compute_s}
 
     def _went_on(self, task_id: TaskId, outcome: Request | TaskResult) -> list[Action]:
+        if task_id not in self._open:  # it was computing when we stopped
+            return []
         if isinstance(outcome, TaskResult):
             del self._open[task_id]
             self._tasks += 1

@@ -1,8 +1,8 @@
 """Graph convolution (Kipf & Welling, ICLR 2017, eq. 2):  H' = σ(Â H W + b),  Â = D̃^-1/2 (A + I) D̃^-1/2.
 
     GA:   Z = Â H                       graph work (``graph_server.aggregate``)
-    AV:   P = drop(Z) W + b,  H' = σ(P)
-    AV':  dP = dH' ⊙ σ'(P),  dW = drop(Z)ᵀ dP,  db = Σ dP,  dZ = drop'(dP Wᵀ)
+    AV:   P = Z W + b,  H' = drop(σ(P))
+    AV':  dP = drop'(dH') ⊙ σ'(P),  dW = Zᵀ dP,  db = Σ dP,  dZ = dP Wᵀ
     GA':  dH = Âᵀ dZ                    along reversed edges
 
 Shapes: H [N, F_in], Z [n, F_in], W [F_in, F_out], P and H' [n, F_out].

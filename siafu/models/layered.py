@@ -1,12 +1,12 @@
 """What message-passing models of the form "aggregate, transform, activate" share: their program and their tensor steps.
 
-    layer l:   P = Σ_t drop(X_t) W_t + b,   N = LayerNorm(P) (optional),   H_{l+1} = σ(N)     (last layer: logits = P)
-    backward:  dN = dH ⊙ σ'(N),  dP = LayerNorm'(dN),  dW_t = drop(X_t)ᵀ dP,  db = Σ dP,  dX_t = drop'(dP W_tᵀ)
+    layer l:   P = Σ_t X_t W_t + b,   N = LayerNorm(P) (optional),   H_{l+1} = drop(σ(N))     (last layer: logits = P)
+    backward:  dN = drop'(dH) ⊙ σ'(N),  dP = LayerNorm'(dN),  dW_t = X_tᵀ dP,  db = Σ dP,  dX_t = dP W_tᵀ
 
 The terms X_t are what tells the models apart: GCN has one (Z, the gathered rows), GraphSAGE two (the vertex's own rows
-H and Z). Dropout acts on the inputs of the tensor step, after Gather: so a mask belongs to the vertex that computes,
-forward and backward always agree on it even where gathered rows are stale (PipeGCN, ICLR'22, §3.4 asks for the same),
-and layer 0's aggregate of constant features stays constant.
+H and Z). Dropout acts on activations where they are made, in AV, before they are scattered: as everywhere, and a mask never
+travels. Layer 0 drops its inputs X_t instead, after Gather: so its aggregate of constant features stays constant
+(docs/adr/0005).
 """
 
 from __future__ import annotations
@@ -128,63 +128,62 @@ class Layered:
     def _apply(
         self, step: Step, rows: Mapping[str, Rows], weights: Mapping[str, Array], epoch: int, lane: Lane
     ) -> Output:
-        """AV: P = Σ_t drop(X_t) W_t + b; H = σ(LayerNorm(P)). The last layer gives logits, H = P."""
+        """AV: P = Σ_t X_t W_t + b; H = drop(σ(LayerNorm(P))). The last layer gives logits, H = P."""
         layer = step.layer
-        inputs, _ = self._inputs(layer, rows, epoch, lane)
-        H = P = self._transform(layer, inputs, weights)  # [n, F_out]
+        H = P = self._transform(layer, self._inputs(layer, rows, epoch, lane), weights)  # [n, F_out]
         if layer < self.spec.num_layers - 1:
             H = ops.activate(self._norm(layer, P, weights), self.spec.activation)
+            H = np.asarray(self._drop(H, _activation_key(layer + 1), rows, epoch, lane))
         return Output({slot: P if slot.startswith("P") else H for slot in step.writes})
 
     def _apply_backward(self, step: Step, rows: Mapping[str, Rows], weights: Mapping[str, Array], epoch: int) -> Output:
         """AV': dP from dH through σ and LayerNorm, then the gradients of weights and inputs."""
         layer = step.layer
-        inputs, masks = self._inputs(layer, rows, epoch, Lane.TRAIN)
+        inputs = self._inputs(layer, rows, epoch, Lane.TRAIN)
         cached = rows.get(f"P{layer}")
         P = cached if isinstance(cached, np.ndarray) else self._transform(layer, inputs, weights)
-        dH = np.asarray(rows[f"dH{layer + 1}"])  # [n, F_out]
+        dH = rows[f"dH{layer + 1}"]  # [n, F_out]
+        dH = np.asarray(self._drop(dH, _activation_key(layer + 1), rows, epoch, Lane.TRAIN))
         dN = ops.activate_backward(dH, self._norm(layer, P, weights), self.spec.activation)
         gradients: dict[str, Array] = {}
         dP = dN
         if self._normalises(layer):
             dP, dgain, dshift = ops.layer_norm_backward(dN, P, weights[f"{layer}.gain"])
             gradients = {f"{layer}.gain": dgain, f"{layer}.shift": dshift}
-        return self._gradients(step, dP, inputs, masks, weights, gradients)
+        return self._gradients(step, dP, inputs, weights, gradients)
 
     def _loss(self, step: Step, rows: Mapping[str, Rows], weights: Mapping[str, Array], epoch: int) -> Output:
         """The last layer's AV, the loss and AV', on the training rows alone: all other rows have gradient zero."""
         train = np.asarray(rows["train"])  # [n]
         chosen = np.flatnonzero(train)
         mine = {slot: ops.take(value, chosen) for slot, value in rows.items()}
-        inputs, masks = self._inputs(step.layer, mine, epoch, Lane.TRAIN)
+        inputs = self._inputs(step.layer, mine, epoch, Lane.TRAIN)
         cached = mine.get(f"H{step.layer + 1}")
         logits = cached if isinstance(cached, np.ndarray) else self._transform(step.layer, inputs, weights)
         loss = ops.binary_cross_entropy if self.spec.multilabel else ops.cross_entropy
         total, dP = loss(logits, np.asarray(mine["label"]))
-        output = self._gradients(step, dP / self.dtype.type(self.spec.num_train), inputs, masks, weights, {})
+        output = self._gradients(step, dP / self.dtype.type(self.spec.num_train), inputs, weights, {})
         for slot, value in output.rows.items():
             output.rows[slot] = np.zeros((len(train), value.shape[1]), self.dtype)
             output.rows[slot][chosen] = value
         output.loss = total / self.spec.num_train
         return output
 
-    def _inputs(
-        self, layer: int, rows: Mapping[str, Rows], epoch: int, lane: Lane
-    ) -> tuple[list[Rows], list[Array | None]]:
-        """The terms after dropout, and the masks that made them."""
+    def _inputs(self, layer: int, rows: Mapping[str, Rows], epoch: int, lane: Lane) -> list[Rows]:
+        """The terms; those of layer 0 after dropout."""
         values: list[Rows] = [rows[f"{t.slot}{layer}"] for t in self.terms]
+        if layer > 0:
+            return values
+        return [self._drop(X, key, rows, epoch, lane) for key, X in enumerate(values)]
+
+    def _drop(self, X: Rows, key: int, rows: Mapping[str, Rows], epoch: int, lane: Lane) -> Rows:
+        """X, or its gradient, after dropout; ``key`` tells apart what is dropped."""
         if not self.spec.dropout or lane is Lane.EVAL:
-            return values, [None] * len(values)
-        masks = [
-            ops.dropout_mask(
-                X, self.spec.dropout, seed=self.spec.seed, epoch=epoch, layer=layer * len(self.terms) + i,
-                vertices=np.asarray(rows["vertex"]),
-            )
-            for i, X in enumerate(values)
-        ]  # fmt: skip
-        return [
-            ops.dropout(X.astype(self.dtype), mask, self.spec.dropout) for X, mask in zip(values, masks, strict=True)
-        ], masks
+            return X
+        mask = ops.dropout_mask(
+            X, self.spec.dropout, seed=self.spec.seed, epoch=epoch, layer=key, vertices=np.asarray(rows["vertex"])
+        )
+        return ops.dropout(X.astype(self.dtype), mask, self.spec.dropout)
 
     def _transform(self, layer: int, inputs: list[Rows], weights: Mapping[str, Array]) -> Array:
         P = ops.matmul(inputs[0], weights[f"{layer}.{self.terms[0].weight}"])
@@ -204,17 +203,21 @@ class Layered:
         step: Step,
         dP: Array,
         inputs: list[Rows],
-        masks: list[Array | None],
         weights: Mapping[str, Array],
         gradients: dict[str, Array],
     ) -> Output:
-        """dW_t = X_tᵀ dP, db = Σ_rows dP, and dX_t = drop'(dP W_tᵀ) where the step writes it."""
+        """dW_t = X_tᵀ dP, db = Σ_rows dP, and dX_t = dP W_tᵀ where the step writes it."""
         layer, rows = step.layer, {}
         if self.spec.bias:
             gradients[f"{layer}.bias"] = dP.sum(0)
-        for X, mask, term in zip(inputs, masks, self.terms, strict=True):
+        for X, term in zip(inputs, self.terms, strict=True):
             W = weights[f"{layer}.{term.weight}"]
             gradients[f"{layer}.{term.weight}"] = ops.matmul_transposed(X, dP)
             if f"{term.gradient}{layer}" in step.writes:
-                rows[f"{term.gradient}{layer}"] = np.asarray(ops.dropout(dP @ W.T, mask, self.spec.dropout))
+                rows[f"{term.gradient}{layer}"] = dP @ W.T
         return Output(rows, gradients)
+
+
+def _activation_key(layer: int) -> int:
+    """Of the mask of H_layer; 0 and 1 are those of layer 0's terms."""
+    return 1 + layer

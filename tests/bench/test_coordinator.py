@@ -12,7 +12,7 @@ import pytest
 from bench.coordinator import Action, Coordinator, Record, Save, total
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError, PeerLost, ProtocolError, WorkerError
+from siafu.errors import ConfigError, GnnError, PeerLost, ProtocolError, RemoteProtocolError, WorkerError
 from siafu.sparse import Array
 from siafu.wire import (
     EpochReport,
@@ -286,8 +286,31 @@ def test_a_member_that_is_silent_for_too_long_is_named():
     core = started(now=10.0)
     assert core.silent(40.0) is None
     for member in (G0, Q0, Q1):
-        core.handle(member, Usage(0, 1, 1, 0, "{}"), 30.0)
+        core.handle(member, Usage(0, 1, 1, "{}"), 30.0)
     assert core.silent(40.1) == G1
+
+
+def test_while_servers_load_silence_is_only_a_stall():
+    core = coordinator()
+    for member in MEMBERS:
+        hello(core, member, now=0.0)
+    assert core.silent(31.0) is None
+    assert core.silent(core.config.servers.stall_s + 1) == G0
+
+
+def test_tasks_that_get_done_are_movement_though_no_epoch_ends():
+    core = started(now=10.0)
+    for now, tasks, moved in [(20.0, 0, 10.0), (30.0, 5, 30.0), (40.0, 5, 30.0), (50.0, 6, 50.0)]:
+        core.handle(G1, Usage(1, 1, 1, json.dumps({"tasks": tasks})), now)
+        assert core.moved_at == moved
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"tasks": "3"}', '{"tasks": null}', "[" * 100_000])
+def test_totals_that_are_none_are_the_senders_fault(text: str):
+    core = started()
+    for message in (Usage(0, 1, 1, text), Stopped("graph_server", 0, text), epoch_report(0, 0, usage=text)):
+        with pytest.raises(RemoteProtocolError, match=rf"^{type(message).__name__}\.usage: "):
+            core.handle(G0, message, 11.0)
 
 
 def test_a_member_that_has_left_is_not_missed():
@@ -306,8 +329,35 @@ def test_the_last_word_of_a_graph_server_is_its_usage_whatever_the_parameter_ser
     assert core.usage == {0: {"gb_s": 2.5}}
 
 
+def test_usage_is_complete_once_every_graph_server_has_said_its_last_word():
+    core = finished(started(target_acc=0.9))
+    for member in (G0, Q0, Q1):
+        core.handle(member, Stopped(member.role, member.index, "{}"), 19.0)
+    assert core.result()["usage_complete"] is False
+    core.handle(G1, Stopped("graph_server", 1, '{"gb_s": 4}'), 19.0)
+    assert core.result()["usage_complete"] is True
+    assert core.result()["lambda"]["gb_s"] == 4
+
+
+def test_a_failure_is_a_last_word_too_but_no_bill():
+    core = finished(started(target_acc=0.9))
+    with pytest.raises(WorkerError):
+        core.handle(G1, Failed("graph_server", 1, "WorkerError", "", ""), 19.0)
+    for member in (G0, Q0, Q1):
+        core.handle(member, Stopped(member.role, member.index, "{}"), 19.0)
+    assert core.everybody_left
+    assert core.result()["usage_complete"] is False
+
+
 @pytest.mark.parametrize(
-    ("name", "expected"), [("WorkerError", WorkerError), ("ConfigError", ConfigError), ("ValueError", PeerLost)]
+    ("name", "expected"),
+    [
+        ("WorkerError", WorkerError),
+        ("ConfigError", ConfigError),
+        ("ValueError", PeerLost),  # none of ours
+        ("__doc__", PeerLost),  # no error at all
+        ("__builtins__", PeerLost),
+    ],
 )
 def test_a_failure_of_a_member_is_raised_here_as_what_it_was_there(name: str, expected: type[Exception]):
     core = started()
@@ -320,11 +370,12 @@ def test_a_failure_of_a_member_is_raised_here_as_what_it_was_there(name: str, ex
 
 def test_everybody_is_told_to_stop():
     core = coordinator()
-    hello(core, G0)
-    hello(core, Q1)
+    for member in (G0, Q1, G1):
+        hello(core, member)
     assert [(send.to, type(send.message), send.message.reason) for send in core.farewell("enough")] == [
+        (Q1, Stop, "enough"),  # first: it would miss a graph server
         (G0, Stop, "enough"),
-        (Q1, Stop, "enough"),
+        (G1, Stop, "enough"),
     ]
 
 
@@ -333,9 +384,9 @@ def test_everybody_is_told_to_stop():
 
 def test_progress_shows_the_sum_over_graph_servers():
     core = started()
-    core.handle(G0, Usage(0, 3, 2, 0, "{}"), 11.0)
-    core.handle(G1, Usage(1, 4, 5, 0, "{}"), 11.0)
-    core.handle(G0, Usage(0, 1, 2, 0, "{}"), 12.0)
+    core.handle(G0, Usage(0, 3, 2, "{}"), 11.0)
+    core.handle(G1, Usage(1, 4, 5, "{}"), 11.0)
+    core.handle(G0, Usage(0, 1, 2, "{}"), 12.0)
     assert (core.status.tasks_in_flight, core.status.workers) == (5, 7)
 
 

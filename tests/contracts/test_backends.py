@@ -11,11 +11,13 @@ import heapq
 import importlib
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from graph_server import backends
 from graph_server.backends import BACKENDS, Action, Backend, Completed, Compute, Job, Launch, TensorTask
 from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, MIN_ROWS_PER_PART, LambdaBackend
 from graph_server.backends.cpu import CpuBackend
@@ -26,7 +28,7 @@ from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import WorkerError, WorkerTimeout
 from siafu.models import ModelSpec
-from siafu.sparse import Array
+from siafu.sparse import Array, SparseRows
 from siafu.tasks import Lane, TaskId
 from siafu.tensor_task import TensorWorker
 from tests.fleet import Ended
@@ -140,7 +142,7 @@ class Rig:
 
 def lambdas(count: int = 2, **options: Any) -> Rig:
     config = CONFIG.replace({f"lambda.{name}": value for name, value in options.items()})
-    return Rig(LambdaBackend(config.lambdas, count, "w"))
+    return Rig(LambdaBackend(config.lambdas, MODEL, count, "w"))
 
 
 MAKE: dict[str, Callable[[], Rig]] = {"cpu": lambda: Rig(CpuBackend(SPEC, "cpu", clock())), "lambda": lambdas}
@@ -157,7 +159,8 @@ def rig(request: pytest.FixtureRequest) -> Rig:
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_line_of_the_table_names_a_backend_of_this_contract(name: str):
     module, _, cls = BACKENDS[name].partition(":")
-    assert type(MAKE[name]().backend) is getattr(importlib.import_module(module), cls)
+    built = backends.build(CONFIG.replace({"servers.backend": name}), SPEC, 0, clock())
+    assert type(MAKE[name]().backend) is type(built) is getattr(importlib.import_module(module), cls)
 
 
 def test_every_task_is_completed_once(rig: Rig):
@@ -225,6 +228,27 @@ def test_what_belongs_to_no_open_task_is_ignored(rig: Rig):
 
 def test_time_alone_changes_nothing_when_nothing_is_open(rig: Rig):
     assert rig.backend.tick(1e9) == []
+
+
+@pytest.mark.parametrize("held", [wire.Weights, wire.GradientAck])
+def test_after_stop_nothing_is_open_asked_for_or_wrong(rig: Rig, held: type[wire.Message]):
+    rig.hold = lambda send: isinstance(send.message, held)
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    first = heapq.heappop(rig.jobs)[2] if rig.jobs else None
+    computing = first.begin() if first is not None else None
+    rig.work()
+    rig.backend.stop()
+    assert rig.backend.in_flight == 0
+    usage, num_sent = {**rig.backend.usage}, len(rig.sent)
+    rig.hold = lambda send: False
+    if first is not None and computing is not None:
+        rig.do(first.then(computing()))
+    for send in rig.held:
+        rig.deliver(param_server(0), send)
+    rig.submit(task(0))
+    rig.tick(1e9)
+    rig.work()
+    assert (rig.results, rig.backend.usage, len(rig.sent)) == ([], usage, num_sent)
 
 
 def test_evaluation_pushes_no_gradient(rig: Rig):
@@ -295,15 +319,31 @@ def test_silent_workers_are_replaced_but_no_more_than_count_of_them():
     assert rig.backend.in_flight == 0
 
 
-def test_after_close_nobody_is_launched():
+def test_after_stop_nobody_is_launched_and_only_bills_count():
+    #  w-0 and w-1 hold two tasks each, two wait; then the run stops, w-0 leaves, w-1 hangs until it is killed
     rig = lambdas(count=2)
     rig.hold = lambda send: send.to.role == "worker"
-    rig.submit(task(0))
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    before = {**rig.backend.usage}
+    rig.backend.stop()
+    rig.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
+    rig.end("w-0", billed_ms=1000)
+    rig.deliver(worker("w-1"), Send(HOME, wire.TaskFailed("train", 0, 0, FUSED, 0, "w-1", "too late")))
+    rig.deliver(worker("w-1"), Send(HOME, wire.TaskFailed("train", 0, 0, FUSED, 1, "w-1", "too late")))
+    rig.end("w-1", "Sandbox.Timedout", billed_ms=2000)
+    changed = {name: value for name, value in rig.backend.usage.items() if value != before[name]}
+    assert changed == {"billed_ms": 3000, "gb_s": 3 * CONFIG.lambdas.memory_mb / 1024}
     assert isinstance(rig.backend, LambdaBackend)
-    rig.backend.close()
-    rig.end("w-0", "Runtime.ExitError")
-    assert launches(rig) == 1
     assert rig.backend.workers == []
+
+
+def test_launches_that_fail_after_stop_are_no_error():
+    rig = lambdas(count=MAX_FAILED_LAUNCHES)
+    rig.hold = lambda send: isinstance(send.message, wire.Pull)
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    rig.backend.stop()
+    for number in range(MAX_FAILED_LAUNCHES):
+        rig.end(f"w-{number}", "Runtime.ExitError")
 
 
 def test_launches_that_fail_before_they_take_a_task_end_the_run():
@@ -418,6 +458,54 @@ def test_a_task_that_raises_twice_ends_the_run_with_the_remote_traceback():
         rig.deliver(worker("w-0"), Send(HOME, again))
 
 
+def test_a_broken_worker_does_not_end_the_run():
+    #  w-0 fails whatever it is given, w-1 is well: every task that w-0 had is done by w-1
+    rig = lambdas(count=2)
+    rig.hold = lambda send: send.to == worker("w-0")
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    while rig.held:
+        broken = rig.held.pop(0).message
+        failed = wire.TaskFailed("train", 0, broken.interval, FUSED, broken.attempt, "w-0", "MemoryError")
+        rig.deliver(worker("w-0"), Send(HOME, failed))
+    assert sorted(result.interval for result in rig.results) == list(range(INTERVALS))
+    assert {result.worker for result in rig.results} == {"w-1"}
+    assert rig.backend.usage["failures"] == len(rig.loads()["w-0"]) > 0
+
+
+BAD_ROWS: dict[str, dict[str, Any]] = {
+    "no slot": {},
+    "another slot": {"dZ1": np.zeros((ROWS, 4)), "H1": np.zeros((ROWS, 4))},
+    "rows": {"dZ1": np.zeros((ROWS - 1, 4))},
+    "width": {"dZ1": np.zeros((ROWS, 5))},
+    "dimensions": {"dZ1": np.zeros(ROWS)},
+    "dtype": {"dZ1": np.zeros((ROWS, 4), np.float32)},
+    "sparse": {"dZ1": SparseRows(np.zeros(ROWS + 1, np.int64), np.zeros(0, np.int32), np.zeros(0), 4)},
+}
+
+
+@pytest.mark.parametrize("bad", BAD_ROWS)
+def test_a_result_that_does_not_fit_its_task_is_a_failure_of_its_worker(bad: str, caplog: pytest.LogCaptureFixture):
+    rig = lambdas(count=2)
+    rig.hold = lambda send: isinstance(send.message, wire.TaskResult) and send.message.worker == "w-0"
+    rig.submit(task(0))
+    (result,) = rig.held
+    rig.hold = lambda send: False
+    rig.deliver(worker("w-0"), Send(HOME, replace(result.message, rows=BAD_ROWS[bad])))
+    assert [(each.interval, each.attempt) for each in rig.results if each.interval == 0] == [(0, 1)]
+    assert rig.backend.usage["failures"] == rig.backend.usage["relaunches"] == 1
+    assert "train epoch 0 interval 0 step 4 of worker w-0: the result is {" in caplog.text
+
+
+def test_two_results_that_do_not_fit_end_the_run():
+    rig = lambdas(count=1)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0))
+    bad = wire.TaskResult("train", 0, 0, FUSED, 0, "w-0", 0.0, 0.0, {})
+    rig.deliver(worker("w-0"), Send(HOME, bad))
+    with pytest.raises(WorkerError, match=r"failed on w-0:\nthe result is {}, must be {'dZ1': 'float64 \[5, 4\]'}$"):
+        rig.deliver(worker("w-0"), Send(HOME, replace(bad, attempt=1)))
+
+
 def test_a_task_that_nobody_answers_ends_the_run():
     rig = lambdas(count=4)
     rig.hold = lambda send: send.to.role == "worker"
@@ -471,3 +559,51 @@ def test_usage_counts_bytes_and_what_is_billed():
     assert usage["bytes_in"] == np.asarray(rig.results[0].rows["dZ1"]).nbytes
     assert usage["billed_ms"] == 2000
     assert usage["gb_s"] == 2 * CONFIG.lambdas.memory_mb / 1024
+
+
+# --- lambda: rows that were let go ----------------------------------------------------------------------------------------
+
+
+def missing(**changes: Any) -> wire.RowsMissing:
+    return replace(wire.RowsMissing("train", 0, 0, FUSED, 0, "w-0", 0), **changes)
+
+
+def test_rows_that_a_worker_misses_are_sent_again():
+    rig = lambdas(count=1)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0))
+    (again,) = rig.backend.handle(worker("w-0"), missing(), 1.0)
+    assert isinstance(again, Send)
+    assert isinstance(again.message, wire.TaskPart)
+    assert set(again.message.rows) == set(task(0).rows)
+    assert rig.backend.usage["ignored"] == 0
+
+
+@pytest.mark.parametrize("changes", [{"part": 1}, {"part": -1}, {"worker": "w-9"}, {"interval": 1}], ids=str)
+def test_a_request_for_rows_that_there_are_not_is_ignored_and_counted(changes: dict[str, Any]):
+    rig = lambdas(count=1)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0))
+    assert rig.backend.handle(worker("w-0"), missing(**changes), 1.0) == []
+    assert rig.backend.usage["ignored"] == 1
+
+
+def test_a_worker_that_is_gone_is_sent_no_rows():
+    rig = lambdas(count=2)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0), task(1))
+    rig.end("w-0", "Runtime.ExitError")
+    assert rig.backend.handle(worker("w-0"), missing(), 1.0) == []
+    assert rig.backend.usage["ignored"] == 1
+
+
+# --- no-pipe --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "num_parts"), [("no-pipe", 1), ("pipe", 2), ("async", 2)])
+def test_without_a_pipe_inputs_travel_in_one_piece(mode: str, num_parts: int):
+    config = CONFIG.replace({"train.mode": mode, "servers.backend": "lambda", "lambda.count": 1})
+    rig = Rig(backends.build(config, SPEC, 7, clock()))
+    rig.submit(task(0, num_rows=2 * MIN_ROWS_PER_PART))
+    assert [send.message.num_parts for send in rig.sent if isinstance(send.message, wire.Task)] == [num_parts]
+    assert list(rig.workers) == ["w7-0"]

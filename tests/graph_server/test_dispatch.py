@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from graph_server.dispatch import Assign, Dispatcher
+from graph_server.dispatch import WINDOW, Assign, Dispatcher
 from siafu.errors import WorkerTimeout
 from siafu.tasks import Lane, TaskId
 
@@ -210,13 +210,173 @@ def test_too_many_relaunches_end_the_run():
         core.lost("x2", 0)
 
 
+# --- rule 6 -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("affinity", [False, True])
+def test_a_task_that_failed_goes_to_a_free_worker_that_has_not_tried_it(affinity: bool):
+    core = Dispatcher(10, 10, affinity=affinity)
+    core.pull("x", 2, 0)
+    core.submit(A, (0,), 0)
+    core.pull("y", 2, 0)
+    core.submit(B, (0,), 0)  # to y: x has a credit left, and is as busy
+    assert core.failed(A, "x", 0, 1) == [Assign("y", A, 1)]
+
+
+def test_a_task_that_failed_waits_for_a_worker_that_has_not_tried_it():
+    #  0 s  A to x, B to y;  1 s  x fails and is free, y is not;  2 s  y is done and takes A
+    core = dispatcher(A, B)
+    core.pull("x", 1, 0)
+    core.pull("y", 1, 0)
+    assert core.failed(A, "x", 0, 1) == []
+    assert core.submit(C, (1,), 1) == [Assign("x", C, 0)]  # x may do something else meanwhile
+    assert core.result(B, "y", 0, 2) == (True, [Assign("y", A, 1)])
+
+
+@pytest.mark.parametrize("how", ["falls silent", "dies"])
+def test_nobody_waits_for_a_worker_that_does_not_speak(how: str):
+    core = dispatcher(A, B)
+    core.pull("x", 1, 0)
+    core.pull("y", 1, 0)
+    assert core.failed(A, "x", 0, 1) == []
+    assigned = core.tick(10) if how == "falls silent" else core.lost("y", 10)
+    assert assigned == [Assign("x", A, 1)]
+
+
+def test_nobody_waits_for_a_worker_whose_task_can_no_longer_time_out():
+    #  0 s   A to x;  10 s  x is silent: A to y as well;  11 s  x answers, y still computes a duplicate, maybe for ever
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.pull("y", 1, 0)
+    core.tick(10)
+    core.result(A, "x", 0, 11)
+    assert core.submit(B, (0,), 11) == [Assign("x", B, 0)]
+    assert core.failed(B, "x", 0, 12) == [Assign("x", B, 1)]
+
+
+def test_a_task_goes_back_to_a_worker_once_all_have_tried_it():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.pull("y", 1, 0)
+    assert core.failed(A, "x", 0, 1) == [Assign("y", A, 1)]
+    assert core.failed(A, "y", 1, 2) == [Assign("x", A, 2)]
+
+
+def test_a_worker_that_speaks_again_does_not_get_back_what_it_was_silent_about():
+    #  0 s  A to x;  5 s  B to y;  10 s  x is silent;  11 s  x speaks: A waits for y all the same;  12 s  y is done
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.submit(B, (0,), 5)
+    core.pull("y", 1, 5)
+    assert core.tick(10) == core.pull("x", 1, 11) == []
+    assert core.result(B, "y", 0, 12) == (True, [Assign("y", A, 1)])
+
+
+# --- forget -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_forgotten_comes_back_to_nobody():
+    core = dispatcher(A, B, C)
+    core.pull("x", 2, 0)
+    core.forget()
+    assert (core.num_open, core.num_queued) == (0, 0)
+    assert core.lost("x", 1) == core.pull("y", 3, 1) == core.tick(99) == []
+    assert core.num_relaunches == 0
+
+
+# --- affinity (rule 1) --------------------------------------------------------------------------------------------------
+
+
+def epoch(number: int, *intervals: int) -> list[TaskId]:
+    return [TaskId(Lane.TRAIN, number, interval, 1) for interval in intervals]
+
+
+def at_home(**homes: tuple[int, ...]) -> Dispatcher:
+    """Workers with two credits each, and the intervals that they had in epoch 0."""
+    core = Dispatcher(10, 10, affinity=True)
+    for name, intervals in homes.items():
+        core.pull(name, 2, 0)
+        for task in epoch(0, *intervals):
+            assert core.submit(task, (0,), 0) == [Assign(name, task, 0)]
+            core.result(task, name, 0, 0)
+        core.pull(name, -2, 0)  # so that the next worker gets its own
+    for name in homes:
+        core.pull(name, 2, 0)
+    return core
+
+
+def test_a_task_goes_to_its_home():
+    core = at_home(x=(0, 1), y=(2, 3))
+    given = [core.submit(task, (0,), 0)[0].worker for task in epoch(1, 2, 0, 3, 1)]
+    assert given == ["y", "x", "y", "x"]
+
+
+def test_a_task_waits_for_its_busy_home_while_others_work():
+    core = at_home(x=(0, 1, 2), y=(3,))
+    a, b, c, d = epoch(1, 0, 1, 2, 3)
+    for task in (a, b, d):
+        assert len(core.submit(task, (0,), 0)) == 1
+    assert core.submit(c, (0,), 0) == []  # y has a credit, and something to do
+    assert core.result(a, "x", 0, 1) == (True, [Assign("x", c, 0)])
+
+
+def test_a_worker_with_nothing_to_do_takes_what_waits_for_its_home():
+    core = at_home(x=(0, 1, 2), y=(3,))
+    a, b, c = epoch(1, 0, 1, 2)
+    given = [assign for task in (a, b, c) for assign in core.submit(task, (0,), 0)]
+    assert [assign.worker for assign in given] == ["x", "x", "y"]
+    for task, name in ((a, "x"), (b, "x"), (c, "y")):
+        core.result(task, name, 0, 1)
+    (next_c,) = epoch(2, 2)
+    assert core.submit(next_c, (0,), 2) == [Assign("y", next_c, 0)]  # which is its home now
+
+
+@pytest.mark.parametrize("how", ["dies", "falls silent"])
+def test_a_home_that_does_not_speak_is_not_waited_for(how: str):
+    core = at_home(x=(0, 1), y=(2, 3))
+    a, b, c = epoch(1, 0, 1, 2)
+    for task in (a, c):
+        core.submit(task, (0,), 0)
+    core.result(c, "y", 0, 9)
+    assert (core.lost("x", 10) if how == "dies" else core.tick(10)) == [Assign("y", a, 1)]
+    assert core.submit(b, (0,), 11) == [Assign("y", b, 0)]  # though y is at work
+
+
+def test_a_home_that_failed_is_not_waited_for():
+    core = at_home(x=(0, 1), y=(2, 3))
+    a, b, c = epoch(1, 0, 1, 2)
+    for task in (a, b, c):
+        core.submit(task, (0,), 0)
+    assert core.failed(a, "x", 0, 1) == [Assign("y", a, 1)]  # though y is at work, and x is not without work
+
+
+def test_only_a_window_of_the_queue_may_wait_for_its_home():
+    #  x has two of its many intervals, y one of its own and a credit left: the only task for y is behind all of x's
+    for waiting, taken in ((WINDOW - 1, True), (WINDOW, False)):
+        core = at_home(x=tuple(range(WINDOW + 2)), y=(998, 999))
+        for task in epoch(1, 998, *range(waiting + 2)):
+            core.submit(task, (0,), 0)
+        assert core.num_queued == waiting
+        (late,) = epoch(1, 999)
+        assert core.submit(late, (0,), 0) == ([Assign("y", late, 0)] if taken else [])
+
+
+def test_without_affinity_there_are_no_homes():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.result(A, "x", 0, 1)
+    core.pull("a", 1, 1)
+    (again,) = epoch(1, A.interval)
+    assert core.submit(again, (0,), 1) == [Assign("a", again, 0)]
+
+
 # --- all together -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_happens_every_task_is_answered_once(seed: int):
     rng = random.Random(seed)
-    core = Dispatcher(10, 10_000)
+    core = Dispatcher(10, 10_000, affinity=seed % 2 == 1)
     tasks = [TaskId(Lane.TRAIN, 0, i, 0) for i in range(40)]
     on_their_way: list[Assign] = []
     answered: list[TaskId] = []

@@ -213,17 +213,17 @@ def test_an_evaluation_sees_the_weights_of_its_epoch(
 def test_an_early_stop_gives_the_weights_of_the_verdict_whatever_the_order(fleet: Build, rule: str, backend: str):
     graph = GRAPHS["directed"]()
     options = {"train.epochs": 8, "train.eval_every": 1, "servers.backend": backend, "servers.param_servers": 2}
-    options["train.seed"] = 2
+    options["train.seed"] = 6
     run = fleet(options)
     weights = [textbook(run, graph, epoch + 1).weights for epoch in range(8)]
     accuracy = [expected_scores(graph, run, W)["val"]["acc"] for W in weights]
-    assert np.round(accuracy, 2).tolist() == [0, 0.17, 0.17, 0.17, 0.33, 0.33, 0.33, 0.33]
+    assert np.round(accuracy, 2).tolist() == [0.17, 0.17, 0.17, 0.33, 0.33, 0.17, 0.17, 0.17]
     if rule == "target":
         options["train.target_acc"] = max(accuracy)
-        last = best = 4
+        last = best = 3
     else:
         options["train.patience"] = 2
-        last, best = 3, 1
+        last, best = 2, 0
     digests = set()
     for seed in range(8):
         run = fleet(options, seed, FAULTS if backend == "lambda" else None)

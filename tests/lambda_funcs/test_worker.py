@@ -1,0 +1,42 @@
+"""The worker's loop, over real sockets: when it leaves."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from lambda_funcs.worker import Assignment, Worker
+from siafu import wire
+from siafu.address import graph_server, param_server, worker
+from siafu.models import ModelSpec
+from siafu.sockets import Hub
+
+SPEC = ModelSpec("gcn", 3, 2, num_train=12, widths=(4,))
+RUN_ID = b"worker!!"
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_worker_leaves_its_margin_before_the_end_of_its_invocation_even_while_it_waits(busy: bool):
+    #  0.2 s are left before the margin of 5 s; what it waits for, tasks or weights, does not come for 1000 s
+    with (
+        Hub(graph_server(0), RUN_ID, listen="127.0.0.1") as home,
+        Hub(param_server(0), RUN_ID, listen="127.0.0.1") as mute,
+    ):
+        assignment = Assignment(
+            "w-0", home.endpoint, 0, (mute.endpoint,), RUN_ID, "digest", SPEC, idle_s=1000, margin_s=5, prefetch=2,
+            keep_bytes=0, proxy="", wait_s=1000,
+        )  # fmt: skip
+        end = time.monotonic() + 5.2
+        with Worker(assignment, lambda: end - time.monotonic()) as it:
+            if busy:
+                it._take(wire.Task("train", 0, 0, 1, 0, 0, 1, (), {}))
+            assert it.run() == {"worker": "w-0", "tasks": 0, "reason": "deadline"}
+        assert time.monotonic() < end - 1
+        said: list[wire.Message] = []
+        while not said or not isinstance(said[-1], wire.Bye):
+            arrived = home.poll(5)
+            assert arrived
+            assert {sender for sender, _ in arrived} == {worker("w-0")}
+            said += [message for _, message in arrived]
+    assert [type(message) for message in said] == [wire.Hello, wire.Pull, wire.Bye]
