@@ -10,8 +10,8 @@ stays out of this room. Graph, features and split are the same for both: it read
 
 A score is the test accuracy (F1-micro of multi-label graphs) at the epoch with the best validation score. ± is the
 standard deviation over seeds; *noise* is the standard error of the difference of two means. A difference of up to two of
-those is called noise. Two torch columns: dropout on a layer's input before aggregation, as PyG's examples place it, and on
-the gathered rows, as siafu does; the first is the judge, the second tells a bug from the price of the placement.
+those is called noise. Two torch columns: dropout on a layer's input before aggregation, as PyG's examples place it, and the
+same but for layer 0, dropped after it, as siafu does; the first is the judge, the second tells a bug from the placement's price.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger("accuracy")
 
 NOISES = 2.0  # a difference of so many standard errors is still noise
 ASYNC_POINTS = 0.007  # how far async may be from pipe
-PLACEMENTS = ("input", "gathered")  # of dropout in the torch run
+PLACEMENTS = ("input", "mixed")  # of dropout in the torch run
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def line(case: Case, cases: list[Case], results: Results) -> dict[str, Any]:
         "graph": case.graph, "model": case.config.model.name, "mode": case.mode, "siafu": mine,
         **{f"torch_{p}": c for p, c in torch.items()}, "compared_with": case.like,
     }  # fmt: skip
-    for name, reference in (("", other), ("_gathered", torch["gathered"])):
+    for name, reference in (("", other), ("_mixed", torch["mixed"])):
         if mine.scores and reference.scores:
             result[f"difference{name}"] = mine.mean - reference.mean
             result[f"noise{name}"] = mine.noise(reference)
@@ -248,12 +248,12 @@ def _verdict(case: Case, result: dict[str, Any]) -> str:
 
 
 def show(lines: list[dict[str, Any]]) -> str:
-    header = ("graph", "model", "mode", "siafu", "torch, input", "torch, gathered", "difference", "noise", "verdict")
+    header = ("graph", "model", "mode", "siafu", "torch, input", "torch, mixed", "difference", "noise", "verdict")
     rows = [header]
     for one in lines:
         difference = f"{one['difference']:+.4f} ({one['compared_with']})" if "difference" in one else "-"
         noise = f"{one['noise']:.4f}" if "noise" in one else "-"
-        columns = (one["siafu"], one["torch_input"], one["torch_gathered"])
+        columns = (one["siafu"], one["torch_input"], one["torch_mixed"])
         rows.append((one["graph"], one["model"], one["mode"], *map(str, columns), difference, noise, one["verdict"]))
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     return "\n".join(" | ".join(f"{cell:{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
