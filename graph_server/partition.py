@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from graph_server.aggregate import Gather
-from graph_server.backends import Action, Backend, Completed, Compute, Job, Launch, Priority, TensorTask
+from graph_server.backends import Action, Backend, Completed, Compute, Job, Priority, TensorTask
 from graph_server.buffers import PublishedSlot, StalePolicy
 from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts
@@ -51,8 +51,6 @@ from siafu.wire import (
 )  # fmt: skip
 
 Work = Callable[[], Any]
-
-__all__ = ["Action", "Completed", "Compute", "Launch", "Partition", "Send"]
 
 
 class Partition:
@@ -137,6 +135,7 @@ class Partition:
 
     @property
     def finished(self) -> bool:
+        """Whether every interval is through its last epoch and evaluation."""
         return bool(self.schedulers) and all(scheduler.finished for scheduler in self.schedulers.values())
 
     def _do(self, actions: list[Action]) -> list[Action]:
@@ -225,7 +224,7 @@ class Partition:
             slowest = min(slowest, self._epochs_in)
         due = next((e for e in self.evaluated if e > self._judged), self.config.train.epochs)
         # Evaluation runs beside training, but no more than 1 + s epochs behind it, so that few versions are kept for it.
-        ahead = 0 if self.config.train.mode == "no-pipe" else 1 + self.config.train.staleness
+        ahead = 1 + self.config.train.staleness if self.config.overlaps else 0
         actions = self._step(Lane.TRAIN, Opened(min(slowest + self.config.train.staleness, due + ahead), slowest))
         if slowest > due:
             actions += self._step(Lane.EVAL, Opened(due, due))
@@ -348,7 +347,8 @@ class Partition:
         start, stop = self.bounds[interval - self.intervals[0]]
         edges = self.shard.out_edges if backward else self.shard.in_edges
         crossing = self.schedulers[Lane.TRAIN].crossing_edges(interval, backward=backward)
-        return int(edges.indptr[stop] - edges.indptr[start]) - crossing + (stop - start)
+        loops = stop - start if self.model.aggregate == "gcn" else 0
+        return int(edges.indptr[stop] - edges.indptr[start]) - crossing + loops
 
     def _scatter(self, task: TaskId, step: Step) -> list[Action]:
         (source,) = step.reads
