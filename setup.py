@@ -1,0 +1,90 @@
+"""Builds the compiled kernels (siafu/kernels/src) with whatever C++ compiler there is; everything else is in pyproject.toml.
+
+One shared library, called through ctypes: no Python header is needed, and one build serves every Python. A source of
+``PER_ISA`` is compiled once for each instruction set of the machine's architecture, and siafu picks at run time what the
+processor has, so that a library built on one x86 server runs on all of them. Without a compiler the installation succeeds
+all the same: siafu then computes with SciPy, slower, and ``siafu doctor`` says so.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+FOLDER = Path("siafu/kernels/src")
+#: Compiled once per instruction set; they use no templates of the standard library, which the linker would merge.
+PER_ISA = ("gather_rows", "attention_rows", "dense_rows")
+#: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
+COMMON = ("threads", "isa", "limits", "gather", "attention", "dense", "stream")
+
+FLAGS = ["-std=c++17", "-O3", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-pthread", "-Wall"]
+X86 = {
+    "scalar": [],
+    "avx2": ["-mavx2", "-mfma", "-mf16c", "-mbmi2"],
+    "avx512": [
+        "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512cd", "-mavx2", "-mfma", "-mf16c", "-mbmi2",
+        "-mprefer-vector-width=512",
+    ],
+    "avx512bf16": [
+        "-mavx512bf16", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512cd", "-mavx2", "-mfma", "-mf16c",
+        "-mbmi2", "-mprefer-vector-width=512",
+    ],
+}  # fmt: skip
+#: NEON is part of every 64-bit arm processor: the compiler's own vectors become NEON.
+ARM = {"neon": []}
+
+
+def instruction_sets() -> dict[str, list[str]]:
+    machine = platform.machine().lower()
+    if machine in ("x86_64", "amd64"):
+        return X86
+    return ARM if machine in ("aarch64", "arm64") else {"scalar": []}
+
+
+class BuildKernels(build_ext):
+    def build_extension(self, ext: Extension) -> None:
+        include = [str(FOLDER)]
+        objects: list[str] = []
+        for name in COMMON:
+            objects += self._compile(name, f"{self.build_temp}/common", [], include, [])
+        for isa, flags in instruction_sets().items():
+            for name in PER_ISA:
+                macros = [("SIAFU_ISA", isa), (f"SIAFU_{isa.upper()}", "1")]
+                objects += self._compile(name, f"{self.build_temp}/{isa}", flags, include, macros)
+        path = self.get_ext_fullpath(ext.name)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self.compiler.link_shared_object(
+            objects, path, extra_postargs=["-pthread"], build_temp=self.build_temp, target_lang="c++"
+        )
+
+    def _compile(
+        self, name: str, folder: str, flags: list[str], include: list[str], macros: list[tuple[str, str]]
+    ) -> list[str]:
+        source = FOLDER / f"{name}.cpp"
+        if not source.exists():
+            return []
+        made: list[str] = self.compiler.compile(
+            [str(source)], output_dir=folder, macros=macros, include_dirs=include, extra_postargs=FLAGS + flags
+        )
+        return made
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """``_native.so``: no Python's tag, for it is no Python module."""
+        return str(Path(*fullname.split("."))) + ".so"
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:
+            print(f"siafu: the compiled kernels could not be built ({error}); SciPy will do their work", file=sys.stderr)
+
+
+# ``optional``: a compiler's error is a warning of the build, never a failed installation.
+setup(
+    ext_modules=[Extension("siafu.kernels._native", sources=[], optional=True)],
+    cmdclass={"build_ext": BuildKernels},
+)
