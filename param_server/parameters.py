@@ -1,4 +1,4 @@
-"""The model's parameters by layer, and the border check of what claims to be values for them."""
+"""The model's parameters by stage (``step.layer`` of their tensor steps), and the border check of what claims to be values for them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from collections.abc import Mapping
 import numpy as np
 
 from siafu.errors import RemoteProtocolError
+from siafu.models import Model
 from siafu.sparse import Array, Rows
 
 
 class Parameters:
-    """Names, shapes and dtypes, taken from the first weights; a parameter is called ``"<layer>.<what>"``."""
+    """Names, shapes and dtypes, taken from the first weights."""
 
-    def __init__(self, weights: Mapping[str, Array]):
-        self.layers: dict[int, dict[str, Array]] = {}
+    def __init__(self, model: Model, weights: Mapping[str, Array]):
+        self.num_stages = model.spec.num_layers
+        self.layers: dict[int, dict[str, Array]] = {}  # stages without parameters are not in it
         for name, array in weights.items():
-            self.layers.setdefault(int(name.partition(".")[0]), {})[name] = array
+            self.layers.setdefault(model.stage(name), {})[name] = array
 
     def of(self, layer: int, where: str) -> Mapping[str, Array]:
-        """The layer's first weights. Raises RemoteProtocolError if there is no such layer."""
-        if layer not in self.layers:
-            raise RemoteProtocolError(f"{where}: layer {layer}, must be one of {', '.join(map(str, self.layers))}")
-        return self.layers[layer]
+        """The stage's first weights. Raises RemoteProtocolError if there is no such stage."""
+        if not 0 <= layer < self.num_stages:
+            raise RemoteProtocolError(f"{where}: layer {layer}, must be in 0..{self.num_stages - 1}")
+        return self.layers.get(layer, {})
 
     def check(self, layer: int, values: Mapping[str, Rows], where: str) -> dict[str, Array]:
         """The values, in the order of the parameters. Raises RemoteProtocolError for other names, shapes or dtypes."""

@@ -47,7 +47,7 @@ class Replica:
         self.num_graph_servers, self.num_leaves = num_graph_servers, num_leaves
         self.peers = [peer for peer in range(config.servers.param_servers) if peer != index]
         weights = model.init()
-        self._parameters = Parameters(weights)
+        self._parameters = Parameters(model, weights)
         self._handlers: dict[type, Callable[[Address, Any], list[Send]]] = {
             wire.FetchWeights: self._fetch,
             wire.Gradient: self._gradient,
@@ -153,6 +153,8 @@ class Replica:
         self._check_range(where, gradient.epoch, gradient.interval)
         values = self._parameters.check(gradient.layer, gradient.tensors, where)
         ack = Send(sender, wire.GradientAck(gradient.epoch, gradient.interval, gradient.layer, gradient.attempt))
+        if not values:  # of a stage without parameters
+            return [ack]
         epoch = self._open(gradient.epoch)
         if epoch is None or epoch.sums[gradient.layer].has(gradient.interval):
             self._duplicates["Gradient"] += 1

@@ -61,6 +61,8 @@ class Model:
     dropout: float = 0.0  # share of a layer's gathered inputs set to zero while training
     norm: Literal["none", "layer"] = "none"  # layer: LayerNorm before the activation of hidden layers
     init: Literal["xavier", "he"] = "xavier"  # distribution of the first weights
+    narrow: bool = True  # transform before gathering where a layer's output is narrower than its input
+    rows: Literal["exact", "bfloat16"] = "exact"  # storage of gathered rows; exact: that of model.dtype
     dtype: Literal["float32", "float64"] = "float32"  # of weights, activations and gradients
 
     def __post_init__(self) -> None:

@@ -18,23 +18,40 @@ _BLOCK_BYTES = 2 << 20  # of a densified block of sparse rows, before its empty 
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 
 
+# --- bfloat16 -----------------------------------------------------------------------------------------------------
+
+#: numpy has no bfloat16: rows of this dtype are the upper halves of float32 numbers. No features have it.
+BFLOAT16 = np.dtype(np.uint16)
+
+
+def real(X: Rows, dtype: np.dtype[Any]) -> Any:
+    """X as numbers of ``dtype``: X itself if it is of that, and whatever bfloat16 stands for."""
+    if isinstance(X, np.ndarray) and X.dtype == BFLOAT16:
+        X = (X.astype(np.uint32) << 16).view(np.float32)
+    return X.astype(dtype, copy=False) if isinstance(X, np.ndarray) else X.astype(dtype)
+
+
 # --- products -----------------------------------------------------------------------------------------------------
 
 
-def matmul(X: Rows, W: Array) -> Array:
-    """``X W`` for dense or sparse X ``[n, F]`` and W ``[F, G]``; result ``[n, G]`` in W's dtype."""
+def matmul(X: Rows, W: Array, add: Array | None = None) -> Array:
+    """``X W`` for dense or sparse X ``[n, F]`` and W ``[F, G]``; result ``[n, G]`` in W's dtype. Added to ``add`` in place."""
     if isinstance(X, np.ndarray):
-        return np.asarray(X.astype(W.dtype, copy=False) @ W)
-    out = np.empty((len(X), W.shape[1]), W.dtype)
-    for rows, used, dense in _blocks(X, W.dtype):
-        np.matmul(dense, W[used], out=out[rows])
-    return out
+        out: Array = real(X, W.dtype) @ W
+    else:
+        out = np.empty((len(X), W.shape[1]), W.dtype)
+        for rows, used, dense in _blocks(X, W.dtype):
+            np.matmul(dense, W[used], out=out[rows])
+    if add is None:
+        return out
+    add += out
+    return add
 
 
 def matmul_transposed(X: Rows, D: Array) -> Array:
     """``Xᵀ D`` for dense or sparse X ``[n, F]`` and D ``[n, G]``; result ``[F, G]`` in D's dtype."""
     if isinstance(X, np.ndarray):
-        return np.asarray(X.astype(D.dtype, copy=False).T @ D)
+        return np.asarray(real(X, D.dtype).T @ D)
     out = np.zeros((X.width, D.shape[1]), D.dtype)
     for rows, used, dense in _blocks(X, D.dtype):
         out[used] += dense.T @ D[rows]
@@ -136,11 +153,11 @@ def _mix(x: Array) -> Array:
 # --- activation ---------------------------------------------------------------------------------------------------
 
 
-def activate(N: Array, kind: Activation) -> Array:
-    """σ(N), elementwise."""
+def activate(N: Array, kind: Activation, out: Array | None = None) -> Array:
+    """σ(N), elementwise; in ``out`` if given, which may be N."""
     if kind == "relu":
-        return np.asarray(np.maximum(N, N.dtype.type(0)))
-    return np.asarray(np.tanh(N)) if kind == "tanh" else N
+        return np.asarray(np.maximum(N, N.dtype.type(0), out=out))
+    return np.asarray(np.tanh(N, out=out)) if kind == "tanh" else N
 
 
 def activate_backward(dH: Array, N: Array, kind: Activation) -> Array:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from siafu import ops as numpy_ops
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.ops import Activation
@@ -45,6 +46,7 @@ class ModelSpec:
     dtype: Literal["float32", "float64"] = "float32"
     fuse: bool = True  # last AV, loss and AV' in one task
     rematerialise: bool = True  # AV' recomputes P instead of fetching it
+    narrow: bool = True  # layers whose output is narrower than their input are transformed before they are gathered
 
     @classmethod
     def of(cls, config: Config, graph: Manifest) -> ModelSpec:
@@ -59,7 +61,9 @@ class ModelSpec:
             name=model.name, in_features=graph.num_features, num_classes=graph.num_classes, num_train=num_train,
             widths=model.widths, multilabel=graph.multilabel, activation=model.activation, bias=model.bias,
             dropout=model.dropout, norm=model.norm, init=model.init, seed=train.seed, dtype=model.dtype,
-            fuse=config.lambdas.fuse, rematerialise=config.lambdas.rematerialise,
+            fuse=config.lambdas.fuse, narrow=model.narrow,
+            # On the server's own threads nothing is fetched, so nothing need be computed twice.
+            rematerialise=config.lambdas.rematerialise and config.servers.backend == "lambda",
         )  # fmt: skip
 
     @property
@@ -81,6 +85,26 @@ class Output:
     loss: float = 0.0  # this interval's share of the mean loss: sum over its training rows / num_train
 
 
+class TensorOps(Protocol):
+    """The arithmetic that servers may do faster than ``siafu.ops``, which says what each function is."""
+
+    def matmul(self, X: Rows, W: Array, add: Array | None = None) -> Array: ...
+
+    def matmul_transposed(self, X: Rows, D: Array) -> Array: ...
+
+    def activate(self, N: Array, kind: Activation, out: Array | None = None) -> Array: ...
+
+    def activate_backward(self, dH: Array, N: Array, kind: Activation) -> Array: ...
+
+    def layer_norm(self, P: Array, gain: Array, shift: Array) -> Array: ...
+
+    def layer_norm_backward(self, dN: Array, P: Array, gain: Array) -> tuple[Array, Array, Array]: ...
+
+    def cross_entropy(self, logits: Array, labels: Array) -> tuple[float, Array]: ...
+
+    def binary_cross_entropy(self, logits: Array, labels: Array) -> tuple[float, Array]: ...
+
+
 class Model(Protocol):
     """What the servers and workers need of a model. Implementations keep no state between calls."""
 
@@ -96,20 +120,23 @@ class Model(Protocol):
     def init(self) -> dict[str, Array]:
         """The first weights, by name ``"<layer>.<what>"``: a function of the spec's seed alone."""
 
+    def stage(self, parameter: str) -> int:
+        """The ``step.layer`` of the tensor steps that read the parameter and give its gradient; the same for both."""
+
     def run(
         self, step: Step, rows: Mapping[str, Rows], weights: Mapping[str, Array], *, epoch: int, lane: Lane
     ) -> Output:
-        """One tensor step on any rows. ``weights`` holds at least the parameters of ``step.layer``.
+        """One tensor step on any rows. ``weights`` holds at least the parameters whose stage is ``step.layer``.
 
         Besides the step's slots, ``rows`` may hold ``vertex`` (int64 [n], global ids: needed with dropout), ``label``
         and ``train`` (bool [n]): constants of the interval, listed in ``step.reads`` where they are needed.
         """
 
 
-def build(spec: ModelSpec) -> Model:
-    """The model that the spec names. Raises ConfigError if there is none."""
+def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
+    """The model that the spec names, computing with ``ops``. Raises ConfigError if there is none."""
     if spec.name not in MODELS:
         raise ConfigError(f"model {spec.name!r}: unknown, must be one of {', '.join(MODELS)}")
     module, _, cls = MODELS[spec.name].partition(":")
-    model: Model = getattr(importlib.import_module(module), cls)(spec)
+    model: Model = getattr(importlib.import_module(module), cls)(spec, ops)
     return model

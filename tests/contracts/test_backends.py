@@ -34,7 +34,7 @@ from siafu.tensor_task import TensorWorker
 from tests.fleet import Ended
 
 INTERVALS, ROWS = 6, 5
-SPEC = ModelSpec("gcn", 3, 2, num_train=INTERVALS * ROWS, widths=(4,), dtype="float64", seed=1)
+SPEC = ModelSpec("gcn", 3, 2, num_train=INTERVALS * ROWS, widths=(4,), dtype="float64", seed=1, narrow=False)
 MODEL = models.build(SPEC)
 PROGRAM = MODEL.program(Lane.TRAIN)
 FUSED = 4  # the last AV, the loss and its backward: it reads Z1 and has rows, gradients and a loss

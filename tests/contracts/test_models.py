@@ -32,6 +32,8 @@ VARIANTS = {
     "dropout": {"dropout": 0.4},
     "layer norm, tanh": {"norm": "layer", "activation": "tanh"},
     "multi-label, no bias": {"multilabel": True, "bias": False, "dropout": 0.2},
+    "wider and wider": {"widths": (9, 12), "dropout": 0.2},
+    "never narrow": {"narrow": False, "dropout": 0.2},
     "everything": {"dropout": 0.3, "norm": "layer", "activation": "tanh", "multilabel": True},
 }
 
@@ -129,7 +131,8 @@ class Epoch:
         parts = [self.model.run(step, half, self.weights, epoch=EPOCH, lane=self.lane) for half in self._halves(reads)]
         assert {tuple(part.rows) for part in parts} == {step.writes}
         for part in parts:
-            assert bool(part.gradients) == step.has_gradient
+            mine = {name for name in self.weights if step.has_gradient and self.model.stage(name) == step.layer}
+            assert part.gradients.keys() == mine
             self.loss += part.loss
             for name, gradient in part.gradients.items():
                 self.gradients[name] = self.gradients.get(name, 0) + gradient
@@ -265,7 +268,7 @@ def test_dropout_acts_while_training_only_and_differs_between_epochs(name):
     rows["vertex"] = np.arange(4)
 
     def activations(epoch: int, lane: Lane) -> Array:
-        return model.run(step, rows, weights, epoch=epoch, lane=lane).rows["H1"]
+        return model.run(step, rows, weights, epoch=epoch, lane=lane).rows[step.writes[0]]
 
     np.testing.assert_array_equal(activations(0, Lane.TRAIN), activations(0, Lane.TRAIN))
     np.testing.assert_array_equal(activations(0, Lane.EVAL), activations(1, Lane.EVAL))
@@ -363,7 +366,7 @@ def test_training_ends_with_one_weight_update_and_evaluation_has_none(program):
     assert not training or kinds[-1] is Kind.WU
 
 
-def test_each_layer_has_its_gradient_once(program):
+def test_each_stage_has_its_gradient_once(program):
     layers = [step.layer for step in program.steps if step.has_gradient]
     assert layers == sorted(set(layers), reverse=True)
 
@@ -374,7 +377,22 @@ def test_vertex_ids_travel_only_with_dropout_in_training(name):
         assert not any("vertex" in step.reads for step in steps)
 
 
-def test_gcn_program_of_two_layers():
+def test_gcn_program_of_a_layer_that_gets_narrower():
+    table = """
+        GA0                     -> Z0       gathers H0
+        AV0   Z0                -> T1
+        SC0   T1                            publishes T1
+        GA1                     -> Z1       gathers T1
+        AV1   Z1 label train    -> dZ1      fused
+        SC'1  dZ1                           publishes dZ1
+        GA'1                    -> dT1      gathers dZ1
+        AV'0  Z0 dT1
+        WU0
+    """
+    assert written_out(build(ModelSpec("gcn", 7, 4, 9)).program(Lane.TRAIN)) == tidied(table)
+
+
+def test_gcn_program_of_a_layer_that_gets_wider():
     table = """
         GA0                     -> Z0       gathers H0
         AV0   Z0                -> H1
@@ -386,24 +404,37 @@ def test_gcn_program_of_two_layers():
         AV'0  Z0 dH1
         WU0
     """
-    assert written_out(build(ModelSpec("gcn", 7, 4, 9)).program(Lane.TRAIN)) == tidied(table)
+    assert written_out(build(ModelSpec("gcn", 7, 4, 9, widths=(3,))).program(Lane.TRAIN)) == tidied(table)
 
 
-def test_sage_program_of_two_layers_with_everything_spelled_out():
+def test_sage_program_with_everything_spelled_out():
     table = """
-        GA0                              -> Z0        gathers H0
+        GA0                              -> Z0          gathers H0
         AV0   H0 Z0 vertex               -> H1 P0
-        SC0   H1                                      publishes H1
-        GA1                              -> Z1        gathers H1
-        AV1   H1 Z1 vertex               -> H2
-        AV'1  H1 Z1 vertex label train H2 -> dS1 dZ1
-        SC'1  dZ1                                     publishes dZ1
-        GA'1  dS1                        -> dH1       gathers dZ1
-        AV'0  H0 Z0 vertex dH1 P0
+        SC0   H1                                        publishes H1
+        GA1                              -> Z1          gathers H1
+        AV1   H1 Z1 vertex               -> T2 S2 H2 P1
+        SC1   T2                                        publishes T2
+        GA2                              -> Z2          gathers T2
+        AV2   Z2 S2                      -> H3
+        AV'2  Z2 S2 H3 label train       -> dZ2
+        SC'2  dZ2                                       publishes dZ2
+        GA'2                             -> dT2         gathers dZ2
+        AV'1  H1 Z1 vertex H2 P1 dT2 dZ2 -> dS1 dZ1
+        SC'1  dZ1                                       publishes dZ1
+        GA'1  dS1                        -> dH1         gathers dZ1
+        AV'0  H0 Z0 vertex H1 P0 dH1
         WU0
     """
-    spec = ModelSpec("sage", 7, 4, 9, dropout=0.5, fuse=False, rematerialise=False)
+    spec = ModelSpec("sage", 7, 4, 9, widths=(8, 8), dropout=0.5, norm="layer", fuse=False, rematerialise=False)
     assert written_out(build(spec).program(Lane.TRAIN)) == tidied(table)
+
+
+@pytest.mark.parametrize("layer_widths", [(6, 5), (9, 12), ()])
+def test_every_parameter_has_one_stage(name, layer_widths):
+    model = build(ModelSpec(name, 7, 4, 9, widths=layer_widths, norm="layer"))
+    assert {model.stage(parameter) for parameter in model.init()} == set(range(model.spec.num_layers))
+    assert model.stage("0.bias") == 0
 
 
 def written_out(program: Program) -> list[str]:

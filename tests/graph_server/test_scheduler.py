@@ -18,7 +18,7 @@ from siafu.models import ModelSpec, build
 from siafu.sparse import Array
 from siafu.tasks import Kind, Lane, Program, Step, TaskId
 
-GCN = build(ModelSpec("gcn", 3, 2, 1)).program(Lane.TRAIN)  # GA0 AV0 SC0 GA1 AV1 SC1' GA1' AV0' WU0
+GCN = build(ModelSpec("gcn", 3, 2, 1, narrow=False)).program(Lane.TRAIN)  # GA0 AV0 SC0 GA1 AV1 SC1' GA1' AV0' WU0
 SC, GA, SC_B, GA_B, WU = 2, 3, 5, 6, 8  # where its steps stand
 
 #: Graph attention, one layer after another: the edge steps AE and AE' gather published rows as GA and GA' do.

@@ -19,7 +19,7 @@ from siafu.tensor_task import TensorWorker, split
 from siafu.wire import Message, Tensors
 
 HOME, SERVER = graph_server(0), param_server(1)
-SPEC = ModelSpec("gcn", 3, 2, num_train=12, widths=(4,), dtype="float64", seed=1)
+SPEC = ModelSpec("gcn", 3, 2, num_train=12, widths=(4,), dtype="float64", seed=1, narrow=False)
 MODEL = models.build(SPEC)
 PROGRAM = MODEL.program(Lane.TRAIN)
 FIRST = next(pc for pc, step in enumerate(PROGRAM.steps) if step.kind is Kind.AV)  # reads Z0, which never changes

@@ -12,7 +12,7 @@ from siafu.address import graph_server, param_server, worker
 from siafu.models import ModelSpec
 from siafu.sockets import Hub
 
-SPEC = ModelSpec("gcn", 3, 2, num_train=12, widths=(4,))
+SPEC = ModelSpec("gcn", 3, 2, num_train=12, widths=(4,), narrow=False)
 RUN_ID = b"worker!!"
 
 

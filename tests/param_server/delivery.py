@@ -50,7 +50,7 @@ def stale_share(epoch: int, server: int) -> float:
 
 
 def layer_of(weights: Mapping[str, Array], layer: int) -> dict[str, Array]:
-    return {name: W for name, W in weights.items() if name.startswith(f"{layer}.")}
+    return {name: W for name, W in weights.items() if MODEL.stage(name) == layer}
 
 
 def in_order(config: Config, version_used: Mapping[tuple[int, int], int]) -> list[dict[str, Array]]:

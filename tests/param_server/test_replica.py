@@ -183,7 +183,7 @@ def test_e1_sums_go_to_every_peer_when_our_own_intervals_are_in():
     assert (first.server, first.epoch, first.layer, first.last) == (0, 0, 0, False)
     assert (second.layer, second.last) == (1, True)
     assert first.nodes == ("0:1",)
-    assert set(first.tensors) == {"0:1/0.weight", "0:1/0.bias"}
+    assert set(first.tensors) == {"0:1/0.weight", "0:1/0.bias", "0:1/1.weight"}  # layer 1 gets narrower
 
 
 def test_e1_server_without_intervals_shares_nothing_and_still_steps():

@@ -13,7 +13,7 @@ from siafu.sparse import SparseRows
 from siafu.tasks import Kind, Lane
 from siafu.tensor_task import KEPT_VERSIONS, NextPart, TensorWorker, conversation, split
 
-SPEC = ModelSpec("gcn", 3, 2, num_train=8, widths=(4,), dtype="float64", seed=1)
+SPEC = ModelSpec("gcn", 3, 2, num_train=8, widths=(4,), dtype="float64", seed=1, narrow=False)
 MODEL = models.build(SPEC)
 PROGRAM = MODEL.program(Lane.TRAIN)
 FIRST = next(pc for pc, step in enumerate(PROGRAM.steps) if step.kind is Kind.AV)
@@ -37,7 +37,7 @@ def task(pc: int, *, epoch: int = 0, num_parts: int = 1, rows: dict[str, Any] | 
 
 
 def weights(layer: int, version: int, *, held: bool = False) -> wire.Weights:
-    tensors: dict[str, Any] = {} if held else {n: W for n, W in MODEL.init().items() if n.startswith(f"{layer}.")}
+    tensors: dict[str, Any] = {} if held else {n: W for n, W in MODEL.init().items() if MODEL.stage(n) == layer}
     return wire.Weights("train", 0, 0, layer, 0, version, tensors)
 
 
