@@ -6,10 +6,9 @@
 
 Backward is the transpose: dH_u = Σ_{u→v} a_vu dZ_v, along the out-edges.
 
-``Gather`` is the interface that a compiled kernel takes over: it knows one direction of one partition, and is called for
-a range of rows on one base array whose rows are the inner vertices followed by the ghosts. It holds no state that a call
-changes, and SciPy's product releases the interpreter lock, so threads may call it at once. Each row is summed in the
-order of its edges: the result does not depend on the range.
+No weight is stored per edge but those of the graph: a_vu = t_v w_uv s_u, so rows are multiplied by s when they are put into
+the table that is gathered from, and sums by t. The edges are those of the shard, as they lie on disk. A row's sum depends
+on the row alone, not on the range or on threads; nothing here has state that a call changes, so threads may call at once.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from siafu import kernels
+from siafu.kernels import Table
 from siafu.shards import Shard
 from siafu.sparse import Array, Rows, SparseRows
 
@@ -31,47 +32,75 @@ SPARSE_BELOW = 0.25
 class Gather:
     """The aggregation of one partition in one direction."""
 
-    def __init__(self, shard: Shard, aggregation: Aggregation, *, backward: bool, dtype: npt.DTypeLike):
-        edges = shard.out_edges if backward else shard.in_edges
-        ghost_degree = shard.degree_ghosts_out if backward else shard.degree_ghosts_in
-        degree = np.concatenate([shard.degree, ghost_degree])  # [n + ghosts]
-        num_inner, num_rows = len(shard.vertices), len(degree)
-        indptr, column = np.asarray(edges.indptr), np.asarray(edges.indices)
-        row = np.repeat(np.arange(num_inner, dtype=np.int32), np.diff(indptr))
-        value = np.ones(len(column)) if edges.weight is None else np.asarray(edges.weight, np.float64)
+    def __init__(self, shard: Shard, aggregation: Aggregation, *, backward: bool, dtype: npt.DTypeLike, threads: int = 1):
+        """``dtype``: of sums and factors; ``threads``: that one call may use."""
+        self.edges = shard.out_edges if backward else shard.in_edges
+        self.threads = threads
+        self.add_self = aggregation == "gcn"
+        self.source_scale: Array | None = None  # s, [inner + ghosts]
+        self.target_scale: Array | None = None  # t, [inner]
+        degree = np.concatenate([shard.degree, shard.degree_ghosts_out if backward else shard.degree_ghosts_in])
         if aggregation == "gcn":
-            scale = 1 / np.sqrt(degree + 1)
-            value = value * scale[row] * scale[column]
+            self.source_scale = (1 / np.sqrt(degree + 1)).astype(dtype)
+            self.target_scale = self.source_scale[: len(shard.vertices)]
         elif aggregation == "mean":
-            target = column if backward else row
-            value = value / degree[target]  # an edge's target has a degree above 0
-        matrix = sp.csr_array((value.astype(dtype), column, indptr), shape=(num_inner, num_rows))
-        if aggregation == "gcn":
-            own = sp.csr_array(
-                ((1 / (shard.degree + 1)).astype(dtype), np.arange(num_inner), np.arange(num_inner + 1)),
-                shape=matrix.shape,
-            )
-            matrix = matrix + own
-        self._matrix = matrix
-        self._blocks: dict[tuple[int, int], Any] = {}
+            with np.errstate(divide="ignore"):  # a vertex without in-edges is no edge's target
+                inverse = np.where(degree > 0, 1 / degree, 0).astype(dtype)
+            if backward:
+                self.source_scale = inverse
+            else:
+                self.target_scale = inverse[: len(shard.vertices)]
 
-    def prepare(self, ranges: list[tuple[int, int]]) -> None:
-        """Cuts the rows into the ranges that will be asked for; the whole is not kept."""
-        self._blocks = {(start, stop): self._matrix[start:stop] for start, stop in ranges}
-        self._matrix = None
+    def __call__(self, start: int, stop: int, table: Table, *, add: Array | None = None, factor: float = 1.0) -> Array:
+        """Rows ``start:stop`` of the product with the rows in ``table`` (inner vertices, then ghosts; each times its s).
 
-    def __call__(self, start: int, stop: int, base: Rows) -> Rows:
-        """Rows ``start:stop`` of the product with base ``[inner + ghosts, F]``; sparse if base is and the result is sparse enough."""
-        block = self._blocks[start, stop]
-        if isinstance(base, np.ndarray):
-            return np.asarray(block @ base)
-        product = sp.csr_array(block @ sp.csr_array((base.data, base.indices, base.indptr), shape=base.shape))
+        Sums are multiplied by ``factor``, then ``add`` [stop - start, F] is added. Result ``[stop - start, F]``.
+        """
+        scale = self.target_scale
+        if factor != 1.0:
+            ones = np.ones(len(self.edges.indptr) - 1, self._dtype(table)) if scale is None else scale
+            scale = ones * ones.dtype.type(factor)
+        return kernels.gather(
+            self.edges, start, stop, table, scale=scale, add_self=self.add_self, add=add, threads=self.threads
+        )
+
+    def sparse(self, start: int, stop: int, base: SparseRows) -> Rows:
+        """The same of sparse rows, without s: sparse if the result is sparse enough."""
+        product = sp.csr_array(self._block(start, stop, base) @ _matrix(base))
         if product.nnz > SPARSE_BELOW * product.shape[0] * product.shape[1]:
             return np.asarray(product.toarray())
         product.sort_indices()
         return SparseRows(
             product.indptr.astype(np.int64), product.indices.astype(np.int32), product.data, product.shape[1]
         )
+
+    def _block(self, start: int, stop: int, base: SparseRows) -> Any:
+        """Rows of the matrix that the class stands for, with a value per edge: CSR ``[stop - start, inner + ghosts]``."""
+        indptr = np.asarray(self.edges.indptr[start : stop + 1])
+        first, last = indptr[0], indptr[-1]
+        column, count = np.asarray(self.edges.indices[first:last]), np.diff(indptr)
+        dtype = base.dtype
+        value = np.ones(len(column), dtype)
+        if self.edges.weight is not None:
+            value *= self.edges.weight[first:last]
+        if self.source_scale is not None:
+            value *= self.source_scale[column]
+        if self.target_scale is not None:
+            value *= np.repeat(self.target_scale[start:stop], count)
+        block = sp.csr_array((value, column, indptr - first), shape=(stop - start, len(base)))
+        if not self.add_self:
+            return block
+        assert self.source_scale is not None
+        own = self.source_scale[start:stop] ** 2
+        rows = np.arange(stop - start)
+        return block + sp.csr_array((own, rows + start, np.append(rows, stop - start)), shape=block.shape)
+
+    def _dtype(self, table: Table) -> npt.DTypeLike:
+        return np.float64 if table.dtype == "float64" else np.float32
+
+
+def _matrix(rows: SparseRows) -> Any:
+    return sp.csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape)
 
 
 def stack(parts: list[Rows]) -> Rows:

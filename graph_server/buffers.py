@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from siafu.kernels import Table
 from siafu.sparse import Array
 
 Index = slice | Array
@@ -30,25 +30,43 @@ class StalePolicy:
 
 
 class PublishedSlot:
-    """The rows of one slot, ``[inner + ghosts, width]``. Rows of an interval stand where ``places[interval]`` says."""
+    """The rows of one slot, ``[inner + ghosts, width]``. Rows of an interval stand where ``places[interval]`` says.
 
-    def __init__(self, width: int, num_rows: int, places: dict[int, Index], dtype: npt.DTypeLike, policy: StalePolicy):
+    They are kept as Gather wants them: each times its factor of ``scale`` (Gather's s), in ``storage``.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        num_rows: int,
+        places: dict[int, Index],
+        storage: str,
+        policy: StalePolicy,
+        scale: Array | None = None,
+    ):
         self.places = places
         self.policy = policy
+        self.scale = scale  # [inner + ghosts]
         # All mutable state:
-        self.rows: Array = np.zeros((num_rows, width), dtype)
+        self.table = Table(num_rows, width, storage)
         self.epoch_of = np.full(max(places, default=-1) + 1, -1, np.int64)  # by interval: the epoch of its rows
         self._turned = -1
-        self._history: Array | None = np.zeros_like(self.rows) if policy.kind in ("smooth", "freeze") else None
+        keeps = policy.kind in ("smooth", "freeze")
+        self._history: Array | None = np.zeros_like(self.rows) if keeps else None
 
-    def write(self, interval: int, epoch: int, values: Array) -> None:
-        """Puts an interval's rows in; ``values`` in the order of its places."""
+    @property
+    def rows(self) -> Array:
+        """What is in the table, in float32 or float64: a copy."""
+        return self.table.read(slice(None))
+
+    def write(self, interval: int, epoch: int, values: Array, *, scaled: bool = False) -> None:
+        """Puts an interval's rows in; ``values`` in the order of its places. ``scaled``: a peer has done that."""
         self.turn(epoch)
         place = self.places[interval]
-        self.rows[place] = values
+        self.table.write(place, values, None if scaled or self.scale is None else self.scale[place])
         if self._history is not None and self.policy.kind == "smooth":
             known = self.policy.smoothing if self.epoch_of[interval] >= 0 else 0.0
-            self._history[place] = known * self._history[place] + (1 - known) * values
+            self._history[place] = known * self._history[place] + (1 - known) * self.table.read(place)
         self.epoch_of[interval] = max(epoch, self.epoch_of[interval])
 
     def turn(self, epoch: int) -> None:
@@ -56,16 +74,18 @@ class PublishedSlot:
         if epoch <= self._turned:
             return
         self._turned = epoch
+        if self.policy.kind == "use":
+            return
         stale = [place for interval, place in self.places.items() if self.epoch_of[interval] < epoch]
         if self.policy.kind == "drop":
             for place in stale:
-                self.rows[place] = 0
+                self.table.write(place, np.zeros_like(self.table.read(place)))
         elif self._history is not None:
             for place in stale:
                 if self.policy.kind == "freeze" and epoch % self.policy.freeze_epochs == 0:
-                    self._history[place] = self.rows[place]
+                    self._history[place] = self.table.read(place)
                 elif epoch > 0 and (self.policy.kind == "smooth" or epoch >= self.policy.freeze_epochs):
-                    self.rows[place] = self._history[place]
+                    self.table.write(place, self._history[place])
 
     def oldest(self, intervals: Array, epoch: int) -> int:
         """By how many epochs the oldest rows of these intervals trail ``epoch``; 0 if none does."""

@@ -15,15 +15,11 @@ Rules:
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
 
+from graph_server.waiting import Entry, FreeWorkers, Priority, Tasks
 from siafu.errors import WorkerTimeout
 from siafu.tasks import TaskId
-
-Priority = tuple[int, ...]
-#: Tasks that may be passed over in one look at the queue because they wait for their home.
-WINDOW = 64
 
 
 @dataclass(frozen=True)
@@ -59,11 +55,15 @@ class Dispatcher:
         self.timeout_s, self.relaunches, self.affinity = timeout_s, relaunches, affinity
         # All mutable state:
         self._open: dict[TaskId, _Open] = {}
-        self._queue: list[tuple[Priority, int, TaskId]] = []
+        self._new = Tasks()  # those that nobody has tried yet
+        self._again: dict[TaskId, Entry] = {}  # those that are to be given out once more: few
         self._sequence = 0
         self._workers: dict[str, _Worker] = {}
+        self._free = FreeWorkers()  # with credits, and not silent
         self._home: dict[int, str] = {}  # interval -> the worker that had it last
-        self.num_queued = 0  # tasks that wait for a worker
+        self._homes: set[str] = set()  # workers that were ever one
+        self._called: set[str] = set()  # workers that may be free for tasks filed under them: those to look at next
+        self.num_silent = 0  # workers that rule 3 has given up on for now
         self.num_relaunches = 0
         self.num_duplicates = 0
 
@@ -72,53 +72,49 @@ class Dispatcher:
         return len(self._open)
 
     @property
-    def num_silent(self) -> int:
-        """Workers that rule 3 has given up on for now."""
-        return sum(worker.silent for worker in self._workers.values())
+    def num_queued(self) -> int:
+        """Tasks that wait for a worker."""
+        return len(self._new) + len(self._again)
 
     def submit(self, task: TaskId, priority: Priority, now: float) -> list[Assign]:
         assert task not in self._open, task
         self._open[task] = _Open(priority)
-        self._push(task)
+        self._new.add(self._entry(task), self._waits_for(task))
         return self._assign(now)
 
     def pull(self, worker: str, credits: int, now: float) -> list[Assign]:
         """A worker is ready for ``credits`` more tasks."""
-        state = self._workers.setdefault(worker, _Worker())
+        state = self._workers.get(worker)
+        if state is None:
+            state = self._workers[worker] = _Worker()
+            if worker in self._homes:
+                self._refile(self._new.of(""))  # its own among them
         state.credits += credits
-        state.silent = False
+        self._spoke(worker)
         return self._assign(now)
 
     def result(self, task: TaskId, worker: str, attempt: int, now: float) -> tuple[bool, list[Assign]]:
         """(whether this is the task's first result, what to send out now)."""
-        state = self._workers.get(worker)
-        if state is not None:
-            state.silent = False
-            if state.holds.get(task) == attempt:  # a repeated result gives no second credit
-                del state.holds[task]
-                state.credits += 1
+        self._answered(task, worker, attempt)
         closed = self._open.pop(task, None)
-        if closed is None:
-            self.num_duplicates += 1
-        else:
-            self.num_queued -= closed.queued
+        self.num_duplicates += closed is None
+        if closed is not None and closed.queued:
+            self._unqueue(task)
         return closed is not None, self._assign(now)
 
     def failed(self, task: TaskId, worker: str, attempt: int, now: float) -> list[Assign]:
         """The worker could not do it (rule 4 for one task)."""
-        state = self._workers.get(worker)
-        if state is not None:
-            state.silent = False
-            if state.holds.get(task) == attempt:
-                del state.holds[task]
-                state.credits += 1
-                self._give_back(task, worker)
+        if self._answered(task, worker, attempt):
+            self._give_back(task, worker)
         return self._assign(now)
 
     def lost(self, worker: str, now: float) -> list[Assign]:
         """The worker has left or died."""
         state = self._workers.pop(worker, None)
         if state is not None:
+            self.num_silent -= state.silent
+            self._free.drop(worker)
+            self._refile(self._new.of(worker))
             for task in sorted(state.holds):
                 self._give_back(task, worker)
         return self._assign(now)
@@ -128,15 +124,69 @@ class Dispatcher:
         for task, state in self._open.items():
             if not state.queued and now >= state.due:
                 for worker in state.holders:
-                    self._workers[worker].silent = True
+                    self._hush(worker)
                 self._relaunch(task, state)
         return self._assign(now)
 
     def forget(self) -> None:
         """No task is waited for any more; workers keep what they hold, and it comes back to nobody."""
         self._open.clear()
-        self._queue.clear()
-        self.num_queued = 0
+        self._new.clear()
+        self._again.clear()
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def _answered(self, task: TaskId, worker: str, attempt: int) -> bool:
+        """The worker has spoken; whether it held that attempt, which it no longer does."""
+        state = self._workers.get(worker)
+        if state is None:
+            return False
+        held = state.holds.get(task) == attempt  # a repeated answer gives no second credit
+        if held:
+            del state.holds[task]
+            state.credits += 1
+        self._spoke(worker)
+        return held
+
+    def _spoke(self, worker: str) -> None:
+        state = self._workers[worker]
+        if state.silent:
+            state.silent = False
+            self.num_silent -= 1
+            self._refile(self._new.of(""))  # its own among them
+        self._note(worker)
+
+    def _hush(self, worker: str) -> None:
+        state = self._workers[worker]
+        if not state.silent:
+            state.silent = True
+            self.num_silent += 1
+            self._refile(self._new.of(worker))
+        self._note(worker)
+
+    def _note(self, worker: str) -> None:
+        """Its credits, its tasks or its silence have changed."""
+        state = self._workers[worker]
+        if state.credits > 0 and not state.silent:
+            self._free.put(worker, len(state.holds))
+            self._called.add(worker)
+        else:
+            self._free.drop(worker)
+
+    def _refile(self, tasks: list[TaskId]) -> None:
+        """They go where they belong now."""
+        for task in tasks:
+            self._new.move(task, self._waits_for(task))
+
+    def _waits_for(self, task: TaskId) -> str:
+        """The worker that a new task should go to, if it speaks: its home."""
+        home = self._home.get(task.interval, "")
+        if home not in self._workers or self._workers[home].silent:
+            return ""
+        self._called.add(home)
+        return home
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
 
     def _give_back(self, task: TaskId, worker: str) -> None:
         state = self._open.get(task)
@@ -154,37 +204,56 @@ class Dispatcher:
             )
         self.num_relaunches += 1
         state.queued = True
-        self._push(task)
+        self._again[task] = self._entry(task)
 
-    def _push(self, task: TaskId) -> None:
+    def _entry(self, task: TaskId) -> Entry:
         self._sequence += 1
-        self.num_queued += 1
-        heapq.heappush(self._queue, (self._open[task].priority, self._sequence, task))
+        return self._open[task].priority, self._sequence, task
+
+    def _unqueue(self, task: TaskId) -> None:
+        if self._again.pop(task, None) is None:
+            self._new.remove(task)
+
+    # --- who gets what ------------------------------------------------------------------------------------------------
 
     def _assign(self, now: float) -> list[Assign]:
-        """Rule 1."""
+        """Rules 1 and 6: of the tasks that somebody may have now the first, until there is none."""
         assigned: list[Assign] = []
-        free = {name for name, worker in self._workers.items() if worker.credits > 0 and not worker.silent}
-        passed_over: list[tuple[Priority, int, TaskId]] = []
-        while free and self._queue and len(passed_over) < WINDOW:
-            entry = heapq.heappop(self._queue)
-            task = entry[2]
-            state = self._open.get(task)
-            if state is None or not state.queued:  # answered meanwhile
-                continue
-            name = self._choose(task, state, free)
-            if name is None:
-                passed_over.append(entry)
-                continue
-            assigned.append(self._give(task, state, name, now))
-            if not self._workers[name].credits:
-                free.discard(name)
-        for entry in passed_over:
-            heapq.heappush(self._queue, entry)
+        while self.num_queued and (least := self._free.least_busy()) is not None:
+            choices = [*self._first_new(*least), *self._first_again()]
+            if not choices:
+                break
+            entry, name = min(choices)
+            assigned.append(self._give(entry[2], name, now))
         return assigned
 
-    def _choose(self, task: TaskId, state: _Open, free: set[str]) -> str | None:
-        """The worker for a task (rules 1 and 6); None if the task had better wait."""
+    def _first_new(self, load: int, least: str) -> list[tuple[Entry, str]]:
+        """Of the new tasks those that may be next, each with its worker: the first of every home that is free, the first
+        that has none, and if the least busy worker has nothing to do, the first of all."""
+        choices = []
+        for home in list(self._called):
+            entry = self._new.first(home) if home in self._free else None
+            if entry is None:
+                self._called.discard(home)
+            else:
+                choices.append((entry, home))
+        if (entry := self._new.first("")) is not None:
+            choices.append((entry, least))
+        first = self._new.first_of_all() if not load else None
+        if first is not None and all(entry != first for entry, _ in choices):
+            choices.append((first, least))
+        return choices
+
+    def _first_again(self) -> list[tuple[Entry, str]]:
+        """The first of the tasks given out before that had better not wait."""
+        for entry in sorted(self._again.values()):
+            if (name := self._choose(entry[2])) is not None:
+                return [(entry, name)]
+        return []
+
+    def _choose(self, task: TaskId) -> str | None:
+        """The worker for a task that was given out before; None if it waits."""
+        state, free = self._open[task], self._free.names
         fresh = free - state.tried
         if not fresh:
             return None if self._untried_at_work(state) else self._least_busy(free)
@@ -206,8 +275,9 @@ class Dispatcher:
             for name, worker in self._workers.items()
         )
 
-    def _give(self, task: TaskId, state: _Open, name: str, now: float) -> Assign:
-        worker = self._workers[name]
+    def _give(self, task: TaskId, name: str, now: float) -> Assign:
+        state, worker = self._open[task], self._workers[name]
+        self._unqueue(task)
         assign = Assign(name, task, state.attempts)
         worker.credits -= task not in worker.holds  # else it lost the earlier attempt
         worker.holds[task] = state.attempts
@@ -216,7 +286,9 @@ class Dispatcher:
         state.tried.add(name)
         state.queued = False
         state.due = now + self.timeout_s
-        self.num_queued -= 1
-        if self.affinity:
+        self._note(name)
+        if self.affinity and self._home.get(task.interval) != name:
             self._home[task.interval] = name
+            self._homes.add(name)
+            self._refile(self._new.of_interval(task.interval))
         return assign

@@ -2,7 +2,8 @@
 
 1. Every server tells each peer which rows of which interval it will send, in both directions (``GhostMap``).
 2. With all maps in, each knows where every published row will stand, and how its intervals hang together (``Crossing``).
-3. Every server sends its peers the features of the vertices that they gather (``ConstantRows``); layer 0 needs them once.
+3. Every server sends those peers that want them the features of the vertices that they gather (``ConstantRows``): layer
+   0 needs them once, unless its aggregate is there from an earlier run.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from graph_server.aggregate import edges_between, stack
 from graph_server.exchange import Bounds, GhostPlaces, needed_rows
@@ -26,22 +26,23 @@ from siafu.wire import ConstantRows, GhostMap
 class Ghosts:
     """Keys of the tables: ``False`` forward, ``True`` backward."""
 
-    def __init__(self, shard: Shard, intervals: list[int], bounds: Bounds):
-        self.shard, self.intervals, self.bounds = shard, intervals, bounds
+    def __init__(self, shard: Shard, intervals: list[int], bounds: Bounds, *, wants_features: bool):
+        self.shard, self.intervals, self.bounds, self.wants_features = shard, intervals, bounds, wants_features
         self.needed = {b: needed_rows(shard, bounds, backward=b) for b in (False, True)}
         self._places = {b: GhostPlaces(shard, intervals[0], bounds, backward=b) for b in (False, True)}
         # All mutable state:
         self._maps_due = (shard.num_partitions - 1) * len(intervals) * 2
-        self._features: dict[
-            int, Rows
-        ] = {}  # peer's interval -> features of those of its vertices that are ghosts here
+        self._wanting: set[int] = set()  # peers that want features
+        self._features: dict[int, Rows] = {}  # a peer's interval -> features of those of its vertices that are ghosts here
 
     # --- 1 ------------------------------------------------------------------------------------------------------------
 
     def greet(self) -> list[Send]:
         vertices = np.asarray(self.shard.vertices)
         return [
-            Send(graph_server(peer), GhostMap(self.shard.index, backward, interval, vertices[start + rows].astype(np.int64)))
+            Send(graph_server(peer), GhostMap(
+                self.shard.index, backward, interval, self.wants_features, vertices[start + rows].astype(np.int64)
+            ))
             for backward, plan in self.needed.items()
             for peer, by_interval in plan.items()
             for interval, (start, _), rows in zip(self.intervals, self.bounds, by_interval, strict=True)
@@ -49,6 +50,8 @@ class Ghosts:
 
     def add_map(self, message: GhostMap) -> None:
         self._places[message.backward].add(message.server, message.interval, message.vertices)
+        if message.wants_features:
+            self._wanting.add(message.server)
         self._maps_due -= 1
 
     @property
@@ -76,6 +79,8 @@ class Ghosts:
     def features_for_peers(self) -> list[Send]:
         sends = []
         for peer, by_interval in self.needed[False].items():
+            if peer not in self._wanting:
+                continue
             for interval, (start, stop), rows in zip(self.intervals, self.bounds, by_interval, strict=True):
                 if len(rows):
                     features = ops.take(self.shard.features[start:stop], rows)
@@ -94,11 +99,12 @@ class Ghosts:
 
     @property
     def complete(self) -> bool:
-        """Whether the features of every ghost are here."""
-        return self.mapped and len(self._features) == len(self._places[False].places) - len(self.intervals)
+        """Whether the features of every ghost that are wanted are here."""
+        wanted = len(self._places[False].places) - len(self.intervals) if self.wants_features else 0
+        return self.mapped and len(self._features) >= wanted
 
-    def take_features(self, dtype: npt.DTypeLike) -> Rows:
-        """Features of inner vertices and ghosts ``[inner + ghosts, F]``; what was received is let go.
+    def take_features(self) -> Rows | None:
+        """Features of the ghosts ``[g, F]``, None if there is no ghost; what was received is let go.
 
         RemoteProtocolError if some do not belong to the ghosts of their interval.
         """
@@ -108,13 +114,12 @@ class Ghosts:
                 raise RemoteProtocolError(
                     f"features of interval {interval}: {len(rows)} rows, not those of its ghosts here"
                 )
-        parts: list[Rows] = [self.shard.features[0 : len(self.shard.vertices)].astype(dtype)]
-        if self._features:
-            received = stack([rows.astype(dtype) for rows in self._features.values()])
-            position = np.concatenate([np.asarray(self._places[False].places[i]) for i in self._features])
-            parts.append(ops.take(received, np.argsort(position)))
+        if not self._features:
+            return None
+        position = np.concatenate([np.asarray(self._places[False].places[i]) for i in self._features])
+        received = stack(list(self._features.values()))
         self._features = {}
-        return stack(parts)
+        return ops.take(received, np.argsort(position))
 
 
 def _crossing(between: Any, intervals: list[int]) -> tuple[Crossing, list[Array]]:

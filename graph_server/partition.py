@@ -24,8 +24,10 @@ from graph_server.backends import Action, Backend, Completed, Compute, Job, Prio
 from graph_server.buffers import PublishedSlot, StalePolicy
 from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts
+from graph_server.layer_zero import Kept, aggregate
 from graph_server.ledger import Ledger
 from graph_server.scheduler import Event, Opened, Published, Scheduler, StepDone
+from siafu import kernels, ops
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
@@ -33,8 +35,9 @@ from siafu.evaluation import is_evaluated
 from siafu.graph import TRAIN
 from siafu.metrics import counts
 from siafu.models import Model
+from siafu.ops import BFLOAT16
 from siafu.shards import Shard
-from siafu.sparse import Array, Rows
+from siafu.sparse import Array, Rows, SparseRows
 from siafu.tasks import Kind, Lane, Step, TaskId
 from siafu.wire import (
     ConstantRows,
@@ -54,7 +57,10 @@ Work = Callable[[], Any]
 
 
 class Partition:
-    def __init__(self, config: Config, shard: Shard, model: Model, backend: Backend, num_threads: int):
+    def __init__(
+        self, config: Config, shard: Shard, model: Model, backend: Backend, num_threads: int, kept: Kept | None = None
+    ):
+        """``kept``: where layer 0's aggregate is kept from run to run."""
         self.config, self.shard, self.model, self.backend = config, shard, model, backend
         self.index, self.dtype = shard.index, np.dtype(config.model.dtype)
         self.num_threads = num_threads
@@ -64,14 +70,17 @@ class Partition:
         self.programs = {lane: model.program(lane) for lane in Lane}
         self.evaluated = [e for e in range(config.train.epochs) if is_evaluated(e, config.train)]
         self.split = np.asarray(shard.split[:, config.data.split])
+        self.storage = "bfloat16" if config.model.rows == "bfloat16" else self.dtype.name
+        self.stored = BFLOAT16 if self.storage == "bfloat16" else self.dtype
+        self.kept = kept or Kept(None, shard.features.shape, self.stored)
         # All mutable state:
-        self.ghosts = Ghosts(shard, self.intervals, self.bounds)
+        self._aggregate: Rows | None = None if isinstance(shard.features, SparseRows) else self.kept.load()
+        self.ghosts = Ghosts(shard, self.intervals, self.bounds, wants_features=self._aggregate is None)
         self.ledger = Ledger(self.index, self.intervals, config.servers.param_servers)
         self.schedulers: dict[Lane, Scheduler] = {}  # from the moment the peers' maps are in
         self.published: dict[tuple[Lane, str], PublishedSlot] = {}
         self._constants: list[dict[str, Rows]] = []  # by interval
         self._slots: dict[tuple[Lane, int], dict[str, Rows]] = {(x, i): {} for x in Lane for i in self.intervals}
-        self._base: Rows | None = None  # features of inner vertices and ghosts, until layer 0 is aggregated
         self._gathers: dict[bool, Gather] = {}
         self._sources: dict[bool, list[Array]] = {}  # by interval: the other intervals that it gathers from
         self._jobs: list[tuple[Priority, int, Job]] = []  # the task queue
@@ -95,7 +104,7 @@ class Partition:
     def greet(self) -> list[Action]:
         """What to tell the peers once links to them stand."""
         alone = self.shard.num_partitions == 1  # else the last peer's map completes ours, maybe before we greet
-        return [*self.ghosts.greet(), *(self._map() if alone else [])]
+        return self._do([*self.ghosts.greet(), *(self._map() if alone else [])])
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         """A message. Raises RemoteProtocolError if it does not fit the run."""
@@ -167,9 +176,9 @@ class Partition:
             if backward and self.shard.undirected and self.model.aggregate != "mean":  # a symmetric matrix
                 self._gathers[True] = self._gathers[False]
                 continue
-            gather = Gather(self.shard, self.model.aggregate, backward=backward, dtype=self.dtype)
-            gather.prepare(self.bounds)
-            self._gathers[backward] = gather
+            self._gathers[backward] = Gather(
+                self.shard, self.model.aggregate, backward=backward, dtype=self.dtype, threads=self.num_threads
+            )
         train = self.config.train
         pipe = train.mode != "async"
         for lane, epochs in ((Lane.TRAIN, range(train.epochs)), (Lane.EVAL, self.evaluated)):
@@ -191,22 +200,41 @@ class Partition:
                 kind = train.stale_gradients if backward else train.stale_rows
             policy = StalePolicy(kind, train.smoothing, train.freeze_epochs)  # type: ignore[arg-type]
             num_rows = self.ghosts.num_rows(backward=backward)
-            self.published[lane, slot] = PublishedSlot(self.model.width(slot), num_rows, places, self.dtype, policy)
+            scale = self._gathers[backward].source_scale
+            self.published[lane, slot] = PublishedSlot(
+                self.model.width(slot), num_rows, places, self.storage, policy, scale
+            )
             if lane is Lane.TRAIN:
                 self._rows_due += len(places) - len(self.intervals)
 
     def _ready(self) -> list[Action]:
-        """The features of every ghost are here."""
-        base = self._base = self.ghosts.take_features(self.dtype)
+        """The features of every ghost that are wanted are here: layer 0 can be aggregated."""
+        features, gather = self.shard.features, self._gathers[False]
+
+        def work() -> Rows:
+            if self._aggregate is not None:
+                return self._aggregate
+            return aggregate(gather, features, self.ghosts.take_features(), self.kept, self.dtype)
+
+        return [Job((-1,), lambda: work, self._set_constants)]
+
+    def _set_constants(self, Z: Rows) -> list[Action]:
+        """``Z``: layer 0's aggregate ``[n, F]``. What never changes is cut into intervals, and that was all."""
+        self._aggregate = None
         read = {slot for program in self.programs.values() for step in program.steps for slot in step.reads}
         is_train = self.split == TRAIN
+        H: Rows | None = self.shard.features if "H0" in read else None
+        if isinstance(H, np.ndarray) and self.storage == "bfloat16":
+            H = kernels.to_bfloat16(H)
         for start, stop in self.bounds:
             constants: dict[str, Rows] = {
-                "H0": base[start:stop],
+                "Z0": Z[start:stop],
                 "vertex": np.asarray(self.shard.vertices[start:stop], np.int64),
                 "label": np.asarray(self.shard.labels[start:stop]),
                 "train": is_train[start:stop],
             }
+            if H is not None:
+                constants["H0"] = H[start:stop]
             self._constants.append({slot: rows for slot, rows in constants.items() if slot in read})
         return [Send(COORDINATOR, Ready("graph_server", self.index))]
 
@@ -295,33 +323,13 @@ class Partition:
         start, stop = self.bounds[local]
         gather = self._gathers[step.backward]
         slots = self._slots[task.lane, task.interval]
-        own = [np.asarray(slots[slot]) for slot in step.reads]
-        if self.programs[task.lane].waits_for[task.pc] is None:
-            base = self._base
-
-            def constant(rows: Rows) -> list[Action]:
-                self._constants[local][target] = rows
-                if all(target in constants for constants in self._constants):
-                    self._base = None
-                return self._done(task)
-
-            assert base is not None
-            return [Job(self._priority(task), lambda: lambda: gather(start, stop, base), constant)]
+        own = np.asarray(slots[step.reads[0]]) if step.reads else None  # [stop - start, F]
         slot = self.published[task.lane, str(step.gathers)]
 
         def begin() -> Work:
             slot.turn(task.epoch)
-            scale = self._note_staleness(task, step, slot)
-
-            def work() -> Array:
-                rows = np.asarray(gather(start, stop, slot.rows))  # [stop - start, F]
-                if scale != 1.0:
-                    rows = rows * rows.dtype.type(scale)
-                for more in own:
-                    rows = rows + more
-                return rows
-
-            return work
+            factor = self._note_staleness(task, step, slot)
+            return lambda: gather(start, stop, slot.table, add=own, factor=factor)
 
         def then(rows: Array) -> list[Action]:
             slots[target] = rows
@@ -355,11 +363,12 @@ class Partition:
         values = np.asarray(self._slots[task.lane, task.interval][source])
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
-        needed = {p: plan[local] for p, plan in self.ghosts.needed[step.backward].items() if len(plan[local])}
+        start, _ = self.bounds[local]
+        needed = {p: start + plan[local] for p, plan in self.ghosts.needed[step.backward].items() if len(plan[local])}
 
         def work() -> dict[int, Array]:
             slot.write(task.interval, task.epoch, values)
-            return {peer: values[rows] for peer, rows in needed.items()}
+            return {peer: self._as_stored(slot.table.read(rows)) for peer, rows in needed.items()}
 
         def begin() -> Work:
             slot.turn(task.epoch)  # it touches the rows of other intervals: on the server's thread
@@ -377,6 +386,10 @@ class Partition:
 
         return [Job(self._priority(task), begin, then)]
 
+    def _as_stored(self, rows: Array) -> Array:
+        """How rows that were read from a table travel: as they are stored, so that a peer reads the very same."""
+        return kernels.to_bfloat16(rows) if self.storage == "bfloat16" else rows
+
     def _arrived(self, sender: Address, message: PublishedRows) -> list[Action]:
         """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be."""
         lane = Lane(message.lane)
@@ -387,14 +400,15 @@ class Partition:
             raise RemoteProtocolError(f"{sender}: {what}: nobody gathers them")
         if message.interval // len(self.intervals) != sender.index or sender.role != "graph_server":
             raise RemoteProtocolError(f"{sender}: {what}: the interval is not its own")
-        shape = len(slot.places[message.interval]), slot.rows.shape[1]  # type: ignore[arg-type]  # a peer's are an array
-        if (message.values.shape, message.values.dtype) != (shape, slot.rows.dtype):
+        shape = len(slot.places[message.interval]), slot.table.width  # type: ignore[arg-type]  # a peer's are an array
+        if (message.values.shape, message.values.dtype) != (shape, self.stored):
             raise RemoteProtocolError(
                 f"{sender}: {what}: {message.values.dtype} {list(message.values.shape)}, "
-                f"must be {slot.rows.dtype} {list(shape)}"
+                f"must be {self.stored} {list(shape)}"
             )
         if slot.epoch_of[message.interval] < message.epoch:
-            slot.write(message.interval, message.epoch, message.values)
+            values = ops.real(message.values, self.dtype)
+            slot.write(message.interval, message.epoch, values, scaled=True)
         actions = self._step(lane, Published(message.epoch, message.pc, message.interval))
         if lane is Lane.TRAIN and message.epoch >= self._epochs_in:
             self._rows_in.setdefault(message.epoch, set()).add((message.pc, message.interval))

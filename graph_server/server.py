@@ -18,9 +18,12 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
+import numpy as np
+
 from graph_server import backends
 from graph_server.backends import Action, Backend, Compute, Launch
 from graph_server.backends.aws_lambda import Ended, LambdaBackend
+from graph_server.layer_zero import Kept
 from graph_server.partition import Partition
 from siafu import models
 from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
@@ -28,7 +31,8 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
-from siafu.shards import ShardSet
+from siafu.ops import BFLOAT16
+from siafu.shards import ShardSet, folder_of
 from siafu.wire import Heartbeat, Hello, Leave, Refused, Stop, Stopped, Usage, Welcome
 
 logger = logging.getLogger(__name__)
@@ -62,8 +66,9 @@ class Server:
         self.spec = ModelSpec.of(self.config, shards.manifest)
         self.backend, count = _backend(self.config, self.spec, self.index)
         self.partition = Partition(
-            self.config, shards.partition(self.index), models.build(self.spec), self.backend, num_threads(self.config)
-        )
+            self.config, shards.partition(self.index), models.build(self.spec), self.backend, num_threads(self.config),
+            _kept(self.config, shards, self.index, self.spec),
+        )  # fmt: skip
         self._events: SimpleQueue[tuple[Callable[..., list[Action]], tuple[Any, ...]]] = SimpleQueue()
         self._pool = stack.enter_context(ThreadPoolExecutor(num_threads(self.config), "graph"))
         self._launcher = self._launch(count, joined.run_dir / "logs", stack) if count else None
@@ -202,6 +207,15 @@ class Server:
 def num_threads(config: Config) -> int:
     """Graph threads of one server."""
     return config.servers.threads or max(1, (os.cpu_count() or 1) // config.data.parts)
+
+
+def _kept(config: Config, shards: ShardSet, index: int, spec: ModelSpec) -> Kept:
+    """Where the partition's layer 0 is kept."""
+    shape = shards.manifest.partitions[index].vertices, spec.in_features
+    stored = BFLOAT16 if config.model.rows == "bfloat16" else np.dtype(spec.dtype)
+    folder = shards.path / folder_of(index) if config.data.keep_aggregate else None
+    name = models.build(spec).aggregate
+    return Kept.of(folder, shards.manifest.digest, name, shape, stored)
 
 
 def _backend(config: Config, spec: ModelSpec, index: int) -> tuple[Backend, int]:

@@ -46,6 +46,7 @@ class Data:
     train_per_class: int = 20  # where the source has no split
     val_per_class: int = 30  # where the source has no split
     cache_dir: str = "~/.cache/siafu"  # where prepared shards are kept
+    keep_aggregate: bool = True  # keep layer 0's aggregate with the shards, for the runs to come
 
     def __post_init__(self) -> None:
         _at_least(self, parts=1, split=0, seed=0, train_per_class=1, val_per_class=0)
@@ -73,6 +74,8 @@ class Model:
             raise ConfigError(
                 f"model.hidden = {list(self.hidden)}: must be one width or model.layers - 1 = {self.layers - 1}"
             )
+        if self.rows == "bfloat16" and self.dtype != "float32":
+            raise ConfigError(f"model.rows = bfloat16 needs model.dtype = float32, not {self.dtype}")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout = {self.dropout}: must be >= 0 and < 1")
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from siafu import models
-from siafu.models import ModelSpec, Output
+from siafu import models, ops
+from siafu.models import ModelSpec, Output, TensorOps
 from siafu.sparse import Array, Rows
 from siafu.tasks import Lane
 from siafu.wire import FetchWeights, Gradient, GradientAck, Task, TaskPart, TaskResult, Tensors, Weights
@@ -41,9 +41,16 @@ Reply = Weights | GradientAck | TaskPart | None
 class TensorWorker:
     """Performs tensor tasks of one run; remembers the weights that it has seen."""
 
-    def __init__(self, spec: ModelSpec, name: str, clock: Callable[[], float], keep_bytes: int = 0):
+    def __init__(
+        self,
+        spec: ModelSpec,
+        name: str,
+        clock: Callable[[], float],
+        keep_bytes: int = 0,
+        arithmetic: TensorOps = ops,
+    ):
         """``keep_bytes``: how much of what never changes may be kept from task to task."""
-        self.model = models.build(spec)
+        self.model = models.build(spec, arithmetic)
         self.name = name
         self.clock = clock  # seconds, for TaskResult.compute_s
         self._programs = {lane: self.model.program(lane) for lane in Lane}

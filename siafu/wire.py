@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from siafu.errors import LocalProtocolError, RemoteProtocolError
 from siafu.sparse import Array, Rows, SparseRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 1
+MAGIC, VERSION = b"SIAF", 2
 RUN_ID_BYTES = 8
 MAX_HEADER_BYTES = 1 << 20
 MAX_TENSOR_BYTES = 1 << 34
@@ -43,6 +43,7 @@ DTYPES = {code: np.dtype("<" + code) for code in ("f2", "f4", "f8", "i4", "i8", 
     "u1": np.dtype("u1"),
     "b1": np.dtype("?"),
 }
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 _LANES = tuple(lane.value for lane in Lane)
 
@@ -223,11 +224,15 @@ class Stopped:
 
 @message(30)
 class GhostMap:
-    """Once per link: which vertices the rows of each interval will be. ``backward``: for gradient rows."""
+    """Once per link: which vertices the rows of each interval will be. ``backward``: for gradient rows.
+
+    ``wants_features``: the sender still has to aggregate layer 0, and needs the receiver's features of its ghosts for it.
+    """
 
     server: int
     backward: bool
     interval: int  # global number
+    wants_features: bool
     vertices: Tensor  # i8 [n]
 
 
@@ -475,19 +480,19 @@ def may_say(role: str, kind: type) -> bool:
 def encode(msg: Message, run_id: bytes) -> list[Frame]:
     """The frames of a message, tensors not copied. Raises LocalProtocolError for what the protocol does not allow."""
     cls: Any = type(msg)
-    if cls not in MESSAGES.values():
+    if MESSAGES.get(getattr(cls, "tag", -1)) != cls:
         raise LocalProtocolError(f"{cls.__name__} is not a message of this protocol")
     head: dict[str, Any] = {}
     buffers: list[Frame] = []
-    for name, kind in _layout(cls):
-        value, where = getattr(msg, name), f"{cls.__name__}.{name}"
-        if kind == TENSOR:
-            head[name] = _describe_dense(value, buffers, where)
-        elif kind == TENSORS:
-            head[name] = {key: _describe(rows, buffers, f"{where}.{key}") for key, rows in value.items()}
+    for field in _layout(cls):
+        value = getattr(msg, field.name)
+        if field.kind == TENSOR:
+            head[field.name] = _describe_dense(value, buffers, field.where)
+        elif field.kind == TENSORS:
+            head[field.name] = {key: _describe(rows, buffers, f"{field.where}.{key}") for key, rows in value.items()}
         else:
-            head[name] = _plain(where, value, kind)
-    text = json.dumps(head, separators=(",", ":")).encode()
+            head[field.name] = _plain(value, field)
+    text = _to_json(head).encode()
     if len(text) > MAX_HEADER_BYTES:
         raise LocalProtocolError(f"{cls.__name__}: header of {len(text)} bytes, at most {MAX_HEADER_BYTES}")
     return [MAGIC + bytes([VERSION, cls.tag]) + run_id, text, *buffers]
@@ -507,23 +512,45 @@ def nbytes(msg: Message) -> int:
     """Bytes of the message's tensors."""
     total = 0
     cls: Any = type(msg)
-    for name, kind in _layout(cls):
-        value = getattr(msg, name)
-        total += value.nbytes if kind == TENSOR else sum(r.nbytes for r in value.values()) if kind == TENSORS else 0
+    for field in _layout(cls):
+        value = getattr(msg, field.name)
+        if field.kind == TENSOR:
+            total += value.nbytes
+        elif field.kind == TENSORS:
+            total += sum(rows.nbytes for rows in value.values())
     return total
 
 
+class _Field(NamedTuple):
+    """One field of a message."""
+
+    name: str
+    where: str  # for an error message: "Task.epoch"
+    kind: Any  # TENSOR, TENSORS, LANE, or a type; of a tuple that of its items
+    is_tuple: bool
+
+
 @cache
-def _layout(cls: type) -> tuple[tuple[str, Any], ...]:
+def _layout(cls: type) -> tuple[_Field, ...]:
     # Annotations are strings here; our own three kinds stay strings, the rest are resolved to types.
     hints = typing.get_type_hints(cls)
-    own = (TENSOR, TENSORS, LANE)
-    return tuple((f.name, f.type if f.type in own else hints[f.name]) for f in dataclasses.fields(cls))
+    made = []
+    for f in dataclasses.fields(cls):
+        kind = f.type if f.type in (TENSOR, TENSORS, LANE) else hints[f.name]
+        is_tuple = typing.get_origin(kind) is tuple
+        item = typing.get_args(kind)[0] if is_tuple else kind
+        made.append(_Field(f.name, f"{cls.__name__}.{f.name}", item, is_tuple))
+    return tuple(made)
 
 
-def _plain(where: str, value: Any, kind: Any) -> Any:
+@cache
+def _names(cls: type) -> frozenset[str]:
+    return frozenset(field.name for field in _layout(cls))
+
+
+def _plain(value: Any, field: _Field) -> Any:
     try:
-        return _field(where, list(value) if isinstance(value, tuple) else value, kind, iter(()))
+        return _parse(list(value) if isinstance(value, tuple) else value, field, iter(()))
     except RemoteProtocolError as error:
         raise LocalProtocolError(str(error)) from None
 
@@ -565,16 +592,17 @@ def _decode(frames: list[memoryview], run_id: bytes) -> Message:
         raise RemoteProtocolError(f"{cls.__name__}: header of {text.nbytes} bytes, at most {MAX_HEADER_BYTES}")
     head = json.loads(str(text, "utf-8"))
     layout = _layout(cls)
-    if not isinstance(head, dict) or set(head) != {name for name, _ in layout}:
-        raise RemoteProtocolError(f"{cls.__name__}: must have the fields {', '.join(name for name, _ in layout)}")
+    if not isinstance(head, dict) or head.keys() != _names(cls):
+        raise RemoteProtocolError(f"{cls.__name__}: must have the fields {', '.join(field.name for field in layout)}")
     buffers = iter(frames[2:])
-    values = {name: _field(f"{cls.__name__}.{name}", head[name], kind, buffers) for name, kind in layout}
+    values = {field.name: _parse(head[field.name], field, buffers) for field in layout}
     if next(buffers, None) is not None:
         raise RemoteProtocolError(f"{cls.__name__}: more frames than tensors")
     return cls(**values)
 
 
-def _field(where: str, value: Any, kind: Any, buffers: Iterator[memoryview]) -> Any:
+def _parse(value: Any, field: _Field, buffers: Iterator[memoryview]) -> Any:
+    where, kind = field.where, field.kind
     if kind == TENSOR:
         rows = _rows(where, value, buffers)
         if isinstance(rows, SparseRows):
@@ -587,16 +615,16 @@ def _field(where: str, value: Any, kind: Any, buffers: Iterator[memoryview]) -> 
         if value not in _LANES:
             raise RemoteProtocolError(f"{where}: {str(value)[:40]!r} is not one of {', '.join(_LANES)}")
         return value
-    if typing.get_origin(kind) is tuple:
-        item = typing.get_args(kind)[0]
-        return tuple(_scalar(where, v, item) for v in _expect(where, value, list))
+    if field.is_tuple:
+        return tuple(_scalar(where, v, kind) for v in _expect(where, value, list))
     return _scalar(where, value, kind)
 
 
 def _scalar(where: str, value: Any, kind: type) -> Any:
     if kind is float and type(value) is int:
         value = float(value)
-    _expect(where, value, kind)
+    if type(value) is not kind:
+        _expect(where, value, kind)
     if kind is int and not -(2**63) <= value < 2**63:
         raise RemoteProtocolError(f"{where}: {str(value)[:40]} does not fit 64 bits")
     return value

@@ -207,6 +207,7 @@ class Layered:
             assert isinstance(P, np.ndarray)
             dP = self.ops.activate_backward(dN, self._norm(layer, P, weights), self.spec.activation)
         if self._normalises(layer):
+            assert isinstance(P, np.ndarray)
             dP, dgain, dshift = self.ops.layer_norm_backward(dP, P, weights[f"{layer}.gain"])
             gradients |= {f"{layer}.gain": dgain, f"{layer}.shift": dshift}
         return self._gradients(step, dP, inputs, weights, gradients)

@@ -9,6 +9,7 @@ import pytest
 from graph_server.aggregate import SPARSE_BELOW, Aggregation, Gather, edges_between, stack
 from graph_server.exchange import bounds_of
 from siafu.graph import Graph
+from siafu.kernels import Table
 from siafu.shards import Shard
 from siafu.sparse import Array, SparseRows
 from tests.graph_server.shards import base_vertices, cut
@@ -43,19 +44,20 @@ def dense(graph: Graph, aggregation: Aggregation) -> Array:
     return W
 
 
+def table_of(gather: Gather, rows: Array, dtype: npt.DTypeLike = np.float64) -> Table:
+    """The rows as a published slot holds them."""
+    table = Table(len(rows), rows.shape[1], np.dtype(dtype).name)
+    table.write(slice(None), rows, gather.source_scale)
+    return table
+
+
 def gathered(
-    shard: Shard,
-    aggregation: Aggregation,
-    rows: Array | SparseRows,
-    *,
-    backward: bool,
-    dtype: npt.DTypeLike = np.float64,
-) -> list[Array | SparseRows]:
+    shard: Shard, aggregation: Aggregation, rows: Array, *, backward: bool, dtype: npt.DTypeLike = np.float64
+) -> list[Array]:
     """What each interval of the shard gathers from ``rows`` of its inner vertices and ghosts."""
     gather = Gather(shard, aggregation, backward=backward, dtype=dtype)
-    ranges = bounds_of(len(shard.vertices), K)
-    gather.prepare(ranges)
-    return [gather(start, stop, rows) for start, stop in ranges]
+    table = table_of(gather, rows, dtype)
+    return [gather(start, stop, table) for start, stop in bounds_of(len(shard.vertices), K)]
 
 
 @graphs
@@ -85,23 +87,33 @@ def test_a_vertex_without_in_edges_gathers_only_itself(aggregation: Aggregation)
 
 @aggregations
 @pytest.mark.parametrize("backward", [False, True])
-def test_the_result_does_not_depend_on_the_range(aggregation: Aggregation, backward: bool):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_result_does_not_depend_on_the_range_or_threads(aggregation: Aggregation, backward: bool, threads: int):
     for shard in cut(random_graph(6), 2):
         H = np.random.default_rng(2).normal(size=(len(base_vertices(shard, backward=backward)), 5)).astype(np.float32)
         n = len(shard.vertices)
         results = []
         for ranges in ([(0, n)], [(i, i + 1) for i in range(n)], bounds_of(n, 3)):
-            gather = Gather(shard, aggregation, backward=backward, dtype=np.float32)
-            gather.prepare(ranges)
-            results.append(np.concatenate([np.asarray(gather(start, stop, H)) for start, stop in ranges]).tobytes())
+            gather = Gather(shard, aggregation, backward=backward, dtype=np.float32, threads=threads)
+            table = table_of(gather, H, np.float32)
+            results.append(np.concatenate([gather(start, stop, table) for start, stop in ranges]).tobytes())
         assert len(set(results)) == 1
 
 
 def test_an_empty_range_gathers_nothing():
     (shard,) = cut(random_graph(5), 1)
     gather = Gather(shard, "gcn", backward=False, dtype=np.float64)
-    gather.prepare([(3, 3)])
-    assert np.asarray(gather(3, 3, np.ones((23, 2)))).shape == (0, 2)
+    assert gather(3, 3, table_of(gather, np.ones((23, 2)))).shape == (0, 2)
+
+
+@aggregations
+def test_a_factor_and_rows_to_add_come_last(aggregation: Aggregation):
+    (shard,) = cut(random_graph(5), 1)
+    gather = Gather(shard, aggregation, backward=True, dtype=np.float64)
+    table = table_of(gather, np.random.default_rng(3).normal(size=(23, 4)))
+    more = np.random.default_rng(4).normal(size=(9, 4))
+    expected = 1.5 * gather(2, 11, table) + more
+    np.testing.assert_allclose(gather(2, 11, table, add=more, factor=1.5), expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -124,9 +136,10 @@ def test_sparse_rows_give_what_dense_ones_give(aggregation: Aggregation, parts: 
     for shard in cut(graph, parts):
         base = H[base_vertices(shard, backward=False)]
         expected = gathered(shard, aggregation, base, backward=False)
-        found = gathered(shard, aggregation, sparse(base), backward=False)
-        for dense_rows, rows in zip(expected, found, strict=True):
-            share = np.count_nonzero(dense_rows) / max(np.asarray(dense_rows).size, 1)
+        gather = Gather(shard, aggregation, backward=False, dtype=np.float64)
+        for dense_rows, (start, stop) in zip(expected, bounds_of(len(shard.vertices), K), strict=True):
+            rows = gather.sparse(start, stop, sparse(base))
+            share = np.count_nonzero(dense_rows) / max(dense_rows.size, 1)
             assert isinstance(rows, SparseRows) == (share <= SPARSE_BELOW)
             if isinstance(rows, SparseRows):
                 assert all(

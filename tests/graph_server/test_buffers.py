@@ -17,7 +17,7 @@ PLACES: dict[int, slice | Array] = {0: np.array([2, 0]), 1: slice(1, 2)}
 
 
 def slot(kind: Literal["use", "drop", "smooth", "freeze"] = "use", *, smoothing: float = 0.5, freeze_epochs: int = 3):
-    return PublishedSlot(2, 3, dict(PLACES), np.float64, StalePolicy(kind, smoothing, freeze_epochs))
+    return PublishedSlot(2, 3, dict(PLACES), "float64", StalePolicy(kind, smoothing, freeze_epochs))
 
 
 def value(interval: int, epoch: int) -> float:

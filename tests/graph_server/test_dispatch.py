@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from graph_server.dispatch import WINDOW, Assign, Dispatcher
+from graph_server.dispatch import Assign, Dispatcher
 from siafu.errors import WorkerTimeout
 from siafu.tasks import Lane, TaskId
 
@@ -350,15 +350,40 @@ def test_a_home_that_failed_is_not_waited_for():
     assert core.failed(a, "x", 0, 1) == [Assign("y", a, 1)]  # though y is at work, and x is not without work
 
 
-def test_only_a_window_of_the_queue_may_wait_for_its_home():
+def test_a_task_of_a_free_home_is_found_behind_any_number_that_wait_for_theirs():
     #  x has two of its many intervals, y one of its own and a credit left: the only task for y is behind all of x's
-    for waiting, taken in ((WINDOW - 1, True), (WINDOW, False)):
-        core = at_home(x=tuple(range(WINDOW + 2)), y=(998, 999))
-        for task in epoch(1, 998, *range(waiting + 2)):
-            core.submit(task, (0,), 0)
-        assert core.num_queued == waiting
-        (late,) = epoch(1, 999)
-        assert core.submit(late, (0,), 0) == ([Assign("y", late, 0)] if taken else [])
+    core = at_home(x=tuple(range(500)), y=(998, 999))
+    for task in epoch(1, 998, *range(500)):
+        core.submit(task, (0,), 0)
+    assert core.num_queued == 498
+    (late,) = epoch(1, 999)
+    assert core.submit(late, (1,), 0) == [Assign("y", late, 0)]
+
+
+def test_a_task_waits_for_the_worker_that_had_its_interval_since():
+    #  both lanes of interval 2 wait for x; y, with nothing to do, takes the first of them and is the home of the other
+    core = at_home(x=(0, 1, 2), y=(3,))
+    a, b, c = epoch(1, 0, 1, 2)
+    evaluates = TaskId(Lane.EVAL, 0, 2, 1)
+    for task in epoch(1, 3):
+        core.submit(task, (0,), 0)
+    core.pull("y", -1, 0)
+    for task in (a, b, c, evaluates):
+        core.submit(task, (0,), 0)
+    assert core.num_queued == 2
+    core.result(*epoch(1, 3), "y", 0, 1)
+    assert core.pull("y", 1, 2) == [Assign("y", evaluates, 0)]
+
+
+def test_a_home_that_speaks_again_gets_what_waits():
+    core = at_home(x=(0, 1), y=(2, 3))
+    a, b, c, d = epoch(1, 0, 1, 2, 3)
+    for task in (a, c, d):
+        core.submit(task, (0,), 0)
+    core.tick(10)  # nobody else has a credit, x and y are silent
+    core.submit(b, (1,), 11)
+    assert core.result(c, "y", 0, 12)[1] == [Assign("y", a, 1)]
+    assert core.pull("x", 0, 13) == [Assign("x", d, 1)]
 
 
 def test_without_affinity_there_are_no_homes():

@@ -1,0 +1,123 @@
+"""Layer 0's aggregate: features do not change, so it is computed once, and kept with the shards for the runs to come.
+
+Dense features are gathered a block of columns at a time, so that no second copy of all of them is ever made: on
+reddit-small they are 561 MB. The result goes straight into a file that is mapped where one can be kept, else into memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from graph_server.aggregate import Gather, stack
+from siafu import kernels
+from siafu.kernels import Table
+from siafu.ops import BFLOAT16
+from siafu.sparse import Array, Rows, SparseRows
+
+logger = logging.getLogger(__name__)
+
+#: Of the table that a block of columns is gathered from, and the narrowest block: a row of it fills cache lines.
+BLOCK_BYTES, MIN_COLUMNS = 256 << 20, 64
+#: Rows of features that are converted together.
+CONVERTED_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The file in which a partition's aggregate is kept from run to run; ``path`` None: nowhere."""
+
+    path: Path | None
+    shape: tuple[int, int]
+    dtype: np.dtype[np.generic]
+
+    @classmethod
+    def of(
+        cls, folder: Path | None, digest: str, name: str, shape: tuple[int, int], dtype: np.dtype[np.generic]
+    ) -> Kept:
+        """``folder``: the partition's; ``digest``: of the prepared graph, so that other shards never find it."""
+        if folder is None:
+            return cls(None, shape, dtype)
+        key = hashlib.sha256(f"{digest} {name} {dtype.str}".encode()).hexdigest()[:16]
+        return cls(folder / f"aggregate-{key}.npy", shape, dtype)
+
+    def load(self) -> Array | None:
+        """The aggregate of an earlier run, mapped; None if there is none."""
+        if self.path is None or not self.path.exists():
+            return None
+        try:
+            rows = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            logger.warning("%s: %s; it is made again", self.path, error)
+            return None
+        return rows if (rows.shape, rows.dtype) == (self.shape, self.dtype) else None
+
+    def begin(self) -> tuple[Array, Path | None]:
+        """Room for the aggregate: a mapped file, whose blocks are there already, and its name; or memory, and None."""
+        if self.path is not None:
+            draft = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
+            try:
+                rows = np.lib.format.open_memmap(draft, mode="w+", dtype=self.dtype, shape=self.shape)
+                with draft.open("r+b") as file:  # a full disk must be known now, not when a page is written
+                    os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+                return rows, draft
+            except (OSError, ValueError) as error:  # read-only or full; mmap refuses files without a byte
+                logger.info("%s is not kept: %s", self.path, error)
+                draft.unlink(missing_ok=True)
+        return np.empty(self.shape, self.dtype), None
+
+    def finish(self, rows: Array, draft: Path | None) -> Array:
+        """Gives the file its name, now that it is whole; the rows, read-only."""
+        if draft is not None:
+            assert self.path is not None
+            draft.rename(self.path)
+        rows.flags.writeable = False
+        return rows
+
+
+def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, dtype: np.dtype[np.generic]) -> Rows:
+    """A X for features X of inner vertices ``[n, F]`` and of ghosts ``[g, F]``; computed in ``dtype``, stored in ``kept``'s.
+
+    Sparse features give sparse rows if they stay sparse, and are not kept.
+    """
+    if isinstance(features, SparseRows):
+        parts: list[Rows] = [features.astype(dtype)]
+        if ghosts is not None:
+            parts.append(ghosts.astype(dtype))
+        base = stack(parts)
+        assert isinstance(base, SparseRows)
+        return gather.sparse(0, len(features), base)
+    rows, draft = kept.begin()
+    num_inner, width = features.shape
+    num_rows = num_inner + (0 if ghosts is None else len(ghosts))
+    columns = max(MIN_COLUMNS, BLOCK_BYTES // max(1, num_rows * dtype.itemsize))
+    for first in range(0, width, columns):
+        block = slice(first, min(width, first + columns))
+        table = Table(num_rows, block.stop - block.start, dtype.name)
+        for offset, X in ((0, features), (num_inner, ghosts)):
+            if X is not None:
+                _fill(table, offset, X, block, gather.source_scale, dtype)
+        for start, stop in _pieces(num_inner, (block.stop - block.start) * dtype.itemsize):
+            Z = gather(start, stop, table)
+            rows[start:stop, block] = kernels.to_bfloat16(Z) if rows.dtype == BFLOAT16 else Z
+    return kept.finish(rows, draft)
+
+
+def _fill(
+    table: Table, offset: int, X: Rows, columns: slice, scale: Array | None, dtype: np.dtype[np.generic]
+) -> None:
+    assert isinstance(X, np.ndarray)
+    for start, stop in _pieces(len(X), (columns.stop - columns.start) * dtype.itemsize):
+        place = slice(offset + start, offset + stop)
+        table.write(place, X[start:stop, columns].astype(dtype), None if scale is None else scale[place])
+
+
+def _pieces(num_rows: int, row_bytes: int) -> list[tuple[int, int]]:
+    size = max(1, CONVERTED_BYTES // max(1, row_bytes))
+    return [(start, min(num_rows, start + size)) for start in range(0, num_rows, size)]

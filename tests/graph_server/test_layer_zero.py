@@ -1,0 +1,116 @@
+"""Layer 0's aggregate: equal to one product, whatever its blocks; kept on disk, and found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graph_server import layer_zero
+from graph_server.aggregate import Gather
+from graph_server.layer_zero import Kept, aggregate
+from siafu import ops
+from siafu.kernels import Table
+from siafu.sparse import Array, SparseRows
+from tests.graph_server.shards import base_vertices, cut
+from tests.toy_graphs import random_graph, sparse
+
+F64 = np.dtype(np.float64)
+
+
+def nowhere(shape: tuple[int, int], dtype: np.dtype[np.generic] = F64) -> Kept:
+    return Kept(None, shape, dtype)
+
+
+def expected(gather: Gather, base: Array) -> Array:
+    table = Table(len(base), base.shape[1], "float64")
+    table.write(slice(None), base, gather.source_scale)
+    return gather(0, len(gather.edges.indptr) - 1, table)
+
+
+@pytest.mark.parametrize("aggregation", ["gcn", "mean", "sum"])
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("width", [1, 64, 65, 200])
+@pytest.mark.parametrize("feature_dtype", [np.uint8, np.float16, np.float32])
+def test_blocks_of_columns_make_the_whole(monkeypatch, aggregation, parts, width, feature_dtype):
+    monkeypatch.setattr(layer_zero, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(layer_zero, "CONVERTED_BYTES", 2000)  # a few rows
+    X = np.random.default_rng(1).integers(0, 9, (23, width)).astype(feature_dtype)
+    for shard in cut(random_graph(5), parts):
+        gather = Gather(shard, aggregation, backward=False, dtype=F64)
+        base = X[base_vertices(shard, backward=False)]
+        inner, ghosts = base[: len(shard.vertices)], base[len(shard.vertices) :]
+        Z = aggregate(gather, inner, ghosts if len(ghosts) else None, nowhere(inner.shape), F64)
+        np.testing.assert_allclose(np.asarray(Z), expected(gather, base.astype(np.float64)), rtol=1e-13)
+
+
+def test_sparse_features_stay_sparse():
+    (shard,) = cut(random_graph(5), 1)
+    gather = Gather(shard, "gcn", backward=False, dtype=F64)
+    X = np.zeros((23, 300))
+    X[np.arange(23), 7 * np.arange(23)] = 1
+    Z = aggregate(gather, sparse(X), None, nowhere(X.shape), F64)
+    assert isinstance(Z, SparseRows)
+    np.testing.assert_allclose(Z.dense(), expected(gather, X), rtol=1e-13)
+
+
+def test_bfloat16_is_the_rounded_sum():
+    (shard,) = cut(random_graph(5), 1)
+    gather = Gather(shard, "gcn", backward=False, dtype=np.float32)
+    X = np.random.default_rng(2).normal(size=(23, 20)).astype(np.float32)
+    exact = np.asarray(aggregate(gather, X, None, nowhere(X.shape, np.dtype(np.float32)), np.dtype(np.float32)))
+    short = np.asarray(aggregate(gather, X, None, nowhere(X.shape, ops.BFLOAT16), np.dtype(np.float32)))
+    assert short.dtype == ops.BFLOAT16
+    np.testing.assert_allclose(ops.real(short, np.dtype(np.float32)), exact, rtol=2**-8)
+
+
+# --- from run to run ----------------------------------------------------------------------------------------------------
+
+
+def made(kept: Kept) -> Array:
+    (shard,) = cut(random_graph(5), 1)
+    gather = Gather(shard, "gcn", backward=False, dtype=F64)
+    return np.asarray(aggregate(gather, np.ones((23, 3), np.float32), None, kept, F64))
+
+
+def test_it_is_found_by_the_next_run(tmp_path: Path):
+    kept = Kept.of(tmp_path, "digest", "gcn", (23, 3), F64)
+    assert kept.load() is None
+    Z = made(kept)
+    found = kept.load()
+    assert isinstance(found, np.memmap)
+    np.testing.assert_array_equal(found, Z)
+    assert [path.name for path in tmp_path.iterdir()] == [kept.path.name if kept.path else ""]
+    with pytest.raises(ValueError, match="read-only"):
+        Z[0] = 0
+
+
+@pytest.mark.parametrize("other", [("other", "gcn", F64), ("digest", "mean", F64), ("digest", "gcn", np.dtype("f4"))])
+def test_other_shards_aggregations_and_dtypes_do_not_find_it(tmp_path: Path, other):
+    made(Kept.of(tmp_path, "digest", "gcn", (23, 3), F64))
+    assert Kept.of(tmp_path, other[0], other[1], (23, 3), other[2]).load() is None
+
+
+@pytest.mark.parametrize("text", [b"", b"no array", b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'"])
+def test_a_file_that_is_none_is_made_again(tmp_path: Path, text: bytes):
+    kept = Kept.of(tmp_path, "digest", "gcn", (23, 3), F64)
+    assert kept.path is not None
+    kept.path.write_bytes(text)
+    assert kept.load() is None
+    np.testing.assert_array_equal(made(kept), np.asarray(kept.load()))
+
+
+def test_where_nothing_can_be_written_it_stays_in_memory(tmp_path: Path):
+    kept = Kept.of(tmp_path / "there is no such folder", "digest", "gcn", (23, 3), F64)
+    assert not isinstance(made(kept), np.memmap)
+    assert kept.load() is None
+
+
+def test_a_full_disk_costs_only_the_file(tmp_path: Path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(layer_zero.os, "posix_fallocate", full)
+    assert not isinstance(made(Kept.of(tmp_path, "digest", "gcn", (23, 3), F64)), np.memmap)
+    assert list(tmp_path.iterdir()) == []
