@@ -16,6 +16,8 @@ from siafu.shards import Shard
 from siafu.sparse import Array
 
 Bounds = list[tuple[int, int]]
+#: Edges that are looked at together: a partition may have more than there is memory for a second copy of.
+EDGES_AT_ONCE = 1 << 22
 
 
 def bounds_of(num_rows: int, num_intervals: int) -> Bounds:
@@ -30,15 +32,16 @@ def needed_rows(shard: Shard, bounds: Bounds, *, backward: bool) -> dict[int, li
     Forward a peer gathers the source of an edge into it; backward, the target of an edge out of it.
     """
     edges, owner = (shard.in_edges, shard.ghosts_in_owner) if backward else (shard.out_edges, shard.ghosts_out_owner)
-    num_inner = len(shard.vertices)
-    column = np.asarray(edges.indices)
-    remote = np.flatnonzero(column >= num_inner)
-    row = np.searchsorted(np.asarray(edges.indptr), remote, side="right") - 1
-    key = np.unique(np.asarray(owner)[column[remote] - num_inner].astype(np.int64) * num_inner + row)
+    num_inner, indptr, owner_of = len(shard.vertices), np.asarray(edges.indptr), np.asarray(owner)
+    is_needed = np.zeros((shard.num_partitions, num_inner), bool)
+    for first in range(0, len(edges.indices) if len(owner_of) else 0, EDGES_AT_ONCE):
+        column = np.asarray(edges.indices[first : first + EDGES_AT_ONCE])
+        remote = np.flatnonzero(column >= num_inner)
+        row = np.searchsorted(indptr, first + remote, side="right") - 1
+        is_needed[owner_of[column[remote] - num_inner], row] = True
     plan = {}
     for peer in (p for p in range(shard.num_partitions) if p != shard.index):
-        rows = key[np.searchsorted(key, peer * num_inner) : np.searchsorted(key, (peer + 1) * num_inner)]
-        rows = rows - peer * num_inner
+        rows = np.flatnonzero(is_needed[peer])
         cuts = np.searchsorted(rows, [start for start, _ in bounds] + [num_inner])
         plan[peer] = [rows[cuts[i] : cuts[i + 1]] - start for i, (start, _) in enumerate(bounds)]
     return plan
