@@ -224,7 +224,7 @@ class Partition:
         read = {slot for program in self.programs.values() for step in program.steps for slot in step.reads}
         is_train = self.split == TRAIN
         H: Rows | None = self.shard.features if "H0" in read else None
-        if isinstance(H, np.ndarray) and self.storage == "bfloat16":
+        if isinstance(H, np.ndarray) and H.dtype == np.float32 and self.storage == "bfloat16":
             H = kernels.to_bfloat16(H)
         for start, stop in self.bounds:
             constants: dict[str, Rows] = {
