@@ -1,0 +1,34 @@
+"""Kernels: the loops over edges and rows that numpy would be slow at, compiled (``src/``) or, without a compiler, in SciPy.
+
+A room of its own inside siafu: servers, preparation and benchmarks use it; nothing that is shipped to Lambda does.
+"""
+
+from typing import Final
+
+from siafu.kernels.dense import matmul, matmul_bf16, matmul_bf16_transposed, matmul_transposed
+from siafu.kernels.gather import gather
+from siafu.kernels.library import isa
+from siafu.kernels.limits import read_rows, triad
+from siafu.kernels.passes import bias_relu, column_sums, relu_backward, softmax_cross_entropy
+from siafu.kernels.rows import Table, from_bfloat16, to_bfloat16
+
+#: The instruction set in use: avx512bf16, avx512, avx2, neon or scalar; "numpy" without a compiled library.
+ISA: Final = isa()
+
+__all__ = [
+    "ISA",
+    "Table",
+    "bias_relu",
+    "column_sums",
+    "from_bfloat16",
+    "gather",
+    "matmul",
+    "matmul_bf16",
+    "matmul_bf16_transposed",
+    "matmul_transposed",
+    "read_rows",
+    "relu_backward",
+    "softmax_cross_entropy",
+    "to_bfloat16",
+    "triad",
+]

@@ -1,0 +1,27 @@
+"""The sizes of this machine's caches, by which rows are laid out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
+#: Where the kernel does not tell: small for a server of today.
+DEFAULT_BYTES: Final = {2: 1 << 20, 3: 32 << 20}
+UNITS: Final = {"K": 1 << 10, "M": 1 << 20}
+
+
+def size(level: int, folder: Path = CACHES) -> int:
+    """Bytes of the data cache of that level that core 0 sees (sysconf tells the whole socket's of some processors)."""
+    for index in sorted(folder.glob("index*")):
+        try:
+            if int((index / "level").read_text()) == level and "Instruction" not in (index / "type").read_text():
+                text = (index / "size").read_text().strip()
+                return int(text[:-1]) * UNITS[text[-1]]
+        except (OSError, ValueError, KeyError):
+            continue
+    return DEFAULT_BYTES[level]
+
+
+L2_BYTES: Final = size(2)
+L3_BYTES: Final = size(3)

@@ -1,0 +1,219 @@
+"""Products of many rows with a small matrix, X W and Xᵀ D, for rows of float32 and of bfloat16.
+
+BLAS is made for large square matrices; here one side has a few hundred columns and the other as many rows as the graph has
+vertices. These kernels read the rows once, keep what is small in the caches, fuse bias and relu, multiply bfloat16 as it is
+where the processor can (vdpbf16ps: twice the speed of float32), and sum in an order that depends on the shapes alone: a
+result is the same, bit for bit, whatever the number of threads.
+
+    bfloat16   uint16, the upper halves of float32. The other operand is rounded to bfloat16 (to nearest even), products
+               are exact, sums float32. Processors without vdpbf16ps widen the rows, a block at a time: the same result but
+               for the order of the sums (vdpbf16ps takes subnormal numbers for 0).
+
+Rows need not be adjacent in memory (``X[:, a:b]``); the numbers of a row must be. Without the compiled library NumPy
+does the same, 4,096 rows at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from siafu.kernels.library import LIBRARY
+
+Array = npt.NDArray[Any]
+
+FLOAT32: Final = np.dtype(np.float32)
+BFLOAT16: Final = np.dtype(np.uint16)  # its bits
+_BLOCK: Final = 4096  # rows that NumPy widens at a time
+
+
+class _Product(ctypes.Structure):
+    """``Product`` of dense.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("left", "right", "out", "bias")),
+        *((name, ctypes.c_int64) for name in ("left_stride", "right_stride", "out_stride", "n", "k", "m")),
+        *((name, ctypes.c_int32) for name in ("left_bits", "right_bits", "add", "relu", "threads")),
+    )
+
+
+# --- X W ----------------------------------------------------------------------------------------------------------
+
+
+def matmul(
+    X: Array,
+    W: Array,
+    *,
+    bias: Array | None = None,
+    relu: bool = False,
+    out: Array | None = None,
+    add: bool = False,
+    threads: int = 1,
+) -> Array:
+    """``relu(X W + bias)`` of float32 X ``[n, K]`` and W ``[K, N]`` in ``out`` ``[n, N]``; ``add``: onto what it holds.
+
+    Raises ValueError for an operand of another shape, dtype or order in memory.
+    """
+    return _matmul(X, W, FLOAT32, bias, relu, out, add, threads)
+
+
+def matmul_bf16(
+    X: Array,
+    W: Array,
+    *,
+    bias: Array | None = None,
+    relu: bool = False,
+    out: Array | None = None,
+    add: bool = False,
+    threads: int = 1,
+) -> Array:
+    """``matmul`` of bfloat16 X, uint16 ``[n, K]``. W is float32, and rounded to bfloat16; out is float32."""
+    return _matmul(X, W, BFLOAT16, bias, relu, out, add, threads)
+
+
+def _matmul(
+    X: Array,
+    W: Array,
+    dtype: np.dtype[Any],
+    bias: Array | None,
+    relu: bool,
+    out: Array | None,
+    add: bool,
+    threads: int,
+) -> Array:
+    _check("X", X, (dtype,))
+    W = np.ascontiguousarray(W)  # small, and often a transpose
+    _check("W", W, (FLOAT32,), (X.shape[1], None))
+    out = _room(out, add, (len(X), W.shape[1]))
+    if bias is not None and (bias.dtype != FLOAT32 or bias.shape != W.shape[1:]):
+        raise ValueError(f"bias: {bias.dtype} {list(bias.shape)}, must be float32 {list(W.shape[1:])}")
+    if LIBRARY is None:
+        return _matmul_numpy(X, W, bias, relu, out, add)
+    if len(X):
+        bias = None if bias is None else np.ascontiguousarray(bias)
+        call = _product(X, W, out, add, threads)
+        call.bias, call.relu = None if bias is None else bias.ctypes.data, relu
+        LIBRARY.siafu_matmul(ctypes.byref(call))
+    return out
+
+
+def _matmul_numpy(X: Array, W: Array, bias: Array | None, relu: bool, out: Array, add: bool) -> Array:
+    W = W if X.dtype == FLOAT32 else _rounded(W)
+    for rows in _blocks(X):
+        if add:
+            out[rows] += _float(X[rows]) @ W
+        else:
+            np.matmul(_float(X[rows]), W, out=out[rows])
+        if bias is not None:
+            out[rows] += bias
+        if relu:
+            np.maximum(out[rows], 0, out=out[rows])
+    return out
+
+
+# --- Xᵀ D ---------------------------------------------------------------------------------------------------------
+
+
+def matmul_transposed(X: Array, D: Array, *, out: Array | None = None, add: bool = False, threads: int = 1) -> Array:
+    """``Xᵀ D`` of float32 X ``[n, K]`` and D ``[n, N]`` in ``out`` ``[K, N]``; ``add``: onto what it holds.
+
+    Ranges of rows are summed apart, then in their order. Raises ValueError as ``matmul`` does.
+    """
+    return _matmul_transposed(X, D, FLOAT32, (FLOAT32,), out, add, threads)
+
+
+def matmul_bf16_transposed(
+    X: Array, D: Array, *, out: Array | None = None, add: bool = False, threads: int = 1
+) -> Array:
+    """``matmul_transposed`` of bfloat16 X, uint16 ``[n, K]``. D is bfloat16, or float32 and rounded; out is float32."""
+    return _matmul_transposed(X, D, BFLOAT16, (FLOAT32, BFLOAT16), out, add, threads)
+
+
+def _matmul_transposed(
+    X: Array,
+    D: Array,
+    dtype: np.dtype[Any],
+    dtypes_of_D: tuple[np.dtype[Any], ...],
+    out: Array | None,
+    add: bool,
+    threads: int,
+) -> Array:
+    _check("X", X, (dtype,))
+    _check("D", D, dtypes_of_D, (len(X), None))
+    out = _room(out, add, (X.shape[1], D.shape[1]))
+    if LIBRARY is None or not len(X):
+        return _matmul_transposed_numpy(X, D, out, add)
+    call = _product(X, D, out, add, threads)
+    LIBRARY.siafu_matmul_transposed(ctypes.byref(call))
+    return out
+
+
+def _matmul_transposed_numpy(X: Array, D: Array, out: Array, add: bool) -> Array:
+    if not add:
+        out[:] = 0
+    for rows in _blocks(X):
+        block = D[rows] if X.dtype == FLOAT32 else _rounded(_float(D[rows]))
+        out += _float(X[rows]).T @ block
+    return out
+
+
+# --- operands -----------------------------------------------------------------------------------------------------
+
+
+def _check(
+    name: str, X: Array, dtypes: tuple[np.dtype[Any], ...], shape: tuple[int | None, int | None] = (None, None)
+) -> None:
+    """Raises ValueError unless X is a matrix of one of the dtypes with contiguous rows; None is any size."""
+    if X.dtype not in dtypes:
+        raise ValueError(f"{name}: dtype {X.dtype}, must be {' or '.join(map(str, dtypes))}")
+    if X.ndim != 2 or any(want not in (None, have) for have, want in zip(X.shape, shape, strict=True)):
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ValueError(f"{name}: shape {list(X.shape)}, must be [{wanted}]")
+    if X.shape[1] == 0:
+        raise ValueError(f"{name}: no columns")
+    if X.shape[1] > 1 and X.strides[1] != X.itemsize:
+        raise ValueError(f"{name}: the numbers of a row must be adjacent in memory, strides are {X.strides}")
+    if len(X) > 1 and X.strides[0] < X.shape[1] * X.itemsize:
+        raise ValueError(f"{name}: rows must follow each other in memory, strides are {X.strides}")
+
+
+def _room(out: Array | None, add: bool, shape: tuple[int, int]) -> Array:
+    if out is None:
+        if add:
+            raise ValueError("out: add needs what to add to")
+        return np.empty(shape, np.float32)
+    _check("out", out, (FLOAT32,), shape)
+    if not out.flags.writeable:
+        raise ValueError("out: must be writeable")
+    return out
+
+
+def _product(left: Array, right: Array, out: Array, add: bool, threads: int) -> _Product:
+    return _Product(
+        left.ctypes.data, right.ctypes.data, out.ctypes.data, None,
+        left.strides[0], right.strides[0], out.strides[0],
+        len(left), left.shape[1], right.shape[1],
+        left.dtype == BFLOAT16, right.dtype == BFLOAT16, add, False, threads,
+    )  # fmt: skip
+
+
+def _blocks(X: Array) -> Iterator[slice]:
+    """All of float32 rows, blocks of those to be widened."""
+    size = max(1, len(X)) if X.dtype == FLOAT32 else _BLOCK
+    return (slice(start, start + size) for start in range(0, len(X), size))
+
+
+def _float(X: Array) -> Array:
+    return X if X.dtype == FLOAT32 else (X.astype(np.uint32) << 16).view(np.float32)
+
+
+def _rounded(X: Array) -> Array:
+    """float32 rounded to the nearest bfloat16, ties to even; NaN stays NaN."""
+    bits = np.ascontiguousarray(X).view(np.uint32)
+    nearest = bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))
+    kept = np.where(np.isnan(X), bits | np.uint32(0x400000), nearest)
+    return np.asarray((kept & np.uint32(0xFFFF0000)).view(np.float32))

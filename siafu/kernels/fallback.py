@@ -1,0 +1,122 @@
+"""What the compiled kernels do, in numpy and SciPy, for machines where they could not be built: equal results, slower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+
+from siafu.shards import Edges
+from siafu.sparse import Array
+
+EDGES = 1 << 22  # whose weights are made at a time
+VALUES = 1 << 24  # of rows that are widened at a time
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def to_bfloat16(rows: Array) -> Array:
+    """uint16 of the same shape: the upper half of each float32, rounded to the nearest, ties to even."""
+    bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
+    rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
+    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
+    nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    return np.where(nan, quiet, rounded).astype(np.uint16)
+
+
+def from_bfloat16(bits: Array) -> Array:
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def widened(values: Array, dtype: str) -> Array:
+    """Stored values as the float32 (float64) that sums are made of."""
+    if dtype == "bfloat16":
+        return from_bfloat16(values)
+    return values.astype(np.float64 if dtype == "float64" else np.float32, copy=False)
+
+
+def write(tiles: Array, dtype: str, place: slice | Array, rows: Array, scale: Array | None) -> None:
+    """rows [k, width], each times its scale, into tiles [T, num_rows, tile]."""
+    value = np.float64 if dtype == "float64" else np.float32
+    tile, width = tiles.shape[2], rows.shape[1]
+    for number, first in enumerate(range(0, width, tile)):
+        part = rows[:, first : first + tile].astype(value, copy=False)
+        if scale is not None:
+            part = part * scale[:, None]
+        with np.errstate(over="ignore"):  # what float16 cannot hold becomes inf, as it does in the compiled kernel
+            stored = to_bfloat16(part) if dtype == "bfloat16" else part.astype(tiles.dtype, copy=False)
+        tiles[number, place, : part.shape[1]] = stored
+
+
+def read(tiles: Array, dtype: str, place: slice | Array, width: int) -> Array:
+    parts = [widened(tiles[number, place], dtype) for number in range(len(tiles))]
+    return np.concatenate(parts, axis=1)[:, :width]
+
+
+# --- gather -----------------------------------------------------------------------------------------------------------
+
+#: Columns first:stop of every row of one base, widened: [num_rows, stop - first].
+Columns = Callable[[int, int], Array]
+
+
+def gather(
+    edges: Edges,
+    start: int,
+    stop: int,
+    base: Columns,
+    num_base: int,
+    ghosts: Columns | None,
+    num_ghosts: int,
+    width: int,
+    tile: int,
+    out: Array,
+) -> None:
+    """out[v - start] = sum over the edges of v of weight * row, without what comes after."""
+    rows = max(1, num_base + num_ghosts)
+    step = min(tile, max(1, VALUES // rows))
+    for first in range(0, width, tile):
+        end = min(width, first + tile)
+        for left in range(first, end, step):
+            right = min(end, left + step)
+            X = base(left, right)
+            G = None if ghosts is None else ghosts(left, right)
+            for low, high in _ranges(edges.indptr, start, stop):
+                out[low - start : high - start, left:right] = _product(edges, low, high, X, G)
+
+
+def _ranges(indptr: Array, start: int, stop: int) -> list[tuple[int, int]]:
+    """Rows of about ``EDGES`` edges."""
+    cuts = [start]
+    while cuts[-1] < stop:
+        after = int(np.searchsorted(indptr, int(indptr[cuts[-1]]) + EDGES))
+        cuts.append(min(stop, max(cuts[-1] + 1, after)))
+    return list(pairwise(cuts))
+
+
+def _product(edges: Edges, start: int, stop: int, X: Array, G: Array | None) -> Array:
+    first, last = int(edges.indptr[start]), int(edges.indptr[stop])
+    indptr = np.asarray(edges.indptr[start : stop + 1]) - first
+    indices = np.asarray(edges.indices[first:last])
+    weight = np.ones(last - first, X.dtype) if edges.weight is None else edges.weight[first:last].astype(X.dtype)
+    if G is None:
+        return _times(weight, indices, indptr, X)
+    local = indices < len(X)
+    counted = np.concatenate([[0], np.cumsum(local)])[indptr]
+    return _times(weight[local], indices[local], counted, X) + _times(
+        weight[~local], indices[~local] - np.int32(len(X)), indptr - counted, G
+    )
+
+
+def _times(weight: Array, indices: Array, indptr: Array, X: Array) -> Array:
+    return np.asarray(sp.csr_array((weight, indices, indptr), shape=(len(indptr) - 1, len(X))) @ X)
+
+
+def read_rows(indices: Array, rows: Array) -> float:
+    """Reads the row of every index. Returns their sum, so that nobody skips the reading."""
+    total = 0.0
+    for first in range(0, len(indices), EDGES // 64):
+        total += float(rows[indices[first : first + EDGES // 64]].sum(dtype=np.float64))
+    return total

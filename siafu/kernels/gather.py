@@ -1,0 +1,237 @@
+"""Gather: every vertex sums the rows of its neighbours, in one pass over the edges and the result.
+
+The compiled kernel (``src/gather.cpp``) says in which order a row is summed: it depends on the row alone, not on the
+range of rows, the number of threads, or what else is computed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from siafu.kernels import fallback
+from siafu.kernels.library import LIBRARY
+from siafu.kernels.rows import ROW_TYPES, Table, address
+from siafu.shards import Edges
+from siafu.sparse import Array
+
+Base = Table | Array
+
+
+def gather(
+    edges: Edges,
+    start: int,
+    stop: int,
+    base: Base,
+    *,
+    ghosts: Base | None = None,
+    scale: Array | None = None,
+    add_self: bool = False,
+    bias: Array | None = None,
+    relu: bool = False,
+    add: Array | None = None,
+    out: Array | None = None,
+    threads: int = 1,
+) -> Array:
+    """Rows ``start:stop`` of ``scale_v (Σ_{u→v} w_uv X_u + [add_self] X_v) + add_v + bias``, through relu if asked.
+
+    X are the rows of ``base``, then those of ``ghosts``: ``Table``s of one dtype, or arrays of one dtype (float32,
+    float64, float16 or uint8, perhaps memory-mapped) ``[N, F]``. ``scale`` [n] is by row of the edges, ``bias`` [F],
+    ``add`` and ``out`` [stop - start, F]. These and the sums are float32, or float64 if the rows are.
+    ``edges.indices`` must lie in ``0..len(base) + len(ghosts) - 1``: nobody looks at each.
+    Several calls may run at once; together they take no more than ``threads`` threads.
+    Returns ``out``, or a new array. Raises: ValueError for a shape, dtype or order that is not the one above.
+    """
+    _check_range(edges, start, stop, base, add_self)
+    width = base.shape[1]
+    value = np.dtype(np.float64 if row_type(base) == "float64" else np.float32)
+    if ghosts is not None:
+        _check_ghosts(base, ghosts)
+    _check("scale", scale, value, (len(edges.indptr) - 1,))
+    _check("bias", bias, value, (width,))
+    _check("add", add, value, (stop - start, width))
+    if out is None:
+        out = np.empty((stop - start, width), value)
+    else:
+        _check("out", out, value, (stop - start, width))
+    if not out.size:
+        return out
+    if LIBRARY is None:
+        return _with_scipy(edges, start, stop, base, ghosts, scale, add_self, bias, relu, add, out)
+    call = GatherCall(
+        indptr=address(edges.indptr),
+        indices=address(edges.indices),
+        weight=address(edges.weight),
+        base=source(base),
+        ghosts=source(ghosts),
+        num_base=len(base),
+        scale=address(scale),
+        bias=address(bias),
+        add=address(add),
+        out=address(out),
+        add_stride=0 if add is None else add.strides[0] // value.itemsize,
+        out_stride=out.strides[0] // value.itemsize,
+        start=start,
+        stop=stop,
+        width=width,
+        num_edges=len(edges.indices),
+        type=ROW_TYPES.index(row_type(base)),
+        padded=isinstance(base, Table),
+        add_self=add_self,
+        relu=relu,
+        threads=threads,
+        prefetch=-1,
+    )
+    LIBRARY.siafu_gather(ctypes.byref(call))
+    return out
+
+
+class Source(ctypes.Structure):
+    """siafu::Source of src/gather.hpp."""
+
+    _fields_ = (
+        ("rows", ctypes.c_void_p),
+        ("row_bytes", ctypes.c_int64),
+        ("tile_bytes", ctypes.c_int64),
+        ("tile", ctypes.c_int64),
+    )
+
+
+class GatherCall(ctypes.Structure):
+    """siafu::Gather of src/gather.hpp."""
+
+    _fields_ = (
+        ("indptr", ctypes.c_void_p),
+        ("indices", ctypes.c_void_p),
+        ("weight", ctypes.c_void_p),
+        ("base", Source),
+        ("ghosts", Source),
+        ("num_base", ctypes.c_int64),
+        ("scale", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("add", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("add_stride", ctypes.c_int64),
+        ("out_stride", ctypes.c_int64),
+        ("start", ctypes.c_int64),
+        ("stop", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("num_edges", ctypes.c_int64),
+        ("type", ctypes.c_int32),
+        ("padded", ctypes.c_int32),
+        ("add_self", ctypes.c_int32),
+        ("relu", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
+        ("prefetch", ctypes.c_int32),
+    )
+
+
+def source(base: Base | None) -> Source:
+    if base is None:
+        return Source()
+    if isinstance(base, Table):
+        return Source(rows=base.address, **base.layout())
+    return Source(rows=address(base), row_bytes=base.strides[0], tile_bytes=0, tile=base.shape[1])
+
+
+def row_type(base: Base) -> str:
+    return base.dtype if isinstance(base, Table) else str(base.dtype)
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _check_range(edges: Edges, start: int, stop: int, base: Base, add_self: bool) -> None:
+    num_rows = len(edges.indptr) - 1
+    if not 0 <= start <= stop <= num_rows:
+        raise ValueError(f"rows {start}:{stop}, must be in 0:{num_rows}")
+    for name, array, dtype in (
+        ("indptr", edges.indptr, np.int64),
+        ("indices", edges.indices, np.int32),
+        ("weight", edges.weight, np.float32),
+    ):
+        if array is not None and (array.dtype != dtype or not array.flags.c_contiguous):
+            raise ValueError(f"{name} is {array.dtype}, strides {array.strides}, must be {np.dtype(dtype)}, contiguous")
+    _check_rows("base", base)
+    if add_self and len(base) < num_rows:
+        raise ValueError(f"base has {len(base)} rows, must have the {num_rows} of the edges to add them")
+
+
+def _check_rows(name: str, rows: Base) -> None:
+    if isinstance(rows, Table):
+        return
+    if rows.ndim != 2 or str(rows.dtype) not in ROW_TYPES or rows.strides[1] != rows.itemsize:
+        raise ValueError(
+            f"{name} is {rows.dtype} {list(rows.shape)}, strides {rows.strides}, "
+            "must be rows of float32, float64, float16 or uint8 without gaps between columns"
+        )
+
+
+def _check_ghosts(base: Base, ghosts: Base) -> None:
+    _check_rows("ghosts", ghosts)
+    one, other = (f"{type(rows).__name__} of {row_type(rows)}, width {rows.shape[1]}" for rows in (base, ghosts))
+    if one != other:
+        raise ValueError(f"ghosts are {other}, must be like base: {one}")
+
+
+def _check(name: str, array: Array | None, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    if array is None:
+        return
+    if array.dtype != dtype or array.shape != shape or array.strides[-1] != array.itemsize:
+        raise ValueError(
+            f"{name} is {array.dtype} {list(array.shape)}, strides {array.strides}, must be {dtype} {list(shape)}, "
+            "columns without gaps"
+        )
+
+
+# --- without a compiled library ---------------------------------------------------------------------------------------
+
+
+def _with_scipy(
+    edges: Edges,
+    start: int,
+    stop: int,
+    base: Base,
+    ghosts: Base | None,
+    scale: Array | None,
+    add_self: bool,
+    bias: Array | None,
+    relu: bool,
+    add: Array | None,
+    out: Array,
+) -> Array:
+    tile = base.tile if isinstance(base, Table) else base.shape[1]
+    num_ghosts = 0 if ghosts is None else len(ghosts)
+    if isinstance(ghosts, Table):
+        tile = min(tile, ghosts.tile)
+    add_first = out.copy() if add is out else add
+    fallback.gather(
+        edges,
+        start,
+        stop,
+        _columns(base),
+        len(base),
+        None if ghosts is None else _columns(ghosts),
+        num_ghosts,
+        base.shape[1],
+        tile,
+        out,
+    )
+    if add_self:
+        out += base.read(slice(start, stop)) if isinstance(base, Table) else base[start:stop]
+    if scale is not None:
+        out *= scale[start:stop, None]
+    if add_first is not None:
+        out += add_first
+    if bias is not None:
+        out += bias
+    return np.maximum(out, 0, out=out) if relu else out
+
+
+def _columns(rows: Base) -> fallback.Columns:
+    if isinstance(rows, Table):
+        return rows.columns
+    dtype = str(rows.dtype)
+    return lambda first, stop: fallback.widened(rows[:, first:stop], dtype)

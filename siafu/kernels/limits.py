@@ -1,0 +1,55 @@
+"""What the memory of this machine allows: what a gather is compared with."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+import numpy as np
+
+from siafu.kernels import fallback
+from siafu.kernels.gather import Base, GatherCall, row_type, source
+from siafu.kernels.library import LIBRARY
+from siafu.kernels.rows import ROW_TYPES, Table, address
+from siafu.sparse import Array
+
+
+def triad(nbytes: int, threads: int) -> float:
+    """GB/s of ``a = b + 3 c`` over three arrays of ``nbytes`` together (McCalpin's STREAM)."""
+    n = nbytes // 12
+    a, b, c = (np.full(n, value, np.float32) for value in (0, 1, 2))
+    start = time.perf_counter()
+    if LIBRARY is None:
+        np.multiply(c, np.float32(3), out=a)
+        np.add(a, b, out=a)
+    else:
+        LIBRARY.siafu_triad(*(ctypes.c_void_p(x.ctypes.data) for x in (a, b, c)), ctypes.c_int64(n), threads)
+    return 12 * n / (time.perf_counter() - start) / 1e9
+
+
+def read_rows(indices: Array, base: Base, threads: int, *, prefetch: int | None = None) -> float:
+    """Seconds to read the row of every index (int32 [m]) of ``base`` in that order, and to do nothing with it.
+
+    The limit of a gather: the same layout of the rows, the same order of columns; no row ends, nothing is written.
+    prefetch: edges ahead; 0 for none, None for what gather does.
+    """
+    width = base.shape[1]
+    start = time.perf_counter()
+    if LIBRARY is None:
+        rows = base.read(slice(None)) if isinstance(base, Table) else base
+        start = time.perf_counter()
+        fallback.read_rows(indices, rows)
+        return time.perf_counter() - start
+    call = GatherCall(
+        indices=address(np.ascontiguousarray(indices, np.int32)),
+        num_edges=len(indices),
+        base=source(base),
+        num_base=len(base),
+        width=width,
+        type=ROW_TYPES.index(row_type(base)),
+        padded=isinstance(base, Table),
+        threads=threads,
+        prefetch=-1 if prefetch is None else prefetch,
+    )
+    LIBRARY.siafu_read_rows(ctypes.byref(call))
+    return time.perf_counter() - start

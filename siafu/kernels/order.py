@@ -1,0 +1,110 @@
+"""The two inner loops of vertex orders (``datasets.louvain``, ``datasets.gorder``) that array operations are slow at."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from siafu.kernels.library import LIBRARY
+
+Array = npt.NDArray[Any]
+
+BLOCKS: Final = 16  # of a round: vertices that decide at once must be few, or neighbours swap labels for ever
+PRECISION_BITS: Final = 26  # of volumes in a score: votes x total stays below 2^63
+
+
+class _Moves(ctypes.Structure):
+    _fields_ = (
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("indptr", "indices", "weight", "degree", "total", "label", "volume", "next")
+        ),
+        *((name, ctypes.c_int64) for name in ("n", "blocks", "shift", "threads", "block")),
+    )
+
+
+def move_labels(
+    indptr: Array,
+    indices: Array,
+    weight: Array | None,
+    degree: Array,
+    total: Array,
+    label: Array,
+    volume: Array,
+    threads: int = 1,
+) -> int:
+    """One round of Louvain moves (Blondel et al. 2008): every vertex takes the label that gains most modularity.
+
+    CSR of a symmetric graph: indptr int64 [n + 1], indices int32 [m], weight int64 [m] or None for ones. ``degree``,
+    int64 [n], sums each row's weights; ``total``, int64 [n], the degrees of all that the vertex is judged among.
+    ``label``, int32 [n], and ``volume``, int64 [n], the degrees added up by label, are changed. The vertices of a block (v modulo BLOCKS) decide at once: the result does not depend on threads.
+    Returns how many vertices took another label.
+    """
+    shift = max(0, int(total.max(initial=0)).bit_length() - PRECISION_BITS)
+    if LIBRARY is None:
+        return sum(_move_block(b, indptr, indices, weight, degree, total, label, volume, shift) for b in range(BLOCKS))
+    following = np.empty_like(label)
+    arrays = (indptr, indices, weight, degree, total, label, volume, following)
+    call = _Moves(*(None if a is None else a.ctypes.data for a in arrays), len(label), BLOCKS, shift, threads)
+    LIBRARY.siafu_move_labels.restype = ctypes.c_int64
+    return int(LIBRARY.siafu_move_labels(ctypes.byref(call)))
+
+
+def gorder(indptr: Array, indices: Array, start: int, window: int, hub: int) -> Array:
+    """Gorder (Wei et al., SIGMOD'16) of a symmetric graph, from vertex ``start``: int32 [n], the vertices in order.
+
+    indptr int64 [n + 1], indices int32 [m]. Neighbours in common count where they have at most ``hub`` edges: the time
+    is that of ``2 * sum(degree + degree_of_neighbours_that_are_no_hubs)`` random accesses, in one thread.
+    """
+    assert LIBRARY is not None, "gorder has no fallback: its caller looks for the library"
+    order = np.empty(len(indptr) - 1, np.int32)
+    numbers = (ctypes.c_int64(x) for x in (len(order), start, window, hub))
+    LIBRARY.siafu_gorder(_pointer(indptr), _pointer(indices), *numbers, _pointer(order))
+    return order
+
+
+def _pointer(array: Array) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+# --- without a compiled library ---------------------------------------------------------------------------------------
+
+
+def _move_block(
+    block: int,
+    indptr: Array,
+    indices: Array,
+    weight: Array | None,
+    degree: Array,
+    total: Array,
+    label: Array,
+    volume: Array,
+    shift: int,
+) -> int:
+    """The moves of the vertices ``block, block + BLOCKS, ...``; see ``move_labels``."""
+    n = len(label)
+    rows = np.arange(block, n, BLOCKS)
+    counts = indptr[rows + 1] - indptr[rows]
+    row = np.repeat(np.arange(len(rows)), counts)  # [entries]
+    position = np.arange(len(row)) + np.repeat(indptr[rows] - np.cumsum(counts) + counts, counts)
+    apart = indices[position] != rows[row]
+    row, position = row[apart], position[apart]
+    keys = np.concatenate([row * n + label[indices[position]], np.arange(len(rows)) * n + label[rows]])
+    votes = np.ones(len(position), np.int64) if weight is None else weight[position]
+    keys, which = np.unique(keys, return_inverse=True)
+    count = np.zeros(len(keys), np.int64)
+    np.add.at(count, which, np.concatenate([votes, np.zeros(len(rows), np.int64)]))
+    row, candidate = keys // n, keys % n
+    own = candidate == label[rows[row]]
+    others = volume[candidate] - np.where(own, degree[rows[row]], 0)
+    score = count * (total[rows[row]] >> shift) - degree[rows[row]] * (others >> shift)
+    best = np.lexsort((candidate, ~own, -score, row))[np.searchsorted(row, np.arange(len(rows)))]
+    chosen = candidate[best].astype(label.dtype)
+    moved = chosen != label[rows]
+    np.subtract.at(volume, label[rows], degree[rows])
+    np.add.at(volume, chosen, degree[rows])
+    label[rows] = chosen
+    return int(moved.sum())

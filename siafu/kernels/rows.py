@@ -1,0 +1,210 @@
+"""Rows that will be gathered: where they lie in memory, and in what precision.
+
+A ``Table`` keeps its rows in column tiles. Where the whole table is larger than the last-level cache, a tile is as wide as
+lets its rows stay in there while a gather passes over the edges once per tile (2 to 2.5 times faster than whole rows on a
+graph of Reddit's shape); where not even one cache line per row would fit, or all fits anyway, rows are whole.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from siafu.kernels import fallback
+from siafu.kernels.caches import L3_BYTES
+from siafu.kernels.library import LIBRARY
+from siafu.sparse import Array
+
+#: By the number that the library gives them.
+ROW_TYPES: Final = ("float32", "float64", "bfloat16", "float16", "uint8")
+TABLE_TYPES: Final = ROW_TYPES[:4]
+LINE_BYTES, PAGE_BYTES = 64, 2 << 20  # of a cache; of a huge page
+#: Of the last-level cache, what the rows of a tile may fill: indices and results pass through it as well.
+TILE_SHARE = 0.6
+CONVERTED_VALUES = 1 << 20  # of rows that are converted before they are written, at a time
+
+
+class Table:
+    """``num_rows`` rows of ``width`` values that will be gathered, zero until they are written.
+
+    dtype: what is stored: float32, float64, bfloat16 or float16. Rows are padded to whole cache lines where they are
+    longer than half of one.
+    Several threads may write different rows at once. Raises: ValueError for a count below 1 or an unknown dtype.
+    """
+
+    def __init__(self, num_rows: int, width: int, dtype: str = "float32"):
+        if num_rows < 0 or width < 1:
+            raise ValueError(f"table of {num_rows} rows of {width} values, must be >= 0 and >= 1")
+        if dtype not in TABLE_TYPES:
+            raise ValueError(f"table of {dtype!r}, must be one of {', '.join(TABLE_TYPES)}")
+        self.num_rows, self.width, self.dtype = num_rows, width, dtype
+        stored = stored_type(dtype)
+        self.tile = _tile(num_rows, width, stored.itemsize)  # values
+        num_tiles = -(-width // self.tile)
+        self._tiles = _huge_zeros((num_tiles, num_rows, self.tile), stored)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._tiles.nbytes)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.num_rows, self.width
+
+    def write(self, place: slice | Array, rows: Array, scale: Array | None = None, *, threads: int = 1) -> None:
+        """Puts rows ``[k, width]``, each times its scale ``[k]``, into their places: a slice or k different row numbers.
+
+        Raises: ValueError if the shapes disagree, IndexError for a place that is not there.
+        """
+        places = self._places(place)
+        count = len(range(self.num_rows)[places]) if isinstance(places, slice) else len(places)
+        if rows.shape != (count, self.width):
+            raise ValueError(f"rows {list(rows.shape)}, must be [{count}, {self.width}]")
+        if scale is not None and scale.shape != (count,):
+            raise ValueError(f"scale {list(scale.shape)}, must be [{count}]")
+        value = np.dtype(np.float64 if self.dtype == "float64" else np.float32)
+        step = max(1, CONVERTED_VALUES // self.width)
+        if LIBRARY is not None and rows.dtype == value and rows.strides[1] == value.itemsize:
+            step = max(1, count)  # nothing to convert
+        for first in range(0, count, step):
+            part = slice(first, first + step)
+            where = (
+                slice(places.start + first, min(places.start + first + step, places.stop))
+                if isinstance(places, slice)
+                else places[part]
+            )
+            factor = None if scale is None else np.ascontiguousarray(scale[part], value)
+            self._write(where, rows[part], factor, value, threads)
+
+    def _write(self, place: slice | Array, rows: Array, scale: Array | None, value: Any, threads: int) -> None:
+        if LIBRARY is None:
+            fallback.write(self._tiles, self.dtype, place, rows, scale)
+            return
+        if rows.dtype != value or rows.strides[1] != value.itemsize:
+            rows = np.ascontiguousarray(rows, value)
+        call = _Pack(
+            rows=rows.ctypes.data,
+            scale=address(scale),
+            place=None if isinstance(place, slice) else address(place),
+            table=self._tiles.ctypes.data,
+            first=place.start if isinstance(place, slice) else 0,
+            num_rows=len(rows),
+            width=self.width,
+            stride=rows.strides[0] // value.itemsize,
+            type=ROW_TYPES.index(self.dtype),
+            threads=threads,
+            **self.layout(),
+        )
+        LIBRARY.siafu_pack(ctypes.byref(call))
+
+    def read(self, place: slice | Array) -> Array:
+        """Rows ``[k, width]`` of a slice or of row numbers, float32 (float64 if that is what is stored)."""
+        return fallback.read(self._tiles, self.dtype, self._places(place), self.width)
+
+    def columns(self, first: int, stop: int) -> Array:
+        """Columns ``first:stop`` of every row, ``[num_rows, stop - first]``, float32 or float64; inside one tile."""
+        tile, at = divmod(first, self.tile)
+        return fallback.widened(self._tiles[tile, :, at : at + stop - first], self.dtype)
+
+    def layout(self) -> dict[str, int]:
+        """Where rows are: of ``siafu::Source``, beside the address."""
+        _, row, _ = self._tiles.strides
+        return {"row_bytes": row, "tile_bytes": self._tiles.strides[0], "tile": self.tile}
+
+    @property
+    def address(self) -> int:
+        return self._tiles.ctypes.data
+
+    def _places(self, place: slice | Array) -> slice | Array:
+        if isinstance(place, slice):
+            start, stop, step = place.indices(self.num_rows)
+            if step != 1:
+                raise ValueError(f"place {place}, must have step 1")
+            if place.stop is not None and place.stop > self.num_rows:
+                raise IndexError(f"place {place}, the table has {self.num_rows} rows")
+            return slice(start, max(start, stop))
+        if place.dtype.kind not in "iu" or place.ndim != 1:
+            raise ValueError(f"place {place.dtype} {list(place.shape)}, must be integers [k]")
+        place = np.ascontiguousarray(place, np.int64)
+        if len(place) and (place.min() < 0 or place.max() >= self.num_rows):
+            raise IndexError(f"place {place.min()}..{place.max()}, must be in 0..{self.num_rows - 1}")
+        return place
+
+
+class _Pack(ctypes.Structure):
+    """siafu::Pack of src/pack.hpp."""
+
+    _fields_ = (
+        ("rows", ctypes.c_void_p),
+        ("scale", ctypes.c_void_p),
+        ("place", ctypes.c_void_p),
+        ("table", ctypes.c_void_p),
+        ("row_bytes", ctypes.c_int64),
+        ("tile_bytes", ctypes.c_int64),
+        ("tile", ctypes.c_int64),
+        ("first", ctypes.c_int64),
+        ("num_rows", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("stride", ctypes.c_int64),
+        ("type", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
+    )
+
+
+def stored_type(dtype: str) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+
+
+def address(array: Array | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+def to_bfloat16(rows: Array) -> npt.NDArray[np.uint16]:
+    """The upper half of each float32's bits, rounded to the nearest, ties to even; nan stays nan."""
+    return fallback.to_bfloat16(np.asarray(rows, np.float32))
+
+
+def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """The float32 of which these are the upper half; exact."""
+    return fallback.from_bfloat16(bits)
+
+
+def _tile(num_rows: int, width: int, itemsize: int) -> int:
+    """Values in a row of a tile: a whole row, or 2^i cache lines of it; padded to whole lines if longer than half of one."""
+    row_bytes = width * itemsize
+    if row_bytes <= LINE_BYTES // 2:
+        return _next_power(width)
+    lines = -(-row_bytes // LINE_BYTES)
+    room = int(TILE_SHARE * L3_BYTES) // (LINE_BYTES * max(1, num_rows))  # lines
+    if 1 <= room < lines:
+        lines = 1 << (room.bit_length() - 1)
+    return lines * LINE_BYTES // itemsize
+
+
+def _next_power(count: int) -> int:
+    return 1 << (count - 1).bit_length()
+
+
+def _huge_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Zeros at the start of a cache line; in huge pages where they fill some: a gather touches a page per edge.
+
+    One line more is there to read behind the last row.
+    """
+    nbytes = int(np.prod(shape)) * dtype.itemsize + LINE_BYTES
+    if nbytes < PAGE_BYTES:
+        memory = np.zeros(nbytes + LINE_BYTES, np.uint8)
+        skip = -memory.ctypes.data % LINE_BYTES
+    else:
+        pages = mmap.mmap(-1, nbytes + PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        memory = np.frombuffer(pages, np.uint8)
+        skip = -memory.ctypes.data % PAGE_BYTES
+    return np.ndarray(shape, dtype, memory.data, skip)

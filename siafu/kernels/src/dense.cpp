@@ -1,0 +1,144 @@
+// Dense products and elementwise passes: how a call is cut into chunks, and what the chunks share. Nothing that decides the
+// order of a sum depends on the number of threads.
+#include "dense.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "threads.hpp"
+
+namespace siafu {
+namespace {
+
+constexpr int64_t STEPS = 152;            // of a block: a packed panel of 48 lanes then fits the first cache
+constexpr int64_t MULTIPLY_ROWS = 128;    // of a chunk of X W: X's block and the result fit the second cache
+constexpr int64_t TILES_NBYTES = 320 << 10;     // of the result of a chunk of X^T D: it stays in the second cache
+constexpr int64_t PARTIAL_NBYTES = 8 << 20;     // of all ranges of X^T D
+constexpr int64_t RANGE_ROWS = 1024, RANGES = 64;  // a range has at least so many rows; there are at most so many
+
+int64_t quotient(int64_t a, int64_t b) { return (a + b - 1) / b; }  // rounded up
+int64_t multiple(int64_t a, int64_t of) { return quotient(a, of) * of; }
+
+// Memory that a thread keeps from call to call.
+class Scratch {
+ public:
+  ~Scratch() { std::free(place_); }
+
+  float* floats(int64_t count) {
+    if (count > size_) {
+      std::free(place_);
+      size_ = 0;
+      if (posix_memalign(&place_, 64, multiple(count * 4, 64))) throw std::bad_alloc();
+      size_ = count;
+    }
+    return static_cast<float*>(place_);
+  }
+
+ private:
+  void* place_ = nullptr;
+  int64_t size_ = 0;
+};
+
+thread_local Scratch of_chunk, of_call;
+
+struct Call {
+  const Product& product;
+  const DenseTable& table;
+  Plan plan;
+  float* shared;  // packed W, or the partial sums
+};
+
+const Call& call_of(const void* call) { return *static_cast<const Call*>(call); }
+
+void pack_block(const void* of, int64_t block) {
+  const Call& c = call_of(of);
+  c.table.pack_weights(c.product, c.plan, c.shared, block);
+}
+
+void multiply_chunk(const void* of, int64_t chunk) {
+  const Call& c = call_of(of);
+  c.table.multiply(c.product, c.plan, c.shared, of_chunk.floats(c.plan.left_words), chunk);
+}
+
+void transposed_chunk(const void* of, int64_t chunk) {
+  const Call& c = call_of(of);
+  float* scratch = of_chunk.floats(c.plan.left_words + c.plan.right_words);
+  c.table.multiply_transposed(c.product, c.plan, c.shared, scratch, chunk);
+}
+
+// Adds the ranges' sums, in order, for some rows of the result.
+void add_ranges(const void* of, int64_t chunk) {
+  const Call& c = call_of(of);
+  const Product& p = c.product;
+  const int64_t stop = std::min((chunk + 1) * c.table.rows, p.k);
+  for (int64_t row = chunk * c.table.rows; row < stop; ++row) {
+    float* out = reinterpret_cast<float*>(p.out + row * p.out_stride);
+    const float* partial = c.shared + row * p.m;
+    if (!p.add) std::fill(out, out + p.m, 0.0f);
+    for (int64_t range = 0; range < c.plan.blocks; ++range, partial += p.k * p.m)
+      for (int64_t i = 0; i < p.m; ++i) out[i] += partial[i];
+  }
+}
+
+Plan plan_multiply(const Product& p, const DenseTable& table) {
+  Plan plan{};
+  plan.pair = p.left_bits ? table.pair : 1;
+  const int64_t words = quotient(p.k, plan.pair);
+  plan.blocks = quotient(words, STEPS);
+  plan.steps = quotient(words, plan.blocks);
+  plan.blocks = quotient(words, plan.steps);
+  plan.rows = MULTIPLY_ROWS;
+  plan.left_words = p.left_bits && plan.pair == 1 ? plan.rows * plan.steps : 0;
+  return plan;
+}
+
+Plan plan_transposed(const Product& p, const DenseTable& table) {
+  Plan plan{};
+  plan.pair = p.left_bits ? table.pair : 1;
+  plan.steps = STEPS;
+  const int64_t width = multiple(p.m, table.lanes), fitting = TILES_NBYTES / (4 * width) / table.rows * table.rows;
+  const int64_t cuts = quotient(p.k, std::max(fitting, table.rows));
+  plan.columns = multiple(quotient(p.k, cuts), table.rows);
+  const int64_t ranges = std::min({RANGES, PARTIAL_NBYTES / (p.k * p.m * 4), quotient(p.n, RANGE_ROWS)});
+  plan.rows = multiple(quotient(p.n, std::max<int64_t>(ranges, 1)), plan.steps * plan.pair);
+  plan.blocks = quotient(p.n, plan.rows);
+  plan.left_words = plan.columns * plan.steps;
+  plan.right_words = width * plan.steps;
+  return plan;
+}
+
+}  // namespace
+}  // namespace siafu
+
+using namespace siafu;
+
+SIAFU_EXPORT void siafu_matmul(const Product* p) {
+  const DenseTable& table = SIAFU_PICK(dense_rows_);
+  Call call{*p, table, plan_multiply(*p, table), nullptr};
+  call.shared = of_call.floats(call.plan.blocks * call.plan.steps * multiple(p->m, table.lanes));
+  parallel(call.plan.blocks, p->threads, pack_block, &call);
+  parallel(quotient(p->n, call.plan.rows), p->threads, multiply_chunk, &call);
+}
+
+SIAFU_EXPORT void siafu_matmul_transposed(const Product* p) {
+  const DenseTable& table = SIAFU_PICK(dense_rows_);
+  Call call{*p, table, plan_transposed(*p, table), nullptr};
+  const int64_t ranges = call.plan.blocks;
+  if (ranges > 1) call.shared = of_call.floats(ranges * p->k * p->m);
+  parallel(ranges * quotient(p->k, call.plan.columns), p->threads, transposed_chunk, &call);
+  if (ranges > 1) parallel(quotient(p->k, table.rows), p->threads, add_ranges, &call);
+}
+
+#define SIAFU_PASS(name)                                                                             \
+  SIAFU_EXPORT void siafu_##name(const Pass* p) {                                                    \
+    const auto chunk = [](const void* of, int64_t number) {                                          \
+      (SIAFU_PICK(dense_rows_)).name(*static_cast<const Pass*>(of), number);                          \
+    };                                                                                               \
+    parallel(quotient(p->n, p->chunk), p->threads, chunk, p);                                        \
+  }
+
+SIAFU_PASS(bias_relu)
+SIAFU_PASS(relu_backward)
+SIAFU_PASS(cross_entropy)
+SIAFU_PASS(column_sums)

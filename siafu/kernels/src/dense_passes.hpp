@@ -1,0 +1,107 @@
+// Elementwise passes of dense_rows.cpp: each reads its rows once.
+#pragma once
+#include "dense.hpp"
+#include "exp.hpp"
+#include "lanes.hpp"
+
+namespace siafu {
+namespace {
+
+// The rows of a chunk.
+struct Chunk {
+  int64_t from, to;
+
+  Chunk(const Pass& p, int64_t chunk) {
+    from = chunk * p.chunk;
+    to = from + p.chunk < p.n ? from + p.chunk : p.n;
+  }
+};
+
+inline float* row_of(float* rows, int64_t stride, int64_t row) { return (float*)((char*)rows + row * stride); }
+
+// rows = max(rows + bias, 0); NaN stays NaN.
+void bias_relu(const Pass& p, int64_t chunk) {
+  const Chunk c(p, chunk);
+  const float* bias = (const float*)p.other;
+  for (int64_t r = c.from; r < c.to; ++r) {
+    float* row = row_of(p.rows, p.stride, r);
+    for (int64_t i = 0; i < p.m; i += LANES) {
+      const Floats x = load_part(row + i, p.m - i, 0.0f) + load_part(bias + i, p.m - i, 0.0f);
+      store_part(row + i, p.m - i, x < 0.0f ? Floats{} : x);
+    }
+  }
+}
+
+// out = rows where the other (H) is above 0, else 0.
+void relu_backward(const Pass& p, int64_t chunk) {
+  const Chunk c(p, chunk);
+  for (int64_t r = c.from; r < c.to; ++r) {
+    const float* row = row_of(p.rows, p.stride, r);
+    float* out = row_of(p.out, p.out_stride, r);
+    const char* other = p.other + r * p.other_stride;
+    if (p.other_bits) {
+      const int16_t* h = (const int16_t*)other;  // a bfloat16 is above 0 where these bits are, but for NaN
+      for (int64_t i = 0; i < p.m; ++i) out[i] = h[i] > 0 && h[i] <= 0x7f80 ? row[i] : 0.0f;
+    } else {
+      const float* h = (const float*)other;
+      for (int64_t i = 0; i < p.m; ++i) out[i] = h[i] > 0.0f ? row[i] : 0.0f;
+    }
+  }
+}
+
+// Of one row of logits: the loss, and the gradient in its place.
+inline double cross_entropy_row(float* row, int64_t m, int64_t label, float scale) {
+  if (label < 0 || label >= m) return __builtin_nan("");
+  Floats most = load_part(row, m, -__builtin_inff());
+  for (int64_t i = LANES; i < m; i += LANES) {
+    const Floats x = load_part(row + i, m - i, -__builtin_inff());
+    most = x > most ? x : most;
+  }
+  const float top = largest(most), chosen = row[label] - top;
+  Floats sums = {};
+  for (int64_t i = 0; i < m; i += LANES) {
+    const Floats e = exponential<Floats, Ints>(load_part(row + i, m - i, -__builtin_inff()) - top);
+    sums += e;  // beyond the row: e^-inf = 0
+    store_part(row + i, m - i, e);
+  }
+  const float sum = total(sums), factor = scale / sum;
+  for (int64_t i = 0; i < m; i += LANES) store_part(row + i, m - i, load_part(row + i, m - i, 0.0f) * factor);
+  row[label] -= scale;
+  return __builtin_log((double)sum) - (double)chosen;
+}
+
+// Softmax cross-entropy, and scale times its gradient in place; rows that do not count get gradient 0.
+void cross_entropy(const Pass& p, int64_t chunk) {
+  const Chunk c(p, chunk);
+  const unsigned char* chosen = (const unsigned char*)p.other;
+  double loss = 0;
+  for (int64_t r = c.from; r < c.to; ++r) {
+    float* row = row_of(p.rows, p.stride, r);
+    if (!chosen || chosen[r])
+      loss += cross_entropy_row(row, p.m, p.labels[r], p.scale);
+    else
+      __builtin_memset(row, 0, p.m * 4);
+  }
+  p.loss[chunk] = loss;
+}
+
+// out[chunk] = the sum of the chunk's rows, in order.
+void column_sums(const Pass& p, int64_t chunk) {
+  const Chunk c(p, chunk);
+  float* out = row_of(p.out, p.out_stride, chunk);
+  for (int64_t i = 0; i < p.m; i += 4 * LANES) {
+    Floats sums[4] = {};
+    for (int64_t r = c.from; r < c.to; ++r) {
+      const float* row = row_of(p.rows, p.stride, r);
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v)
+        if (i + v * LANES < p.m) sums[v] += load_part(row + i + v * LANES, p.m - i - v * LANES, 0.0f);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v)
+      if (i + v * LANES < p.m) store_part(out + i + v * LANES, p.m - i - v * LANES, sums[v]);
+  }
+}
+
+}  // namespace
+}  // namespace siafu

@@ -1,0 +1,178 @@
+// Cuts a gather into strips of columns and chunks of rows, and lets threads share them.
+#include "gather.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "threads.hpp"
+
+namespace siafu {
+namespace {
+
+// What a row costs beside its edges, in edges.
+constexpr int64_t ROW_COST = 8;
+constexpr int64_t MAX_CHUNK = 16384, MIN_CHUNK = 1024;  // edges
+
+int64_t value_bytes(int type) { return type == float64 ? 8 : type == float32 ? 4 : type == uint8 ? 1 : 2; }
+
+struct Shared {
+  Shared(const Gather& gather) : g(gather), kernels(SIAFU_PICK(gather_rows_).types[gather.type]) {
+    cut_strips();
+    tiled = g.width > g.base.tile || (g.ghosts.rows && g.width > g.ghosts.tile);
+    if (g.start == g.stop) return;
+    cost = g.indptr[g.stop] - g.indptr[g.start] + ROW_COST * (g.stop - g.start);
+    chunk_cost = std::max(MIN_CHUNK, std::min(MAX_CHUNK, cost / (16 * g.threads)));
+    chunks = (cost + chunk_cost - 1) / chunk_cost;
+    for (int64_t row = g.start; row < g.stop; ++row)
+      if (is_hub(g.indptr, row)) hubs.push_back(row);
+  }
+
+  void cut_strips() {
+    const int64_t lanes = kernels.lanes, bytes = value_bytes(g.type);
+    const int64_t tile = std::min(g.base.tile, g.ghosts.rows ? g.ghosts.tile : g.base.tile);
+    for (int64_t tile_first = 0; tile_first < g.width; tile_first += tile) {
+      const int64_t tile_width = std::min(tile, g.width - tile_first);
+      const int64_t vectors = (tile_width + lanes - 1) / lanes;
+      const int64_t parts = (vectors + kernels.max_vectors - 1) / kernels.max_vectors;
+      for (int64_t part = 0; part < parts; ++part) {  // of about the same width
+        const int64_t from = vectors * part / parts, to = vectors * (part + 1) / parts;
+        Strip s{};
+        s.first = tile_first + from * lanes;
+        s.vectors = to - from;
+        s.last = (s.vectors - 1) * lanes;
+        s.count = std::min(lanes, tile_first + tile_width - s.first - s.last);
+        if (!g.padded && s.count < lanes && g.width >= lanes) {
+          s.last -= lanes - s.count;
+          s.count = lanes;
+        }
+        s.base = at(g.base, s.first, bytes);
+        s.base_bytes = g.base.row_bytes;
+        s.num_base = g.num_base;
+        if (g.ghosts.rows) {
+          s.ghosts = at(g.ghosts, s.first, bytes) - g.num_base * g.ghosts.row_bytes;
+          s.ghost_bytes = g.ghosts.row_bytes;
+        }
+        s.prefetch = g.prefetch >= 0 ? g.prefetch : s.vectors * lanes * bytes <= 256 ? 32 : 16;
+        strips.push_back(s);
+      }
+    }
+  }
+
+  static const char* at(const Source& source, int64_t column, int64_t bytes) {
+    return source.rows + column / source.tile * source.tile_bytes + column % source.tile * bytes;
+  }
+
+  const StripKernel& kernel(const Strip& s) const {
+    const int weighted = g.weight != nullptr;
+    if (!g.padded && s.count < kernels.lanes) return kernels.narrow[weighted];
+    return kernels.strips[weighted][s.vectors - 1];
+  }
+
+  // The first row at or behind which the range has cost `wanted`.
+  int64_t row_at(int64_t wanted) const {
+    int64_t low = g.start, high = g.stop;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (g.indptr[middle] - g.indptr[g.start] + ROW_COST * (middle - g.start) < wanted)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  }
+
+  void rows_of(int64_t chunk, size_t first_strip, size_t end_strip) const {
+    const int64_t row = row_at(chunk * chunk_cost), end = chunk + 1 == chunks ? g.stop : row_at((chunk + 1) * chunk_cost);
+    for (size_t i = first_strip; i < end_strip; ++i) kernel(strips[i]).rows(g, strips[i], row, end);
+  }
+
+  const Gather& g;
+  const TypeKernels& kernels;
+  std::vector<Strip> strips;
+  std::vector<int64_t> hubs;
+  int64_t cost = 0, chunk_cost = 0, chunks = 0;
+  bool tiled;  // all rows of one strip before those of the next, so that a tile stays in the cache
+};
+
+void work_on_rows(const void* call, int64_t number) {
+  const Shared& shared = *static_cast<const Shared*>(call);
+  if (!shared.tiled) return shared.rows_of(number, 0, shared.strips.size());
+  const size_t strip = static_cast<size_t>(number / shared.chunks);
+  shared.rows_of(number % shared.chunks, strip, strip + 1);
+}
+
+// --- hubs: the threads share one ------------------------------------------------------------------------------------------
+
+struct Hub {
+  const Shared& shared;
+  int64_t row, segments;
+  int64_t sums_bytes;
+  char* sums;  // [strips, segments, MAX_VECTORS vectors]
+};
+
+void work_on_segment(const void* call, int64_t number) {
+  const Hub& hub = *static_cast<const Hub*>(call);
+  const Gather& g = hub.shared.g;
+  const Strip& s = hub.shared.strips[static_cast<size_t>(number / hub.segments)];
+  const int64_t first = g.indptr[hub.row] + number % hub.segments * SEGMENT;
+  const int64_t end = std::min(first + SEGMENT, g.indptr[hub.row + 1]);
+  hub.shared.kernel(s).segment(g, s, first, end, hub.sums + number * hub.sums_bytes);
+}
+
+void gather_hub(const Shared& shared, int64_t row) {
+  const Gather& g = shared.g;
+  const int64_t segments = (g.indptr[row + 1] - g.indptr[row] + SEGMENT - 1) / SEGMENT;
+  const int64_t sums_bytes = MAX_VECTORS * shared.kernels.lanes * (g.type == float64 ? 8 : 4);
+  const int64_t items = segments * static_cast<int64_t>(shared.strips.size());
+  std::vector<char> sums(static_cast<size_t>(items * sums_bytes));
+  const Hub hub{shared, row, segments, sums_bytes, sums.data()};
+  parallel(items, g.threads, work_on_segment, &hub);
+  for (size_t i = 0; i < shared.strips.size(); ++i) {
+    const Strip& s = shared.strips[i];
+    shared.kernel(s).finish(g, s, row, sums.data() + static_cast<int64_t>(i) * segments * sums_bytes, segments);
+  }
+}
+
+// --- the limit ------------------------------------------------------------------------------------------------------------
+
+struct Reading {
+  const Shared& shared;
+  int64_t chunks;
+  float* totals;  // [chunks]
+};
+
+void read_chunk(const void* call, int64_t number) {
+  const Reading& reading = *static_cast<const Reading*>(call);
+  const Shared& shared = reading.shared;
+  const int64_t strip = shared.tiled ? number / reading.chunks : 0, first = number % reading.chunks * MAX_CHUNK;
+  const int64_t end = std::min(first + MAX_CHUNK, shared.g.num_edges);
+  const int64_t end_strip = shared.tiled ? strip + 1 : static_cast<int64_t>(shared.strips.size());
+  for (int64_t i = strip; i < end_strip; ++i) {
+    const Strip& s = shared.strips[static_cast<size_t>(i)];
+    reading.totals[number] += shared.kernel(s).drain(s, shared.g.indices, first, end, shared.g.num_edges);
+  }
+}
+
+}  // namespace
+}  // namespace siafu
+
+SIAFU_EXPORT void siafu_gather(const siafu::Gather* gather) {
+  const siafu::Shared shared(*gather);
+  const int64_t items = shared.chunks * (shared.tiled ? static_cast<int64_t>(shared.strips.size()) : 1);
+  siafu::parallel(items, gather->threads, siafu::work_on_rows, &shared);
+  for (const int64_t row : shared.hubs) siafu::gather_hub(shared, row);
+}
+
+// Reads the rows that a gather reads, in its order, and sums them in registers: no row ends, nothing is written.
+// Takes of the gather: indices, num_edges, base, width, type, padded, threads, prefetch.
+SIAFU_EXPORT float siafu_read_rows(const siafu::Gather* gather) {
+  const siafu::Shared shared(*gather);
+  const int64_t chunks = (gather->num_edges + siafu::MAX_CHUNK - 1) / siafu::MAX_CHUNK;
+  const int64_t items = chunks * (shared.tiled ? static_cast<int64_t>(shared.strips.size()) : 1);
+  std::vector<float> totals(static_cast<size_t>(items));
+  const siafu::Reading reading{shared, chunks, totals.data()};
+  siafu::parallel(items, gather->threads, siafu::read_chunk, &reading);
+  float total = 0;
+  for (const float part : totals) total += part;
+  return total;
+}
