@@ -1,0 +1,89 @@
+"""The server's arithmetic gives what ``siafu.ops`` gives, which is what Lambdas compute with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graph_server.backends import arithmetic
+from siafu import kernels, ops
+from siafu.models import ModelSpec, build
+from siafu.sparse import Array
+from siafu.tasks import Kind, Lane
+from tests.toy_graphs import sparse
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape: int, dtype: str = "float32") -> Array:
+    return RNG.normal(size=shape).astype(dtype)
+
+
+def close(found: Array, expected: Array) -> None:
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("form", ["dense", "sparse", "bfloat16", "uint8"])
+def test_products(dtype: str, form: str):
+    X = normal(50, 33) if form != "uint8" else RNG.integers(0, 9, (50, 33)).astype(np.uint8)
+    rows = {"sparse": sparse(X), "bfloat16": kernels.to_bfloat16(X) if form == "bfloat16" else X}.get(form, X)
+    exact = {"bfloat16": ops.real(rows, np.dtype("f4")) if form == "bfloat16" else X}.get(form, X)
+    W, D = normal(33, 20, dtype=dtype), normal(50, 20, dtype=dtype)
+    if form == "bfloat16" and dtype == "float32":  # then the other factor is rounded, too
+        W, D = (ops.real(kernels.to_bfloat16(A), np.dtype("f4")) for A in (W, D))
+    close(arithmetic.matmul(rows, W), ops.matmul(exact, W))
+    close(arithmetic.matmul(rows, W.T.copy().T), ops.matmul(exact, W))
+    close(arithmetic.matmul_transposed(rows, D), ops.matmul_transposed(exact, D))
+    more = normal(50, 20, dtype=dtype)
+    added = more.copy()
+    assert arithmetic.matmul(rows, W, added) is added
+    close(added, ops.matmul(exact, W) + more)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["relu", "tanh"])
+def test_activations(dtype: str, kind: ops.Activation):
+    N, dH = normal(30, 7, dtype=dtype), normal(30, 7, dtype=dtype)
+    expected = ops.activate(N, kind)
+    kept = N.copy()
+    close(arithmetic.activate(N, kind), expected)
+    np.testing.assert_array_equal(N, kept)
+    close(arithmetic.activate_backward(dH, N, kind), ops.activate_backward(dH, N, kind))
+    close(arithmetic.activate(N, kind, out=N), expected)
+    close(N, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("num_rows", [0, 1, 40])
+def test_losses(dtype: str, num_rows: int):
+    logits, labels = normal(num_rows, 5, dtype=dtype), RNG.integers(0, 5, num_rows)
+    loss, gradient = ops.cross_entropy(logits, labels)
+    found, found_gradient = arithmetic.cross_entropy(logits.copy(), labels)
+    assert found == pytest.approx(loss, rel=1e-5)
+    close(found_gradient, gradient)
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage"])
+@pytest.mark.parametrize("widths", [(9,), (40, 12)])
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_models_compute_the_same_with_either(name: str, widths: tuple[int, ...], multilabel: bool):
+    spec = ModelSpec(name, 20, 6, 30, widths=widths, dropout=0.3, multilabel=multilabel, rematerialise=False)
+    ours, theirs = build(spec, arithmetic), build(spec)
+    weights = theirs.init()
+    labels = RNG.integers(0, 2, (30, 6)).astype(np.uint8) if multilabel else RNG.integers(0, 6, 30)
+    constants = {"vertex": np.arange(30), "label": labels, "train": np.arange(30) % 3 > 0}
+    for step in theirs.program(Lane.TRAIN).steps:
+        if step.kind not in (Kind.AV, Kind.AV_B):
+            continue
+        rows = {slot: constants[slot] if slot in constants else normal(30, theirs.width(slot)) for slot in step.reads}
+        found, expected = (
+            model.run(step, {slot: X.copy() for slot, X in rows.items()}, weights, epoch=2, lane=Lane.TRAIN)
+            for model in (ours, theirs)
+        )
+        assert found.loss == pytest.approx(expected.loss, rel=1e-4)
+        for part in ("rows", "gradients"):
+            assert getattr(found, part).keys() == getattr(expected, part).keys()
+            for key, value in getattr(expected, part).items():
+                close(getattr(found, part)[key], value)
