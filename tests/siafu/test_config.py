@@ -139,8 +139,6 @@ BAD = [
     ("data.seed",              -1,            "data.seed = -1: must be >= 0"),
     ("data.train_per_class",   0,             "data.train_per_class = 0: must be >= 1"),
     ("data.val_per_class",     -1,            "data.val_per_class = -1: must be >= 0"),
-    ("data.partitioner",       "kmeans",      "data.partitioner = 'kmeans': must be one of metis, chunk, random, hash"),
-    ("data.order",             "bfs",         "data.order = 'bfs': must be one of auto, metis, given, random"),
     ("data.feature_norm",      "l2",          "data.feature_norm = 'l2': must be one of none, row, standard"),
     ("data.directed",          "yes",         "data.directed = 'yes': must be true or false"),
     ("data.directed",          1,             "data.directed = 1: must be true or false"),
