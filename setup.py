@@ -19,7 +19,7 @@ FOLDER = Path("siafu/kernels/src")
 #: Compiled once per instruction set; they use no templates of the standard library, which the linker would merge.
 PER_ISA = ("gather_rows", "pack_rows", "attention_rows", "dense_rows")
 #: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
-COMMON = ("threads", "isa", "limits", "gather", "pack", "attention", "dense", "stream", "order")
+COMMON = ("threads", "isa", "limits", "gather", "pack", "attention", "dense", "stream", "order", "checksum")
 
 FLAGS = ["-std=c++17", "-O3", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-pthread", "-Wall", "-g0"]
 X86 = {

@@ -32,7 +32,9 @@ SPARSE_BELOW = 0.25
 class Gather:
     """The aggregation of one partition in one direction."""
 
-    def __init__(self, shard: Shard, aggregation: Aggregation, *, backward: bool, dtype: npt.DTypeLike, threads: int = 1):
+    def __init__(
+        self, shard: Shard, aggregation: Aggregation, *, backward: bool, dtype: npt.DTypeLike, threads: int = 1
+    ):
         """``dtype``: of sums and factors; ``threads``: that one call may use."""
         self.edges = shard.out_edges if backward else shard.in_edges
         self.threads = threads

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import mmap
 import os
 import uuid
 from dataclasses import dataclass
@@ -109,13 +110,19 @@ def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, d
     return kept.finish(rows, draft)
 
 
-def _fill(
-    table: Table, offset: int, X: Rows, columns: slice, scale: Array | None, dtype: np.dtype[np.generic]
-) -> None:
+def _fill(table: Table, offset: int, X: Rows, columns: slice, scale: Array | None, dtype: np.dtype[np.generic]) -> None:
     assert isinstance(X, np.ndarray)
     for start, stop in _pieces(len(X), (columns.stop - columns.start) * dtype.itemsize):
         place = slice(offset + start, offset + stop)
         table.write(place, X[start:stop, columns].astype(dtype), None if scale is None else scale[place])
+        _let_go(X)
+
+
+def _let_go(rows: Array) -> None:
+    """Pages of a mapped file that were read are ours no longer: they stay in the system's cache, as long as there is room."""
+    mapping = getattr(rows, "_mmap", None)  # numpy.memmap keeps its mmap there, and gives no other way to it
+    if mapping is not None:
+        mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def _pieces(num_rows: int, row_bytes: int) -> list[tuple[int, int]]:

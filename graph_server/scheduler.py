@@ -138,7 +138,13 @@ class Scheduler:
         return (self.epochs[turn] if turn < len(self.epochs) else self.epochs[-1] + 1), self._pc[interval]
 
     def is_running(self, task: TaskId) -> bool:
-        return task.interval in self._running and self._current(task.interval) == task
+        i = task.interval  # compared by field: asked for every task, twice
+        return (
+            i in self._running
+            and self._pc[i] == task.pc
+            and self.epochs[self._turn[i]] == task.epoch
+            and self.lane is task.lane
+        )
 
     def stale_edges(self, task: TaskId) -> tuple[int, int]:
         """(stale, all) crossing edges that the gather ``task`` would read now; (0, 0) if it reads constants."""

@@ -29,6 +29,7 @@ from siafu import models
 from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.kernels.checksum import crc32
 from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.ops import BFLOAT16
@@ -62,6 +63,7 @@ class Server:
     def __init__(self, joined: Joined, stack: ExitStack):
         self.hub, self.config, self.index = joined.hub, joined.config, joined.index
         self.roster = joined.roster
+        self.hub.checksum = crc32
         shards = ShardSet.open(joined.shards)
         self.spec = ModelSpec.of(self.config, shards.manifest)
         self.backend, count = _backend(self.config, self.spec, self.index)

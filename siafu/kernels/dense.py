@@ -175,6 +175,8 @@ def _check(
         raise ValueError(f"{name}: shape {list(X.shape)}, must be [{wanted}]")
     if X.shape[1] == 0:
         raise ValueError(f"{name}: no columns")
+    if not len(X):
+        return
     if X.shape[1] > 1 and X.strides[1] != X.itemsize:
         raise ValueError(f"{name}: the numbers of a row must be adjacent in memory, strides are {X.strides}")
     if len(X) > 1 and X.strides[0] < X.shape[1] * X.itemsize:

@@ -1,4 +1,4 @@
-"""The two inner loops of vertex orders (``datasets.louvain``, ``datasets.gorder``) that array operations are slow at."""
+"""The inner loop of the louvain order (``datasets.louvain``), which array operations are slow at."""
 
 from __future__ import annotations
 
@@ -51,23 +51,6 @@ def move_labels(
     call = _Moves(*(None if a is None else a.ctypes.data for a in arrays), len(label), BLOCKS, shift, threads)
     LIBRARY.siafu_move_labels.restype = ctypes.c_int64
     return int(LIBRARY.siafu_move_labels(ctypes.byref(call)))
-
-
-def gorder(indptr: Array, indices: Array, start: int, window: int, hub: int) -> Array:
-    """Gorder (Wei et al., SIGMOD'16) of a symmetric graph, from vertex ``start``: int32 [n], the vertices in order.
-
-    indptr int64 [n + 1], indices int32 [m]. Neighbours in common count where they have at most ``hub`` edges: the time
-    is that of ``2 * sum(degree + degree_of_neighbours_that_are_no_hubs)`` random accesses, in one thread.
-    """
-    assert LIBRARY is not None, "gorder has no fallback: its caller looks for the library"
-    order = np.empty(len(indptr) - 1, np.int32)
-    numbers = (ctypes.c_int64(x) for x in (len(order), start, window, hub))
-    LIBRARY.siafu_gorder(_pointer(indptr), _pointer(indices), *numbers, _pointer(order))
-    return order
-
-
-def _pointer(array: Array) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
 
 
 # --- without a compiled library ---------------------------------------------------------------------------------------

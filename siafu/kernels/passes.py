@@ -8,7 +8,7 @@ not be adjacent in memory; the numbers of a row must be.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 

@@ -97,7 +97,7 @@ def test_version(capsys):
 
 MISTAKES = [
     ("trian", "invalid choice: 'trian'"),
-    ("train nosuch", "source 'nosuch' is not a .npz file and not one of digits"),
+    ("train nosuch", "source 'nosuch' is not a .npz, .parquet or .csv file and not one of digits"),
     ("train nosuch.npz", "nosuch.npz: "),
     ("train digits more", "unknown argument more"),
     ("train synthetic:moon", "'moon' is not one of reddit-small"),

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from siafu import graph as graph_module
+from siafu import features as features_module
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import NONE, TRAIN, Graph, tidy
 from siafu.sparse import SparseRows
@@ -217,7 +217,7 @@ def test_row_norm_is_of_absolute_values():
 @pytest.mark.parametrize("block", [1, 7, 1 << 24])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_standard_norm_is_the_z_score_over_all_vertices(sparse, block, monkeypatch):
-    monkeypatch.setattr(graph_module, "BLOCK_VALUES", block)
+    monkeypatch.setattr(features_module, "BLOCK_VALUES", block)
     graph = random_graph(sparse=sparse)
     before = (graph.features.dense() if sparse else graph.features).astype(np.float64)
     after = tidy(graph, feature_norm="standard").features
@@ -230,7 +230,7 @@ def test_standard_norm_makes_constant_columns_zero():
 
 
 def test_standard_norm_of_sparse_features_has_a_memory_limit(monkeypatch):
-    monkeypatch.setattr(graph_module, "DENSE_LIMIT_BYTES", 799)
+    monkeypatch.setattr(features_module, "DENSE_LIMIT_BYTES", 799)
     with pytest.raises(
         DatasetError, match="random: standardised features are dense and take 800 bytes, the limit is 799"
     ):

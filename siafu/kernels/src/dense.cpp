@@ -11,11 +11,14 @@
 namespace siafu {
 namespace {
 
-constexpr int64_t STEPS = 152;            // of a block: a packed panel of 48 lanes then fits the first cache
-constexpr int64_t MULTIPLY_ROWS = 128;    // of a chunk of X W: X's block and the result fit the second cache
-constexpr int64_t TILES_NBYTES = 320 << 10;     // of the result of a chunk of X^T D: it stays in the second cache
-constexpr int64_t PARTIAL_NBYTES = 8 << 20;     // of all ranges of X^T D
-constexpr int64_t RANGE_ROWS = 1024, RANGES = 64;  // a range has at least so many rows; there are at most so many
+// X W: words of a block, so that a packed panel of 48 lanes fits the first cache; and rows of a chunk, so that their part of
+// X's block and of the result stay in the second.
+constexpr int64_t STEPS = 152, CHUNK_ROWS = 128;
+// X^T D: words of a block, and the part of the result that a chunk adds to, so that these, packed X and D, and their next
+// rows fit the second cache.
+constexpr int64_t TRANSPOSED_STEPS = 88, TILES_NBYTES = 320 << 10;
+// Ranges of rows that are summed apart: at least so many rows each, at most so many, and of all the sums at most so much.
+constexpr int64_t RANGE_ROWS = 2048, RANGES = 64, PARTIAL_NBYTES = 8 << 20;
 
 int64_t quotient(int64_t a, int64_t b) { return (a + b - 1) / b; }  // rounded up
 int64_t multiple(int64_t a, int64_t of) { return quotient(a, of) * of; }
@@ -71,8 +74,8 @@ void transposed_chunk(const void* of, int64_t chunk) {
 void add_ranges(const void* of, int64_t chunk) {
   const Call& c = call_of(of);
   const Product& p = c.product;
-  const int64_t stop = std::min((chunk + 1) * c.table.rows, p.k);
-  for (int64_t row = chunk * c.table.rows; row < stop; ++row) {
+  const int64_t stop = std::min((chunk + 1) * c.table.group, p.k);
+  for (int64_t row = chunk * c.table.group; row < stop; ++row) {
     float* out = reinterpret_cast<float*>(p.out + row * p.out_stride);
     const float* partial = c.shared + row * p.m;
     if (!p.add) std::fill(out, out + p.m, 0.0f);
@@ -88,7 +91,7 @@ Plan plan_multiply(const Product& p, const DenseTable& table) {
   plan.blocks = quotient(words, STEPS);
   plan.steps = quotient(words, plan.blocks);
   plan.blocks = quotient(words, plan.steps);
-  plan.rows = MULTIPLY_ROWS;
+  plan.rows = CHUNK_ROWS;
   plan.left_words = p.left_bits && plan.pair == 1 ? plan.rows * plan.steps : 0;
   return plan;
 }
@@ -96,10 +99,10 @@ Plan plan_multiply(const Product& p, const DenseTable& table) {
 Plan plan_transposed(const Product& p, const DenseTable& table) {
   Plan plan{};
   plan.pair = p.left_bits ? table.pair : 1;
-  plan.steps = STEPS;
-  const int64_t width = multiple(p.m, table.lanes), fitting = TILES_NBYTES / (4 * width) / table.rows * table.rows;
-  const int64_t cuts = quotient(p.k, std::max(fitting, table.rows));
-  plan.columns = multiple(quotient(p.k, cuts), table.rows);
+  plan.steps = TRANSPOSED_STEPS;
+  const int64_t width = multiple(p.m, table.lanes), fitting = TILES_NBYTES / (4 * width) / table.group * table.group;
+  const int64_t cuts = quotient(p.k, std::max(fitting, table.group));
+  plan.columns = multiple(quotient(p.k, cuts), table.group);
   const int64_t ranges = std::min({RANGES, PARTIAL_NBYTES / (p.k * p.m * 4), quotient(p.n, RANGE_ROWS)});
   plan.rows = multiple(quotient(p.n, std::max<int64_t>(ranges, 1)), plan.steps * plan.pair);
   plan.blocks = quotient(p.n, plan.rows);
@@ -127,7 +130,7 @@ SIAFU_EXPORT void siafu_matmul_transposed(const Product* p) {
   const int64_t ranges = call.plan.blocks;
   if (ranges > 1) call.shared = of_call.floats(ranges * p->k * p->m);
   parallel(ranges * quotient(p->k, call.plan.columns), p->threads, transposed_chunk, &call);
-  if (ranges > 1) parallel(quotient(p->k, table.rows), p->threads, add_ranges, &call);
+  if (ranges > 1) parallel(quotient(p->k, table.group), p->threads, add_ranges, &call);
 }
 
 #define SIAFU_PASS(name)                                                                             \

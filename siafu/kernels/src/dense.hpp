@@ -46,7 +46,7 @@ struct Pass {
 
 // One instruction set's part. ``scratch`` is the thread's own, 64-byte aligned.
 struct DenseTable {
-  int64_t lanes, rows;  // floats in a vector; rows of X W, or columns of X, in a tile
+  int64_t lanes, group;  // floats in a vector; columns of X that X^T D packs together
   int64_t pair;         // 2 if bfloat16 is multiplied as it is
   void (*pack_weights)(const Product&, const Plan&, float* packed, int64_t block);
   void (*multiply)(const Product&, const Plan&, const float* packed, float* scratch, int64_t chunk);

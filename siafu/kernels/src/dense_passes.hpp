@@ -85,21 +85,22 @@ void cross_entropy(const Pass& p, int64_t chunk) {
   p.loss[chunk] = loss;
 }
 
-// out[chunk] = the sum of the chunk's rows, in order.
+// out[chunk] = the sum of the chunk's rows: of four at a time, in order.
 void column_sums(const Pass& p, int64_t chunk) {
   const Chunk c(p, chunk);
   float* out = row_of(p.out, p.out_stride, chunk);
-  for (int64_t i = 0; i < p.m; i += 4 * LANES) {
-    Floats sums[4] = {};
-    for (int64_t r = c.from; r < c.to; ++r) {
-      const float* row = row_of(p.rows, p.stride, r);
+  __builtin_memset(out, 0, p.m * 4);
+  int64_t r = c.from;
+  for (; r + 4 <= c.to; r += 4)
+    for (int64_t i = 0; i < p.m; i += LANES) {
+      Floats four[4];
 #pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v)
-        if (i + v * LANES < p.m) sums[v] += load_part(row + i + v * LANES, p.m - i - v * LANES, 0.0f);
+      for (int k = 0; k < 4; ++k) four[k] = load_part(row_of(p.rows, p.stride, r + k) + i, p.m - i, 0.0f);
+      store_part(out + i, p.m - i, load_part(out + i, p.m - i, 0.0f) + ((four[0] + four[1]) + (four[2] + four[3])));
     }
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v)
-      if (i + v * LANES < p.m) store_part(out + i + v * LANES, p.m - i - v * LANES, sums[v]);
+  for (; r < c.to; ++r) {
+    const float* row = row_of(p.rows, p.stride, r);
+    for (int64_t i = 0; i < p.m; ++i) out[i] += row[i];
   }
 }
 

@@ -15,6 +15,9 @@ constexpr int64_t MAX_CHUNK = 16384, MIN_CHUNK = 1024;  // edges
 
 int64_t value_bytes(int type) { return type == float64 ? 8 : type == float32 ? 4 : type == uint8 ? 1 : 2; }
 
+// Edges whose rows are fetched ahead: what is on its way must not push what came out of the first-level cache again.
+int64_t edges_ahead(int64_t strip_bytes) { return std::max<int64_t>(16, std::min<int64_t>(96, 12288 / strip_bytes)); }
+
 struct Shared {
   Shared(const Gather& gather) : g(gather), kernels(SIAFU_PICK(gather_rows_).types[gather.type]) {
     cut_strips();
@@ -52,7 +55,7 @@ struct Shared {
           s.ghosts = at(g.ghosts, s.first, bytes) - g.num_base * g.ghosts.row_bytes;
           s.ghost_bytes = g.ghosts.row_bytes;
         }
-        s.prefetch = g.prefetch >= 0 ? g.prefetch : s.vectors * lanes * bytes <= 256 ? 32 : 16;
+        s.prefetch = g.prefetch >= 0 ? g.prefetch : edges_ahead(s.vectors * lanes * bytes);
         strips.push_back(s);
       }
     }
@@ -63,9 +66,13 @@ struct Shared {
   }
 
   const StripKernel& kernel(const Strip& s) const {
-    const int weighted = g.weight != nullptr;
-    if (!g.padded && s.count < kernels.lanes) return kernels.narrow[weighted];
-    return kernels.strips[weighted][s.vectors - 1];
+    if (!g.padded && s.count < kernels.lanes) return kernels.narrow;
+    const int64_t bytes = s.vectors * kernels.lanes * value_bytes(g.type);
+    if (!g.weight && s.vectors <= 4 && s.base_bytes == bytes && (!s.ghosts || s.ghost_bytes == bytes)) {
+      const StripKernel& packed = (s.ghosts ? kernels.packed : kernels.packed_alone)[s.vectors - 1];
+      if (packed.rows) return packed;
+    }
+    return kernels.strips[g.weight != nullptr][s.vectors - 1];
   }
 
   // The first row at or behind which the range has cost `wanted`.
@@ -83,7 +90,18 @@ struct Shared {
 
   void rows_of(int64_t chunk, size_t first_strip, size_t end_strip) const {
     const int64_t row = row_at(chunk * chunk_cost), end = chunk + 1 == chunks ? g.stop : row_at((chunk + 1) * chunk_cost);
-    for (size_t i = first_strip; i < end_strip; ++i) kernel(strips[i]).rows(g, strips[i], row, end);
+    for (size_t i = first_strip; i < end_strip; ++i) {
+      const Strip& s = strips[i];
+      int64_t last = end;  // from here on there are too few edges to fetch ahead
+      while (last > row && g.indptr[last] + s.prefetch + GROUP > g.num_edges) --last;
+      kernel(s).rows(g, s, row, last);
+      if (last < end) kernel(s).rows(g, without_prefetch(s), last, end);
+    }
+  }
+
+  static Strip without_prefetch(Strip s) {
+    s.prefetch = 0;
+    return s;
   }
 
   const Gather& g;
@@ -116,7 +134,8 @@ void work_on_segment(const void* call, int64_t number) {
   const Strip& s = hub.shared.strips[static_cast<size_t>(number / hub.segments)];
   const int64_t first = g.indptr[hub.row] + number % hub.segments * SEGMENT;
   const int64_t end = std::min(first + SEGMENT, g.indptr[hub.row + 1]);
-  hub.shared.kernel(s).segment(g, s, first, end, hub.sums + number * hub.sums_bytes);
+  const bool fetched = end + s.prefetch + GROUP <= g.num_edges;
+  hub.shared.kernel(s).segment(g, fetched ? s : Shared::without_prefetch(s), first, end, hub.sums + number * hub.sums_bytes);
 }
 
 void gather_hub(const Shared& shared, int64_t row) {

@@ -44,10 +44,11 @@ struct Strip {
   int64_t last;     // values from `first` to the last vector: less than a whole vector from the one before if not padded
   int64_t count;    // values of the last vector that are stored
   int64_t vectors;
-  int64_t prefetch;  // edges ahead
+  int64_t prefetch;  // edges ahead; 0 close to the end of the edges
 };
 
 constexpr int MAX_VECTORS = 8;
+constexpr int GROUP = 4;  // edges that are added to each other before they are added to the sum, for short chains
 // A row of more edges is a hub: threads share it, a segment each.
 constexpr int64_t HUB = 16384, SEGMENT = 8192;
 
@@ -67,7 +68,9 @@ struct TypeKernels {
   int64_t lanes;        // values in a vector
   int64_t max_vectors;  // in a strip
   StripKernel strips[2][MAX_VECTORS];  // by weighted, vectors - 1
-  StripKernel narrow[2];               // rows shorter than a vector that must not be read beyond their end
+  StripKernel narrow;                  // rows shorter than a vector that must not be read beyond their end
+  StripKernel packed[4];               // rows of one strip of 1, 2 or 4 vectors, unweighted; null if not of this type
+  StripKernel packed_alone[4];         // the same without ghosts
 };
 
 struct GatherRows {

@@ -12,6 +12,7 @@
 namespace {
 
 using siafu::Gather;
+using siafu::GROUP;
 using siafu::Strip;
 using siafu::StripKernel;
 
@@ -143,8 +144,6 @@ struct Columns {
   using Sum = typename Row::Sum;
   using Vector = typename Row::Vector;
   static constexpr int WIDTH = lanes<Row>();
-  // Short rows: the latency of an addition per edge would cost more than the reading, so four edges are added at a time.
-  static constexpr bool GROUPS = VECTORS * BYTES <= 128;
 
   Vector v[VECTORS];
 
@@ -154,12 +153,11 @@ struct Columns {
     return c;
   }
 
-  static Columns load(const char* row, const Strip& s) {
+  // last, count: of the strip.
+  static Vector load(const char* row, int k, int64_t last, int64_t count) {
     const Value* values = reinterpret_cast<const Value*>(row);
-    Columns c;
-    for (int k = 0; k < VECTORS - 1; ++k) c.v[k] = Row::load(values + k * WIDTH);
-    c.v[VECTORS - 1] = NARROW ? Row::load_part(values, s.count) : Row::load(values + s.last);
-    return c;
+    if (NARROW) return Row::load_part(values, count);
+    return Row::load(values + (k < VECTORS - 1 ? k * WIDTH : last));
   }
 
   static Columns load_sums(const Sum* values, const Strip& s) {
@@ -177,16 +175,12 @@ struct Columns {
       write_part(values + s.last, v[VECTORS - 1], s.count);
   }
 
-  Columns operator+(const Columns& other) const {
-    Columns c;
-    for (int k = 0; k < VECTORS; ++k) c.v[k] = v[k] + other.v[k];
-    return c;
+  void operator+=(const Columns& other) {
+    for (int k = 0; k < VECTORS; ++k) v[k] += other.v[k];
   }
 
-  Columns operator*(Sum factor) const {
-    Columns c;
-    for (int k = 0; k < VECTORS; ++k) c.v[k] = v[k] * factor;
-    return c;
+  void operator*=(Sum factor) {
+    for (int k = 0; k < VECTORS; ++k) v[k] *= factor;
   }
 
   void clip() {  // nan stays nan
@@ -194,50 +188,90 @@ struct Columns {
   }
 };
 
-inline const char* row_of(const Strip& s, int64_t column) {
-  return column < s.num_base ? s.base + column * s.base_bytes : s.ghosts + column * s.ghost_bytes;
+// An edge's vector, or zeros: cheaper than a branch that is foretold wrongly at the end of every row.
+template <class Vector>
+inline Vector kept(Vector v, uint32_t mask) {
+  return reinterpret_cast<Vector>(reinterpret_cast<Bits>(v) & mask);
 }
 
-// Whole lines, as many as a strip of `bytes` covers.
-template <int NUM_BYTES>
-inline void fetch(const char* row) {
-  for (int at = 0; at < NUM_BYTES; at += 64) __builtin_prefetch(row + at);
-}
+enum Layout {
+  ANY,
+  PACKED,        // a row is as long as the strip: its address takes a shift, not a product
+  PACKED_ALONE,  // and there are no ghosts
+};
 
-template <class Row, int VECTORS, bool NARROW, bool WEIGHTED>
+enum Weights {
+  NO,
+  YES,
+  MAYBE,  // asked at every edge: for the rows that are gathered once per run, that there is less to compile
+};
+
+template <class Row, int VECTORS, bool NARROW, Weights WEIGHTED, Layout LAYOUT>
 struct Kernel {
   using C = Columns<Row, VECTORS, NARROW>;
   using Sum = typename C::Sum;
+  using Vector = typename C::Vector;
   static constexpr int NUM_BYTES = C::WIDTH * VECTORS * static_cast<int>(sizeof(typename C::Value));
 
-  static C term(const Gather& g, const Strip& s, const char* rows, int64_t row_bytes, int64_t edge) {
-    const C row = C::load(rows + g.indices[edge] * row_bytes, s);
-    return WEIGHTED ? row * static_cast<Sum>(g.weight[edge]) : row;
+  static int64_t base_bytes(const Strip& s) { return LAYOUT == ANY ? s.base_bytes : NUM_BYTES; }
+  static int64_t ghost_bytes(const Strip& s) { return LAYOUT == ANY ? s.ghost_bytes : NUM_BYTES; }
+
+  // Inlined by force: GCC finds a function of prefetches without effect, and drops its calls.
+  __attribute__((always_inline)) static void fetch(const Strip& s, int64_t column) {
+    const bool ghost = LAYOUT != PACKED_ALONE && column >= s.num_base;
+    const char* row = (ghost ? s.ghosts : s.base) + column * (ghost ? ghost_bytes(s) : base_bytes(s));
+    for (int at = 0; at < NUM_BYTES; at += 64) __builtin_prefetch(row + at);
   }
 
-  // Adds edges whose rows all lie in one array.
-  static void add(const Gather& g, const Strip& s, int64_t edge, int64_t end, bool ghosts, C& sums) {
+  static Vector load(const char* row, int k, const Strip& s) {
+    return C::load(row, k, LAYOUT == ANY ? s.last : (VECTORS - 1) * C::WIDTH, s.count);
+  }
+
+  // Adds edges whose rows all lie in one array. There are s.prefetch + GROUP more behind them, or s.prefetch is 0.
+  __attribute__((always_inline)) static C add(const Gather& g, const Strip& s, int64_t edge, int64_t end, bool ghosts, C sums) {
     const char* rows = ghosts ? s.ghosts : s.base;
-    const int64_t row_bytes = ghosts ? s.ghost_bytes : s.base_bytes;
-    const int64_t ahead = s.prefetch, fetched = g.num_edges - ahead - 4;
-    if (C::GROUPS) {
-      for (; edge + 4 <= end; edge += 4) {
-        if (edge < fetched)
-          for (int i = 0; i < 4; ++i) fetch<NUM_BYTES>(row_of(s, g.indices[edge + ahead + i]));
-        sums = sums + ((term(g, s, rows, row_bytes, edge) + term(g, s, rows, row_bytes, edge + 1)) +
-                       (term(g, s, rows, row_bytes, edge + 2) + term(g, s, rows, row_bytes, edge + 3)));
+    const int64_t row_bytes = ghosts ? ghost_bytes(s) : base_bytes(s);
+    for (; edge + GROUP <= end; edge += GROUP) group<GROUP>(g, s, edge, GROUP, rows, row_bytes, sums);
+    if (edge < end) group<0>(g, s, edge, end - edge, rows, row_bytes, sums);
+    return sums;
+  }
+
+  // Adds the edges of one group: all if COUNT is GROUP, else `count` of them, at least one.
+  template <int COUNT>
+  __attribute__((always_inline)) static void group(const Gather& g, const Strip& s, int64_t edge, int64_t count,
+                                                   const char* rows, int64_t row_bytes, C& sums) {
+    const int32_t* ahead = g.indices + s.prefetch + edge;
+    if (COUNT == GROUP || s.prefetch)
+      for (int i = 0; i < GROUP; ++i) fetch(s, ahead[i]);
+    const char* row[GROUP];
+    Sum weight[GROUP];
+    uint32_t keep[GROUP];
+    for (int i = 0; i < GROUP; ++i) {
+      const int64_t is_there = COUNT == GROUP ? -1 : (i - count) >> 63;  // all bits or none: the compiler must not branch
+      const int64_t at = edge + (i & is_there);
+      keep[i] = static_cast<uint32_t>(is_there);
+      row[i] = rows + g.indices[at] * row_bytes;
+      weight[i] = WEIGHTED != NO && (WEIGHTED == YES || g.weight) ? static_cast<Sum>(g.weight[at]) : Sum(1);
+    }
+    for (int k = 0; k < VECTORS; ++k) {
+      Vector x[GROUP];
+      for (int i = 0; i < GROUP; ++i) {
+        x[i] = load(row[i], k, s);
+        if (WEIGHTED != NO) x[i] *= weight[i];
+        if (COUNT != GROUP && i) x[i] = kept(x[i], keep[i]);
       }
+      sums.v[k] += (x[0] + x[1]) + (x[2] + x[3]);
     }
-    for (; edge < end; ++edge) {
-      if (edge < fetched) fetch<NUM_BYTES>(row_of(s, g.indices[edge + ahead]));
-      sums = sums + term(g, s, rows, row_bytes, edge);
-    }
+  }
+
+  // The same, not inlined once more: compiling takes its time.
+  __attribute__((noinline)) static void add_apart(const Gather& g, const Strip& s, int64_t edge, int64_t end,
+                                                  bool ghosts, C& sums) {
+    sums = add(g, s, edge, end, ghosts, sums);
   }
 
   // Adds edges of one row: columns are sorted, ghosts come last.
-  static void sum(const Gather& g, const Strip& s, int64_t edge, int64_t end, C& sums) {
-    if (edge == end) return;
-    if (g.indices[end - 1] < s.num_base) return add(g, s, edge, end, false, sums);
+  static void add_mixed(const Gather& g, const Strip& s, int64_t edge, int64_t end, C& sums) {
     int64_t low = edge, high = end;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
@@ -246,18 +280,16 @@ struct Kernel {
       else
         high = middle;
     }
-    add(g, s, edge, low, false, sums);
-    add(g, s, low, end, true, sums);
+    add_apart(g, s, edge, low, false, sums);
+    add_apart(g, s, low, end, true, sums);
   }
 
   static void finish_row(const Gather& g, const Strip& s, int64_t row, C sums) {
-    if (g.add_self) sums = sums + C::load(s.base + row * s.base_bytes, s);
-    if (g.scale) sums = sums * static_cast<const Sum*>(g.scale)[row];
-    if (g.add) {
-      const Sum* add = static_cast<const Sum*>(g.add) + (row - g.start) * g.add_stride + s.first;
-      sums = sums + C::load_sums(add, s);
-    }
-    if (g.bias) sums = sums + C::load_sums(static_cast<const Sum*>(g.bias) + s.first, s);
+    if (g.add_self)
+      for (int k = 0; k < VECTORS; ++k) sums.v[k] += load(s.base + row * s.base_bytes, k, s);
+    if (g.scale) sums *= static_cast<const Sum*>(g.scale)[row];
+    if (g.add) sums += C::load_sums(static_cast<const Sum*>(g.add) + (row - g.start) * g.add_stride + s.first, s);
+    if (g.bias) sums += C::load_sums(static_cast<const Sum*>(g.bias) + s.first, s);
     if (g.relu) sums.clip();
     sums.store(static_cast<Sum*>(g.out) + (row - g.start) * g.out_stride + s.first, s);
   }
@@ -265,15 +297,19 @@ struct Kernel {
   static void rows(const Gather& g, const Strip& s, int64_t row, int64_t end) {
     for (; row < end; ++row) {
       if (siafu::is_hub(g.indptr, row)) continue;
+      const int64_t edge = g.indptr[row], row_end = g.indptr[row + 1];
       C sums = C::zero();
-      sum(g, s, g.indptr[row], g.indptr[row + 1], sums);
+      if (edge == row_end || g.indices[row_end - 1] < s.num_base)
+        sums = add(g, s, edge, row_end, false, sums);
+      else
+        add_mixed(g, s, edge, row_end, sums);
       finish_row(g, s, row, sums);
     }
   }
 
   static void segment(const Gather& g, const Strip& s, int64_t edge, int64_t end, void* to) {
     C sums = C::zero();
-    sum(g, s, edge, end, sums);
+    add_mixed(g, s, edge, end, sums);
     __builtin_memcpy(to, &sums, sizeof sums);
   }
 
@@ -282,47 +318,62 @@ struct Kernel {
     for (int64_t i = 0; i < segments; ++i) {
       C part;
       __builtin_memcpy(&part, static_cast<const char*>(from) + i * siafu::MAX_VECTORS * BYTES, sizeof part);
-      sums = sums + part;
+      sums += part;
     }
     finish_row(g, s, row, sums);
   }
 
   static float drain(const Strip& s, const int32_t* indices, int64_t edge, int64_t end, int64_t num_edges) {
-    C sums[4] = {C::zero(), C::zero(), C::zero(), C::zero()};
-    const int64_t ahead = s.prefetch, fetched = num_edges - ahead - 4;
-    for (; edge + 4 <= end; edge += 4)
-      for (int i = 0; i < 4; ++i) {
-        if (ahead && edge < fetched) fetch<NUM_BYTES>(s.base + indices[edge + ahead + i] * s.base_bytes);
-        C& sum = sums[C::GROUPS ? i : 0];
-        sum = sum + C::load(s.base + indices[edge + i] * s.base_bytes, s);
-      }
-    sums[0] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    C sums = C::zero();
+    const int64_t ahead = s.prefetch, fetched = num_edges - ahead - GROUP;
+    const int64_t row_bytes = base_bytes(s);
+    for (; edge + GROUP <= end; edge += GROUP) {
+      if (ahead && edge < fetched)
+        for (int i = 0; i < GROUP; ++i) fetch(s, indices[edge + ahead + i]);
+      const char* row1 = s.base + indices[edge] * row_bytes;
+      const char* row2 = s.base + indices[edge + 1] * row_bytes;
+      const char* row3 = s.base + indices[edge + 2] * row_bytes;
+      const char* row4 = s.base + indices[edge + 3] * row_bytes;
+      for (int k = 0; k < VECTORS; ++k)
+        sums.v[k] += (load(row1, k, s) + load(row2, k, s)) + (load(row3, k, s) + load(row4, k, s));
+    }
     float total = 0;
     for (int k = 0; k < VECTORS; ++k)
-      for (int lane = 0; lane < C::WIDTH; ++lane) total += static_cast<float>(sums[0].v[k][lane]);
+      for (int lane = 0; lane < C::WIDTH; ++lane) total += static_cast<float>(sums.v[k][lane]);
     return total;
   }
 
-  static constexpr StripKernel table() { return {rows, segment, finish, WEIGHTED ? nullptr : drain}; }
+  static constexpr StripKernel table() { return {rows, segment, finish, WEIGHTED == YES ? nullptr : drain}; }
 };
 
 }  // namespace
 
 // --- what gather.cpp picks from ---------------------------------------------------------------------------------------
 
-// Rows of float32 and bfloat16 are what training gathers; those of the other types get by with fewer widths.
-#define SIAFU_FEW(Row, weighted)                                                            \
-  Kernel<Row, 1, false, weighted>::table(), Kernel<Row, 2, false, weighted>::table(),       \
-      Kernel<Row, 3, false, weighted>::table(), Kernel<Row, 4, false, weighted>::table()
-#define SIAFU_MANY(Row, weighted)                                                           \
-  SIAFU_FEW(Row, weighted), Kernel<Row, 5, false, weighted>::table(),                       \
-      Kernel<Row, 6, false, weighted>::table(), Kernel<Row, 7, false, weighted>::table(),   \
-      Kernel<Row, 8, false, weighted>::table()
-#define SIAFU_TYPE(Row, widths, max_vectors)                                                \
-  {                                                                                         \
-    lanes<Row>(), max_vectors, {{widths(Row, false)}, {widths(Row, true)}}, {               \
-      Kernel<Row, 1, true, false>::table(), Kernel<Row, 1, true, true>::table()             \
-    }                                                                                       \
+// Rows of float32 and bfloat16 are what training gathers, most often without weights.
+#define SIAFU_KERNEL(Row, vectors, weighted, layout) Kernel<Row, vectors, false, weighted, layout>::table()
+#define SIAFU_FEW(Row, weighted)                                                        \
+  SIAFU_KERNEL(Row, 1, weighted, ANY), SIAFU_KERNEL(Row, 2, weighted, ANY),             \
+      SIAFU_KERNEL(Row, 3, weighted, ANY), SIAFU_KERNEL(Row, 4, weighted, ANY)
+#define SIAFU_MANY(Row, weighted)                                                       \
+  SIAFU_FEW(Row, weighted), SIAFU_KERNEL(Row, 5, weighted, ANY),                        \
+      SIAFU_KERNEL(Row, 6, weighted, ANY), SIAFU_KERNEL(Row, 7, weighted, ANY),         \
+      SIAFU_KERNEL(Row, 8, weighted, ANY)
+#define SIAFU_PACKED(Row, layout)                                                       \
+  {                                                                                     \
+    SIAFU_KERNEL(Row, 1, NO, layout), SIAFU_KERNEL(Row, 2, NO, layout), {},             \
+        SIAFU_KERNEL(Row, 4, NO, layout)                                                \
+  }
+#define SIAFU_TRAINED(Row)                                                              \
+  {                                                                                     \
+    lanes<Row>(), 8, {{SIAFU_MANY(Row, NO)}, {SIAFU_MANY(Row, YES)}},                   \
+        Kernel<Row, 1, true, MAYBE, ANY>::table(), SIAFU_PACKED(Row, PACKED),           \
+        SIAFU_PACKED(Row, PACKED_ALONE)                                                 \
+  }
+#define SIAFU_OTHER(Row)                                                                \
+  {                                                                                     \
+    lanes<Row>(), 4, {{SIAFU_FEW(Row, MAYBE)}, {SIAFU_FEW(Row, MAYBE)}},                \
+        Kernel<Row, 1, true, MAYBE, ANY>::table(), {}, {}                               \
   }
 
 namespace siafu {
@@ -331,11 +382,11 @@ namespace siafu {
 extern const GatherRows gather_rows_avx512bf16 = gather_rows_avx512;
 #else
 extern const GatherRows SIAFU_PASTE(gather_rows_, SIAFU_ISA) = {{
-    SIAFU_TYPE(Float32, SIAFU_MANY, 8),
-    SIAFU_TYPE(Float64, SIAFU_FEW, 4),
-    SIAFU_TYPE(BFloat16, SIAFU_MANY, 8),
-    SIAFU_TYPE(Float16, SIAFU_FEW, 4),
-    SIAFU_TYPE(UInt8, SIAFU_FEW, 4),
+    SIAFU_TRAINED(Float32),
+    SIAFU_OTHER(Float64),
+    SIAFU_TRAINED(BFloat16),
+    SIAFU_OTHER(Float16),
+    SIAFU_OTHER(UInt8),
 }};
 #endif
 

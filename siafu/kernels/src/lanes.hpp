@@ -15,6 +15,7 @@ struct Lanes {
   typedef float Floats __attribute__((vector_size(L * 4)));
   typedef int32_t Ints __attribute__((vector_size(L * 4)));
   typedef uint32_t Words __attribute__((vector_size(L * 4), may_alias));
+  typedef uint16_t Halves __attribute__((vector_size(L * 2), may_alias));
   typedef float LooseFloats __attribute__((vector_size(L * 4), aligned(4), may_alias));
   typedef uint32_t LooseWords __attribute__((vector_size(L * 4), aligned(2), may_alias));
   typedef uint16_t LooseHalves __attribute__((vector_size(L * 2), aligned(2), may_alias));

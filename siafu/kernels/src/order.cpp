@@ -1,5 +1,5 @@
-// What vertex orders need beyond array operations: rounds of Louvain moves, and Gorder's greedy window. Integers only, so
-// that every processor makes the same order; the moves are those of the array code in siafu/kernels/order.py.
+// What the louvain order needs beyond array operations: rounds of moves. Integers only, so that every processor makes the
+// same order, the one that the array code in siafu/kernels/order.py makes.
 #include <cstdint>
 #include <vector>
 
@@ -96,65 +96,4 @@ SIAFU_EXPORT int64_t siafu_move_labels(const Moves* given) {
     }
   }
   return moved;
-}
-
-namespace {
-
-// Vertices by their count of relations to the window: one doubly linked list per count (Gorder's unit heap).
-struct UnitHeap {
-  std::vector<int32_t> key, before, after, head;
-  int32_t top = 0;
-
-  explicit UnitHeap(int64_t n) : key(n, 0), before(n), after(n), head(1, 0) {
-    for (int64_t v = 0; v < n; ++v) before[v] = static_cast<int32_t>(v) - 1, after[v] = static_cast<int32_t>(v) + 1;
-    after[n - 1] = -1;
-  }
-
-  void unlink(int32_t v) {
-    if (before[v] >= 0) after[before[v]] = after[v];
-    else head[key[v]] = after[v];
-    if (after[v] >= 0) before[after[v]] = before[v];
-  }
-
-  void change(int32_t v, int32_t by) {
-    if (key[v] < 0) return;  // taken
-    unlink(v);
-    key[v] += by;
-    if (key[v] >= static_cast<int32_t>(head.size())) head.resize(2 * key[v] + 1, -1);
-    const int32_t first = head[key[v]];
-    before[v] = -1, after[v] = first, head[key[v]] = v;
-    if (first >= 0) before[first] = v;
-    if (key[v] > top) top = key[v];
-  }
-
-  int32_t take() {
-    while (head[top] < 0) --top;
-    const int32_t v = head[top];
-    unlink(v);
-    key[v] = -1;
-    return v;
-  }
-};
-
-}  // namespace
-
-// Gorder (Wei et al., SIGMOD'16): next comes the vertex with most edges to, and most neighbours in common with, the last
-// `window` ones. Neighbours in common are counted through vertices of at most `hub` edges. order: int32 [n], written.
-SIAFU_EXPORT void siafu_gorder(const int64_t* indptr, const int32_t* indices, int64_t n, int64_t start, int64_t window,
-                               int64_t hub, int32_t* order) {
-  UnitHeap heap(n);
-  const auto relate = [&](int32_t v, int32_t by) {
-    for (int64_t e = indptr[v]; e < indptr[v + 1]; ++e) {
-      const int32_t u = indices[e];
-      heap.change(u, by);
-      if (indptr[u + 1] - indptr[u] > hub) continue;
-      for (int64_t f = indptr[u]; f < indptr[u + 1]; ++f) heap.change(indices[f], by);
-    }
-  };
-  heap.change(static_cast<int32_t>(start), 1);
-  for (int64_t i = 0; i < n; ++i) {
-    order[i] = heap.take();
-    relate(order[i], 1);
-    if (i >= window) relate(order[i - window], -1);
-  }
 }

@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 
 from siafu import ops
 from siafu.kernels import from_bfloat16, passes, to_bfloat16
-from siafu.kernels.library import ISAS, LIBRARY
+from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
-Array = np.ndarray[Any, Any]
 SHAPES = [(1, 1), (3, 2), (5, 15), (40, 16), (33, 41), (700, 128), (9, 1000)]
 
 
-def float_rows(n: int, width: int, seed: int = 0) -> Array:
+def float_rows(n, width, seed=0):
     return np.random.default_rng([seed, n, width]).standard_normal((n, width), dtype=np.float32)
 
 
-@pytest.fixture(params=[*ISAS, "numpy"])
-def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Runs a test once per instruction set that the processor has, and once without the compiled library."""
-    name = request.param
-    if name == "numpy":
-        monkeypatch.setattr(passes, "LIBRARY", None)
-        yield name
-        return
-    if LIBRARY is None:
-        pytest.skip("no compiled library")
-    before, number = LIBRARY.siafu_isa(), ISAS.index(name)
-    if LIBRARY.siafu_use_isa(number) != number:
-        LIBRARY.siafu_use_isa(before)
-        pytest.skip(f"this machine has no {name}")
-    yield name
-    LIBRARY.siafu_use_isa(before)
+@pytest.fixture(params=INSTRUCTION_SETS)
+def isa(request):
+    with using(request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_bias_and_relu_in_place(isa: str, n: int, m: int) -> None:
+def test_bias_and_relu_in_place(isa, n, m):
     P, bias = float_rows(n, m), float_rows(1, m, 1)[0]
     P[-1, -1] = np.nan
     expected = np.maximum(P + bias, 0)
@@ -47,13 +31,13 @@ def test_bias_and_relu_in_place(isa: str, n: int, m: int) -> None:
     np.testing.assert_array_equal(P, expected)
 
 
-def test_relu_needs_no_bias(isa: str) -> None:
+def test_relu_needs_no_bias(isa):
     P = float_rows(5, 20)
     np.testing.assert_array_equal(passes.bias_relu(P.copy()), np.maximum(P, 0))
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_relu_backward_keeps_gradients_where_the_activation_is_positive(isa: str, n: int, m: int) -> None:
+def test_relu_backward_keeps_gradients_where_the_activation_is_positive(isa, n, m):
     dH, H = float_rows(n, m), np.maximum(float_rows(n, m, 1), 0)
     H[0, 0], H[-1, -1] = np.nan, np.inf
     expected = np.where(H > 0, dH, np.float32(0))
@@ -63,14 +47,14 @@ def test_relu_backward_keeps_gradients_where_the_activation_is_positive(isa: str
     np.testing.assert_array_equal(dH, expected)
 
 
-def test_relu_backward_of_bfloat16_takes_every_pattern_as_its_number(isa: str) -> None:
+def test_relu_backward_of_bfloat16_takes_every_pattern_as_its_number(isa):
     H = np.arange(1 << 16, dtype=np.uint16).reshape(64, 1024)
     dH = np.ones(H.shape, np.float32)
     np.testing.assert_array_equal(passes.relu_backward(dH, H), from_bfloat16(H) > 0)
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_cross_entropy_is_that_of_ops(isa: str, n: int, m: int) -> None:
+def test_cross_entropy_is_that_of_ops(isa, n, m):
     logits, labels = 3 * float_rows(n, m), np.arange(n) % m
     expected, gradient = ops.cross_entropy(logits.astype(np.float64), labels)
     loss, made = passes.softmax_cross_entropy(logits, labels, scale=0.5, threads=2)
@@ -79,7 +63,7 @@ def test_cross_entropy_is_that_of_ops(isa: str, n: int, m: int) -> None:
     np.testing.assert_allclose(made, 0.5 * gradient, rtol=2e-6, atol=2e-7)
 
 
-def test_cross_entropy_of_chosen_rows_leaves_the_others_no_gradient(isa: str) -> None:
+def test_cross_entropy_of_chosen_rows_leaves_the_others_no_gradient(isa):
     logits, labels = float_rows(50, 7), np.arange(50) % 7
     index = np.array([3, 4, 10, 49])
     mask = np.isin(np.arange(50), index)
@@ -92,7 +76,7 @@ def test_cross_entropy_of_chosen_rows_leaves_the_others_no_gradient(isa: str) ->
         assert (made[~mask] == 0).all()
 
 
-def test_large_logits_do_not_overflow(isa: str) -> None:
+def test_large_logits_do_not_overflow(isa):
     logits = np.array([[1e4, -1e4, 0], [-1e4, -1e4, -1e4], [88, 0, -104]], np.float32)
     loss, gradient = passes.softmax_cross_entropy(logits, np.array([1, 0, 0]))
     assert loss == pytest.approx(2e4 + np.log(3), rel=1e-6)
@@ -100,7 +84,7 @@ def test_large_logits_do_not_overflow(isa: str) -> None:
     np.testing.assert_allclose(gradient[1], [1 / 3 - 1, 1 / 3, 1 / 3], rtol=1e-6)
 
 
-def test_exponential_is_right_over_its_whole_range(isa: str) -> None:
+def test_exponential_is_right_over_its_whole_range(isa):
     x = np.linspace(-103, 0, 20001, dtype=np.float32)
     logits = np.stack([np.zeros_like(x), x], 1)
     expected = np.exp(x.astype(np.float64)) / (1 + np.exp(x.astype(np.float64)))
@@ -108,13 +92,13 @@ def test_exponential_is_right_over_its_whole_range(isa: str) -> None:
     np.testing.assert_allclose(gradient[:, 1], expected, rtol=5e-7, atol=2e-45)
 
 
-def test_column_sums_are_those_of_float64(isa: str) -> None:
+def test_column_sums_are_those_of_float64(isa):
     for n, m in [*SHAPES, (5000, 41), (0, 3)]:
         D = float_rows(n, m)
         np.testing.assert_allclose(passes.column_sums(D, threads=2), D.sum(0, dtype=np.float64), rtol=1e-5, atol=1e-4)
 
 
-def test_threads_change_no_bit(isa: str) -> None:
+def test_threads_change_no_bit(isa):
     D, labels = float_rows(5000, 41), np.arange(5000) % 41
     np.testing.assert_array_equal(passes.column_sums(D), passes.column_sums(D, threads=3))
     one, three = (passes.softmax_cross_entropy(D.copy(), labels, threads=threads) for threads in (1, 3))
@@ -122,7 +106,7 @@ def test_threads_change_no_bit(isa: str) -> None:
     np.testing.assert_array_equal(one[1], three[1])
 
 
-def test_rows_may_be_slices_of_wider_ones(isa: str) -> None:
+def test_rows_may_be_slices_of_wider_ones(isa):
     wide, H, bias = float_rows(40, 30), float_rows(40, 30, 1), float_rows(1, 17, 2)[0]
     part = wide[3:33, 2:19]
     kept = wide.copy()
@@ -145,12 +129,18 @@ ROWS = np.ones((4, 6), np.float32)
         (lambda: passes.bias_relu(ROWS.astype(np.float64)), "P: dtype float64, must be float32"),
         (lambda: passes.bias_relu(ROWS, np.ones(5, np.float32)), r"bias: float32 \[5\], must be float32 \[6\]"),
         (lambda: passes.relu_backward(ROWS, ROWS[:3]), r"H: shape \[3, 6\], must be \[4, 6\]"),
-        (lambda: passes.softmax_cross_entropy(ROWS, np.zeros(4, np.int32)), r"labels: int32 \[4\], must be int64 \[4\]"),
+        (
+            lambda: passes.softmax_cross_entropy(ROWS, np.zeros(4, np.int32)),
+            r"labels: int32 \[4\], must be int64 \[4\]",
+        ),
         (lambda: passes.softmax_cross_entropy(ROWS.copy(), np.array([0, 1, 6, 2])), "labels: 6, must be in 0..5"),
-        (lambda: passes.softmax_cross_entropy(ROWS, np.zeros(4, int), np.ones(3, bool)), r"rows: bool \[3\], must be bool \[4\]"),
+        (
+            lambda: passes.softmax_cross_entropy(ROWS, np.zeros(4, int), np.ones(3, bool)),
+            r"rows: bool \[3\], must be bool \[4\]",
+        ),
         (lambda: passes.column_sums(ROWS.T), "D: the numbers of a row must be adjacent"),
     ],
 )
-def test_operand_that_cannot_be_is_named(isa: str, call: Callable[[], Any], message: str) -> None:
+def test_operand_that_cannot_be_is_named(isa, call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,0 +1,205 @@
+// Attention over the rows of a range: cuts the columns into passes and the edges into units of even size, and shares the
+// units over threads. siafu/kernels/attention.py checks and calls.
+#include "attention.hpp"
+
+#include <algorithm>
+#include <vector>
+
+
+#include "threads.hpp"
+
+namespace {
+
+using siafu::Pass;
+
+// A row with more edges is cut into parts of so many, which threads take like any other unit; the parts are merged in their
+// order. The cut depends on the row alone, and with it the result.
+constexpr int64_t SEGMENT = 4096;
+constexpr int64_t UNITS_PER_THREAD = 16;
+
+// As attention.py's _Call has it. Arrays of bfloat16 rows are told by bits16.
+struct Call {
+  const int64_t* indptr;
+  const int32_t* indices;
+  const float* weight;  // of the graph, or null; WEIGHTS: [edges of the range, heads]
+  const char *rows, *ghost_rows;
+  const float *scores, *ghost_scores;
+  const float* own;
+  const char* own_rows;
+  float *out, *leaned, *total, *leaned_total;
+  int64_t start, stop, num_inner;
+  int64_t row_bytes, block_bytes, ghost_block_bytes;                 // from a row, a block of columns, to the next
+  int64_t score_bytes, score_block_bytes, ghost_score_block_bytes;  // the same of scores
+  int64_t score_step;
+  int32_t mode, heads, width, block_columns;  // block_columns 0: rows are whole
+  int32_t bits16, own_bits16, add_self, leaned_wanted, threads;
+  float slope;
+};
+
+struct Unit {
+  int64_t begin, end;    // rows; or edges of the row `hub`
+  int64_t hub, partial;  // hub -1: rows
+};
+
+std::vector<Unit> cut(const Call& c) {
+  std::vector<Unit> units;
+  const int64_t edges = c.indptr[c.stop] - c.indptr[c.start];
+  const int64_t target = std::max<int64_t>(edges / (std::max(c.threads, 1) * UNITS_PER_THREAD), 1024);
+  int64_t begin = c.start, held = 0, partials = 0;
+  const auto flush = [&](int64_t end) {
+    if (end > begin) units.push_back({begin, end, -1, 0});
+    begin = end, held = 0;
+  };
+  for (int64_t row = c.start; row < c.stop; ++row) {
+    const int64_t first = c.indptr[row], last = c.indptr[row + 1];
+    if (last - first > SEGMENT) {
+      flush(row);
+      for (int64_t e = first; e < last; e += SEGMENT) units.push_back({e, std::min(e + SEGMENT, last), row, partials++});
+      begin = row + 1;
+    } else if ((held += last - first + 4) >= target) {  // 4: a row costs something by itself
+      flush(row + 1);
+    }
+  }
+  flush(c.stop);
+  return units;
+}
+
+struct Job {
+  const siafu::AttentionTable* table;
+  const Pass* pass;
+  const std::vector<Unit>* units;
+  float* partials;
+};
+
+void work(const void* call, int64_t number) {
+  const Job& job = *static_cast<const Job*>(call);
+  const Unit& unit = (*job.units)[number];
+  if (unit.hub >= 0) {
+    float* partial = job.partials + unit.partial * siafu::partial_floats(*job.pass);
+    job.table->segment(*job.pass, unit.hub, unit.begin, unit.end, partial);
+  } else {
+    std::vector<float> scratch(job.pass->columns);
+    job.table->rows(*job.pass, unit.begin, unit.end, scratch.data());
+  }
+}
+
+void run(const Call& c, const Pass& pass, const std::vector<Unit>& units, std::vector<float>& partials) {
+  const siafu::AttentionTable& table = SIAFU_PICK(siafu::attention_rows_);
+  int64_t count = 0;
+  for (const Unit& unit : units) count += unit.hub >= 0;
+  const int64_t stride = siafu::partial_floats(pass);
+  partials.resize(std::max<int64_t>(partials.size(), count * stride));
+  const Job job{&table, &pass, &units, partials.data()};
+  siafu::parallel(static_cast<int64_t>(units.size()), c.threads, work, &job);
+  for (size_t i = 0; i < units.size();) {
+    size_t next = i + 1;
+    while (next < units.size() && units[i].hub >= 0 && units[next].hub == units[i].hub) ++next;
+    if (units[i].hub >= 0)
+      table.merge(pass, units[i].hub, partials.data() + units[i].partial * stride, static_cast<int64_t>(next - i));
+    i = next;
+  }
+}
+
+int padded(int heads) {
+  int p = 1;
+  while (p < heads) p *= 2;
+  return p;
+}
+
+// Cache lines, from the row's first byte on, that `bytes` of it may touch.
+int lines_of(const char* base, int64_t row_bytes, int64_t bytes) {
+  const int64_t skip = reinterpret_cast<intptr_t>(base) % 64, at = row_bytes % 64 == 0 ? skip : 63 - 63 % 4;
+  return static_cast<int>((at + bytes - 1) / 64 + 1);
+}
+
+void fetching(Pass& p, const Call& c) {
+  int64_t bytes = static_cast<int64_t>(p.columns) * (p.bits16 ? 2 : 4);
+  const int64_t scores = c.mode == siafu::WEIGHTS ? 0 : 4 * ((c.mode == siafu::BACKWARD ? 2 * p.score_step : 0) + p.heads);
+  const int64_t apart = p.scores - p.rows;
+  const bool beside = scores && apart > 0 && apart + scores <= p.row_bytes;
+  p.lines = lines_of(p.rows, p.row_bytes, beside ? apart + scores : bytes);
+  p.score_lines = beside || !scores ? 0 : lines_of(p.scores, p.score_bytes, scores);
+  p.batch = 32, p.ahead = 32;
+}
+
+// Columns [first, first + columns) of the call; `block` of them if rows are in blocks, else 0.
+Pass pass_of(const Call& c, int first, int columns, int block, std::vector<int32_t>& head_of) {
+  const int head = first / c.width, heads = (first + columns - 1) / c.width - head + 1;
+  head_of.assign(columns + siafu::PAD, 0);
+  for (int j = 0; j < columns; ++j) head_of[j] = (first + j) / c.width - head;
+  const int element = c.bits16 ? 2 : 4, own_element = c.own_bits16 ? 2 : 4;
+  const bool blocks = c.block_columns > 0;
+  const int64_t column = blocks ? 0 : first * element;            // where the pass begins in a row,
+  const int64_t score = blocks ? 0 : head;                        // and among a row's scores
+  Pass p = {};
+  p.start = c.start, p.num_inner = c.num_inner;
+  p.indptr = c.indptr, p.indices = c.indices, p.limit = c.indptr[c.stop];
+  p.weight = c.weight, p.weight_step = c.heads;
+  if (c.mode == siafu::WEIGHTS) p.weight += head;
+  p.row_bytes = c.row_bytes, p.score_bytes = c.score_bytes, p.score_step = c.score_step;
+  p.rows = c.rows + block * c.block_bytes + column;
+  p.ghost_rows = c.ghost_rows + block * c.ghost_block_bytes + column - c.num_inner * c.row_bytes;
+  p.scores = reinterpret_cast<const char*>(c.scores + score) + block * c.score_block_bytes;
+  p.ghost_scores = reinterpret_cast<const char*>(c.ghost_scores + score) + block * c.ghost_score_block_bytes -
+                   c.num_inner * c.score_bytes;
+  p.own = c.own + head;
+  p.own_rows = c.own_rows + first * own_element, p.own_row_bytes = static_cast<int64_t>(c.heads) * c.width * own_element;
+  p.bits16 = c.bits16, p.own_bits16 = c.own_bits16, p.mode = c.mode, p.add_self = c.add_self;
+  p.heads = heads, p.padded_heads = padded(heads), p.columns = columns, p.width = c.width;
+  p.cut = first - head * c.width;
+  const int vectors = (columns + SIAFU_PICK(siafu::attention_rows_).lanes - 1) / SIAFU_PICK(siafu::attention_rows_).lanes;
+  p.tiles = (vectors + SIAFU_PICK(siafu::attention_rows_).vectors - 1) / SIAFU_PICK(siafu::attention_rows_).vectors;
+  fetching(p, c);
+  p.leaned_wanted = c.leaned_wanted, p.head_of = head_of.data(), p.slope = c.slope;
+  p.out = c.out + first, p.leaned = c.leaned + first, p.out_step = static_cast<int64_t>(c.heads) * c.width;
+  p.total = c.total + head, p.leaned_total = c.leaned_total + head, p.total_step = c.heads;
+  return p;
+}
+
+struct DotJob {
+  const siafu::AttentionTable* table;
+  const Pass* pass;
+  const std::vector<Unit>* units;
+};
+
+void dot_work(const void* call, int64_t number) {
+  const DotJob& job = *static_cast<const DotJob*>(call);
+  const Unit& unit = (*job.units)[number];
+  if (unit.hub >= 0) return job.table->edge_dot(*job.pass, unit.hub, unit.begin, unit.end);
+  for (int64_t row = unit.begin; row < unit.end; ++row)
+    job.table->edge_dot(*job.pass, row, job.pass->indptr[row], job.pass->indptr[row + 1]);
+}
+
+}  // namespace
+
+// Passes one after the other: where columns are in blocks, all threads then gather from one block, which stays in the cache.
+SIAFU_EXPORT void siafu_attention(const Call* call) {
+  const Call& c = *call;
+  const std::vector<Unit> units = cut(c);
+  std::vector<float> partials;
+  std::vector<int32_t> head_of;
+  const int columns = c.heads * c.width;
+  const int step = c.block_columns ? c.block_columns : SIAFU_PICK(siafu::attention_rows_).max_heads * c.width;
+  for (int first = 0, block = 0; first < columns; first += step, ++block)
+    run(c, pass_of(c, first, std::min(step, columns - first), c.block_columns ? block : 0, head_of), units, partials);
+}
+
+// out [edges of the range, heads] = <own row of the edge's target, its source's row> by head.
+SIAFU_EXPORT void siafu_edge_dot(const Call* call) {
+  const Call& c = *call;
+  const std::vector<Unit> units = cut(c);
+  std::vector<int32_t> head_of;
+  Pass pass = pass_of(c, 0, c.heads * c.width, 0, head_of);
+  pass.out_step = c.heads;
+  const DotJob job{&SIAFU_PICK(siafu::attention_rows_), &pass, &units};
+  siafu::parallel(static_cast<int64_t>(units.size()), c.threads, dot_work, &job);
+}
+
+// For tests: e^x and ln x as the kernels compute them.
+SIAFU_EXPORT void siafu_attention_exp(const float* x, float* y, int64_t n) {
+  SIAFU_PICK(siafu::attention_rows_).exp(x, y, n);
+}
+
+SIAFU_EXPORT void siafu_attention_log(const float* x, float* y, int64_t n) {
+  SIAFU_PICK(siafu::attention_rows_).log(x, y, n);
+}

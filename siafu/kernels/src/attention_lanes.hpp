@@ -1,0 +1,207 @@
+// Vectors of the instruction set that a source is compiled for, and what attention does with them. Included by one source
+// that is compiled several times: everything is local to it, and nothing comes from the standard library.
+#pragma once
+#include <cstdint>
+
+#if defined(__x86_64__) && !defined(SIAFU_SCALAR)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+#define SIAFU_INLINE __attribute__((always_inline)) inline
+
+#if defined(SIAFU_AVX512)
+#define SIAFU_LANES 16
+#elif defined(SIAFU_AVX2)
+#define SIAFU_LANES 8
+#else
+#define SIAFU_LANES 4
+#endif
+
+constexpr int W = SIAFU_LANES;
+typedef float Floats __attribute__((vector_size(4 * SIAFU_LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * SIAFU_LANES)));
+typedef uint32_t Words __attribute__((vector_size(4 * SIAFU_LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * SIAFU_LANES)));
+
+struct Bfloat16 {
+  uint16_t bits;
+};
+
+SIAFU_INLINE Floats splat(float x) { return x - Floats{}; }
+SIAFU_INLINE Ints splat(int32_t x) { return x - Ints{}; }
+
+SIAFU_INLINE Floats load(const float* p) {
+  Floats v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+
+SIAFU_INLINE Ints load(const int32_t* p) {
+  Ints v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+
+SIAFU_INLINE Floats load(const Bfloat16* p) {
+  Halves bits;
+  __builtin_memcpy(&bits, p, sizeof bits);
+  return reinterpret_cast<Floats>(__builtin_convertvector(bits, Words) << 16);
+}
+
+SIAFU_INLINE float value(float x) { return x; }
+
+SIAFU_INLINE float value(Bfloat16 x) {
+  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+  float v;
+  __builtin_memcpy(&v, &bits, sizeof v);
+  return v;
+}
+
+SIAFU_INLINE void store(float* p, Floats v) { __builtin_memcpy(p, &v, sizeof v); }
+
+// The first n < W entries, then zeros; nothing behind them is touched.
+template <class E>
+SIAFU_INLINE Floats load_part(const E* p, int n) {
+  float v[W] = {};
+  for (int i = 0; i < n; ++i) v[i] = value(p[i]);
+  return load(v);
+}
+
+SIAFU_INLINE void store_part(float* p, Floats v, int n) {
+  float all[W];
+  store(all, v);
+  for (int i = 0; i < n; ++i) p[i] = all[i];
+}
+
+#if defined(SIAFU_AVX512)
+template <>
+SIAFU_INLINE Floats load_part(const float* p, int n) {
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p);
+}
+
+template <>
+SIAFU_INLINE Floats load_part(const Bfloat16* p, int n) {
+  const Halves bits = reinterpret_cast<Halves>(_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1), p));
+  return reinterpret_cast<Floats>(__builtin_convertvector(bits, Words) << 16);
+}
+#endif
+
+SIAFU_INLINE Ints iota() {
+  Ints v;
+  for (int i = 0; i < W; ++i) v[i] = i;
+  return v;
+}
+
+SIAFU_INLINE bool any(Ints mask) {
+#if defined(SIAFU_AVX512)
+  return _mm512_test_epi32_mask(reinterpret_cast<__m512i>(mask), reinterpret_cast<__m512i>(mask)) != 0;
+#elif defined(SIAFU_AVX2)
+  return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask)) != 0;
+#else
+  return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;
+#endif
+}
+
+// Lane i: v[index[i]].
+SIAFU_INLINE Floats permute(Floats v, Ints index) {
+#if defined(SIAFU_AVX512)
+  return _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(index), v);  // maskz: GCC 12 warns of the plain one
+#elif defined(SIAFU_AVX2)
+  return _mm256_permutevar8x32_ps(v, reinterpret_cast<__m256i>(index));
+#else
+  return Floats{v[index[0]], v[index[1]], v[index[2]], v[index[3]]};
+#endif
+}
+
+// Lane i: p[index[i]], for indices below N; p lies at a multiple of 4 N bytes (of 4 W, if N is more), so that no load
+// crosses a cache line.
+template <int N>
+SIAFU_INLINE Floats pick(const float* p, Ints index) {
+  if (N == 1) return splat(p[0]);
+#if defined(SIAFU_AVX512)
+  double pair;
+  if (N == 2) __builtin_memcpy(&pair, p, sizeof pair);
+  const Floats all = N == 2   ? _mm512_castpd_ps(_mm512_set1_pd(pair))
+                     : N == 4 ? _mm512_maskz_broadcast_f32x4(0xffff, _mm_loadu_ps(p))
+                     : N == 8 ? _mm512_maskz_broadcast_f32x8(0xffff, _mm256_loadu_ps(p))
+                              : load(p);
+  return permute(all, index);
+#elif defined(SIAFU_AVX2)
+  double pair;
+  if (N == 2) __builtin_memcpy(&pair, p, sizeof pair);
+  const Floats all = N == 2   ? _mm256_castpd_ps(_mm256_set1_pd(pair))
+                     : N == 4 ? _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p))
+                              : load(p);
+  return permute(all, index);
+#else
+  return Floats{p[index[0]], p[index[1]], p[index[2]], p[index[3]]};
+#endif
+}
+
+typedef float Four __attribute__((vector_size(16)));
+typedef double Two __attribute__((vector_size(16)));
+
+SIAFU_INLINE Floats join(const Four* parts) {
+#if defined(SIAFU_AVX512)
+  const __m512 low = _mm512_insertf32x4(_mm512_castps128_ps512(parts[0]), parts[1], 1);
+  return _mm512_insertf32x4(_mm512_insertf32x4(low, parts[2], 2), parts[3], 3);
+#elif defined(SIAFU_AVX2)
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(parts[0]), parts[1], 1);
+#else
+  return parts[0];
+#endif
+}
+
+SIAFU_INLINE Floats as_floats(Ints v) { return reinterpret_cast<Floats>(v); }
+SIAFU_INLINE Ints as_ints(Floats v) { return reinterpret_cast<Ints>(v); }
+
+// e^x, relative error below 2e-7 for x in [-87.3, 88]; 0 below; at least e^88 above; NaN stays NaN.
+SIAFU_INLINE Floats exponential(Floats x) {
+#if defined(SIAFU_AVX512)
+  const Floats n = _mm512_maskz_roundscale_ps(0xffff, x * 1.44269504f, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const Floats y = x;
+#else
+  const Floats round = splat(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to an integer
+  Floats y = x > 88.0f ? splat(88.0f) : x;
+  y = y < -87.3f ? splat(-87.3f) : y;
+  const Floats shifted = y * 1.44269504f + round, n = shifted - round;
+#endif
+  const Floats r = (y - n * 0.693359375f) - n * -2.12194440e-4f;  // Cody & Waite: ln 2 in two parts
+  Floats q = r * 1.9875691500e-4f + 1.3981999507e-3f;             // Cephes expf
+  q = q * r + 8.3334519073e-3f;
+  q = q * r + 4.1665795894e-2f;
+  q = q * r + 1.6666665459e-1f;
+  q = q * r + 5.0000001201e-1f;
+  q = (q * (r * r) + r) + 1.0f;
+#if defined(SIAFU_AVX512)
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, splat(-87.3f), _CMP_NLT_UQ), q, n);
+#else
+  return x < -87.3f ? Floats{} : as_floats(as_ints(q) + (as_ints(shifted) << 23));
+#endif
+}
+
+// ln x, relative error about 1e-7 for normal x > 0.
+SIAFU_INLINE Floats logarithm(Floats x) {
+  Ints bits = as_ints(x);
+  Ints n = (bits >> 23) - 126;
+  Floats m = as_floats((bits & 0x007fffff) | 0x3f000000);  // [0.5, 1)
+  const Ints small = m < 0.707106781f;
+  m = (small ? m + m : m) - 1.0f;
+  n = small ? n - 1 : n;
+  const Floats e = __builtin_convertvector(n, Floats);
+  const Floats z = m * m;
+  Floats q = m * 7.0376836292e-2f - 1.1514610310e-1f;  // Cephes logf
+  q = q * m + 1.1676998740e-1f;
+  q = q * m - 1.2420140846e-1f;
+  q = q * m + 1.4249322787e-1f;
+  q = q * m - 1.6668057665e-1f;
+  q = q * m + 2.0000714765e-1f;
+  q = q * m - 2.4999993993e-1f;
+  q = q * m + 3.3333331174e-1f;
+  q = q * m * z + e * -2.12194440e-4f - 0.5f * z;
+  return m + q + e * 0.693359375f;
+}
+
+}  // namespace
