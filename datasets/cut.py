@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,6 +45,12 @@ def shards_of(graph: Graph, parts: list[Array]) -> Iterator[Shard]:
             labels=graph.labels[vertices],
             split=graph.split[vertices],
         )
+
+
+def sides_of(graph: Graph) -> list[Edges]:
+    """The in-edges of all vertices as CSR, and if the graph is directed, the out-edges; both without weights."""
+    into = Edges(row_starts(graph.dst, graph.num_vertices), graph.src, None)
+    return [into, _reversed(replace(graph, weight=None))] if graph.directed else [into]
 
 
 def in_degree(graph: Graph, indptr: Array) -> Array:

@@ -8,12 +8,25 @@ import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
+from datasets.rowfile import header
 from siafu.errors import DatasetError
-from siafu.shards import FORMAT, MANIFEST, Edges, FileEntry, Manifest, PartitionEntry, Shard, ShardSet, folder_of
+from siafu.shards import (
+    FORMAT,
+    HASH_BLOCK_BYTES,
+    IDS,
+    MANIFEST,
+    Edges,
+    FileEntry,
+    Manifest,
+    PartitionEntry,
+    Shard,
+    ShardSet,
+    folder_of,
+)
 from siafu.sparse import Array, SparseRows
 
 
@@ -41,7 +54,7 @@ class ShardWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         if isinstance(error, OSError):
-            raise DatasetError(f"{self.out}: cannot be written: {error.strerror}") from error
+            raise DatasetError(f"{self.out}: cannot be written: {error.strerror or error}") from error
 
     def add(self, shard: Shard) -> None:
         """Writes the next partition; nothing of it is kept in memory."""
@@ -56,9 +69,27 @@ class ShardWriter:
                 cut_edges=int((shard.in_edges.indices >= len(shard.vertices)).sum()),
                 ghosts_in=len(shard.ghosts_in),
                 ghosts_out=len(shard.ghosts_out),
-                files={f"{name}.npy": _write(folder / f"{name}.npy", array) for name, array in _arrays(shard).items()},
+                files={
+                    f"{name}.npy": write_array(folder / f"{name}.npy", array) for name, array in _arrays(shard).items()
+                },
             )
         )
+
+    def adopt(self, written: Path, entry: PartitionEntry) -> None:
+        """Takes over the next partition's files, which were written before to a folder of the same file system.
+
+        They stay there too, under a second name: an interrupted preparation continues with them.
+        """
+        folder = self._folder / folder_of(len(self.entries))
+        folder.mkdir()
+        for name in entry.files:
+            os.link(written / name, folder / name)
+        self.entries.append(entry)
+
+    def add_ids(self, ids: Array | None) -> None:
+        """Writes what the source calls the vertices, int64 [N], to ids.npy; nothing if they are 0..N-1."""
+        if ids is not None:
+            write_array(self._folder / IDS, ids)
 
     def finish(self, manifest: Manifest) -> ShardSet:
         """Writes the manifest and moves everything to its destination, in place of a prepared graph that is there."""
@@ -119,16 +150,56 @@ class _Hashing:
         self.digest = hashlib.sha256()
         self.nbytes = 0
 
-    def write(self, block: bytes) -> int:
+    def write(self, block: bytes | memoryview) -> int:
         self.digest.update(block)
         self.nbytes += len(block)
         return self._stream.write(block)
 
 
-def _write(file: Path, array: Array) -> FileEntry:
+def write_array(file: Path, array: Array) -> FileEntry:
+    """Writes a ``.npy`` file through to the disk."""
     with file.open("wb") as stream:
         hashing = _Hashing(stream)
         np.lib.format.write_array(hashing, np.ascontiguousarray(array), allow_pickle=False)
         stream.flush()
         os.fsync(stream.fileno())
     return FileEntry(hashing.nbytes, hashing.digest.hexdigest())
+
+
+def link_array(written: Path, file: Path) -> FileEntry:
+    """A second name for a ``.npy`` file of the same file system, which is written through to the disk."""
+    file.unlink(missing_ok=True)
+    os.link(written, file)
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+        while block := stream.read(HASH_BLOCK_BYTES):
+            digest.update(block)
+    return FileEntry(file.stat().st_size, digest.hexdigest())
+
+
+class BlockFile:
+    """A ``.npy`` file of a known shape that is written a block of rows at a time, through to the disk."""
+
+    def __init__(self, file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._stream = file.open("wb")
+        self._hashing = _Hashing(self._stream)
+        self._dtype = dtype
+        self._hashing.write(header(shape, dtype))
+
+    def append(self, rows: Array) -> None:
+        if rows.size:
+            self._hashing.write(np.ascontiguousarray(rows, self._dtype).data.cast("B"))
+
+    def entry(self) -> FileEntry:
+        """What the manifest says of the file."""
+        return FileEntry(self._hashing.nbytes, self._hashing.digest.hexdigest())
+
+    def __enter__(self) -> BlockFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._stream:
+            if kind is None:
+                self._stream.flush()
+                os.fsync(self._stream.fileno())

@@ -6,22 +6,17 @@ An edge ``src -> dst`` means that ``dst`` gathers from ``src``. Nothing behind `
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from siafu.errors import ConfigError, DatasetError
-from siafu.sparse import Array, Rows, SparseRows
+from siafu.errors import DatasetError
+from siafu.features import check_norm, checked, normalised
+from siafu.sparse import Array, Rows
 
 log = logging.getLogger(__name__)
 
 NONE, TRAIN, VAL, TEST = 0, 1, 2, 3  # what a vertex is for, in one split
-
-FEATURE_NORMS = ("none", "row", "standard")
-KEPT_DTYPES = (np.dtype(np.uint8), np.dtype(np.float16), np.dtype(np.float32))  # every other one becomes float32
-DENSE_LIMIT_BYTES = 4 << 30  # standardised features have no zeros left: the most that we make of sparse ones
-BLOCK_VALUES = 1 << 24  # values that a pass over the features looks at together
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +33,7 @@ class Graph:
     num_classes: int
     split: Array  # uint8 [N, S] of NONE, TRAIN, VAL, TEST; S = 0: none published
     directed: bool  # False: every edge is listed in both directions, with one weight
+    ids: Array | None = None  # int64 [N], ascending: what the source calls the vertices; None: 0..N-1
 
     @property
     def num_edges(self) -> int:
@@ -65,21 +61,19 @@ def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Gr
 
     Raises: DatasetError if the graph is malformed; ConfigError for an unknown ``feature_norm``.
     """
-    if feature_norm not in FEATURE_NORMS:
-        raise ConfigError(f"feature norm {feature_norm!r} is not one of {', '.join(FEATURE_NORMS)}")
+    check_norm(feature_norm)
     _check_edges(graph)
-    _check_labels(graph)
-    _check_split(graph)
-    features = _checked_features(graph)
+    check_vertices(graph)
+    features = checked(graph.features, graph.num_vertices, graph.name)
     src, dst, weight = _tidy_edges(graph, directed)
     return replace(
         graph,
         src=src,
         dst=dst,
         weight=weight,
-        features=_normalised(features, feature_norm, graph.name),
+        features=normalised(features, feature_norm, graph.name),
         labels=graph.labels.astype(np.uint8 if graph.multilabel else np.int64, copy=False),
-        split=_labelled_split(graph),
+        split=labelled_split(graph),
         directed=directed,
     )
 
@@ -109,6 +103,12 @@ def _check_edges(graph: Graph) -> None:
     if not good.all():
         edge = int(np.argmin(good))
         raise DatasetError(f"{graph.name}: edge {edge} has weight {graph.weight[edge]}, must be finite and > 0")
+
+
+def check_vertices(graph: Graph) -> None:
+    """Raises: DatasetError if labels or splits are malformed. The edges are not looked at."""
+    _check_labels(graph)
+    _check_split(graph)
 
 
 def _check_labels(graph: Graph) -> None:
@@ -148,63 +148,6 @@ def _check_split(graph: Graph) -> None:
 def _check_length(graph: Graph, what: str, array: Array, length: int) -> None:
     if len(array) != length:
         raise DatasetError(f"{graph.name}: {len(array)} {what}, must be {length}")
-
-
-def _checked_features(graph: Graph) -> Rows:
-    """The features in a dtype that a shard may hold, every value finite."""
-    features, name = graph.features, graph.name
-    if len(features) != graph.num_vertices:
-        raise DatasetError(f"{name}: {len(features)} feature rows, must be {graph.num_vertices}")
-    if features.dtype.kind not in "fiub":
-        raise DatasetError(f"{name}: features are {features.dtype}, must be real numbers")
-    if isinstance(features, SparseRows):
-        _check_structure(name, features)
-    elif features.ndim != 2:
-        raise DatasetError(f"{name}: features have {features.ndim} axes, must be 2, [N, F]")
-    if features.dtype.kind == "b":
-        features = features.astype(np.uint8)
-    elif features.dtype not in KEPT_DTYPES:
-        with np.errstate(over="ignore"):  # what does not fit becomes inf and is named below
-            features = features.astype(np.float32)
-    if isinstance(features, SparseRows):
-        bad = np.flatnonzero(~np.isfinite(features.data))
-        if len(bad):
-            v = int(np.searchsorted(features.indptr, bad[0], side="right")) - 1
-            raise DatasetError(_not_finite(name, v, int(features.indices[bad[0]]), features.data[bad[0]]))
-        return features
-    for start, block in _blocks(features):
-        finite = np.isfinite(block)
-        if not finite.all():
-            v, column = np.argwhere(~finite)[0]
-            raise DatasetError(_not_finite(name, start + int(v), int(column), block[v, column]))
-    return features
-
-
-def _not_finite(name: str, vertex: int, column: int, value: float) -> str:
-    return f"{name}: feature {column} of vertex {vertex} is {value}, must be finite"
-
-
-def _check_structure(name: str, rows: SparseRows) -> None:
-    entries = len(rows.indices)
-    if (
-        rows.indptr[0] != 0
-        or rows.indptr[-1] != entries
-        or (np.diff(rows.indptr) < 0).any()
-        or len(rows.data) != entries
-    ):
-        raise DatasetError(f"{name}: sparse feature rows do not add up to their {entries} column indices")
-    if entries and (rows.indices.min() < 0 or rows.indices.max() >= rows.width):
-        entry = int(np.argmax((rows.indices < 0) | (rows.indices >= rows.width)))
-        v = int(np.searchsorted(rows.indptr, entry, side="right")) - 1
-        raise DatasetError(
-            f"{name}: vertex {v} has feature column {rows.indices[entry]}, must be in 0..{rows.width - 1}"
-        )
-    rises = np.diff(rows.indices) > 0
-    starts = rows.indptr[1:-1]
-    rises[starts[(starts > 0) & (starts < entries)] - 1] = True  # from one row to the next the column may fall
-    if not rises.all():
-        v = int(np.searchsorted(rows.indptr, int(np.argmin(rises)) + 1, side="right")) - 1
-        raise DatasetError(f"{name}: feature columns of vertex {v} are not sorted, or one is there twice")
 
 
 # --- edges ------------------------------------------------------------------------------------------------------------
@@ -270,60 +213,11 @@ def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | Non
     return src, dst, None if weight is None else weight.astype(np.float32)
 
 
-# --- features and splits ----------------------------------------------------------------------------------------------
+# --- splits -----------------------------------------------------------------------------------------------------------
 
 
-def _blocks(features: Array) -> Iterator[tuple[int, Array]]:
-    """Pieces of the matrix, each with its first row, small enough to make temporary copies of."""
-    rows = max(1, BLOCK_VALUES // max(1, features.shape[1]))
-    for start in range(0, len(features), rows):
-        yield start, features[start : start + rows]
-
-
-def _normalised(features: Rows, norm: str, name: str) -> Rows:
-    if norm == "none":
-        return features
-    if norm == "row":
-        return _sparse_rows_normalised(features) if isinstance(features, SparseRows) else _rows_normalised(features)
-    if isinstance(features, SparseRows):
-        nbytes = 4 * features.shape[0] * features.shape[1]
-        if nbytes > DENSE_LIMIT_BYTES:
-            raise DatasetError(
-                f"{name}: standardised features are dense and take {nbytes} bytes, the limit is {DENSE_LIMIT_BYTES}"
-            )
-        features = features.dense()
-    return _standardised(features)
-
-
-def _rows_normalised(features: Array) -> Array:
-    out = np.empty(features.shape, np.float32)  # [N, F]
-    for start, block in _blocks(features):
-        total = np.abs(block.astype(np.float32)).sum(axis=1, dtype=np.float64)  # [rows]
-        out[start : start + len(block)] = block / np.where(total > 0, total, 1)[:, None]
-    return out
-
-
-def _sparse_rows_normalised(features: SparseRows) -> SparseRows:
-    row = features.row_of_entry()  # [nnz]
-    total = np.bincount(row, np.abs(features.data.astype(np.float64)), minlength=len(features))  # [N]
-    data = features.data / np.where(total > 0, total, 1)[row]
-    return replace(features, data=data.astype(np.float32))
-
-
-def _standardised(features: Array) -> Array:
-    mean = features.mean(axis=0, dtype=np.float64)  # [F]
-    square = np.zeros(features.shape[1])  # [F]
-    for _, block in _blocks(features):
-        square += ((block - mean) ** 2).sum(axis=0)
-    deviation = np.sqrt(square / len(features))
-    deviation[deviation < 1e-12 * np.maximum(1, np.abs(mean))] = np.inf  # constant: rounding is not a signal
-    out = np.empty(features.shape, np.float32)  # [N, F]
-    for start, block in _blocks(features):
-        out[start : start + len(block)] = (block - mean) / deviation
-    return out
-
-
-def _labelled_split(graph: Graph) -> Array:
+def labelled_split(graph: Graph) -> Array:
+    """The split without the vertices that have no label, uint8 [N, S]."""
     if graph.multilabel:
         return graph.split
     unlabelled = graph.labels < 0

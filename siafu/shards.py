@@ -3,6 +3,7 @@
 This is the format and its reader; ``datasets.writer`` writes it.
 
     OUT/manifest.json                counts, options, bytes and sha256 of every file, and a digest of all of it
+    OUT/ids.npy                      int64 [N]      what the source calls vertex v, ascending; only if that is not v
     OUT/part-000/
         vertices.npy                 int64 [n]      global ids in local order
         in_indptr.npy                int64 [n + 1]  edges into the inner vertices, columns sorted in each row:
@@ -28,7 +29,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,10 @@ from siafu.sparse import Array, Rows, SparseRows
 
 FORMAT, VERSION = "siafu-shards", 1
 MANIFEST = "manifest.json"
+IDS = "ids.npy"
 HASH_BLOCK_BYTES = 1 << 20
+
+OrderScores = Mapping[str, Mapping[str, float]]  # order -> its "cost" and "crossing": see datasets.choice
 
 
 # --- what a shard is --------------------------------------------------------------------------------------------------
@@ -126,9 +130,13 @@ class Manifest:
     splits: tuple[SplitSizes, ...]
     cut_edges: int  # edges whose ends are owned by different partitions
     partitions: tuple[PartitionEntry, ...]
+    order_scores: OrderScores = field(default_factory=dict)  # of the orders among which there was a choice
 
     def body(self) -> dict[str, Any]:
-        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+        body = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        if not self.order_scores:  # as in the manifests of before there was a choice
+            del body["order_scores"]
+        return body
 
     @property
     def digest(self) -> str:
@@ -155,7 +163,7 @@ class Manifest:
             manifest = cls(**raw)
         except (KeyError, TypeError, AttributeError):
             names = {f.name for f in fields(cls)}
-            wrong = ", ".join(sorted(names ^ set(raw))) or "splits or partitions"
+            wrong = ", ".join(sorted(names ^ {*raw, "order_scores"})) or "splits or partitions"
             raise DatasetError(f"{where}: manifest fields missing, unknown or malformed: {wrong}") from None
         if digest != manifest.digest:
             raise DatasetError(f"{where}: digest {digest}, but its content has {manifest.digest}: the file was altered")

@@ -95,6 +95,12 @@ def load(argument: str) -> Graph:
     )
 
 
+def counts(argument: str) -> tuple[int, int, int]:
+    """Vertices, edges (both directions) and features of the graph that ``load`` would make."""
+    family = _parse(argument)[1]
+    return family.num_vertices, family.num_edges, family.num_features
+
+
 def _parse(argument: str) -> tuple[str, Family, int, float]:
     name, _, query = argument.partition("?")
     if name not in FAMILIES:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from datasets.cut import shards_of
-from datasets.partitioners import ORDERS, PARTITIONERS, order_vertices, partition
+from datasets.orders import ORDERS, order_vertices
+from datasets.partitioners import PARTITIONERS, partition
 from siafu.graph import tidy
 from siafu.sparse import SparseRows
 from tests.datasets.graphs import edge_dict, random_graph

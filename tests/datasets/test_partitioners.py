@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datasets import partitioners
-from datasets.partitioners import ORDERS, PARTITIONERS, chosen_order, order_vertices, partition
+from datasets.partitioners import PARTITIONERS, partition
 from datasets.prepare import resolve
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import row_starts, tidy
@@ -46,7 +46,7 @@ def test_no_partition_is_refused():
 
 
 def test_unknown_partitioner_is_a_config_error():
-    with pytest.raises(ConfigError, match="partitioner 'magic' is not one of metis, chunk, random, hash"):
+    with pytest.raises(ConfigError, match="partitioner 'magic' is not one of metis, chunk, random, hash, ldg, fennel"):
         partition(tidy(random_graph()), "magic", 1, seed=0)
 
 
@@ -86,56 +86,66 @@ def test_metis_balances_vertices_with_edges_and_cuts_less_than_random():
 
 
 def test_partitions_that_metis_leaves_empty_get_a_vertex(monkeypatch, caplog):
-    monkeypatch.setattr(partitioners, "metis", lambda graph, parts, seed: np.zeros(graph.num_vertices, np.int32))
+    monkeypatch.setattr(partitioners, "metis", lambda sides, parts, seed: np.zeros(len(sides[0].indptr) - 1, np.int32))
     owner = partition(tidy(random_graph(n=5, edges=3)), "metis", 3, seed=0)
     assert owner.tolist() == [0, 0, 0, 2, 1]
     assert caplog.messages[0] == "partitioner metis left partition 1 empty; it got a vertex of partition 0"
 
 
-# --- order inside a partition -----------------------------------------------------------------------------------------
+# --- streaming --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("name", ORDERS)
-def test_an_order_permutes_the_vertices_of_each_partition(name, directed):
-    graph = tidy(random_graph(n=300, edges=900), directed)
-    owner = partition(graph, "random", 3, seed=0)
-    for p, vertices in enumerate(order_vertices(graph, owner, name, seed=0)):
-        assert sorted(vertices) == np.flatnonzero(owner == p).tolist()
-        assert vertices.dtype == np.int64
+def planted(communities=8, size=200, inside=12, across=2, seed=0):
+    """A graph of dense communities with shuffled ids."""
+    rng = np.random.default_rng(seed)
+    n = communities * size
+    src = rng.integers(0, n, n * (inside + across))
+    dst = np.where(
+        rng.random(len(src)) < inside / (inside + across),
+        src // size * size + rng.integers(0, size, len(src)),
+        rng.integers(0, n, len(src)),
+    )
+    name = rng.permutation(n)
+    return tidy(replace(random_graph(n=n), src=name[src], dst=name[dst]))
 
 
-@pytest.mark.parametrize("num_vertices", [1, 31, 32, 33])
-def test_the_metis_order_takes_tiny_partitions(num_vertices):
-    graph = tidy(random_graph(n=num_vertices, edges=20))
-    (vertices,) = order_vertices(graph, np.zeros(num_vertices, np.int32), "metis", seed=0)
-    assert sorted(vertices) == list(range(num_vertices))
+def load_balance(graph, owner):
+    degree = np.diff(row_starts(graph.dst, graph.num_vertices))
+    load = np.bincount(owner, degree + degree.mean())
+    return load.max() / load.mean()
 
 
-def crossing_share(graph, vertices, num_intervals):
-    """Share of edges between different equal slices of the order."""
-    interval = np.empty(graph.num_vertices, int)
-    interval[vertices] = np.arange(graph.num_vertices) * num_intervals // graph.num_vertices
-    return cut_share(graph, interval)
+@pytest.mark.parametrize("parts", [2, 8])
+@pytest.mark.parametrize("name", ["ldg", "fennel"])
+def test_streaming_partitioners_find_planted_communities(name, parts):
+    graph = planted()
+    owner = partition(graph, name, parts, seed=0)
+    assert cut_share(graph, owner) < 0.5 * cut_share(graph, partition(graph, "random", parts, seed=0))
+    assert load_balance(graph, owner) <= 1.06
 
 
-@pytest.mark.parametrize("num_intervals", [16, 32])
-def test_slices_of_the_metis_order_of_cora_cross_few_edges(num_intervals, real_data):
-    graph = tidy(resolve("cora").load())
-    owner = np.zeros(graph.num_vertices, np.int32)
-    share = {o: crossing_share(graph, order_vertices(graph, owner, o, 0)[0], num_intervals) for o in ORDERS}
-    assert share["random"] > 0.9
-    assert share["metis"] < 0.25
+@pytest.mark.parametrize("name", ["ldg", "fennel"])
+def test_more_passes_cut_fewer_edges(name):
+    graph = planted()
+    shares = [cut_share(graph, partition(graph, f"{name}:{passes}", 4, seed=0)) for passes in (1, 3, 10)]
+    assert shares[0] > shares[1] >= shares[2]
 
 
-def test_auto_order_is_metis_unless_the_graph_is_large(caplog):
-    caplog.set_level("INFO")
-    limit = partitioners.AUTO_ORDER_MAX_EDGES
-    assert (chosen_order("auto", limit), chosen_order("auto", limit + 1)) == ("metis", "given")
-    assert len(caplog.messages) == 2
-    assert chosen_order("random", limit) == "random"
+@pytest.mark.parametrize("name", ["ldg", "fennel"])
+def test_beside_a_hub_with_half_of_all_edges_there_is_little_else(name):
+    star = tidy(replace(random_graph(n=1000), src=np.arange(1, 1000), dst=np.zeros(999, np.int64)))
+    owner = partition(star, name, 4, seed=0)
+    counts = np.bincount(owner, minlength=4)
+    assert counts[owner[0]] < 50
+    assert np.delete(counts, owner[0]).min() > 300
 
 
-def test_unknown_order_is_a_config_error():
-    with pytest.raises(ConfigError, match="order 'magic' is not one of metis, given, random"):
-        order_vertices(tidy(random_graph()), np.zeros(40, np.int32), "magic", seed=0)
+@pytest.mark.parametrize("name", ["fennel:0", "ldg:-1", "fennel:many", "ldg:1001"])
+def test_passes_must_be_a_number_in_range(name):
+    with pytest.raises(ConfigError, match=rf"^partitioner '{name}': '.*' passes, must be a number in 1\.\.1000$"):
+        partition(tidy(random_graph()), name, 2, seed=0)
+
+
+def test_other_partitioners_take_no_passes():
+    with pytest.raises(ConfigError, match="partitioner 'hash:3' is not one of"):
+        partition(tidy(random_graph()), "hash:3", 2, seed=0)

@@ -1,0 +1,98 @@
+"""How much memory there is, and how much of it a preparation may take."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from siafu.errors import ConfigError
+
+UNITS = {
+    "": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9, "T": 10**12, "TB": 10**12,
+    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
+}  # fmt: skip
+SHARE = 0.6  # of the available memory, where no limit is given
+RESERVED = 32 << 20  # bytes that readers and allocators take beside our arrays: Parquet's pages, above all
+LEAST_WORKING = 16 << 20  # bytes of arrays without which nothing moves
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A limit on resident memory, and what of it was taken when the work began (the interpreter and its libraries)."""
+
+    limit: int
+    taken: int
+
+    @classmethod
+    def of(cls, limit: str | int | None) -> Budget:
+        """``limit`` as bytes or as text ("6GiB"); None: SHARE of what is available. Raises: ConfigError if malformed."""
+        if limit is None:
+            return cls(int(SHARE * available()) + resident(), resident())
+        return cls(parse_bytes(limit) if isinstance(limit, str) else limit, resident())
+
+    @property
+    def working(self) -> int:
+        """Bytes for arrays. Raises: ConfigError if they are fewer than LEAST_WORKING."""
+        return self._left(self.taken + RESERVED, f"{show_bytes(self.taken)} are taken by the program itself")
+
+    def beside(self, nbytes: int, what: str) -> int:
+        """Bytes that are left beside arrays of ``nbytes``. Raises: ConfigError if they are fewer than LEAST_WORKING."""
+        return self._left(self.taken + RESERVED + nbytes, f"{what} take {show_bytes(nbytes)}")
+
+    def _left(self, used: int, why: str) -> int:
+        if self.limit - used < LEAST_WORKING:
+            raise ConfigError(
+                f"memory limit {show_bytes(self.limit)}: {why}, must be >= {show_bytes(used + LEAST_WORKING)}"
+            )
+        return self.limit - used
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of "6GiB", "500MB", "1.5G" or "1000000". Raises: ConfigError for anything else, and for 0."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    factor = UNITS.get(match[2].upper()) if match else None
+    nbytes = int(float(match[1]) * factor) if match and factor else 0
+    if nbytes < 1:
+        raise ConfigError(f"memory limit {text!r} is no size: write 6GiB, 500MB or a number of bytes")
+    return nbytes
+
+
+def show_bytes(nbytes: float) -> str:
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20)):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.{1 if nbytes < 100 * factor else 0}f} {unit}"
+    return f"{nbytes / 2**10:.0f} KiB"
+
+
+def available() -> int:
+    """Bytes that a new process can get without swapping: of the machine, and of our control group if it has a limit."""
+    try:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        free = int(found[1]) * 1024 if found else _physical()
+    except OSError:  # not Linux
+        free = _physical()
+    return min(free, _group_room())
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory now."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not Linux
+        return 100 << 20
+
+
+def _physical() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _group_room() -> int:
+    """What the control group (a container) still allows."""
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        current = int(Path("/sys/fs/cgroup/memory.current").read_text())
+    except (OSError, ValueError):
+        return 2**63
+    return max(0, int(limit) - current) if limit.isdecimal() else 2**63

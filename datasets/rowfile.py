@@ -1,0 +1,101 @@
+"""Arrays on disk that are read and written a piece at a time, without being mapped: mapped pages count as our memory."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from siafu.errors import DatasetError
+from siafu.sparse import Array
+
+
+class RowFile:
+    """The array of a ``.npy`` file; slices of its rows are read when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises: DatasetError if it is no such file, or shorter than its header says."""
+        self.path = path
+        try:
+            with path.open("rb") as stream:
+                self.shape, self.dtype, fortran = _header_of(stream)
+                self._offset = stream.tell()
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"{path}: not a readable .npy file ({error})") from None
+        if not self.shape or self.dtype.hasobject or (fortran and len(self.shape) > 1):
+            raise DatasetError(f"{path}: must be an array of numbers with its rows one after another (C order)")
+        self._row = int(np.prod(self.shape[1:], dtype=np.int64))  # values
+        nbytes = self._offset + len(self) * self._row * self.dtype.itemsize
+        if path.stat().st_size < nbytes:
+            raise DatasetError(f"{path}: {path.stat().st_size} bytes, must be {nbytes} by its header")
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, rows: slice) -> Array:
+        start, stop, _ = rows.indices(len(self))
+        count = max(0, stop - start) * self._row
+        offset = self._offset + start * self._row * self.dtype.itemsize
+        flat = np.fromfile(self.path, self.dtype, count, offset=offset)
+        return flat.reshape(-1, *self.shape[1:]) if self.ndim > 1 else flat
+
+
+def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of the ``.npy`` file that the stream stands at the beginning of. Raises: ValueError."""
+    shape, dtype, _ = _header_of(stream)
+    return shape, dtype
+
+
+def _header_of(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    return shape, dtype, fortran
+
+
+def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """What a ``.npy`` file of this array begins with; the same length for every one-dimensional array."""
+    stream = io.BytesIO()
+    description = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, description)
+    return stream.getvalue()
+
+
+class GrowingFile:
+    """A one-dimensional ``.npy`` file that is appended to; its header tells the length from ``close`` on."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], length: int = 0) -> None:
+        """``length``: keep so many values that are there already, drop what follows."""
+        self._dtype = dtype
+        self.length = length  # the only state that changes
+        self._stream: IO[bytes] = path.open("r+b" if length else "wb")
+        start = header((0,), dtype)
+        self._stream.seek(0)
+        self._stream.write(start)
+        self._stream.truncate(len(start) + length * dtype.itemsize)
+        self._stream.seek(0, 2)
+
+    def append(self, values: Array) -> None:
+        values.astype(self._dtype, copy=False).tofile(self._stream)
+        self.length += len(values)
+
+    def flush(self) -> None:
+        """Hands everything to the operating system: it outlives this process."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.seek(0)
+        self._stream.write(header((self.length,), self._dtype))
+        self._stream.close()
+
+    def __enter__(self) -> GrowingFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

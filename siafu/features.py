@@ -1,0 +1,186 @@
+"""Feature rows on their way into shards: checked, in a dtype that a shard may hold, normalised, a block at a time.
+
+A matrix may be larger than memory: ``Matrix`` is all that is asked of a dense one, and every pass reads ``blocks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from siafu.errors import ConfigError, DatasetError
+from siafu.sparse import Array, Rows, SparseRows
+
+FEATURE_NORMS = ("none", "row", "standard")
+KEPT_DTYPES = (np.dtype(np.uint8), np.dtype(np.float16), np.dtype(np.float32))  # every other one becomes float32
+DENSE_LIMIT_BYTES = 4 << 30  # standardised features have no zeros left: the most that we make of sparse ones
+BLOCK_VALUES = 1 << 19  # values that a pass over the features looks at together: the sums depend on it in the last bit
+
+Scale = Callable[[Array], Array]  # a block of rows -> the block as a shard holds it
+
+
+class Matrix(Protocol):
+    """A dense matrix [N, F] whose rows are read by slices: an array, or a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: slice) -> Array: ...
+
+
+def check_norm(norm: str) -> None:
+    """Raises: ConfigError if it is not one of FEATURE_NORMS."""
+    if norm not in FEATURE_NORMS:
+        raise ConfigError(f"feature norm {norm!r} is not one of {', '.join(FEATURE_NORMS)}")
+
+
+def blocks(features: Matrix) -> Iterator[tuple[int, Array]]:
+    """Pieces of the matrix, each with its first row, small enough to make temporary copies of."""
+    rows = block_rows(features.shape[1])
+    for start in range(0, len(features), rows):
+        yield start, features[start : start + rows]
+
+
+def block_rows(width: int) -> int:
+    return max(1, BLOCK_VALUES // max(1, width))
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What features of this dtype become in a shard."""
+    if dtype.kind == "b":
+        return np.dtype(np.uint8)
+    return dtype if dtype in KEPT_DTYPES else np.dtype(np.float32)
+
+
+def check_shape(features: Matrix | SparseRows, num_vertices: int, name: str) -> None:
+    """Raises: DatasetError unless it is [N, F] of real numbers, and if sparse, well formed."""
+    if len(features) != num_vertices:
+        raise DatasetError(f"{name}: {len(features)} feature rows, must be {num_vertices}")
+    if features.dtype.kind not in "fiub":
+        raise DatasetError(f"{name}: features are {features.dtype}, must be real numbers")
+    if isinstance(features, SparseRows):
+        _check_structure(name, features)
+    elif len(features.shape) != 2:
+        raise DatasetError(f"{name}: features have {len(features.shape)} axes, must be 2, [N, F]")
+
+
+def checked_block(block: Array, start: int, name: str) -> Array:
+    """The block in its kept dtype. Raises: DatasetError naming the first value that is not finite."""
+    with np.errstate(over="ignore"):  # what does not fit becomes inf and is named below
+        block = block.astype(kept_dtype(block.dtype), copy=False)
+    if block.dtype.kind == "f":
+        finite = np.isfinite(block)
+        if not finite.all():
+            v, column = np.argwhere(~finite)[0]
+            raise DatasetError(_not_finite(name, start + int(v), int(column), block[v, column]))
+    return block
+
+
+def checked(features: Rows, num_vertices: int, name: str) -> Rows:
+    """The features in a dtype that a shard may hold. Raises: DatasetError if they are malformed or not finite."""
+    check_shape(features, num_vertices, name)
+    with np.errstate(over="ignore"):
+        features = features.astype(kept_dtype(features.dtype)) if features.dtype not in KEPT_DTYPES else features
+    if isinstance(features, SparseRows):
+        bad = np.flatnonzero(~np.isfinite(features.data))
+        if len(bad):
+            v = int(np.searchsorted(features.indptr, bad[0], side="right")) - 1
+            raise DatasetError(_not_finite(name, v, int(features.indices[bad[0]]), features.data[bad[0]]))
+        return features
+    for start, block in blocks(features):
+        checked_block(block, start, name)
+    return features
+
+
+def _not_finite(name: str, vertex: int, column: int, value: float) -> str:
+    return f"{name}: feature {column} of vertex {vertex} is {value}, must be finite"
+
+
+def _check_structure(name: str, rows: SparseRows) -> None:
+    entries = len(rows.indices)
+    if (
+        rows.indptr[0] != 0
+        or rows.indptr[-1] != entries
+        or (np.diff(rows.indptr) < 0).any()
+        or len(rows.data) != entries
+    ):
+        raise DatasetError(f"{name}: sparse feature rows do not add up to their {entries} column indices")
+    if entries and (rows.indices.min() < 0 or rows.indices.max() >= rows.width):
+        entry = int(np.argmax((rows.indices < 0) | (rows.indices >= rows.width)))
+        v = int(np.searchsorted(rows.indptr, entry, side="right")) - 1
+        raise DatasetError(
+            f"{name}: vertex {v} has feature column {rows.indices[entry]}, must be in 0..{rows.width - 1}"
+        )
+    rises = np.diff(rows.indices) > 0
+    starts = rows.indptr[1:-1]
+    rises[starts[(starts > 0) & (starts < entries)] - 1] = True  # from one row to the next the column may fall
+    if not rises.all():
+        v = int(np.searchsorted(rows.indptr, int(np.argmin(rises)) + 1, side="right")) - 1
+        raise DatasetError(f"{name}: feature columns of vertex {v} are not sorted, or one is there twice")
+
+
+# --- normalising ------------------------------------------------------------------------------------------------------
+
+
+def normalised(features: Rows, norm: str, name: str) -> Rows:
+    """All rows, normalised as ``siafu.graph.tidy`` tells. Raises: DatasetError if the dense result is too large."""
+    if norm == "none":
+        return features
+    if isinstance(features, SparseRows):
+        if norm == "row":
+            return _sparse_rows_normalised(features)
+        features = densified(features, name)
+    scale = scale_of(features, norm)
+    out = np.empty(features.shape, np.float32)  # [N, F]
+    for start, block in blocks(features):
+        out[start : start + len(block)] = scale(block)
+    return out
+
+
+def densified(features: SparseRows, name: str) -> Array:
+    """Sparse rows with their zeros. Raises: DatasetError if that takes more than DENSE_LIMIT_BYTES."""
+    nbytes = 4 * features.shape[0] * features.shape[1]
+    if nbytes > DENSE_LIMIT_BYTES:
+        raise DatasetError(
+            f"{name}: standardised features are dense and take {nbytes} bytes, the limit is {DENSE_LIMIT_BYTES}"
+        )
+    return features.dense()
+
+
+def scale_of(features: Matrix, norm: str) -> Scale:
+    """What normalises any block of the rows of ``features``: for ``standard``, after two passes over all of them."""
+    if norm == "standard":
+        return _standard_scale(features)
+    return _row_scale if norm == "row" else lambda block: block
+
+
+def _row_scale(block: Array) -> Array:
+    total = np.abs(block.astype(np.float32)).sum(axis=1, dtype=np.float64)  # [rows]
+    return (block / np.where(total > 0, total, 1)[:, None]).astype(np.float32)
+
+
+def _standard_scale(features: Matrix) -> Scale:
+    total, square = np.zeros(features.shape[1]), np.zeros(features.shape[1])  # [F]
+    for _, block in blocks(features):
+        total += block.sum(axis=0, dtype=np.float64)
+    mean = total / len(features)
+    for _, block in blocks(features):
+        square += ((block - mean) ** 2).sum(axis=0)
+    deviation = np.sqrt(square / len(features))
+    deviation[deviation < 1e-12 * np.maximum(1, np.abs(mean))] = np.inf  # constant: rounding is not a signal
+    return lambda block: ((block - mean) / deviation).astype(np.float32)
+
+
+def _sparse_rows_normalised(features: SparseRows) -> SparseRows:
+    row = features.row_of_entry()  # [nnz]
+    total = np.bincount(row, np.abs(features.data.astype(np.float64)), minlength=len(features))  # [N]
+    data = features.data / np.where(total > 0, total, 1)[row]
+    return replace(features, data=data.astype(np.float32))

@@ -1,0 +1,216 @@
+"""Edge lists in tables, read whole: what the streaming path is compared with."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from datasets.prepare import Source, prepare, resolve
+from datasets.sources.edgelist import load
+from datasets.sources.vertexfiles import RandomRows
+from siafu.errors import ConfigError, DatasetError
+from siafu.shards import ShardSet
+
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+def write_table(path, **columns):
+    parquet.write_table(pa.table(columns), path)
+    return str(path)
+
+
+@pytest.fixture
+def edges(tmp_path):
+    """Three edges between the vertices 10, 20 and 40."""
+    return write_table(
+        tmp_path / "edges.parquet", a=[40, 10, 10], b=[10, 20, 20], w=[0.5, 1.0, 2.0], note=["x", "", "y"]
+    )
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.csv.gz", "x.tsv", "dir/*.parquet", "x.parquet?src=a&dst=b"])
+def test_tables_are_edge_lists(name):
+    assert resolve(name) == Source("edges", name)
+
+
+def test_a_folder_of_tables_is_an_edge_list(tmp_path, edges):
+    assert resolve(str(tmp_path)) == Source("edges", str(tmp_path))
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_two_columns_are_source_and_target_and_ids_are_renumbered(edges):
+    graph = load(edges)
+    assert graph.ids.tolist() == [10, 20, 40]
+    assert (graph.src.tolist(), graph.dst.tolist(), graph.weight) == ([2, 0, 0], [0, 1, 1], None)
+    assert (graph.name, graph.num_classes, set(graph.labels)) == ("edges", 1, {-1})
+
+
+def test_columns_can_be_named(edges):
+    graph = load(f"{edges}?src=b&dst=a&weight=w&name=mine")
+    assert (graph.src.tolist(), graph.dst.tolist()) == ([0, 1, 1], [2, 0, 0])
+    assert (graph.weight.tolist(), graph.name) == ([0.5, 1.0, 2.0], "mine")
+
+
+def test_with_num_vertices_ids_are_vertex_numbers(edges):
+    graph = load(f"{edges}?num_vertices=50")
+    assert (graph.num_vertices, graph.ids, graph.src.tolist()) == (50, None, [40, 10, 10])
+
+
+def test_several_files_are_one_list_in_the_order_of_their_names(tmp_path):
+    write_table(tmp_path / "e2.parquet", src=[2], dst=[3])
+    write_table(tmp_path / "e1.parquet", src=[0], dst=[1])
+    for name in (tmp_path, tmp_path / "e*.parquet"):
+        assert load(str(name)).src.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint64, np.float64])
+def test_integers_of_any_width_are_ids(dtype, tmp_path):
+    path = write_table(tmp_path / "e.parquet", s=np.array([1, 2], dtype), d=np.array([2, 3], dtype))
+    assert load(path).ids.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("e.csv", "s,d\n5,6\n6,7\n"),
+        ("e.csv", "5,6\n6,7\n"),
+        ("e.tsv", "s\td\n5\t6\n6\t7\n"),
+        ("e.csv.gz", "s,d\n5,6\n6,7\n"),
+    ],
+)
+def test_text_with_and_without_header_is_read(name, text, tmp_path):
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    graph = load(str(tmp_path / name))
+    assert (graph.ids.tolist(), graph.src.tolist(), graph.dst.tolist()) == ([5, 6, 7], [0, 1], [1, 2])
+
+
+# --- bad rows ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([1, -3, 2], r"row 2: column 's' is -3, must be in 0\.\.9223372036854775807"),
+        ([1, 2, None], r"row 3: column 's' is missing, must be an integer"),
+        ([1.0, 2.0, np.nan], r"row 3: column 's' is nan, must be an integer"),
+        ([1.0, 2.5, 3.0], r"row 2: column 's' is 2\.5, must be an integer"),
+        (["1", "2", "3"], r"row 1: column 's' is '1', string, must be an integer"),
+        (np.array([1, 2**63, 3], np.uint64), r"row 2: column 's' is 9223372036854775808, must be in"),
+    ],
+)
+def test_a_bad_id_is_named_by_file_row_and_column(column, message, tmp_path):
+    path = write_table(tmp_path / "e.parquet", s=pa.array(column, from_pandas=False), d=[1, 2, 3])
+    with pytest.raises(DatasetError, match=rf"^{path}: {message}"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("7,abc", r"row 1002: column 'd' is 'abc', must be an integer"),
+        ("7,", r"row 1002: column 'd' is missing, must be an integer"),
+        ("-7,1", r"row 1002: column 's' is -7, must be in"),
+        ("7,1.5", r"row 1002: column 'd' is '1\.5', must be an integer"),
+    ],
+)
+def test_a_bad_line_is_named_by_file_row_and_column(line, message, tmp_path):
+    (tmp_path / "e.csv").write_text("s,d\n1,2\n" + 1000 * "3,4\n" + line + "\n")
+    with pytest.raises(DatasetError, match=rf"e\.csv: {message}"):
+        load(str(tmp_path / "e.csv"))
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("?source=a", r"has no option 'source', only src, dst"),
+        ("?src=z", r"has no column 'z', only a, b, w, note"),
+        ("?num_vertices=many", r"num_vertices 'many', must be a number in"),
+        ("?num_vertices=40", r"row 1: vertex 40, must be in 0\.\.39"),
+        ("?weight=note", r"column 'note' is 'x', string, must be a number"),
+    ],
+)
+def test_a_bad_option_is_one_line(query, message, edges):
+    with pytest.raises(DatasetError, match=message):
+        load(edges + query)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(DatasetError, match=r"gone\.parquet: no such file$"):
+        load(str(tmp_path / "gone.parquet"))
+    with pytest.raises(DatasetError, match=r"\*\.csv: no file there that ends in \.parquet"):
+        load(str(tmp_path / "*.csv"))
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "e.parquet").write_text("not parquet")
+    with pytest.raises(DatasetError, match=r"e\.parquet: not a readable Parquet file"):
+        load(str(tmp_path / "e.parquet"))
+
+
+def test_without_pyarrow_the_extra_is_named(edges, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"^Parquet and CSV files need pyarrow: pip install 'siafu\[data\]'$"):
+        load(edges)
+
+
+# --- vertices ---------------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_npy_file_are_vertex_numbers(tmp_path, edges):
+    np.save(tmp_path / "x.npy", np.arange(100, dtype=np.float32).reshape(50, 2))
+    np.save(tmp_path / "y.npy", np.arange(50) % 3)
+    graph = load(f"{edges}?features={tmp_path / 'x.npy'}&labels={tmp_path / 'y.npy'}")
+    assert (graph.num_vertices, graph.ids, graph.num_classes) == (50, None, 3)
+    assert graph.features[10].tolist() == [20, 21]
+
+
+def test_files_that_disagree_on_the_number_of_vertices_are_refused(tmp_path, edges):
+    np.save(tmp_path / "x.npy", np.zeros((50, 2)))
+    with pytest.raises(DatasetError, match=r"x\.npy: 50 rows, but num_vertices says 41: both are the vertices"):
+        load(f"{edges}?num_vertices=41&features={tmp_path / 'x.npy'}")
+
+
+def test_rows_of_a_table_are_found_by_id(tmp_path, edges):
+    features = write_table(tmp_path / "x.parquet", id=[40, 20, 10, 30], x=[4.0, 2.0, 1.0, 3.0], y=[0, 0, 1, 1])
+    (tmp_path / "y.csv").write_text("id,label\n10,2\n30,0\n")
+    split = write_table(tmp_path / "s.parquet", id=[10, 30], split=[1, 3])
+    graph = load(f"{edges}?features={features}&labels={tmp_path / 'y.csv'}&split={split}")
+    assert graph.ids.tolist() == [10, 20, 30, 40]
+    assert graph.features.tolist() == [[1, 1], [2, 0], [3, 1], [4, 0]]
+    assert graph.labels.tolist() == [2, -1, 0, -1]
+    assert graph.split.tolist() == [[1], [0], [3], [0]]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [([10, 20], "has no features of vertex 40"), ([10, 20, 40, 20], "vertex 20 is there twice")],
+)
+def test_a_table_of_features_has_every_vertex_once(ids, message, tmp_path, edges):
+    features = write_table(tmp_path / "x.parquet", id=ids, x=np.zeros(len(ids)))
+    with pytest.raises(DatasetError, match=message):
+        load(f"{edges}?features={features}")
+
+
+def test_without_features_there_are_random_ones_that_never_change(edges):
+    graph = load(edges)
+    assert (graph.features.shape, graph.features.dtype) == ((3, 32), np.float16)
+    assert np.array_equal(graph.features, load(edges).features)
+    assert load(f"{edges}?features=random:5").num_features == 5
+
+
+def test_random_rows_are_the_same_in_any_slice():
+    rows = RandomRows(40_000, 3)
+    assert np.array_equal(rows[16_000:33_000], rows[0:40_000][16_000:33_000])
+    assert rows[5:5].shape == (0, 3)
+    assert abs(float(rows[0:40_000].astype(np.float32).std()) - 1) < 0.02
+
+
+def test_shards_keep_the_ids_of_the_source(tmp_path, edges):
+    out = prepare(edges, tmp_path / "out").path
+    assert np.load(out / "ids.npy").tolist() == [10, 20, 40]
+    ShardSet.open(out).verify()

@@ -1,0 +1,48 @@
+"""``siafu prepare`` as it is typed."""
+
+import json
+
+import pytest
+
+from datasets.cli import source_with_flags
+from siafu.__main__ import main
+from siafu.errors import ConfigError
+
+
+@pytest.fixture
+def edges(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "edges.csv"
+    path.write_text("a,b,w\n1,2,0.5\n2,3,1\n3,1,2\n")
+    (tmp_path / "y.csv").write_text("id,y\n1,0\n2,1\n3,1\n")
+    return path
+
+
+def test_flags_of_an_edge_list_are_options_of_its_name():
+    flags = {"src": "a", "num-vertices": "9", "labels": "my labels.csv", "dst": None}
+    assert source_with_flags("e.csv", flags) == "edges:e.csv?src=a&num_vertices=9&labels=my+labels.csv"
+    assert source_with_flags("e.csv?dst=b", {"src": "a"}) == "edges:e.csv?dst=b&src=a"
+    assert source_with_flags("digits", {"src": None}) == "digits"
+
+
+def test_flags_of_an_edge_list_are_refused_elsewhere():
+    with pytest.raises(ConfigError, match=r"^--num-vertices is for edge lists, and 'digits' is none$"):
+        source_with_flags("digits", {"num-vertices": "9"})
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_an_edge_list_is_prepared_and_the_estimate_said_first(stream, edges, tmp_path, capsys):
+    labels = ["--labels", str(tmp_path / "y.csv"), "--weight", "w", "--features", "random:4"]
+    assert main(["prepare", str(edges), "--out", str(tmp_path / "out"), "--json", *labels, *stream]) == 0
+    out, err = capsys.readouterr()
+    result = json.loads(out)
+    assert (result["num_vertices"], result["num_edges"], result["num_classes"], result["weighted"]) == (3, 6, 2, True)
+    assert result["estimate"]["on_disk"] == bool(stream)
+    assert err.splitlines()[1].startswith("estimate: 3 edges, about ")
+
+
+def test_a_bad_limit_is_the_users_mistake(edges, tmp_path, capsys):
+    assert main(["prepare", str(edges), "--out", str(tmp_path / "out"), "--memory", "lots"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "siafu prepare: memory limit 'lots' is no size: write 6GiB, 500MB or a number of bytes\n"
+    )
