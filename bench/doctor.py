@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from siafu import __version__
+from siafu import __version__, kernels
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pyzmq", "pymetis", "safetensors", "awslambdaric", "rich")
 
@@ -30,13 +30,13 @@ EXTRAS = {
     "dev": ("pytest", "tests and development"),
 }
 
-STYLES = {"": "", "ok": "green", "FAIL": "bold red", "--": "dim"}
+STYLES = {"": "", "ok": "green", "slow": "yellow", "FAIL": "bold red", "--": "dim"}
 MIN_GFLOPS, MIN_FREE_GIB, LAMBDA_LIMIT_S = 1.0, 1.0, 40.0
 
 
 @dataclass(frozen=True)
 class Check:
-    """Something that training needs, and what was found."""
+    """Something that training needs, or is faster with, and what was found."""
 
     what: str
     ok: bool
@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """``machine`` and ``packages`` (name -> value), ``checks``, ``extras``, and ``ok`` if every check is."""
+    """``machine`` and ``packages`` (name -> value), ``checks``, ``kernels``, ``extras``, and ``ok`` if every check is."""
     checks = [_products(), _environment(), _disk()]
     return {
         "machine": {
@@ -68,6 +68,7 @@ def examine() -> dict[str, Any]:
         },
         "packages": {name: _version(name) for name in PACKAGES},
         "checks": [asdict(check) for check in checks],
+        "kernels": asdict(compiled_kernels()),
         "extras": [{"name": name, "for": what, "found": _version(brings)} for name, (brings, what) in EXTRAS.items()],
         "ok": all(check.ok for check in checks),
     }  # fmt: skip
@@ -78,6 +79,7 @@ def _show(report: dict[str, Any], console: Console) -> None:
     rows = [("", "machine", f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['platform']}")]
     rows += [("", "siafu", f"{machine['siafu']} on Python {machine['python']}")]
     rows += [("ok" if check["ok"] else "FAIL", check["what"], check["found"]) for check in report["checks"]]
+    rows += [("ok" if report["kernels"]["ok"] else "slow", report["kernels"]["what"], report["kernels"]["found"])]
     rows += [("ok" if found else "FAIL", name, found or "not installed") for name, found in report["packages"].items()]
     for extra in report["extras"]:
         found = f"{extra['found'] or 'not installed'} ({extra['for']})"
@@ -108,6 +110,18 @@ def _products() -> Check:
         X @ X
     rate = 5 * 2 * 1024**3 / (time.perf_counter() - start) / 1e9
     return Check("dense products", rate > MIN_GFLOPS, f"{rate:.0f} GFLOP/s in float32, all cores")
+
+
+def compiled_kernels() -> Check:
+    """Training works without them: not ``ok`` is no failure."""
+    if kernels.ISA != "numpy":
+        return Check("gather kernel", True, f"{kernels.ISA}, compiled")
+    return Check(
+        "gather kernel",
+        False,
+        "no compiled kernel (no C++ compiler when siafu was installed): SciPy does its work, several times slower; "
+        "install g++ and run make setup again",
+    )
 
 
 def _environment() -> Check:

@@ -22,6 +22,7 @@ from siafu.errors import GnnError
 VERBS = {
     "train": ("bench.cli", "train a model on a graph"),
     "prepare": ("datasets.cli", "turn a graph into shards on disk, to train on them again and again"),
+    "bench": ("bench.measure.cli", "measure a part of siafu beside its peers and this machine's limits"),
     "doctor": ("bench.doctor", "say what this machine can do, and what is missing"),
 }
 

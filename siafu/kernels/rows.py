@@ -166,9 +166,23 @@ def address(array: Array | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
-def to_bfloat16(rows: Array) -> npt.NDArray[np.uint16]:
-    """The upper half of each float32's bits, rounded to the nearest, ties to even; nan stays nan."""
-    return fallback.to_bfloat16(np.asarray(rows, np.float32))
+def to_bfloat16(rows: Array, out: Array | None = None) -> npt.NDArray[np.uint16]:
+    """The upper half of each float32's bits, rounded to the nearest, ties to even; nan stays nan. Into ``out`` if given."""
+    rows = np.asarray(rows, np.float32)
+    if LIBRARY is None or rows.ndim != 2 or not rows.size or rows.strides[1] != rows.itemsize:
+        bits = fallback.to_bfloat16(rows)
+        if out is None:
+            return bits
+        out[...] = bits
+        return out
+    out = np.empty(rows.shape, np.uint16) if out is None else out
+    call = _Pack(
+        rows=rows.ctypes.data, table=out.ctypes.data, num_rows=len(rows), width=rows.shape[1],
+        stride=rows.strides[0] // rows.itemsize, type=ROW_TYPES.index("bfloat16"), threads=1, row_bytes=out.strides[0],
+        tile_bytes=0, tile=rows.shape[1],
+    )  # fmt: skip
+    LIBRARY.siafu_pack(ctypes.byref(call))
+    return out
 
 
 def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:

@@ -95,7 +95,11 @@ void column_sums(const Pass& p, int64_t chunk) {
     for (int64_t i = 0; i < p.m; i += LANES) {
       Floats four[4];
 #pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) four[k] = load_part(row_of(p.rows, p.stride, r + k) + i, p.m - i, 0.0f);
+      for (int k = 0; k < 4; ++k) {
+        const float* row = row_of(p.rows, p.stride, r + k) + i;
+        four[k] = load_part(row, p.m - i, 0.0f);
+        __builtin_prefetch((const char*)row + 16 * p.stride);  // or this pass waits for memory half of its time
+      }
       store_part(out + i, p.m - i, load_part(out + i, p.m - i, 0.0f) + ((four[0] + four[1]) + (four[2] + four[3])));
     }
   for (; r < c.to; ++r) {

@@ -15,6 +15,12 @@ from tests.bench.single.test_loop import GRAPHS, prepared, spec_of
 
 torch.set_num_threads(1)
 HEADS = 2
+DENSE = {
+    "directed": True,
+    "weighted": False,
+    "num_vertices": 60,
+    "num_edges": 1800,
+}  # 30 in-edges: whole vectors of them
 CASES = {"one layer": (), "two layers": (6,), "three layers": (6, 4)}
 
 
@@ -52,10 +58,10 @@ class Net(torch.nn.Module):
         return torch.nn.functional.cross_entropy(H[self.chosen], self.y[self.chosen])
 
 
-@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize("kind", [*GRAPHS, "dense"])
 @pytest.mark.parametrize("widths", CASES.values(), ids=CASES)
 def test_gradients_are_those_of_autograd(tmp_path, widths, kind):
-    graph, shard = prepared(tmp_path, **GRAPHS[kind])
+    graph, shard = prepared(tmp_path, **{**GRAPHS, "dense": DENSE}[kind])
     spec = spec_of(graph, "gat", widths)
     rng = np.random.default_rng(1)
     weights = {n: (W + rng.normal(size=W.shape) / 4).astype(np.float32) for n, W in first_weights(spec, HEADS).items()}

@@ -1,0 +1,25 @@
+"""bench.doctor: what it says of the compiled kernels. That a machine can train is tests/siafu/test_cli.py's."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from bench import doctor
+from siafu import kernels
+
+
+def test_doctor_names_the_instruction_set_of_the_compiled_kernels(monkeypatch):
+    monkeypatch.setattr(kernels, "ISA", "avx2")
+    assert doctor.compiled_kernels() == doctor.Check("gather kernel", True, "avx2, compiled")
+
+
+def test_without_compiled_kernels_a_machine_is_slow_but_can_train(monkeypatch, capsys):
+    monkeypatch.setattr(kernels, "ISA", "numpy")
+    for check in ("_products", "_environment", "_disk"):
+        monkeypatch.setattr(doctor, check, lambda: doctor.Check("something", True, "there"))
+    report = doctor.examine()
+    assert report["ok"]
+    doctor._show(report, Console(soft_wrap=True))
+    shown = capsys.readouterr().out
+    assert "slow  gather kernel   no compiled kernel (no C++ compiler when siafu was installed)" in shown
+    assert "install g++ and run make setup again" in shown
