@@ -40,10 +40,14 @@ format: $(VENV)/.setup-dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist *.egg-info siafu/kernels/_native.so .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# --- .venv: a stamp is as new as the pyproject.toml that it was made from ---------------------------------------------
+# --- .venv: a stamp is as new as what it was made from: pyproject.toml, and what setup.py compiles ---------------------
+
+BUILT_FROM := pyproject.toml setup.py $(wildcard siafu/kernels/src/*)
+# Whether a C++ compiler was found: without one, all works, but slowly.
+KERNEL := $(BIN)/python -c 'from bench.doctor import compiled_kernels as k; print(f"  {k().what}: {k().found}")'
 
 # pip says nothing for a minute (-q) or far too much: of its output, what is downloaded, and that it installs.
 SHOW := awk '/\.metadata/ { next } /^ *(Downloading|Using cached) / { sub(/^ */, "  "); print; fflush() } \
@@ -55,14 +59,16 @@ $(VENV)/bin/python:
 	  echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1); siafu needs Python 3.10 or newer: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.setup: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.setup: $(BUILT_FROM) | $(VENV)/bin/python
 	@echo "installing siafu into $(VENV)"
 	@set -o pipefail; $(PIP) -e . | $(SHOW)
+	@$(KERNEL)
 	@touch $@
 
-$(VENV)/.setup-dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.setup-dev: $(BUILT_FROM) | $(VENV)/bin/python
 	@echo "installing siafu and its development tools into $(VENV)"
 	@set -o pipefail; $(PIP) --retries 0 --timeout 20 --no-deps --index-url $(TORCH_INDEX) $(TORCH) 2> /dev/null | $(SHOW) \
 	  || echo "  $(TORCH_INDEX) does not answer: torch comes from PyPI, with CUDA"
 	@set -o pipefail; $(PIP) -e '.[dev]' | $(SHOW)
+	@$(KERNEL)
 	@touch $@ $(VENV)/.setup

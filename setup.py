@@ -8,8 +8,11 @@ all the same: siafu then computes with SciPy, slower, and ``siafu doctor`` says 
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -19,7 +22,7 @@ FOLDER = Path("siafu/kernels/src")
 #: Compiled once per instruction set; they use no templates of the standard library, which the linker would merge.
 PER_ISA = ("gather_rows", "pack_rows", "attention_rows", "dense_rows")
 #: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
-COMMON = ("threads", "isa", "limits", "gather", "pack", "attention", "dense", "stream", "order", "checksum")
+COMMON = ("threads", "isa", "limits", "gather", "pack", "attention", "dense", "order", "checksum")
 
 FLAGS = ["-std=c++17", "-O3", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-pthread", "-Wall", "-g0"]
 X86 = {
@@ -45,32 +48,36 @@ def instruction_sets() -> dict[str, list[str]]:
     return ARM if machine in ("aarch64", "arm64") else {"scalar": []}
 
 
+def sources_digest() -> str:
+    """What ``siafu.kernels.library`` compares, so that a library of older sources is not called with newer structures."""
+    digest = hashlib.sha256()
+    for file in sorted(FOLDER.glob("*.[ch]pp")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 class BuildKernels(build_ext):
     def build_extension(self, ext: Extension) -> None:
-        include = [str(FOLDER)]
-        objects: list[str] = []
-        for name in COMMON:
-            objects += self._compile(name, f"{self.build_temp}/common", [], include, [])
+        units = [(name, "common", [], [("SIAFU_SOURCES", f'"{sources_digest()}"')]) for name in COMMON]
         for isa, flags in instruction_sets().items():
-            for name in PER_ISA:
-                macros = [("SIAFU_ISA", isa), (f"SIAFU_{isa.upper()}", "1")]
-                objects += self._compile(name, f"{self.build_temp}/{isa}", flags, include, macros)
-        path = self.get_ext_fullpath(ext.name)
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+            macros = [("SIAFU_ISA", isa), (f"SIAFU_{isa.upper()}", "1")]
+            units += [(name, isa, flags, macros) for name in PER_ISA]
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # the compiler is a process of its own
+            objects = list(pool.map(lambda unit: self._compile(*unit), units))
+        path = Path(self.get_ext_fullpath(ext.name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
         self.compiler.link_shared_object(
-            objects, path, extra_postargs=["-pthread"], build_temp=self.build_temp, target_lang="c++"
+            objects, str(draft), extra_postargs=["-pthread"], build_temp=self.build_temp, target_lang="c++"
         )
+        draft.replace(path)  # a process that has the old one mapped keeps it
 
-    def _compile(
-        self, name: str, folder: str, flags: list[str], include: list[str], macros: list[tuple[str, str]]
-    ) -> list[str]:
-        source = FOLDER / f"{name}.cpp"
-        if not source.exists():
-            return []
+    def _compile(self, name: str, folder: str, flags: list[str], macros: list[tuple[str, str]]) -> str:
         made: list[str] = self.compiler.compile(
-            [str(source)], output_dir=folder, macros=macros, include_dirs=include, extra_postargs=FLAGS + flags
-        )
-        return made
+            [str(FOLDER / f"{name}.cpp")], output_dir=f"{self.build_temp}/{folder}", macros=macros,
+            include_dirs=[str(FOLDER)], extra_postargs=FLAGS + flags,
+        )  # fmt: skip
+        return made[0]
 
     def get_ext_filename(self, fullname: str) -> str:
         """``_native.so``: no Python's tag, for it is no Python module."""

@@ -38,7 +38,7 @@ ONLY_IN = {
     "sklearn": ("datasets/",),
     "rich": ("siafu/progress.py", "bench/"),
     "safetensors": ("siafu/checkpoint.py", "bench/", "gpu_baselines/"),
-    "scipy": ("datasets/", "graph_server/", "bench/", "siafu/kernels/fallback.py"),
+    "scipy": ("datasets/", "graph_server/", "bench/", "siafu/kernels/fallback.py", "siafu/kernels/attention_numpy.py"),
     "pyarrow": ("datasets/",),
 }
 

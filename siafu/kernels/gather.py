@@ -45,6 +45,8 @@ def gather(
     Returns ``out``, or a new array. Raises: ValueError for a shape, dtype or order that is not the one above.
     """
     _check_range(edges, start, stop, base, add_self)
+    if threads < 1:
+        raise ValueError(f"{threads} threads, must be >= 1")
     width = base.shape[1]
     value = np.dtype(np.float64 if row_type(base) == "float64" else np.float32)
     if ghosts is not None:

@@ -7,6 +7,7 @@ callers in this package have checked: nothing behind ``LIBRARY`` checks them aga
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import logging
 from pathlib import Path
 from typing import Final
@@ -22,10 +23,24 @@ def _load() -> ctypes.CDLL | None:
     if not PATH.exists():
         return None
     try:
-        return ctypes.CDLL(str(PATH))
-    except OSError as error:  # built for another machine
-        logger.warning("compiled kernels: %s; SciPy does their work", error)
-        return None
+        library = ctypes.CDLL(str(PATH))
+        library.siafu_sources.restype = ctypes.c_char_p
+        if _sources_digest() in (None, library.siafu_sources().decode()):
+            return library
+        why = "were made of other sources: make setup builds them anew"
+    except (OSError, AttributeError) as error:  # built for another machine, or long ago
+        why = str(error)
+    logger.warning("compiled kernels: %s; SciPy does their work", why)
+    return None
+
+
+def _sources_digest() -> str | None:
+    """As setup.py has it; None if the sources are not here."""
+    files = sorted(Path(__file__).with_name("src").glob("*.[ch]pp"))
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16] if files else None
 
 
 LIBRARY: ctypes.CDLL | None = _load()

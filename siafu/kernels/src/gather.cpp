@@ -119,36 +119,52 @@ void work_on_rows(const void* call, int64_t number) {
   shared.rows_of(number % shared.chunks, strip, strip + 1);
 }
 
-// --- hubs: the threads share one ------------------------------------------------------------------------------------------
+// --- hubs: the threads share them, a segment each -------------------------------------------------------------------------
 
-struct Hub {
+struct Hubs {
+  Hubs(const Shared& gather) : shared(gather), segments(1, 0) {
+    for (const int64_t row : shared.hubs) {
+      const int64_t edges = shared.g.indptr[row + 1] - shared.g.indptr[row];
+      segments.push_back(segments.back() + (edges + SEGMENT - 1) / SEGMENT);
+    }
+    sums_bytes = MAX_VECTORS * shared.kernels.lanes * (shared.g.type == float64 ? 8 : 4);
+    sums.resize(static_cast<size_t>(segments.back() * sums_bytes));
+  }
+
   const Shared& shared;
-  int64_t row, segments;
+  const Strip* strip = nullptr;
+  std::vector<int64_t> segments;  // [hubs + 1], the first segment of each hub
   int64_t sums_bytes;
-  char* sums;  // [strips, segments, MAX_VECTORS vectors]
+  std::vector<char> sums;  // [segments, MAX_VECTORS vectors]
 };
 
-void work_on_segment(const void* call, int64_t number) {
-  const Hub& hub = *static_cast<const Hub*>(call);
-  const Gather& g = hub.shared.g;
-  const Strip& s = hub.shared.strips[static_cast<size_t>(number / hub.segments)];
-  const int64_t first = g.indptr[hub.row] + number % hub.segments * SEGMENT;
-  const int64_t end = std::min(first + SEGMENT, g.indptr[hub.row + 1]);
-  const bool fetched = end + s.prefetch + GROUP <= g.num_edges;
-  hub.shared.kernel(s).segment(g, fetched ? s : Shared::without_prefetch(s), first, end, hub.sums + number * hub.sums_bytes);
+void sum_segment(const void* call, int64_t number) {
+  const Hubs& hubs = *static_cast<const Hubs*>(call);
+  const Gather& g = hubs.shared.g;
+  const auto after = std::upper_bound(hubs.segments.begin(), hubs.segments.end(), number);
+  const int64_t row = hubs.shared.hubs[static_cast<size_t>(after - hubs.segments.begin() - 1)];
+  const int64_t first = g.indptr[row] + (number - *(after - 1)) * SEGMENT;
+  const int64_t end = std::min(first + SEGMENT, g.indptr[row + 1]);
+  const bool fetched = end + hubs.strip->prefetch + GROUP <= g.num_edges;
+  const Strip strip = fetched ? *hubs.strip : Shared::without_prefetch(*hubs.strip);
+  char* sums = const_cast<char*>(hubs.sums.data()) + number * hubs.sums_bytes;  // each segment its own
+  hubs.shared.kernel(strip).segment(g, strip, first, end, sums);
 }
 
-void gather_hub(const Shared& shared, int64_t row) {
-  const Gather& g = shared.g;
-  const int64_t segments = (g.indptr[row + 1] - g.indptr[row] + SEGMENT - 1) / SEGMENT;
-  const int64_t sums_bytes = MAX_VECTORS * shared.kernels.lanes * (g.type == float64 ? 8 : 4);
-  const int64_t items = segments * static_cast<int64_t>(shared.strips.size());
-  std::vector<char> sums(static_cast<size_t>(items * sums_bytes));
-  const Hub hub{shared, row, segments, sums_bytes, sums.data()};
-  parallel(items, g.threads, work_on_segment, &hub);
-  for (size_t i = 0; i < shared.strips.size(); ++i) {
-    const Strip& s = shared.strips[i];
-    shared.kernel(s).finish(g, s, row, sums.data() + static_cast<int64_t>(i) * segments * sums_bytes, segments);
+void finish_hub(const void* call, int64_t number) {
+  const Hubs& hubs = *static_cast<const Hubs*>(call);
+  const int64_t first = hubs.segments[static_cast<size_t>(number)], end = hubs.segments[static_cast<size_t>(number) + 1];
+  hubs.shared.kernel(*hubs.strip)
+      .finish(hubs.shared.g, *hubs.strip, hubs.shared.hubs[static_cast<size_t>(number)],
+              hubs.sums.data() + first * hubs.sums_bytes, end - first);
+}
+
+void gather_hubs(const Shared& shared) {
+  Hubs hubs(shared);
+  for (const Strip& strip : shared.strips) {
+    hubs.strip = &strip;
+    parallel(hubs.segments.back(), shared.g.threads, sum_segment, &hubs);
+    parallel(static_cast<int64_t>(shared.hubs.size()), shared.g.threads, finish_hub, &hubs);
   }
 }
 
@@ -179,7 +195,7 @@ SIAFU_EXPORT void siafu_gather(const siafu::Gather* gather) {
   const siafu::Shared shared(*gather);
   const int64_t items = shared.chunks * (shared.tiled ? static_cast<int64_t>(shared.strips.size()) : 1);
   siafu::parallel(items, gather->threads, siafu::work_on_rows, &shared);
-  for (const int64_t row : shared.hubs) siafu::gather_hub(shared, row);
+  if (!shared.hubs.empty()) siafu::gather_hubs(shared);
 }
 
 // Reads the rows that a gather reads, in its order, and sums them in registers: no row ends, nothing is written.

@@ -228,7 +228,8 @@ struct Kernel {
   }
 
   // Adds edges whose rows all lie in one array. There are s.prefetch + GROUP more behind them, or s.prefetch is 0.
-  __attribute__((always_inline)) static C add(const Gather& g, const Strip& s, int64_t edge, int64_t end, bool ghosts, C sums) {
+  __attribute__((always_inline)) static C add(const Gather& g, const Strip& s, int64_t edge, int64_t end, bool ghosts,
+                                              C sums) {
     const char* rows = ghosts ? s.ghosts : s.base;
     const int64_t row_bytes = ghosts ? ghost_bytes(s) : base_bytes(s);
     for (; edge + GROUP <= end; edge += GROUP) group<GROUP>(g, s, edge, GROUP, rows, row_bytes, sums);

@@ -38,3 +38,6 @@ SIAFU_EXPORT int siafu_use_isa(int wanted) {
 #endif
   return siafu::chosen;
 }
+
+// Of which sources the library was made: setup.py's digest of this folder.
+SIAFU_EXPORT const char* siafu_sources() { return SIAFU_SOURCES; }

@@ -130,6 +130,18 @@ def test_a_hub_is_summed_in_segments(isa, weighted, width):
     np.testing.assert_allclose(Z, expected(edges, 0, 20, X, **options), rtol=0, atol=2e-5 * largest)
 
 
+def test_many_hubs_share_the_threads(isa):
+    rng = np.random.default_rng(4)
+    degree = np.array([20_000, 5, 16_384, 16_385, 0, 40_000])
+    indptr = np.append(0, np.cumsum(degree)).astype(np.int64)
+    edges = Edges(indptr, np.concatenate([np.sort(rng.integers(0, 900, d)) for d in degree]).astype(np.int32), None)
+    table = table_of(random_rows(900, 150))
+    Z = gather(edges, 0, 6, table, threads=2)
+    largest = 40_000 * np.abs(random_rows(900, 150)).max()
+    np.testing.assert_allclose(Z, expected(edges, 0, 6, random_rows(900, 150)), rtol=0, atol=2e-5 * largest)
+    assert np.array_equal(Z[2:4], gather(edges, 2, 4, table))
+
+
 def test_nothing_to_gather_gives_zeros_or_nothing(isa):
     none = Edges(np.zeros(11, np.int64), np.zeros(0, np.int32), None)
     X = random_rows(10, 5)
@@ -204,6 +216,7 @@ def test_a_forked_process_gathers_with_threads_of_its_own():
     ("change", "message"),
     [
         ({"start": -1}, "rows -1:10, must be in 0:10"),
+        ({"threads": 0}, "0 threads, must be >= 1"),
         ({"stop": 11}, "rows 0:11, must be in 0:10"),
         ({"base": np.zeros((10, 6), np.int32)}, "base is int32"),
         ({"base": np.zeros((10, 6), np.float32).T.copy().T}, "without gaps between columns"),
