@@ -16,7 +16,7 @@ constexpr int64_t MAX_CHUNK = 16384, MIN_CHUNK = 1024;  // edges
 int64_t value_bytes(int type) { return type == float64 ? 8 : type == float32 ? 4 : type == uint8 ? 1 : 2; }
 
 // Edges whose rows are fetched ahead: what is on its way must not push what came out of the first-level cache again.
-int64_t edges_ahead(int64_t strip_bytes) { return std::max<int64_t>(16, std::min<int64_t>(96, 12288 / strip_bytes)); }
+int64_t edges_ahead(int64_t strip_bytes) { return std::max<int64_t>(16, std::min<int64_t>(192, 12288 / strip_bytes)); }
 
 struct Shared {
   Shared(const Gather& gather) : g(gather), kernels(SIAFU_PICK(gather_rows_).types[gather.type]) {

@@ -300,7 +300,9 @@ struct Kernel {
       if (siafu::is_hub(g.indptr, row)) continue;
       const int64_t edge = g.indptr[row], row_end = g.indptr[row + 1];
       C sums = C::zero();
-      if (edge == row_end || g.indices[row_end - 1] < s.num_base)
+      // The last column tells whether there are ghosts: far ahead of what is read, so it is fetched a row early.
+      if (s.ghosts && row + 1 < end && g.indptr[row + 2] > 0) __builtin_prefetch(g.indices + g.indptr[row + 2] - 1);
+      if (!s.ghosts || edge == row_end || g.indices[row_end - 1] < s.num_base)
         sums = add(g, s, edge, row_end, false, sums);
       else
         add_mixed(g, s, edge, row_end, sums);
