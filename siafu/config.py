@@ -159,7 +159,7 @@ class Lambda:
     relaunches: int = 10  # of one task, before the run fails
     handler: str = "lambda_funcs.handler.handler"  # module.function that an environment runs
     fuse: bool = True  # last ApplyVertex, loss and its backward in one task
-    rematerialise: bool = True  # backward recomputes pre-activations instead of fetching them
+    rematerialise: Literal["auto", "always", "never"] = "auto"  # backward recomputes activations; auto: over a network
     stream: bool = True  # send inputs in halves, computing on the first while the second travels
     keep_constants: bool = True  # workers keep rows that never change, and get their intervals again
     prefetch: int = 2  # tasks a worker holds at once: one computing, the rest on their way
@@ -203,6 +203,16 @@ class Config:
     def overlaps(self) -> bool:
         """Whether anything may be under way beside anything else: not in no-pipe, not even inside a worker."""
         return self.train.mode != "no-pipe"
+
+    @property
+    def rematerialises(self) -> bool:
+        """Whether backward recomputes activations instead of fetching what forward sent home. A row of 128 costs a Lambda
+        1.5 µs to compute from 602 features, 14 µs to fetch at its 75 MB/s, and 0.5 µs through this machine's memory."""
+        if self.servers.backend != "lambda":
+            return False  # nothing is fetched
+        if self.lambdas.rematerialise == "auto":
+            return self.lambdas.on != "local" or bool(self.lambdas.proxy)
+        return self.lambdas.rematerialise == "always"
 
     @property
     def digest(self) -> str:

@@ -45,7 +45,7 @@ class Table:
         stored = stored_type(dtype)
         self.tile = _tile(num_rows, width, stored.itemsize)  # values
         num_tiles = -(-width // self.tile)
-        self._tiles = _huge_zeros((num_tiles, num_rows, self.tile), stored)
+        self._tiles = huge_zeros((num_tiles, num_rows, self.tile), stored)
 
     @property
     def nbytes(self) -> int:
@@ -206,7 +206,7 @@ def _next_power(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _huge_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def huge_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Zeros at the start of a cache line; in huge pages where they fill some: a gather touches a page per edge.
 
     One line more is there to read behind the last row.

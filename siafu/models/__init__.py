@@ -61,9 +61,7 @@ class ModelSpec:
             name=model.name, in_features=graph.num_features, num_classes=graph.num_classes, num_train=num_train,
             widths=model.widths, multilabel=graph.multilabel, activation=model.activation, bias=model.bias,
             dropout=model.dropout, norm=model.norm, init=model.init, seed=train.seed, dtype=model.dtype,
-            fuse=config.lambdas.fuse, narrow=model.narrow,
-            # On the server's own threads nothing is fetched, so nothing need be computed twice.
-            rematerialise=config.lambdas.rematerialise and config.servers.backend == "lambda",
+            fuse=config.lambdas.fuse, narrow=model.narrow, rematerialise=config.rematerialises,
         )  # fmt: skip
 
     @property

@@ -285,3 +285,18 @@ def test_a_file_that_is_not_toml_is_named_with_the_place(tmp_path, content):
     with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: ") as caught:
         config.load(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, False),
+        ({"lambda.proxy": "127.0.0.1:1080"}, True),
+        ({"lambda.on": "aws"}, True),
+        ({"servers.backend": "cpu", "lambda.rematerialise": "always"}, False),
+        ({"lambda.rematerialise": "always"}, True),
+        ({"lambda.on": "aws", "lambda.rematerialise": "never"}, False),
+    ],
+)
+def test_activations_are_computed_again_where_fetching_them_takes_longer(settings, expected):
+    assert Config().replace(settings).rematerialises == expected

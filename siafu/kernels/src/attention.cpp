@@ -16,23 +16,21 @@ using siafu::Pass;
 // order. The cut depends on the row alone, and with it the result.
 constexpr int64_t SEGMENT = 4096;
 constexpr int64_t UNITS_PER_THREAD = 16;
+constexpr int LINE = 64;
 
-// As attention.py's _Call has it. Arrays of bfloat16 rows are told by bits16.
+// As attention.py's _Call has it.
 struct Call {
   const int64_t* indptr;
   const int32_t* indices;
-  const float* weight;  // of the graph, or null; WEIGHTS: [edges of the range, heads]
+  const float* weight;  // [m] of the graph, or null; WEIGHTS: [edges of the range, heads]
   const char *rows, *ghost_rows;
   const float *scores, *ghost_scores;
   const float* own;
   const char* own_rows;
-  float *out, *leaned, *total, *leaned_total;
+  float *out, *leaned, *total, *leaned_total;  // leaned: null if nobody wants it
   int64_t start, stop, num_inner;
-  int64_t row_bytes, block_bytes, ghost_block_bytes;                 // from a row, a block of columns, to the next
-  int64_t score_bytes, score_block_bytes, ghost_score_block_bytes;  // the same of scores
-  int64_t score_step;
-  int32_t mode, heads, width, block_columns;  // block_columns 0: rows are whole
-  int32_t bits16, own_bits16, add_self, leaned_wanted, threads;
+  int64_t row_bytes, score_bytes, score_step;  // from a row, or its scores, to the next; floats from a score to the next
+  int32_t mode, heads, width, bits16, own_bits16, add_self, threads;  // bits16: the rows are bfloat16
   float slope;
 };
 
@@ -106,53 +104,39 @@ int padded(int heads) {
   return p;
 }
 
-// Cache lines, from the row's first byte on, that `bytes` of it may touch.
-int lines_of(const char* base, int64_t row_bytes, int64_t bytes) {
-  const int64_t skip = reinterpret_cast<intptr_t>(base) % 64, at = row_bytes % 64 == 0 ? skip : 63 - 63 % 4;
-  return static_cast<int>((at + bytes - 1) / 64 + 1);
+// Where a pass that begins at column `first` ends: with a head if it can.
+int pass_end(const Call& c, int first) {
+  const siafu::AttentionTable& table = SIAFU_PICK(siafu::attention_rows_);
+  const int all = c.heads * c.width;
+  const int most = std::min({first + table.max_columns, (first / c.width + table.max_heads) * c.width, all});
+  const int whole = most / c.width * c.width;
+  return whole > first ? whole : most;
 }
 
-void fetching(Pass& p, const Call& c) {
-  int64_t bytes = static_cast<int64_t>(p.columns) * (p.bits16 ? 2 : 4);
-  const int64_t scores = c.mode == siafu::WEIGHTS ? 0 : 4 * ((c.mode == siafu::BACKWARD ? 2 * p.score_step : 0) + p.heads);
-  const int64_t apart = p.scores - p.rows;
-  const bool beside = scores && apart > 0 && apart + scores <= p.row_bytes;
-  p.lines = lines_of(p.rows, p.row_bytes, beside ? apart + scores : bytes);
-  p.score_lines = beside || !scores ? 0 : lines_of(p.scores, p.score_bytes, scores);
-  p.batch = 32, p.ahead = 32;
-}
-
-// Columns [first, first + columns) of the call; `block` of them if rows are in blocks, else 0.
-Pass pass_of(const Call& c, int first, int columns, int block, std::vector<int32_t>& head_of) {
-  const int head = first / c.width, heads = (first + columns - 1) / c.width - head + 1;
+// Columns [first, end) of the call.
+Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
+  const int columns = end - first, head = first / c.width, value_bytes = c.bits16 ? 2 : 4;
   head_of.assign(columns + siafu::PAD, 0);
   for (int j = 0; j < columns; ++j) head_of[j] = (first + j) / c.width - head;
-  const int element = c.bits16 ? 2 : 4, own_element = c.own_bits16 ? 2 : 4;
-  const bool blocks = c.block_columns > 0;
-  const int64_t column = blocks ? 0 : first * element;            // where the pass begins in a row,
-  const int64_t score = blocks ? 0 : head;                        // and among a row's scores
   Pass p = {};
-  p.start = c.start, p.num_inner = c.num_inner;
-  p.indptr = c.indptr, p.indices = c.indices, p.limit = c.indptr[c.stop];
-  p.weight = c.weight, p.weight_step = c.heads;
-  if (c.mode == siafu::WEIGHTS) p.weight += head;
+  p.start = c.start, p.num_inner = c.num_inner, p.indptr = c.indptr, p.indices = c.indices;
+  p.weight = c.mode == siafu::WEIGHTS ? c.weight + head : c.weight, p.weight_step = c.heads;
   p.row_bytes = c.row_bytes, p.score_bytes = c.score_bytes, p.score_step = c.score_step;
-  p.rows = c.rows + block * c.block_bytes + column;
-  p.ghost_rows = c.ghost_rows + block * c.ghost_block_bytes + column - c.num_inner * c.row_bytes;
-  p.scores = reinterpret_cast<const char*>(c.scores + score) + block * c.score_block_bytes;
-  p.ghost_scores = reinterpret_cast<const char*>(c.ghost_scores + score) + block * c.ghost_score_block_bytes -
-                   c.num_inner * c.score_bytes;
+  p.rows = c.rows + first * value_bytes;
+  p.ghost_rows = c.ghost_rows + first * value_bytes - c.num_inner * c.row_bytes;
+  p.scores = reinterpret_cast<const char*>(c.scores + head);
+  p.ghost_scores = reinterpret_cast<const char*>(c.ghost_scores + head) - c.num_inner * c.score_bytes;
   p.own = c.own + head;
-  p.own_rows = c.own_rows + first * own_element, p.own_row_bytes = static_cast<int64_t>(c.heads) * c.width * own_element;
-  p.bits16 = c.bits16, p.own_bits16 = c.own_bits16, p.mode = c.mode, p.add_self = c.add_self;
-  p.heads = heads, p.padded_heads = padded(heads), p.columns = columns, p.width = c.width;
-  p.cut = first - head * c.width;
-  const int vectors = (columns + SIAFU_PICK(siafu::attention_rows_).lanes - 1) / SIAFU_PICK(siafu::attention_rows_).lanes;
-  p.tiles = (vectors + SIAFU_PICK(siafu::attention_rows_).vectors - 1) / SIAFU_PICK(siafu::attention_rows_).vectors;
-  fetching(p, c);
-  p.leaned_wanted = c.leaned_wanted, p.head_of = head_of.data(), p.slope = c.slope;
-  p.out = c.out + first, p.leaned = c.leaned + first, p.out_step = static_cast<int64_t>(c.heads) * c.width;
+  p.own_row_bytes = static_cast<int64_t>(c.heads) * c.width * (c.own_bits16 ? 2 : 4);
+  p.own_rows = c.own_rows + first * (c.own_bits16 ? 2 : 4);
+  p.bits16 = c.bits16, p.own_bits16 = c.own_bits16, p.mode = c.mode, p.add_self = c.add_self, p.slope = c.slope;
+  p.heads = (end - 1) / c.width - head + 1, p.padded_heads = padded(p.heads);
+  p.columns = columns, p.width = c.width, p.cut = first - head * c.width, p.head_of = head_of.data();
+  p.out = c.out + first, p.leaned = c.leaned ? c.leaned + first : nullptr, p.out_step = c.heads * c.width;
   p.total = c.total + head, p.leaned_total = c.leaned_total + head, p.total_step = c.heads;
+  p.value_bytes = value_bytes;
+  p.loose = (reinterpret_cast<intptr_t>(p.rows) | p.row_bytes) % LINE != 0 && columns * value_bytes > LINE / 2;
+  p.ahead = columns * value_bytes > 4 * LINE ? 16 : 48;
   return p;
 }
 
@@ -172,16 +156,16 @@ void dot_work(const void* call, int64_t number) {
 
 }  // namespace
 
-// Passes one after the other: where columns are in blocks, all threads then gather from one block, which stays in the cache.
+// Passes one after the other: a head that two of them share is added up in their order.
 SIAFU_EXPORT void siafu_attention(const Call* call) {
   const Call& c = *call;
   const std::vector<Unit> units = cut(c);
   std::vector<float> partials;
   std::vector<int32_t> head_of;
-  const int columns = c.heads * c.width;
-  const int step = c.block_columns ? c.block_columns : SIAFU_PICK(siafu::attention_rows_).max_heads * c.width;
-  for (int first = 0, block = 0; first < columns; first += step, ++block)
-    run(c, pass_of(c, first, std::min(step, columns - first), c.block_columns ? block : 0, head_of), units, partials);
+  for (int first = 0, end; first < c.heads * c.width; first = end) {
+    end = pass_end(c, first);
+    run(c, pass_of(c, first, end, head_of), units, partials);
+  }
 }
 
 // out [edges of the range, heads] = <own row of the edge's target, its source's row> by head.
@@ -189,7 +173,7 @@ SIAFU_EXPORT void siafu_edge_dot(const Call* call) {
   const Call& c = *call;
   const std::vector<Unit> units = cut(c);
   std::vector<int32_t> head_of;
-  Pass pass = pass_of(c, 0, c.heads * c.width, 0, head_of);
+  Pass pass = pass_of(c, 0, c.heads * c.width, head_of);
   pass.out_step = c.heads;
   const DotJob job{&SIAFU_PICK(siafu::attention_rows_), &pass, &units};
   siafu::parallel(static_cast<int64_t>(units.size()), c.threads, dot_work, &job);

@@ -8,34 +8,32 @@ namespace siafu {
 
 enum Mode { ATTEND = 0, BACKWARD = 1, WEIGHTS = 2 };
 
-constexpr int MAX_HEADS = 16;  // of one pass
-constexpr int MAX_BATCH = 64;
+constexpr int MAX_HEADS = 16;  // of one pass, over all instruction sets
 constexpr int PAD = 16;        // entries that may be read behind head_of
 
-// What rows are computed from, for the columns of one pass: some heads, whole or cut by a block of columns.
-// Addresses are for column `first_column`; a column c of the edges below num_inner is row c of inner, else of ghosts, whose
-// addresses are moved back by num_inner rows.
+// What rows are computed from, for the columns of one pass: as many as are summed in registers, of some heads, which a pass
+// may cut. Addresses are of its first column. A column c of the edges below num_inner is row c of the inner vertices, else
+// of ghosts, whose addresses are moved back by num_inner rows.
 struct Pass {
   int64_t start, num_inner;
   const int64_t* indptr;
   const int32_t* indices;
   const float* weight;  // [m] of the graph, or null; WEIGHTS: [edges of the range, weight_step], from this pass's first head
-  int64_t limit, weight_step;
+  int64_t weight_step;
   const char *rows, *ghost_rows;      // [N, columns], float or bfloat16
   const char *scores, *ghost_scores;  // ATTEND: s; BACKWARD: t, log_total, delta, score_step floats apart
   int64_t row_bytes, score_bytes, score_step;
-  const float* own;      // [n, all_heads]: t, or s backwards, from this pass's first head
-  const char* own_rows;  // BACKWARD: T [n, all columns], from this pass's first column
+  const float* own;      // [n, total_step]: t, or s backwards, from this pass's first head
+  const char* own_rows;  // BACKWARD: T [n, all columns]
   int64_t own_row_bytes;
   int bits16, own_bits16;
-  int mode, heads, padded_heads, columns, width, tiles, add_self, leaned_wanted;
-  int lines, score_lines;  // to fetch of a row and of its scores (0: they lie beside the row)
-  int ahead, batch;               // edges whose scores are taken at once
-  int cut;                 // columns of the first head that earlier passes had
-  const int32_t* head_of;  // [columns + PAD]
+  int mode, heads, padded_heads, columns, width, add_self;
+  int ahead, loose, value_bytes;  // edges to fetch ahead; whether rows begin anywhere in a cache line; of a column
+  int cut;                        // columns of the first head that earlier passes had
+  const int32_t* head_of;         // [columns + PAD]
   float slope;
-  float *out, *leaned;         // [stop - start, all columns]; leaned [columns] in BACKWARD and WEIGHTS is scratch
-  float *total, *leaned_total;  // [stop - start, all_heads]; BACKWARD: ds in leaned_total
+  float *out, *leaned;          // [stop - start, out_step]; leaned: null, or ATTEND's
+  float *total, *leaned_total;  // [stop - start, total_step]; leaned_total: null, or ATTEND's, or BACKWARD's ds
   int64_t out_step, total_step;
 };
 
@@ -43,8 +41,8 @@ struct Pass {
 inline int64_t partial_floats(const Pass& p) { return 2 * static_cast<int64_t>(p.columns) + 3 * MAX_HEADS; }
 
 struct AttentionTable {
-  int lanes, vectors, max_heads;  // of a vector; of columns summed at once; of one pass
-  void (*rows)(const Pass&, int64_t begin, int64_t end, float* scratch);
+  int max_columns, max_heads;  // of one pass
+  void (*rows)(const Pass&, int64_t begin, int64_t end, float* scratch);  // scratch [columns]
   void (*segment)(const Pass&, int64_t row, int64_t first, int64_t last, float* partial);
   void (*merge)(const Pass&, int64_t row, float* partials, int64_t count);
   void (*edge_dot)(const Pass&, int64_t row, int64_t first, int64_t last);

@@ -10,6 +10,7 @@
 namespace {
 
 #define SIAFU_INLINE __attribute__((always_inline)) inline
+#define SIAFU_LAMBDA __attribute__((always_inline))
 
 #if defined(SIAFU_AVX512)
 #define SIAFU_LANES 16
@@ -94,16 +95,6 @@ SIAFU_INLINE Ints iota() {
   return v;
 }
 
-SIAFU_INLINE bool any(Ints mask) {
-#if defined(SIAFU_AVX512)
-  return _mm512_test_epi32_mask(reinterpret_cast<__m512i>(mask), reinterpret_cast<__m512i>(mask)) != 0;
-#elif defined(SIAFU_AVX2)
-  return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask)) != 0;
-#else
-  return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;
-#endif
-}
-
 // Lane i: v[index[i]].
 SIAFU_INLINE Floats permute(Floats v, Ints index) {
 #if defined(SIAFU_AVX512)
@@ -140,8 +131,16 @@ SIAFU_INLINE Floats pick(const float* p, Ints index) {
 #endif
 }
 
-typedef float Four __attribute__((vector_size(16)));
 typedef double Two __attribute__((vector_size(16)));
+
+template <int L>
+struct Lanes {
+  typedef float F __attribute__((vector_size(4 * L)));
+  typedef int32_t I __attribute__((vector_size(4 * L)));
+};
+typedef Lanes<4>::F Four;
+typedef Lanes<8>::F Eight;
+typedef Lanes<16>::F Sixteen;
 
 SIAFU_INLINE Floats join(const Four* parts) {
 #if defined(SIAFU_AVX512)
@@ -154,44 +153,75 @@ SIAFU_INLINE Floats join(const Four* parts) {
 #endif
 }
 
-SIAFU_INLINE Floats as_floats(Ints v) { return reinterpret_cast<Floats>(v); }
-SIAFU_INLINE Ints as_ints(Floats v) { return reinterpret_cast<Ints>(v); }
+// Lane i: v[index[i]], of a vector that may be shorter.
+SIAFU_INLINE Floats spread(Floats v, Ints index) { return permute(v, index); }
+#if defined(SIAFU_AVX512)
+SIAFU_INLINE Floats spread(Eight v, Ints index) { return permute(_mm512_castps256_ps512(v), index); }
+SIAFU_INLINE Floats spread(Four v, Ints index) { return permute(_mm512_castps128_ps512(v), index); }
+#elif defined(SIAFU_AVX2)
+SIAFU_INLINE Floats spread(Four v, Ints index) { return permute(_mm256_castps128_ps256(v), index); }
+#endif
+
+#if defined(SIAFU_AVX512)
+SIAFU_INLINE bool any(Lanes<16>::I mask) { return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0; }
+SIAFU_INLINE bool any(Lanes<8>::I mask) { return _mm256_test_epi32_mask((__m256i)mask, (__m256i)mask) != 0; }
+SIAFU_INLINE bool any(Lanes<4>::I mask) { return _mm_test_epi32_mask((__m128i)mask, (__m128i)mask) != 0; }
+#elif defined(SIAFU_AVX2)
+SIAFU_INLINE bool any(Lanes<8>::I mask) { return _mm256_movemask_epi8((__m256i)mask) != 0; }
+SIAFU_INLINE bool any(Lanes<4>::I mask) { return _mm_movemask_epi8((__m128i)mask) != 0; }
+#else
+SIAFU_INLINE bool any(Lanes<4>::I mask) { return (mask[0] | mask[1] | mask[2] | mask[3]) != 0; }
+#endif
+
+// n of x = n ln 2 + r, and q 2^n or 0 where x is below -87.3.
+#if defined(SIAFU_AVX512)
+#define SIAFU_SCALING(F, m, mask)                                                                                   \
+  SIAFU_INLINE F rounded(F x) { return m##maskz_roundscale_ps(mask, x, 8); }                                        \
+  SIAFU_INLINE F scaled(F q, F n, F x) {                                                                            \
+    return m##maskz_scalef_ps(m##cmp_ps_mask(x, F{} - 87.3f, _CMP_NLT_UQ), q, n);                                   \
+  }
+SIAFU_SCALING(Sixteen, _mm512_, 0xffff)
+SIAFU_SCALING(Eight, _mm256_, 0xff)
+SIAFU_SCALING(Four, _mm_, 0xf)
+#undef SIAFU_SCALING
+template <class F>
+SIAFU_INLINE F bounded(F x) { return x; }
+#else
+template <class F>
+SIAFU_INLINE F rounded(F x) {
+  return (x + 12582912.0f) - 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer
+}
+template <class F>
+SIAFU_INLINE F scaled(F q, F n, F x) {
+  typedef int32_t I __attribute__((vector_size(sizeof(F))));
+  return x < -87.3f ? F{} : reinterpret_cast<F>(reinterpret_cast<I>(q) + (__builtin_convertvector(n, I) << 23));
+}
+template <class F>
+SIAFU_INLINE F bounded(F x) {
+  x = x > 88.0f ? F{} + 88.0f : x;
+  return x < -87.3f ? F{} - 87.3f : x;
+}
+#endif
 
 // e^x, relative error below 2e-7 for x in [-87.3, 88]; 0 below; at least e^88 above; NaN stays NaN.
-SIAFU_INLINE Floats exponential(Floats x) {
-#if defined(SIAFU_AVX512)
-  const Floats n = _mm512_maskz_roundscale_ps(0xffff, x * 1.44269504f, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const Floats y = x;
-#else
-  const Floats round = splat(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to an integer
-  Floats y = x > 88.0f ? splat(88.0f) : x;
-  y = y < -87.3f ? splat(-87.3f) : y;
-  const Floats shifted = y * 1.44269504f + round, n = shifted - round;
-#endif
-  const Floats r = (y - n * 0.693359375f) - n * -2.12194440e-4f;  // Cody & Waite: ln 2 in two parts
-  Floats q = r * 1.9875691500e-4f + 1.3981999507e-3f;             // Cephes expf
-  q = q * r + 8.3334519073e-3f;
-  q = q * r + 4.1665795894e-2f;
-  q = q * r + 1.6666665459e-1f;
-  q = q * r + 5.0000001201e-1f;
-  q = (q * (r * r) + r) + 1.0f;
-#if defined(SIAFU_AVX512)
-  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, splat(-87.3f), _CMP_NLT_UQ), q, n);
-#else
-  return x < -87.3f ? Floats{} : as_floats(as_ints(q) + (as_ints(shifted) << 23));
-#endif
+template <class F>
+SIAFU_INLINE F exponential(F x) {
+  const F y = bounded(x), n = rounded(y * 1.44269504f);
+  const F r = (y - n * 0.693359375f) - n * -2.12194440e-4f;  // Cody & Waite: ln 2 in two parts
+  const F s = r * r;                                         // Cephes expf, in Estrin's order: short chains of sums
+  const F low = r * 1.6666665459e-1f + 5.0000001201e-1f, high = r * 8.3334519073e-3f + 4.1665795894e-2f;
+  const F q = (r * 1.9875691500e-4f + 1.3981999507e-3f) * (s * s) + (high * s + low);
+  return scaled(q * s + (r + 1.0f), n, x);
 }
 
 // ln x, relative error about 1e-7 for normal x > 0.
 SIAFU_INLINE Floats logarithm(Floats x) {
-  Ints bits = as_ints(x);
-  Ints n = (bits >> 23) - 126;
-  Floats m = as_floats((bits & 0x007fffff) | 0x3f000000);  // [0.5, 1)
+  const Ints bits = reinterpret_cast<Ints>(x);
+  Floats m = reinterpret_cast<Floats>((bits & 0x007fffff) | 0x3f000000);  // [0.5, 1)
   const Ints small = m < 0.707106781f;
+  const Ints exponent = (bits >> 23) - 126, n = small ? exponent - 1 : exponent;
   m = (small ? m + m : m) - 1.0f;
-  n = small ? n - 1 : n;
-  const Floats e = __builtin_convertvector(n, Floats);
-  const Floats z = m * m;
+  const Floats e = __builtin_convertvector(n, Floats), z = m * m;
   Floats q = m * 7.0376836292e-2f - 1.1514610310e-1f;  // Cephes logf
   q = q * m + 1.1676998740e-1f;
   q = q * m - 1.2420140846e-1f;

@@ -1,8 +1,8 @@
 // Rows of attention for one instruction set: every edge is read once, its score is made again where it is needed, and no
 // tensor over the edges exists.
 //
-// Edges are taken in batches. First the scores of a batch are copied side by side, head after head, edge after edge, so that
-// one vector of exponentials serves several edges; then the rows are summed, each column with the weight of its head.
+// One vector of exponentials makes the weights of one edge, or of many if there are one or two heads; then their rows are
+// added to sums that stay in registers until the row ends.
 //
 // The softmax needs no pass of its own: weights are e^(score - reference), where the reference of a row and head is its
 // first edge's score, until a score comes that is more than MARGIN above it. Then sums are scaled to the greater reference.
@@ -27,391 +27,416 @@ using siafu::BACKWARD;
 using siafu::Pass;
 using siafu::WEIGHTS;
 
-using siafu::MAX_BATCH;
 constexpr float MARGIN = 32.0f;
-constexpr int MAX_HEADS = W < 8 ? 16 : W;  // of one pass: what one permutation reaches
-constexpr int TILES = MAX_HEADS / W;       // vectors after which the order of heads repeats
-constexpr int VECTORS = W == 16 ? 8 : 4;   // of columns that are summed in registers at once
+constexpr int MAX_HEADS = W;                 // of one pass: what one permutation reaches
+constexpr int VECTORS = W == 8 ? 4 : 8;      // of columns: with AVX2, sums of more do not fit its 16 registers
 constexpr int LINE = 64;
 
-// Of one row: per lane, where lane i of vector j belongs to head (i + j W) mod padded_heads.
-struct State {
-  Floats own[TILES], reference[TILES], total[TILES], leaned[TILES];
-};
-
+// Scores are in vectors of one edge, or of several where its heads would fill less than a quarter of a vector: lane i
+// belongs to edge i / HP and head i mod HP, where HP is the number of heads, padded to a power of two.
 template <int HP>
-struct Weights {
-  alignas(64) float plain[MAX_BATCH * HP + W];   // alpha of edge b and head h at b * HP + h, not yet divided by its sum
-  alignas(64) float leaned[MAX_BATCH * HP + W];  // times the slope of LeakyReLU there
+constexpr int SCORES = HP < 4 ? W : HP;
+template <int HP>
+constexpr int EDGES = SCORES<HP> / HP;
+template <int HP>
+using Scores = typename Lanes<SCORES<HP>>::F;
+template <int HP>
+using Marks = typename Lanes<SCORES<HP>>::I;
+
+// Of one row, by head.
+struct State {
+  alignas(64) float reference[W], total[W], leaned[W];
 };
 
-SIAFU_INLINE Floats leaky(Floats x, float slope) { return x < 0.0f ? x * slope : x; }
+SIAFU_INLINE const char* row_of(const Pass& p, int64_t column) {
+  return (column < p.num_inner ? p.rows : p.ghost_rows) + column * p.row_bytes;
+}
 
-// Where the rows and scores of a unit's next edges lie. While an edge is added, the one a batch behind it is told to the
-// cache: evenly, for a processor waits for few lines at a time; across rows, so that short ones lose nothing.
+SIAFU_INLINE const char* scores_of(const Pass& p, int64_t column) {
+  return (column < p.num_inner ? p.scores : p.ghost_scores) + column * p.score_bytes;
+}
+
+// f(0), f(1) ... f(N - 1), where each number is a constant: arrays that are indexed with them become registers.
+template <int I>
+struct Constant {
+  static constexpr int value = I;
+};
+
+template <int N, int I = 0, class F>
+SIAFU_INLINE void each(const F& f) {
+  if constexpr (I < N) {
+    f(Constant<I>{});
+    each<N, I + 1>(f);
+  }
+}
+
+// Where the rows and scores of a unit's next edges lie. While an edge is added, the one `ahead` of it is told to the cache:
+// evenly, for a processor waits for few lines at a time; across rows, so that short ones lose nothing.
 struct Stream {
-  static constexpr int SIZE = 128, MASK = SIZE - 1;  // two batches
+  static constexpr int SIZE = 64, MASK = SIZE - 1;  // at least ahead + W
   const char* row[SIZE];
   const char* scores[SIZE];
   int64_t next, last;  // edges
 
-  Stream(const Pass& p, int64_t first, int64_t end, int32_t column) : next(first), last(end) {
-    for (int i = 0; i < SIZE; ++i) put(p, i, column);  // a vector may read behind the last edge
+  Stream(const Pass& p, int64_t first, int64_t end) : next(first), last(end) {
+    for (int i = 0; i < SIZE; ++i) row[i] = row_of(p, 0), scores[i] = scores_of(p, 0);  // read behind the last edge
   }
 
-  SIAFU_INLINE void put(const Pass& p, int64_t place, int32_t column) {
-    const bool inner = column < p.num_inner;
-    row[place & MASK] = (inner ? p.rows : p.ghost_rows) + column * p.row_bytes;
-    scores[place & MASK] = (inner ? p.scores : p.ghost_scores) + column * p.score_bytes;
-  }
-
+  // LINES: of a row's columns. Scores that lie beside them are lines of their own.
+  template <int MODE, int LINES>
   SIAFU_INLINE void fetch(const Pass& p) {
     if (next >= last) return;
-    put(p, next, p.indices[next]);
-    const char* at = row[next & MASK];
-    __builtin_prefetch(at);
-    for (int i = 1; i < p.lines; ++i) __builtin_prefetch(at += LINE);
-    if (p.score_lines) __builtin_prefetch(scores[next & MASK]);
-    if (p.score_lines > 1) __builtin_prefetch(scores[next & MASK] + (p.score_lines - 1) * LINE);
+    const int64_t column = p.indices[next];
+    const char *at = row_of(p, column), *marks = scores_of(p, column);
+    row[next & MASK] = at, scores[next & MASK] = marks;
     ++next;
+    each<LINES>([&](auto i) SIAFU_LAMBDA { __builtin_prefetch(at + i.value * LINE); });
+    if (p.loose) __builtin_prefetch(at + p.columns * p.value_bytes - 1);
+    if (MODE != WEIGHTS) __builtin_prefetch(marks);
+    if (MODE == BACKWARD) __builtin_prefetch(marks + 8 * p.score_step + 4 * p.heads - 1);
+  }
+
+  template <int MODE, int LINES>
+  SIAFU_INLINE void fetch_until(const Pass& p, int64_t edge) {
+    while (next < edge && next < last) fetch<MODE, LINES>(p);
   }
 };
 
 template <int HP>
-SIAFU_INLINE void copy_heads(float* to, const float* from, int heads) {
+SIAFU_INLINE Scores<HP> load_heads(const float* from, int heads) {
+  Scores<HP> x = {};
   if (heads == HP)
-    __builtin_memcpy(to, from, 4 * HP);
+    __builtin_memcpy(&x, from, 4 * HP);
   else
-    for (int h = 0; h < HP; ++h) to[h] = h < heads ? from[h] : 0.0f;
+    for (int h = 0; h < heads; ++h) x[h] = from[h];
+  return x;
 }
 
-// Scores that lie `offset` floats behind the first of each edge, edge after edge. Put together in registers: to read in one
-// vector what was written in several pieces takes the processor a dozen cycles. Lanes behind the last edge hold anything.
+// A vector of the scores that lie `offset` floats behind the first of each edge. Those of several edges are put together in
+// registers: to read in one vector what was written in several pieces takes a processor a dozen cycles. Lanes behind the
+// last edge hold anything.
 template <int HP>
-SIAFU_INLINE void collect(float* to, const Stream& edges, int64_t edge, int count, int64_t offset, int heads) {
-  const auto at = [&](int64_t b) {
+SIAFU_INLINE Scores<HP> collect(const Stream& edges, int64_t edge, int64_t offset, int heads) {
+  const auto at = [&](int b) SIAFU_LAMBDA {
     return reinterpret_cast<const float*>(edges.scores[(edge + b) & Stream::MASK]) + offset;
   };
-  if (heads != HP) {
-    for (int b = 0; b < count; ++b) copy_heads<HP>(to + b * HP, at(b), heads);
-    return;
-  }
-  for (int64_t i = 0; i < count * HP; i += W) {
-    const int64_t first = static_cast<uint64_t>(i) / HP;
-    const int skip = HP <= W ? 0 : i % HP;
+  if constexpr (EDGES<HP> == 1) {
+    return load_heads<HP>(at(0), heads);
+  } else {
     Four parts[W / 4];
     for (int q = 0; q < W / 4; ++q) {
-      const int64_t b = first + (skip + 4 * q) / HP;
+      const int b = 4 * q / HP;
       if (HP == 1) {
         parts[q] = Four{*at(b), *at(b + 1), *at(b + 2), *at(b + 3)};
-      } else if (HP == 2) {
+      } else {
         Two pairs;
         double one;
         __builtin_memcpy(&one, at(b), 8), pairs[0] = one;
         __builtin_memcpy(&one, at(b + 1), 8), pairs[1] = one;
         parts[q] = reinterpret_cast<Four>(pairs);
-      } else {
-        __builtin_memcpy(&parts[q], at(b) + (skip + 4 * q) % HP, 16);
       }
     }
-    store(to + i, join(parts));
+    return join(parts);
   }
 }
 
-// The order of a vector's heads, from HP scores.
+// The scores of one row, repeated for every edge of a vector.
 template <int HP>
-SIAFU_INLINE void tile(Floats* to, const float* scores) {
-  for (int j = 0; j < TILES; ++j) {
-    const Ints lane = (iota() + j * W) & (HP - 1);
-    if (HP >= W)
-      to[j] = load(scores + (j * W) % HP);
-    else
-      to[j] = pick<HP>(scores, lane);
+SIAFU_INLINE Scores<HP> repeat(const float* scores, int heads) {
+  if constexpr (EDGES<HP> == 1) {
+    return load_heads<HP>(scores, heads);
+  } else {
+    alignas(64) float x[W] = {scores[0], heads > 1 ? scores[1] : 0.0f};
+    return pick<HP>(x, iota() & (HP - 1));
   }
 }
 
+// The greatest of each head's lanes, in all of them; and their sum.
 template <int HP>
-SIAFU_INLINE void repeat(float* to, const float* weight, int count) {
-  for (int b = 0; b < count; ++b)
-    for (int h = 0; h < HP; ++h) to[b * HP + h] = weight[b];
+SIAFU_INLINE Scores<HP> greatest(Scores<HP> x) {
+  if constexpr (EDGES<HP> > 1)
+    for (int step = HP; step < W; step *= 2) {
+      const Floats y = permute(x, iota() ^ step);
+      x = x < y ? y : x;
+    }
+  return x;
 }
 
 template <int HP>
+SIAFU_INLINE Scores<HP> sum(Scores<HP> x) {
+  if constexpr (EDGES<HP> > 1)
+    for (int step = HP; step < W; step *= 2) x += permute(x, iota() ^ step);
+  return x;
+}
+
+// Sums of NV vectors of columns (0: of fewer columns than a vector has), plain and times the slope, in registers. Few
+// vectors wait for their own last sum: then every other edge has sums of its own.
+template <class E, int HP, int NV, bool LEANED>
+struct Sums {
+  static constexpr int N = NV ? NV : 1, STRANDS = N <= 2 && EDGES<HP> > 1 ? 2 : 1;
+  Floats plain[STRANDS][N] = {}, leaned[STRANDS][N] = {};
+  Ints head[N];
+  int columns;
+
+  SIAFU_INLINE explicit Sums(const Pass& p) : columns(p.columns) {
+    each<N>([&](auto k) SIAFU_LAMBDA { head[k.value] = load(at<k.value>(p.head_of)); });
+  }
+
+  // Vector k of a row. Those of the second half may begin at its last columns and overlap others, with which they agree.
+  template <int K, class T>
+  SIAFU_INLINE T* at(T* row) const {
+    if constexpr (K == 0 || K < N / 2) return row + K * W;
+    return row + (K * W + W <= columns ? K * W : columns - W);
+  }
+
+  // weight, bent: of a vector of columns, by its heads.
+  template <int STRAND, class F, class G>
+  SIAFU_INLINE void add(const E* row, const F& weight, const G& bent) {
+    each<N>([&](auto k) SIAFU_LAMBDA {
+      constexpr int K = k.value;
+      const Floats x = NV ? load(at<K>(row)) : load_part(row, columns);
+      plain[STRAND][K] += weight(head[K]) * x;
+      if constexpr (LEANED) leaned[STRAND][K] += bent(head[K]) * x;
+    });
+  }
+
+  template <class F>
+  SIAFU_INLINE void scale(const F& factor) {
+    each<STRANDS * N>([&](auto i) SIAFU_LAMBDA {
+      constexpr int STRAND = i.value / N, K = i.value % N;
+      const Floats by = factor(head[K]);
+      plain[STRAND][K] *= by, leaned[STRAND][K] *= by;
+    });
+  }
+
+  SIAFU_INLINE void put(float* out, float* out_leaned) const {
+    each<N>([&](auto k) SIAFU_LAMBDA {
+      constexpr int K = k.value;
+      Floats a = plain[0][K], b = leaned[0][K];
+      if constexpr (STRANDS == 2) a += plain[1][K], b += leaned[1][K];
+      if (NV) {
+        store(at<K>(out), a);
+        if (LEANED) store(at<K>(out_leaned), b);
+      } else {
+        store_part(out, a, columns);
+        if (LEANED) store_part(out_leaned, b, columns);
+      }
+    });
+  }
+};
+
+// The weights of a vector of edges: alpha (not divided by its sum), and times the slope of LeakyReLU.
+template <int HP>
+struct Weigher {
+  using F = Scores<HP>;
+  using I = Marks<HP>;
+  F own = {}, reference = {}, total = {}, bent_total = {}, plain, bent;
+  alignas(64) float all_plain[W], all_bent[W];  // of several edges
+
+  // Of edge b, for columns of those heads.
+  SIAFU_INLINE Floats plain_of(int b, Ints head) const {
+    if constexpr (EDGES<HP> == 1) return spread(plain, head);
+    else return pick<HP>(all_plain + b * HP, head);
+  }
+  SIAFU_INLINE Floats bent_of(int b, Ints head) const {
+    if constexpr (EDGES<HP> == 1) return spread(bent, head);
+    else return pick<HP>(all_bent + b * HP, head);
+  }
+
+  // A row's first edge, of that score, is what others are measured with.
+  SIAFU_INLINE void begin(const Pass& p, F score) {
+    const F x = score + own;
+    reference = x < 0.0f ? x * p.slope : x;
+  }
+
+  // score, log_total, delta: of the edges' other ends; given(x): x times the edges' weights; real: lanes that hold an edge.
+  template <int MODE, class G, class S>
+  SIAFU_INLINE void weigh(const Pass& p, F score, F log_total, F delta, const G& given, I real, S& sums) {
+    const F x = score + own, e = x < 0.0f ? x * p.slope : x;
+    if (MODE == ATTEND) {
+      I over = e > reference + MARGIN;
+      if (EDGES<HP> > 1) over &= real;
+      if (__builtin_expect(any(over), 0)) {
+        const F best = greatest<HP>(EDGES<HP> > 1 ? (real ? e : reference) : e);
+        const F higher = best > reference ? best : reference, factor = exponential(reference - higher);
+        total *= factor, bent_total *= factor, reference = higher;
+        alignas(64) float factors[W] = {};
+        __builtin_memcpy(factors, &factor, sizeof factor);
+        sums.scale([&](Ints head) SIAFU_LAMBDA { return pick<HP>(factors, head); });
+      }
+    }
+    plain = given(exponential(e - (MODE == ATTEND ? reference : log_total)));
+    if (EDGES<HP> > 1) plain = real ? plain : F{}, delta = real ? delta : F{};
+    bent = x < 0.0f ? plain * p.slope : plain;
+    total += plain;
+    bent_total += MODE == ATTEND ? bent : bent * delta;
+    if constexpr (EDGES<HP> > 1) store(all_plain, plain), store(all_bent, bent);
+  }
+
+  SIAFU_INLINE State state() const {
+    State s = {};
+    const F parts[3] = {reference, sum<HP>(total), sum<HP>(bent_total)};
+    __builtin_memcpy(s.reference, &parts[0], sizeof(F));
+    __builtin_memcpy(s.total, &parts[1], sizeof(F));
+    __builtin_memcpy(s.leaned, &parts[2], sizeof(F));
+    return s;
+  }
+};
+
+// The lanes' edges' weights in the graph.
+template <int HP>
+SIAFU_INLINE Scores<HP> edge_weights(const Pass& p, int64_t edge, int count) {
+  if constexpr (EDGES<HP> == 1) return Scores<HP>{} + p.weight[edge];
+  else return permute(count < W ? load_part(p.weight + edge, count) : load(p.weight + edge), iota() / HP);
+}
+
+// Edges first..last of a row into out and leaned.
+template <class E, int MODE, int HP, int NV>
+__attribute__((noinline)) State add_edges(const Pass& p, Stream& edges, int64_t row, int64_t first, int64_t last, bool self,
+                                          float* out, float* leaned) {
+  constexpr int MOST = EDGES<HP>, BYTES = (NV ? NV : 1) * W * static_cast<int>(sizeof(E)), LINES = (BYTES + LINE - 1) / LINE;
+  const Scores<HP> none = {};
+  const int64_t second = MODE == BACKWARD ? p.score_step : 0;
+  Sums<E, HP, NV, MODE != WEIGHTS> sums(p);
+  Weigher<HP> w;
+  Marks<HP> edge_of = {};
+  if constexpr (MOST > 1) edge_of = iota() / HP;
+  const auto add = [&](const char* source, int b, auto strand) SIAFU_LAMBDA {
+    sums.template add<strand.value>(
+        reinterpret_cast<const E*>(source), [&](Ints head) SIAFU_LAMBDA { return w.plain_of(b, head); },
+        [&](Ints head) SIAFU_LAMBDA { return w.bent_of(b, head); });
+  };
+  if (MODE != WEIGHTS) w.own = repeat<HP>(p.own + row * p.total_step, p.heads);
+  if (MODE != WEIGHTS && self) {
+    const float* scores = reinterpret_cast<const float*>(scores_of(p, row));
+    const Scores<HP> score = repeat<HP>(scores, p.heads);
+    w.begin(p, score);
+    w.template weigh<MODE>(p, score, repeat<HP>(scores + second, p.heads), repeat<HP>(scores + 2 * second, p.heads),
+                           [](Scores<HP> x) SIAFU_LAMBDA { return x; }, edge_of < 1, sums);
+    add(row_of(p, row), 0, Constant<0>{});
+  }
+  edges.template fetch_until<MODE, LINES>(p, first + p.ahead);
+  if (MODE == ATTEND && !self && first < last)
+    w.begin(p, repeat<HP>(reinterpret_cast<const float*>(edges.scores[first & Stream::MASK]), p.heads));
+  for (int64_t e = first; e < last; e += MOST) {
+    const int count = MOST == 1 ? 1 : last - e < MOST ? static_cast<int>(last - e) : MOST;
+    if (MODE == WEIGHTS) {
+      const float* given = p.weight + (e - p.indptr[p.start]) * p.weight_step;
+      if constexpr (MOST == 1) w.plain = load_heads<HP>(given, p.heads);
+      else
+        for (int b = 0; b < count; ++b)
+          for (int h = 0; h < HP; ++h) w.all_plain[b * HP + h] = h < p.heads ? given[b * p.weight_step + h] : 0.0f;
+    } else {
+      const Scores<HP> log_total = MODE == BACKWARD ? collect<HP>(edges, e, p.score_step, p.heads) : none;
+      const Scores<HP> delta = MODE == BACKWARD ? collect<HP>(edges, e, 2 * p.score_step, p.heads) : none;
+      w.template weigh<MODE>(p, collect<HP>(edges, e, 0, p.heads), log_total, delta,
+                             [&](Scores<HP> x) SIAFU_LAMBDA { return p.weight ? x * edge_weights<HP>(p, e, count) : x; },
+                             edge_of < count, sums);
+    }
+    int b = 0;
+    for (; b + sums.STRANDS <= count; b += sums.STRANDS)
+      each<sums.STRANDS>([&](auto strand) SIAFU_LAMBDA {
+        edges.template fetch<MODE, LINES>(p);
+        add(edges.row[(e + b + strand.value) & Stream::MASK], b + strand.value, strand);
+      });
+    if (b < count) edges.template fetch<MODE, LINES>(p), add(edges.row[(e + b) & Stream::MASK], b, Constant<0>{});
+  }
+  sums.put(out, leaned);
+  return w.state();
+}
+
 SIAFU_INLINE void scale_columns(const Pass& p, float* row, const float* by_head) {
   int j = 0;
-  for (; j + W <= p.columns; j += W) store(row + j, load(row + j) * pick<HP>(by_head, load(p.head_of + j)));
+  for (; j + W <= p.columns; j += W) store(row + j, load(row + j) * pick<W>(by_head, load(p.head_of + j)));
   for (; j < p.columns; ++j) row[j] *= by_head[p.head_of[j]];
-}
-
-// A score of this batch is far above the reference: the batch's maximum becomes the reference. Rare.
-template <int HP>
-__attribute__((noinline)) void raise(const Pass& p, State& s, const float* x, int lanes, float* out, float* leaned) {
-  alignas(64) float best[TILES * W], factor[TILES * W];
-  for (int j = 0; j < TILES; ++j) store(best + j * W, s.reference[j]);
-  for (int i = 0; i < lanes; i += W) {
-    alignas(64) float scores[W];
-    store(scores, leaky(load(x + i) + s.own[i / W % TILES], p.slope));
-    for (int lane = 0; lane < W && i + lane < lanes; ++lane) {
-      float& b = best[(i + lane) & (HP - 1)];
-      b = scores[lane] > b ? scores[lane] : b;
-    }
-  }
-  Floats reference[TILES];
-  tile<HP>(reference, best);
-  for (int j = 0; j < TILES; ++j) {
-    const Floats f = exponential(s.reference[j] - reference[j]);
-    s.total[j] *= f, s.leaned[j] *= f, s.reference[j] = reference[j];
-    store(factor + j * W, f);
-  }
-  scale_columns<HP>(p, out, factor);
-  if (p.leaned_wanted) scale_columns<HP>(p, leaned, factor);
-}
-
-// The columns of vector k of a tile that begins at `first`: the last vector of a row ends with it and may overlap its
-// neighbour, which computes the same there.
-template <int NV, class E>
-SIAFU_INLINE E* vector_of(const Pass& p, int first, int k, E* row) {
-  const int end = first + NV * W <= p.columns ? first + NV * W : p.columns;
-  return k < NV - 1 ? row + first + k * W : row + end - W;
-}
-
-// out += plain weight * row, leaned += leaned weight * row, for NV vectors of columns from `first`. Few vectors wait for
-// their own last sum: then every other edge has sums of its own.
-template <class E, int NV, int HP, bool LEANED>
-void add_tile(const Pass& p, Stream& edges, int64_t edge0, const Weights<HP>& w, int count, int first, float* out, float* leaned) {
-  constexpr int STRANDS = NV <= 2 ? 2 : 1;
-  Floats a[STRANDS][NV] = {}, b[STRANDS][NV] = {};
-  Ints head[NV];
-  for (int k = 0; k < NV; ++k) {
-    head[k] = load(vector_of<NV>(p, first, k, p.head_of));
-    a[0][k] = load(vector_of<NV>(p, first, k, out));
-    if (LEANED) b[0][k] = load(vector_of<NV>(p, first, k, leaned));
-  }
-  const auto add = [&](int edge, int strand) __attribute__((always_inline)) {
-    if (first == 0 && (p.mode == WEIGHTS || edge % 2)) edges.fetch(p);
-    const E* row = reinterpret_cast<const E*>(edges.row[(edge0 + edge) & Stream::MASK]);
-    for (int k = 0; k < NV; ++k) {
-      const Floats x = load(vector_of<NV>(p, first, k, row));
-      a[strand][k] += pick<HP>(w.plain + edge * HP, head[k]) * x;
-      if (LEANED) b[strand][k] += pick<HP>(w.leaned + edge * HP, head[k]) * x;
-    }
-  };
-  int edge = 0;
-  for (; edge + STRANDS <= count; edge += STRANDS)
-    for (int strand = 0; strand < STRANDS; ++strand) add(edge + strand, strand);
-  if (edge < count) add(edge, 0);
-  for (int k = 0; k < NV; ++k) {
-    for (int strand = 1; strand < STRANDS; ++strand) a[0][k] += a[strand][k], b[0][k] += b[strand][k];
-    store(vector_of<NV>(p, first, k, out), a[0][k]);
-    if (LEANED) store(vector_of<NV>(p, first, k, leaned), b[0][k]);
-  }
-}
-
-// Fewer columns than a vector has lanes.
-template <class E, int HP, bool LEANED>
-void add_narrow(const Pass& p, Stream& edges, int64_t edge0, const Weights<HP>& w, int count, float* out, float* leaned) {
-  const int n = p.columns;
-  const Ints head = load(p.head_of);
-  Floats a = load_part(out, n), b = LEANED ? load_part(leaned, n) : Floats{};
-  for (int edge = 0; edge < count; ++edge) {
-    edges.fetch(p);
-    const Floats x = load_part(reinterpret_cast<const E*>(edges.row[(edge0 + edge) & Stream::MASK]), n);
-    a += pick<HP>(w.plain + edge * HP, head) * x;
-    if (LEANED) b += pick<HP>(w.leaned + edge * HP, head) * x;
-  }
-  store_part(out, a, n);
-  if (LEANED) store_part(leaned, b, n);
-}
-
-template <class E, int HP, bool LEANED>
-SIAFU_INLINE void add_rows(const Pass& p, Stream& edges, int64_t edge0, const Weights<HP>& w, int count, float* out, float* leaned) {
-  if (p.columns < W) return add_narrow<E, HP, LEANED>(p, edges, edge0, w, count, out, leaned);
-  const int vectors = (p.columns + W - 1) / W;
-  for (int first = 0, tiles = p.tiles; first < vectors; --tiles) {
-    const int size = tiles == 1 ? vectors - first : (vectors - first + tiles - 1) / tiles;
-#define SIAFU_TILE(NV) \
-  case NV: add_tile<E, NV <= VECTORS ? NV : 1, HP, LEANED>(p, edges, edge0, w, count, first * W, out, leaned); break
-    switch (size) {
-      SIAFU_TILE(1); SIAFU_TILE(2); SIAFU_TILE(3); SIAFU_TILE(4); SIAFU_TILE(5); SIAFU_TILE(6); SIAFU_TILE(7); SIAFU_TILE(8);
-    }
-#undef SIAFU_TILE
-    first += size;
-  }
-}
-
-// A batch of edges into a row's sums, from `edge` on of the stream. self: the only edge is the vertex itself, of weight 1.
-template <class E, int MODE, int HP>
-void add_batch(const Pass& p, State& s, Stream& edges, int64_t edge, int count, bool self, bool first, float* out,
-               float* leaned) {
-  Weights<HP> w;
-  if (MODE == WEIGHTS) {
-    const float* from = p.weight + (edge - p.indptr[p.start]) * p.weight_step;
-    for (int b = 0; b < count; ++b) copy_heads<HP>(w.plain + b * HP, from + b * p.weight_step, p.heads);
-    return add_rows<E, HP, false>(p, edges, edge, w, count, out, leaned);
-  }
-  alignas(64) float x[MAX_BATCH * HP + W], total[MAX_BATCH * HP + W], delta[MAX_BATCH * HP + W], given[MAX_BATCH * HP + W];
-  collect<HP>(x, edges, edge, count, 0, p.heads);
-  const int vectors = (count * HP + W - 1) / W;
-  const bool weighted = p.weight != nullptr && !self;
-  if (weighted) repeat<HP>(given, p.weight + edge, count);
-  if (MODE == BACKWARD) {
-    collect<HP>(total, edges, edge, count, p.score_step, p.heads);
-    collect<HP>(delta, edges, edge, count, 2 * p.score_step, p.heads);
-  } else {
-    if (first) {
-      tile<HP>(s.reference, x);
-      for (int j = 0; j < TILES; ++j) s.reference[j] = leaky(s.reference[j] + s.own[j], p.slope);
-    }
-    Ints over = {};
-    for (int i = 0; i < vectors; ++i) {
-      const int j = i % TILES;
-      over |= (leaky(load(x + i * W) + s.own[j], p.slope) > s.reference[j] + MARGIN) & (iota() + i * W < count * HP);
-    }
-    if (any(over)) raise<HP>(p, s, x, count * HP, out, leaned);
-  }
-  for (int i = 0; i < vectors; ++i) {
-    const int j = i % TILES;
-    for (int b = 0; b < W; b += 2 * HP) edges.fetch(p);
-    const Floats sum = load(x + i * W) + s.own[j];
-    const Floats score = leaky(sum, p.slope);
-    Floats alpha = exponential(score - (MODE == BACKWARD ? load(total + i * W) : s.reference[j]));
-    if (weighted) alpha *= load(given + i * W);
-    const Ints real = iota() + i * W < count * HP;
-    alpha = real ? alpha : Floats{};
-    const Floats bent = sum < 0.0f ? alpha * p.slope : alpha;
-    s.total[j] += alpha;
-    s.leaned[j] += MODE == BACKWARD ? (real ? bent * load(delta + i * W) : Floats{}) : bent;
-    store(w.plain + i * W, alpha);
-    store(w.leaned + i * W, bent);
-  }
-  if (MODE == BACKWARD || p.leaned_wanted)
-    add_rows<E, HP, true>(p, edges, edge, w, count, out, leaned);
-  else
-    add_rows<E, HP, false>(p, edges, edge, w, count, out, leaned);
-}
-
-// Sums over the lanes of each head, in a fixed order; every lane of a head then holds its sum.
-template <int HP>
-SIAFU_INLINE void fold(Floats* tiles) {
-  for (int step = HP; step < W; step *= 2)
-    for (int j = 0; j < TILES; ++j) tiles[j] += permute(tiles[j], iota() ^ step);
-  if (HP < W)  // all tiles hold all heads
-    for (int j = 1; j < TILES; ++j) tiles[0] += tiles[j];
-  for (int half = TILES / 2; HP >= W && half * W >= HP; half /= 2)
-    for (int j = 0; j < half; ++j) tiles[j] += tiles[j + half];
-  for (int j = 1; j < TILES; ++j) tiles[j] = HP < W ? tiles[0] : tiles[j % (HP >= W ? HP / W : 1)];
-}
-
-// Edges first..last of a row into out, leaned and s; s.total and s.leaned hold their sums by head.
-template <class E, int MODE, int HP>
-void add_edges(const Pass& p, Stream& edges, int64_t row, int64_t first, int64_t last, bool self, State& s, float* out,
-               float* leaned) {
-  const bool both = MODE == BACKWARD || (MODE == ATTEND && p.leaned_wanted);
-  for (int j = 0; j < p.columns; ++j) out[j] = 0.0f;
-  for (int j = 0; both && j < p.columns; ++j) leaned[j] = 0.0f;
-  s = State{};
-  if (MODE != WEIGHTS) {
-    alignas(64) float own[MAX_HEADS + W];
-    copy_heads<HP>(own, p.own + row * p.total_step, p.heads);
-    tile<HP>(s.own, own);
-  }
-  if (self) {
-    Stream own(p, 0, 0, static_cast<int32_t>(row));
-    add_batch<E, MODE, HP>(p, s, own, 0, 1, true, true, out, leaned);
-  }
-  for (int64_t e = first; e < last; e += p.batch) {
-    const int count = last - e < p.batch ? static_cast<int>(last - e) : p.batch;
-    while (edges.next < e + p.ahead && edges.next < edges.last) edges.fetch(p);  // of a unit's first batch
-    add_batch<E, MODE, HP>(p, s, edges, e, count, false, e == first && !self, out, leaned);
-  }
-  fold<HP>(s.total);
-  fold<HP>(s.leaned);
 }
 
 template <class A, class B>
 SIAFU_INLINE float dot(const A* a, const B* b, int n) {
-  Floats sum = {};
+  Floats products = {};
   int j = 0;
-  for (; j + W <= n; j += W) sum += load(a + j) * load(b + j);
-  if (j < n) sum += load_part(a + j, n - j) * load_part(b + j, n - j);
-  for (int step = 1; step < W; step *= 2) sum += permute(sum, iota() ^ step);
-  return sum[0];
+  for (; j + W <= n; j += W) products += load(a + j) * load(b + j);
+  if (j < n) products += load_part(a + j, n - j) * load_part(b + j, n - j);
+  return sum<1>(products)[0];
 }
 
-// Columns of the pass's head h: [head_begin(h), head_begin(h + 1)).
+// The pass's columns of its head h begin there.
 SIAFU_INLINE int head_begin(const Pass& p, int h) {
   const int begin = h * p.width - p.cut;
   return begin < 0 ? 0 : begin < p.columns ? begin : p.columns;
 }
 
 // Divides by the sums, or multiplies with the row's own, and writes what is per head.
-template <int MODE, int HP>
+template <int MODE>
 SIAFU_INLINE void finish(const Pass& p, int64_t row, const State& s, float* out, float* leaned) {
   const int64_t place = (row - p.start) * p.total_step;
-  alignas(64) float first[TILES * W], second[TILES * W], inverse[TILES * W];
   if (MODE == ATTEND) {
-    for (int j = 0; j < TILES; ++j) {
-      const Ints some = s.total[j] > 0.0f;
-      const Floats inv = some ? 1.0f / s.total[j] : Floats{};
-      store(inverse + j * W, inv);
-      store(first + j * W, some ? s.reference[j] + logarithm(s.total[j]) : splat(__builtin_inff()));
-      store(second + j * W, s.leaned[j] * inv);
-    }
-    scale_columns<HP>(p, out, inverse);
-    if (p.leaned_wanted) scale_columns<HP>(p, leaned, inverse);
-    for (int h = 0; h < p.heads; ++h) p.total[place + h] = first[h];
-    for (int h = 0; p.leaned_wanted && h < p.heads; ++h) p.leaned_total[place + h] = second[h];
+    alignas(64) float log_total[W], inverse[W];
+    const Floats total = load(s.total);
+    const Ints some = total > 0.0f;
+    store(inverse, some ? 1.0f / total : Floats{});
+    store(log_total, some ? load(s.reference) + logarithm(total) : splat(__builtin_inff()));
+    scale_columns(p, out, inverse);
+    for (int h = 0; h < p.heads; ++h) p.total[place + h] = log_total[h];
+    if (!p.leaned) return;
+    scale_columns(p, leaned, inverse);
+    for (int h = 0; h < p.heads; ++h) p.leaned_total[place + h] = s.leaned[h] * inverse[h];
   }
   if (MODE == BACKWARD) {
     const char* own = p.own_rows + row * p.own_row_bytes;
-    for (int j = 0; j < TILES; ++j) store(second + j * W, s.leaned[j]);
     for (int h = 0; h < p.heads; ++h) {
       const int begin = head_begin(p, h), n = head_begin(p, h + 1) - begin;
       const float product = p.own_bits16 ? dot(reinterpret_cast<const Bfloat16*>(own) + begin, leaned + begin, n)
                                          : dot(reinterpret_cast<const float*>(own) + begin, leaned + begin, n);
-      float& to = p.leaned_total[place + h];  // a head that blocks cut: its first one wrote it
-      to = h == 0 && p.cut > 0 ? to + product : product - second[h];
+      float& to = p.leaned_total[place + h];  // of a head that passes cut, the first one wrote it
+      to = h == 0 && p.cut > 0 ? to + product : product - s.leaned[h];
     }
   }
 }
 
-template <class E, int MODE, int HP>
+template <class E, int MODE, int HP, int NV>
 void whole_rows(const Pass& p, int64_t begin, int64_t end, float* scratch) {
-  Stream edges(p, p.indptr[begin], p.indptr[end], 0);
+  Stream edges(p, p.indptr[begin], p.indptr[end]);
   for (int64_t row = begin; row < end; ++row) {
-    State s;
     float* out = p.out + (row - p.start) * p.out_step;
-    float* leaned = MODE == ATTEND ? p.leaned + (row - p.start) * p.out_step : scratch;
-    add_edges<E, MODE, HP>(p, edges, row, p.indptr[row], p.indptr[row + 1], p.add_self, s, out, leaned);
-    finish<MODE, HP>(p, row, s, out, leaned);
+    float* leaned = MODE == ATTEND && p.leaned ? p.leaned + (row - p.start) * p.out_step : scratch;
+    if (p.add_self) __builtin_prefetch(row_of(p, row + 1 < end ? row + 1 : row));
+    const State s = add_edges<E, MODE, HP, NV>(p, edges, row, p.indptr[row], p.indptr[row + 1], p.add_self, out, leaned);
+    finish<MODE>(p, row, s, out, leaned);
   }
 }
 
-template <class E, int MODE, int HP>
+// The part first..last of a hub's edges; the first one has the vertex itself.
+template <class E, int MODE, int HP, int NV>
 void one_segment(const Pass& p, int64_t row, int64_t first, int64_t last, float* partial) {
-  State s;
-  Stream edges(p, first, last, 0);
+  Stream edges(p, first, last);
+  const bool self = p.add_self && first == p.indptr[row];
+  const State s = add_edges<E, MODE, HP, NV>(p, edges, row, first, last, self, partial, partial + p.columns);
   float* heads = partial + 2 * p.columns;
-  add_edges<E, MODE, HP>(p, edges, row, first, last, p.add_self && first == p.indptr[row], s, partial, partial + p.columns);
-  alignas(64) float lanes[3][TILES * W];
-  for (int j = 0; j < TILES; ++j) {
-    store(lanes[0] + j * W, s.reference[j]);
-    store(lanes[1] + j * W, s.total[j]);
-    store(lanes[2] + j * W, s.leaned[j]);
+  for (int h = 0; h < p.heads; ++h) {
+    heads[h] = s.reference[h];
+    heads[siafu::MAX_HEADS + h] = s.total[h];
+    heads[2 * siafu::MAX_HEADS + h] = s.leaned[h];
   }
-  for (int k = 0; k < 3; ++k)
-    for (int h = 0; h < p.heads; ++h) heads[k * siafu::MAX_HEADS + h] = lanes[k][h];
 }
 
-// The template for the pass's kind of rows, mode and heads.
-#define SIAFU_HEADS(f, E, MODE)                                                                                   \
-  (p.padded_heads == 1 ? f<E, MODE, 1>                                                                            \
-   : p.padded_heads == 2 ? f<E, MODE, 2>                                                                          \
-   : p.padded_heads == 4 ? f<E, MODE, 4>                                                                          \
-   : p.padded_heads == 8 ? f<E, MODE, 8>                                                                          \
-                         : f<E, MODE, MAX_HEADS>)
-#define SIAFU_MODE(f, E)                                                                                          \
-  (p.mode == ATTEND ? SIAFU_HEADS(f, E, ATTEND) : p.mode == BACKWARD ? SIAFU_HEADS(f, E, BACKWARD) : SIAFU_HEADS(f, E, WEIGHTS))
+// The instance for the pass's rows, mode, heads and columns.
+#define SIAFU_COLUMNS(f, E, MODE, HP)                                                                              \
+  (p.columns < W        ? f<E, MODE, HP, 0>                                                                        \
+   : p.columns <= W     ? f<E, MODE, HP, 1>                                                                        \
+   : p.columns <= 2 * W ? f<E, MODE, HP, 2>                                                                        \
+   : p.columns <= 4 * W ? f<E, MODE, HP, 4>                                                                        \
+                        : f<E, MODE, HP, VECTORS>)
+#define SIAFU_HEADS(f, E, MODE)                                                                                    \
+  (p.padded_heads == 1   ? SIAFU_COLUMNS(f, E, MODE, 1)                                                            \
+   : p.padded_heads == 2 ? SIAFU_COLUMNS(f, E, MODE, 2)                                                            \
+   : p.padded_heads == 4 ? SIAFU_COLUMNS(f, E, MODE, 4)                                                            \
+   : p.padded_heads == 8 ? SIAFU_COLUMNS(f, E, MODE, (MAX_HEADS < 8 ? 1 : 8))                                      \
+                         : SIAFU_COLUMNS(f, E, MODE, (MAX_HEADS < 16 ? 1 : 16)))
+#define SIAFU_MODE(f, E)                                                                                           \
+  (p.mode == ATTEND     ? SIAFU_HEADS(f, E, ATTEND)                                                                \
+   : p.mode == BACKWARD ? SIAFU_HEADS(f, E, BACKWARD)                                                              \
+                        : SIAFU_HEADS(f, E, WEIGHTS))
 #define SIAFU_ROWS(f) (p.bits16 ? SIAFU_MODE(f, Bfloat16) : SIAFU_MODE(f, float))
 
 void rows(const Pass& p, int64_t begin, int64_t end, float* scratch) { SIAFU_ROWS(whole_rows)(p, begin, end, scratch); }
@@ -420,55 +445,56 @@ void segment(const Pass& p, int64_t row, int64_t first, int64_t last, float* par
   SIAFU_ROWS(one_segment)(p, row, first, last, partial);
 }
 
-SIAFU_INLINE float exponential(float x) { return exponential(splat(x))[0]; }
+inline float exponential_of(float x) { return exponential(splat(x))[0]; }
 
-// The parts of a hub, in their order, into the first one, and that into the row.
-void merge(const Pass& p, int64_t row, float* partials, int64_t count) {
-  const int64_t stride = siafu::partial_floats(p);
-  State s = {};
-  alignas(64) float lanes[3][MAX_HEADS < W ? W : MAX_HEADS] = {};
-  float *heads = partials + 2 * p.columns, *reference = heads, *total = heads + siafu::MAX_HEADS,
-        *leaned = heads + 2 * siafu::MAX_HEADS;
-  const int columns = p.mode == WEIGHTS || !(p.leaned_wanted || p.mode == BACKWARD) ? p.columns : 2 * p.columns;
-  for (int64_t i = 1; i < count; ++i) {
-    float ours[MAX_HEADS], theirs[MAX_HEADS];
-    const float *part = partials + i * stride, *their = part + 2 * p.columns;
-    for (int h = 0; h < p.heads; ++h) {
-      const float best = p.mode == ATTEND && their[h] > reference[h] ? their[h] : reference[h];
-      ours[h] = p.mode == ATTEND ? exponential(reference[h] - best) : 1.0f;
-      theirs[h] = p.mode == ATTEND ? exponential(their[h] - best) : 1.0f;
-      reference[h] = best;
-      total[h] = ours[h] * total[h] + theirs[h] * their[siafu::MAX_HEADS + h];
-      leaned[h] = ours[h] * leaned[h] + theirs[h] * their[2 * siafu::MAX_HEADS + h];
+// part into whole: both are partials of one row, part of later edges.
+void merge_two(const Pass& p, float* whole, const float* part) {
+  float ours[MAX_HEADS], theirs[MAX_HEADS];
+  float *heads = whole + 2 * p.columns, *total = heads + siafu::MAX_HEADS, *leaned = total + siafu::MAX_HEADS;
+  const float* other = part + 2 * p.columns;
+  for (int h = 0; h < p.heads; ++h) {
+    const float best = p.mode == ATTEND && other[h] > heads[h] ? other[h] : heads[h];
+    ours[h] = p.mode == ATTEND ? exponential_of(heads[h] - best) : 1.0f;
+    theirs[h] = p.mode == ATTEND ? exponential_of(other[h] - best) : 1.0f;
+    heads[h] = best;
+    total[h] = ours[h] * total[h] + theirs[h] * other[siafu::MAX_HEADS + h];
+    leaned[h] = ours[h] * leaned[h] + theirs[h] * other[2 * siafu::MAX_HEADS + h];
+  }
+  for (int k = 0; k < (p.mode == WEIGHTS ? 1 : 2); ++k)
+    for (int j = 0; j < p.columns; ++j) {
+      const int h = p.head_of[j];
+      float& to = whole[k * p.columns + j];
+      to = ours[h] * to + theirs[h] * part[k * p.columns + j];
     }
-    for (int j = 0; j < columns; ++j) {
-      const int h = p.head_of[j < p.columns ? j : j - p.columns];
-      partials[j] = ours[h] * partials[j] + theirs[h] * part[j];
-    }
-  }
-  for (int k = 0; k < 3; ++k)
-    for (int h = 0; h < p.heads; ++h) lanes[k][h] = heads[k * siafu::MAX_HEADS + h];
-  for (int j = 0; j < TILES; ++j) {
-    s.reference[j] = load(lanes[0] + j * W), s.total[j] = load(lanes[1] + j * W), s.leaned[j] = load(lanes[2] + j * W);
-  }
-  float* out = p.out + (row - p.start) * p.out_step;
-  for (int j = 0; j < p.columns; ++j) out[j] = partials[j];
-  float* out_leaned = partials + p.columns;
-  if (p.mode == ATTEND && p.leaned_wanted) {
-    out_leaned = p.leaned + (row - p.start) * p.out_step;
-    for (int j = 0; j < p.columns; ++j) out_leaned[j] = partials[p.columns + j];
-  }
-  if (p.mode == ATTEND) finish<ATTEND, MAX_HEADS>(p, row, s, out, out_leaned);
-  if (p.mode == BACKWARD) finish<BACKWARD, MAX_HEADS>(p, row, s, out, out_leaned);
 }
 
-// Edges begin..end of the range: products of their target's row (own_rows) and their source's, by head.
-template <class E, class O>
+// The parts of a hub, in their order, into the row.
+void merge(const Pass& p, int64_t row, float* partials, int64_t count) {
+  for (int64_t i = 1; i < count; ++i) merge_two(p, partials, partials + i * siafu::partial_floats(p));
+  float *out = p.out + (row - p.start) * p.out_step, *leaned = partials + p.columns;
+  for (int j = 0; j < p.columns; ++j) out[j] = partials[j];
+  if (p.mode == ATTEND && p.leaned) {
+    leaned = p.leaned + (row - p.start) * p.out_step;
+    for (int j = 0; j < p.columns; ++j) leaned[j] = partials[p.columns + j];
+  }
+  const float* heads = partials + 2 * p.columns;
+  State s = {};
+  for (int h = 0; h < p.heads; ++h) {
+    s.reference[h] = heads[h];
+    s.total[h] = heads[siafu::MAX_HEADS + h];
+    s.leaned[h] = heads[2 * siafu::MAX_HEADS + h];
+  }
+  if (p.mode == ATTEND) finish<ATTEND>(p, row, s, out, leaned);
+  if (p.mode == BACKWARD) finish<BACKWARD>(p, row, s, out, leaned);
+}
+
+// Of edges first..last of a row: products of its own row and their sources', by head.
+template <class E>
 void dots(const Pass& p, int64_t row, int64_t first, int64_t last) {
-  const O* own = reinterpret_cast<const O*>(p.own_rows + row * p.own_row_bytes);
-  Stream edges(p, first, last, 0);
+  const float* own = reinterpret_cast<const float*>(p.own_rows + row * p.own_row_bytes);
+  Stream edges(p, first, last);
   for (int64_t e = first; e < last; ++e) {
-    while (edges.next <= e + p.ahead && edges.next < last) edges.fetch(p);
+    edges.fetch_until<WEIGHTS, 4>(p, e + 1 + p.ahead);
     const E* source = reinterpret_cast<const E*>(edges.row[e & Stream::MASK]);
     float* out = p.out + (e - p.indptr[p.start]) * p.out_step;
     for (int h = 0; h < p.heads; ++h) out[h] = dot(own + h * p.width, source + h * p.width, p.width);
@@ -476,14 +502,11 @@ void dots(const Pass& p, int64_t row, int64_t first, int64_t last) {
 }
 
 void edge_dot(const Pass& p, int64_t row, int64_t first, int64_t last) {
-  if (p.bits16)
-    dots<Bfloat16, float>(p, row, first, last);
-  else
-    dots<float, float>(p, row, first, last);
+  p.bits16 ? dots<Bfloat16>(p, row, first, last) : dots<float>(p, row, first, last);
 }
 
 void exp_all(const float* x, float* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = exponential(x[i]);
+  for (int64_t i = 0; i < n; ++i) y[i] = exponential_of(x[i]);
 }
 
 void log_all(const float* x, float* y, int64_t n) {
@@ -493,7 +516,8 @@ void log_all(const float* x, float* y, int64_t n) {
 }  // namespace
 
 namespace siafu {
-const AttentionTable SIAFU_PASTE(attention_rows_, SIAFU_ISA) = {W, VECTORS, ::MAX_HEADS, rows, segment, merge, edge_dot, exp_all, log_all};
+const AttentionTable SIAFU_PASTE(attention_rows_, SIAFU_ISA) = {
+    VECTORS * W, ::MAX_HEADS, rows, segment, merge, edge_dot, exp_all, log_all};
 }  // namespace siafu
 
 #endif
