@@ -108,6 +108,9 @@ struct BFloat16 {
   using Value = uint16_t;
   using Sum = float;
   using Vector = Float;
+  // A vector of pairs gives those of even and of odd columns with one instruction each, which costs half of widening.
+  static Vector even(Bits pairs) { return reinterpret_cast<Float>(pairs << 16); }
+  static Vector odd(Bits pairs) { return reinterpret_cast<Float>(pairs & 0xffff0000); }
   static Vector widen(Half bits) { return reinterpret_cast<Float>(__builtin_convertvector(bits, Bits) << 16); }
   static Vector load(const Value* from) { return widen(read<Half>(from)); }
   static Vector load_part(const Value* from, int64_t count) { return widen(read_part<Half>(from, count)); }
@@ -129,6 +132,21 @@ struct UInt8 {
   static Vector load(const Value* from) { return widen(read<Bytes>(from)); }
   static Vector load_part(const Value* from, int64_t count) { return widen(read_part<Bytes>(from, count)); }
 };
+
+template <class Row>
+constexpr bool HAS_PAIRS = false;
+template <>
+constexpr bool HAS_PAIRS<BFloat16> = true;
+
+// Vectors of even and of odd columns become vectors of neighbours.
+inline void interleave(Float& even, Float& odd) {
+  Float low, high;
+  for (int i = 0; i < LANES / 2; ++i) {
+    low[2 * i] = even[i], low[2 * i + 1] = odd[i];
+    high[2 * i] = even[LANES / 2 + i], high[2 * i + 1] = odd[LANES / 2 + i];
+  }
+  even = low, odd = high;
+}
 
 template <class Row>
 constexpr int lanes() {
@@ -212,6 +230,8 @@ struct Kernel {
   using Sum = typename C::Sum;
   using Vector = typename C::Vector;
   static constexpr int NUM_BYTES = C::WIDTH * VECTORS * static_cast<int>(sizeof(typename C::Value));
+  // Sums of neighbouring vectors hold even and odd columns until their row is finished.
+  static constexpr bool PAIRS = HAS_PAIRS<Row> && LAYOUT != ANY && VECTORS % 2 == 0;
 
   static int64_t base_bytes(const Strip& s) { return LAYOUT == ANY ? s.base_bytes : NUM_BYTES; }
   static int64_t ghost_bytes(const Strip& s) { return LAYOUT == ANY ? s.ghost_bytes : NUM_BYTES; }
@@ -225,6 +245,16 @@ struct Kernel {
 
   static Vector load(const char* row, int k, const Strip& s) {
     return C::load(row, k, LAYOUT == ANY ? s.last : (VECTORS - 1) * C::WIDTH, s.count);
+  }
+
+  // Vector k; with PAIRS vectors k and k + 1, as even and odd columns.
+  __attribute__((always_inline)) static void load(const char* row, int k, const Strip& s, Vector& x, Vector& y) {
+    if constexpr (PAIRS) {
+      const Bits pairs = read<Bits>(row + k * C::WIDTH * static_cast<int>(sizeof(typename C::Value)));
+      x = Row::even(pairs), y = Row::odd(pairs);
+    } else {
+      x = y = load(row, k, s);
+    }
   }
 
   // Adds edges whose rows all lie in one array. There are s.prefetch + GROUP more behind them, or s.prefetch is 0.
@@ -254,14 +284,16 @@ struct Kernel {
       row[i] = rows + g.indices[at] * row_bytes;
       weight[i] = WEIGHTED != NO && (WEIGHTED == YES || g.weight) ? static_cast<Sum>(g.weight[at]) : Sum(1);
     }
-    for (int k = 0; k < VECTORS; ++k) {
-      Vector x[GROUP];
+    for (int k = 0; k < VECTORS; k += PAIRS ? 2 : 1) {
+      Vector x[GROUP], y[GROUP];
       for (int i = 0; i < GROUP; ++i) {
-        x[i] = load(row[i], k, s);
+        load(row[i], k, s, x[i], y[i]);
         if (WEIGHTED != NO) x[i] *= weight[i];
         if (COUNT != GROUP && i) x[i] = kept(x[i], keep[i]);
+        if (PAIRS && COUNT != GROUP && i) y[i] = kept(y[i], keep[i]);
       }
       sums.v[k] += (x[0] + x[1]) + (x[2] + x[3]);
+      if (PAIRS) sums.v[k + 1] += (y[0] + y[1]) + (y[2] + y[3]);
     }
   }
 
@@ -286,6 +318,8 @@ struct Kernel {
   }
 
   static void finish_row(const Gather& g, const Strip& s, int64_t row, C sums) {
+    if constexpr (PAIRS)
+      for (int k = 0; k < VECTORS; k += 2) interleave(sums.v[k], sums.v[k + 1]);
     if (g.add_self)
       for (int k = 0; k < VECTORS; ++k) sums.v[k] += load(s.base + row * s.base_bytes, k, s);
     if (g.scale) sums *= static_cast<const Sum*>(g.scale)[row];
@@ -333,12 +367,14 @@ struct Kernel {
     for (; edge + GROUP <= end; edge += GROUP) {
       if (ahead && edge < fetched)
         for (int i = 0; i < GROUP; ++i) fetch(s, indices[edge + ahead + i]);
-      const char* row1 = s.base + indices[edge] * row_bytes;
-      const char* row2 = s.base + indices[edge + 1] * row_bytes;
-      const char* row3 = s.base + indices[edge + 2] * row_bytes;
-      const char* row4 = s.base + indices[edge + 3] * row_bytes;
-      for (int k = 0; k < VECTORS; ++k)
-        sums.v[k] += (load(row1, k, s) + load(row2, k, s)) + (load(row3, k, s) + load(row4, k, s));
+      const char* row[GROUP];
+      for (int i = 0; i < GROUP; ++i) row[i] = s.base + indices[edge + i] * row_bytes;
+      for (int k = 0; k < VECTORS; k += PAIRS ? 2 : 1) {
+        Vector x[GROUP], y[GROUP];
+        for (int i = 0; i < GROUP; ++i) load(row[i], k, s, x[i], y[i]);
+        sums.v[k] += (x[0] + x[1]) + (x[2] + x[3]);
+        if (PAIRS) sums.v[k + 1] += (y[0] + y[1]) + (y[2] + y[3]);
+      }
     }
     float total = 0;
     for (int k = 0; k < VECTORS; ++k)
