@@ -5,6 +5,15 @@ A room of its own inside siafu: servers, preparation and benchmarks use it; noth
 
 from typing import Final
 
+from siafu.kernels.attention import (
+    Attended,
+    Records,
+    attend,
+    attend_backward,
+    edge_dot,
+    gather_heads,
+    target_gradient,
+)
 from siafu.kernels.dense import matmul, matmul_bf16, matmul_bf16_transposed, matmul_transposed
 from siafu.kernels.gather import gather
 from siafu.kernels.library import isa
@@ -17,11 +26,17 @@ ISA: Final = isa()
 
 __all__ = [
     "ISA",
+    "Attended",
+    "Records",
     "Table",
+    "attend",
+    "attend_backward",
     "bias_relu",
     "column_sums",
+    "edge_dot",
     "from_bfloat16",
     "gather",
+    "gather_heads",
     "matmul",
     "matmul_bf16",
     "matmul_bf16_transposed",
@@ -29,6 +44,7 @@ __all__ = [
     "read_rows",
     "relu_backward",
     "softmax_cross_entropy",
+    "target_gradient",
     "to_bfloat16",
     "triad",
 ]

@@ -68,7 +68,7 @@ def attend(
 ) -> Attended:
     """Rows ``start:stop``: each gathers the rows T of its in-neighbours, weighed by attention.
 
-    sources: T and s; ghosts: those of columns from ``sources.num_rows`` on, in the same layout. target: t [n, heads].
+    sources: T and s; ghosts: those of columns from ``sources.num_rows`` on (``sources.like``). target: t [n, heads].
     add_self: every vertex attends to itself too, with weight 1 (GAT on graphs with self-loops; shards hold none).
 
     Raises: ValueError if shapes or dtypes do not fit.
@@ -243,8 +243,8 @@ def _call(mode: int, edges: Edges, start: int, stop: int, base: Records, ghosts:
     call.indptr, call.indices = edges.indptr.ctypes.data, edges.indices.ctypes.data
     call.weight = None if edges.weight is None else edges.weight.ctypes.data
     call.num_inner, call.bits16 = base.num_rows, base.dtype == "bfloat16"
-    call.rows, call.row_bytes = base.memory.ctypes.data, base.memory.strides[0]
-    call.scores, call.score_bytes, call.score_step = base.scores.ctypes.data, base.scores.strides[0], base.heads
+    call.rows, call.row_bytes = base.memory.ctypes.data, base.row_bytes
+    call.scores, call.score_bytes, call.score_step = base.scores.ctypes.data, base.score_bytes, base.heads
     if ghosts is not None:
         call.ghost_rows, call.ghost_scores = ghosts.memory.ctypes.data, ghosts.scores.ctypes.data
     return call
@@ -279,8 +279,6 @@ def _check_bases(base: Records, ghosts: Records | None, num_scores: int) -> None
         raise ValueError(f"records with {base.num_scores} scores, must be {num_scores}")
     if ghosts is None:
         return
-    one, other = (
-        (r.heads, r.width, r.num_scores, r.dtype, r.memory.strides[0], r.scores.strides[0]) for r in (base, ghosts)
-    )
+    one, other = ((r.heads, r.width, r.num_scores, r.dtype, r.row_bytes, r.score_bytes) for r in (base, ghosts))
     if one != other:
-        raise ValueError(f"ghosts are laid out as {other}, must be as the inner rows: {one}")
+        raise ValueError(f"ghosts are laid out as {other}, must be as the inner rows: {one} (Records.like)")

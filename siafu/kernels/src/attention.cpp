@@ -1,10 +1,9 @@
-// Attention over the rows of a range: cuts the columns into passes and the edges into units of even size, and shares the
-// units over threads. siafu/kernels/attention.py checks and calls.
+// Attention over the rows of a range: cuts the columns into passes and the edges into units of even size, and shares
+// the units over threads. siafu/kernels/attention.py checks and calls.
 #include "attention.hpp"
 
 #include <algorithm>
 #include <vector>
-
 
 #include "threads.hpp"
 
@@ -12,8 +11,8 @@ namespace {
 
 using siafu::Pass;
 
-// A row with more edges is cut into parts of so many, which threads take like any other unit; the parts are merged in their
-// order. The cut depends on the row alone, and with it the result.
+// A row with more edges is cut into parts of so many, which threads take like any other unit; the parts are merged in
+// their order. The cut depends on the row alone, and with it the result.
 constexpr int64_t SEGMENT = 4096;
 constexpr int64_t UNITS_PER_THREAD = 16;
 constexpr int LINE = 64;
@@ -29,7 +28,8 @@ struct Call {
   const char* own_rows;
   float *out, *leaned, *total, *leaned_total;  // leaned: null if nobody wants it
   int64_t start, stop, num_inner;
-  int64_t row_bytes, score_bytes, score_step;  // from a row, or its scores, to the next; floats from a score to the next
+  int64_t row_bytes, score_bytes;  // from a row, or its scores, to the next
+  int64_t score_step;              // floats from one of a row's scores to the next
   int32_t mode, heads, width, bits16, own_bits16, add_self, threads;  // bits16: the rows are bfloat16
   float slope;
 };
@@ -52,7 +52,8 @@ std::vector<Unit> cut(const Call& c) {
     const int64_t first = c.indptr[row], last = c.indptr[row + 1];
     if (last - first > SEGMENT) {
       flush(row);
-      for (int64_t e = first; e < last; e += SEGMENT) units.push_back({e, std::min(e + SEGMENT, last), row, partials++});
+      for (int64_t e = first; e < last; e += SEGMENT)
+        units.push_back({e, std::min(e + SEGMENT, last), row, partials++});
       begin = row + 1;
     } else if ((held += last - first + 4) >= target) {  // 4: a row costs something by itself
       flush(row + 1);
@@ -140,14 +141,8 @@ Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
   return p;
 }
 
-struct DotJob {
-  const siafu::AttentionTable* table;
-  const Pass* pass;
-  const std::vector<Unit>* units;
-};
-
 void dot_work(const void* call, int64_t number) {
-  const DotJob& job = *static_cast<const DotJob*>(call);
+  const Job& job = *static_cast<const Job*>(call);
   const Unit& unit = (*job.units)[number];
   if (unit.hub >= 0) return job.table->edge_dot(*job.pass, unit.hub, unit.begin, unit.end);
   for (int64_t row = unit.begin; row < unit.end; ++row)
@@ -175,7 +170,7 @@ SIAFU_EXPORT void siafu_edge_dot(const Call* call) {
   std::vector<int32_t> head_of;
   Pass pass = pass_of(c, 0, c.heads * c.width, head_of);
   pass.out_step = c.heads;
-  const DotJob job{&SIAFU_PICK(siafu::attention_rows_), &pass, &units};
+  const Job job{&SIAFU_PICK(siafu::attention_rows_), &pass, &units, nullptr};
   siafu::parallel(static_cast<int64_t>(units.size()), c.threads, dot_work, &job);
 }
 

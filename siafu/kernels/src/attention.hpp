@@ -1,4 +1,5 @@
-// Attention over the edges of a row range: what attention.cpp asks of attention_rows.cpp, which is built per instruction set.
+// Attention over the edges of a row range: what attention.cpp asks of attention_rows.cpp, which is built once per
+// instruction set.
 #pragma once
 #include <cstdint>
 
@@ -11,14 +12,14 @@ enum Mode { ATTEND = 0, BACKWARD = 1, WEIGHTS = 2 };
 constexpr int MAX_HEADS = 16;  // of one pass, over all instruction sets
 constexpr int PAD = 16;        // entries that may be read behind head_of
 
-// What rows are computed from, for the columns of one pass: as many as are summed in registers, of some heads, which a pass
-// may cut. Addresses are of its first column. A column c of the edges below num_inner is row c of the inner vertices, else
-// of ghosts, whose addresses are moved back by num_inner rows.
+// What rows are computed from, for the columns of one pass: as many as are summed in registers, of some heads, which a
+// pass may cut. Addresses are of its first column. A column c of the edges below num_inner is row c of the inner
+// vertices, else of ghosts, whose addresses are moved back by num_inner rows.
 struct Pass {
   int64_t start, num_inner;
   const int64_t* indptr;
   const int32_t* indices;
-  const float* weight;  // [m] of the graph, or null; WEIGHTS: [edges of the range, weight_step], from this pass's first head
+  const float* weight;  // [m] of the graph, or null; WEIGHTS: [edges of the range, weight_step], of the first head on
   int64_t weight_step;
   const char *rows, *ghost_rows;      // [N, columns], float or bfloat16
   const char *scores, *ghost_scores;  // ATTEND: s; BACKWARD: t, log_total, delta, score_step floats apart

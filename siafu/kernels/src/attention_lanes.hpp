@@ -1,5 +1,5 @@
-// Vectors of the instruction set that a source is compiled for, and what attention does with them. Included by one source
-// that is compiled several times: everything is local to it, and nothing comes from the standard library.
+// Vectors of the instruction set that a source is compiled for, and what attention does with them. Included by one
+// source that is compiled several times: everything is local to it, and nothing comes from the standard library.
 #pragma once
 #include <cstdint>
 
@@ -98,7 +98,7 @@ SIAFU_INLINE Ints iota() {
 // Lane i: v[index[i]].
 SIAFU_INLINE Floats permute(Floats v, Ints index) {
 #if defined(SIAFU_AVX512)
-  return _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(index), v);  // maskz: GCC 12 warns of the plain one
+  return _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(index), v);  // GCC 12 warns of the plain one
 #elif defined(SIAFU_AVX2)
   return _mm256_permutevar8x32_ps(v, reinterpret_cast<__m256i>(index));
 #else

@@ -1,13 +1,13 @@
-// Rows of attention for one instruction set: every edge is read once, its score is made again where it is needed, and no
-// tensor over the edges exists.
+// Rows of attention for one instruction set: every edge is read once, its score is made again where it is needed, and
+// no tensor over the edges exists.
 //
-// One vector of exponentials makes the weights of one edge, or of many if there are one or two heads; then their rows are
-// added to sums that stay in registers until the row ends.
+// One vector of exponentials makes the weights of one edge, or of many if there are one or two heads; then their rows
+// are added to sums that stay in registers until the row ends.
 //
-// The softmax needs no pass of its own: weights are e^(score - reference), where the reference of a row and head is its
-// first edge's score, until a score comes that is more than MARGIN above it. Then sums are scaled to the greater reference.
-// The reference is never above the maximum, so that nothing that counts is lost to underflow; and e^MARGIN leaves room for
-// sums over 2^31 edges.
+// The softmax needs no pass of its own: weights are e^(score - reference), where the reference of a row and head is
+// its first edge's score, until a score comes that is more than MARGIN above it. Then sums are scaled to the greater
+// reference. It is never above the maximum, so that nothing that counts is lost to underflow; and e^MARGIN leaves room
+// for sums over 2^31 edges.
 #include "attention.hpp"
 
 #ifdef SIAFU_AVX512BF16
@@ -28,8 +28,8 @@ using siafu::Pass;
 using siafu::WEIGHTS;
 
 constexpr float MARGIN = 32.0f;
-constexpr int MAX_HEADS = W;                 // of one pass: what one permutation reaches
-constexpr int VECTORS = W == 8 ? 4 : 8;      // of columns: with AVX2, sums of more do not fit its 16 registers
+constexpr int MAX_HEADS = W;             // of one pass: what one permutation reaches
+constexpr int VECTORS = W == 8 ? 4 : 8;  // of columns: with AVX2, sums of more do not fit its 16 registers
 constexpr int LINE = 64;
 
 // Scores are in vectors of one edge, or of several where its heads would fill less than a quarter of a vector: lane i
@@ -70,8 +70,8 @@ SIAFU_INLINE void each(const F& f) {
   }
 }
 
-// Where the rows and scores of a unit's next edges lie. While an edge is added, the one `ahead` of it is told to the cache:
-// evenly, for a processor waits for few lines at a time; across rows, so that short ones lose nothing.
+// Where the rows and scores of a unit's next edges lie. While an edge is added, the one `ahead` of it is told to the
+// cache: evenly, for a processor waits for few lines at a time; across rows, so that short ones lose nothing.
 struct Stream {
   static constexpr int SIZE = 64, MASK = SIZE - 1;  // at least ahead + W
   const char* row[SIZE];
@@ -112,9 +112,9 @@ SIAFU_INLINE Scores<HP> load_heads(const float* from, int heads) {
   return x;
 }
 
-// A vector of the scores that lie `offset` floats behind the first of each edge. Those of several edges are put together in
-// registers: to read in one vector what was written in several pieces takes a processor a dozen cycles. Lanes behind the
-// last edge hold anything.
+// A vector of the scores that lie `offset` floats behind the first of each edge. Those of several edges are put
+// together in registers: to read in one vector what was written in several pieces takes a processor a dozen cycles.
+// Lanes behind the last edge hold anything.
 template <int HP>
 SIAFU_INLINE Scores<HP> collect(const Stream& edges, int64_t edge, int64_t offset, int heads) {
   const auto at = [&](int b) SIAFU_LAMBDA {
@@ -182,7 +182,7 @@ struct Sums {
     each<N>([&](auto k) SIAFU_LAMBDA { head[k.value] = load(at<k.value>(p.head_of)); });
   }
 
-  // Vector k of a row. Those of the second half may begin at its last columns and overlap others, with which they agree.
+  // Vector k of a row. Those of the second half may begin at its last columns and overlap others: they agree.
   template <int K, class T>
   SIAFU_INLINE T* at(T* row) const {
     if constexpr (K == 0 || K < N / 2) return row + K * W;
@@ -249,7 +249,7 @@ struct Weigher {
     reference = x < 0.0f ? x * p.slope : x;
   }
 
-  // score, log_total, delta: of the edges' other ends; given(x): x times the edges' weights; real: lanes that hold an edge.
+  // score, log_total, delta: of the edges' other ends; given(x): x times the edges' weights; real: lanes of an edge.
   template <int MODE, class G, class S>
   SIAFU_INLINE void weigh(const Pass& p, F score, F log_total, F delta, const G& given, I real, S& sums) {
     const F x = score + own, e = x < 0.0f ? x * p.slope : x;
@@ -292,9 +292,10 @@ SIAFU_INLINE Scores<HP> edge_weights(const Pass& p, int64_t edge, int count) {
 
 // Edges first..last of a row into out and leaned.
 template <class E, int MODE, int HP, int NV>
-__attribute__((noinline)) State add_edges(const Pass& p, Stream& edges, int64_t row, int64_t first, int64_t last, bool self,
-                                          float* out, float* leaned) {
-  constexpr int MOST = EDGES<HP>, BYTES = (NV ? NV : 1) * W * static_cast<int>(sizeof(E)), LINES = (BYTES + LINE - 1) / LINE;
+__attribute__((noinline)) State add_edges(const Pass& p, Stream& edges, int64_t row, int64_t first, int64_t last,
+                                          bool self, float* out, float* leaned) {
+  constexpr int MOST = EDGES<HP>, BYTES = (NV ? NV : 1) * W * static_cast<int>(sizeof(E));
+  constexpr int LINES = (BYTES + LINE - 1) / LINE;
   const Scores<HP> none = {};
   const int64_t second = MODE == BACKWARD ? p.score_step : 0;
   Sums<E, HP, NV, MODE != WEIGHTS> sums(p);
@@ -330,7 +331,8 @@ __attribute__((noinline)) State add_edges(const Pass& p, Stream& edges, int64_t 
       const Scores<HP> log_total = MODE == BACKWARD ? collect<HP>(edges, e, p.score_step, p.heads) : none;
       const Scores<HP> delta = MODE == BACKWARD ? collect<HP>(edges, e, 2 * p.score_step, p.heads) : none;
       w.template weigh<MODE>(p, collect<HP>(edges, e, 0, p.heads), log_total, delta,
-                             [&](Scores<HP> x) SIAFU_LAMBDA { return p.weight ? x * edge_weights<HP>(p, e, count) : x; },
+                             [&](Scores<HP> x)
+                                 SIAFU_LAMBDA { return p.weight ? x * edge_weights<HP>(p, e, count) : x; },
                              edge_of < count, sums);
     }
     int b = 0;
@@ -401,7 +403,8 @@ void whole_rows(const Pass& p, int64_t begin, int64_t end, float* scratch) {
     float* out = p.out + (row - p.start) * p.out_step;
     float* leaned = MODE == ATTEND && p.leaned ? p.leaned + (row - p.start) * p.out_step : scratch;
     if (p.add_self) __builtin_prefetch(row_of(p, row + 1 < end ? row + 1 : row));
-    const State s = add_edges<E, MODE, HP, NV>(p, edges, row, p.indptr[row], p.indptr[row + 1], p.add_self, out, leaned);
+    const int64_t first = p.indptr[row], last = p.indptr[row + 1];
+    const State s = add_edges<E, MODE, HP, NV>(p, edges, row, first, last, p.add_self, out, leaned);
     finish<MODE>(p, row, s, out, leaned);
   }
 }
