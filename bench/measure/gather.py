@@ -108,7 +108,9 @@ def _widths(text: str) -> list[int]:
 
 def _race(args: argparse.Namespace, graph: Measured, width: int, names: list[str], python: str) -> dict[str, Times]:
     contenders = [_own(args, graph.folder, graph, width, dtype, "gather") for dtype in DTYPES]
-    contenders += [_own(args, graph.folder, graph, width, dtype, "limit") for dtype in DTYPES]
+    contenders += [
+        _own(args, graph.folder, graph, width, dtype, subject) for subject in ("packed", "limit") for dtype in DTYPES
+    ]
     uniform = _own(args, graph.folder, graph, width, "float32", "limit")
     contenders.append(replace(uniform, name=UNIFORM, setup=uniform.setup | {"uniform": True}))
     contenders += [_peer(args, graph, width, name, python) for name in names]
@@ -120,7 +122,7 @@ def _race(args: argparse.Namespace, graph: Measured, width: int, names: list[str
 
 
 def _own_name(dtype: str, subject: str = "gather") -> str:
-    return ("siafu" if subject == "gather" else "limit") + ("" if dtype == "float32" else " bfloat16")
+    return ("siafu" if subject == "gather" else subject) + ("" if dtype == "float32" else " bfloat16")
 
 
 def _own(args: argparse.Namespace, folder: str, graph: Measured, width: int, dtype: str, subject: str) -> Contender:
@@ -145,7 +147,7 @@ def _rows(times: dict[str, Times], graph: Measured, width: int) -> list[dict[str
     best = min((t.median_s for name, t in times.items() if name in PEERS and t.median_s), default=None)
     rows = []
     for name, found in times.items():
-        if name.startswith("limit"):
+        if name.startswith(("limit", "packed")):
             continue
         dtype = "bfloat16" if name.endswith("bfloat16") else "float32"
         gigabytes = graph.num_edges * width * DTYPES[dtype] / 1e9
@@ -162,7 +164,7 @@ def _rows(times: dict[str, Times], graph: Measured, width: int) -> list[dict[str
             continue
         limit = times[_own_name(dtype, "limit")]
         if limit.median_s:
-            share = limit.ratio_to(name)
+            share = limit.ratio_to(_own_name(dtype, "packed"))  # of gather alone: reading packs nothing either
             row |= {"limit GB/s": gigabytes / limit.median_s, "share_of_limit": share, "limit": limit.note}
         if dtype == "float32" and (uniform := times.get(UNIFORM)) and uniform.median_s:
             row["uniform limit GB/s"] = gigabytes / uniform.median_s
