@@ -13,10 +13,12 @@ import os
 import platform
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
 FOLDER = Path("siafu/kernels/src")
 #: Compiled once per instruction set; they use no templates of the standard library, which the linker would merge.
@@ -24,7 +26,16 @@ PER_ISA = ("gather_rows", "pack_rows", "attention_rows", "dense_rows")
 #: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
 COMMON = ("threads", "isa", "limits", "gather", "pack", "attention", "dense", "order", "checksum")
 
-FLAGS = ["-std=c++17", "-O3", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-pthread", "-Wall", "-g0"]
+FLAGS = [
+    "-std=c++17",
+    "-O3",
+    "-fvisibility=hidden",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-pthread",
+    "-Wall",
+    "-g0",
+]
 X86 = {
     "scalar": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c", "-mbmi2"],
@@ -57,7 +68,21 @@ def sources_digest() -> str:
 
 
 class BuildKernels(build_ext):
+    @cached_property
+    def _knows_bf16(self) -> bool:
+        """Whether the compiler does: GCC from 10 on. Else AVX-512 stands in."""
+        probe = Path(self.build_temp, "probe.cpp")
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.write_text("int probe() { return 0; }\n")
+        try:
+            self.compiler.compile([str(probe)], extra_postargs=["-mavx512bf16"])
+        except CompileError:
+            return False
+        return True
+
     def build_extension(self, ext: Extension) -> None:
+        if "avx512bf16" in instruction_sets() and not self._knows_bf16:
+            print("siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it", file=sys.stderr)
         units = [(name, "common", [], [("SIAFU_SOURCES", f'"{sources_digest()}"')]) for name in COMMON]
         for isa, flags in instruction_sets().items():
             macros = [("SIAFU_ISA", isa), (f"SIAFU_{isa.upper()}", "1")]
@@ -73,6 +98,8 @@ class BuildKernels(build_ext):
         draft.replace(path)  # a process that has the old one mapped keeps it
 
     def _compile(self, name: str, folder: str, flags: list[str], macros: list[tuple[str, str]]) -> str:
+        if folder == "avx512bf16" and not self._knows_bf16:
+            flags, macros = X86["avx512"], [("SIAFU_ISA", folder), ("SIAFU_AVX512", "1")]
         made: list[str] = self.compiler.compile(
             [str(FOLDER / f"{name}.cpp")], output_dir=f"{self.build_temp}/{folder}", macros=macros,
             include_dirs=[str(FOLDER)], extra_postargs=FLAGS + flags,
@@ -87,7 +114,9 @@ class BuildKernels(build_ext):
         try:
             super().run()
         except Exception as error:
-            print(f"siafu: the compiled kernels could not be built ({error}); SciPy will do their work", file=sys.stderr)
+            print(
+                f"siafu: the compiled kernels could not be built ({error}); SciPy will do their work", file=sys.stderr
+            )
 
 
 # ``optional``: a compiler's error is a warning of the build, never a failed installation.

@@ -36,6 +36,9 @@ __all__ = ["SOURCES", "Source", "cached", "estimate", "prepare", "resolve"]
 
 log = logging.getLogger(__name__)
 
+#: Raised when an order's name comes to mean another order: shards in the cache are made anew, users' own stay readable.
+ORDERS_VERSION = 2
+
 
 def prepare(
     source: str | Graph,
@@ -139,7 +142,13 @@ def cached(source: str, *, cache_dir: str | os.PathLike[str] | None = None, **op
     found = resolve(source)
     all_options = {**(prepare.__kwdefaults__ or {}), **options}
     chosen = {field.name: all_options[field.name] for field in fields(Options)}
-    key = {"format": [FORMAT, VERSION], "siafu": version("siafu"), "source": _identity(found), "options": chosen}
+    key = {
+        "format": [FORMAT, VERSION],
+        "orders": ORDERS_VERSION,
+        "siafu": version("siafu"),
+        "source": _identity(found),
+        "options": chosen,
+    }
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     done = folder / f"{_slug(found)}-{digest[:16]}"
     if (done / MANIFEST).is_file():

@@ -6,10 +6,12 @@ reddit-small they are 561 MB. The result goes straight into a file that is mappe
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import mmap
 import os
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 #: Of the table that a block of columns is gathered from, and the narrowest block: a row of it fills cache lines.
 BLOCK_BYTES, MIN_COLUMNS = 256 << 20, 64
+#: A draft that nobody has written to for so long is left over from a run that was killed.
+ABANDONED_S = 3600.0
 #: Rows of features that are converted together.
 CONVERTED_BYTES = 16 << 20
 
@@ -62,24 +66,52 @@ class Kept:
     def begin(self) -> tuple[Array, Path | None]:
         """Room for the aggregate: a mapped file, whose blocks are there already, and its name; or memory, and None."""
         if self.path is not None:
+            self._forget_drafts()
             draft = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
             try:
                 rows = np.lib.format.open_memmap(draft, mode="w+", dtype=self.dtype, shape=self.shape)
                 with draft.open("r+b") as file:  # a full disk must be known now, not when a page is written
-                    os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+                    _allocate(file.fileno())
                 return rows, draft
             except (OSError, ValueError) as error:  # read-only or full; mmap refuses files without a byte
                 logger.info("%s is not kept: %s", self.path, error)
-                draft.unlink(missing_ok=True)
+                remove(draft)
         return np.empty(self.shape, self.dtype), None
 
     def finish(self, rows: Array, draft: Path | None) -> Array:
-        """Gives the file its name, now that it is whole; the rows, read-only."""
+        """Gives the file its name, now that it is whole and on the disk; the rows, read-only."""
         if draft is not None:
             assert self.path is not None
-            draft.rename(self.path)
+            try:
+                with draft.open("r+b") as file:
+                    rows.flush()  # type: ignore[attr-defined]  # a draft's rows are a memmap
+                    os.fsync(file.fileno())
+                draft.rename(self.path)
+            except OSError as error:  # the shards were prepared again meanwhile: what is mapped stays good
+                logger.info("%s is not kept: %s", self.path, error)
+                remove(draft)
         rows.flags.writeable = False
         return rows
+
+    def _forget_drafts(self) -> None:
+        """Those of runs that were killed while they made theirs."""
+        assert self.path is not None
+        for draft in self.path.parent.glob(f".{self.path.name}.*"):
+            with contextlib.suppress(OSError):
+                if time.time() - draft.stat().st_mtime > ABANDONED_S:
+                    draft.unlink()
+
+
+def remove(draft: Path | None) -> None:
+    """A read-only file system says so even of a file that is not there."""
+    if draft is not None:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+
+
+def _allocate(descriptor: int) -> None:
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        os.posix_fallocate(descriptor, 0, os.fstat(descriptor).st_size)
 
 
 def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, dtype: np.dtype[np.generic]) -> Rows:
@@ -95,6 +127,17 @@ def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, d
         assert isinstance(base, SparseRows)
         return gather.sparse(0, len(features), base)
     rows, draft = kept.begin()
+    try:
+        _aggregate_columns(gather, features, ghosts, rows, dtype)
+    except BaseException:
+        remove(draft)
+        raise
+    return kept.finish(rows, draft)
+
+
+def _aggregate_columns(
+    gather: Gather, features: Array, ghosts: Rows | None, rows: Array, dtype: np.dtype[np.generic]
+) -> None:
     num_inner, width = features.shape
     num_rows = num_inner + (0 if ghosts is None else len(ghosts))
     columns = max(MIN_COLUMNS, BLOCK_BYTES // max(1, num_rows * dtype.itemsize))
@@ -107,7 +150,6 @@ def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, d
         for start, stop in _pieces(num_inner, (block.stop - block.start) * dtype.itemsize):
             Z = gather(start, stop, table)
             rows[start:stop, block] = kernels.to_bfloat16(Z) if rows.dtype == BFLOAT16 else Z
-    return kept.finish(rows, draft)
 
 
 def _fill(table: Table, offset: int, X: Rows, columns: slice, scale: Array | None, dtype: np.dtype[np.generic]) -> None:

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--order", default="given", metavar="ORDER", help="of the vertices, for all contenders alike [given]"
     )
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # macOS
     parser.add_argument("--threads", type=int, default=cores, metavar="N", help=f"of every contender [{cores}]")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="interleaved repetitions [5]")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import gzip
 import re
+import zlib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -62,9 +63,8 @@ def num_rows(file: Path) -> int:
     if file.name.endswith(PARQUET):
         with _opened(file) as parquet:
             return int(parquet.metadata.num_rows)
-    with _text(file) as stream:
-        head = stream.read(1 << 16)
-        compression = 1 if not file.name.endswith(".gz") else 4
+    head = _head(file)
+    compression = 1 if not file.name.endswith(".gz") else 4
     lines = head.count(b"\n") - _is_header(_first_line(file))
     return lines if len(head) < 1 << 16 else int(compression * file.stat().st_size * lines / len(head))
 
@@ -188,9 +188,17 @@ def _text(file: Path) -> Any:
     return gzip.open(file) if file.name.endswith(".gz") else file.open("rb")
 
 
+def _head(file: Path) -> bytes:
+    """The first bytes of the text. Raises: DatasetError if they cannot be read."""
+    try:
+        with _text(file) as stream:
+            return bytes(stream.read(1 << 16))
+    except (OSError, EOFError, zlib.error) as error:
+        raise DatasetError(f"{file}: not readable ({_line(error)})") from None
+
+
 def _first_line(file: Path) -> list[str]:
-    with _text(file) as stream:
-        line = stream.readline(1 << 16).decode("utf-8", "replace").strip("\ufeff\r\n")
+    line = _head(file).partition(b"\n")[0].decode("utf-8", "replace").strip("\ufeff\r")
     if not line:
         raise DatasetError(f"{file}: is empty, or its first line is")
     return [field.strip().strip('"') for field in line.split(_delimiter(file))]

@@ -139,14 +139,21 @@ def parse(argument: str) -> EdgeList:
     names = columns.column_names(files[0])
     if len(names) < 2:
         raise DatasetError(f"{files[0]}: has one column, must have two: source and target")
+    src = given.get("src") or names[0]
+    dst = given.get("dst") or next(name for name in names if name != src)
+    weight = given.get("weight")
+    if len({src, dst, weight}) < 3:
+        raise DatasetError(
+            f"edges:{path}: source {src!r}, target {dst!r} and weight {weight!r} must be different columns"
+        )
     features = given.get("features") or f"random:{vertexfiles.RANDOM_WIDTH}"
     labels, split = given.get("labels"), given.get("split")
     return EdgeList(
         name=given.get("name") or Path(path.rstrip("/")).name.partition(".")[0].replace("*", "") or "edges",
         files=tuple(files),
-        src=given.get("src") or names[0],
-        dst=given.get("dst") or next(name for name in names if name != (given.get("src") or names[0])),
-        weight=given.get("weight"),
+        src=src,
+        dst=dst,
+        weight=weight,
         num_vertices=_num_vertices(given.get("num_vertices"), [p for p in (features, labels, split) if p]),
         features=features,
         labels=labels,

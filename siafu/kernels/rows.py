@@ -25,6 +25,9 @@ TABLE_TYPES: Final = ROW_TYPES[:4]
 LINE_BYTES, PAGE_BYTES = 64, 2 << 20  # of a cache; of a huge page
 #: Of the last-level cache, what the rows of a tile may fill: indices and results pass through it as well.
 TILE_SHARE = 0.6
+#: Values. Of wider rows too few fit the cache between their fetching and their use: 964 ms for 128 columns of ogbn-products
+#: at once, 2 x 378 ms for 64.
+WIDEST_TILE: Final = 64
 CONVERTED_VALUES = 1 << 20  # of rows that are converted before they are written, at a time
 
 
@@ -191,11 +194,11 @@ def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 
 def _tile(num_rows: int, width: int, itemsize: int) -> int:
-    """Values in a row of a tile: a whole row, or 2^i cache lines of it; padded to whole lines if longer than half of one."""
+    """Values in a row of a tile: up to WIDEST_TILE of it, or 2^i cache lines; padded to whole lines if longer than half of one."""
     row_bytes = width * itemsize
     if row_bytes <= LINE_BYTES // 2:
         return _next_power(width)
-    lines = -(-row_bytes // LINE_BYTES)
+    lines = -(-min(width, WIDEST_TILE) * itemsize // LINE_BYTES)
     room = int(TILE_SHARE * L3_BYTES) // (LINE_BYTES * max(1, num_rows))  # lines
     if 1 <= room < lines:
         lines = 1 << (room.bit_length() - 1)

@@ -72,7 +72,10 @@ class Layered:
         reads = (*self._inputs_of(layer), *self._vertex(layer, lane))
         if layer == self.last:
             if lane is Lane.TRAIN and self.spec.fuse:
-                return [gather, Step(Kind.AV, layer, (*reads, "label", "train"), self._made_backward(layer), fused=True)]
+                return [
+                    gather,
+                    Step(Kind.AV, layer, (*reads, "label", "train"), self._made_backward(layer), fused=True),
+                ]
             return [gather, Step(Kind.AV, layer, reads, (f"H{layer + 1}",))]
         publishes = self._published(layer + 1)
         own = (f"S{layer + 1}",) if self.own and self.is_narrow(layer + 1) else ()

@@ -107,10 +107,41 @@ def test_where_nothing_can_be_written_it_stays_in_memory(tmp_path: Path):
     assert kept.load() is None
 
 
-def test_a_full_disk_costs_only_the_file(tmp_path: Path, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize("refusal", [OSError(28, "No space left on device"), OSError(30, "Read-only file system")])
+def test_a_disk_that_is_full_or_read_only_costs_only_the_file(tmp_path: Path, monkeypatch, refusal):
+    def refuse(*_: object) -> None:
+        raise refusal
 
-    monkeypatch.setattr(layer_zero.os, "posix_fallocate", full)
+    monkeypatch.setattr(layer_zero, "_allocate", refuse)
     assert not isinstance(made(Kept.of(tmp_path, "digest", "gcn", (23, 3), F64)), np.memmap)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_shards_that_are_gone_meanwhile_cost_only_the_file(tmp_path: Path):
+    kept = Kept.of(tmp_path / "part", "digest", "gcn", (23, 3), F64)
+    (tmp_path / "part").mkdir()
+    rows, draft = kept.begin()
+    rows[:] = 1
+    (tmp_path / "part").rename(tmp_path / "elsewhere")
+    assert kept.finish(rows, draft).sum() == 69
+
+
+def test_an_aggregation_that_fails_leaves_no_draft(tmp_path: Path, monkeypatch):
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(layer_zero, "_aggregate_columns", fail)
+    with pytest.raises(MemoryError):
+        made(Kept.of(tmp_path, "digest", "gcn", (23, 3), F64))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_drafts_of_runs_that_were_killed_are_removed_and_those_of_others_are_not(tmp_path: Path, monkeypatch):
+    kept = Kept.of(tmp_path, "digest", "gcn", (23, 3), F64)
+    _, other = kept.begin()
+    made(kept)
+    assert other is not None
+    assert other.exists()
+    monkeypatch.setattr(layer_zero, "ABANDONED_S", -1.0)
+    made(kept)
+    assert [path.name for path in tmp_path.iterdir()] == [kept.path.name if kept.path else ""]

@@ -68,7 +68,8 @@ struct Shared {
   const StripKernel& kernel(const Strip& s) const {
     if (!g.padded && s.count < kernels.lanes) return kernels.narrow;
     const int64_t bytes = s.vectors * kernels.lanes * value_bytes(g.type);
-    if (!g.weight && s.vectors <= 4 && s.base_bytes == bytes && (!s.ghosts || s.ghost_bytes == bytes)) {
+    const bool overlaps = s.last != (s.vectors - 1) * kernels.lanes;  // the last vector begins inside the one before
+    if (!g.weight && !overlaps && s.vectors <= 4 && s.base_bytes == bytes && (!s.ghosts || s.ghost_bytes == bytes)) {
       const StripKernel& packed = (s.ghosts ? kernels.packed : kernels.packed_alone)[s.vectors - 1];
       if (packed.rows) return packed;
     }

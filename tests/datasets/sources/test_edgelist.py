@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datasets.prepare import Source, prepare, resolve
-from datasets.sources.edgelist import load
+from datasets.sources.edgelist import load, parse
 from datasets.sources.vertexfiles import RandomRows
 from siafu.errors import ConfigError, DatasetError
 from siafu.shards import ShardSet
@@ -214,3 +214,24 @@ def test_shards_keep_the_ids_of_the_source(tmp_path, edges):
     out = prepare(edges, tmp_path / "out").path
     assert np.load(out / "ids.npy").tolist() == [10, 20, 40]
     ShardSet.open(out).verify()
+
+
+@pytest.mark.parametrize(
+    "content", [b"src,dst\n0,1\n", gzip.compress(b"src,dst\n" + b"0,1\n" * 9999, mtime=0)[:40]], ids=["none", "cut off"]
+)
+def test_a_compressed_text_that_is_none_or_cut_off_is_named(tmp_path, content):
+    file = tmp_path / "edges.csv.gz"
+    file.write_bytes(content)
+    with pytest.raises(DatasetError, match=r"edges.csv.gz: not readable"):
+        parse(str(file))
+
+
+@pytest.mark.parametrize("query", ["src=a&dst=a", "src=b", "weight=a"])
+def test_a_column_has_one_meaning(tmp_path, query):
+    file = tmp_path / "edges.csv"
+    file.write_text("a,b\n0,1\n")
+    if query == "src=b":
+        assert parse(f"{file}?{query}").dst == "a"
+        return
+    with pytest.raises(DatasetError, match="must be different columns"):
+        parse(f"{file}?{query}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -249,3 +250,18 @@ def test_limits_are_measured(isa):
     for base in (random_rows(50, 20), table_of(random_rows(50, 20)), table_of(random_rows(50, 300), "bfloat16")):
         assert read_rows(indices, base, 2) > 0
         assert read_rows(indices, base, 1, prefetch=0) > 0
+
+
+@pytest.mark.parametrize("stride", [16, 32, 64])
+def test_columns_of_wider_rows_are_gathered_in_place(stride):
+    rng = np.random.default_rng(5)
+    indptr = np.array([0, 3, 3, 40, 90])
+    edges = Edges(indptr.astype(np.int64), rng.integers(0, 50, 90).astype(np.int32), None)
+    whole = rng.normal(size=(50, stride)).astype(np.float32)
+    for width in range(1, stride + 1):
+        X = whole[:, :width]
+        for name in INSTRUCTION_SETS:
+            with using(name):
+                found = gather(edges, 0, 4, X)
+            expected = np.array([X[edges.indices[a:b]].sum(0) for a, b in pairwise(indptr)])
+            np.testing.assert_allclose(found, expected, atol=1e-4, err_msg=f"{name} {width}")
