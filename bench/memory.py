@@ -142,7 +142,7 @@ def _graph_server(
     # What layer 0 is made from is gone before the first row is published.
     at_work = tables + int(FRAGMENTATION * slots) + TEMPORARIES * threads * rows_per_task * widest * itemsize
     return [
-        Part(GRAPH_SERVERS, "shard, mapped", _mapped_bytes(model, manifest, entry, programs, aggregated)),
+        Part(GRAPH_SERVERS, "shard, mapped", _mapped_bytes(model, manifest, entry, programs)),
         Part(GRAPH_SERVERS, "layer 0's aggregate", aggregate_bytes(config, manifest, entry)),
         Part(GRAPH_SERVERS, "published rows", tables),
         Part(GRAPH_SERVERS, "rows between steps", max(at_work, making) - tables),
@@ -158,7 +158,7 @@ def slot_bytes(model: Model, program: Program, num_rows: int, itemsize: int) -> 
     most = 0
     for pc, step in enumerate(program.steps):
         live |= {slot for slot in step.writes if slot != "Z0"}  # which is constant
-        live -= {slot for slot in live if program.last_reader[slot] < pc}
+        live -= {slot for slot in live if program.last_reader[slot] <= pc}  # inside a step are only as many as threads
         most = max(most, sum(model.width(slot) for slot in live))
     return most * num_rows * itemsize
 
@@ -200,12 +200,10 @@ def _aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
     return None if filled > SPARSE_BELOW else int(filled * entry.vertices * manifest.num_features)
 
 
-def _mapped_bytes(
-    model: Model, manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program], aggregated: bool
-) -> int:
-    """Of the shard's files, those that are read: features only where layer 0 is still to be aggregated, or has own rows."""
+def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
+    """Of the shard's files, those that stay: of dense features the pages are let go once read, unless layer 0 has own rows."""
     own = any("H0" in step.reads for program in programs.values() for step in program.steps)
-    skip = aggregated and not own and not manifest.sparse_features
+    skip = not own and not manifest.sparse_features
     return sum(file.bytes for name, file in entry.files.items() if not (skip and name.startswith("features")))
 
 
