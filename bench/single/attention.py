@@ -13,11 +13,11 @@ Hidden layers concatenate their heads, the last layer has one. Shapes: T [n, hea
 from __future__ import annotations
 
 import numpy as np
-from siafu.kernels.attention import Attended, Records, attend, attend_backward, target_gradient
 
 from bench.single.layers import Layer, connect
 from bench.single.workspace import Aggregation, Memory, Weights, Worker, times
 from siafu.errors import ConfigError
+from siafu.kernels.attention import Attended, Records, attend, attend_backward, target_gradient
 from siafu.kernels.dense import matmul, matmul_transposed
 from siafu.kernels.passes import bias_relu
 from siafu.models import ModelSpec
