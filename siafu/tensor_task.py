@@ -18,7 +18,7 @@ import numpy as np
 
 from siafu import models, ops
 from siafu.models import ModelSpec, Output, TensorOps
-from siafu.sparse import Array, Rows
+from siafu.sparse import Array, Rows, SparseRows
 from siafu.tasks import Lane
 from siafu.wire import FetchWeights, Gradient, GradientAck, Task, TaskPart, TaskResult, Tensors, Weights
 
@@ -89,11 +89,12 @@ class TensorWorker:
             following = yield NextPart(part)
             assert isinstance(following, TaskPart), following
             received = following.rows
+        received = {slot: aligned(value) for slot, value in received.items()}
         keys = {slot: (task.interval, task.num_parts, part, slot) for slot in task.constants}
         if any(slot not in received and key not in self._constants for slot, key in keys.items()):
             again = yield NextPart(part, lost=True)
             assert isinstance(again, TaskPart), again
-            received = again.rows
+            received = {slot: aligned(value) for slot, value in again.rows.items()}
         rows = {**{slot: self._constants[key] for slot, key in keys.items() if slot not in received}, **received}
         for slot, key in keys.items():
             self._constants.pop(key, None)
@@ -109,6 +110,17 @@ class TensorWorker:
         versions = {**self._weights.get(reply.layer, {}), reply.version: weights}
         self._weights[reply.layer] = {v: versions[v] for v in sorted(versions)[-KEPT_VERSIONS:]}
         return weights
+
+
+def aligned(rows: Rows) -> Rows:
+    """The same rows at an address that BLAS takes. Where a message lies in the network's buffer is chance, and numpy
+    multiplies what lies crooked by a loop of its own: slower, and to other bits, so a run would not repeat itself."""
+    if isinstance(rows, SparseRows):
+        indptr, indices, data = (
+            np.require(array, requirements="A") for array in (rows.indptr, rows.indices, rows.data)
+        )
+        return SparseRows(indptr, indices, data, rows.width)
+    return np.require(rows, requirements="A")
 
 
 def split(rows: Tensors, num_parts: int) -> list[Tensors]:

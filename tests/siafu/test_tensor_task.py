@@ -11,7 +11,7 @@ from siafu import models, wire
 from siafu.models import ModelSpec
 from siafu.sparse import SparseRows
 from siafu.tasks import Kind, Lane
-from siafu.tensor_task import KEPT_VERSIONS, NextPart, TensorWorker, conversation, split
+from siafu.tensor_task import KEPT_VERSIONS, NextPart, TensorWorker, aligned, conversation, split
 
 SPEC = ModelSpec("gcn", 3, 2, num_train=8, widths=(4,), dtype="float64", seed=1, narrow=False)
 MODEL = models.build(SPEC)
@@ -153,3 +153,16 @@ def test_a_question_and_its_answer_are_one_conversation_and_other_attempts_are_n
     assert conversation(wire.Gradient(3, 1, 0, 2, {})) == conversation(wire.GradientAck(3, 1, 0, 2))
     assert conversation(wire.Gradient(3, 1, 0, 2, {})) != conversation(ask)
     assert conversation(wire.GetModel("latest")) is None
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 3, 17])
+def test_rows_that_lie_crooked_in_a_message_are_straightened(offset):
+    X = np.arange(12, dtype=np.float32).reshape(3, 4)
+    room = bytearray(X.nbytes + 64)
+    room[offset : offset + X.nbytes] = X.tobytes()
+    crooked = np.frombuffer(memoryview(room)[offset : offset + X.nbytes], np.float32).reshape(3, 4)
+    straight = aligned(crooked)
+    assert straight.flags.aligned
+    np.testing.assert_array_equal(np.asarray(straight), X)
+    bag = SparseRows(np.array([0, 4]), np.arange(4, dtype=np.int32), crooked[0], 4)
+    assert aligned(bag).data.flags.aligned
