@@ -16,6 +16,7 @@ import numpy as np
 
 from bench import launch
 from bench.coordinator import Status
+from bench.site import lambda_site
 from datasets.prepare import cached
 from siafu import __version__, checkpoint, models
 from siafu import config as configs
@@ -37,6 +38,7 @@ SHORT = {
     "param_servers": "servers.param_servers", "backend": "servers.backend",
     "lambdas": "lambda.count", "lambda_memory": "lambda.memory_mb", "lambda_on": "lambda.on",
     "checkpoint_every": "run.checkpoint_every", "run_dir": "run.dir", "trace": "run.trace",
+    "on": "run.on", "budget": "run.budget_usd", "max_time": "run.max_seconds",
 }  # fmt: skip
 
 
@@ -88,8 +90,9 @@ def train(
     spec = ModelSpec.of(resolved, shards.manifest)
     models.build(spec)  # a model that cannot be must not cost a run directory
     run_dir = _run_dir(resolved, shards.manifest.name)
-    _write_manifest(run_dir, resolved, shards)
-    result, weights_of = launch.run(resolved, shards, shards_path.resolve(), run_dir, on_status)
+    with lambda_site(resolved, run_dir) as resolved:
+        _write_manifest(run_dir, resolved, shards)
+        result, weights_of = launch.run(resolved, shards, shards_path.resolve(), run_dir, on_status)
     for name, weights in weights_of.items():
         file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")
         checkpoint.save_model(

@@ -19,7 +19,7 @@ GROUPS = {
 _METAVARS = {
     "data.parts": "P", "model.name": "NAME", "model.hidden": "H", "train.intervals": "K", "train.epochs": "E",
     "train.staleness": "S", "servers.param_servers": "Q", "lambda.memory_mb": "MB", "lambda.on": "WHERE", "run.dir": "DIR",
-    "run.checkpoint_every": "K",
+    "run.checkpoint_every": "K", "run.budget_usd": "USD", "run.max_seconds": "SECONDS",
 }  # fmt: skip
 
 EXAMPLES = """sources:

@@ -1,30 +1,24 @@
-"""Starts every role of a run as a local process, watches them, and leaves none behind."""
+"""Starts every role of a run on its host, watches them, and leaves none behind."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import logging
-import os
 import secrets
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
+from bench import hosts
 from bench.coordinator import Action, Coordinator, Record, Save, Status
+from bench.hosts import Host
 from siafu import checkpoint
 from siafu.address import COORDINATOR, Address, Send
 from siafu.config import Config
 from siafu.errors import GnnError, PeerLost
-from siafu.leash import Leash
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sockets import Hub
@@ -39,116 +33,6 @@ FAREWELL_S = 3.5
 BILLING_S = 10.0
 #: How far apart a member's end, its own last words and others' complaints about it may be.
 LAST_WORDS_S = 1.0
-
-#: One thread per process for dense products: parallelism comes from intervals, and bits must not depend on a core count.
-_ENVIRONMENT = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
-
-@dataclass(frozen=True)
-class Death:
-    """The end of a process."""
-
-    member: Address
-    code: int  # below 0: the signal that killed it
-    last_line: str  # of its log
-
-    def __str__(self) -> str:
-        how = f"killed by {signal.Signals(-self.code).name}" if self.code < 0 else f"exit code {self.code}"
-        return f"{self.member} died: {how}; {self.last_line}"
-
-
-class LocalHost:
-    """Processes on this machine. Use in a ``with`` block: it kills what is left."""
-
-    def __init__(self, run_dir: Path, shards: Path, config_file: Path, run_id: bytes):
-        self.run_dir, self.shards, self.config_file, self.run_id = run_dir, shards, config_file, run_id
-        self._logs = run_dir / "logs"
-        self._logs.mkdir(parents=True, exist_ok=True)
-        # All mutable state:
-        self._processes: dict[Address, subprocess.Popen[bytes]] = {}
-        self._leashes: list[Leash] = []
-
-    def start(self, member: Address, coordinator: str) -> None:
-        command = [
-            sys.executable, "-m", member.role, "--coordinator", coordinator, "--run-id", self.run_id.hex(),
-            "--index", member.name, "--config", str(self.config_file), "--shards", str(self.shards),
-            "--run-dir", str(self.run_dir),
-        ]  # fmt: skip
-        environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        leash = Leash()
-        self._leashes.append(leash)
-        with open(self.log_file(member), "wb") as log, _undisturbed():
-            process = self._processes[member] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
-                start_new_session=True, pass_fds=(leash.fd,),
-            )  # fmt: skip
-            leash.tie(process.pid)
-
-    def log_file(self, member: Address) -> Path:
-        return self._logs / f"{member.role}-{member.name}.log"
-
-    @property
-    def pids(self) -> dict[Address, int]:
-        return {member: process.pid for member, process in self._processes.items()}
-
-    def dead(self) -> Death | None:
-        """A member whose process has ended; one that was killed rather than one that gave up."""
-        codes = {member: code for member, process in self._processes.items() if (code := process.poll()) is not None}
-        if not codes:
-            return None
-        member = min(codes, key=codes.__getitem__)
-        log = self.log_file(member)
-        lines = log.read_text(errors="replace").strip().splitlines()
-        return Death(member, codes[member], f"{lines[-1][-300:] if lines else 'its log is empty'} ({log})")
-
-    @property
-    def num_alive(self) -> int:
-        return sum(process.poll() is None for process in self._processes.values())
-
-    def kill(self, member: Address) -> None:
-        if member in self._processes:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._processes[member].pid, signal.SIGKILL)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether every process has ended within ``timeout_s``."""
-        deadline = time.monotonic() + timeout_s
-        for process in self._processes.values():
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                return False
-        return True
-
-    def __enter__(self) -> LocalHost:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for member in self._processes:
-            self.kill(member)
-        for process in self._processes.values():
-            process.wait()
-        for leash in self._leashes:
-            leash.close()
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Puts off Ctrl-C and a polite kill: between a child's birth and our knowing of it, they would leave it behind."""
-    if threading.current_thread() is not threading.main_thread():  # only that one hears of signals
-        yield
-        return
-    came: list[int] = []
-    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
-        for number in came:
-            signal.raise_signal(number)
 
 
 def run(
@@ -167,16 +51,18 @@ def run(
     config_file = run_dir / "config.toml"
     with (
         open(run_dir / "metrics.jsonl", "a", encoding="utf-8") as metrics,
-        LocalHost(run_dir, shards_path, config_file, run_id) as host,
-        Hub(COORDINATOR, run_id, listen=config.servers.listen) as hub,
+        hosts.build(config, run_dir, shards_path, config_file, run_id) as host,
+        Hub(COORDINATOR, run_id, listen=host.listen, ports=config.servers.port_range) as hub,
     ):
-        session = _Session(config, spec, coordinator, host, hub, metrics, on_status)
+        session = _Session(config, spec, coordinator, host, run_dir, hub, metrics, on_status)
         try:
             session.train()
             session.farewell("done", BILLING_S)
         except BaseException as error:
             session.farewell(type(error).__name__)
             raise
+        finally:
+            host.collect()
     if not coordinator.usage_complete:
         logger.warning("not every graph server has said what its last workers cost: the usage is a lower bound")
     models = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
@@ -187,10 +73,11 @@ class _Session:
     """The coordinator's loop."""
 
     def __init__(
-        self, config: Config, spec: ModelSpec, coordinator: Coordinator, host: LocalHost, hub: Hub, metrics: IO[str],
-        on_status: Callable[[Status], None],
+        self, config: Config, spec: ModelSpec, coordinator: Coordinator, host: Host, run_dir: Path, hub: Hub,
+        metrics: IO[str], on_status: Callable[[Status], None],
     ):  # fmt: skip
-        self.config, self.spec, self.coordinator, self.host, self.hub = config, spec, coordinator, host, hub
+        self.config, self.spec, self.coordinator, self.hub = config, spec, coordinator, hub
+        self.host, self.run_dir = host, run_dir
         self.metrics, self.on_status = metrics, on_status
         self._beat = 0.0
         self._unread: deque[tuple[Address, Message]] = deque()  # an error leaves the rest for the next turn
@@ -278,7 +165,7 @@ class _Session:
                     self.metrics.write(json.dumps(values) + "\n")
                     self.metrics.flush()
                 case Save(epoch=epoch, weights=weights):
-                    folder = self.host.run_dir / "checkpoints"
+                    folder = self.run_dir / "checkpoints"
                     folder.mkdir(exist_ok=True)
                     checkpoint.save_model(
                         folder / f"epoch-{epoch:04}.safetensors", weights, self.spec, {"epoch": epoch}

@@ -6,7 +6,6 @@ One thread owns the partition's state. Pool threads and the launcher hand values
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import logging
 import os
@@ -16,13 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from graph_server import backends
+from graph_server import backends, launchers
 from graph_server.backends import Action, Backend, Compute, Launch
-from graph_server.backends.aws_lambda import Ended, LambdaBackend
+from graph_server.backends.aws_lambda import LambdaBackend
+from graph_server.launchers import Ended, Launcher
 from graph_server.layer_zero import Kept
 from graph_server.partition import Partition
 from siafu import models
@@ -38,18 +38,9 @@ from siafu.wire import Heartbeat, Hello, Leave, Refused, Stop, Stopped, Usage, W
 
 logger = logging.getLogger(__name__)
 
-LAUNCHERS = {"local": "lambda_funcs.pool:LocalPool"}
 TICK_S = 0.1
 #: How long workers may take to leave by themselves before their environments are stopped.
 LEAVE_S = 2.0
-
-
-class Launcher(Protocol):
-    """Where Lambdas run (``lambda_funcs.pool.LocalPool``)."""
-
-    def invoke(self, payload: dict[str, Any], request_id: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def serve(joined: Joined) -> None:
@@ -142,19 +133,11 @@ class Server:
     # --- Lambdas ------------------------------------------------------------------------------------------------------
 
     def _launch(self, count: int, log_dir: Path, stack: ExitStack) -> Launcher:
-        if self.config.lambdas.on not in LAUNCHERS:
-            raise ConfigError(f"lambda.on = {self.config.lambdas.on!r}: must be one of {', '.join(LAUNCHERS)}")
-        module, _, cls = LAUNCHERS[self.config.lambdas.on].partition(":")
-        lambdas = self.config.lambdas
-
         def on_done(invocation: Ended) -> None:
             self._events.put((self._ended, (invocation,)))
             self.hub.wake()
 
-        launcher: Launcher = getattr(importlib.import_module(module), cls)(
-            handler=lambdas.handler, memory_mb=lambdas.memory_mb, timeout_s=lambdas.timeout_s,
-            max_environments=2 * count, on_done=on_done, log_dir=log_dir / f"lambda-{self.index}",
-        )  # fmt: skip
+        launcher = launchers.build(self.config, self.index, 2 * count, on_done, log_dir / f"lambda-{self.index}")
         stack.callback(launcher.close)
         return launcher
 
@@ -162,8 +145,8 @@ class Server:
         assert self._launcher is not None
         lambdas = self.config.lambdas
         payload = {
-            "worker": name, "graph_server": self.hub.endpoint, "index": self.index,
-            "param_servers": list(self.roster.param_servers), "run_id": self.hub.run_id.hex(),
+            "worker": name, "graph_server": self._as_called_back(self.hub.endpoint), "index": self.index,
+            "param_servers": [self._as_called_back(endpoint) for endpoint in self.roster.param_servers], "run_id": self.hub.run_id.hex(),
             "config_digest": self.config.digest, "spec": dataclasses.asdict(self.spec), "idle_s": lambdas.idle_s,
             "margin_s": lambdas.margin_s, "prefetch": lambdas.prefetch if self.config.overlaps else 1, "proxy": lambdas.proxy,
             "keep_bytes": (lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
@@ -171,6 +154,11 @@ class Server:
         }  # fmt: skip
         self._running_invocations += 1
         self._launcher.invoke(payload, name)
+
+    def _as_called_back(self, endpoint: str) -> str:
+        """The endpoint as a function can reach it: in a container, this machine has another name."""
+        host = self.config.lambdas.callback_host
+        return f"tcp://{host}:{endpoint.rpartition(':')[2]}" if host else endpoint
 
     def _ended(self, invocation: Ended) -> list[Action]:
         self._running_invocations -= 1

@@ -14,7 +14,8 @@ TASK_ROOT = Path(__file__).resolve().parent.parent  # where siafu and lambda_fun
 
 @dataclass(frozen=True)
 class Invocation:
-    """What came of one invocation, as Lambda would report and bill it."""
+    """What came of one invocation, as Lambda would report and bill it. One that the service refused has its code as
+    ``error``, a ``reason``, and no bill."""
 
     request_id: str
     payload: bytes  # the handler's JSON result, or the JSON error
@@ -23,6 +24,7 @@ class Invocation:
     billed_ms: int  # duration rounded up, INIT included (billed since 2025-08-01)
     max_memory_mb: int  # peak of the environment so far; 0 where there is no /proc
     log_tail: str  # last 4 KiB of what the function and the platform wrote
+    reason: str = ""  # of a refusal (TooManyRequestsException's Reason), or the service's message
 
 
 @dataclass(frozen=True)

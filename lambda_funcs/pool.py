@@ -21,6 +21,7 @@ from types import TracebackType
 
 from lambda_funcs.environment import Environment
 from lambda_funcs.function import Function, Invocation, error_payload
+from siafu.config import Config
 from siafu.errors import WorkerError
 
 __all__ = ["Invocation", "LocalPool"]
@@ -59,7 +60,7 @@ class LocalPool:
         log_dir: Path | None = None,
     ) -> None:
         self._function = Function(handler, memory_mb, timeout_s, init_timeout_s)
-        self._max_environments = max_environments
+        self.limit = max_environments
         self._on_done = on_done
         self._log_dir = log_dir
         if log_dir is not None:
@@ -80,6 +81,17 @@ class LocalPool:
         # daemon: a caller that dies without `close` must end, not hang; its environments die with it
         self._thread = threading.Thread(target=self._run, name="lambda-pool", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def make(
+        cls, config: Config, index: int, max_environments: int, on_done: Callable[[Invocation], None], log_dir: Path
+    ) -> "LocalPool":
+        """Of graph server ``index``."""
+        lambdas = config.lambdas
+        return cls(
+            handler=lambdas.handler, memory_mb=lambdas.memory_mb, timeout_s=lambdas.timeout_s,
+            max_environments=max_environments, on_done=on_done, log_dir=log_dir,
+        )  # fmt: skip
 
     def __enter__(self) -> "LocalPool":
         return self
@@ -102,7 +114,7 @@ class LocalPool:
             if self._closed:
                 raise WorkerError(f"invocation {request_id}: the pool is closed")
             if not self._free.acquire(blocking=False):
-                limit = self._max_environments
+                limit = self.limit
                 raise WorkerError(f"invocation {request_id}: throttled, all {limit} environments (the limit) are busy")
             self._mailbox.put(_Request(request_id, body))
             self._ring()

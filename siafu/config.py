@@ -133,25 +133,42 @@ class Servers:
     param_servers: int = 1  # processes that hold the weights
     backend: Literal["lambda", "cpu"] = "lambda"  # where tensor tasks run: Lambda environments, or our own threads
     threads: int = 0  # graph threads per graph server; 0: cores / graph servers, at least 1
-    listen: str = "127.0.0.1"  # address that every role binds
+    listen: str = "127.0.0.1"  # address that every role binds; a host that knows its machines' own overrides it
+    ports: str = ""  # range of ports that roles bind, such as 7000-7099; empty: any free one
     start_timeout_s: float = 60.0  # until every role has said hello
     heartbeat_s: float = 1.0  # between two signs of life of a role
     silence_s: float = 30.0  # a role that says nothing for so long is lost
     stall_s: float = 1800.0  # a run in which nothing gets done for so long is given up
 
     def __post_init__(self) -> None:
+        _ = self.port_range
         _at_least(self, param_servers=1, threads=0, start_timeout_s=0.1, heartbeat_s=0.01, silence_s=0.1, stall_s=1)
         if not self.heartbeat_s < self.silence_s:
             raise ConfigError(
                 f"servers.heartbeat_s = {self.heartbeat_s}: must be < servers.silence_s = {self.silence_s}"
             )
 
+    @property
+    def port_range(self) -> tuple[int, int] | None:
+        """First and last port that a role may bind; None for any."""
+        if not self.ports:
+            return None
+        found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", self.ports)
+        first, last = (int(found[1]), int(found[2])) if found else (0, 0)
+        if not 1024 <= first <= last <= 65535:
+            raise ConfigError(f"servers.ports = {self.ports!r}: must be FIRST-LAST, both of 1024 to 65535")
+        return first, last
+
 
 @dataclass(frozen=True)
 class Lambda:
-    count: int = 0  # environments per graph server; 0: twice the cores / graph servers, 2 to 8
+    count: int = 0  # environments per graph server; 0: as many as the autotuner finds worth it
     memory_mb: int = 192  # of an environment; its share of a core and its price follow
-    on: str = "local"  # where they run: local
+    on: Literal["local", "rie", "localstack", "aws", "ray"] = "local"  # where they run
+    function: str = "siafu"  # rie, localstack, aws: the function's name
+    endpoint: str = ""  # URL that invocations are sent to, several with commas between; empty: one of our own, or AWS's
+    region: str = "us-east-1"  # of the function
+    callback_host: str = ""  # what functions dial instead of servers.listen, where that is not what they can reach
     timeout_s: float = 900.0  # Lambda's own limit on one invocation
     margin_s: float = 10.0  # a worker takes no new task when less is left of its invocation
     idle_s: float = 2.0  # a worker leaves after so long without a task
@@ -183,9 +200,32 @@ class Run:
     dir: str = ""  # run directory; empty: runs/<date>-<name>
     trace: bool = False  # write every task's start and end to trace-<server>.jsonl
     checkpoint_every: int = 0  # epochs between saved weights; 0: none
+    on: Literal["local", "ray", "aws"] = "local"  # where the servers run: this machine, a Ray cluster, siafu deploy's
+    budget_usd: float = 0.0  # stop, with a checkpoint, before the run costs more; 0: no limit
+    max_seconds: float = 0.0  # stop, with a checkpoint, after so long; 0: no limit
 
     def __post_init__(self) -> None:
-        _at_least(self, checkpoint_every=0)
+        _at_least(self, checkpoint_every=0, budget_usd=0, max_seconds=0)
+
+
+@dataclass(frozen=True)
+class Cloud:
+    name: str = "siafu"  # of the deployment: it begins the names of its stacks, and every resource carries it as a tag
+    graph_instance: str = "c7g.2xlarge"  # EC2 type of graph servers, one per partition
+    param_instance: str = "c7g.xlarge"  # EC2 type of parameter servers
+    gpu_instance: str = ""  # EC2 type of one machine for the GPU baselines; empty: none
+    spot: bool = False  # buy servers on the spot market
+    arch: Literal["arm64", "x86_64"] = "arm64"  # of the function
+    reserved: int = 100  # environments that the account keeps for the function, and the most it may have
+    ttl_hours: float = 12.0  # after so long the deployment removes itself, whoever is still there
+    monthly_usd: float = 100.0  # AWS Budgets warns beyond it
+    email: str = ""  # who is told of alarms and budgets; empty: nobody
+    ray_address: str = "auto"  # run.on = ray: the cluster's address
+
+    def __post_init__(self) -> None:
+        _at_least(self, reserved=0, ttl_hours=0.1, monthly_usd=0)
+        if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", self.name):
+            raise ConfigError(f"cloud.name = {self.name!r}: must be 1 to 31 of a-z, 0-9 and -, a letter first")
 
 
 @dataclass(frozen=True)
@@ -198,6 +238,7 @@ class Config:
     servers: Servers = field(default_factory=Servers)
     lambdas: Lambda = field(default_factory=Lambda)
     run: Run = field(default_factory=Run)
+    cloud: Cloud = field(default_factory=Cloud)
 
     @property
     def overlaps(self) -> bool:
@@ -211,7 +252,7 @@ class Config:
         if self.servers.backend != "lambda":
             return False  # nothing is fetched
         if self.lambdas.rematerialise == "auto":
-            return self.lambdas.on != "local" or bool(self.lambdas.proxy)
+            return self.lambdas.on in ("aws", "ray") or bool(self.lambdas.proxy)
         return self.lambdas.rematerialise == "always"
 
     @property

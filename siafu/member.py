@@ -44,7 +44,8 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {role} {args.index} %(name)s: %(message)s")
     me = Address(role, str(args.index))
     config = configs.load(args.config)
-    with Hub(me, bytes.fromhex(args.run_id), listen=config.servers.listen) as hub:
+    listen = args.listen or config.servers.listen
+    with Hub(me, bytes.fromhex(args.run_id), listen=listen, ports=config.servers.port_range) as hub:
         hub.dial(COORDINATOR, args.coordinator)
         try:
             joined = _join(hub, config, args)
@@ -108,6 +109,7 @@ def _parse(role: Role, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--config", required=True, metavar="FILE")
     parser.add_argument("--shards", default="", metavar="DIR")
     parser.add_argument("--run-dir", default=".", metavar="DIR")
+    parser.add_argument("--listen", default="", metavar="HOST", help="address to bind; without it, servers.listen")
     return parser.parse_args(argv)
 
 

@@ -32,8 +32,9 @@ _ZERO_COPY_BYTES = 1 << 14
 class Hub:
     """One member's sockets. Use in a ``with`` block."""
 
-    def __init__(self, me: Address, run_id: bytes, *, listen: str | None = None, port: int = 0):
-        """``listen``: address to bind, port 0 for any; None: no mailbox (a worker). PeerLost if it cannot be bound."""
+    def __init__(self, me: Address, run_id: bytes, *, listen: str | None = None, ports: tuple[int, int] | None = None):
+        """``listen``: address to bind, at a free port of ``ports`` (first, last) or at any; None: no mailbox (a worker).
+        PeerLost if it cannot be bound."""
         self.me, self.run_id = me, run_id
         self.endpoint = ""
         self.checksum: wire.Checksum = zlib.crc32  # of tensors; a server puts a faster one here
@@ -53,11 +54,25 @@ class Hub:
             self._mailbox = self._socket(zmq.ROUTER)
             self._mailbox.setsockopt(zmq.ROUTER_MANDATORY, 1)
             try:
-                self._mailbox.bind(f"tcp://{listen}:{port or '*'}")
+                self._bind(self._mailbox, listen, ports)
             except zmq.ZMQError as error:
                 self.close()
-                raise PeerLost(f"{me}: cannot listen on {listen}:{port}: {error}") from error
+                where = f"{listen}, ports {ports[0]} to {ports[1]}" if ports else listen
+                raise PeerLost(f"{me}: cannot listen on {where}: {error}") from error
             self.endpoint = self._mailbox.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    @staticmethod
+    def _bind(mailbox: zmq.Socket[bytes], listen: str, ports: tuple[int, int] | None) -> None:
+        if ports is None:
+            mailbox.bind(f"tcp://{listen}:*")
+            return
+        for port in range(ports[0], ports[1] + 1):
+            try:
+                mailbox.bind(f"tcp://{listen}:{port}")
+                return
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EADDRINUSE or port == ports[1]:
+                    raise
 
     def dial(self, to: Address, endpoint: str, proxy: str = "") -> None:
         """Opens a link; messages sent before it stands wait. ``proxy``: host:port of a SOCKS5 proxy."""

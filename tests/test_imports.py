@@ -19,7 +19,7 @@ ROOMS = {
     "param_server": {"siafu"},
     "lambda_funcs": {"siafu"},
     "gpu_baselines": {"siafu"},
-    "infra": {"siafu"},
+    "infra": {"siafu", "bench"},  # machines that it starts keep the contract of bench's hosts
     # bench starts the roles as processes. Preparing a graph is no role: it is a function from a source to files, which
     # ``siafu train`` calls before there is anything to start, and whose errors it shows as its own.
     "bench": {"siafu", "datasets"},
@@ -30,10 +30,15 @@ INSIDE = {"bench/measure/": {"graph_server", "param_server"}, "bench/single/": {
 #: Third-party package -> the only files (or rooms, with a slash at their end) that may import it.
 ONLY_IN = {
     "zmq": ("siafu/sockets.py", "bench/measure/echo.py"),  # a benchmark stands beside plain sockets
-    "boto3": ("graph_server/backends/aws_lambda.py", "infra/"),
-    "botocore": ("graph_server/backends/aws_lambda.py", "infra/"),
+    "boto3": ("graph_server/launchers/", "infra/"),
+    "botocore": ("graph_server/launchers/", "infra/"),
+    "ray": ("graph_server/launchers/ray.py", "infra/"),
     "torch": ("gpu_baselines/", "graph_server/backends/gpu.py"),
     "aws_cdk": ("infra/",),
+    "cdk_nag": ("infra/",),
+    "constructs": ("infra/",),
+    "localstack": ("infra/",),
+    "localstack_client": ("infra/",),
     "pymetis": ("datasets/",),
     "sklearn": ("datasets/",),
     "rich": ("siafu/progress.py", "bench/"),
@@ -52,6 +57,7 @@ PURE = (
     "siafu/tasks.py", "siafu/wire.py", "siafu/ops.py", "siafu/sparse.py", "siafu/errors.py", "siafu/models/*.py",
     "siafu/tensor_task.py", "siafu/address.py", "siafu/evaluation.py",
     "graph_server/scheduler.py", "graph_server/autotune.py", "graph_server/dispatch.py", "graph_server/waiting.py",
+    "graph_server/verdicts.py", "graph_server/timing.py", "graph_server/sizing.py",
     "param_server/stash.py", "param_server/summation.py", "param_server/optimisers.py", "param_server/schedules.py",
     "param_server/replica.py", "param_server/epoch.py", "param_server/parameters.py",
     "bench/cost.py", "bench/value.py", "bench/memory.py", "gpu_baselines/quantise.py",

@@ -22,10 +22,10 @@ import json
 import logging
 import os
 from collections.abc import Callable
-from typing import Protocol
 
 from graph_server.backends import Action, Completed, Launch, TensorTask
 from graph_server.dispatch import Assign, Dispatcher
+from graph_server.launchers import Ended
 from siafu.address import Address, Send
 from siafu.address import worker as worker_address
 from siafu.config import Config, Lambda
@@ -42,16 +42,6 @@ logger = logging.getLogger(__name__)
 MAX_FAILED_LAUNCHES = 3
 #: Rows below this are not worth a second message.
 MIN_ROWS_PER_PART = 64
-
-
-class Ended(Protocol):
-    """What became of an invocation (``lambda_funcs.pool.Invocation``)."""
-
-    request_id: str
-    error: str | None
-    payload: bytes  # the handler's JSON, or that of the error
-    billed_ms: int
-    log_tail: str
 
 
 class LambdaBackend:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench.coordinator import Coordinator
-from bench.launch import Death, _Session
+from bench.hosts import Death
+from bench.launch import _Session
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import PeerLost, WorkerError
@@ -23,13 +25,13 @@ ECHO = PeerLost("param_server 0: graph_server 0: not connected")
 
 
 @pytest.fixture
-def session() -> Iterator[Any]:
+def session(tmp_path: Path) -> Iterator[Any]:
     config = Config()
     with Hub(COORDINATOR, RUN_ID, listen="127.0.0.1") as hub:
         host: Any = SimpleNamespace(dead=lambda: None)
         core = Coordinator(config, multilabel=False)
         spec: Any = None
-        yield _Session(config, spec, core, host, hub, io.StringIO(), lambda status: None)
+        yield _Session(config, spec, core, host, tmp_path, hub, io.StringIO(), lambda status: None)
 
 
 def failed(member: Address, error: str) -> Failed:

@@ -253,7 +253,7 @@ def test_hub_dials_through_it_and_comes_back_after_the_peer_did(shaper: Shaper) 
     port = 0
     with Hub(worker("w"), RUN_ID) as guest:
         for life in range(2):
-            with Hub(graph_server(0), RUN_ID, listen="127.0.0.1", port=port) as host:
+            with Hub(graph_server(0), RUN_ID, listen="127.0.0.1", ports=(port, port)) as host:
                 if life == 0:
                     guest.dial(graph_server(0), host.endpoint, shaper.address)
                 port = int(host.endpoint.rpartition(":")[2])

@@ -61,7 +61,7 @@ def test_the_dump_lists_every_field():
 
 
 def test_sections_are_those_of_the_documentation():
-    assert list(Config().to_dict()) == ["data", "model", "train", "servers", "lambda", "run"]
+    assert list(Config().to_dict()) == ["data", "model", "train", "servers", "lambda", "run", "cloud"]
 
 
 # --- digest ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,98 @@
+"""A place for Lambdas on this machine that is not ours: AWS's emulator, LocalStack. Started as a process for one run.
+
+The process (``SITES``) is given the run's resolved config and its directory, prints one JSON line once functions can be
+invoked, ``{"endpoint": URLS, "function": NAME, "callback_host": HOST}``, and serves until its stdin ends; then it has
+collected what the function logged into ``<run-dir>/logs`` and left nothing behind. Its group dies with us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from siafu import config as configs
+from siafu.config import Config
+from siafu.errors import ConfigError, WorkerError
+from siafu.leash import Leash
+
+#: ``lambda.on`` -> module that is run.
+SITES = {"rie": "infra.rie", "localstack": "infra.localstack"}
+START_S = 120.0  # LocalStack on a busy machine
+STOP_S = 30.0
+
+
+@contextlib.contextmanager
+def lambda_site(config: Config, run_dir: Path) -> Iterator[Config]:
+    """Makes sure that ``lambda.on`` has an endpoint: the config with it filled in, while the block runs.
+
+    WorkerError with the site's own words if it cannot be started; ConfigError (exit code 2) if it says that the user is
+    to blame, by exit code 2."""
+    lambdas = config.lambdas
+    if config.servers.backend != "lambda" or lambdas.on not in SITES or lambdas.endpoint:
+        yield config
+        return
+    logs = run_dir / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    asked = run_dir / "site.toml"
+    asked.write_text(configs.dump(config))
+    command = [sys.executable, "-m", SITES[lambdas.on], "--config", str(asked), "--run-dir", str(run_dir)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    leash = Leash()
+    log = logs / f"{lambdas.on}.log"
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=environment,
+            start_new_session=True, pass_fds=(leash.fd,),
+        )  # fmt: skip
+        leash.tie(process.pid)
+    try:
+        yield config.replace({f"lambda.{key}": value for key, value in _ready(process, lambdas.on, log).items()})
+    finally:
+        _stop(process)
+        leash.close()
+
+
+def _ready(process: subprocess.Popen[bytes], name: str, log: Path) -> dict[str, str]:
+    """What the site says once it serves."""
+    assert process.stdout is not None
+    line = _first_line(process.stdout, time.monotonic() + START_S)
+    if line:
+        found: dict[str, str] = json.loads(line)
+        return found
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(1.0)
+    words = log.read_text(errors="replace").strip().splitlines()
+    why = words[-1][-300:] if words else f"it did not answer within {START_S:g} s"
+    raise (ConfigError if process.poll() == 2 else WorkerError)(f"lambda.on = {name}: {why} ({log})")
+
+
+def _first_line(stream: IO[bytes], deadline: float) -> bytes:
+    """Empty if there is none until ``deadline`` or the stream ends before."""
+    line = b""
+    while not line.endswith(b"\n"):
+        readable, _, _ = select.select([stream], [], [], max(0.0, deadline - time.monotonic()))
+        found = os.read(stream.fileno(), 4096) if readable else b""
+        if not found:
+            return b""
+        line += found
+    return line
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
