@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -16,6 +17,7 @@ import numpy as np
 
 from bench import launch
 from bench.coordinator import Status
+from bench.meter import Meter
 from bench.site import lambda_site
 from datasets.prepare import cached
 from siafu import __version__, checkpoint, models
@@ -51,8 +53,13 @@ class Run:
 
     @property
     def test_acc(self) -> float:
-        """Test accuracy of the epoch with the best validation accuracy."""
-        return float(self.result["test_acc"])
+        """Test accuracy of the epoch with the best validation accuracy; NaN if a limit came before the first evaluation."""
+        return float("nan") if self.result["test_acc"] is None else float(self.result["test_acc"])
+
+    @property
+    def stopped(self) -> str:
+        """Why training ended: "epochs", "target", "patience", or at a limit: "budget", "time"."""
+        return str(self.result["stopped"])
 
     def weights(self) -> dict[str, Array]:
         """The best epoch's weights, by name."""
@@ -87,20 +94,27 @@ def train(
     on_status(Status(phase="starting"))
     shards = ShardSet.open(shards_path)
     resolved = _fit(resolved, shards)
-    spec = ModelSpec.of(resolved, shards.manifest)
-    models.build(spec)  # a model that cannot be must not cost a run directory
+    models.build(ModelSpec.of(resolved, shards.manifest))  # a model that cannot be must not cost a run directory
+    Meter(resolved)  # nor a budget without prices
     run_dir = _run_dir(resolved, shards.manifest.name)
-    with lambda_site(resolved, run_dir) as resolved:
-        _write_manifest(run_dir, resolved, shards)
-        result, weights_of = launch.run(resolved, shards, shards_path.resolve(), run_dir, on_status)
-    for name, weights in weights_of.items():
-        file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")
-        checkpoint.save_model(
-            file, weights, spec, {"epoch": result["best_epoch"] if name == "best" else result["epochs"]}
-        )
-    result["run_dir"] = str(run_dir)
+    # A machine of AWS coordinates there. By name: boto3 is for those who have a deployment.
+    away = importlib.import_module("infra.remote").carry_out if resolved.run.on == "aws" else carry_out
+    result = {**away(resolved, shards, run_dir, on_status), "run_dir": str(run_dir)}
     (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     return Run(run_dir, result)
+
+
+def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: Callable[[Status], None]) -> dict[str, Any]:
+    """Trains, with this process as coordinator; the result. The models, and all that a run leaves, are in ``run_dir``."""
+    spec = ModelSpec.of(config, shards.manifest)
+    with lambda_site(config, run_dir) as config:
+        _write_manifest(run_dir, config, shards)
+        result, weights_of = launch.run(config, shards, shards.path.resolve(), run_dir, on_status)
+    epoch_of = {"best": result["best_epoch"] or result["epochs"], "final": result["epochs"]}
+    for name, weights in weights_of.items():
+        file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")
+        checkpoint.save_model(file, weights, spec, {"epoch": epoch_of[name]})
+    return result
 
 
 def resolve(
@@ -112,10 +126,18 @@ def resolve(
     for name, value in short.items():
         if name not in SHORT:
             raise ConfigError(f"{name}: unknown argument, must be one of {', '.join(SHORT)}")
-        changes[SHORT[name]] = value
+        changes[SHORT[name]] = seconds(value) if name == "max_time" else value
     if source:
         changes["data.source"] = source
     return base.replace(changes)
+
+
+def seconds(text: str | float) -> float:
+    """Of "90", "90s", "30m", "2h" or "1.5d"; a number is taken as it is. ConfigError for anything else."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)([smhd]?)", str(text).strip())
+    if not found:
+        raise ConfigError(f"max_time = {text!r}: must be seconds, or a number and one of s, m, h, d: 90, 30m, 2h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
 def shards_of(config: Config) -> Path:

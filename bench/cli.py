@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import typing
 
 from bench import api
+from bench.meter import BUDGET, LIMITS
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.progress import Display, summary
+from siafu.progress import Display, dollars, summary
 
 #: Config section -> title of its flags.
 GROUPS = {
@@ -19,8 +21,11 @@ GROUPS = {
 _METAVARS = {
     "data.parts": "P", "model.name": "NAME", "model.hidden": "H", "train.intervals": "K", "train.epochs": "E",
     "train.staleness": "S", "servers.param_servers": "Q", "lambda.memory_mb": "MB", "lambda.on": "WHERE", "run.dir": "DIR",
-    "run.checkpoint_every": "K", "run.budget_usd": "USD", "run.max_seconds": "SECONDS",
+    "run.checkpoint_every": "K", "run.budget_usd": "USD", "run.max_seconds": "TIME",
 }  # fmt: skip
+
+#: Exit code of a run that its budget or its time has stopped: what it has learnt is saved.
+EXIT_AT_LIMIT = 3
 
 EXAMPLES = """sources:
   digits                         1,797 images of handwritten digits as a graph of look-alikes; the default
@@ -35,6 +40,7 @@ examples:
   siafu train my_graph.npz --model sage --hidden 64 --lr 0.005 --dropout 0.5 --feature-norm row
   siafu train 'synthetic:reddit-small?scale=0.01' --parts 2 --lambdas 4 --lambda-memory 512 --json
   siafu train my_graph.npz --set train.schedule=cosine --set model.norm=layer --checkpoint-every 10
+  siafu train my_graph.npz --budget 0.50 --max-time 30m      stops before either, saves what it has, exit code 3
 """
 
 
@@ -79,7 +85,15 @@ def main(args: argparse.Namespace) -> int:
     with Display(_title(config), config.train.epochs, quiet=args.quiet) as display:
         run = api.train(config=config, on_status=display)
     print(json.dumps(dict(run.result)) if args.json else "\n".join(summary(run.result)))
-    return 0
+    if run.stopped not in LIMITS:
+        return 0
+    asked, spent = config.run, run.result["cost"]["usd"]
+    limit = f"budget of {dollars(asked.budget_usd)}" if run.stopped == BUDGET else f"limit of {asked.max_seconds:g} s"
+    print(
+        f"siafu train: stopped at its {limit} after {run.result['epochs']} epochs, {dollars(spent)}; the weights are saved",
+        file=sys.stderr,
+    )
+    return EXIT_AT_LIMIT
 
 
 def _title(config: Config) -> str:

@@ -7,6 +7,9 @@ Rules:
    the earlier of equals; without validation vertices, the last.
 4. Training stops after the last epoch, at the target accuracy, or after ``patience`` evaluations without a better one. The
    final weights are those of the epoch that the decision is about, however far the servers have got meanwhile.
+5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond a limit
+   (``bench.meter``). If the limit comes first, the run breaks off: the final weights are then the latest whole version.
+   Where there is none, because nobody is ready or answers, they are those that training began with (``fall_back``).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.meter import LIMITS, Meter
 from siafu import __version__, errors
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.checkpoint import digest
@@ -76,21 +80,25 @@ class Status:
     tasks_in_flight: int = 0
     workers: int = 0
     ghost_bytes: int = 0
+    usd: float = 0.0
+    budget_usd: float = 0.0
 
 
 class Coordinator:
     def __init__(self, config: Config, *, multilabel: bool):
         self.config, self.multilabel = config, multilabel
+        self.meter = Meter(config)
         self.members = [graph_server(p) for p in range(config.data.parts)] + [
             param_server(q) for q in range(config.servers.param_servers)
         ]
         # All mutable state:
-        self.status = Status()
+        self.status = Status(budget_usd=config.run.budget_usd)
         self.addresses: dict[Address, str] = {}
         self.heard: dict[Address, float] = {}  # member -> when it last spoke
         self.moved_at = 0.0  # when anything last got done
         self.started_at = 0.0
         self.stopped_at = 0.0  # when the decision to stop fell
+        self.stopped = ""  # why: "epochs", "target", "patience", "budget" or "time"
         self.losses: list[float] = []
         self.epoch_seconds: list[float] = []
         self.best: dict[str, Any] = {}  # the best evaluation's record
@@ -106,11 +114,18 @@ class Coordinator:
         self._num_tasks: dict[int, float] = {}  # graph server -> tensor tasks that it has done, by its last Usage
         self._left: set[Address] = set()  # members that have said their last word
         self._billed: set[int] = set()  # graph servers whose last word was what everything cost
+        self._wanted: set[tuple[str, int]] = set()  # the models that were asked for at the stop
+        self._evaluated_at = 0.0
 
     @property
     def complete(self) -> bool:
-        """Whether the weights are here."""
-        return len(self.models) == 1 + self.config.servers.param_servers
+        """Whether the weights are here, or nobody is there to have any."""
+        return self.stopped != "" and self._wanted.issubset(self.models)
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether the run was stopped by its budget or its time."""
+        return self.stopped in LIMITS
 
     @property
     def everybody_left(self) -> bool:
@@ -120,6 +135,22 @@ class Coordinator:
     def usage_complete(self) -> bool:
         """Whether every graph server has said what its workers cost to the end."""
         return len(self._billed) == self.config.data.parts
+
+    def begin(self, now: float) -> None:
+        """The run's roles are being started: from now on it takes time and money."""
+        self.meter.begin(now)
+
+    def tick(self, now: float) -> list[Action]:
+        """Time passes: rule 5."""
+        self.status.usd = self.meter.cost(now).usd
+        if self.stopped or not (limit := self.meter.reached(now)):
+            return []
+        return [self._stop(limit, now), *self._break_off()]
+
+    def fall_back(self, weights: Tensors) -> list[Action]:
+        """Nobody has sent the final weights: these, of version 0, are taken for them."""
+        self._wanted.clear()
+        return self._model(COORDINATOR, ModelWeights("final", 0, weights, 0))
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         """A member's message. Raises the error of a member that failed."""
@@ -140,11 +171,12 @@ class Coordinator:
             case ModelWeights(which="checkpoint"):
                 return [Save(message.version, message.tensors)]
             case ModelWeights():
-                self.models[message.which, sender.index] = message
+                return self._model(sender, message)
             case Stopped():
                 self._left.add(sender)
                 if sender.role == "graph_server":  # a parameter server has none, and may have the same index
                     self.usage[sender.index] = _totals(message)
+                    self.meter.last_word(sender.index, self.usage[sender.index], now)
                     self._billed.add(sender.index)
             case Failed():
                 self._left.add(sender)
@@ -188,7 +220,7 @@ class Coordinator:
 
     def _is_ready(self, sender: Address, now: float) -> list[Action]:
         self._ready.add(sender)
-        if len(self._ready) < len(self.members):
+        if len(self._ready) < len(self.members) or self.stopped:
             return []
         self.started_at = self._last_epoch_at = now
         self.status.phase = "training"
@@ -196,6 +228,7 @@ class Coordinator:
 
     def _epoch(self, message: EpochReport, now: float) -> list[Action]:
         self.usage[message.server] = _totals(message)
+        self.meter.report(message.server, self.usage[message.server], now)
         reports = self._reports.setdefault(message.epoch, {})
         reports[message.server] = message
         if len(reports) < self.config.data.parts or self.stopped_at:
@@ -217,7 +250,7 @@ class Coordinator:
         record = {
             "event": "epoch", "epoch": message.epoch, "loss": loss, "time_s": now - self.started_at,
             "epoch_s": self.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
-            "usage": total(self.usage),
+            "usage": total(self.usage), "usd": self.meter.cost(now).usd,
         }  # fmt: skip
         return [Record(record)]
 
@@ -235,23 +268,49 @@ class Coordinator:
         if best:
             self.best = record
         self._since_best = 0 if best else self._since_best + 1
-        stop = self._should_stop(message.epoch, result["val"]["acc"])
+        reason = self._reason(message.epoch, result["val"]["acc"], now)
         actions: list[Action] = [Record(record)]
-        actions += [Send(member, Judged(message.epoch, best, stop)) for member in self.members]
-        if stop:
-            self.stopped_at = now
-            self.status.phase = "saving"
-            servers = [member for member in self.members if member.role == "param_server"]
-            actions += [Send(server, GetModel("final")) for server in servers] + [Send(servers[0], GetModel("best"))]
+        actions += [Send(member, Judged(message.epoch, best, reason != "")) for member in self.members]
+        if reason:
+            asked = [("final", q) for q in range(self.config.servers.param_servers)] + [("best", 0)]
+            actions += [self._stop(reason, now), *self._ask(asked)]
         return actions
 
-    def _should_stop(self, epoch: int, accuracy: float) -> bool:
+    def _reason(self, epoch: int, accuracy: float, now: float) -> str:
+        """Why to stop after this evaluation; "" to go on."""
         train = self.config.train
-        return (
-            epoch == train.epochs - 1
-            or (train.target_acc > 0 and accuracy >= train.target_acc)
-            or (train.patience > 0 and self._since_best >= train.patience)
-        )
+        step_s = now - self._evaluated_at if self._evaluated_at else 0.0  # the first one also waited for cold starts
+        self._evaluated_at = now
+        if epoch == train.epochs - 1:
+            return "epochs"
+        if train.target_acc > 0 and accuracy >= train.target_acc:
+            return "target"
+        if train.patience > 0 and self._since_best >= train.patience:
+            return "patience"
+        return self.meter.reached(now, step_s)
+
+    def _stop(self, reason: str, now: float) -> Record:
+        self.stopped, self.stopped_at = reason, now
+        self.status.phase = "saving"
+        return Record({"event": "stop", "reason": reason, "usd": self.meter.cost(now).usd})
+
+    def _break_off(self) -> list[Action]:
+        """One parameter server is asked: of the others some may have stepped further."""
+        if param_server(0) not in self._ready:
+            return []
+        return self._ask([("latest", 0)] + ([("best", 0)] if self.best else []))
+
+    def _ask(self, models: list[tuple[str, int]]) -> list[Action]:
+        """For the weights that the result needs."""
+        self._wanted = {("final" if which == "latest" else which, server) for which, server in models}
+        return [Send(param_server(server), GetModel(which)) for which, server in models]
+
+    def _model(self, sender: Address, message: ModelWeights) -> list[Action]:
+        """A model of the result. What a limit has cut off is also kept as a checkpoint."""
+        which = "final" if message.which == "latest" else message.which
+        self.models[which, sender.index] = message
+        kept = self.at_limit and (which, sender.index) == ("final", 0)
+        return [Save(message.version, message.tensors)] if kept else []
 
     def farewell(self, reason: str) -> list[Send]:
         """Parameter servers first: they would miss a graph server that has left before them."""
@@ -259,28 +318,32 @@ class Coordinator:
         return [Send(member, Stop(reason)) for member in leaving]
 
     def result(self) -> dict[str, Any]:
-        """What ``siafu train --json`` prints, but for the run directory. Needs ``complete``."""
-        finals = [self.models["final", q] for q in range(self.config.servers.param_servers)]
+        """What ``siafu train --json`` prints, but for the run directory. Needs ``complete`` and a final model. Scores are
+        None in a run that a limit has stopped before its first evaluation."""
+        finals = [model for (which, _), model in sorted(self.models.items()) if which == "final"]
         digests = {digest(model.tensors) for model in finals}
         if len(digests) != 1:
             raise ProtocolError(f"parameter servers disagree on the final weights: {sorted(digests)}")
         usage = total(self.usage)
         later = self.epoch_seconds[1:] or self.epoch_seconds
+        best, epochs = self.best, finals[0].version
         return {
-            "test_acc": self.best["test"]["acc"], "val_acc": self.best["val"]["acc"],
-            "best_epoch": self.best["epoch"] + 1, "scores": {k: self.best[k] for k in ("train", "val", "test")},
-            "final_scores": {k: self.final[k] for k in ("train", "val", "test")},
-            "epochs": self.final["epoch"] + 1, "train_seconds": self.stopped_at - self.started_at,
+            "test_acc": best["test"]["acc"] if best else None, "val_acc": best["val"]["acc"] if best else None,
+            "best_epoch": best["epoch"] + 1 if best else None, "scores": _scores(best), "final_scores": _scores(self.final),
+            "epochs": epochs, "stopped": self.stopped,
+            "train_seconds": self.stopped_at - self.started_at if self.started_at else 0.0,
             "epoch_seconds_median": float(np.median(later)) if later else 0.0,
-            "loss_history": self.losses[: self.final["epoch"] + 1], "lambda": _lambda(usage), "usage": usage,
-            "usage_complete": self.usage_complete,
+            "loss_history": self.losses[:epochs], "lambda": _lambda(usage), "usage": usage,
+            "usage_complete": self.usage_complete, "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
             "ghost_bytes_per_epoch": self.status.ghost_bytes,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
             "multilabel": self.multilabel,
         }  # fmt: skip
 
     def _take_usage(self, message: Usage, now: float) -> None:
-        num_tasks = _totals(message).get("tasks", 0)
+        totals = _totals(message)
+        self.meter.report(message.server, totals, now, alive=message.workers)
+        num_tasks = totals.get("tasks", 0)
         if num_tasks != self._num_tasks.get(message.server, 0):  # an epoch may take long, but it gets on
             self._num_tasks[message.server] = num_tasks
             self.moved_at = now
@@ -293,6 +356,10 @@ def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
     """The totals of every graph server's backend, added up in the order of the servers."""
     names = {name: None for server in sorted(usage) for name in usage[server]}
     return {name: sum(usage[server].get(name, 0) for server in sorted(usage)) for name in names}
+
+
+def _scores(evaluation: dict[str, Any]) -> dict[str, Any] | None:
+    return {split: evaluation[split] for split in ("train", "val", "test")} if evaluation else None
 
 
 def _lambda(usage: dict[str, float]) -> dict[str, float]:

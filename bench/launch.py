@@ -15,7 +15,7 @@ from typing import IO, Any
 from bench import hosts
 from bench.coordinator import Action, Coordinator, Record, Save, Status
 from bench.hosts import Host
-from siafu import checkpoint
+from siafu import checkpoint, models
 from siafu.address import COORDINATOR, Address, Send
 from siafu.config import Config
 from siafu.errors import GnnError, PeerLost
@@ -33,6 +33,8 @@ FAREWELL_S = 3.5
 BILLING_S = 10.0
 #: How far apart a member's end, its own last words and others' complaints about it may be.
 LAST_WORDS_S = 1.0
+#: How long a run that has come to a limit waits for its weights.
+WEIGHTS_S = 20.0
 
 
 def run(
@@ -40,7 +42,8 @@ def run(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains as the config says; returns the result (``Coordinator.result``) and the best and final weights.
 
-    metrics.jsonl, checkpoints and logs are left in ``run_dir``.
+    metrics.jsonl, checkpoints and logs are left in ``run_dir``. A run that comes to its limit (``run.budget_usd``,
+    ``run.max_seconds``) is no failure: the result says so, and "best" is "final" where nothing was evaluated.
 
     Raises the error of the first member that fails, PeerLost naming a member that dies or falls silent. KeyboardInterrupt
     ends the members before it goes on.
@@ -65,8 +68,8 @@ def run(
             host.collect()
     if not coordinator.usage_complete:
         logger.warning("not every graph server has said what its last workers cost: the usage is a lower bound")
-    models = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
-    return coordinator.result(), models
+    weights = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
+    return coordinator.result(), {"best": weights["final"], **weights}
 
 
 class _Session:
@@ -87,15 +90,29 @@ class _Session:
         try:
             self._train()
         except PeerLost as lost:
-            raise self._cause(lost) from None
+            if not self.coordinator.at_limit:
+                raise self._cause(lost) from None
+        except GnnError:
+            if not self.coordinator.at_limit:
+                raise
+        if ("final", 0) not in self.coordinator.models:
+            logger.warning(
+                "the run ends at its limit without weights of its servers: those that it began with are saved"
+            )
+            self._do(self.coordinator.fall_back(dict(models.build(self.spec).init())))
 
     def _train(self) -> None:
+        self.coordinator.begin(time.monotonic())
         for member in self.coordinator.members:
             self.host.start(member, self.hub.endpoint)
         begun = time.monotonic()
         limit = self.config.servers.start_timeout_s
         while not self.coordinator.complete:
             self._turn()
+            if self.coordinator.at_limit:
+                if time.monotonic() - self.coordinator.stopped_at > WEIGHTS_S:
+                    return
+                continue  # whoever is missing or silent now is not waited for
             if (death := self.host.dead()) is not None:
                 raise PeerLost(str(death))
             if (silent := self.coordinator.silent(time.monotonic())) is not None:
@@ -151,6 +168,7 @@ class _Session:
         while self._unread:
             sender, message = self._unread.popleft()
             self._do(self.coordinator.handle(sender, message, time.monotonic()))
+        self._do(self.coordinator.tick(time.monotonic()))
         self.on_status(self.coordinator.status)
         return heard
 

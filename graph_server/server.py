@@ -55,7 +55,7 @@ class Server:
         self.hub, self.config, self.index = joined.hub, joined.config, joined.index
         self.roster = joined.roster
         self.hub.checksum = crc32
-        shards = ShardSet.open(joined.shards)
+        shards = ShardSet.open(joined.shards, (self.index,))
         self.spec = ModelSpec.of(self.config, shards.manifest)
         self.backend, count = _backend(self.config, self.spec, self.index)
         self.partition = Partition(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lambda_funcs import runtime_api
-from lambda_funcs.function import TASK_ROOT, Function, Invocation, error_payload, handler_error, report
+from lambda_funcs.function import Function, Invocation, error_payload, handler_error, report
 from lambda_funcs.process import Process
 from siafu.errors import RemoteProtocolError
 
@@ -95,7 +95,7 @@ class Environment:
             self._listener.setblocking(False)
             address = f"127.0.0.1:{self._listener.getsockname()[1]}"
             argv = [sys.executable, "-m", "awslambdaric", function.handler]
-            self._process = Process(argv, env=function.environ(address, name), cwd=TASK_ROOT)
+            self._process = Process(argv, env=function.environ(address, name), cwd=function.task_root)
             undo.pop_all()  # all is well: they stay open
         # All state that changes:
         self._task: _Task | None = None

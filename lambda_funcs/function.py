@@ -37,6 +37,11 @@ class Function:
     init_timeout_s: float
 
     @property
+    def task_root(self) -> Path:
+        """Where its code lies, and where its environments start."""
+        return TASK_ROOT
+
+    @property
     def arn(self) -> str:
         return "arn:aws:lambda:local:000000000000:function:siafu"
 

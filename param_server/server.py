@@ -16,7 +16,7 @@ from siafu.wire import Heartbeat, Hello, Ready, Start, Stop, Stopped, Welcome
 def serve(joined: Joined) -> None:
     """Runs until the coordinator says stop. Raises whatever the replica raises."""
     hub, config, index = joined.hub, joined.config, joined.index
-    model = models.build(ModelSpec.of(config, ShardSet.open(joined.shards).manifest))
+    model = models.build(ModelSpec.of(config, ShardSet.open(joined.shards, ()).manifest))
     replica = Replica(index, config, model, config.data.parts, config.data.parts * config.train.intervals)
     for peer, endpoint in enumerate(joined.roster.param_servers):
         if peer != index:

@@ -31,6 +31,8 @@ class Status(Protocol):
     tasks_in_flight: int
     workers: int
     ghost_bytes: int
+    usd: float  # what the run has cost so far, at most
+    budget_usd: float  # 0: none
 
 
 class Display:
@@ -105,7 +107,18 @@ def _traffic(status: Status) -> list[str]:
         return []
     words = [f"{1000 * status.epoch_s:.0f} ms/epoch", f"{status.tasks_in_flight} tasks in flight"]
     words += [f"{status.workers} Lambdas"] if status.workers else []
-    return words + ([f"{size(status.ghost_bytes)} of ghosts/epoch"] if status.ghost_bytes else [])
+    words += [f"{size(status.ghost_bytes)} of ghosts/epoch"] if status.ghost_bytes else []
+    return words + _money(status)
+
+
+def _money(status: Status) -> list[str]:
+    budget = f" of ${status.budget_usd:g}" if status.budget_usd else ""
+    return [f"{dollars(status.usd)}{budget}"] if status.usd or budget else []
+
+
+def dollars(usd: float) -> str:
+    """12.5 -> "$12.50", 0.0123 -> "$0.0123", 0.0000123 -> "$0.000012"."""
+    return f"${usd:.{2 if usd >= 1 or not usd else 4 if usd >= 0.01 else 6}f}"
 
 
 def size(nbytes: float) -> str:
@@ -124,13 +137,18 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     lines = [
         f"trained     {result['epochs']} epochs in {result['train_seconds']:.1f} s, "
         f"{1000 * result['epoch_seconds_median']:.0f} ms each (median)",
-        f"best epoch  {result['best_epoch']}: train {score} {best['train']['acc']:.4f}, "
-        f"validation {best['val']['acc']:.4f}, test {best['test']['acc']:.4f}",
     ]
+    if best:  # else a limit has stopped the run before anything was evaluated
+        lines.append(
+            f"best epoch  {result['best_epoch']}: train {score} {best['train']['acc']:.4f}, "
+            f"validation {best['val']['acc']:.4f}, test {best['test']['acc']:.4f}"
+        )
     if usage["invocations"]:
         lines.append(
             f"Lambda      {usage['invocations']:.0f} invocations, {usage['gb_s']:.1f} GB-s billed, "
             f"{usage['relaunches']:.0f} relaunches, {usage['duplicates']:.0f} duplicates"
         )
+    if result["cost"]["usd"]:
+        lines.append(f"cost        {dollars(result['cost']['usd'])} ({result['cost']['counted']})")
     run_dir = Path(result["run_dir"])
     return [*lines, f"saved in    {run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir}"]

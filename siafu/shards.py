@@ -28,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -185,9 +185,10 @@ class ShardSet:
     manifest: Manifest
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> ShardSet:
+    def open(cls, path: str | os.PathLike[str], partitions: Collection[int] | None = None) -> ShardSet:
         """Reads the manifest and compares the size of every file with it (``verify`` compares the content).
 
+        ``partitions``: those that must be there, where a machine has only its own; None: all.
         Raises: DatasetError, in one line, if anything is missing, of another version, altered or truncated.
         """
         path = Path(path)
@@ -196,7 +197,7 @@ class ShardSet:
         except OSError as error:
             raise DatasetError(f"{path}: no prepared graph there ({MANIFEST}: {error.strerror})") from None
         shards = cls(path, Manifest.from_json(text, path / MANIFEST))
-        for file, entry in shards._files():
+        for file, entry in shards._files(partitions):
             nbytes = file.stat().st_size if file.is_file() else None
             if nbytes != entry.bytes:
                 found = "missing" if nbytes is None else f"{nbytes} bytes"
@@ -251,10 +252,11 @@ class ShardSet:
             split=load("split"),
         )
 
-    def _files(self) -> list[tuple[Path, FileEntry]]:
+    def _files(self, partitions: Collection[int] | None = None) -> list[tuple[Path, FileEntry]]:
         return [
             (self.path / folder_of(p) / name, entry)
             for p, partition in enumerate(self.manifest.partitions)
+            if partitions is None or p in partitions
             for name, entry in partition.files.items()
         ]
 

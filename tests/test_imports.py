@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from infra.imports import ROOT, files, imports, shipped_to_lambda, source_of
 
 #: Room -> the other rooms that it may import. ``infra`` and ``gpu_baselines`` may not exist yet.
 ROOMS = {
@@ -47,8 +45,6 @@ ONLY_IN = {
     "pyarrow": ("datasets/",),
 }
 
-#: What a Lambda starts with; everything that these import, or find by name in ``MODELS``, is shipped with them.
-LAMBDA_ROOTS = ("lambda_funcs/handler.py", "lambda_funcs/worker.py", "siafu/models/*.py")
 #: All that is installed there. tomli stands in for tomllib on Python 3.10, which Lambda no longer offers.
 LAMBDA_PACKAGES = {"numpy", "zmq", "tomli"}
 
@@ -66,63 +62,6 @@ IMPURE_MODULES = {
     "zmq", "threading", "time", "random", "socket", "selectors", "select", "queue", "concurrent", "multiprocessing",
     "subprocess", "asyncio", "datetime",
 }  # fmt: skip
-
-
-# --- reading ------------------------------------------------------------------------------------------------------------
-
-
-def files(*patterns: str) -> list[Path]:
-    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
-
-
-def imports(path: Path) -> set[str]:
-    """Dotted names of the modules that a file imports anywhere in it, but for type checkers.
-
-    ``from a import b`` gives ``a.b`` where that is a module of ours, else ``a``.
-    """
-    names = set()
-    for node in running_nodes(ast.parse(path.read_text(), str(path))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: a relative import"
-            names |= {
-                f"{node.module}.{alias.name}" if source_of(f"{node.module}.{alias.name}") else str(node.module)
-                for alias in node.names
-            }
-    return names - {"__future__"}
-
-
-def running_nodes(node: ast.AST) -> Iterable[ast.AST]:
-    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-        children: list[ast.AST] = list(node.orelse)
-    else:
-        yield node
-        children = list(ast.iter_child_nodes(node))
-    for child in children:
-        yield from running_nodes(child)
-
-
-def source_of(module: str) -> Path | None:
-    """The file of a module of ours."""
-    base = ROOT / module.replace(".", "/")
-    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
-
-
-def shipped_to_lambda() -> set[Path]:
-    """The roots, and whatever of ours they import, and so on; a module brings its packages' ``__init__``."""
-    found: set[Path] = set()
-    waiting = files(*LAMBDA_ROOTS)
-    while waiting:
-        path = waiting.pop()
-        if path in found:
-            continue
-        found.add(path)
-        for module in imports(path):
-            parts = module.split(".")
-            parents = (source_of(".".join(parts[:i])) for i in range(1, len(parts) + 1))
-            waiting += [parent for parent in parents if parent]
-    return found
 
 
 def name(path: Path) -> str:

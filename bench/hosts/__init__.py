@@ -23,15 +23,21 @@ HOSTS = {
 }
 
 
+#: The code of a member that is gone with its machine, or with whoever watched over it there.
+LOST = -1000
+
+
 @dataclass(frozen=True)
 class Death:
     """The end of a member's process."""
 
     member: Address
-    code: int  # below 0: the signal that killed it
+    code: int  # below 0: the signal that killed it, or LOST
     last_line: str  # of its log, or what is known of its machine
 
     def __str__(self) -> str:
+        if self.code == LOST:
+            return f"{self.member} is lost: {self.last_line}"
         how = f"killed by {signal.Signals(-self.code).name}" if self.code < 0 else f"exit code {self.code}"
         return f"{self.member} died: {how}; {self.last_line}"
 

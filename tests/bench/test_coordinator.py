@@ -155,7 +155,7 @@ def test_an_epoch_is_recorded_once_all_graph_servers_have_reported():
     (record,) = records(core.handle(G1, epoch_report(1, 0, staleness=[1, 2, 3]), 12.5))
     assert record == {
         "event": "epoch", "epoch": 0, "loss": 1.0, "time_s": 2.5, "epoch_s": 2.5, "ghost_bytes": 200,
-        "staleness": [5, 2, 3], "usage": {"tasks": 6},
+        "staleness": [5, 2, 3], "usage": {"tasks": 6}, "usd": 0.0,
     }  # fmt: skip
     assert (core.status.epoch, core.status.loss, core.status.ghost_bytes) == (1, 1.0, 200)
 
@@ -235,6 +235,109 @@ def test_what_comes_after_the_stop_changes_nothing():
         assert core.handle(MEMBERS[server], EvalReport(server, 1, tally(10)), 41.0) == []
     assert core.losses == [1.0]
     assert core.final["epoch"] == 0
+
+
+# --- rule 5 -------------------------------------------------------------------------------------------------------------
+
+
+def limited(**run: Any) -> Coordinator:
+    """Begun at 0, everybody ready at 10."""
+    settings = {"data.parts": 2, "servers.param_servers": 2, "train.epochs": 60}
+    core = Coordinator(Config().replace({**settings, **{f"run.{k}": v for k, v in run.items()}}), multilabel=False)
+    core.begin(0.0)
+    for member in MEMBERS:
+        hello(core, member)
+    for member in MEMBERS:
+        core.handle(member, Ready(member.role, member.index), 10.0)
+    return core
+
+
+def test_training_stops_at_the_evaluation_after_which_the_next_would_come_too_late():
+    #  evaluations at  20   30   40; the next would come at 50, and 5 s are kept for the end: 50 + 5 >= 52
+    core = limited(max_seconds=52)
+    actions = [evaluate(core, epoch, 5, now=now) for epoch, now in enumerate([20.0, 30.0, 40.0])]
+    assert [messages(sent, Judged)[0][1].stop for sent in actions] == [False, False, True]
+    assert [message.which for _, message in messages(actions[-1], GetModel)] == ["final", "final", "best"]
+    assert core.stopped == "time"
+    assert core.at_limit
+
+
+def test_the_first_evaluation_says_nothing_of_when_the_next_one_will_come():
+    core = limited(max_seconds=52)  # it took 36 s from the start, with cold starts and the making of layer 0
+    assert not messages(evaluate(core, 0, 5, now=46.0), Judged)[0][1].stop
+
+
+def test_a_run_breaks_off_at_its_limit_and_asks_one_server_for_its_latest_weights_and_the_best_so_far():
+    core = limited(max_seconds=50)
+    assert core.tick(44.9) == []
+    evaluate(core, 0, 5, now=30.0)
+    actions = core.tick(45.0)
+    assert [(to, message.which) for to, message in messages(actions, GetModel)] == [(Q0, "latest"), (Q0, "best")]
+    assert records(actions) == [{"event": "stop", "reason": "time", "usd": 0.0}]
+    assert (core.status.phase, core.complete) == ("saving", False)
+    assert core.tick(46.0) == []
+    core.handle(Q0, ModelWeights("best", 1, {"0.weight": np.ones(1)}, 1), 46.0)
+    (saved,) = core.handle(Q0, ModelWeights("latest", 3, {"0.weight": np.zeros(1)}, 1), 46.0)
+    assert saved == Save(3, {"0.weight": np.zeros(1)})
+    assert core.complete
+    result = core.result()
+    assert (result["stopped"], result["epochs"], result["best_epoch"], result["val_acc"]) == ("time", 3, 1, 0.5)
+
+
+def test_before_the_first_evaluation_there_are_no_scores_and_no_best():
+    core = limited(max_seconds=50)
+    actions = core.tick(45.0)
+    assert [message.which for _, message in messages(actions, GetModel)] == ["latest"]
+    core.handle(Q0, ModelWeights("latest", 0, {"0.weight": np.zeros(1)}, 1), 46.0)
+    assert core.complete
+    result = core.result()
+    assert [result[key] for key in ("epochs", "best_epoch", "test_acc", "scores", "final_scores")] == [0, *[None] * 4]
+    json.dumps(result)
+
+
+def test_a_limit_that_comes_before_anybody_is_ready_waits_for_nobody_and_starts_nobody():
+    core = Coordinator(Config().replace({"run.max_seconds": 1.0}), multilabel=False)
+    core.begin(5.0)
+    assert messages(core.tick(5.95), object) == []
+    assert core.complete
+    for member in (G0, Q0):
+        hello(core, member, 6.0)
+        actions = core.handle(member, Ready(member.role, member.index), 6.0)
+    assert actions == []
+    core.fall_back({"0.weight": np.ones(1)})
+    assert (core.result()["epochs"], core.result()["train_seconds"]) == (0, 0.0)
+
+
+def test_weights_that_do_not_come_are_replaced_by_the_first_ones():
+    core = limited(max_seconds=50)
+    core.tick(45.0)
+    assert not core.complete
+    (saved,) = core.fall_back({"0.weight": np.ones(1)})
+    assert core.complete
+    assert isinstance(saved, Save)
+    assert (saved.epoch, core.result()["epochs"]) == (0, 0)
+
+
+def test_training_stops_before_its_budget_is_spent():
+    #  2 x 50 environments of 192 MB on arm cost 0.00025 $/s from 10.0 on, and 5 s are kept: 0.01 are reached after 35 s
+    core = limited(budget_usd=0.01)
+    for second in range(10, 60):
+        for server in (0, 1):
+            core.handle(MEMBERS[server], Usage(server, 0, 50, json.dumps({"invocations": 50})), second)
+        core.heard.update(dict.fromkeys(MEMBERS, second))
+        if core.tick(second):
+            break
+    assert (core.stopped, second) == ("budget", 45)
+    assert 0.008 < core.status.usd < 0.01
+
+
+def test_what_was_spent_is_recorded_with_every_epoch():
+    core = limited()
+    for now in (10.0, 20.0):
+        core.handle(G0, Usage(0, 0, 4, json.dumps({"invocations": 4})), now)
+    core.handle(G0, epoch_report(0, 0, usage='{"invocations": 4}'), 20.0)
+    (record,) = records(core.handle(G1, epoch_report(1, 0, usage='{"invocations": 0}'), 20.0))
+    assert record["usd"] == pytest.approx(4 * 0.2e-6 + 40 * 192 / 1024 * 0.0000133334)
 
 
 def finished(core: Coordinator) -> Coordinator:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from siafu import progress
-from siafu.progress import Display, size, summary
+from siafu.progress import Display, dollars, size, summary
 
 SCORES = {split: {"acc": value} for split, value in (("train", 0.9944), ("val", 0.9777), ("test", 0.9878))}
 
@@ -24,10 +24,12 @@ class Status:
     tasks_in_flight: int = 0
     workers: int = 0
     ghost_bytes: int = 0
+    usd: float = 0.0
+    budget_usd: float = 0.0
 
 
 TITLE = "digits, gcn, async s=0, 2 parts, lambda"
-LATE = Status("training", 114, 0.0427, SCORES, 0.1324, 124, 16, 123_456_789)
+LATE = Status("training", 114, 0.0427, SCORES, 0.1324, 124, 16, 123_456_789, 0.00123, 0.5)
 
 
 def panel_of(width: int, status: Status) -> list[str]:
@@ -68,7 +70,7 @@ def test_the_panel_shows_what_the_run_does():
         "132 ms/epoch",
     ):
         assert words in panel
-    assert "124 tasks in flight · 16 Lambdas · 123.5 MB of ghosts/epoch" in panel
+    assert "124 tasks in flight · 16 Lambdas · 123.5 MB of ghosts/epoch · $0.001230 of $0.5" in panel
 
 
 def test_plain_lines_name_phases_once_and_end_with_the_last_evaluation(monkeypatch):
@@ -109,13 +111,30 @@ def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, mon
         "multilabel": False, "epochs": 200, "train_seconds": 8.31, "epoch_seconds_median": 0.0372, "best_epoch": 78,
         "scores": SCORES, "run_dir": str(tmp_path / "runs" / "one"),
         "lambda": {"invocations": 4, "gb_s": 6.24, "relaunches": 0, "duplicates": 1, "billed_ms": 33280},
+        "cost": {"usd": 0.0123456, "counted": "Lambda"},
     }  # fmt: skip
     lines = [
         "trained     200 epochs in 8.3 s, 37 ms each (median)",
         "best epoch  78: train accuracy 0.9944, validation 0.9777, test 0.9878",
         "Lambda      4 invocations, 6.2 GB-s billed, 0 relaunches, 1 duplicates",
+        "cost        $0.0123 (Lambda)",
         "saved in    runs/one",
     ]
     assert summary(result) == lines
-    without = {**result, "lambda": dict.fromkeys(result["lambda"], 0), "run_dir": "/elsewhere"}
+    without = {**result, "lambda": dict.fromkeys(result["lambda"], 0), "run_dir": "/elsewhere", "cost": {"usd": 0.0}}
     assert summary(without) == [*lines[:2], "saved in    /elsewhere"]
+
+
+def test_a_run_that_was_stopped_before_its_first_evaluation_has_no_best_epoch():
+    result = {
+        "multilabel": False, "epochs": 0, "train_seconds": 0.0, "epoch_seconds_median": 0.0, "best_epoch": None,
+        "scores": None, "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
+    }  # fmt: skip
+    assert summary(result) == ["trained     0 epochs in 0.0 s, 0 ms each (median)", "saved in    /elsewhere"]
+
+
+@pytest.mark.parametrize(
+    ("usd", "words"), [(0, "$0.00"), (12.5, "$12.50"), (0.0123, "$0.0123"), (0.0000123, "$0.000012")]
+)
+def test_dollars(usd, words):
+    assert dollars(usd) == words

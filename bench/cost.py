@@ -1,0 +1,107 @@
+"""What a run costs, and a deployment by the hour. Pure: amounts in, US dollars out; prices are ``bench.prices``'.
+
+1. Lambda: requests, and GB-seconds in the monthly tiers of the architecture (``cloud.arch``). The free tier is not counted.
+2. Servers: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
+3. Environments on this machine (local, RIE, LocalStack) or on Ray count as what Lambda would have charged for them.
+4. Traffic costs nothing: servers and functions are in one zone and talk over private addresses.
+
+A deployment costs as long as it stands, runs or not: of its servers and endpoints a run is charged its own time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bench.prices import instance, rates
+from siafu.config import Config
+
+EC2_MINIMUM_S = 60.0
+HOURS_PER_MONTH = 730.0  # as AWS counts
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """By part, in US dollars; what was counted, in one line; region and date of the prices, the oldest of those used."""
+
+    parts: Mapping[str, float] = field(default_factory=dict)
+    counted: str = ""
+    region: str = ""
+    as_of: str = ""
+
+    @property
+    def usd(self) -> float:
+        return sum(self.parts.values())
+
+    def to_dict(self) -> dict[str, object]:
+        """As it stands in a run's result."""
+        return {
+            "usd": self.usd, "parts": dict(self.parts), "counted": self.counted, "region": self.region, "as_of": self.as_of,
+        }  # fmt: skip
+
+
+def lambda_usd(
+    requests: float, gb_s: float, arch: str = "arm64", region: str = "us-east-1", used_gb_s: float = 0
+) -> float:
+    """Of so many requests and GB-seconds, when ``used_gb_s`` were used before in the month."""
+    (request,) = rates("lambda_request", region=region)
+    tiers = rates("lambda_compute", arch, region)
+    ends = [*(tier.above for tier in tiers[1:]), float("inf")]
+    total = requests * request.usd
+    for tier, end in zip(tiers, ends, strict=True):
+        total += max(0.0, min(used_gb_s + gb_s, end) - max(used_gb_s, tier.above)) * tier.usd
+    return total
+
+
+def server_usd(name: str, seconds: float, *, spot: bool = False, region: str = "us-east-1") -> float:
+    """Of one EC2 instance. PriceUnknown as ``bench.prices`` says."""
+    return instance(name, region).price(spot=spot) * max(seconds, EC2_MINIMUM_S) / HOUR_S
+
+
+def per_hour(config: Config, *, num_endpoints: int = 1, volume_gib: float = 0.0) -> dict[str, float]:
+    """What a deployment costs by the hour while nothing runs, by part: servers, interface endpoints, their volumes.
+
+    ``volume_gib``: of each server's disk. Environments come on top when they run: ``lambda_per_hour``.
+    """
+    cloud, region = config.cloud, config.lambdas.region
+    counts = {
+        "graph_servers": (cloud.graph_instance, config.data.parts),
+        "param_servers": (cloud.param_instance, config.servers.param_servers),
+        "gpu": (cloud.gpu_instance, 1 if cloud.gpu_instance else 0),
+    }
+    parts = {
+        part: count * instance(name, region).price(spot=cloud.spot) for part, (name, count) in counts.items() if count
+    }
+    if num_endpoints:
+        parts["endpoints"] = num_endpoints * rates("interface_endpoint", region=region)[0].usd
+    if volume_gib:
+        num_servers = sum(count for _, count in counts.values())
+        month = rates("volume_gp3", region=region)[0].usd
+        parts["volumes"] = num_servers * volume_gib * month / HOURS_PER_MONTH
+    return parts
+
+
+def lambda_per_hour(config: Config, environments: int) -> float:
+    """What so many environments cost by the hour while all of them are at work."""
+    gb_s = environments * config.lambdas.memory_mb / 1024 * HOUR_S
+    return lambda_usd(0, gb_s, config.cloud.arch, config.lambdas.region)
+
+
+def of_run(config: Config, *, requests: float, gb_s: float, seconds: float) -> Cost:
+    """Of a run that took ``seconds`` from the start of its roles to their end. PriceUnknown for servers without a price."""
+    cloud, region = config.cloud, config.lambdas.region
+    parts, counted, dates = {}, [], [rates("lambda_request", region=region)[0].as_of]
+    if config.servers.backend == "lambda":
+        parts["lambda"] = lambda_usd(requests, gb_s, cloud.arch, region)
+        counted.append("Lambda" if config.lambdas.on == "aws" else f"what Lambda would charge for {config.lambdas.on}")
+    if config.run.on == "aws":
+        graph, param = config.data.parts, config.servers.param_servers
+        parts["graph_servers"] = graph * server_usd(cloud.graph_instance, seconds, spot=cloud.spot, region=region)
+        parts["param_servers"] = param * server_usd(cloud.param_instance, seconds, spot=cloud.spot, region=region)
+        parts["endpoints"] = rates("interface_endpoint", region=region)[0].usd * seconds / HOUR_S
+        counted.append("servers and an endpoint for as long as the run took")
+        dates += [instance(name, region).as_of for name in (cloud.graph_instance, cloud.param_instance)]
+    else:
+        counted.append(f"no servers: run.on = {config.run.on}")
+    return Cost(parts, ", ".join(counted), region, min(dates))

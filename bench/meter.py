@@ -1,0 +1,100 @@
+"""What a run has cost so far, and whether it has come to its limits. Pure: the time is an argument.
+
+1. What is reported as billed lags: an invocation is billed when it ends, and a worker may pull tasks for 15 minutes. So
+   environment time is also counted here, from what graph servers say of themselves with every heartbeat: whoever was
+   alive at the last report, or was invoked since, is taken to have run for all of the time between the two.
+2. Of the two, what was billed and what was counted, the larger is the cost: a run may cost less than is said, not more.
+   Once a server has said its last word, what was billed to it is all.
+3. A limit is reached when what it takes to wind down (``WIND_DOWN_S``) would exceed it. What nobody here can stop is a
+   function that hangs: Lambda bills it until ``lambda.timeout_s``.
+4. A run's clock starts with its roles. Preparing a graph costs no money, and is kept for the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench import cost
+from bench.cost import Cost
+from siafu.config import Config
+from siafu.errors import PriceUnknown
+
+#: Workers finish the task at hand and leave; weights are fetched; servers say goodbye.
+WIND_DOWN_S = 5.0
+#: What is left of a time limit for that, at most.
+WIND_DOWN_SHARE = 0.1
+
+LIMITS = BUDGET, TIME = "budget", "time"
+
+
+@dataclass
+class _Counted:
+    """One graph server's environments."""
+
+    alive: int = 0
+    launched: float = 0.0  # invocations that the service did not refuse
+    billed_gb_s: float = 0.0
+    environment_s: float = 0.0  # rule 1
+    at: float = 0.0  # of the last report
+    final: bool = False
+
+
+class Meter:
+    def __init__(self, config: Config):
+        """PriceUnknown if there is a budget and something without a price; without a budget such a run costs "nothing",
+        and says so."""
+        self.config = config
+        self.budget_usd, self.max_s = config.run.budget_usd, config.run.max_seconds
+        self._unpriced: Cost | None = None
+        try:
+            cost.of_run(config, requests=0, gb_s=0.0, seconds=0.0)
+        except PriceUnknown as unknown:
+            if self.budget_usd:
+                raise PriceUnknown(f"run.budget_usd = {self.budget_usd:g}: {unknown}") from None
+            self._unpriced = Cost({}, f"nothing: {unknown}")
+        # All mutable state:
+        self.begun = 0.0
+        self._servers: dict[int, _Counted] = {}
+
+    def begin(self, now: float) -> None:
+        """The run's roles are started."""
+        self.begun = now
+
+    def report(self, server: int, totals: Mapping[str, float], now: float, alive: int | None = None) -> None:
+        """Totals of a graph server's backend; ``alive``: its environments, where the report says."""
+        mine = self._servers.setdefault(server, _Counted(at=now))
+        launched = totals.get("invocations", 0.0) - totals.get("refused", 0.0)
+        since = max(0.0, launched - mine.launched)
+        mine.environment_s += (mine.alive + since) * (now - mine.at)
+        mine.alive = mine.alive + int(since) if alive is None else alive
+        mine.launched, mine.billed_gb_s, mine.at = launched, totals.get("gb_s", 0.0), now
+
+    def last_word(self, server: int, totals: Mapping[str, float], now: float) -> None:
+        """Everything that the server's environments did is in these totals (rule 2)."""
+        self.report(server, totals, now, alive=0)
+        self._servers[server].final = True
+
+    def cost(self, now: float) -> Cost:
+        """So far."""
+        if self._unpriced is not None:
+            return self._unpriced
+        return cost.of_run(
+            self.config, requests=sum(server.launched for server in self._servers.values()),
+            gb_s=sum(self._gb_s(server, now) for server in self._servers.values()),
+            seconds=now - self.begun if self.begun else 0.0,
+        )  # fmt: skip
+
+    def reached(self, now: float, ahead_s: float = 0.0) -> str:
+        """The limit that will be reached in ``ahead_s``: BUDGET, TIME or ""."""
+        if self.max_s and now - self.begun + ahead_s + min(WIND_DOWN_S, WIND_DOWN_SHARE * self.max_s) >= self.max_s:
+            return TIME
+        if self.budget_usd and self.cost(now + ahead_s + WIND_DOWN_S).usd >= self.budget_usd:
+            return BUDGET
+        return ""
+
+    def _gb_s(self, server: _Counted, now: float) -> float:
+        if server.final:
+            return server.billed_gb_s
+        environment_s = server.environment_s + server.alive * (now - server.at)
+        return max(server.billed_gb_s, environment_s * self.config.lambdas.memory_mb / 1024)

@@ -1,0 +1,75 @@
+"""What a file of ours imports, read from its syntax tree: so that a package holds what its code needs, and no more.
+
+Nothing is imported to find out. ``tests/test_imports.py`` enforces the rules of the tree with the same reading.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: What a Lambda starts with; everything that these import, or find by name in ``MODELS``, is shipped with them.
+LAMBDA_ROOTS = ("lambda_funcs/handler.py", "lambda_funcs/worker.py", "siafu/models/*.py")
+
+
+def files(*patterns: str) -> list[Path]:
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names of the modules that a file imports anywhere in it, but for type checkers.
+
+    ``from a import b`` gives ``a.b`` where that is a module of ours, else ``a``.
+    """
+    names = set()
+    for node in _running_nodes(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            names |= {
+                f"{node.module}.{alias.name}" if source_of(f"{node.module}.{alias.name}") else str(node.module)
+                for alias in node.names
+            }
+    return names - {"__future__"}
+
+
+def source_of(module: str) -> Path | None:
+    """The file of a module of ours."""
+    base = ROOT / module.replace(".", "/")
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+
+def shipped_to_lambda() -> set[Path]:
+    """The roots, and whatever of ours they import, and so on; a module brings its packages' ``__init__``."""
+    found: set[Path] = set()
+    waiting = files(*LAMBDA_ROOTS)
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for module in imports(path) | {module_of(path)}:
+            parts = module.split(".")
+            parents = (source_of(".".join(parts[:i])) for i in range(1, len(parts) + 1))
+            waiting += [parent for parent in parents if parent]
+    return found
+
+
+def module_of(path: Path) -> str:
+    """Dotted name of the module in a file of ours."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _running_nodes(node: ast.AST) -> Iterable[ast.AST]:
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        children: list[ast.AST] = list(node.orelse)
+    else:
+        yield node
+        children = list(ast.iter_child_nodes(node))
+    for child in children:
+        yield from _running_nodes(child)

@@ -1,0 +1,97 @@
+"""``python -m infra.localstack``: install it, keep one running, or be the place of one run's Lambdas (``bench/site.py``)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from infra import function, package
+from infra.localstack import install
+from infra.localstack.stack import Stack
+from siafu import config as configs
+from siafu.config import Config
+from siafu.errors import GnnError
+
+EPILOG = """for example:
+  python -m infra.localstack install                 once: 510 MB below ~/.cache/siafu, Python 3.11 needed
+  siafu train cora --lambda-on localstack            starts one for the run
+  python -m infra.localstack serve                   one that stays until Ctrl-C
+  AWS_ENDPOINT_URL=http://localhost:4566 siafu train cora --lambda-on localstack
+                                                     another's, with Docker: see lambda.callback_host
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.localstack", description=__doc__, epilog=EPILOG, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("verb", nargs="?", choices=("install", "serve"), help="without one: the place of a run's Lambdas")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="resolved config of the run")
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="where logs go")
+    args = parser.parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    try:
+        if args.verb == "install":
+            print(install.install())
+        elif args.verb == "serve":
+            serve()
+        elif args.config is None or args.run_dir is None:
+            parser.error("a verb, or --config and --run-dir, is needed")
+        else:
+            place(configs.load(args.config), args.run_dir)
+    except GnnError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def place(config: Config, run_dir: Path) -> None:
+    """Deploys the run's function, says where, and serves until stdin ends; then brings its logs home.
+
+    An endpoint that the user's environment names (``AWS_ENDPOINT_URL``) is used instead of one of our own.
+    """
+    lambdas = config.lambdas
+    with ExitStack() as stack:
+        endpoint = os.environ.get("AWS_ENDPOINT_URL", "").strip()
+        if not endpoint:
+            endpoint = stack.enter_context(Stack(run_dir / "logs" / "localstack-service.log")).endpoint
+        built = package.build_here(runtime=install.RUNTIME)
+        function.deploy(
+            function.Definition(
+                lambdas.function, built.path, lambdas.handler, built.runtime, built.arch, lambdas.memory_mb,
+                lambdas.timeout_s,
+            ),
+            endpoint,
+            lambdas.region,
+        )  # fmt: skip
+        found = {"endpoint": endpoint, "function": lambdas.function, "callback_host": lambdas.callback_host}
+        print(json.dumps(found), flush=True)
+        sys.stdin.buffer.read()
+        function.collect_logs(lambdas.function, run_dir / "logs" / "lambda-localstack", endpoint, lambdas.region)
+
+
+def serve() -> None:
+    """One that stays; prints what points boto3, the AWS CLI and localstack-client at it."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.getsignal(signal.SIGINT))
+    log = Path(tempfile.gettempdir()) / f"localstack-{os.getpid()}.log"
+    with Stack(log) as stack:
+        print(f"export AWS_ENDPOINT_URL={stack.endpoint} AWS_REGION=us-east-1", end=" ")
+        print("AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test", flush=True)
+        print(f"LocalStack: functions run in {install.RUNTIME}; log {log}; Ctrl-C ends it and all in it", file=sys.stderr)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

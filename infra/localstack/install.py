@@ -1,0 +1,142 @@
+"""LocalStack's own environment: one frozen set of packages below ~/.cache/siafu, made once, and never ours.
+
+It needs Python 3.11, whatever siafu runs on, and pins that siafu's packages would not bear. The functions run on its
+Python too: there they find AWS's runtime interface client, and everything else in their own zip.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from siafu.errors import ConfigError, GnnError
+
+RUNTIME = "python3.11"  # of LocalStack, and so of the functions
+#: Name of the executor in ``plugin/pyproject.toml``.
+EXECUTOR = "siafu"
+HERE = Path(__file__).parent
+REQUIREMENTS = HERE / "requirements.txt"
+PLUGIN = HERE / "plugin"
+COMMAND = "python -m infra.localstack install"
+MARKER = "complete"  # written last: an installation that was killed is not taken for a whole one
+
+
+def folder(cache: Path | None = None) -> Path:
+    """Where the environment of these pins lies, or will."""
+    pins = REQUIREMENTS.read_bytes() + (PLUGIN / "pyproject.toml").read_bytes()
+    return (cache or Path.home() / ".cache" / "siafu") / f"localstack-{hashlib.sha256(pins).hexdigest()[:12]}"
+
+
+def installed(cache: Path | None = None) -> bool:
+    return (folder(cache) / MARKER).is_file()
+
+
+def interpreter(cache: Path | None = None) -> Path:
+    """LocalStack's Python. ConfigError that says how to get it where it is not installed."""
+    if not installed(cache):
+        raise ConfigError(f"LocalStack is not installed (510 MB, once): {COMMAND}")
+    return folder(cache) / "bin" / "python"
+
+
+def install(cache: Path | None = None) -> Path:
+    """Makes the environment unless it is there, with progress on stderr; returns its Python.
+
+    ConfigError where there is no Python 3.11, GnnError with pip's words where a package cannot be had.
+    """
+    home = folder(cache)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(home.with_suffix(".lock")):  # while we wait, another process may make it
+        if not installed(cache):
+            _make(home)
+    return interpreter(cache)
+
+
+def _make(home: Path) -> None:
+    base = _python()
+    _say(f"installing into {home}, once; 510 MB, a minute or two")
+    shutil.rmtree(home, ignore_errors=True)
+    _run([base, "-m", "venv", str(home)])
+    pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"]
+    _watch([*pip, "--no-deps", "--requirement", str(REQUIREMENTS)])
+    with _copy_of(PLUGIN, home / "plugin") as source:  # a build writes beside its source, which may be read-only
+        _run([*pip, "--no-deps", "--no-build-isolation", "--quiet", str(source)])
+    (home / MARKER).write_text(f"{REQUIREMENTS.read_text()}")
+    _say("installed")
+
+
+def _python() -> str:
+    """A Python 3.11 that runs: pyenv leaves commands behind that only say that they are not chosen."""
+    ours = [sys.executable] if sys.version_info[:2] == (3, 11) else []
+    pyenv = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+    for candidate in [*ours, RUNTIME, *sorted(glob.glob(f"{pyenv}/versions/3.11*/bin/{RUNTIME}"), reverse=True)]:
+        try:
+            test = "import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))"
+            if subprocess.run([candidate, "-c", test], capture_output=True, env=_environment()).returncode == 0:
+                return candidate
+        except OSError:
+            continue
+    raise ConfigError(f"LocalStack needs Python 3.11: no {RUNTIME} on PATH nor in {pyenv} (with venv and ensurepip)")
+
+
+def _watch(command: list[str]) -> None:
+    """Runs pip and tells how far it is. Its output is kept for the case that it fails."""
+    wanted = sum(1 for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#"))
+    output: list[str] = []
+    seen = 0
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment()
+    ) as pip:
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            output.append(line)
+            if line.startswith(("Collecting ", "Processing ")):
+                seen += 1
+                if seen % 25 == 0 or seen == wanted:
+                    _say(f"{seen} of {wanted} packages")
+            elif line.startswith("Installing collected"):
+                _say("unpacking")
+    if pip.returncode:
+        raise _failure(command, "".join(output))
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment())
+    if done.returncode:
+        raise _failure(command, done.stdout)
+
+
+def _failure(command: list[str], output: str) -> GnnError:
+    lines = output.strip().splitlines()
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return GnnError(f"LocalStack cannot be installed: {' '.join(command[:4])}: {(errors or lines or ['failed'])[-1]}")
+
+
+def _environment() -> dict[str, str]:
+    """Ours without what would lead their Python to our packages."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+
+
+@contextmanager
+def _copy_of(source: Path, target: Path) -> Iterator[Path]:
+    shutil.copytree(source, target)
+    yield target
+    shutil.rmtree(target)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _say(line: str) -> None:
+    print(f"LocalStack: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,190 @@
+"""A LocalStack of our own: started on a free port of the loopback, believed only when it answers, gone for certain after it.
+
+What LocalStack says of itself proves little (``design/MEASURED.md`` 8), so three things are asserted before it is used: that
+it answers calls and not only its health check, that our executor runs its functions and not Docker's, and that none of its
+ports is open to the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.localstack import install, ports
+from infra.service import LOCAL_REGION, client
+from siafu.errors import WorkerError
+from siafu.leash import Leash
+
+START_S = 90.0  # 1 to 2 s on an idle machine
+TERM_S = 5.0  # a polite kill alone has been seen to take 577 s
+POLL_S = 0.05
+LOOPBACK = "127.0.0.1"
+PREFIX = "siafu-localstack-"  # of its folder's name; the owner's process id follows
+#: All of siafu that the executor needs, put on LocalStack's path by links: the folder that siafu lies in may hold anything.
+ROOMS = ("infra", "lambda_funcs", "siafu")
+
+
+class Stack:
+    """Use in a ``with`` block. ``endpoint`` is for boto3, the AWS CLI and localstack-client (``AWS_ENDPOINT_URL``).
+
+    ``log``: file that gets what LocalStack writes. ``settings``: more of its variables, such as
+    ``CFN_IGNORE_UNSUPPORTED_RESOURCE_TYPES``. Its data lies in a temporary folder and goes with it.
+    """
+
+    def __init__(self, log: Path, settings: Mapping[str, str] | None = None, cache: Path | None = None):
+        self.log = log
+        self._python = install.interpreter(cache)
+        self._settings = dict(settings or {})
+        # All mutable state:
+        self.endpoint = ""
+        self._undo = contextlib.ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of LocalStack, which leads its group."""
+        assert self._process is not None
+        return self._process.pid
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of one of its services."""
+        return client(service, LOCAL_REGION, self.endpoint)
+
+    def __enter__(self) -> Stack:
+        """Starts it. WorkerError with its last words if it ends, or is not what it should be."""
+        with contextlib.ExitStack() as undo:
+            folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix=_own_prefix(), ignore_cleanup_errors=True)))
+            output = undo.enter_context(open(self.log, "ab"))
+            leash = Leash()
+            undo.callback(leash.close)
+            port = _free_port()
+            self.endpoint = f"http://{LOOPBACK}:{port}"
+            self._process = self._start(folder, port, output, leash)
+            undo.callback(self._stop)
+            self._until_it_answers()
+            self._check(folder)
+            self._undo = undo.pop_all()  # all is well
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()
+
+    def _start(self, folder: Path, port: int, output: IO[bytes], leash: Leash) -> subprocess.Popen[bytes]:
+        for name in ("path", "tmp", "root"):
+            (folder / name).mkdir()
+        root = Path(install.__file__).resolve().parents[2]
+        for room in ROOMS:
+            (folder / "path" / room).symlink_to(root / room)
+        process = subprocess.Popen(
+            [str(self._python), "-m", "localstack.runtime.main"], cwd=folder, env=self._environment(folder, port),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            pass_fds=(leash.fd,),
+        )  # fmt: skip
+        leash.tie(process.pid)
+        return process
+
+    def _environment(self, folder: Path, port: int) -> dict[str, str]:
+        """All of LocalStack's variables: of the user's only the path, so that it knows no account and no profile."""
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "HOME": str(folder),
+            "XDG_CACHE_HOME": str(self._python.parent.parent / "cache"),  # its index of plugins is made once
+            "PYTHONPATH": str(folder / "path"),
+            "PYTHONDONTWRITEBYTECODE": "1",  # siafu's tree is not its own
+            "TMPDIR": str(folder / "tmp"),
+            "FILESYSTEM_ROOT": str(folder / "root"),
+            "LAMBDA_RUNTIME_EXECUTOR": install.EXECUTOR,
+            "GATEWAY_SERVER": "hypercorn",  # its default one listens on every interface
+            "GATEWAY_LISTEN": f"{LOOPBACK}:{port}",
+            "LOCALSTACK_HOST": f"{LOOPBACK}:{port}",  # in URLs that it gives out
+            "DNS_ADDRESS": "0",
+            "SKIP_SSL_CERT_DOWNLOAD": "1",
+            "DISABLE_EVENTS": "1",
+            "OVERRIDE_IN_DOCKER": "0",
+            **self._settings,
+        }
+
+    # -- what is asserted
+
+    def _until_it_answers(self) -> None:
+        """Loads the services that a run needs: the first call of each is slow."""
+        assert self._process is not None
+        deadline = time.monotonic() + START_S
+        while not self._listens():
+            if (code := self._process.poll()) is not None:
+                raise self._failure(f"it ended with code {code}")
+            if time.monotonic() > deadline:
+                raise self._failure(f"it does not answer within {START_S:g} s")
+            time.sleep(POLL_S)
+        try:
+            self.client("s3").list_buckets()
+            self.client("lambda").list_functions()
+        except (BotoCoreError, ClientError) as error:
+            raise self._failure(f"it does not answer: {error}") from error
+
+    def _listens(self) -> bool:
+        try:
+            with socket.create_connection((LOOPBACK, int(self.endpoint.rpartition(":")[2])), timeout=1.0):
+                return True
+        except OSError:
+            return False
+
+    def _check(self, folder: Path) -> None:
+        """Its Lambda service is loaded by now, and has called the executor."""
+        if not (folder / "tmp" / f"executor-{self.pid}").exists():
+            raise self._failure("it does not run functions with our executor")
+        if found := [str(at) for at in ports.listening(self.pid) if not at.is_loopback]:
+            raise self._failure(f"it listens on {', '.join(found)}, not on {LOOPBACK} alone")
+
+    def _failure(self, what: str) -> WorkerError:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return WorkerError(f"LocalStack: {what}; {lines[-1][-300:] if lines else 'it wrote nothing'} ({self.log})")
+
+    def _stop(self) -> None:
+        """TERM, then KILL, of its whole group. The functions' processes hang on leashes of LocalStack's."""
+        assert self._process is not None
+        for sign, patience_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, None)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, sign)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience_s)
+
+
+def _own_prefix() -> str:
+    """Of our folder's name. It removes first what killed owners have left behind."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        owner = left.name[len(PREFIX) :].partition("-")[0]
+        if owner.isdigit() and not _alive(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    return f"{PREFIX}{os.getpid()}-"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,56 @@
+"""What the agent tells the coordinator that it starts, and what that one says in turn: two small files in its run directory.
+
+Their names begin with a dot: they stay on the machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from siafu.errors import ConfigError
+
+_PLACE, _STATUS = ".place.json", ".status.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A deployed machine, as the coordinator of a run finds it."""
+
+    bucket: str
+    run: str
+    data: str  # digest of the graph
+    listen: str  # address that members dial
+    endpoint: str = ""  # of a stand-in for S3
+    region: str = ""
+    poll_s: float = 1.0  # how often agents look for orders
+
+    def write(self, run_dir: Path) -> None:
+        (run_dir / _PLACE).write_text(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def read(cls, run_dir: Path) -> Place:
+        """ConfigError where no agent has put one: on a laptop, servers on AWS are not started by this process."""
+        try:
+            return cls(**json.loads((run_dir / _PLACE).read_text()))
+        except OSError:
+            raise ConfigError("run.on = aws: only a deployed machine can coordinate such a run") from None
+
+
+def write_status(run_dir: Path, status: Any) -> None:
+    """A dataclass: where the run stands."""
+    draft = run_dir / f"{_STATUS}.new"
+    draft.write_text(json.dumps(dataclasses.asdict(status)))
+    os.replace(draft, run_dir / _STATUS)
+
+
+def read_status(run_dir: Path) -> dict[str, Any]:
+    try:
+        status: dict[str, Any] = json.loads((run_dir / _STATUS).read_text())
+    except (OSError, ValueError):
+        return {}
+    return status

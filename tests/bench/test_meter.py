@@ -1,0 +1,113 @@
+"""What a run has cost so far. Rules are those of ``bench.meter``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.meter import Meter
+from siafu.config import Config
+from siafu.errors import PriceUnknown
+
+GB_S = 0.0000133334  # arm
+REQUEST = 0.0000002
+
+
+def meter(**settings: Any) -> Meter:
+    """Environments of 1 GB, begun at 100."""
+    changes = {"lambda.memory_mb": 1024, **{key.replace("__", "."): value for key, value in settings.items()}}
+    made = Meter(Config().replace(changes))
+    made.begin(100.0)
+    return made
+
+
+def gb_s(of: Meter, now: float, requests: float) -> float:
+    return (of.cost(now).usd - requests * REQUEST) / GB_S
+
+
+def test_what_runs_and_is_not_billed_yet_is_counted():
+    #  100: 3 environments    110: 5, two of them new: they may be as old as the last report
+    core = meter()
+    core.report(0, {"invocations": 3}, 100.0, alive=3)
+    core.report(0, {"invocations": 5}, 110.0, alive=5)
+    assert gb_s(core, 110.0, 5) == pytest.approx(50)
+    assert gb_s(core, 112.0, 5) == pytest.approx(60)
+
+
+def test_environments_that_came_and_went_between_two_reports_are_counted():
+    core = meter()
+    core.report(0, {"invocations": 0}, 100.0, alive=0)
+    core.report(0, {"invocations": 7, "gb_s": 3.5}, 101.0, alive=0)
+    assert gb_s(core, 200.0, 7) == pytest.approx(7)
+
+
+def test_the_larger_of_billed_and_counted_is_the_cost_and_servers_add_up():
+    core = meter()
+    core.report(0, {"invocations": 2, "gb_s": 90.0}, 100.0, alive=0)  # reports were lost before it
+    core.report(1, {"invocations": 1}, 100.0, alive=1)
+    core.report(1, {"invocations": 1, "gb_s": 4.0}, 110.0, alive=1)
+    assert gb_s(core, 110.0, 3) == pytest.approx(100)
+
+
+def test_an_epochs_report_that_says_nothing_of_environments_takes_the_new_ones_for_alive():
+    core = meter()
+    core.report(0, {"invocations": 1}, 100.0, alive=1)
+    core.report(0, {"invocations": 3}, 101.0)
+    assert gb_s(core, 102.0, 3) == pytest.approx(3 + 3)
+
+
+def test_refused_invocations_cost_nothing():
+    core = meter()
+    core.report(0, {"invocations": 10, "refused": 10}, 100.0, alive=0)
+    core.report(0, {"invocations": 30, "refused": 30}, 110.0, alive=0)
+    assert core.cost(120.0).usd == 0
+
+
+def test_the_last_word_is_the_bill():
+    core = meter()
+    core.report(0, {"invocations": 4}, 100.0, alive=4)
+    core.report(0, {"invocations": 4}, 150.0, alive=4)
+    core.last_word(0, {"invocations": 4, "gb_s": 180.0}, 150.0)
+    assert gb_s(core, 1e6, 4) == pytest.approx(180)
+
+
+@pytest.mark.parametrize(
+    ("now", "ahead", "limit"),
+    [
+        (190.0, 0.0, ""),
+        (195.0, 0.0, "time"),  # 5 s are kept to wind down
+        (180.0, 15.0, "time"),
+    ],
+)
+def test_the_time_limit_is_reached_when_the_goodbye_would_exceed_it(now: float, ahead: float, limit: str):
+    assert meter(run__max_seconds=100).reached(now, ahead) == limit
+
+
+def test_of_a_short_limit_a_tenth_is_kept():
+    core = meter(run__max_seconds=2)
+    assert [core.reached(now) for now in (101.7, 101.9)] == ["", "time"]
+
+
+def test_the_budget_is_reached_when_the_goodbye_would_exceed_it():
+    #  1 environment, 100 GB-s: after 95 s the last 5 would be too much
+    core = meter(run__budget_usd=100 * GB_S + REQUEST)
+    core.report(0, {"invocations": 1}, 100.0, alive=1)
+    assert [core.reached(now) for now in (194.0, 195.1)] == ["", "budget"]
+    assert core.reached(190.0, ahead_s=5.1) == "budget"
+
+
+def test_servers_on_aws_cost_from_the_start_a_minute_at_least():
+    core = meter(run__on="aws", lambda__on="aws", data__parts=2)
+    per_second = (2 * 0.29 + 0.145) / 3600
+    assert core.cost(101.0).usd == pytest.approx(60 * per_second + 0.01 / 3600)
+    assert core.cost(1100.0).usd == pytest.approx(1000 * (per_second + 0.01 / 3600))
+
+
+def test_a_budget_needs_prices_and_a_run_without_one_says_that_it_has_none():
+    unpriced = {"run__on": "aws", "cloud__graph_instance": "x9.huge"}
+    with pytest.raises(PriceUnknown, match=r"^run\.budget_usd = 5: x9\.huge in us-east-1: not among the"):
+        meter(run__budget_usd=5, **unpriced)
+    cost = meter(**unpriced).cost(200.0)
+    assert cost.usd == 0
+    assert cost.counted.startswith("nothing: x9.huge in us-east-1: not among")

@@ -1,0 +1,125 @@
+"""Runs that come to their limits: they end in time, with weights, a result that says why, and an exit code of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import api
+from bench.launch import _Session
+from siafu.__main__ import main
+from siafu.checkpoint import digest, load_model
+from siafu.errors import PeerLost
+from siafu.models import build
+
+ARGUMENTS = ["train", "digits", "--json", "--quiet", "--epochs", "100000", "--mode", "pipe", "--intervals", "4"]
+
+
+def run(capsys: pytest.CaptureFixture[str], run_dir: Path, *more: str) -> tuple[int, dict[str, Any], list[str]]:
+    """(exit code, the result that was printed, the lines on stderr)."""
+    code = main([*ARGUMENTS, "--run-dir", str(run_dir), *more])
+    said = capsys.readouterr()
+    return code, json.loads(said.out), said.err.splitlines()
+
+
+def events(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_ends_within_its_time_with_the_weights_of_its_last_epoch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = time.monotonic()
+    code, result, said = run(capsys, tmp_path / "run", "--max-time", "4s")
+    assert code == 3
+    assert time.monotonic() - begun < 20  # starting and preparing are slow on a busy machine
+    assert (result["stopped"], result["epochs"]) == ("time", len(result["loss_history"]))
+    assert result == json.loads((tmp_path / "run/result.json").read_text())
+    assert len(said) == 1
+    assert said[0].startswith(f"siafu train: stopped at its limit of 4 s after {result['epochs']} epochs, $0.00")
+    final, _ = load_model(tmp_path / "run/final.safetensors")
+    kept, _ = load_model(tmp_path / f"run/checkpoints/epoch-{result['epochs']:04}.safetensors")
+    assert digest(final) == digest(kept) == result["weights_digest"]
+    assert events(tmp_path / "run")[-1]["event"] == "stop"
+
+    # The weights are those of so many epochs, whole: training for just as long gives the same bits.
+    again = api.train(
+        "digits", epochs=result["epochs"], mode="pipe", intervals=4, run_dir=str(tmp_path / "again"), eval_every=0,
+    )  # fmt: skip
+    assert again.result["weights_digest"] == result["weights_digest"]
+    assert again.stopped == "epochs"
+
+
+def test_a_run_ends_before_its_budget_is_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, result, said = run(capsys, tmp_path / "run", "--budget", "0.00004", "--set", "lambda.count=2")
+    assert (code, result["stopped"]) == (3, "budget")
+    assert 0 < result["cost"]["usd"] <= 0.00004
+    assert result["usage_complete"] is True
+    assert len(said) == 1
+    assert said[0].startswith("siafu train: stopped at its budget of $0.000040 after")
+    assert (tmp_path / "run/model.safetensors").exists()
+    spent = [line["usd"] for line in events(tmp_path / "run") if line["event"] == "epoch"]
+    assert spent == sorted(spent)
+
+
+def test_a_limit_that_comes_before_training_saves_what_it_would_have_begun_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, result, _ = run(capsys, tmp_path / "run", "--max-time", "0.01")
+    assert (code, result["epochs"], result["test_acc"], result["loss_history"]) == (3, 0, None, [])
+    weights, spec = load_model(tmp_path / "run/model.safetensors")
+    assert digest(weights) == digest(build(spec).init()) == result["weights_digest"]
+
+
+def test_weights_that_never_come_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.launch.WEIGHTS_S", 0.3)
+    monkeypatch.setattr("bench.coordinator.Coordinator._ask", lambda self, models: self._wanted.update(models) or [])
+    made = api.train("digits", epochs=100_000, max_time=2, run_dir=str(tmp_path / "run"), backend="cpu", eval_every=0)
+    assert (made.stopped, made.result["epochs"]) == ("time", 0)
+
+
+def test_a_member_that_dies_after_the_limit_does_not_make_a_failure_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(session: _Session) -> bool:
+        heard = turn(session)
+        if session.coordinator.at_limit and not session.coordinator.complete:
+            raise PeerLost("graph_server 0 died")
+        return heard
+
+    turn = _Session._turn
+    monkeypatch.setattr(_Session, "_turn", dies)
+    made = api.train("digits", epochs=100_000, max_time="2s", run_dir=str(tmp_path / "run"), backend="cpu")
+    assert made.stopped == "time"
+
+
+def test_a_run_within_its_limits_is_not_touched_by_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, result, said = run(capsys, tmp_path / "run", "--epochs", "3", "--budget", "1", "--max-time", "2h")
+    assert (code, result["stopped"], result["epochs"], said) == (0, "epochs", 3, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-time", "soon"], "max_time = 'soon': must be seconds, or a number and one of s, m, h, d: 90, 30m, 2h"),
+        (["--max-time", "-1"], "max_time = '-1': must be seconds, or a number and one of s, m, h, d: 90, 30m, 2h"),
+        (["--budget", "-1"], "run.budget_usd = -1.0: must be >= 0"),
+    ],
+)
+def test_a_limit_that_is_none_is_the_users_mistake(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, result, said = run(capsys, tmp_path / "run", *arguments)
+    assert (code, result["error"]) == (2, message)
+    assert said == [f"siafu train: {message}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90", 90), (90, 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5d", 129_600)]
+)
+def test_seconds(text: str | float, expected: float) -> None:
+    assert api.seconds(text) == expected
