@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test lint format clean
+.PHONY: help setup setup-dev demo test test-localstack lint format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,6 +16,7 @@ TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml | head -n
 help:
 	@echo "make demo       set up, then train the default graph: less than a minute, no account, no configuration"
 	@echo "make test       set up for development, then lint, type-check and test"
+	@echo "make test-localstack  functions, training and deployment against LocalStack, without Docker or an account"
 	@echo "make setup      what training needs, in $(VENV)"
 	@echo "make setup-dev  all that tests and development need, in $(VENV)"
 	@echo "make lint       ruff and mypy alone;  make format: let ruff rewrite"
@@ -34,6 +35,11 @@ lint: $(VENV)/.setup-dev
 
 test: lint
 	$(BIN)/pytest -n auto --maxprocesses 8
+
+# AWS_ENDPOINT_URL=http://localhost:4566: the same tests against a LocalStack that is there already, with Docker.
+test-localstack: $(VENV)/.setup-dev
+	$(BIN)/python -m infra.localstack install
+	$(BIN)/pytest tests/localstack -m aws
 
 format: $(VENV)/.setup-dev
 	$(BIN)/ruff check --fix .

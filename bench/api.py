@@ -97,11 +97,20 @@ def train(
     models.build(ModelSpec.of(resolved, shards.manifest))  # a model that cannot be must not cost a run directory
     Meter(resolved)  # nor a budget without prices
     run_dir = _run_dir(resolved, shards.manifest.name)
-    # A machine of AWS coordinates there. By name: boto3 is for those who have a deployment.
-    away = importlib.import_module("infra.remote").carry_out if resolved.run.on == "aws" else carry_out
-    result = {**away(resolved, shards, run_dir, on_status), "run_dir": str(run_dir)}
+    do = _far_away() if resolved.run.on == "aws" else carry_out
+    result = {**do(resolved, shards, run_dir, on_status), "run_dir": str(run_dir)}
     (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     return Run(run_dir, result)
+
+
+def _far_away() -> Callable[..., dict[str, Any]]:
+    """``carry_out`` on a deployment, one of whose machines coordinates. By name: boto3 is for those who have one."""
+    try:
+        module = importlib.import_module("infra.remote")
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"run.on = aws needs {error.name}: pip install 'siafu[aws]'") from None
+    found: Callable[..., dict[str, Any]] = module.carry_out
+    return found
 
 
 def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: Callable[[Status], None]) -> dict[str, Any]:
@@ -129,7 +138,17 @@ def resolve(
         changes[SHORT[name]] = seconds(value) if name == "max_time" else value
     if source:
         changes["data.source"] = source
-    return base.replace(changes)
+    resolved = base.replace(changes)
+    if resolved.run.on == "aws" and "lambda.on" not in changes and not _says_where_lambdas_are(config):
+        return resolved.replace({"lambda.on": "aws"})
+    return resolved
+
+
+def _says_where_lambdas_are(config: Config | str | Path | None) -> bool:
+    """Whether the user does, and it is not the default: servers on AWS have their Lambdas there."""
+    if config is None or isinstance(config, Config):
+        return config is not None
+    return "on" in configs.sections_of(config).get("lambda", {})
 
 
 def seconds(text: str | float) -> float:

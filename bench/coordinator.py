@@ -9,23 +9,23 @@ Rules:
    final weights are those of the epoch that the decision is about, however far the servers have got meanwhile.
 5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond a limit
    (``bench.meter``). If the limit comes first, the run breaks off: the final weights are then the latest whole version.
-   Where there is none, because nobody is ready or answers, they are those that training began with (``fall_back``).
+   Where nobody is ready or answers, they are the best that came, or those that training began with (``fall_back``).
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from bench.meter import LIMITS, Meter
-from siafu import __version__, errors
+from bench.reports import error_of, of_lambda, splits_of, total, totals_of
+from siafu import __version__
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.checkpoint import digest
 from siafu.config import Config
-from siafu.errors import GnnError, PeerLost, ProtocolError, RemoteProtocolError
+from siafu.errors import GnnError, ProtocolError
 from siafu.member import answer
 from siafu.metrics import scores
 from siafu.sparse import Array
@@ -145,12 +145,14 @@ class Coordinator:
         self.status.usd = self.meter.cost(now).usd
         if self.stopped or not (limit := self.meter.reached(now)):
             return []
-        return [self._stop(limit, now), *self._break_off()]
+        return self._stop(limit, now) + self._break_off()
 
     def fall_back(self, weights: Tensors) -> list[Action]:
-        """Nobody has sent the final weights: these, of version 0, are taken for them."""
+        """Nobody has sent the final weights: the best are taken for them, if they have come, else these, of version 0."""
         self._wanted.clear()
-        return self._model(COORDINATOR, ModelWeights("final", 0, weights, 0))
+        self.models = {key: model for key, model in self.models.items() if key[0] == "best"}
+        best = self.models.get(("best", 0), ModelWeights("best", 0, weights, 0))
+        return self._model(param_server(0), ModelWeights("final", best.version, best.tensors, 0))
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         """A member's message. Raises the error of a member that failed."""
@@ -175,12 +177,12 @@ class Coordinator:
             case Stopped():
                 self._left.add(sender)
                 if sender.role == "graph_server":  # a parameter server has none, and may have the same index
-                    self.usage[sender.index] = _totals(message)
+                    self.usage[sender.index] = totals_of(message)
                     self.meter.last_word(sender.index, self.usage[sender.index], now)
                     self._billed.add(sender.index)
             case Failed():
                 self._left.add(sender)
-                raise _error_of(message)
+                raise error_of(message)
         return []
 
     @property
@@ -227,7 +229,7 @@ class Coordinator:
         return [Record({"event": "start", "siafu": __version__}), *(Send(member, Start()) for member in self.members)]
 
     def _epoch(self, message: EpochReport, now: float) -> list[Action]:
-        self.usage[message.server] = _totals(message)
+        self.usage[message.server] = totals_of(message)
         self.meter.report(message.server, self.usage[message.server], now)
         reports = self._reports.setdefault(message.epoch, {})
         reports[message.server] = message
@@ -273,7 +275,7 @@ class Coordinator:
         actions += [Send(member, Judged(message.epoch, best, reason != "")) for member in self.members]
         if reason:
             asked = [("final", q) for q in range(self.config.servers.param_servers)] + [("best", 0)]
-            actions += [self._stop(reason, now), *self._ask(asked)]
+            actions += self._stop(reason, now) + self._ask(asked)
         return actions
 
     def _reason(self, epoch: int, accuracy: float, now: float) -> str:
@@ -289,10 +291,10 @@ class Coordinator:
             return "patience"
         return self.meter.reached(now, step_s)
 
-    def _stop(self, reason: str, now: float) -> Record:
+    def _stop(self, reason: str, now: float) -> list[Action]:
         self.stopped, self.stopped_at = reason, now
         self.status.phase = "saving"
-        return Record({"event": "stop", "reason": reason, "usd": self.meter.cost(now).usd})
+        return [Record({"event": "stop", "reason": reason, "usd": self.meter.cost(now).usd})] if self.at_limit else []
 
     def _break_off(self) -> list[Action]:
         """One parameter server is asked: of the others some may have stepped further."""
@@ -329,11 +331,11 @@ class Coordinator:
         best, epochs = self.best, finals[0].version
         return {
             "test_acc": best["test"]["acc"] if best else None, "val_acc": best["val"]["acc"] if best else None,
-            "best_epoch": best["epoch"] + 1 if best else None, "scores": _scores(best), "final_scores": _scores(self.final),
+            "best_epoch": best["epoch"] + 1 if best else None, "scores": splits_of(best), "final_scores": splits_of(self.final),
             "epochs": epochs, "stopped": self.stopped,
             "train_seconds": self.stopped_at - self.started_at if self.started_at else 0.0,
             "epoch_seconds_median": float(np.median(later)) if later else 0.0,
-            "loss_history": self.losses[:epochs], "lambda": _lambda(usage), "usage": usage,
+            "loss_history": self.losses[:epochs], "lambda": of_lambda(usage), "usage": usage,
             "usage_complete": self.usage_complete, "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
             "ghost_bytes_per_epoch": self.status.ghost_bytes,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
@@ -341,7 +343,7 @@ class Coordinator:
         }  # fmt: skip
 
     def _take_usage(self, message: Usage, now: float) -> None:
-        totals = _totals(message)
+        totals = totals_of(message)
         self.meter.report(message.server, totals, now, alive=message.workers)
         num_tasks = totals.get("tasks", 0)
         if num_tasks != self._num_tasks.get(message.server, 0):  # an epoch may take long, but it gets on
@@ -350,40 +352,3 @@ class Coordinator:
         self._live[message.server] = message
         self.status.tasks_in_flight = sum(usage.tasks_in_flight for usage in self._live.values())
         self.status.workers = sum(usage.workers for usage in self._live.values())
-
-
-def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
-    """The totals of every graph server's backend, added up in the order of the servers."""
-    names = {name: None for server in sorted(usage) for name in usage[server]}
-    return {name: sum(usage[server].get(name, 0) for server in sorted(usage)) for name in names}
-
-
-def _scores(evaluation: dict[str, Any]) -> dict[str, Any] | None:
-    return {split: evaluation[split] for split in ("train", "val", "test")} if evaluation else None
-
-
-def _lambda(usage: dict[str, float]) -> dict[str, float]:
-    wanted = ("invocations", "billed_ms", "gb_s", "relaunches", "duplicates")
-    return {name: usage.get(name, 0) for name in wanted}
-
-
-def _totals(message: EpochReport | Usage | Stopped) -> dict[str, float]:
-    """The totals in it. Raises RemoteProtocolError unless they are a JSON object of numbers."""
-    try:
-        totals = json.loads(message.usage)
-    except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"{type(message).__name__}.usage: {message.usage[:40]!r}: {error}") from error
-    if not isinstance(totals, dict) or not all(type(value) in (int, float) for value in totals.values()):
-        raise RemoteProtocolError(f"{type(message).__name__}.usage: {message.usage[:40]!r}: not an object of numbers")
-    return totals
-
-
-def _error_of(message: Failed) -> GnnError:
-    """A member's failure as the error it was there; PeerLost if that is none of ours."""
-    cls = getattr(errors, message.error, None)
-    if not (isinstance(cls, type) and issubclass(cls, GnnError)):
-        cls = PeerLost
-    error = cls(f"{message.role} {message.index}: {message.text}")
-    if hasattr(error, "add_note"):  # Python 3.11
-        error.add_note(message.trace)
-    return error

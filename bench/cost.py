@@ -1,7 +1,7 @@
 """What a run costs, and a deployment by the hour. Pure: amounts in, US dollars out; prices are ``bench.prices``'.
 
 1. Lambda: requests, and GB-seconds in the monthly tiers of the architecture (``cloud.arch``). The free tier is not counted.
-2. Servers: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
+2. Servers, volumes and endpoints: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
 3. Environments on this machine (local, RIE, LocalStack) or on Ray count as what Lambda would have charged for them.
 4. Traffic costs nothing: servers and functions are in one zone and talk over private addresses.
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from bench.prices import instance, rates
 from siafu.config import Config
@@ -34,7 +35,7 @@ class Cost:
     def usd(self) -> float:
         return sum(self.parts.values())
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """As it stands in a run's result."""
         return {
             "usd": self.usd, "parts": dict(self.parts), "counted": self.counted, "region": self.region, "as_of": self.as_of,
@@ -54,32 +55,31 @@ def lambda_usd(
     return total
 
 
-def server_usd(name: str, seconds: float, *, spot: bool = False, region: str = "us-east-1") -> float:
-    """Of one EC2 instance. PriceUnknown as ``bench.prices`` says."""
-    return instance(name, region).price(spot=spot) * max(seconds, EC2_MINIMUM_S) / HOUR_S
+def per_hour(config: Config, *, num_endpoints: int = 1, gpu: bool = True) -> dict[str, float]:
+    """What a deployment costs by the hour while nothing runs, by part: servers, their volumes, interface endpoints.
 
-
-def per_hour(config: Config, *, num_endpoints: int = 1, volume_gib: float = 0.0) -> dict[str, float]:
-    """What a deployment costs by the hour while nothing runs, by part: servers, interface endpoints, their volumes.
-
-    ``volume_gib``: of each server's disk. Environments come on top when they run: ``lambda_per_hour``.
+    Environments come on top when they run: ``lambda_per_hour``. ``gpu``: with the machine for the baselines, if there is one.
+    PriceUnknown as ``bench.prices`` says.
     """
     cloud, region = config.cloud, config.lambdas.region
-    counts = {
-        "graph_servers": (cloud.graph_instance, config.data.parts),
-        "param_servers": (cloud.param_instance, config.servers.param_servers),
-        "gpu": (cloud.gpu_instance, 1 if cloud.gpu_instance else 0),
-    }
-    parts = {
-        part: count * instance(name, region).price(spot=cloud.spot) for part, (name, count) in counts.items() if count
-    }
+    bought = _servers(config, gpu=gpu)
+    parts = {part: count * instance(name, region).price(spot=cloud.spot) for part, (name, count) in bought.items()}
+    month = sum(count for _, count in bought.values()) * cloud.volume_gib * rates("volume_gp3", region=region)[0].usd
+    parts["volumes"] = month / HOURS_PER_MONTH
     if num_endpoints:
         parts["endpoints"] = num_endpoints * rates("interface_endpoint", region=region)[0].usd
-    if volume_gib:
-        num_servers = sum(count for _, count in counts.values())
-        month = rates("volume_gp3", region=region)[0].usd
-        parts["volumes"] = num_servers * volume_gib * month / HOURS_PER_MONTH
     return parts
+
+
+def _servers(config: Config, *, gpu: bool) -> dict[str, tuple[str, int]]:
+    """Part -> EC2 type and count, of those that there are."""
+    cloud = config.cloud
+    found = {
+        "graph_servers": (cloud.graph_instance, config.data.parts),
+        "param_servers": (cloud.param_instance, config.servers.param_servers),
+        "gpu": (cloud.gpu_instance, 1),
+    }
+    return {part: bought for part, bought in found.items() if part != "gpu" or (gpu and cloud.gpu_instance)}
 
 
 def lambda_per_hour(config: Config, environments: int) -> float:
@@ -96,12 +96,10 @@ def of_run(config: Config, *, requests: float, gb_s: float, seconds: float) -> C
         parts["lambda"] = lambda_usd(requests, gb_s, cloud.arch, region)
         counted.append("Lambda" if config.lambdas.on == "aws" else f"what Lambda would charge for {config.lambdas.on}")
     if config.run.on == "aws":
-        graph, param = config.data.parts, config.servers.param_servers
-        parts["graph_servers"] = graph * server_usd(cloud.graph_instance, seconds, spot=cloud.spot, region=region)
-        parts["param_servers"] = param * server_usd(cloud.param_instance, seconds, spot=cloud.spot, region=region)
-        parts["endpoints"] = rates("interface_endpoint", region=region)[0].usd * seconds / HOUR_S
-        counted.append("servers and an endpoint for as long as the run took")
-        dates += [instance(name, region).as_of for name in (cloud.graph_instance, cloud.param_instance)]
+        hours = max(seconds, EC2_MINIMUM_S) / HOUR_S
+        parts |= {part: usd * hours for part, usd in per_hour(config, gpu=False).items()}
+        counted.append("servers, their volumes and an endpoint for as long as the run took")
+        dates += [instance(name, region).as_of for name, _ in _servers(config, gpu=False).values()]
     else:
         counted.append(f"no servers: run.on = {config.run.on}")
     return Cost(parts, ", ".join(counted), region, min(dates))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
 import json
 import os
@@ -24,10 +25,18 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "pyzmq", "pymetis", "safetensors",
 
 #: extra -> (a distribution that it brings, what it is for)
 EXTRAS = {
-    "aws": ("boto3", "Lambdas on AWS or LocalStack; a later version"),
+    "aws": ("boto3", "Lambdas and servers on AWS, Lambdas on LocalStack and AWS's emulator"),
+    "ray": ("ray", "servers and Lambdas on a Ray cluster"),
+    "infra": ("aws-cdk-lib", "siafu deploy"),
+    "data": ("pyarrow", "edge lists in Parquet and CSV"),
     "gpu": ("torch", "GPU baselines; a later version"),
-    "infra": ("aws-cdk-lib", "deployment; a later version"),
     "dev": ("pytest", "tests and development"),
+}
+
+#: place for Lambdas on this machine -> (what says whether it is installed, how it is got)
+EMULATORS = {
+    "rie": ("infra.rie:installed", "--lambda-on rie fetches it when first used"),
+    "localstack": ("infra.localstack.install:installed", "python -m infra.localstack install"),
 }
 
 STYLES = {"": "", "ok": "green", "slow": "yellow", "FAIL": "bold red", "--": "dim"}
@@ -59,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """``machine`` and ``packages`` (name -> value), ``checks``, ``kernels``, ``extras``, and ``ok`` if every check is."""
+    """``machine`` and ``packages`` (name -> value), ``checks``, ``kernels``, ``extras``, ``tools``, and ``ok`` if every check is."""
     checks = [_products(), _environment(), _disk()]
     return {
         "machine": {
@@ -70,6 +79,7 @@ def examine() -> dict[str, Any]:
         "checks": [asdict(check) for check in checks],
         "kernels": asdict(compiled_kernels()),
         "extras": [{"name": name, "for": what, "found": _version(brings)} for name, (brings, what) in EXTRAS.items()],
+        "tools": [_node(), *(_emulator(name) for name in EMULATORS)],
         "ok": all(check.ok for check in checks),
     }  # fmt: skip
 
@@ -84,6 +94,9 @@ def _show(report: dict[str, Any], console: Console) -> None:
     for extra in report["extras"]:
         found = f"{extra['found'] or 'not installed'} ({extra['for']})"
         rows += [("ok" if extra["found"] else "--", f"siafu[{extra['name']}]", found)]
+    for tool in report["tools"]:
+        found = f"{tool['found'] or 'not installed'} ({tool['for']})"
+        rows += [("ok" if tool["found"] else "--", tool["name"], found)]
     for mark, name, found in rows:
         console.print(Text(f"{mark:4}", STYLES[mark]) + Text(f"  {name:16}{found}"))
     console.print(
@@ -122,6 +135,24 @@ def compiled_kernels() -> Check:
         "no compiled kernel (no C++ compiler when siafu was installed): SciPy does its work, several times slower; "
         "install g++ and run make setup again",
     )
+
+
+def _node() -> dict[str, str | None]:
+    program = shutil.which("node")
+    found = None
+    if program is not None:
+        ended = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False
+        )
+        found = ended.stdout.strip() or None
+    return {"name": "node", "for": "siafu deploy, with npx; 20 or newer", "found": found}
+
+
+def _emulator(name: str) -> dict[str, str | None]:
+    where, get = EMULATORS[name]
+    module, _, function = where.partition(":")
+    found = getattr(importlib.import_module(module), function)()
+    return {"name": name, "for": f"--lambda-on {name}" if found else get, "found": "installed" if found else None}
 
 
 def _environment() -> Check:

@@ -33,7 +33,7 @@ class _Counted:
     """One graph server's environments."""
 
     alive: int = 0
-    launched: float = 0.0  # invocations that the service did not refuse
+    launched: float = 0.0
     billed_gb_s: float = 0.0
     environment_s: float = 0.0  # rule 1
     at: float = 0.0  # of the last report
@@ -64,7 +64,7 @@ class Meter:
     def report(self, server: int, totals: Mapping[str, float], now: float, alive: int | None = None) -> None:
         """Totals of a graph server's backend; ``alive``: its environments, where the report says."""
         mine = self._servers.setdefault(server, _Counted(at=now))
-        launched = totals.get("invocations", 0.0) - totals.get("refused", 0.0)
+        launched = totals.get("invocations", 0.0)  # without those that the service refused, once that is known
         since = max(0.0, launched - mine.launched)
         mine.environment_s += (mine.alive + since) * (now - mine.at)
         mine.alive = mine.alive + int(since) if alive is None else alive

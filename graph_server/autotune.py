@@ -6,15 +6,17 @@ environments. The number wanted is the smallest at which they hardly do.
 
 Rules:
 1. It starts at ``min(intervals, START)`` and stays between 1 and ``most``.
-2. It is decided anew after every round: tensor tasks of about one epoch, at least ``ROUND_S``. After a change the queue is
-   given half a round to settle before it is watched again.
-3. Starved is the share of the threads' time in which they had nothing to do while so many tensor tasks waited behind others
-   in an environment, or for one. More than ``TOO_MUCH`` of it: more environments, as many as the share says, at most twice
-   as many. Less than ``HARDLY_ANY``: fewer, down to those that would be busy if threads always were.
-4. A number at which threads starved is remembered, and so is one at which they did not: between them it is halved, and when
-   they are within ``CLOSE`` of each other nothing changes any more. That is what keeps it from swinging.
-5. What is remembered holds while the work does: if threads starve twice in a row at a number that was enough, or if the ratio
-   of tensor to graph work has fallen by ``FALLEN`` since, it is forgotten.
+2. It is decided anew after every round: tensor tasks of about one epoch, at least ``ROUND_S``. After a change, and at first,
+   when environments start cold, the queue is given time to settle before it is watched again.
+3. Threads starve while they have nothing to do and tensor tasks wait for an environment, or behind others in one. Where
+   nobody gathers before the last has scattered (``in_layers``), one such task holds all idle threads back; elsewhere one of
+   several holds back few, and the geometric mean of tasks and threads counts. The share of the threads' time decides: more
+   than ``TOO_MUCH`` of it in two rounds running, or ``A_LOT`` in one: more environments, as many as the share says, at most
+   twice as many. Less than ``HARDLY_ANY``: fewer, at least a tenth, and down to those that would be busy if threads always were.
+4. A number at which threads starved is remembered, and so is the least at which they did not: what is tried lies between
+   them, and when they are within ``CLOSE`` of each other nothing changes any more. That is what keeps it from swinging.
+5. What is remembered holds while the work does: it is forgotten if threads starve at a number that was enough, or if the
+   ratio of tensor to graph work has fallen by ``FALLEN``.
 """
 
 from __future__ import annotations
@@ -29,9 +31,14 @@ FALLEN = 0.3
 
 
 class Autotuner:
-    def __init__(self, intervals: int, most: int, threads: int, round_tasks: int):
+    def __init__(self, intervals: int, most: int, threads: int, round_tasks: int, *, in_layers: bool):
         """``round_tasks``: tensor tasks of the server in an epoch."""
-        self.most, self.threads, self.round_tasks = max(1, most), threads, max(1, round_tasks)
+        self.most, self.threads, self.round_tasks, self.in_layers = (
+            max(1, most),
+            threads,
+            max(1, round_tasks),
+            in_layers,
+        )
         # All mutable state:
         self.wanted = max(1, min(intervals, START, self.most))
         self.num_decisions = 0
@@ -42,7 +49,8 @@ class Autotuner:
         self._settling = True  # environments start cold
         self._open_round(0.0)
         self._at: float | None = None
-        self._idle = self._waiting = self._working = 0
+        self._idle = self._working = 0
+        self._starved = 0.0  # threads
 
     def limit(self, most: int) -> None:
         """No more than that may be had."""
@@ -57,9 +65,12 @@ class Autotuner:
         passed, self._at = now - self._at, now
         self._idle_s += passed * self._idle
         self._working_s += passed * self._working
-        self._starved_s += passed * (self._idle if self._waiting else 0)
+        self._starved_s += passed * self._starved
         self._idle = max(0, self.threads - graph_tasks)
-        self._waiting, self._working = max(0, tensor_tasks - environments), environments
+        self._working = environments
+        waiting = max(0, tensor_tasks - environments)
+        held_back = self._idle if self.in_layers and waiting else min(self._idle, waiting)
+        self._starved = math.sqrt(self._idle * held_back)
 
     def answered(self) -> None:
         """A tensor task is done."""
@@ -88,29 +99,29 @@ class Autotuner:
         self._idle_s = self._working_s = self._starved_s = 0.0
 
     def _next(self, starved: float, balance: float) -> int:
-        now = self.wanted
+        """Rules 3 to 5. ``balance``: environments that would be busy if threads always were."""
         if balance < (1 - FALLEN) * self._balance:
             self._too_few, self._balance = 0, 0.0
         if starved > TOO_MUCH:
-            if now == self.most:
-                return now
-            if starved < A_LOT and not self._starved_before:
-                self._starved_before = True
-                return now
-            if self._enough is not None and now >= self._enough:
-                self._enough = None
-            self._too_few, self._balance = max(self._too_few, now), balance
-            more = min(2 * now, max(now + 1, math.ceil(now / (1 - starved))))
-            self._starved_before = False
-            return min(more, self._enough or self.most, self.most)
+            return self._more(starved, balance)
         self._starved_before = False
-        if starved > HARDLY_ANY:
+        return self.wanted if starved > HARDLY_ANY else self._fewer(balance)
+
+    def _more(self, starved: float, balance: float) -> int:
+        now, again = self.wanted, self._starved_before
+        self._starved_before = starved <= A_LOT and not again
+        if now == self.most or self._starved_before:
             return now
+        if self._enough is not None and now >= self._enough:
+            self._enough = None
+        self._too_few, self._balance = max(self._too_few, now), balance
+        more = min(2 * now, max(now + 1, math.ceil(now / (1 - starved))))
+        return min(more, self._enough or self.most, self.most)
+
+    def _fewer(self, balance: float) -> int:
+        now, lowest = self.wanted, self._too_few + 1
         self._enough = now
-        lowest = self._too_few + 1
         if now - lowest <= CLOSE * now:
             return now
         fewer = min(math.ceil(balance), now - math.ceil(CLOSE * now))
-        if self._too_few:
-            fewer = max(fewer, math.ceil(math.sqrt(self._too_few * now)))
-        return min(now, max(lowest, fewer))
+        return min(now, max(lowest, fewer, math.ceil(math.sqrt(self._too_few * now))))

@@ -1,22 +1,26 @@
 """Which worker gets which tensor task, and when a task is given out again. Pure: the time is an argument.
 
 Rules:
-1. Tasks wait in order of priority; a worker is given no more than it asked for (credits); of several, the least busy.
+1. Tasks wait in order of priority; a worker is given no more than it asked for (credits), and holds no more than
+   ``max_held``; of several, the least busy.
    With affinity a task goes to the worker that had its interval last (its home, which still holds what does not change),
    and waits while that one is at work, unless another has nothing to do at all.
 2. The first result of a task wins. A later one, or one of a task that nobody waits for, is a duplicate: counted, ignored.
-3. A task that is not answered within ``timeout_s`` is given to another worker as well; the silent one gets nothing new
-   until it speaks.
+3. A task that is not answered in the time that ``graph_server.timing`` allows it is given to another worker as well; the
+   silent one gets nothing new until it speaks.
 4. A worker that leaves or dies gives its unanswered tasks back at once.
 5. A task given out more than ``1 + relaunches`` times ends the run: WorkerTimeout.
 6. A task that was given out before goes to a worker that has not tried it. It waits while all of those are at work;
    only when every worker that speaks has tried it may it go back to one: the worker, not the task, may be at fault.
+7. A worker that is retired gets nothing new and is nobody's home; it is done with what it holds.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
+from graph_server.timing import Likeness, Timing
 from graph_server.waiting import Entry, FreeWorkers, Priority, Tasks
 from siafu.errors import WorkerTimeout
 from siafu.tasks import TaskId
@@ -36,6 +40,7 @@ class _Open:
     """A task without a result."""
 
     priority: Priority
+    kind: Likeness  # for its time
     attempts: int = 0
     holders: set[str] = field(default_factory=set)  # workers that may still answer
     tried: set[str] = field(default_factory=set)  # workers that it was given to
@@ -44,26 +49,44 @@ class _Open:
 
 
 @dataclass
+class _Held:
+    """A task that a worker has."""
+
+    attempt: int
+    kind: Likeness
+    sent: float  # when
+
+
+@dataclass
 class _Worker:
     credits: int = 0
-    holds: dict[TaskId, int] = field(default_factory=dict)  # task -> attempt
+    holds: dict[TaskId, _Held] = field(default_factory=dict)
     silent: bool = False
+    retired: bool = False
+    busy: bool = False  # it speaks, and has a task
+
+    @property
+    def gone_quiet(self) -> bool:
+        """Whether it may be given nothing new: rules 3 and 7."""
+        return self.silent or self.retired
 
 
 class Dispatcher:
-    def __init__(self, timeout_s: float, relaunches: int, *, affinity: bool = False):
-        self.timeout_s, self.relaunches, self.affinity = timeout_s, relaunches, affinity
+    def __init__(self, timing: Timing, relaunches: int, *, affinity: bool = False):
+        self.timing, self.relaunches, self.affinity = timing, relaunches, affinity
         # All mutable state:
         self._open: dict[TaskId, _Open] = {}
         self._new = Tasks()  # those that nobody has tried yet
         self._again: dict[TaskId, Entry] = {}  # those that are to be given out once more: few
         self._sequence = 0
         self._workers: dict[str, _Worker] = {}
-        self._free = FreeWorkers()  # with credits, and not silent
+        self._free = FreeWorkers()  # with credits, neither silent nor retired
         self._home: dict[int, str] = {}  # interval -> the worker that had it last
         self._homes: set[str] = set()  # workers that were ever one
         self._called: set[str] = set()  # workers that may be free for tasks filed under them: those to look at next
+        self.max_held: float = math.inf
         self.num_silent = 0  # workers that rule 3 has given up on for now
+        self.num_busy = 0  # workers that have a task, and are not silent
         self.num_relaunches = 0
         self.num_duplicates = 0
 
@@ -76,9 +99,17 @@ class Dispatcher:
         """Tasks that wait for a worker."""
         return len(self._new) + len(self._again)
 
-    def submit(self, task: TaskId, priority: Priority, now: float) -> list[Assign]:
+    @property
+    def num_idle(self) -> int:
+        """Workers with nothing to do, that may be given a task."""
+        return self._free.num_idle
+
+    def has_tasks(self, worker: str) -> bool:
+        return worker in self._workers and bool(self._workers[worker].holds)
+
+    def submit(self, task: TaskId, priority: Priority, now: float, num_rows: int = 0) -> list[Assign]:
         assert task not in self._open, task
-        self._open[task] = _Open(priority)
+        self._open[task] = _Open(priority, Likeness.of(task, num_rows))
         self._new.add(self._entry(task), self._waits_for(task))
         return self._assign(now)
 
@@ -95,7 +126,7 @@ class Dispatcher:
 
     def result(self, task: TaskId, worker: str, attempt: int, now: float) -> tuple[bool, list[Assign]]:
         """(whether this is the task's first result, what to send out now)."""
-        self._answered(task, worker, attempt)
+        self._answered(task, worker, attempt, now, timed=True)
         closed = self._open.pop(task, None)
         self.num_duplicates += closed is None
         if closed is not None and closed.queued:
@@ -104,7 +135,7 @@ class Dispatcher:
 
     def failed(self, task: TaskId, worker: str, attempt: int, now: float) -> list[Assign]:
         """The worker could not do it (rule 4 for one task)."""
-        if self._answered(task, worker, attempt):
+        if self._answered(task, worker, attempt, now):
             self._give_back(task, worker)
         return self._assign(now)
 
@@ -113,6 +144,7 @@ class Dispatcher:
         state = self._workers.pop(worker, None)
         if state is not None:
             self.num_silent -= state.silent
+            self.num_busy -= state.busy
             self._free.drop(worker)
             self._refile(self._new.of(worker))
             for task in sorted(state.holds):
@@ -128,6 +160,23 @@ class Dispatcher:
                 self._relaunch(task, state)
         return self._assign(now)
 
+    def retire(self, worker: str) -> bool:
+        """Rule 7; False if it is silent or not there, and so needs none of it."""
+        state = self._workers.get(worker)
+        if state is None or state.gone_quiet:
+            return False
+        state.retired = True
+        self._refile(self._new.of(worker))
+        self._note(worker)
+        return True
+
+    def hold_at_most(self, number: float, now: float) -> list[Assign]:
+        """Each worker, of rule 1."""
+        self.max_held = number
+        for worker in self._workers:
+            self._note(worker)
+        return self._assign(now)
+
     def forget(self) -> None:
         """No task is waited for any more; workers keep what they hold, and it comes back to nobody."""
         self._open.clear()
@@ -136,17 +185,20 @@ class Dispatcher:
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    def _answered(self, task: TaskId, worker: str, attempt: int) -> bool:
+    def _answered(self, task: TaskId, worker: str, attempt: int, now: float, *, timed: bool = False) -> bool:
         """The worker has spoken; whether it held that attempt, which it no longer does."""
         state = self._workers.get(worker)
         if state is None:
             return False
-        held = state.holds.get(task) == attempt  # a repeated answer gives no second credit
-        if held:
+        held = state.holds.get(task)
+        answered = held is not None and held.attempt == attempt  # a repeated answer gives no second credit
+        if held is not None and answered:
+            if timed:
+                self.timing.observe(held.kind, now - held.sent)
             del state.holds[task]
             state.credits += 1
         self._spoke(worker)
-        return held
+        return answered
 
     def _spoke(self, worker: str) -> None:
         state = self._workers[worker]
@@ -158,7 +210,7 @@ class Dispatcher:
 
     def _hush(self, worker: str) -> None:
         state = self._workers[worker]
-        if not state.silent:
+        if not state.gone_quiet:
             state.silent = True
             self.num_silent += 1
             self._refile(self._new.of(worker))
@@ -167,7 +219,10 @@ class Dispatcher:
     def _note(self, worker: str) -> None:
         """Its credits, its tasks or its silence have changed."""
         state = self._workers[worker]
-        if state.credits > 0 and not state.silent:
+        busy = bool(state.holds) and not state.silent
+        self.num_busy += busy - state.busy
+        state.busy = busy
+        if state.credits > 0 and len(state.holds) < self.max_held and not state.gone_quiet:
             self._free.put(worker, len(state.holds))
             self._called.add(worker)
         else:
@@ -181,7 +236,7 @@ class Dispatcher:
     def _waits_for(self, task: TaskId) -> str:
         """The worker that a new task should go to, if it speaks: its home."""
         home = self._home.get(task.interval, "")
-        if home not in self._workers or self._workers[home].silent:
+        if home not in self._workers or self._workers[home].gone_quiet:
             return ""
         self._called.add(home)
         return home
@@ -199,7 +254,7 @@ class Dispatcher:
     def _relaunch(self, task: TaskId, state: _Open) -> None:
         if state.attempts > self.relaunches:
             raise WorkerTimeout(
-                f"{task}: no result after {state.attempts} attempts of {self.timeout_s:g} s, "
+                f"{task}: no result after {state.attempts} attempts of {self.timing.limit_s(state.kind, 0):g} s, "
                 f"lambda.relaunches allows {self.relaunches}"
             )
         self.num_relaunches += 1
@@ -261,7 +316,7 @@ class Dispatcher:
         if home in fresh:
             return home
         least = self._least_busy(fresh)
-        at_work = home in self._workers and not self._workers[home].silent and home not in state.tried
+        at_work = home in self._workers and not self._workers[home].gone_quiet and home not in state.tried
         return None if at_work and self._workers[least].holds else least
 
     def _least_busy(self, names: set[str]) -> str:
@@ -271,7 +326,7 @@ class Dispatcher:
         """Whether somebody new to the task will be free or be found silent: then what it holds can time out."""
         timed = {task for task, other in self._open.items() if not other.queued}
         return any(
-            name not in state.tried and not worker.silent and not timed.isdisjoint(worker.holds)
+            name not in state.tried and not worker.gone_quiet and not timed.isdisjoint(worker.holds)
             for name, worker in self._workers.items()
         )
 
@@ -280,12 +335,12 @@ class Dispatcher:
         self._unqueue(task)
         assign = Assign(name, task, state.attempts)
         worker.credits -= task not in worker.holds  # else it lost the earlier attempt
-        worker.holds[task] = state.attempts
+        worker.holds[task] = _Held(state.attempts, state.kind, now)
+        state.due = now + self.timing.limit_s(state.kind, state.attempts)
         state.attempts += 1
         state.holders.add(name)
         state.tried.add(name)
         state.queued = False
-        state.due = now + self.timeout_s
         self._note(name)
         if self.affinity and self._home.get(task.interval) != name:
             self._home[task.interval] = name

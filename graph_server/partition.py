@@ -38,7 +38,7 @@ from siafu.models import Model
 from siafu.ops import BFLOAT16
 from siafu.shards import Shard
 from siafu.sparse import Array, Rows, SparseRows
-from siafu.tasks import Kind, Lane, Step, TaskId
+from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step, TaskId
 from siafu.wire import (
     ConstantRows,
     EvalReport,
@@ -164,6 +164,9 @@ class Partition:
             self._busy += 1
             job = heapq.heappop(self._jobs)[2]
             outside.append(Compute(job.begin(), job.then))
+            if job.leads_to is not None:
+                outside += self.backend.expect(job.leads_to, self.now)
+        self.backend.watch(len(self._jobs) + self._busy, self.now)
         return outside
 
     # --- before the first epoch -------------------------------------------------------------------------------------
@@ -335,7 +338,14 @@ class Partition:
             slots[target] = rows
             return self._done(task)
 
-        return [Job(self._priority(task), begin, then)]
+        return [Job(self._priority(task), begin, then, self._tensor_task_after(task))]
+
+    def _tensor_task_after(self, task: TaskId) -> TaskId | None:
+        """The next step of the interval, if it is one."""
+        program, pc = self.programs[task.lane], task.pc + 1
+        if pc == len(program) or program[pc].kind not in TENSOR_KINDS:
+            return None
+        return TaskId(task.lane, task.epoch, task.interval, pc)
 
     def _note_staleness(self, task: TaskId, step: Step, slot: PublishedSlot) -> float:
         """Counts what the gather reads; returns the factor that makes up for dropped rows."""
@@ -434,7 +444,10 @@ class Partition:
             server = self._param_server[task.interval]
         wanted = {slot: rows[slot] for slot in step.reads}
         fixed = tuple(slot for slot in step.reads if slot in constants)
-        return self.backend.submit(TensorTask(task, step, self._priority(task), server, wanted, fixed), self.now)
+        tensor_task = TensorTask(task, step, self._priority(task), server, wanted, fixed)
+        following = self._tensor_task_after(task)
+        expected = self.backend.expect(following, self.now) if following is not None else []
+        return self.backend.submit(tensor_task, self.now) + expected
 
     def _least_loaded(self) -> int:
         """The first parameter server without its equal share of our stashes: a server then gets runs of intervals, whose

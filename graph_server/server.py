@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from graph_server import backends, launchers
-from graph_server.backends import Action, Backend, Compute, Launch
+from graph_server.backends import Action, Compute, Launch
 from graph_server.backends.aws_lambda import LambdaBackend
 from graph_server.launchers import Ended, Launcher
 from graph_server.layer_zero import Kept
+from graph_server.machine import num_threads
 from graph_server.partition import Partition
 from siafu import models
 from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
@@ -57,14 +57,16 @@ class Server:
         self.hub.checksum = crc32
         shards = ShardSet.open(joined.shards, (self.index,))
         self.spec = ModelSpec.of(self.config, shards.manifest)
-        self.backend, count = _backend(self.config, self.spec, self.index)
+        self.backend = backends.build(self.config, self.spec, self.index, time.perf_counter)
         self.partition = Partition(
             self.config, shards.partition(self.index), models.build(self.spec), self.backend, num_threads(self.config),
             _kept(self.config, shards, self.index, self.spec),
         )  # fmt: skip
         self._events: SimpleQueue[tuple[Callable[..., list[Action]], tuple[Any, ...]]] = SimpleQueue()
         self._pool = stack.enter_context(ThreadPoolExecutor(num_threads(self.config), "graph"))
-        self._launcher = self._launch(count, joined.run_dir / "logs", stack) if count else None
+        self._launcher = (
+            self._launch(joined.run_dir / "logs", stack) if isinstance(self.backend, LambdaBackend) else None
+        )
         self._running_invocations = 0
         self._trace = stack.enter_context(_trace_file(joined)) if self.config.run.trace else None
         if self._trace is not None:
@@ -109,8 +111,8 @@ class Server:
                     self.hub.deliver(to, message)
                 case Compute():
                     self._compute(action)
-                case Launch(worker=name):
-                    self._invoke(name)
+                case Launch(worker=name, credits=credits):
+                    self._invoke(name, credits)
 
     def _compute(self, action: Compute) -> None:
         def hand_over(future: Future[Any]) -> None:
@@ -132,23 +134,26 @@ class Server:
 
     # --- Lambdas ------------------------------------------------------------------------------------------------------
 
-    def _launch(self, count: int, log_dir: Path, stack: ExitStack) -> Launcher:
+    def _launch(self, log_dir: Path, stack: ExitStack) -> Launcher:
         def on_done(invocation: Ended) -> None:
             self._events.put((self._ended, (invocation,)))
             self.hub.wake()
 
-        launcher = launchers.build(self.config, self.index, 2 * count, on_done, log_dir / f"lambda-{self.index}")
+        assert isinstance(self.backend, LambdaBackend)
+        most, folder = self.backend.max_environments, log_dir / f"lambda-{self.index}"
+        launcher = launchers.build(self.config, self.index, most, on_done, folder)
         stack.callback(launcher.close)
+        self.backend.limit(launcher.limit)
         return launcher
 
-    def _invoke(self, name: str) -> None:
+    def _invoke(self, name: str, credits: int) -> None:
         assert self._launcher is not None
         lambdas = self.config.lambdas
         payload = {
             "worker": name, "graph_server": self._as_called_back(self.hub.endpoint), "index": self.index,
             "param_servers": [self._as_called_back(endpoint) for endpoint in self.roster.param_servers], "run_id": self.hub.run_id.hex(),
             "config_digest": self.config.digest, "spec": dataclasses.asdict(self.spec), "idle_s": lambdas.idle_s,
-            "margin_s": lambdas.margin_s, "prefetch": lambdas.prefetch if self.config.overlaps else 1, "proxy": lambdas.proxy,
+            "margin_s": lambdas.margin_s, "prefetch": credits, "proxy": lambdas.proxy,
             "keep_bytes": (lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
             "wait_s": self.config.servers.silence_s,
         }  # fmt: skip
@@ -162,8 +167,6 @@ class Server:
 
     def _ended(self, invocation: Ended) -> list[Action]:
         self._running_invocations -= 1
-        if invocation.error is not None:
-            logger.warning("lambda %s: %s", invocation.request_id, invocation.error)
         assert isinstance(self.backend, LambdaBackend)
         return self.partition.perform(self.backend.ended(invocation, time.monotonic()))
 
@@ -194,11 +197,6 @@ class Server:
             self.partition.trace.clear()
 
 
-def num_threads(config: Config) -> int:
-    """Graph threads of one server."""
-    return config.servers.threads or max(1, (os.cpu_count() or 1) // config.data.parts)
-
-
 def _kept(config: Config, shards: ShardSet, index: int, spec: ModelSpec) -> Kept:
     """Where the partition's layer 0 is kept."""
     shape = shards.manifest.partitions[index].vertices, spec.in_features
@@ -206,12 +204,6 @@ def _kept(config: Config, shards: ShardSet, index: int, spec: ModelSpec) -> Kept
     folder = shards.path / folder_of(index) if config.data.keep_aggregate else None
     name = models.build(spec).aggregate
     return Kept.of(folder, shards.manifest.digest, name, shape, stored)
-
-
-def _backend(config: Config, spec: ModelSpec, index: int) -> tuple[Backend, int]:
-    """The tensor backend, and how many Lambda environments it wants."""
-    backend = backends.build(config, spec, index, time.perf_counter)
-    return backend, backend.count if isinstance(backend, LambdaBackend) else 0
 
 
 def _trace_file(joined: Joined) -> Any:

@@ -85,6 +85,7 @@ class FreeWorkers:
     def __init__(self) -> None:
         # All mutable state:
         self._load: dict[str, int] = {}  # worker -> tasks it holds
+        self.num_idle = 0  # of them that hold none
         self._heap: list[tuple[int, str]] = []
         self._listed: set[tuple[int, str]] = set()  # what is in the heap: no entry twice
 
@@ -96,13 +97,14 @@ class FreeWorkers:
         return set(self._load)
 
     def put(self, name: str, load: int) -> None:
+        self.num_idle += (not load) - (self._load.get(name) == 0)
         self._load[name] = load
         if (load, name) not in self._listed:
             self._listed.add((load, name))
             heapq.heappush(self._heap, (load, name))
 
     def drop(self, name: str) -> None:
-        self._load.pop(name, None)
+        self.num_idle -= self._load.pop(name, None) == 0
 
     def least_busy(self) -> tuple[int, str] | None:
         """(tasks it holds, name)."""

@@ -284,7 +284,9 @@ def serve(
 ) -> None:
     """Until ``stop``, or with ``once`` until the first order to start is carried out to its end."""
     members = [member, COORDINATOR] if member == param_server(0) else [member]
-    logger.info("%s on %s (%s): waiting for orders in bucket %s", member, setting.machine, setting.host, setting.mailbox.bucket)
+    logger.info(
+        "%s on %s (%s): waiting for orders in bucket %s", member, setting.machine, setting.host, setting.mailbox.bucket
+    )
     notice, noticed_at = "", -float("inf")
     with ExitStack() as stack:
         posts = [stack.enter_context(Post(member, setting)) for member in members]

@@ -67,9 +67,7 @@ def deploy(function: Definition, endpoint: str, region: str = service.LOCAL_REGI
             FunctionName=function.name, MaximumRetryAttempts=0, MaximumEventAgeInSeconds=60
         )
         if function.reserved is not None:
-            api.put_function_concurrency(
-                FunctionName=function.name, ReservedConcurrentExecutions=function.reserved
-            )
+            api.put_function_concurrency(FunctionName=function.name, ReservedConcurrentExecutions=function.reserved)
         _until_active(api, function.name)
     except (BotoCoreError, ClientError) as error:
         raise WorkerError(f"function {function.name} at {endpoint or region}: {error}") from error
@@ -78,7 +76,10 @@ def deploy(function: Definition, endpoint: str, region: str = service.LOCAL_REGI
 def remove(name: str, endpoint: str, region: str = service.LOCAL_REGION) -> None:
     """The function and its role; what is not there is no error."""
     api, iam = service.client("lambda", region, endpoint), service.client("iam", region, endpoint)
-    for call, arguments in ((api.delete_function, {"FunctionName": name}), (iam.delete_role, {"RoleName": f"{name}-role"})):
+    for call, arguments in (
+        (api.delete_function, {"FunctionName": name}),
+        (iam.delete_role, {"RoleName": f"{name}-role"}),
+    ):
         try:
             call(**arguments)
         except ClientError as error:
@@ -138,11 +139,10 @@ def _streams(logs: Any, group: str) -> dict[str, str]:
 
 
 def _lines(logs: Any, group: str, stream: str) -> Iterator[str]:
-    token = None
+    asked: dict[str, str] = {}
     while True:
-        more = {} if token is None else {"nextToken": token}
-        page = logs.get_log_events(logGroupName=group, logStreamName=stream, startFromHead=True, **more)
+        page = logs.get_log_events(logGroupName=group, logStreamName=stream, startFromHead=True, **asked)
         yield from (f"{event['message'].rstrip()}\n" for event in page["events"])
-        if page["nextForwardToken"] == token or not page["events"]:
+        if page["nextForwardToken"] == asked.get("nextToken"):  # the end gives itself as what comes next
             return
-        token = page["nextForwardToken"]
+        asked = {"nextToken": page["nextForwardToken"]}

@@ -148,7 +148,7 @@ class Mailbox:
             options |= {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
         settings = Settings(
             retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20,
-            max_pool_connections=32, s3={"addressing_style": "path"} if endpoint else {},
+            max_pool_connections=32, s3={"addressing_style": "path"},
         )  # fmt: skip
         try:
             self._s3 = session.client("s3", config=settings, **options)

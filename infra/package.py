@@ -30,20 +30,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.imports import ROOT, shipped_to_lambda
+from infra.wheels import ARCHITECTURES, RUNTIMES, NoWheelError, Target, minor, our_runtime, wheel
 from siafu.errors import ConfigError, GnnError
 
-#: Runtime -> minor version of its glibc 2: Amazon Linux 2 and 2023 (Lambda developer guide, "Lambda runtimes").
-RUNTIMES = {"python3.10": 26, "python3.11": 26, "python3.12": 34, "python3.13": 34, "python3.14": 34}
-#: Lambda's names of architectures -> those of wheels.
-ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64"}
 HANDLER = "lambda_funcs.handler.handler"
 CACHE = Path("~/.cache/siafu/package")
 MAX_NBYTES = 250 * 2**20  # Lambda's limit on an unzipped package
-OLDEST_GLIBC = 17  # manylinux2014
 KEPT_S = 7 * 86_400  # a package that nobody used for so long is removed from the cache
-PIP_S = 600.0
 #: Raised when what ``_stage`` does to files changes: packages in the cache are keyed by it.
-VERSION = 1
+VERSION = 2
 
 #: Of the wheels, nothing at run time reads these. Folders end with a slash.
 NOT_NEEDED = (
@@ -52,50 +47,6 @@ NOT_NEEDED = (
     "numpy/doc/", "numpy/_core/include/", "numpy/_core/lib/", "numpy/random/lib/", "numpy/random/_examples/",
     "numpy/distutils/", "numpy/_pyinstaller/", "zmq/utils/*.json", "*.data/",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Target:
-    """What the package is to run on."""
-
-    arch: str  # x86_64 or arm64
-    runtime: str  # python3.X
-    glibc: int  # minor version of its glibc 2
-
-    @classmethod
-    def of_lambda(cls, arch: str, runtime: str) -> Target:
-        if arch not in ARCHITECTURES:
-            raise ConfigError(f"architecture {arch}: must be one of {', '.join(ARCHITECTURES)}")
-        if runtime not in RUNTIMES:
-            raise ConfigError(f"runtime {runtime}: must be one of {', '.join(RUNTIMES)}")
-        return cls(arch, runtime, RUNTIMES[runtime])
-
-    @classmethod
-    def here(cls) -> Target:
-        """This Python, on this machine."""
-        name, version = platform.libc_ver()
-        if name != "glibc":
-            raise ConfigError(f"emulators need Linux with glibc, this is {platform.platform()}")
-        arch = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
-        if arch not in ARCHITECTURES:
-            raise ConfigError(f"architecture {arch}: must be one of {', '.join(ARCHITECTURES)}")
-        return cls(arch, our_runtime(), int(version.split(".")[1]))
-
-    @property
-    def is_our_python(self) -> bool:
-        """Whether what this Python compiles runs there: compiled modules depend on its version alone."""
-        return self.runtime == our_runtime()
-
-    @property
-    def tags(self) -> list[str]:
-        """Platform tags of the wheels that it can load, newest first."""
-        machine = ARCHITECTURES[self.arch]
-        return [f"manylinux_2_{minor}_{machine}" for minor in range(self.glibc, OLDEST_GLIBC - 1, -1)] + [
-            f"manylinux2014_{machine}", "any",
-        ]  # fmt: skip
-
-    def __str__(self) -> str:
-        return f"{self.arch}-{self.runtime}-glibc2.{self.glibc}"
 
 
 @dataclass(frozen=True)
@@ -112,10 +63,6 @@ class Package:
     beyond_numpy: int
 
 
-def our_runtime() -> str:
-    return f"python{sys.version_info.major}.{sys.version_info.minor}"
-
-
 def build(arch: str, runtime: str | None = None, folder: Path | None = None) -> Package:
     """The function's package for AWS, in ``folder`` (default: the cache).
 
@@ -124,19 +71,18 @@ def build(arch: str, runtime: str | None = None, folder: Path | None = None) -> 
     """
     if runtime is not None:
         return _build(Target.of_lambda(arch, runtime), folder)
-    ours = [name for name in RUNTIMES if _minor(name) >= sys.version_info.minor] or [max(RUNTIMES, key=_minor)]
+    ours = [name for name in RUNTIMES if minor(name) >= sys.version_info.minor] or [max(RUNTIMES, key=minor)]
     for name in ours[:-1]:
         try:
             return _build(Target.of_lambda(arch, name), folder)
-        except _NoWheel:
+        except NoWheelError:
             continue
     return _build(Target.of_lambda(arch, ours[-1]), folder)
 
 
 def build_here(folder: Path | None = None, runtime: str | None = None) -> Package:
     """The package that emulators on this machine run; ``runtime`` None: this Python's."""
-    here = Target.here()
-    return _build(dataclasses.replace(here, runtime=runtime or here.runtime), folder)
+    return _build(Target.here(runtime), folder)
 
 
 def unpacked(package: Package) -> Path:
@@ -182,7 +128,7 @@ def _runs_here(package: Package) -> bool:
 
 
 def _build(target: Target, folder: Path | None) -> Package:
-    wheels = [_wheel(target, name, version) for name, version in _requirements(target)]
+    wheels = [wheel(target, name, version, _cache() / "wheels") for name, version in _requirements(target)]
     sources = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in sorted(shipped_to_lambda())}
     cached = _cache() / f"{target}-{_key(target, wheels, sources)}.zip"
     if not cached.is_file():
@@ -207,8 +153,8 @@ def _write(target: Target, wheels: list[Path], sources: dict[str, bytes], path: 
 
 def _stage(target: Target, wheels: list[Path], sources: dict[str, bytes], stage: Path) -> None:
     """Puts the package's files below ``stage``."""
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as archive:
+    for path in wheels:
+        with zipfile.ZipFile(path) as archive:
             archive.extractall(stage, [name for name in archive.namelist() if not _not_needed(name)])
     for name, source in sources.items():
         place = stage / name
@@ -223,8 +169,9 @@ def _stage(target: Target, wheels: list[Path], sources: dict[str, bytes], stage:
 
 def _zip(stage: Path, path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for file in sorted(file for file in stage.rglob("*") if file.is_file()):
-            entry = zipfile.ZipInfo(file.relative_to(stage).as_posix(), (1980, 1, 1, 0, 0, 0))
+        files = {file.relative_to(stage).as_posix(): file for file in stage.rglob("*") if file.is_file()}
+        for name, file in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.create_system = 3  # Unix, whatever we run on: the permissions count
             entry.external_attr = (0o100755 if ".so" in file.name else 0o100644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -252,55 +199,10 @@ def _described(target: Target, path: Path) -> Package:
     return Package(path, digest, HANDLER, target.runtime, target.arch, path.stat().st_size, unzipped, unzipped - numpys)
 
 
-# --- wheels -------------------------------------------------------------------------------------------------------------
-
-
-class _NoWheel(ConfigError):
-    """There is an index, but no wheel in it that the target can load."""
-
-
 def _requirements(target: Target) -> list[tuple[str, str]]:
     """(distribution, version) of what the function imports that is not ours."""
-    names = ["numpy", "pyzmq"]
-    found = [(name, importlib.metadata.version(name)) for name in names]
+    found = [(name, importlib.metadata.version(name)) for name in ("numpy", "pyzmq")]
     return found + [("tomli", "2.2.1")] * (target.runtime == "python3.10")  # stands in for tomllib
-
-
-def _wheel(target: Target, name: str, version: str) -> Path:
-    """The wheel, from the cache or by pip."""
-    folder = _cache() / "wheels" / str(target)
-    folder.mkdir(parents=True, exist_ok=True)
-    found = next(folder.glob(f"{name}-{version}-*.whl"), None)
-    if found is not None:
-        return found
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as draft:
-        _download(target, f"{name}=={version}", draft)
-        wheel = next(Path(draft).glob("*.whl"))
-        return wheel.replace(folder / wheel.name)
-
-
-def _download(target: Target, requirement: str, folder: str) -> None:
-    command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-        "--disable-pip-version-check", "--no-input", "--retries", "2", "--implementation", "cp",
-        "--python-version", target.runtime.removeprefix("python"),
-        *(f"--platform={tag}" for tag in target.tags), "--dest", folder, requirement,
-    ]  # fmt: skip
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"{requirement}: pip had not downloaded it after {PIP_S:g} s") from None
-    if ended.returncode == 0:
-        return
-    if "No module named pip" in ended.stderr:
-        raise ConfigError(f"the function's package needs pip in {sys.executable}: python -m ensurepip")
-    if "No matching distribution" in ended.stderr and "(from versions: none)" not in ended.stderr:
-        newer = [name for name, glibc in RUNTIMES.items() if _minor(name) > _minor(target.runtime) and glibc > 26]
-        raise _NoWheel(
-            f"{requirement} has no wheel for {target.runtime} on {target.arch} with glibc 2.{target.glibc}: "
-            f"choose another runtime ({', '.join(newer) or 'an older one'}) or install another {requirement.split('=')[0]}"
-        )
-    raise ConfigError(f"pip cannot download {requirement} for {target}: {_last_line(ended.stderr)}")
 
 
 # --- the cache ----------------------------------------------------------------------------------------------------------
@@ -314,7 +216,7 @@ def _cache() -> Path:
 
 def _key(target: Target, wheels: list[Path], sources: dict[str, bytes]) -> str:
     compiled_by = sys.version if target.is_our_python else ""
-    digest = hashlib.sha256(repr((VERSION, NOT_NEEDED, compiled_by, [wheel.name for wheel in wheels])).encode())
+    digest = hashlib.sha256(repr((VERSION, NOT_NEEDED, compiled_by, [path.name for path in wheels])).encode())
     for name, source in sources.items():
         digest.update(f"{name} {len(source)}\n".encode() + source)
     return digest.hexdigest()[:16]
@@ -338,10 +240,6 @@ def _settle(draft: Path, place: Path) -> None:
     except OSError:
         if not place.is_dir():
             raise
-
-
-def _minor(runtime: str) -> int:
-    return int(runtime.rpartition(".")[2])
 
 
 def _last_line(text: str) -> str:

@@ -72,6 +72,8 @@ class Sender:
     def _send_growth(self, path: Path, name: str, last: bool) -> None:
         offset = self._offsets.get(name, 0)
         with path.open("rb") as file:
+            if last and name not in self._offsets and not path.stat().st_size:  # that it is empty says something too
+                self._mailbox.put(piece_key(self._run, name), b"")
             file.seek(offset)
             while data := file.read(MAX_PIECE_BYTES):
                 if not last:

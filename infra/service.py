@@ -15,7 +15,12 @@ NOBODY = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
 
 def client(service: str, region: str, endpoint: str = "") -> Any:
     """A client of ``service``; ``endpoint`` empty: AWS's, with the user's credentials."""
-    settings: dict[str, Any] = {"region_name": region, "config": Config(connect_timeout=5, s3={"addressing_style": "path"})}
+    settings: dict[str, Any] = {
+        "region_name": region,
+        "config": Config(connect_timeout=5, s3={"addressing_style": "path"}),
+    }
     if not endpoint:
         return boto3.client(service, **settings)
-    return boto3.client(service, endpoint_url=endpoint, **settings, **({} if "AWS_ACCESS_KEY_ID" in os.environ else NOBODY))
+    return boto3.client(
+        service, endpoint_url=endpoint, **settings, **({} if "AWS_ACCESS_KEY_ID" in os.environ else NOBODY)
+    )

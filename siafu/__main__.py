@@ -22,6 +22,10 @@ from siafu.errors import GnnError
 VERBS = {
     "train": ("bench.cli", "train a model on a graph"),
     "prepare": ("datasets.cli", "turn a graph into shards on disk, to train on them again and again"),
+    "status": ("infra.status", "say how a deployment on AWS is: its machines and its runs"),
+    "logs": ("infra.logs", "print what the roles of a run have written"),
+    "attach": ("infra.attach", "follow a run on AWS that another terminal has started, and fetch it"),
+    "cost": ("infra.cost", "say what a run has cost, by part"),
     "bench": ("bench.measure.cli", "measure a part of siafu beside its peers and this machine's limits"),
     "doctor": ("bench.doctor", "say what this machine can do, and what is missing"),
 }
@@ -33,7 +37,8 @@ EPILOG = """first try:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a verb. Exit code 0; 1 for a failure; 2 for the user's mistake; 130 after Ctrl-C, 143 after a polite kill."""
+    """Runs a verb. Exit code 0; 1 for a failure; 2 for the user's mistake; 3 for a run stopped by its budget or its time; 130
+    after Ctrl-C, 143 after a polite kill."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run(_parse(argv))
@@ -88,7 +93,13 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     for name, (module, what) in VERBS.items():
         parsers[name] = verb = verbs.add_parser(name, help=what)
         if name == chosen:  # only then is its module needed
-            importlib.import_module(module).add_arguments(verb)
+            try:
+                importlib.import_module(module).add_arguments(verb)
+            except ModuleNotFoundError as error:
+                if error.name is None or error.name.startswith(module.partition(".")[0]):
+                    raise
+                # A package of an extra that is not installed.
+                verb.error(f"it needs {error.name}, which is not installed: pip install 'siafu[aws,infra]'")
         verb.add_argument("-v", "--verbose", action="store_true", help="more on stderr: the log, and remote tracebacks")
     args, unknown = parser.parse_known_args(argv)
     if args.verb is None:

@@ -172,7 +172,9 @@ class Lambda:
     timeout_s: float = 900.0  # Lambda's own limit on one invocation
     margin_s: float = 10.0  # a worker takes no new task when less is left of its invocation
     idle_s: float = 2.0  # a worker leaves after so long without a task
-    task_timeout_s: float = 10.0  # a task unanswered for so long is given to another worker as well
+    task_timeout_s: float = 10.0  # a task unanswered for so long is given to another worker as well, until times are known
+    relaunch_factor: float = 3.0  # then: when it takes so many times as long as others of its kind
+    relaunch_quantile: float = 0.95  # which of their times that is a multiple of
     relaunches: int = 10  # of one task, before the run fails
     handler: str = "lambda_funcs.handler.handler"  # module.function that an environment runs
     fuse: bool = True  # last ApplyVertex, loss and its backward in one task
@@ -185,8 +187,10 @@ class Lambda:
     def __post_init__(self) -> None:
         _at_least(
             self, count=0, memory_mb=128, timeout_s=1, margin_s=0, idle_s=0.01, task_timeout_s=0.01, relaunches=0,
-            prefetch=1,
+            prefetch=1, relaunch_factor=1, relaunch_quantile=0.01,
         )  # fmt: skip
+        if self.relaunch_quantile > 1:
+            raise ConfigError(f"lambda.relaunch_quantile = {self.relaunch_quantile}: must be <= 1")
         if self.memory_mb > 10_240:
             raise ConfigError(f"lambda.memory_mb = {self.memory_mb}: Lambda's limit is 10240")
         if self.timeout_s > 900:
@@ -215,15 +219,19 @@ class Cloud:
     param_instance: str = "c7g.xlarge"  # EC2 type of parameter servers
     gpu_instance: str = ""  # EC2 type of one machine for the GPU baselines; empty: none
     spot: bool = False  # buy servers on the spot market
+    volume_gib: int = 50  # disk of each server
+    zone: str = ""  # availability zone of everything; empty: the region's first
+    shell: bool = False  # let Session Manager reach servers: three more endpoints
     arch: Literal["arm64", "x86_64"] = "arm64"  # of the function
-    reserved: int = 100  # environments that the account keeps for the function, and the most it may have
+    reserved: int = 100  # environments that the account keeps for the function, and the most it may have; 0: none kept
     ttl_hours: float = 12.0  # after so long the deployment removes itself, whoever is still there
     monthly_usd: float = 100.0  # AWS Budgets warns beyond it
     email: str = ""  # who is told of alarms and budgets; empty: nobody
+    bucket: str = ""  # of a deployment that siafu deploy has not made; empty: its own data bucket
     ray_address: str = "auto"  # run.on = ray: the cluster's address
 
     def __post_init__(self) -> None:
-        _at_least(self, reserved=0, ttl_hours=0.1, monthly_usd=0)
+        _at_least(self, reserved=0, volume_gib=20, ttl_hours=0.1, monthly_usd=0)
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", self.name):
             raise ConfigError(f"cloud.name = {self.name!r}: must be 1 to 31 of a-z, 0-9 and -, a letter first")
 
@@ -291,9 +299,14 @@ class Config:
 
 def load(path: str | Path) -> Config:
     """The config in a TOML file."""
+    return Config.from_dict(sections_of(path))
+
+
+def sections_of(path: str | Path) -> dict[str, Any]:
+    """What a TOML file says, without defaults."""
     try:
         with open(path, "rb") as file:
-            return Config.from_dict(tomllib.load(file))
+            return tomllib.load(file)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

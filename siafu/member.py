@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import resource
 import signal
 import time
 import traceback
@@ -22,6 +23,9 @@ from siafu.sockets import Hub
 from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Stop, Welcome
 
 logger = logging.getLogger(__name__)
+
+#: Of one process: twice a thousand workers, and far from where a table of them would cost memory.
+MAX_OPEN_FILES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
     # The coordinator ends a run: a terminal's Ctrl-C reaches it, and it tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {role} {args.index} %(name)s: %(message)s")
+    _allow_open_files()
     me = Address(role, str(args.index))
     config = configs.load(args.config)
     listen = args.listen or config.servers.listen
@@ -59,6 +64,15 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
             return 1
         hub.flush_and_close(1.0)
     return 0
+
+
+def _allow_open_files() -> None:
+    """As many as this system lets us: a parameter server has a connection to every worker of the run, and processes begin
+    with 1,024 (docs/scale.md)."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class Presence:

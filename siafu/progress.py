@@ -117,8 +117,8 @@ def _money(status: Status) -> list[str]:
 
 
 def dollars(usd: float) -> str:
-    """12.5 -> "$12.50", 0.0123 -> "$0.0123", 0.0000123 -> "$0.000012"."""
-    return f"${usd:.{2 if usd >= 1 or not usd else 4 if usd >= 0.01 else 6}f}"
+    """12.5 -> "$12.50", 0.0123 -> "$0.0123", 0.0000123 -> "$0.000012": cents, and two digits that are not zero."""
+    return f"${usd:.{2 if usd >= 1 or not usd else 4 if usd >= 0.01 else 1 - math.floor(math.log10(usd))}f}"
 
 
 def size(nbytes: float) -> str:

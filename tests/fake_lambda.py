@@ -9,8 +9,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import queue
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -34,11 +36,11 @@ CALLS_PER_ENVIRONMENT_S = 10
 class Trouble:
     """What happens to a call instead of the usual, or besides it."""
 
-    kind: str  # refuse, fail, delay, twice, lose call, lose answer, hang up
+    kind: str  # refuse, fail, delay, twice, crash, lose call, lose answer, hang up
     code: str = ""  # refuse: the error's code; fail: its errorType
     status: int = 429  # refuse
     reason: str = ""  # refuse: a throttle's
-    seconds: float = 0.0  # delay
+    seconds: float = 0.0  # delay: before it runs; crash: of life
 
 
 def throttle(reason: str) -> Trouble:
@@ -120,11 +122,6 @@ class FakeLambda:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
-    @property
-    def pids(self) -> dict[str, int]:
-        """Name of the worker -> the process that it is."""
-        return {name.partition(".")[0]: pid for name, pid in self._pool.pids.items()}
-
     def most_calls(self, window_s: float) -> int:
         """The most Invoke calls in any ``window_s``."""
         times = sorted(call.at for call in self.calls)
@@ -191,8 +188,16 @@ class FakeLambda:
             return Trouble("lose call")
         if trouble and kind == "hang up":
             return trouble  # and the worker goes on
-        outcome = outcomes.get()
+        outcome = self._outcome(outcomes, name, trouble.seconds if trouble and kind == "crash" else None)
         return trouble if trouble and kind == "lose answer" else outcome
+
+    def _outcome(self, outcomes: queue.SimpleQueue[Invocation], name: str, life_s: float | None) -> Invocation:
+        """How it ended: of two the first. One with a ``life_s`` is killed after it."""
+        with contextlib.suppress(queue.Empty):
+            return outcomes.get(timeout=life_s)
+        with contextlib.suppress(KeyError, ProcessLookupError):
+            os.kill(self._pool.pids[f"{name}.0"], signal.SIGKILL)
+        return outcomes.get()
 
     def _done(self, outcome: Invocation) -> None:
         self._outcomes[outcome.request_id.rpartition(".")[0]].put(outcome)

@@ -20,7 +20,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bench.coordinator import Coordinator, Record, total
+from bench.coordinator import Coordinator, Record
+from bench.reports import total
+from graph_server.autotune import Autotuner
 from graph_server.backends import Action, Compute, Launch
 from graph_server.backends.aws_lambda import LambdaBackend
 from graph_server.backends.cpu import CpuBackend
@@ -55,6 +57,7 @@ class Faults:
     stillborn: float = (
         0.0  # an invocation fails at once; its worker's only message may arrive before that is known, or after
     )
+    refuse: float = 0.0  # the service refuses an invocation
     twice: float = 0.0  # a message to or from a worker is delivered twice
     lose: float = 0.0  # or not at all
 
@@ -63,9 +66,33 @@ class Faults:
 class Ended:
     request_id: str
     error: str | None
+    reason: str = ""
     payload: bytes = b"{}"
     billed_ms: int = 1
     log_tail: str = ""
+    init_ms: float = 0.0
+    max_memory_mb: int = 0
+
+
+#: What the service says when it refuses: error and reason.
+REFUSALS = [
+    ("TooManyRequestsException", "ConcurrentInvocationLimitExceeded"),
+    ("TooManyRequestsException", "CallerRateLimitExceeded"),
+    ("EC2ThrottledException", ""),
+    ("ServiceException", "try again"),
+]
+
+
+class Moody(Autotuner):
+    """Wants another number now and then, for no reason."""
+
+    def __init__(self, most: int, rng: random.Random):
+        super().__init__(most, most, 1, 1, in_layers=False)
+        self._rng = rng
+
+    def decide(self, now: float) -> bool:
+        self.wanted = self._rng.randint(1, self.most)
+        return True
 
 
 @dataclass
@@ -102,7 +129,9 @@ class Fleet:
         self.now = 0.0
         self.records: list[dict[str, Any]] = []
         self.deliveries = 0
-        self.injected = dict.fromkeys(("kill", "hang", "stillborn", "twice", "lose", "leave", "give up"), 0)
+        self.injected = dict.fromkeys(
+            ("kill", "hang", "stillborn", "refuse", "twice", "lose", "leave", "give up", "dismiss"), 0
+        )
         self.slow = self._choose_slow()
         self._events: list[Callable[[], None]] = []  # what may happen next
         self._late: list[Callable[[], None]] = []  # what may happen next on the slow link
@@ -112,7 +141,10 @@ class Fleet:
     def _backend(self, index: int) -> CpuBackend | LambdaBackend:
         if self.config.servers.backend == "cpu":
             return CpuBackend(self.spec, f"cpu{index}", lambda: 0.0)
-        return LambdaBackend(self.config.lambdas, models.build(self.spec), self.config.lambdas.count or 3, f"w{index}")
+        count = self.config.lambdas.count or 3
+        tuner = Moody(2 * count, self.rng) if self.faults != Faults() and self.rng.random() < 0.5 else None
+        most = 2 * count if tuner else count
+        return LambdaBackend(self.config.lambdas, models.build(self.spec), most, f"w{index}", tuner, self.rng)
 
     def _choose_slow(self) -> tuple[Address | None, Address | None]:
         """(from, to) of the slow link, None standing for everybody: also for a server's own computations."""
@@ -201,6 +233,10 @@ class Fleet:
         elif luck < self.faults.kill + self.faults.hang:
             self.injected["hang"] += 1
             state.alive = False
+        elif isinstance(message, wire.Leave):
+            self.injected["dismiss"] += 1
+            self._post(to, [Send(state.home, wire.Bye(state.name))])
+            self._end(state.name, None)
         else:
             state.since = self.now
             self._post(to, state.desk.handle(message))
@@ -217,14 +253,18 @@ class Fleet:
             self._end(state.name, None)
         elif not state.desk.idle and waited >= self.config.servers.silence_s:
             self.injected["give up"] += 1
-            self._end(state.name, "PeerLost")
+            self._end(state.name, "Unhandled")
 
-    def _launch(self, home: Address, name: str) -> None:
+    def _launch(self, home: Address, name: str, credits: int) -> None:
+        if self.rng.random() < self.faults.refuse:
+            self.injected["refuse"] += 1
+            self._known(home, Ended(name, *self.rng.choice(REFUSALS), billed_ms=0))
+            return
         tensor = TensorWorker(self.spec, name, lambda: 0.0, self.keep_bytes)
         self.workers[name] = SimulatedWorker(name, home, Desk(home, tensor), since=self.now)
         stillborn = home in self._may_fail and self.rng.random() < self.faults.stillborn
         if not stillborn or self.rng.random() < 0.5:
-            self._post(worker(name), [Send(home, wire.Pull(name, self.config.lambdas.prefetch))])
+            self._post(worker(name), [Send(home, wire.Pull(name, credits))])
         if stillborn:
             self.injected["stillborn"] += 1
             self._may_fail.discard(home)  # until another has pulled: three that fail in a row end the run
@@ -234,14 +274,17 @@ class Fleet:
         """An invocation is over: its launcher will say so, sooner or later than the worker's last messages arrive."""
         state = self.workers.pop(name)
         state.alive = False
-        index = state.home.index
-        backend = self.partitions[index].backend
+        self._known(state.home, Ended(name, error))
+
+    def _known(self, home: Address, invocation: Ended) -> None:
+        partition = self.partitions[home.index]
+        backend = partition.backend
         assert isinstance(backend, LambdaBackend)
 
         def known() -> None:
-            self._do(index, self.partitions[index].perform(backend.ended(Ended(name, error), self.now)))
+            self._do(home.index, partition.perform(backend.ended(invocation, self.now)))
 
-        self._happens(worker(name), state.home, known)
+        self._happens(worker(invocation.request_id), home, known)
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
@@ -253,8 +296,8 @@ class Fleet:
                     self._post(me, [action])
                 case Compute():
                     self._happens(me, me, lambda job=action: self._finish(index, job))  # type: ignore[misc]
-                case Launch(worker=name):
-                    self._launch(me, name)
+                case Launch(worker=name, credits=credits):
+                    self._launch(me, name, credits)
 
     def _finish(self, index: int, job: Compute) -> None:
         self._do(index, self.partitions[index].computed(job, job.work(), self.now))

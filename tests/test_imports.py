@@ -17,7 +17,8 @@ ROOMS = {
     "param_server": {"siafu"},
     "lambda_funcs": {"siafu"},
     "gpu_baselines": {"siafu"},
-    "infra": {"siafu", "bench"},  # machines that it starts keep the contract of bench's hosts
+    # Machines that infra starts keep the contract of bench's hosts; what it runs functions in are lambda_funcs' environments.
+    "infra": {"siafu", "bench", "lambda_funcs"},
     # bench starts the roles as processes. Preparing a graph is no role: it is a function from a source to files, which
     # ``siafu train`` calls before there is anything to start, and whose errors it shows as its own.
     "bench": {"siafu", "datasets"},

@@ -75,7 +75,7 @@ EVERYTHING = Scenario(
         throttle(CONCURRENCY): 0.05, throttle(RATES[0]): 0.05, refuse("ServiceException", 500): 0.05,
         refuse("EC2ThrottledException", 502): 0.05, Trouble("delay", seconds=0.3): 0.1, Trouble("twice"): 0.1,
         Trouble("lose call"): 0.05, Trouble("lose answer"): 0.05, Trouble("hang up"): 0.1,
-        Trouble("fail", "Runtime.ExitError"): 0.1,
+        Trouble("fail", "Runtime.ExitError"): 0.05, Trouble("crash", seconds=0.5): 0.1,
     },
 )  # fmt: skip
 
@@ -92,7 +92,8 @@ SCENARIOS = (
     Scenario("call lost", {Trouble("lose call"): 0.3}),
     Scenario("answer lost", {Trouble("lose answer"): 0.3}),
     Scenario("hung up on", {Trouble("hang up"): 0.3}),
-    Scenario("FunctionError", {Trouble("fail", "Runtime.ExitError"): 0.2, Trouble("fail", "Sandbox.Timedout"): 0.2}),
+    Scenario("crashes", {Trouble("crash", seconds=0.7): 0.3}),
+    Scenario("FunctionError", {Trouble("fail", "Runtime.ExitError"): 0.06, Trouble("fail", "Sandbox.Timedout"): 0.06}),
     EVERYTHING,
     hopeless("ResourceNotFoundException", 404, "there is no such function"),
     hopeless("RequestTooLargeException", 413, "the payload is beyond Lambda's limit"),

@@ -1,6 +1,6 @@
 """What each way of saving the link to Lambdas is worth: seconds per epoch, and bytes per epoch each way, with and without it.
 
-    python -m bench.acceptance.link [--scale 0.1] [--rounds 3] [--links 75MB,25MB] [--delay 2ms] [--json FILE]
+    python -m bench.acceptance.link [--scale 0.1] [--rounds 5] [--links 75MB,25MB] [--delay 2ms] [--json FILE]
 
 Every worker has a link of its own to each server (``bench.shaper``): 75 MB/s is what to plan on for a Lambda of today, 25
 MB/s are the 200 Mbit/s of the paper. A variant is the defaults with one thing changed; all of a link's variants run once
@@ -156,8 +156,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", help="another graph than reddit-small at --scale")
     parser.add_argument("--scale", type=float, default=0.1)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--parts", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--mode", default="async")

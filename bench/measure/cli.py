@@ -21,6 +21,7 @@ MEASURES = {
     "wire": "bench.measure.wire",
     "memory": "bench.measure.memory",
     "scaling": "bench.measure.scaling",
+    "autotune": "bench.measure.autotune",
 }
 
 HELP = {
@@ -30,6 +31,7 @@ HELP = {
     "wire": "messages and bytes per second over each transport",
     "memory": "a run's peak memory, predicted and measured",
     "scaling": "time per edge as graphs grow, and per task as intervals shrink",
+    "autotune": "whether the autotuner finds the number of Lambdas that a sweep finds best, on a simulated fleet",
 }
 
 EXAMPLES = """examples:
@@ -41,6 +43,7 @@ EXAMPLES = """examples:
   siafu bench wire
   siafu bench memory
   siafu bench scaling
+  siafu bench autotune
 
 DGL and PyG are installed once, in an environment of their own below ~/.cache/siafu (2 GB).
 """

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graph_server.autotune import Autotuner
+from graph_server.waiting import FreeWorkers
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,10 @@ class PipelineModel:
         self._graph_s: deque[float] = deque()
         self._busy = 0
         self._tensor: deque[int] = deque()  # intervals whose tensor task waits for an environment
-        self._held: dict[int, deque[int]] = {}  # environment -> tasks that it has
+        self._held: dict[str, deque[int]] = {}  # environment -> tasks that it has; the newest leave first
+        self._leaving: set[str] = set()
+        self._free = FreeWorkers()
+        self._num_held = 0
         self._starting = 0
         self._num_environments = 0
         self._busy_environments = 0
@@ -84,8 +88,8 @@ class PipelineModel:
 
     def _watch(self) -> None:
         if self.tuner is not None:
-            held = len(self._tensor) + sum(map(len, self._held.values()))
-            self.tuner.watch(self.time_s, len(self._graph) + self._busy, held, self._busy_environments)
+            open_tasks = len(self._tensor) + self._num_held
+            self.tuner.watch(self.time_s, len(self._graph) + self._busy, open_tasks, self._busy_environments)
             if self.tuner.decide(self.time_s):
                 self.decisions.append(self.tuner.wanted)
                 self.wanted = self.tuner.wanted
@@ -142,43 +146,58 @@ class PipelineModel:
     # --- tensor tasks ---------------------------------------------------------------------------------------------------
 
     def _launch(self) -> None:
-        while len(self._held) + self._starting < self.wanted:
+        """Starts environments or lets them go, until there are as many as are wanted."""
+        staying = [name for name in self._held if name not in self._leaving]
+        for name in staying[self.wanted :]:
+            self._leaving.add(name)
+            self._note(name)
+        for _ in range(self.wanted - len(staying) - self._starting):
             self._starting += 1
             self._after(self._noisy(self.load.cold_s), self._started)
 
     def _started(self) -> None:
         self._starting -= 1
         self._num_environments += 1
-        self._held[self._num_environments] = deque()
+        name = f"{self._num_environments:06d}"
+        self._held[name] = deque()
+        self._note(name)
         self._hand_out()
 
+    def _note(self, name: str) -> None:
+        """Its tasks have changed, or whether it stays."""
+        load = len(self._held[name])
+        if name not in self._leaving and load < self.load.prefetch:
+            self._free.put(name, load)
+            return
+        self._free.drop(name)
+        if name in self._leaving and not load:
+            del self._held[name]
+
     def _hand_out(self) -> None:
-        while self._tensor:
-            staying = list(self._held)[: self.wanted]  # the rest finish what they have
-            free = [name for name in staying if len(self._held[name]) < self.load.prefetch]
-            if not free:
-                return
-            name = min(free, key=lambda name: len(self._held[name]))
+        while self._tensor and (least := self._free.least_busy()) is not None:
+            load, name = least
             self._held[name].append(self._tensor.popleft())
-            if len(self._held[name]) == 1:
+            self._num_held += 1
+            self._note(name)
+            if not load:
                 self._busy_environments += 1
                 self._compute(name, on_its_way_s=self.load.latency_s)
 
-    def _compute(self, name: int, on_its_way_s: float = 0.0) -> None:
+    def _compute(self, name: str, on_its_way_s: float = 0.0) -> None:
         slow = self.load.slow_factor if self._rng.random() < self.load.slow_share else 1.0
         self._after(on_its_way_s + slow * self._noisy(self.load.tensor_s), lambda: self._answer(name))
 
-    def _answer(self, name: int) -> None:
+    def _answer(self, name: str) -> None:
         held = self._held[name]
         interval = held.popleft()
+        self._num_held -= 1
         if self.tuner is not None:
             self.tuner.answered()
         if held:
             self._compute(name)
         else:
             self._busy_environments -= 1
-            if list(self._held).index(name) >= self.wanted:
-                del self._held[name]
+        self._note(name)
         self._scatter(interval)
         self._hand_out()
 

@@ -42,11 +42,13 @@ class Job:
 
     ``begin`` is called on the server's thread when a pool thread is free for it, and returns the work: so a job sees the
     state as it is when it starts, not when it was queued. ``then`` is called on the server's thread with the work's value.
+    ``leads_to``: the tensor task that it is followed by, if it is.
     """
 
     priority: Priority
     begin: Callable[[], Callable[[], Any]]
     then: Callable[[Any], list[Action]]
+    leads_to: TaskId | None = None
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,10 @@ class Completed:
 
 @dataclass(frozen=True)
 class Launch:
-    """Action: invoke the Lambda function once; the worker will call itself ``worker``."""
+    """Action: invoke the Lambda function once; the worker will call itself ``worker``, and ask for so many tasks."""
 
     worker: str
+    credits: int
 
 
 Action = Send | Job | Compute | Completed | Launch
@@ -81,7 +84,13 @@ class Backend(Protocol):
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> Backend:
         """Of graph server ``index``. ``clock`` gives seconds, for what the server's own threads compute."""
 
+    def expect(self, task: TaskId, now: float) -> list[Action]:
+        """The step before this tensor task has started: it will be submitted before long, unless the run ends."""
+
     def submit(self, task: TensorTask, now: float) -> list[Action]: ...
+
+    def watch(self, graph_tasks: int, now: float) -> None:
+        """So many graph tasks of the server run or are queued from now on. Called after every event."""
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         """A message of a worker or a parameter server; whatever does not belong to an open task is ignored."""

@@ -1,18 +1,23 @@
 """Tensor tasks on Lambda functions: workers dial in, pull many tasks in one invocation, and report each when it is done.
 
-This is the pure half: who gets which task (``graph_server.dispatch``), when to invoke the function again, what was
-billed. The launcher that invokes it (local environments, or an endpoint) is the server's.
+This is the pure half, the controller: who gets which task (``graph_server.dispatch``) and in which pieces
+(``graph_server.shipping``), how many workers there should be (``graph_server.autotune``), when the function may be invoked
+again (``graph_server.throttle``), what an error means (``graph_server.verdicts``), what was billed. The launcher that
+invokes the function (local environments, or an endpoint) is the server's.
 
 Rules:
-1. While tasks wait, up to ``count`` workers are kept at work: an invocation is asked for whenever fewer are. A silent
-   worker (rule 3 of the dispatcher) is not at work, but no more than ``2 * count`` are ever alive.
+1. While tasks wait, up to ``wanted`` workers are kept at work: an invocation is asked for whenever fewer are. A silent or
+   retired worker (rules 3 and 7 of the dispatcher) is not at work, but no more than ``2 * wanted`` are ever alive. One is
+   asked for already when a task is expected for which nobody is idle or starting: its cold start hides behind graph work.
 2. A worker whose invocation ended, for whatever reason, is lost: its tasks go to others, and what it still said before
    is heard, but it is given nothing.
 3. ``MAX_FAILED_LAUNCHES`` invocations in a row that end before their worker ever pulled end the run: the function itself
-   is broken, and invoking it again only costs money.
+   is broken, and invoking it again only costs money. One that the service refused is none of them: by its verdict nothing
+   is invoked for a while, fewer are wanted, or the run ends.
 4. A task that raises, or whose result is not of the task's shape, is tried once more, elsewhere if there is anybody else:
    a second failure is the task's own and ends the run.
-5. After ``stop`` nobody is given or sent anything, and nothing counts but what invocations are billed.
+5. When fewer workers are wanted than are at work, the newest are retired: told to leave as soon as they have nothing to do.
+6. After ``stop`` nobody is given or sent anything, and nothing counts but what invocations are billed.
 """
 
 from __future__ import annotations
@@ -20,12 +25,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
+import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from graph_server.autotune import Autotuner
 from graph_server.backends import Action, Completed, Launch, TensorTask
+from graph_server.bill import Bill
 from graph_server.dispatch import Assign, Dispatcher
 from graph_server.launchers import Ended
+from graph_server.machine import num_environments, num_threads
+from graph_server.shipping import Shipping, num_rows
+from graph_server.throttle import Throttle, Uniform
+from graph_server.timing import Timing
+from graph_server.verdicts import Next, Verdict, judge
 from siafu.address import Address, Send
 from siafu.address import worker as worker_address
 from siafu.config import Config, Lambda
@@ -33,85 +46,113 @@ from siafu.errors import WorkerError
 from siafu.models import Model, ModelSpec
 from siafu.models import build as build_model
 from siafu.sparse import Rows, SparseRows
-from siafu.tasks import TaskId
-from siafu.tensor_task import split
-from siafu.wire import Bye, Message, Pull, RowsMissing, Task, TaskFailed, TaskPart, TaskResult, Tensors
+from siafu.tasks import TENSOR_KINDS, Lane, TaskId
+from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskResult
 
 logger = logging.getLogger(__name__)
 
 MAX_FAILED_LAUNCHES = 3
-#: Rows below this are not worth a second message.
-MIN_ROWS_PER_PART = 64
+
+
+@dataclass
+class _Alive:
+    """A worker whose invocation was asked for and has not ended."""
+
+    asked_at: float
+    pulled: bool = False
+    retired: bool = False
 
 
 class LambdaBackend:
-    def __init__(self, config: Lambda, model: Model, count: int, name: str):
-        """``count``: environments wanted; ``name``: what the names of its workers begin with."""
-        self.config, self.model, self.count, self.name = config, model, count, name
+    def __init__(
+        self, config: Lambda, model: Model, count: int, name: str, tuner: Autotuner | None = None,
+        rng: Uniform | None = None,
+    ):  # fmt: skip
+        """``count``: environments wanted at most; ``tuner``: says how many, else it is always so many; ``name``: what the
+        names of its workers begin with."""
+        self.config, self.model, self.name, self.tuner = config, model, name, tuner
+        self.max_environments = 2 * count
         # All mutable state:
-        self._dispatcher = Dispatcher(config.task_timeout_s, config.relaunches, affinity=config.keep_constants)
+        timing = Timing(config.task_timeout_s, config.relaunch_factor, config.relaunch_quantile)
+        self._dispatcher = Dispatcher(timing, config.relaunches, affinity=config.keep_constants)
+        self._throttle = Throttle(rng or random.Random(0))
+        self._shipping = Shipping(keep_constants=config.keep_constants, stream=config.stream)
+        self._bill = Bill(config.memory_mb)
+        self._count = count
         self._open: dict[TaskId, TensorTask] = {}
-        self._alive: dict[str, bool] = {}  # worker -> whether it has pulled
-        self._given: dict[str, set[tuple[int, str]]] = {}  # worker -> (interval, slot) of constants that it was sent
+        self._expected: set[TaskId] = set()
+        self._alive: dict[str, _Alive] = {}
+        self._num_asked = 0  # invocations, ever
+        self._num_starting = 0  # of those alive that have not pulled
+        self._num_retired = 0  # of those alive
         self._failed_launches = 0
         self._failed_attempts: dict[TaskId, set[int]] = {}
-        self._totals = {
-            "invocations": 0, "billed_ms": 0, "tasks": 0, "compute_s": 0.0, "lost_workers": 0,
-            "failures": 0, "ignored": 0,
-        }  # fmt: skip
-        self._bytes = {"bytes_out": 0, "bytes_in": 0}
+        self._peak = 0  # of workers wanted
         self._stopped = False
 
     @classmethod
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> LambdaBackend:
-        lambdas = dataclasses.replace(config.lambdas, stream=config.lambdas.stream and config.overlaps)
-        count = lambdas.count or max(2, min(8, (os.cpu_count() or 1) * 2 // config.data.parts))
-        return cls(lambdas, build_model(spec), count, f"w{index}")
+        lambdas = config.lambdas
+        if not config.overlaps:
+            lambdas = dataclasses.replace(lambdas, stream=False, prefetch=1)
+        model, most = build_model(spec), num_environments(config)
+        tuner = None
+        if not lambdas.count:
+            intervals = config.train.intervals
+            per_interval = sum(step.kind in TENSOR_KINDS for step in model.program(Lane.TRAIN).steps)
+            in_layers = config.train.mode != "async"
+            tuner = Autotuner(intervals, most, num_threads(config), intervals * per_interval, in_layers=in_layers)
+        return cls(lambdas, model, most, f"w{index}", tuner, random.Random(f"{config.train.seed} {index}"))
 
     # --- the contract of backends -----------------------------------------------------------------------------------
+
+    def expect(self, task: TaskId, now: float) -> list[Action]:
+        if self._stopped or task in self._open:
+            return []
+        self._expected.add(task)
+        spare = self._num_starting + self._dispatcher.num_idle
+        return self._launches(now, max(0, len(self._expected) - spare))
 
     def submit(self, task: TensorTask, now: float) -> list[Action]:
         if self._stopped:
             return []
+        self._expected.discard(task.id)
         self._open[task.id] = task
-        return self._send(self._dispatcher.submit(task.id, task.priority, now))
+        return self._send(self._dispatcher.submit(task.id, task.priority, now, num_rows(task)), now)
+
+    def watch(self, graph_tasks: int, now: float) -> None:
+        if self.tuner is not None:
+            self.tuner.watch(now, graph_tasks, self._dispatcher.num_open, self._dispatcher.num_busy)
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         if self._stopped:
             return []
         match message:
             case Pull() if message.worker in self._alive:
-                self._alive[message.worker] = True
-                self._failed_launches = 0
-                return self._send(self._dispatcher.pull(message.worker, message.credits, now))
+                return self._pulled(message, now)
             case TaskResult() if (fault := self._fault(message)) is not None:
                 logger.warning("%s of worker %s: %s", message.id, message.worker, fault)
                 return self._failed(message, fault, now)
             case TaskResult():
-                first, assigned = self._dispatcher.result(message.id, message.worker, message.attempt, now)
-                actions = self._send(assigned)
-                if first:
-                    del self._open[message.id]
-                    self._failed_attempts.pop(message.id, None)
-                    self._totals["tasks"] += 1
-                    self._totals["compute_s"] += message.compute_s
-                    self._bytes["bytes_in"] += sum(rows.nbytes for rows in message.rows.values())
-                    actions.insert(0, Completed(message))
-                return actions
+                return self._result(message, now)
             case TaskFailed():
                 return self._failed(message, message.trace, now)
             case RowsMissing():
                 return self._resend(message)
             case Bye():
-                return self._send(self._dispatcher.lost(message.worker, now))
+                return self._send(self._dispatcher.lost(message.worker, now), now)
         return []
 
     def tick(self, now: float) -> list[Action]:
-        return self._send(self._dispatcher.tick(now))
+        if self.tuner is not None and self.tuner.decide(now):
+            logger.debug("%s: %d environments are wanted", self.name, self.tuner.wanted)
+        actions = self._send(self._dispatcher.tick(now), now)
+        return actions + self._retire(now)
 
     def stop(self) -> None:
         self._stopped = True
         self._open.clear()
+        self._expected.clear()
         self._failed_attempts.clear()
         self._dispatcher.forget()
 
@@ -121,10 +162,11 @@ class LambdaBackend:
 
     @property
     def usage(self) -> dict[str, float]:
-        gb_s = self._totals["billed_ms"] / 1000 * self.config.memory_mb / 1024
         return {
-            **self._totals, **self._bytes, "gb_s": gb_s, "relaunches": self._dispatcher.num_relaunches,
-            "duplicates": self._dispatcher.num_duplicates,
+            **self._bill.totals, "bytes_out": self._shipping.nbytes, "relaunches": self._dispatcher.num_relaunches,
+            "duplicates": self._dispatcher.num_duplicates, "environments_wanted": self._count_wanted,
+            "environments_wanted_peak": max(self._peak, self._count_wanted),
+            "autotuner_decisions": self.tuner.num_decisions if self.tuner is not None else 0,
         }  # fmt: skip
 
     # --- what else happens to Lambdas -------------------------------------------------------------------------------
@@ -137,29 +179,84 @@ class LambdaBackend:
     def workers(self) -> list[str]:
         return list(self._alive)
 
+    def limit(self, environments: int) -> None:
+        """The launcher can have no more than that at a time."""
+        self.max_environments = min(self.max_environments, environments)
+        self._count = max(1, min(self._count, environments))
+        if self.tuner is not None:
+            self.tuner.limit(self._count)
+
     def ended(self, invocation: Ended, now: float) -> list[Action]:
         """An invocation is over: billed, and its worker gone."""
-        self._totals["billed_ms"] += invocation.billed_ms
-        had_pulled = self._alive.pop(invocation.request_id, True)
-        self._given.pop(invocation.request_id, None)
+        worker, verdict = invocation.request_id, judge(invocation.error, invocation.reason)
+        state = self._alive.pop(worker, None)
+        self._shipping.gone(worker)
+        had_pulled = state is None or state.pulled
+        self._num_starting -= not had_pulled
+        self._num_retired -= state is not None and state.retired
+        refused = verdict.next is not Next.GO_ON and not had_pulled
+        self._bill.ended(invocation, refused=refused)
         if self._stopped:
             return []
-        self._totals["lost_workers"] += invocation.error is not None
+        if verdict.next is Next.FAIL:
+            raise WorkerError(f"{self.config.function}: {verdict.why}")
+        self._bill.lost(invocation.error is not None and not refused)
+        if verdict.next is Next.GO_ON:
+            if invocation.error is not None:
+                logger.warning("lambda %s: %s", worker, verdict.why)
+            self._count_failure(invocation, had_pulled)
+        else:
+            self._pause(verdict, now if state is None else state.asked_at, now)
+        return self._send(self._dispatcher.lost(worker, now), now)
+
+    def _count_failure(self, invocation: Ended, had_pulled: bool) -> None:
+        """Rule 3."""
         self._failed_launches += not had_pulled
         if self._failed_launches >= MAX_FAILED_LAUNCHES:
             raise WorkerError(
                 f"{MAX_FAILED_LAUNCHES} invocations of {self.config.handler} in a row ended before they took a task: "
                 f"{_outcome(invocation)}"
             )
-        return self._send(self._dispatcher.lost(invocation.request_id, now))
+
+    def _pause(self, verdict: Verdict, asked_at: float, now: float) -> None:
+        """Rule 3, for what the service said."""
+        if verdict.next is Next.SHRINK:
+            self._throttle.shrink(len(self._alive), now)
+        pause_s = self._throttle.refused(asked_at, now)
+        if pause_s is not None:
+            logger.warning("%s; for %.1f s no more are invoked", verdict.why, pause_s)
+
+    # --- tasks ------------------------------------------------------------------------------------------------------
+
+    def _pulled(self, message: Pull, now: float) -> list[Action]:
+        state = self._alive[message.worker]
+        if state.retired:
+            return []
+        self._num_starting -= not state.pulled
+        state.pulled = True
+        self._failed_launches = 0
+        self._throttle.got_through()
+        return self._send(self._dispatcher.pull(message.worker, message.credits, now), now)
+
+    def _result(self, message: TaskResult, now: float) -> list[Action]:
+        first, assigned = self._dispatcher.result(message.id, message.worker, message.attempt, now)
+        actions = self._send(assigned, now)
+        if first:
+            del self._open[message.id]
+            self._failed_attempts.pop(message.id, None)
+            self._bill.done(message)
+            if self.tuner is not None:
+                self.tuner.answered()
+            actions.insert(0, Completed(message))
+        return actions + self._dismiss(message.worker, now)
 
     def _fault(self, result: TaskResult) -> str | None:
         """What is wrong with the rows of an open task's result."""
         task = self._open.get(result.id)
         if task is None:
             return None
-        dtype, num_rows = self.model.spec.dtype, _num_rows(task)
-        expected = {slot: f"{dtype} [{num_rows}, {self.model.width(slot)}]" for slot in task.step.writes}
+        dtype, length = self.model.spec.dtype, num_rows(task)
+        expected = {slot: f"{dtype} [{length}, {self.model.width(slot)}]" for slot in task.step.writes}
         found = {slot: _kind(rows) for slot, rows in result.rows.items()}
         return None if found == expected else f"the result is {found}, must be {expected}"
 
@@ -168,72 +265,79 @@ class LambdaBackend:
         task_id = message.id
         if task_id in self._open:
             failed = self._failed_attempts.setdefault(task_id, set())
-            self._totals["failures"] += message.attempt not in failed
+            self._bill.failed(message.attempt not in failed)
             failed.add(message.attempt)
             if len(failed) > 1:
                 raise WorkerError(f"{task_id} failed on {message.worker}:\n{why}")
-        return self._send(self._dispatcher.failed(task_id, message.worker, message.attempt, now))
+        actions = self._send(self._dispatcher.failed(task_id, message.worker, message.attempt, now), now)
+        return actions + self._dismiss(message.worker, now)
 
-    def _send(self, assigned: list[Assign]) -> list[Action]:
+    def _send(self, assigned: list[Assign], now: float) -> list[Action]:
         actions: list[Action] = []
         for assign in assigned:
-            task = self._open[assign.task]
-            constants = task.constants if self.config.keep_constants else ()
-            given = self._given.setdefault(assign.worker, set())
-            known = {slot for slot in constants if (task.id.interval, slot) in given}
-            given.update((task.id.interval, slot) for slot in constants)
-            parts = self._parts(task)
-            for number, rows in enumerate(parts):
-                sent = {slot: value for slot, value in rows.items() if slot not in known}
-                actions.append(self._part(task, assign, number, len(parts), sent, constants))
-        return actions + self._launches()
+            actions += self._shipping.ship(self._open[assign.task], assign)
+        return actions + self._launches(now)
 
     def _resend(self, message: RowsMissing) -> list[Action]:
         """A worker has had to let go of what it was sent: the part again, whole."""
         task = self._open.get(message.id)
-        parts = self._parts(task) if task is not None else []
-        if message.worker not in self._alive or not 0 <= message.part < len(parts):
-            self._totals["ignored"] += 1
-            return []
-        given = self._given.get(message.worker, set())
-        self._given[message.worker] = {key for key in given if key[0] != message.interval}
-        rows = parts[message.part]
-        again = TaskPart(message.lane, message.epoch, message.interval, message.pc, message.attempt, message.part, rows)
-        self._bytes["bytes_out"] += sum(value.nbytes for value in rows.values())
-        return [Send(worker_address(message.worker), again)]
+        again = self._shipping.again(task, message) if task is not None and message.worker in self._alive else None
+        self._bill.ignored(again is None)
+        return [] if again is None else [again]
 
-    def _parts(self, task: TensorTask) -> list[Tensors]:
-        return split(task.rows, 2 if self.config.stream and _num_rows(task) >= 2 * MIN_ROWS_PER_PART else 1)
+    # --- workers ----------------------------------------------------------------------------------------------------
 
-    def _part(
-        self, task: TensorTask, assign: Assign, number: int, num_parts: int, rows: Tensors, constants: tuple[str, ...]
-    ) -> Send:
-        lane, epoch, interval, pc = task.id.lane.value, task.id.epoch, task.id.interval, task.id.pc
-        self._bytes["bytes_out"] += sum(value.nbytes for value in rows.values())
-        message: Message = (
-            TaskPart(lane, epoch, interval, pc, assign.attempt, number, rows)
-            if number
-            else Task(lane, epoch, interval, pc, assign.attempt, task.param_server, num_parts, constants, rows)
-        )
-        return Send(worker_address(assign.worker), message)
+    @property
+    def _count_wanted(self) -> int:
+        return self._count if self.tuner is None else self.tuner.wanted
 
-    def _launches(self) -> list[Action]:
+    def _wanted(self, now: float) -> int:
+        granted = self._throttle.granted(now)
+        return self._count_wanted if granted is None else min(self._count_wanted, granted)
+
+    @property
+    def _at_work(self) -> int:
+        return len(self._alive) - self._dispatcher.num_silent - self._num_retired
+
+    def _launches(self, now: float, num_expected: int = 0) -> list[Action]:
         """Rule 1."""
-        alive = len(self._alive)
-        wanted = min(
-            self.count - (alive - self._dispatcher.num_silent), 2 * self.count - alive, self._dispatcher.num_queued
-        )
+        wanted, alive = self._wanted(now), len(self._alive)
+        demand = self._dispatcher.num_queued + num_expected
+        number = min(wanted - self._at_work, 2 * wanted - alive, self.max_environments - alive, demand)
+        if number <= 0:
+            return []
+        number = min(number, self._throttle.allows(now))
+        self._throttle.invoked(number)
+        self._peak = max(self._peak, wanted)
+        return [self._launch(now) for _ in range(number)]
+
+    def _launch(self, now: float) -> Launch:
+        worker = f"{self.name}-{self._num_asked}"
+        self._num_asked += 1
+        self._num_starting += 1
+        self._alive[worker] = _Alive(now)
+        self._bill.invoked()
+        return Launch(worker, self.config.prefetch)
+
+    def _retire(self, now: float) -> list[Action]:
+        """Rule 5. The newest know the fewest intervals."""
+        surplus = self._at_work - self._wanted(now)
+        if surplus <= 0:
+            return []
         actions: list[Action] = []
-        for _ in range(wanted):
-            worker = f"{self.name}-{self._totals['invocations']}"
-            self._totals["invocations"] += 1
-            self._alive[worker] = False
-            actions.append(Launch(worker))
+        for name, state in reversed([(name, state) for name, state in self._alive.items() if state.pulled]):
+            if surplus and self._dispatcher.retire(name):
+                surplus -= 1
+                state.retired = True
+                self._num_retired += 1
+                actions += self._dismiss(name, now)
         return actions
 
-
-def _num_rows(task: TensorTask) -> int:
-    return min(len(rows) for rows in task.rows.values())
+    def _dismiss(self, worker: str, now: float) -> list[Action]:
+        state = self._alive.get(worker)
+        if state is None or not state.retired or self._dispatcher.has_tasks(worker):
+            return []
+        return [Send(worker_address(worker), Leave()), *self._send(self._dispatcher.lost(worker, now), now)]
 
 
 def _kind(rows: Rows) -> str:

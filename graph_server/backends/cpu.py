@@ -32,6 +32,12 @@ class CpuBackend:
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> CpuBackend:
         return cls(spec, f"cpu{index}", clock)
 
+    def expect(self, task: TaskId, now: float) -> list[Action]:
+        return []
+
+    def watch(self, graph_tasks: int, now: float) -> None:
+        pass
+
     def submit(self, task: TensorTask, now: float) -> list[Action]:
         if self._stopped:
             return []

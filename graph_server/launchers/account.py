@@ -1,4 +1,8 @@
-"""What the service says of the function before a run: whether it is what the config says, and how often it may run."""
+"""What the service says of the function before a run: whether it is what the config says, and how often it may run.
+
+Whoever runs a graph server needs, of Lambda, GetFunctionConfiguration, GetFunctionConcurrency and InvokeFunction on the
+function, and GetAccountSettings, which is of no resource.
+"""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ Rules:
    errorType says more where it is one of the platform's ("Runtime.ExitError"); any other is the handler's own exception.
 2. The bill is that of the log tail's REPORT line, INIT included (billed since 2025-08-01). Without one (the emulator gives
    none) it is the time that the call took, rounded up.
-3. The emulator answers everything with HTTP 200 and never sets FunctionError: there, a payload with errorType and
-   errorMessage is a failure, and so is its one line of plain text on a timeout.
+3. The emulator never sets FunctionError, and answers a crash with HTTP 502: there, a payload with errorType and errorMessage
+   is a failure of the function, and so is its one line of plain text on a timeout (infra/rie.py has a table).
 4. A refusal costs nothing. A lost answer costs what may have been used until then; the service's bill may be higher, by
    what a worker with nobody to work for waits before it leaves (``lambda.idle_s``).
 """
@@ -52,16 +52,17 @@ def read_report(log_tail: str) -> Report | None:
     )
 
 
-def ran(
-    request_id: str, payload: bytes, function_error: str, log_tail: str, took_s: float, *, plain: bool = False
-) -> Invocation:
-    """An invocation that was answered. ``plain``: by the emulator (rule 3)."""
+def ran(request_id: str, payload: bytes, function_error: str, log_tail: str, took_s: float) -> Invocation:
+    """An invocation that was answered."""
     report = read_report(log_tail) or Report(math.ceil(1000 * took_s), 0.0, 0, timed_out=False)
-    failed = bool(function_error) or (plain and _looks_failed(payload))
-    error = _error(payload, function_error, report) if failed else None
-    return Invocation(
-        request_id, payload, error, report.init_ms, report.billed_ms, report.max_memory_mb, log_tail
-    )  # fmt: skip
+    error = _error(payload, function_error, report) if function_error else None
+    return Invocation(request_id, payload, error, report.init_ms, report.billed_ms, report.max_memory_mb, log_tail)
+
+
+def emulated(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str]]:
+    """Status and headers as Lambda would have them on an answer of the emulator's (rule 3)."""
+    says_so = {"errorType", "errorMessage"} <= _object(body).keys() or _TIMED_OUT.fullmatch(body.strip())
+    return (200, {**headers, "X-Amz-Function-Error": "Unhandled"}) if says_so else (status, headers)
 
 
 def refused(request_id: str, code: str, status: int, reason: str, message: str) -> Invocation:
@@ -69,7 +70,7 @@ def refused(request_id: str, code: str, status: int, reason: str, message: str) 
     if verdicts.is_known(code):
         error, why = code, reason or message
     else:
-        error, why = str(status), f"{code}: {message}"
+        error, why = str(status), ": ".join(filter(None, (code, message)))
     return lost(request_id, error, why, 0.0)
 
 
@@ -86,12 +87,7 @@ def _error(payload: bytes, function_error: str, report: Report) -> str:
         return kind
     if report.timed_out or (not kind and _TIMED_OUT.search(payload)):
         return "Sandbox.Timedout"
-    return function_error or "Unhandled"
-
-
-def _looks_failed(payload: bytes) -> bool:
-    found = _object(payload)
-    return {"errorType", "errorMessage"} <= found.keys() or bool(_TIMED_OUT.fullmatch(payload.strip()))
+    return function_error
 
 
 def _object(payload: bytes) -> dict[str, Any]:

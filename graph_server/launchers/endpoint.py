@@ -63,15 +63,15 @@ class EndpointLauncher:
     """Invokes ``function``. Use with `with`, or call ``close``. ``on_done`` is called from threads of the launcher's."""
 
     def __init__(
-        self, clients: list[Any], function: str, *, exclusive: bool, plain: bool, timeout_s: float, limit: int,
+        self, clients: list[Any], function: str, *, exclusive: bool, emulated: bool, timeout_s: float, limit: int,
         max_environments: int, on_done: Callable[[Invocation], None], log_dir: Path | None = None,
     ):  # fmt: skip
         """``clients``: of boto3, each with an endpoint of its own. ``exclusive``: each takes one call at a time.
-        ``plain``: they answer as the emulator does. ``timeout_s``: of the function."""
+        ``emulated``: they are emulators. ``timeout_s``: of the function."""
         self.function, self.limit, self.max_environments = function, limit, max_environments
-        self._plain, self._exclusive, self._timeout_s, self._on_done = plain, exclusive, timeout_s, on_done
+        self._exclusive, self._timeout_s, self._on_done = exclusive, timeout_s, on_done
         self._log = None if log_dir is None else log_dir / "invocations.log"
-        self._lines = Lines(timeout_s + SLACK_S)
+        self._lines = Lines(timeout_s + SLACK_S, emulated=emulated)
         for client in clients:
             client.meta.events.register("before-send.lambda.Invoke", self._lines.carry)
         # All mutable state:
@@ -100,7 +100,7 @@ class EndpointLauncher:
             ) from error
         log_dir.mkdir(parents=True, exist_ok=True)
         return cls(
-            clients, lambdas.function, exclusive=exclusive, plain=lambdas.on == "rie", timeout_s=lambdas.timeout_s,
+            clients, lambdas.function, exclusive=exclusive, emulated=lambdas.on == "rie", timeout_s=lambdas.timeout_s,
             limit=limit, max_environments=max_environments, on_done=on_done, log_dir=log_dir,
         )  # fmt: skip
 
@@ -121,7 +121,11 @@ class EndpointLauncher:
             thread = self._running[call] = threading.Thread(
                 target=self._run, args=(call,), name=f"invoke-{request_id}", daemon=True
             )
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # the machine has no more
+                del self._running[call]
+                raise WorkerError(f"invocation {request_id}: {error}, {len(self._running)} are in flight") from error
 
     def close(self) -> None:
         """What is in flight ends as Sandbox.Failure; what the service still says of it is ignored."""
@@ -170,10 +174,7 @@ class EndpointLauncher:
         except BotoCoreError as error:
             return answers.lost(call.request_id, type(error).__name__, str(error), self._used_s(call, error))
         tail = base64.b64decode(found.get("LogResult", "")).decode(errors="replace")
-        return answers.ran(
-            call.request_id, found["Payload"].read(), found.get("FunctionError", ""), tail, call.took_s,
-            plain=self._plain,
-        )  # fmt: skip
+        return answers.ran(call.request_id, found["Payload"].read(), found.get("FunctionError", ""), tail, call.took_s)
 
     def _used_s(self, call: _Call, error: BotoCoreError) -> float:
         """What a call without an answer may have cost: nothing if it never reached the service."""

@@ -34,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m infra.localstack", description=__doc__, epilog=EPILOG, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("verb", nargs="?", choices=("install", "serve"), help="without one: the place of a run's Lambdas")
+    parser.add_argument(
+        "verb", nargs="?", choices=("install", "serve"), help="without one: the place of a run's Lambdas"
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="resolved config of the run")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="where logs go")
     args = parser.parse_args(argv)
@@ -89,7 +91,9 @@ def serve() -> None:
     with Stack(log) as stack:
         print(f"export AWS_ENDPOINT_URL={stack.endpoint} AWS_REGION=us-east-1", end=" ")
         print("AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test", flush=True)
-        print(f"LocalStack: functions run in {install.RUNTIME}; log {log}; Ctrl-C ends it and all in it", file=sys.stderr)
+        print(
+            f"LocalStack: functions run in {install.RUNTIME}; log {log}; Ctrl-C ends it and all in it", file=sys.stderr
+        )
         signal.pause()
 
 

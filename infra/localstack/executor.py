@@ -40,6 +40,7 @@ BURIAL_S = 2.0  # for the kernel to take a killed process down
 MAX_LOG_NBYTES = 2**20  # of one invocation that reach CloudWatch, which takes no more in one call
 RUNTIME = f"python{sys.version_info.major}.{sys.version_info.minor}"
 ARCHITECTURE = {"aarch64": "arm64", "arm64": "arm64"}.get(platform.machine(), "x86_64")
+HERE = f"{RUNTIME} on {ARCHITECTURE}"
 
 
 def marker(folder: str, pid: int) -> Path:
@@ -105,7 +106,9 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
                 outcome = self._step(environment, environment.wake_at())
             if not environment.idle:
                 self._bury()
-            return InvocationResult(request_id, outcome.payload, is_error=outcome.error is not None, logs=self._take_log())
+            return InvocationResult(
+                request_id, outcome.payload, is_error=outcome.error is not None, logs=self._take_log()
+            )
 
     def stop(self) -> None:
         """From any thread; an invocation in flight ends as one whose process was killed."""
@@ -185,13 +188,15 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
 
     @classmethod
     def prepare_version(cls, function_version: FunctionVersion) -> None:
-        """Raises ValueError for what cannot run here: the function's state is Failed then, and says so."""
+        """Raises ValueError for what cannot run here: the function's state is Failed then, and says so. What is Python alone
+        runs, whichever Python and architecture it names."""
         config = function_version.config
-        if config.runtime != RUNTIME or not config.code:
-            raise ValueError(f"only zips of {RUNTIME} run here, not {config.runtime or config.package_type}")
-        if config.architectures and list(config.architectures) != [ARCHITECTURE]:
-            raise ValueError(f"this machine is {ARCHITECTURE}, the function {config.architectures[0]}")
+        if not (config.runtime or "").startswith("python3") or not config.code:
+            raise ValueError(f"only zips of Python run here, not {config.runtime or config.package_type}")
         config.code.prepare_for_execution()
+        wanted = f"{config.runtime} on {(config.architectures or [ARCHITECTURE])[0]}"
+        if wanted != HERE and next(Path(config.code.get_unzipped_code_location()).rglob("*.so"), None):
+            raise ValueError(f"only compiled code for {HERE} runs here, not for {wanted}")
 
     @classmethod
     def cleanup_version(cls, function_version: FunctionVersion) -> None:

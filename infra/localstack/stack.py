@@ -65,7 +65,9 @@ class Stack:
     def __enter__(self) -> Stack:
         """Starts it. WorkerError with its last words if it ends, or is not what it should be."""
         with contextlib.ExitStack() as undo:
-            folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix=_own_prefix(), ignore_cleanup_errors=True)))
+            folder = Path(
+                undo.enter_context(tempfile.TemporaryDirectory(prefix=_own_prefix(), ignore_cleanup_errors=True))
+            )
             output = undo.enter_context(open(self.log, "ab"))
             leash = Leash()
             undo.callback(leash.close)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.coordinator import Action, Coordinator, Record, Save, total
+from bench.coordinator import Action, Coordinator, Record, Save
+from bench.reports import total
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost, ProtocolError, RemoteProtocolError, WorkerError
@@ -316,6 +317,25 @@ def test_weights_that_do_not_come_are_replaced_by_the_first_ones():
     assert core.complete
     assert isinstance(saved, Save)
     assert (saved.epoch, core.result()["epochs"]) == (0, 0)
+
+
+def test_weights_that_do_not_come_are_replaced_by_the_best_if_those_have():
+    core = limited(max_seconds=50)
+    evaluate(core, 0, 5, now=30.0)
+    core.tick(45.0)
+    core.handle(Q0, ModelWeights("best", 1, {"0.weight": np.zeros(1)}, 1), 46.0)
+    (saved,) = core.fall_back({"0.weight": np.ones(1)})
+    assert saved == Save(1, {"0.weight": np.zeros(1)})
+    assert (core.result()["epochs"], core.result()["best_epoch"]) == (1, 1)
+
+
+def test_weights_that_do_not_come_after_a_verdict_are_replaced_too():
+    core = limited(max_seconds=52)
+    for epoch, now in enumerate([20.0, 30.0, 40.0]):
+        evaluate(core, epoch, 5, now=now)
+    core.handle(Q1, ModelWeights("final", 3, {"0.weight": np.zeros(1)}, 1), 41.0)  # parameter server 0 is silent
+    core.fall_back({"0.weight": np.ones(1)})
+    assert (core.complete, core.result()["epochs"]) == (True, 0)
 
 
 def test_training_stops_before_its_budget_is_spent():

@@ -72,9 +72,10 @@ def test_an_unknown_architecture_has_no_price():
         cost.lambda_usd(1, 1, "vax")
 
 
-def test_a_server_is_charged_by_the_second_and_a_minute_at_least():
-    assert cost.server_usd("c5.2xlarge", 3600) == pytest.approx(0.34)
-    assert cost.server_usd("c5.2xlarge", 1) == cost.server_usd("c5.2xlarge", 60) == pytest.approx(0.34 / 60)
+def test_servers_are_charged_by_the_second_and_a_minute_at_least():
+    asked = config(run__on="aws", cloud__graph_instance="c5.2xlarge")
+    parts = [cost.of_run(asked, requests=0, gb_s=0, seconds=s).parts["graph_servers"] for s in (1, 60, 3600)]
+    assert parts == pytest.approx([0.34 / 60, 0.34 / 60, 0.34])
 
 
 def test_tiers_begin_at_nothing_and_get_cheaper():
@@ -85,15 +86,14 @@ def test_tiers_begin_at_nothing_and_get_cheaper():
         assert [tier.usd for tier in tiers] == sorted((tier.usd for tier in tiers), reverse=True)
 
 
-def test_a_deployment_costs_its_servers_endpoints_and_volumes_by_the_hour():
-    asked = config(data__parts=4, servers__param_servers=2, cloud__gpu_instance="g4dn.xlarge")
-    parts = cost.per_hour(asked, num_endpoints=3, volume_gib=20)
-    assert parts == pytest.approx(
-        {"graph_servers": 1.16, "param_servers": 0.29, "gpu": 0.526, "endpoints": 0.03, "volumes": 7 * 20 * 0.08 / 730}
+def test_a_deployment_costs_its_servers_volumes_and_endpoints_by_the_hour():
+    asked = config(data__parts=4, servers__param_servers=2, cloud__gpu_instance="g4dn.xlarge", cloud__volume_gib=20)
+    volumes = 7 * 20 * 0.08 / 730
+    assert cost.per_hour(asked, num_endpoints=3) == pytest.approx(
+        {"graph_servers": 1.16, "param_servers": 0.29, "gpu": 0.526, "volumes": volumes, "endpoints": 0.03}
     )
-    assert set(cost.per_hour(config(), num_endpoints=0)) == {"graph_servers", "param_servers"}
-    spot = cost.per_hour(config(cloud__spot=True))
-    assert spot["graph_servers"] == pytest.approx(0.29 * 0.31)
+    assert set(cost.per_hour(config(), num_endpoints=0)) == {"graph_servers", "param_servers", "volumes"}
+    assert cost.per_hour(config(cloud__spot=True))["graph_servers"] == pytest.approx(0.29 * 0.31)
 
 
 def test_environments_cost_their_memory_by_the_hour():
@@ -113,10 +113,23 @@ def test_a_local_run_without_lambdas_costs_nothing():
 
 
 def test_a_run_on_aws_is_charged_its_servers_time_and_is_as_old_as_its_oldest_price():
-    asked = config(run__on="aws", lambda__on="aws", data__parts=8, cloud__param_instance="c5.xlarge")
+    asked = config(
+        run__on="aws",
+        lambda__on="aws",
+        data__parts=8,
+        cloud__param_instance="c5.xlarge",
+        cloud__volume_gib=20,
+        cloud__gpu_instance="p5.48xlarge",
+    )
     found = cost.of_run(asked, requests=0, gb_s=0, seconds=1800)
     assert found.parts == pytest.approx(
-        {"lambda": 0, "graph_servers": 8 * 0.145, "param_servers": 0.085, "endpoints": 0.005}
+        {
+            "lambda": 0,
+            "graph_servers": 8 * 0.145,
+            "param_servers": 0.085,
+            "volumes": 9 * 20 * 0.04 / 730,
+            "endpoints": 0.005,
+        }
     )
-    assert found.counted == "Lambda, servers and an endpoint for as long as the run took"
+    assert found.counted == "Lambda, servers, their volumes and an endpoint for as long as the run took"
     assert found.as_of == "2026-07-20"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -57,11 +58,14 @@ def test_an_epochs_report_that_says_nothing_of_environments_takes_the_new_ones_f
     assert gb_s(core, 102.0, 3) == pytest.approx(3 + 3)
 
 
-def test_refused_invocations_cost_nothing():
+def test_what_was_refused_counts_until_that_is_known_and_is_not_billed():
     core = meter()
-    core.report(0, {"invocations": 10, "refused": 10}, 100.0, alive=0)
-    core.report(0, {"invocations": 30, "refused": 30}, 110.0, alive=0)
-    assert core.cost(120.0).usd == 0
+    core.report(0, {"invocations": 0}, 100.0, alive=0)
+    core.report(0, {"invocations": 10}, 100.0, alive=10)  # on their way
+    core.report(0, {"invocations": 0, "refused": 10}, 100.5, alive=0)
+    assert gb_s(core, 200.0, 0) == pytest.approx(5)  # nobody could know
+    core.last_word(0, {"invocations": 0, "refused": 10}, 200.0)
+    assert core.cost(200.0).usd == 0
 
 
 def test_the_last_word_is_the_bill():
@@ -98,10 +102,10 @@ def test_the_budget_is_reached_when_the_goodbye_would_exceed_it():
 
 
 def test_servers_on_aws_cost_from_the_start_a_minute_at_least():
-    core = meter(run__on="aws", lambda__on="aws", data__parts=2)
-    per_second = (2 * 0.29 + 0.145) / 3600
-    assert core.cost(101.0).usd == pytest.approx(60 * per_second + 0.01 / 3600)
-    assert core.cost(1100.0).usd == pytest.approx(1000 * (per_second + 0.01 / 3600))
+    core = meter(run__on="aws", lambda__on="aws", data__parts=2, cloud__volume_gib=50)
+    per_second = (2 * 0.29 + 0.145 + 0.01 + 3 * 50 * 0.08 / 730) / 3600
+    assert core.cost(101.0).usd == pytest.approx(60 * per_second)
+    assert core.cost(1100.0).usd == pytest.approx(1000 * per_second)
 
 
 def test_a_budget_needs_prices_and_a_run_without_one_says_that_it_has_none():
@@ -111,3 +115,24 @@ def test_a_budget_needs_prices_and_a_run_without_one_says_that_it_has_none():
     cost = meter(**unpriced).cost(200.0)
     assert cost.usd == 0
     assert cost.counted.startswith("nothing: x9.huge in us-east-1: not among")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_said_is_never_less_than_what_was_used(seed: int):
+    """Environments of random lives, reports every second or so: the cost said is at least that of all time so far."""
+    rng = random.Random(seed)
+    lives = [
+        (start, start + rng.choice((0.2, 3, 40)) * rng.random()) for start in (60 * rng.random() for _ in range(80))
+    ]
+    core, now = meter(), 100.0
+    while now < 220:
+        t = now - 100
+        begun, over = [life for life in lives if life[0] <= t], [life for life in lives if life[1] <= t]
+        totals = {"invocations": len(begun), "gb_s": sum(end - start for start, end in over)}
+        if rng.random() < 0.2:
+            core.report(0, totals, now)  # an epoch's report
+        else:
+            core.report(0, totals, now, alive=len(begun) - len(over))
+        used = sum(min(end, t) - start for start, end in begun)
+        assert used - 1e-6 <= gb_s(core, now, len(begun)) <= 3 * used + 80
+        now += 0.5 + rng.random()

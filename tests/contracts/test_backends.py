@@ -19,8 +19,9 @@ import pytest
 
 from graph_server import backends
 from graph_server.backends import BACKENDS, Action, Backend, Completed, Compute, Job, Launch, TensorTask
-from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, MIN_ROWS_PER_PART, LambdaBackend
+from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, LambdaBackend
 from graph_server.backends.cpu import CpuBackend
+from graph_server.shipping import MIN_ROWS_PER_PART
 from lambda_funcs.desk import Desk
 from param_server.replica import Replica
 from siafu import models, wire
@@ -94,9 +95,9 @@ class Rig:
                 case Send():
                     self.sent.append(action)
                     self.deliver(HOME, action)
-                case Launch(worker=name):
+                case Launch(worker=name, credits=credits):
                     self.workers[name] = Desk(HOME, TensorWorker(SPEC, name, clock()))
-                    self.deliver(worker(name), Send(HOME, wire.Pull(name, CONFIG.lambdas.prefetch)))
+                    self.deliver(worker(name), Send(HOME, wire.Pull(name, credits)))
                 case Completed(result):
                     self.events.append(("completed", result.interval))
                     self.results.append(result)

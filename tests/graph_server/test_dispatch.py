@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from graph_server.dispatch import Assign, Dispatcher
+from graph_server.timing import Timing
 from siafu.errors import WorkerTimeout
 from siafu.tasks import Lane, TaskId
 
@@ -13,7 +14,7 @@ A, B, C, D = (TaskId(Lane.TRAIN, 0, interval, 1) for interval in range(4))
 
 
 def dispatcher(*tasks: TaskId, timeout_s: float = 10.0, relaunches: int = 10) -> Dispatcher:
-    made = Dispatcher(timeout_s, relaunches)
+    made = Dispatcher(Timing(timeout_s, 3, 0.95), relaunches)
     for task in tasks:
         assert made.submit(task, (task.interval,), 0) == []
     return made
@@ -215,7 +216,7 @@ def test_too_many_relaunches_end_the_run():
 
 @pytest.mark.parametrize("affinity", [False, True])
 def test_a_task_that_failed_goes_to_a_free_worker_that_has_not_tried_it(affinity: bool):
-    core = Dispatcher(10, 10, affinity=affinity)
+    core = Dispatcher(Timing(10, 3, 0.95), 10, affinity=affinity)
     core.pull("x", 2, 0)
     core.submit(A, (0,), 0)
     core.pull("y", 2, 0)
@@ -293,7 +294,7 @@ def epoch(number: int, *intervals: int) -> list[TaskId]:
 
 def at_home(**homes: tuple[int, ...]) -> Dispatcher:
     """Workers with two credits each, and the intervals that they had in epoch 0."""
-    core = Dispatcher(10, 10, affinity=True)
+    core = Dispatcher(Timing(10, 3, 0.95), 10, affinity=True)
     for name, intervals in homes.items():
         core.pull(name, 2, 0)
         for task in epoch(0, *intervals):
@@ -401,7 +402,7 @@ def test_without_affinity_there_are_no_homes():
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_happens_every_task_is_answered_once(seed: int):
     rng = random.Random(seed)
-    core = Dispatcher(10, 10_000, affinity=seed % 2 == 1)
+    core = Dispatcher(Timing(10, 3, 0.95), 10_000, affinity=seed % 2 == 1)
     tasks = [TaskId(Lane.TRAIN, 0, i, 0) for i in range(40)]
     on_their_way: list[Assign] = []
     answered: list[TaskId] = []

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import graph_server.backends.aws_lambda
+import graph_server.shipping
 from datasets.prepare import prepare
 from graph_server.partition import Partition
 from siafu.address import graph_server as graph_server_address
@@ -31,7 +31,7 @@ from tests import reference
 from tests.fleet import Faults, Fleet
 from tests.toy_graphs import random_graph, with_sparse_features
 
-FAULTS = Faults(kill=0.02, hang=0.01, stillborn=0.1, twice=0.05, lose=0.02)
+FAULTS = Faults(kill=0.02, hang=0.01, stillborn=0.1, refuse=0.1, twice=0.05, lose=0.02)
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "directed": lambda: random_graph(1),
     "undirected": lambda: random_graph(2, directed=False, weighted=False),
@@ -50,7 +50,7 @@ Build = Callable[..., Fleet]
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs of two rows are sent in halves, so that streaming happens on small graphs."""
-    monkeypatch.setattr(graph_server.backends.aws_lambda, "MIN_ROWS_PER_PART", 1)
+    monkeypatch.setattr(graph_server.shipping, "MIN_ROWS_PER_PART", 1)
 
 
 @pytest.fixture(scope="module")

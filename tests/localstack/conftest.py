@@ -91,6 +91,14 @@ def deploy(place: Place, zipped: package.Package) -> Iterator[Deploy]:
 _numbers = itertools.count()
 
 
+def has_ended(pid: int) -> bool:
+    """Whether it is dead, or a zombie that nobody has collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 @pytest.fixture(scope="session")
 def local_digest(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """The weights that the ``local`` launcher ends with, for arguments of ``siafu train``."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Any
 
 import pytest
 
+from siafu import member
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import PeerLost
@@ -92,3 +94,23 @@ def test_a_hello_of_another_config_is_refused() -> None:
     refused: Any = answer(param_server(3), Hello("worker", 7, "0123", ""), CONFIG)
     assert isinstance(refused, Refused)
     assert refused.reason == f"worker 7 has config 0123, the run has {CONFIG.digest}"
+
+
+@pytest.mark.parametrize(
+    ("now", "most", "set_to"),
+    [
+        (1024, 524_288, (65_536, 524_288)),
+        (1024, 4096, (4096, 4096)),
+        (1024, resource.RLIM_INFINITY, (65_536, resource.RLIM_INFINITY)),
+        (100_000, 524_288, None),  # enough already
+        (4096, 4096, None),
+    ],
+)
+def test_a_member_may_open_as_many_files_as_the_system_lets_it_within_reason(
+    monkeypatch: pytest.MonkeyPatch, now: int, most: int, set_to: tuple[int, int] | None
+):
+    found: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (now, most))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: found.append(limits))
+    member._allow_open_files()
+    assert found == ([set_to] if set_to else [])

@@ -70,7 +70,7 @@ def test_the_panel_shows_what_the_run_does():
         "132 ms/epoch",
     ):
         assert words in panel
-    assert "124 tasks in flight · 16 Lambdas · 123.5 MB of ghosts/epoch · $0.001230 of $0.5" in panel
+    assert "124 tasks in flight · 16 Lambdas · 123.5 MB of ghosts/epoch · $0.0012 of $0.5" in panel
 
 
 def test_plain_lines_name_phases_once_and_end_with_the_last_evaluation(monkeypatch):
@@ -134,7 +134,8 @@ def test_a_run_that_was_stopped_before_its_first_evaluation_has_no_best_epoch():
 
 
 @pytest.mark.parametrize(
-    ("usd", "words"), [(0, "$0.00"), (12.5, "$12.50"), (0.0123, "$0.0123"), (0.0000123, "$0.000012")]
+    ("usd", "words"),
+    [(0, "$0.00"), (12.5, "$12.50"), (0.0123, "$0.0123"), (0.0000123, "$0.000012"), (6.5e-7, "$0.00000065")],
 )
 def test_dollars(usd, words):
     assert dollars(usd) == words

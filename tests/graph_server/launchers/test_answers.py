@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from graph_server.launchers.answers import Report, lost, ran, read_report, refused
+from graph_server.launchers.answers import Report, emulated, lost, ran, read_report, refused
 from graph_server.verdicts import THROTTLED
 
 WARM = (
@@ -81,23 +82,29 @@ def test_function_error_is_named_by_the_platform_or_unhandled(payload: bytes, lo
 
 
 @pytest.mark.parametrize(
-    ("payload", "expected"),
+    ("status", "body", "expected"),
     [
-        (OK, None),
-        (b'"text"', None),
-        (b'{"errorType": "mine alone"}', None),
-        (error("ValueError"), "Unhandled"),
-        (error("Runtime.ExitError"), "Runtime.ExitError"),
-        (b"Task timed out after 3.00 seconds", "Sandbox.Timedout"),
+        (200, OK, (200, {})),
+        (200, b'"text"', (200, {})),
+        (200, b'{"errorType": "mine alone"}', (200, {})),
+        (200, error("ValueError"), (200, {"X-Amz-Function-Error": "Unhandled"})),
+        (502, error("Runtime.ExitError"), (200, {"X-Amz-Function-Error": "Unhandled"})),
+        (200, b"Task timed out after 3.00 seconds", (200, {"X-Amz-Function-Error": "Unhandled"})),
+        (404, b"404 page not found", (404, {})),
+        (502, b"", (502, {})),
     ],
 )
-def test_emulator_says_errors_with_200_and_nothing_else(payload: bytes, expected: str | None) -> None:
+def test_emulators_answers_are_given_lambdas_status_and_header(status: int, body: bytes, expected: Any) -> None:
     """Rule 3."""
-    assert ran("r", payload, "", "", 0.1, plain=True).error == expected
+    assert emulated(status, {}, body) == expected
+
+
+def test_emulators_timeout_is_lambdas() -> None:
+    assert ran("r", b"Task timed out after 3.00 seconds", "Unhandled", "", 3.0).error == "Sandbox.Timedout"
 
 
 def test_result_that_looks_like_an_error_is_a_result_on_lambda() -> None:
-    """Rule 3."""
+    """Rule 1."""
     assert ran("r", error("ValueError"), "", WARM, 0.1).error is None
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import ipaddress
 import os
 import queue
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -286,22 +290,51 @@ def test_silent_connections_are_kept_alive(monkeypatch: pytest.MonkeyPatch, star
     assert seen == [{"on": 1, **{name: KEEPALIVE[name] for name in KEEPALIVE if hasattr(socket, name)}}]
 
 
-def test_certificate_that_nobody_vouches_for_is_not_trusted() -> None:
+def test_only_certificates_that_somebody_vouches_for_are_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = _self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, tmp_path / "key.pem")
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        request = AWSPreparedRequest("POST", f"https://127.0.0.1:{server.getsockname()[1]}/", {}, b"", False)
-        answerer = threading.Thread(target=_answer_in_plain_text, args=(server,))
+        request = AWSPreparedRequest("GET", f"https://127.0.0.1:{server.getsockname()[1]}/", {}, b"", False)
+        answerer = threading.Thread(target=_answer_twice, args=(server, context))
         answerer.start()
-        with pytest.raises(SSLError):
+        with pytest.raises(SSLError, match=r"self.signed certificate"):
             Lines(5).carry(request)
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+        assert Lines(5).carry(request).status_code == 204
         answerer.join()
     with pytest.raises(EndpointConnectionError):
         Lines(5).carry(request)
 
 
-def _answer_in_plain_text(server: socket.socket) -> None:
-    with closing(server.accept()[0]) as peer:
-        peer.recv(1)
-        peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+def _self_signed(folder: Path) -> Path:
+    """A certificate of 127.0.0.1, beside it key.pem."""
+    x509 = pytest.importorskip("cryptography.x509", reason="comes with moto")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.timezone.utc)
+    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "siafu test")])
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(1)
+    )
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False).sign(key, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(secret)
+    (folder / "certificate.pem").write_bytes(made.public_bytes(pem))
+    return folder / "certificate.pem"
+
+
+def _answer_twice(server: socket.socket, context: ssl.SSLContext) -> None:
+    for _ in range(2):
+        peer, _ = server.accept()
+        with closing(peer), contextlib.suppress(ssl.SSLError), context.wrap_socket(peer, server_side=True) as talk:
+            talk.recv(65536)
+            talk.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
 
 
 def test_answer_that_does_not_come_in_time_is_a_timeout() -> None:

@@ -1,0 +1,50 @@
+"""What members report, read: totals of their backends, and failures. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from siafu import errors
+from siafu.errors import GnnError, PeerLost, RemoteProtocolError
+from siafu.metrics import SPLITS
+from siafu.wire import EpochReport, Failed, Stopped, Usage
+
+
+def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
+    """The totals of every graph server's backend, added up in the order of the servers."""
+    names = {name: None for server in sorted(usage) for name in usage[server]}
+    return {name: sum(usage[server].get(name, 0) for server in sorted(usage)) for name in names}
+
+
+def splits_of(evaluation: dict[str, Any]) -> dict[str, Any] | None:
+    """An evaluation's scores by split; None if there was no evaluation."""
+    return {split: evaluation[split] for split in SPLITS} if evaluation else None
+
+
+def of_lambda(usage: dict[str, float]) -> dict[str, float]:
+    """What a result says of Lambda: the rest stays in its "usage"."""
+    wanted = ("invocations", "billed_ms", "gb_s", "relaunches", "duplicates")
+    return {name: usage.get(name, 0) for name in wanted}
+
+
+def totals_of(message: EpochReport | Usage | Stopped) -> dict[str, float]:
+    """The totals in it. Raises RemoteProtocolError unless they are a JSON object of numbers."""
+    try:
+        totals = json.loads(message.usage)
+    except (ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"{type(message).__name__}.usage: {message.usage[:40]!r}: {error}") from error
+    if not isinstance(totals, dict) or not all(type(value) in (int, float) for value in totals.values()):
+        raise RemoteProtocolError(f"{type(message).__name__}.usage: {message.usage[:40]!r}: not an object of numbers")
+    return totals
+
+
+def error_of(message: Failed) -> GnnError:
+    """A member's failure as the error it was there; PeerLost if that is none of ours."""
+    cls = getattr(errors, message.error, None)
+    if not (isinstance(cls, type) and issubclass(cls, GnnError)):
+        cls = PeerLost
+    error = cls(f"{message.role} {message.index}: {message.text}")
+    if hasattr(error, "add_note"):  # Python 3.11
+        error.add_note(message.trace)
+    return error

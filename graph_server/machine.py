@@ -1,0 +1,26 @@
+"""What this machine, shared with the run's other graph servers if they are on it, gives to one of them."""
+
+from __future__ import annotations
+
+import os
+
+from siafu.config import Config
+
+#: Where environments are processes of this machine.
+HERE = ("local", "rie", "localstack")
+FEWEST, MOST = 2, 8
+
+
+def num_threads(config: Config) -> int:
+    """Graph threads of one server."""
+    return config.servers.threads or max(1, (os.cpu_count() or 1) // config.data.parts)
+
+
+def num_environments(config: Config) -> int:
+    """Lambda environments that one server may want, if the service grants them. An interval has one tensor task at a time."""
+    lambdas, intervals = config.lambdas, config.train.intervals
+    if lambdas.count:
+        return lambdas.count
+    if lambdas.on in HERE:
+        return min(intervals, max(FEWEST, min(MOST, (os.cpu_count() or 1) * 2 // config.data.parts)))
+    return intervals

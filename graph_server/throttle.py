@@ -1,0 +1,75 @@
+"""How often the function may be invoked, and how many environments the service seems to grant. Pure: time and generator are
+arguments.
+
+Rules:
+1. No more than ``BURST`` invocations at once, and ``RATE_PER_S`` of them a second in the long run.
+2. A refusal stops invoking for a while: a random part of a time that doubles with each refusal in a row (full jitter: servers
+   that were refused together do not come back together), at most ``LONGEST_S``. Refusals of invocations that were made before
+   the pause began say nothing new. Afterwards the rate starts from nothing.
+3. A worker that gets through ends the row.
+4. Where the refusal says that we have as many as we may have, no more than those are wanted. As time passes, one more is
+   tried: after ``PATIENCE_S``, and then again and again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+BURST, RATE_PER_S = 100, 10.0
+FIRST_S, LONGEST_S = 0.5, 30.0
+PATIENCE_S = 20.0
+
+
+class Uniform(Protocol):
+    def uniform(self, a: float, b: float) -> float: ...
+
+
+class Throttle:
+    def __init__(self, rng: Uniform):
+        self._rng = rng
+        # All mutable state:
+        self._allowed = float(BURST)
+        self._counted_at: float | None = None
+        self._paused_at, self._until = -math.inf, -math.inf
+        self._refusals = 0  # in a row
+        self._ceiling: int | None = None
+        self._ceiling_at = 0.0
+
+    def allows(self, now: float) -> int:
+        """Invocations that may be made now. Rules 1 and 2."""
+        if now < self._until:
+            return 0
+        since = max(self._until, now if self._counted_at is None else self._counted_at)
+        self._allowed = min(BURST, self._allowed + max(0.0, now - since) * RATE_PER_S)
+        self._counted_at = now
+        return int(self._allowed)
+
+    def invoked(self, number: int) -> None:
+        self._allowed -= number
+
+    def refused(self, invoked_at: float, now: float) -> float | None:
+        """Rule 2; how long the pause is that begins, None if it is a refusal of the same moment."""
+        if invoked_at < self._paused_at or now < self._until:
+            return None
+        pause_s = self._rng.uniform(0, min(LONGEST_S, FIRST_S * 2 ** min(self._refusals, 16)))
+        self._refusals += 1
+        self._paused_at, self._until = now, now + pause_s
+        self._allowed, self._counted_at = 1.0, self._until
+        return pause_s
+
+    def got_through(self) -> None:
+        """Rule 3."""
+        self._refusals = 0
+
+    def shrink(self, environments: int, now: float) -> None:
+        """Rule 4. ``environments``: those that there are."""
+        granted = self.granted(now)
+        self._ceiling = max(1, environments if granted is None else min(environments, granted))
+        self._ceiling_at = now
+
+    def granted(self, now: float) -> int | None:
+        """Environments that may be wanted; None as long as nobody said no."""
+        if self._ceiling is None:
+            return None
+        return self._ceiling + int((now - self._ceiling_at) / PATIENCE_S)

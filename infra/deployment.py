@@ -1,0 +1,79 @@
+"""What a deployment is made of: its stacks, in the order in which they come, and the names that its parts have. Pure.
+
+The watchdog comes first and goes last: from the first minute on, whatever happens to the laptop, something in the cloud
+removes the rest when its time is over.
+
+    expiry    the watchdog: a schedule and a small function (``infra.reaper``) that remove every stack, their own last
+    data      the bucket: graphs, runs, and what servers install
+    network   VPC, one subnet, endpoints, security groups
+    function  the Lambda
+    servers   graph and parameter servers
+    gpu       one machine for the GPU baselines, if the config names its type
+    watch     flow logs, alarms, dashboard, budget
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+EXPIRY, DATA, NETWORK, FUNCTION, SERVERS, GPU, WATCH = PARTS = (
+    "expiry", "data", "network", "function", "servers", "gpu", "watch",
+)  # fmt: skip
+#: Made before the others: servers and the function find what they are made of in the bucket.
+FIRST = (EXPIRY, DATA, NETWORK)
+#: Whoever removes stacks goes from left to right: those of one group do not use each other.
+LEVELS = ((WATCH, GPU, SERVERS, FUNCTION), (NETWORK,), (DATA,), (EXPIRY,))
+#: Tag of every resource; its value is the deployment's name.
+TAG = "siafu:deployment"
+#: Tags of a server that its agent reads from the instance metadata.
+ROLE_TAG, INDEX_TAG = "siafu:role", "siafu:index"
+#: Ports that roles bind where the config leaves them open: security groups admit no other.
+PORTS = "7000-7099"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is decided when a deployment is made, beside its config."""
+
+    expires: datetime  # UTC
+    package: str  # the function's zip: its key in the bucket
+    runtime: str  # the function's Python
+    wheels: str  # what servers install: a prefix in the bucket
+
+
+def stack(name: str, part: str) -> str:
+    return f"{name}-{part}"
+
+
+def stacks(name: str, parts: Sequence[str] = PARTS) -> list[str]:
+    """In the order in which they are made."""
+    return [stack(name, part) for part in parts]
+
+
+def levels(name: str) -> list[list[str]]:
+    """Names of stacks in the order in which they go, those at a time that may go together."""
+    return [stacks(name, level) for level in LEVELS]
+
+
+def bucket(name: str, account: str, region: str) -> str:
+    """Known beforehand, so that one which no stack remembers is found again."""
+    return f"{name}-{account}-{region}"
+
+
+def function(name: str) -> str:
+    return f"{name}-worker"
+
+
+def log_groups(name: str) -> dict[str, str]:
+    """Of a part's logs -> their name."""
+    return {
+        "function": f"/aws/lambda/{function(name)}",
+        "reaper": f"/aws/lambda/{reaper(name)}",
+        "flows": f"/siafu/{name}/flows",
+    }
+
+
+def reaper(name: str) -> str:
+    return f"{name}-reaper"

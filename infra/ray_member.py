@@ -1,0 +1,212 @@
+"""What runs on a node of a Ray cluster for each server of a run: an actor that has the server as a child.
+
+It is a process of its own so that it is what it is everywhere: the same command, one log, ended by its group, and gone with
+the actor, however that ends (``siafu.leash``). Nothing is shared with the driver's machine: the graph's files come through
+Ray's object store where the node has not got them, and what the server writes stays here until the driver asks for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.hosts.child import Child
+from siafu import config as configs
+from siafu.address import Address
+from siafu.errors import DatasetError, GnnError, PeerLost
+from siafu.shards import MANIFEST, FileEntry, Manifest, ShardSet, folder_of
+
+#: Of a file on its way; the store of a small node holds a few of them.
+PIECE_BYTES = 8 << 20
+#: Of the log that comes with a sign of life.
+_LOG_BYTES = 256 << 10
+#: How long ``close`` waits for the child to have been started, or not.
+_START_S = 5.0
+#: What Ray gives its workers, and what would mislead a driver among their children.
+_WORKERS_OWN = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS")
+
+Read = Callable[[str, int], bytes]  # path on the driver's machine, offset -> a piece, shorter only at the file's end
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a node needs to know to run a member."""
+
+    member: Address
+    coordinator: str
+    run_id: bytes
+    config: str  # TOML
+    shards: str  # where the graph lies on the driver's machine
+    manifest: str  # its manifest
+    listen: str  # the node's own address
+    cluster: str  # the cluster's address, for servers that start Lambdas there
+    driver_node: str  # Ray's id of the driver's machine
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """A sign of life."""
+
+    code: int | None  # of the member's end; None while it lives, or is about to
+    last_line: str  # at its end
+    log: bytes  # what it wrote, from where the driver had it
+
+
+class Member:
+    """One member. Ray calls each method in a thread of its own."""
+
+    def __init__(self, order: Order):
+        self.order = order
+        self._home = Path(tempfile.mkdtemp(prefix="siafu-ray-"))
+        # All mutable state:
+        self._child: Child | None = None
+        self._doomed = False
+        self._begun = threading.Event()  # there is a child, or there will be none
+
+    def run(self, read: Read | None = None) -> None:
+        """Gets the graph and starts the server. Raises what keeps it from that. ``read``: how files come; through Ray."""
+        order = self.order
+        try:
+            config_file = self._home / "config.toml"
+            config_file.write_text(order.config)
+            cache = Path(os.path.expanduser(configs.load(config_file).data.cache_dir)) / "nodes"
+            graph = graph_of(order, cache, read or reader(order.driver_node), lambda: self._doomed)
+            for name in _WORKERS_OWN:
+                os.environ.pop(name, None)
+            os.environ["RAY_ADDRESS"] = order.cluster
+            if not self._doomed:
+                self._child = Child.member(
+                    order.member, order.coordinator, order.run_id, config_file=config_file, shards=graph,
+                    run_dir=self._home / "run", listen=order.listen,
+                )  # fmt: skip
+            if self._doomed and self._child is not None:  # meanwhile
+                self._child.kill()
+        finally:
+            self._begun.set()
+
+    def pulse(self, offset: int, within_s: float) -> Pulse:
+        """Answers once the member has ended, at the latest after ``within_s``. ``offset``: of its log."""
+        if not self._begun.wait(within_s):
+            return Pulse(None, "", b"")
+        if self._child is None:
+            return Pulse(-signal.SIGKILL, "it was killed before it had started", b"")
+        ended = self._child.wait(within_s)
+        with self._child.log.open("rb") as log:
+            log.seek(offset)
+            written = log.read(_LOG_BYTES)
+        return Pulse(self._child.poll(), self._child.last_line(), written) if ended else Pulse(None, "", written)
+
+    def kill(self) -> None:
+        """At once, whether it has started or is about to."""
+        self._doomed = True
+        if self._child is not None:
+            self._child.kill()
+
+    def outputs(self) -> dict[str, int]:
+        """What the member has written -> bytes of it."""
+        files = (path for path in (self._home / "run").rglob("*") if path.is_file())
+        return {path.relative_to(self._home / "run").as_posix(): path.stat().st_size for path in files}
+
+    def piece(self, name: str, offset: int) -> bytes:
+        """Of one of the outputs."""
+        return read_piece(str(self._home / "run" / name), offset)
+
+    def close(self) -> None:
+        """Leaves nothing behind."""
+        self.kill()
+        self._begun.wait(_START_S)
+        if self._child is not None:
+            self._child.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+# --- the graph --------------------------------------------------------------------------------------------------------
+
+
+def graph_of(order: Order, cache: Path, read: Read, given_up: Callable[[], bool] = lambda: False) -> Path:
+    """The folder with as much of the graph as the member needs: where the driver has it if this machine has the same there,
+    else ``cache/<digest>``, which keeps it for the runs to come.
+
+    DatasetError if what arrives is not what the manifest says; PeerLost if ``given_up`` meanwhile.
+    """
+    manifest = Manifest.from_json(order.manifest, Path(order.shards) / MANIFEST)
+    partitions = (order.member.index,) if order.member.role == "graph_server" else ()
+    for folder in (Path(order.shards), cache / manifest.digest):
+        if _holds(folder, manifest.digest, partitions):
+            return folder
+    graph = cache / manifest.digest
+    try:
+        for p in partitions:
+            for name, entry in manifest.partitions[p].files.items():
+                file = graph / folder_of(p) / name
+                if not file.is_file() or file.stat().st_size != entry.bytes:
+                    _bring(f"{order.shards}/{folder_of(p)}/{name}", file, entry, read, given_up)
+        graph.mkdir(parents=True, exist_ok=True)
+        _put(graph / MANIFEST, order.manifest.encode())
+    except OSError as error:
+        raise DatasetError(f"{graph}: {error.strerror}") from error
+    return graph
+
+
+def read_piece(path: str, offset: int) -> bytes:
+    """``PIECE_BYTES`` of a file, or what there is."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(PIECE_BYTES)
+
+
+def reader(node: str) -> Read:
+    """Reads files of another node: a task there, whose result comes through the object store."""
+    ray = importlib.import_module("ray")
+    strategies = importlib.import_module("ray.util.scheduling_strategies")
+    there = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+    task = ray.remote(read_piece).options(num_cpus=0, scheduling_strategy=there)
+
+    def read(path: str, offset: int) -> bytes:
+        piece: bytes = ray.get(task.remote(path, offset))
+        return piece
+
+    return read
+
+
+def _holds(folder: Path, digest: str, partitions: tuple[int, ...]) -> bool:
+    try:
+        return ShardSet.open(folder, partitions).manifest.digest == digest
+    except GnnError:
+        return False
+
+
+def _bring(path: str, file: Path, entry: FileEntry, read: Read, given_up: Callable[[], bool]) -> None:
+    """One file, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    digest, nbytes = hashlib.sha256(), 0
+    try:
+        with draft.open("wb") as out:
+            while nbytes < entry.bytes and (piece := read(path, nbytes)):
+                if given_up():
+                    raise PeerLost("the run ended while the graph was on its way")
+                out.write(piece)
+                digest.update(piece)
+                nbytes += len(piece)
+        if (nbytes, digest.hexdigest()) != (entry.bytes, entry.sha256):
+            raise DatasetError(f"{path}: {nbytes} bytes, sha256 {digest.hexdigest()[:16]} have come, must be "
+                               f"{entry.bytes}, {entry.sha256[:16]}")  # fmt: skip
+        os.replace(draft, file)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _put(file: Path, data: bytes) -> None:
+    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    draft.write_bytes(data)
+    os.replace(draft, file)

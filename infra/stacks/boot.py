@@ -1,0 +1,83 @@
+"""What a server does when it boots: installs siafu from the bucket, then starts its agent under systemd. Pure: it is text.
+
+The machine reaches nothing but S3: Amazon Linux keeps its packages there, and deploy has put ours into the data bucket. The
+C++ kernels are compiled on the machine, for its processor. What went wrong is in the bucket as well (``boot/``), since nobody
+can log in to look, and is tried again every half minute: the bucket may still be empty, say.
+"""
+
+from __future__ import annotations
+
+from infra.deployment import INDEX_TAG, ROLE_TAG
+
+HOME, WORK = "/opt/siafu", "/var/lib/siafu"
+PYTHON = "python3.11"
+PACKAGES = (PYTHON, "gcc-c++")
+#: A run's mesh of connections, its shards' files: more than the 1,024 that a service gets.
+MAX_FILES = 65536
+#: Endpoints and load balancers drop connections that say nothing for 350 s; the kernel's own first probe comes after 7200.
+KEEPALIVE_S = 60
+
+_METADATA = "http://169.254.169.254/latest"
+
+_SCRIPT = """#!/bin/bash
+mkdir -p {home} {work}
+id siafu &> /dev/null || useradd --system --home-dir {work} --shell /sbin/nologin siafu
+chown siafu:siafu {work}
+echo net.ipv4.tcp_keepalive_time={keepalive} > /etc/sysctl.d/90-siafu.conf
+sysctl --quiet --system
+
+cat > {home}/install.sh << 'END'
+set -euo pipefail
+dnf install --quiet --assumeyes {packages}
+aws s3 sync --region {region} --only-show-errors --delete s3://{bucket}/{wheels}/ {home}/wheels
+test -f {home}/wheels/siafu.tar.gz
+{python} -m venv --clear {home}/venv
+pip="{home}/venv/bin/python -m pip install --quiet --no-index --find-links {home}/wheels"
+$pip setuptools wheel
+$pip --requirement {home}/wheels/requirements.txt
+$pip --no-deps --no-build-isolation {home}/wheels/siafu.tar.gz
+END
+
+cat > /etc/systemd/system/siafu.service << 'END'
+[Unit]
+Description=siafu, deployment {name}
+After=network-online.target
+Wants=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+User=siafu
+WorkingDirectory={work}
+ExecStart={home}/venv/bin/python -m infra.agent --bucket {bucket} --deployment {name} --region {region} --work {work}
+Environment=HOME={work}
+Restart=always
+RestartSec=5
+LimitNOFILE={max_files}
+NoNewPrivileges=yes
+ProtectSystem=strict
+ReadWritePaths={work}
+PrivateTmp=yes
+
+[Install]
+WantedBy=multi-user.target
+END
+
+token=$(curl --silent --request PUT --header "X-aws-ec2-metadata-token-ttl-seconds: 300" {metadata}/api/token)
+tag() {{ curl --silent --header "X-aws-ec2-metadata-token: $token" {metadata}/meta-data/tags/instance/$1; }}
+log={bucket}/boot/$(tag {role_tag})-$(tag {index_tag}).log
+until bash -x {home}/install.sh > {home}/install.log 2>&1; do
+  aws s3 cp --region {region} --only-show-errors {home}/install.log s3://$log
+  sleep 30
+done
+aws s3 cp --region {region} --only-show-errors {home}/install.log s3://$log
+systemctl daemon-reload
+systemctl enable --now siafu.service
+"""
+
+
+def script(name: str, bucket: str, region: str, wheels: str) -> str:
+    """User data of a server. ``wheels``: prefix in the bucket."""
+    return _SCRIPT.format(
+        home=HOME, work=WORK, python=PYTHON, packages=" ".join(PACKAGES), keepalive=KEEPALIVE_S, max_files=MAX_FILES,
+        metadata=_METADATA, name=name, bucket=bucket, region=region, wheels=wheels, role_tag=ROLE_TAG, index_tag=INDEX_TAG,
+    )  # fmt: skip

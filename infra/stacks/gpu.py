@@ -1,0 +1,30 @@
+"""One GPU machine for the baselines, in the same network, reached through Session Manager."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from infra.deployment import GPU, ROLE_TAG
+from infra.stacks.machines import WRITES, launch_template, machine, machine_role
+from infra.stacks.network import NetworkStack
+from infra.stacks.servers import architecture
+from siafu.config import Config
+
+#: AWS's image with NVIDIA's driver. Its parameter names the newest; x86_64 or arm64.
+IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
+#: The image alone takes most of 60 GiB.
+MIN_VOLUME_GIB = 120
+
+
+class GpuStack(cdk.Stack):
+    def __init__(self, scope: Construct, config: Config, network: NetworkStack, **options: object):
+        super().__init__(scope, GPU, **options)  # type: ignore[arg-type]
+        role = machine_role(self, "Role", config, writes=WRITES, shell=True)
+        template = launch_template(
+            self, "Template", config, network, role, instance=config.cloud.gpu_instance,
+            image=ec2.MachineImage.from_ssm_parameter(IMAGE.format(arch=architecture(config.cloud.gpu_instance))),
+            volume_gib=max(MIN_VOLUME_GIB, config.cloud.volume_gib), user_data="#!/bin/bash\n",
+        )  # fmt: skip
+        self.group = machine(self, "Machine", network, template, {ROLE_TAG: "gpu_baseline"})

@@ -1,0 +1,104 @@
+"""One machine that is there again when it dies: an Auto Scaling group of one, and the role that lets it use the bucket.
+
+Private, encrypted, without SSH; instance metadata in version 2 alone, with the instance's tags, from which its agent reads
+what it is for: a machine that takes a dead one's place takes its role and index as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_autoscaling as autoscaling
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+
+from infra import deployment
+from infra.stacks.nag import keep, keep_findings
+from infra.stacks.network import NetworkStack
+from siafu.config import Config
+
+#: Folders of the bucket, by what a machine may do there: ``infra.mailbox`` says what lies in them.
+READS = ("wheels", "shards", "orders", "runs", "machines")
+WRITES = ("machines", "runs", "boot")
+COORDINATOR_WRITES = (*WRITES, "orders")
+#: What Session Manager's agent calls.
+SHELL_ACTIONS = [
+    "ssm:UpdateInstanceInformation", "ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel",
+]  # fmt: skip
+
+
+def machine_role(
+    stack: cdk.Stack, id: str, config: Config, *, writes: Sequence[str], calls_function: bool = False, shell: bool = False
+) -> iam.Role:
+    """What machines of one kind may do: use their folders of the bucket, call the one function."""
+    bucket = deployment.bucket(config.cloud.name, stack.account, stack.region)
+    arn = f"arn:{stack.partition}:s3:::{bucket}"
+    statements = [
+        # Without it, what is not there yet could not be told from what is forbidden.
+        iam.PolicyStatement(actions=["s3:ListBucket"], resources=[arn]),
+        iam.PolicyStatement(actions=["s3:GetObject"], resources=[f"{arn}/{folder}/*" for folder in READS]),
+        iam.PolicyStatement(actions=["s3:PutObject"], resources=[f"{arn}/{folder}/*" for folder in writes]),
+    ]
+    if calls_function:
+        function = stack.format_arn(
+            service="lambda", resource="function", resource_name=deployment.function(config.cloud.name),
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )  # fmt: skip
+        actions = ["lambda:InvokeFunction", "lambda:GetFunctionConfiguration", "lambda:GetFunctionConcurrency"]
+        statements += [
+            iam.PolicyStatement(actions=actions, resources=[function]),
+            iam.PolicyStatement(actions=["lambda:GetAccountSettings"], resources=["*"]),
+        ]
+    if shell:
+        statements.append(iam.PolicyStatement(actions=SHELL_ACTIONS, resources=["*"]))
+    role = iam.Role(stack, id, assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+    policy = iam.Policy(stack, f"{id}Policy", roles=[role], statements=statements)
+    keep_findings(
+        policy, "IAM5", "objects of one folder of the deployment's own bucket; their names are digests and runs",
+        *(f"Resource::{arn}/{folder}/*" for folder in dict.fromkeys((*READS, *writes))),
+    )  # fmt: skip
+    if calls_function or shell:
+        keep_findings(policy, "IAM5", "these actions have no resource: an account's limits, a shell's channels", "Resource::*")
+    return role
+
+
+def launch_template(
+    stack: cdk.Stack, id: str, config: Config, network: NetworkStack, role: iam.Role, *,
+    instance: str, image: ec2.IMachineImage, volume_gib: int, user_data: str, device: str = "/dev/xvda",
+) -> ec2.LaunchTemplate:  # fmt: skip
+    script = ec2.UserData.custom(user_data)
+    return ec2.LaunchTemplate(
+        stack, id, instance_type=ec2.InstanceType(instance), machine_image=image, role=role, user_data=script,
+        security_group=network.servers, associate_public_ip_address=False, detailed_monitoring=False,
+        require_imdsv2=True, http_put_response_hop_limit=1, instance_metadata_tags=True,
+        block_devices=[ec2.BlockDevice(device_name=device, volume=ec2.BlockDeviceVolume.ebs(
+            volume_gib, encrypted=True, delete_on_termination=True, volume_type=ec2.EbsDeviceVolumeType.GP3,
+        ))],
+        # Bought once: the group asks for another when it is taken back.
+        spot_options=ec2.LaunchTemplateSpotOptions(request_type=ec2.SpotRequestType.ONE_TIME) if config.cloud.spot else None,
+    )  # fmt: skip
+
+
+def machine(
+    stack: cdk.Stack, id: str, network: NetworkStack, template: ec2.LaunchTemplate, tags: Mapping[str, str]
+) -> autoscaling.CfnAutoScalingGroup:
+    """A group of one, started anew when EC2 finds it unhealthy or takes it back. ``tags``: of the instance as well."""
+    group = autoscaling.CfnAutoScalingGroup(
+        stack, id, min_size="1", max_size="1", desired_capacity="1", health_check_type="EC2",
+        vpc_zone_identifier=[network.subnet.subnet_id],
+        launch_template=autoscaling.CfnAutoScalingGroup.LaunchTemplateSpecificationProperty(
+            launch_template_id=template.launch_template_id, version=template.latest_version_number,
+        ),
+    )  # fmt: skip
+    # Another template replaces the machine: a role holds nothing that the bucket does not have.
+    group.cfn_options.update_policy = cdk.CfnUpdatePolicy(
+        auto_scaling_rolling_update=cdk.CfnAutoScalingRollingUpdate(max_batch_size=1, min_instances_in_service=0)
+    )
+    named = {"Name": " ".join([stack.stack_name, *tags.values()]), **tags}
+    for key, value in named.items():
+        cdk.Tags.of(group).add(key, value, apply_to_launched_instances=True)
+    keep(group, AS3="a machine's loss shows in siafu status, in the run that ends with its name, and in the alarm")
+    return group
+

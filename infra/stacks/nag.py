@@ -1,0 +1,36 @@
+"""What cdk-nag's AwsSolutions rules find and we keep, each with its reason. A finding without one fails the synthesis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aws_cdk as cdk
+from constructs import IConstruct
+
+
+def keep(construct: IConstruct, **reasons: str) -> None:
+    """``IAM5="why"``: rule AwsSolutions-IAM5, whatever it found here that ``keep_findings`` does not name."""
+    for rule, reason in reasons.items():
+        cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=f"AwsSolutions-{rule}", reason=reason))
+
+
+def keep_findings(construct: IConstruct, rule: str, reason: str, *findings: str) -> None:
+    """Single findings of a rule, such as ``Resource::*``; tokens in them are written as cdk-nag does: ``<AWS::Region>``."""
+    stack = cdk.Stack.of(construct)
+    for finding in (_shown(stack.resolve(finding)) for finding in findings):
+        cdk.Validations.of(construct).acknowledge(
+            cdk.Acknowledgment(id=f"AwsSolutions-{rule}[{finding}]", reason=reason)
+        )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    ((function, argument),) = value.items()
+    if function == "Ref":
+        return f"<{argument}>"
+    if function == "Fn::GetAtt":
+        return f"<{'.'.join(argument)}>"
+    assert function == "Fn::Join", function
+    separator, parts = argument
+    return str(separator).join(map(_shown, parts))

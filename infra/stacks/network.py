@@ -1,0 +1,114 @@
+"""The network: one subnet in one zone that nothing outside can reach, and that reaches nothing but S3 and what is listed.
+
+No NAT, no public address, no internet gateway. Servers and functions share the subnet: traffic between zones costs money.
+"""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from infra import deployment, found
+from infra.deployment import NETWORK
+from infra.stacks.nag import keep
+from siafu.config import Config
+
+#: 4,091 addresses in the subnet. A function's environments share a few of them.
+VPC_CIDR, SUBNET_MASK = "10.20.0.0/19", 20
+HTTPS = 443
+#: What servers call, beside S3. Each endpoint costs about $0.01 an hour.
+SERVICES = ("lambda",)
+#: Session Manager's.
+SHELL_SERVICES = ("ssm", "ssmmessages", "ec2messages")
+
+
+def services(config: Config) -> tuple[str, ...]:
+    """Interface endpoints of a deployment. A GPU machine runs what somebody types there: it needs the shell."""
+    return (*SERVICES, *SHELL_SERVICES) if config.cloud.shell or config.cloud.gpu_instance else SERVICES
+
+
+def ports(config: Config) -> tuple[int, int]:
+    """First and last port that roles of a deployment bind."""
+    return config.servers.port_range or config.replace({"servers.ports": deployment.PORTS}).servers.port_range  # type: ignore[return-value]
+
+
+class NetworkStack(cdk.Stack):
+    """``vpc``, its one ``subnet``, and the security groups of ``servers`` and ``functions``."""
+
+    def __init__(self, scope: Construct, config: Config, **options: object):
+        super().__init__(scope, NETWORK, **options)  # type: ignore[arg-type]
+        self.vpc = ec2.Vpc(
+            self, "Vpc", ip_addresses=ec2.IpAddresses.cidr(VPC_CIDR), nat_gateways=0, create_internet_gateway=False,
+            **({"availability_zones": [config.cloud.zone]} if config.cloud.zone else {"max_azs": 1}),
+            # It has no member. Emptying its rules takes a function of the CDK's own, with rights of its own.
+            restrict_default_security_group=False,
+            subnet_configuration=[ec2.SubnetConfiguration(
+                name="Private", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=SUBNET_MASK,
+            )],
+        )  # fmt: skip
+        keep(self.vpc, VPC7="its flow log is in the watch stack")
+        self.subnet = self.vpc.isolated_subnets[0]
+        self.servers, self.functions = self._groups(config)
+        self._endpoints(config)
+        first, last = ports(config)
+        cdk.CfnOutput(self, found.PORTS, value=f"{first}-{last}")
+
+    def _groups(self, config: Config) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup]:
+        """Rules name the subnet, not one another: they stand in the groups, and no group waits for another to go.
+
+        DNS, time and instance metadata are not subject to security groups.
+        """
+        first, last = ports(config)
+        run, subnet = ec2.Port.tcp_range(first, last), ec2.Peer.ipv4(self.subnet.ipv4_cidr_block)
+        servers = ec2.SecurityGroup(
+            self, "Servers", vpc=self.vpc, allow_all_outbound=False, description="graph and parameter servers"
+        )
+        servers.add_ingress_rule(subnet, run, "roles and functions of runs")
+        servers.add_egress_rule(subnet, run, "roles of runs")
+        # S3 has public addresses; the only way out is its gateway endpoint, whose policy says which buckets.
+        servers.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "S3 and the interface endpoints")
+        functions = ec2.SecurityGroup(
+            self, "Functions", vpc=self.vpc, allow_all_outbound=False, description="Lambda environments"
+        )
+        functions.add_egress_rule(subnet, run, "roles of runs")
+        return servers, functions
+
+    def _endpoints(self, config: Config) -> None:
+        s3 = self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
+        bucket = deployment.bucket(config.cloud.name, self.account, self.region)
+        s3.add_to_policy(iam.PolicyStatement(
+            principals=[iam.AnyPrincipal()], actions=["s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:GetBucketLocation"],
+            resources=[f"arn:{self.partition}:s3:::{bucket}", f"arn:{self.partition}:s3:::{bucket}/*"],
+        ))  # fmt: skip
+        s3.add_to_policy(iam.PolicyStatement(  # Amazon Linux's packages
+            principals=[iam.AnyPrincipal()], actions=["s3:GetObject"],
+            resources=[f"arn:{self.partition}:s3:::al2023-repos-{self.region}-*/*"],
+        ))  # fmt: skip
+        group = ec2.SecurityGroup(
+            self, "Endpoints", vpc=self.vpc, allow_all_outbound=False, description="interface endpoints"
+        )
+        group.add_ingress_rule(ec2.Peer.ipv4(self.subnet.ipv4_cidr_block), ec2.Port.tcp(HTTPS), "servers")
+        for service in services(config):
+            endpoint = ec2.InterfaceVpcEndpoint(
+                self, f"{service.title()}Endpoint", vpc=self.vpc, service=ec2.InterfaceVpcEndpointAwsService(service),
+                private_dns_enabled=True, open=False, security_groups=[group],
+                subnets=ec2.SubnetSelection(subnets=[self.subnet]),
+            )  # fmt: skip
+            if service == "lambda":
+                self._limit_to_function(endpoint, config)
+
+    def _limit_to_function(self, endpoint: ec2.InterfaceVpcEndpoint, config: Config) -> None:
+        """Through it, nobody can call but the one function."""
+        function = self.format_arn(
+            service="lambda", resource="function", resource_name=deployment.function(config.cloud.name),
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )  # fmt: skip
+        endpoint.add_to_policy(iam.PolicyStatement(
+            principals=[iam.AnyPrincipal()], resources=[function],
+            actions=["lambda:InvokeFunction", "lambda:GetFunctionConfiguration", "lambda:GetFunctionConcurrency"],
+        ))  # fmt: skip
+        endpoint.add_to_policy(iam.PolicyStatement(
+            principals=[iam.AnyPrincipal()], actions=["lambda:GetAccountSettings"], resources=["*"],
+        ))  # fmt: skip

@@ -1,0 +1,54 @@
+"""Graph and parameter servers: EC2 machines, each an Auto Scaling group of one, whose systemd keeps the agent running."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_autoscaling as autoscaling
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from infra import deployment
+from infra.deployment import INDEX_TAG, ROLE_TAG, SERVERS, Made
+from infra.stacks import boot
+from infra.stacks.machines import COORDINATOR_WRITES, WRITES, launch_template, machine, machine_role
+from infra.stacks.network import NetworkStack
+from siafu.config import Config
+
+
+def architecture(instance: str) -> str:
+    """Of an instance type, as wheels are built for it: x86_64 or arm64."""
+    is_arm = ec2.InstanceType(instance).architecture == ec2.InstanceArchitecture.ARM_64
+    return "arm64" if is_arm else "x86_64"
+
+
+class ServersStack(cdk.Stack):
+    """``groups``: of each role, its machines in the order of their index."""
+
+    def __init__(self, scope: Construct, config: Config, made: Made, network: NetworkStack, **options: object):
+        super().__init__(scope, SERVERS, **options)  # type: ignore[arg-type]
+        cloud = config.cloud
+        self.groups: dict[str, list[autoscaling.CfnAutoScalingGroup]] = {}
+        # (role, machines, instance type, what it writes, whether it calls the function)
+        kinds = (
+            ("graph_server", config.data.parts, cloud.graph_instance, WRITES, True),
+            # Parameter server 0's machine also has the coordinator, which gives the orders.
+            ("param_server", config.servers.param_servers, cloud.param_instance, COORDINATOR_WRITES, False),
+        )
+        for role, count, instance, writes, calls in kinds:
+            word = role.title().replace("_", "")
+            rights = machine_role(self, f"{word}Role", config, writes=writes, calls_function=calls, shell=cloud.shell)
+            arch = architecture(instance)
+            template = launch_template(
+                self, f"{word}Template", config, network, rights, instance=instance,
+                image=ec2.MachineImage.latest_amazon_linux2023(
+                    cpu_type=ec2.AmazonLinuxCpuType.ARM_64 if arch == "arm64" else ec2.AmazonLinuxCpuType.X86_64
+                ),
+                volume_gib=cloud.volume_gib,
+                user_data=boot.script(
+                    cloud.name, deployment.bucket(cloud.name, self.account, self.region), self.region, f"{made.wheels}/{arch}"
+                ),
+            )  # fmt: skip
+            self.groups[role] = [
+                machine(self, f"{word}{index}", network, template, {ROLE_TAG: role, INDEX_TAG: str(index)})
+                for index in range(count)
+            ]

@@ -1,0 +1,146 @@
+"""What watches a deployment: flow logs, alarms, a dashboard, a budget. Nothing depends on it.
+
+Alarms and the budget tell ``cloud.email``; without one they only show.
+"""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_budgets as budgets
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from infra import deployment
+from infra.deployment import WATCH
+from infra.stacks.nag import keep_findings
+from infra.stacks.network import NetworkStack
+from infra.stacks.servers import ServersStack
+from siafu.config import Config
+
+#: Failed or throttled invocations in five minutes that somebody should know of. A few are normal: they are repeated.
+MANY = 100
+#: Shares of the monthly budget, spent, at which AWS writes.
+BUDGET_PERCENT = (50, 80, 100)
+
+
+class WatchStack(cdk.Stack):
+    def __init__(self, scope: Construct, config: Config, network: NetworkStack, servers: ServersStack, **options: object):
+        super().__init__(scope, WATCH, **options)  # type: ignore[arg-type]
+        self._name = config.cloud.name
+        self._flow_log(network)
+        topic = self._topic(config.cloud.email)
+        machines = {
+            f"{role}-{index}": group.ref for role, groups in servers.groups.items() for index, group in enumerate(groups)
+        }
+        alarms = self._alarms(machines)
+        if topic is not None:
+            for alarm in alarms:
+                alarm.add_alarm_action(actions.SnsAction(topic))
+        self._dashboard(machines, alarms)
+        self._budget(config)
+
+    def _flow_log(self, network: NetworkStack) -> None:
+        group = logs.LogGroup(
+            self, "Flows", log_group_name=deployment.log_groups(self._name)["flows"],
+            retention=logs.RetentionDays.ONE_WEEK, removal_policy=cdk.RemovalPolicy.DESTROY,
+        )  # fmt: skip
+        role = iam.Role(self, "FlowsRole", assumed_by=iam.ServicePrincipal("vpc-flow-logs.amazonaws.com"))
+        policy = iam.Policy(self, "FlowsPolicy", roles=[role], statements=[iam.PolicyStatement(
+            actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
+            resources=[group.log_group_arn],
+        )])  # fmt: skip
+        flow_log = ec2.CfnFlowLog(
+            self, "FlowLog", resource_id=network.vpc.vpc_id, resource_type="VPC", traffic_type="ALL",
+            log_group_name=group.log_group_name, deliver_logs_permission_arn=role.role_arn,
+        )  # fmt: skip
+        flow_log.node.add_dependency(policy)
+
+    def _topic(self, email: str) -> sns.Topic | None:
+        if not email:
+            return None
+        topic = sns.Topic(self, "Alarms", enforce_ssl=True)
+        topic.add_to_resource_policy(iam.PolicyStatement(
+            principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")], actions=["sns:Publish"],
+            resources=[topic.topic_arn], conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+        ))  # fmt: skip
+        topic.add_subscription(subscriptions.EmailSubscription(email))
+        return topic
+
+    def _of_function(self, metric: str, statistic: str = "Sum") -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace="AWS/Lambda", metric_name=metric, statistic=statistic,
+            dimensions_map={"FunctionName": deployment.function(self._name)}, period=cdk.Duration.minutes(5),
+        )  # fmt: skip
+
+    @staticmethod
+    def _of_machine(group: str, metric: str, statistic: str = "Average") -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace="AWS/EC2", metric_name=metric, statistic=statistic,
+            dimensions_map={"AutoScalingGroupName": group}, period=cdk.Duration.minutes(5),
+        )  # fmt: skip
+
+    def _alarms(self, machines: dict[str, str]) -> list[cloudwatch.Alarm]:
+        found = [
+            cloudwatch.Alarm(
+                self, metric, metric=self._of_function(metric), threshold=MANY, evaluation_periods=1,
+                alarm_description=f"{self._name}: more than {MANY} of the function's {metric.lower()} in five minutes",
+                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            )
+            for metric in ("Errors", "Throttles")
+        ]  # fmt: skip
+        found += [
+            cloudwatch.Alarm(
+                self, f"Machine-{name}", metric=self._of_machine(group, "StatusCheckFailed", "Maximum"), threshold=1,
+                evaluation_periods=2, alarm_description=f"{self._name}: {name} fails EC2's status checks",
+                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            )
+            for name, group in machines.items()
+        ]  # fmt: skip
+        return found
+
+    def _dashboard(self, machines: dict[str, str], alarms: list[cloudwatch.Alarm]) -> None:
+        def graph(title: str, *metrics: cloudwatch.Metric) -> cloudwatch.GraphWidget:
+            return cloudwatch.GraphWidget(title=title, left=list(metrics), width=12)
+
+        def of_machines(metric: str) -> list[cloudwatch.Metric]:
+            return [self._of_machine(group, metric).with_(label=name) for name, group in machines.items()]
+
+        cloudwatch.Dashboard(self, "Dashboard", dashboard_name=self._name, widgets=[
+            [cloudwatch.AlarmStatusWidget(alarms=list(alarms), width=24)],
+            [
+                graph("Lambda: invocations, errors, throttles",
+                      *map(self._of_function, ("Invocations", "Errors", "Throttles"))),
+                graph("Lambda: environments at work", self._of_function("ConcurrentExecutions", "Maximum")),
+            ],
+            [graph("Lambda: duration, ms", self._of_function("Duration", "Average"), self._of_function("Duration", "Maximum")),
+             graph("servers: CPU, %", *of_machines("CPUUtilization"))],
+            [graph("servers: bytes in", *of_machines("NetworkIn")), graph("servers: bytes out", *of_machines("NetworkOut"))],
+        ])  # fmt: skip
+
+    def _budget(self, config: Config) -> None:
+        """Of the whole account: a filter by our tag sees nothing until somebody activates the tag for billing."""
+        budget = budgets.CfnBudget.BudgetDataProperty(
+            budget_name=f"{self._name}-monthly", budget_type="COST", time_unit="MONTHLY",
+            budget_limit=budgets.CfnBudget.SpendProperty(amount=config.cloud.monthly_usd, unit="USD"),
+        )  # fmt: skip
+        told = [budgets.CfnBudget.SubscriberProperty(address=config.cloud.email, subscription_type="EMAIL")]
+        warnings = [
+            budgets.CfnBudget.NotificationWithSubscribersProperty(
+                notification=budgets.CfnBudget.NotificationProperty(
+                    notification_type="ACTUAL", comparison_operator="GREATER_THAN", threshold=percent,
+                ),
+                subscribers=told,
+            )
+            for percent in BUDGET_PERCENT
+        ]  # fmt: skip
+        budgets.CfnBudget(
+            self, "Budget", budget=budget, notifications_with_subscribers=warnings if config.cloud.email else None,
+            resource_tags=[budgets.CfnBudget.ResourceTagProperty(key=deployment.TAG, value=self._name)],
+        )  # fmt: skip

@@ -1,0 +1,122 @@
+"""What servers install: wheels of what siafu imports there, for their Python and architecture, and siafu's own sources.
+
+In the versions that are installed here, so that all machines of a run compute the same bits. siafu travels as sources: its
+kernels are compiled by the machine that runs them. ``setup.py`` stands on its own, and so does this: no index is asked there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.metadata
+import io
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.imports import ROOT
+from infra.stacks.boot import PYTHON
+from infra.wheels import Target
+from siafu.errors import ConfigError
+
+#: Amazon Linux 2023's C library.
+GLIBC = 34
+#: What servers import. Not what prepares graphs: pymetis and scikit-learn stay on the laptop (the former has no wheel for arm).
+NEEDED = ("numpy", "scipy", "pyzmq", "rich", "safetensors", "awslambdaric", "boto3")
+#: Build siafu there; versions are of no consequence for a run.
+TOOLS = ("setuptools>=77", "wheel")
+ROOMS = ("siafu", "datasets", "graph_server", "param_server", "lambda_funcs", "bench", "infra")
+BESIDE = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in")
+CACHE = Path("~/.cache/siafu/wheelhouse")
+PIP_S = 600.0
+
+
+@dataclass(frozen=True)
+class Wheelhouse:
+    """Files that a server's pip finds; ``digest`` of their names and siafu's sources."""
+
+    arch: str
+    files: tuple[Path, ...]
+    digest: str
+
+
+def build(arch: str) -> Wheelhouse:
+    """From the cache, or by pip. ConfigError with pip's words if there are no such wheels, or no index to get them from."""
+    wheels = _wheels(Target(arch, PYTHON, GLIBC))
+    sources = _sources()
+    digest = hashlib.sha256(sources)
+    for wheel in wheels:
+        digest.update(wheel.name.encode())
+    folder = CACHE.expanduser() / "siafu"
+    folder.mkdir(parents=True, exist_ok=True)
+    archive, requirements = folder / "siafu.tar.gz", folder / "requirements.txt"
+    archive.write_bytes(sources)
+    requirements.write_text("".join(f"{line}\n" for line in _pinned()))
+    return Wheelhouse(arch, (*wheels, requirements, archive), digest.hexdigest()[:16])
+
+
+def _pinned() -> list[str]:
+    return [f"{name}=={importlib.metadata.version(name)}" for name in NEEDED]
+
+
+def _wheels(target: Target) -> list[Path]:
+    """What pip finds for the target, dependencies included; those that are installed here in the version that is here."""
+    constraints = sorted({f"{one.metadata['Name']}=={one.version}" for one in importlib.metadata.distributions()})
+    key = hashlib.sha256(repr((_pinned(), TOOLS, constraints)).encode()).hexdigest()[:16]
+    place = CACHE.expanduser() / f"{target}-{key}"
+    if not place.is_dir():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".draft-") as draft:
+            limits = Path(draft, "constraints.txt")
+            limits.write_text("\n".join(line for line in constraints if not line.startswith(("siafu==", "setuptools=="))))
+            wheels = Path(draft, "wheels")
+            _download(target, wheels, limits)
+            try:
+                wheels.rename(place)
+            except OSError:  # another process was faster
+                if not place.is_dir():
+                    raise
+    return sorted(place.glob("*.whl"))
+
+
+def _download(target: Target, folder: Path, constraints: Path) -> None:
+    command = [
+        sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--no-input", "--disable-pip-version-check",
+        "--retries", "2", "--implementation", "cp", "--python-version", target.runtime.removeprefix("python"),
+        *(f"--platform={tag}" for tag in target.tags), "--constraint", str(constraints), "--dest", str(folder),
+        *_pinned(), *TOOLS,
+    ]  # fmt: skip
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"wheels for servers: pip has not downloaded them after {PIP_S:g} s") from None
+    if ended.returncode:
+        errors = [line for line in ended.stderr.splitlines() if line.startswith("ERROR:")] or ["ERROR: no output"]
+        raise ConfigError(f"wheels for servers ({target}): {errors[0].removeprefix('ERROR: ')[:300]}")
+
+
+def _sources() -> bytes:
+    """siafu as pip builds it, in a folder of its own; the same bytes for the same tree."""
+    raw = io.BytesIO()
+    with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+        for path in _tree():
+            entry = tarfile.TarInfo(f"siafu/{path.relative_to(ROOT).as_posix()}")
+            data = path.read_bytes()
+            entry.size, entry.mode = len(data), 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return raw.getvalue()
+
+
+def _tree() -> Iterator[Path]:
+    for name in BESIDE:
+        if not (ROOT / name).is_file():
+            raise ConfigError(f"{ROOT / name}: not here; servers are made from a checkout of siafu")
+        yield ROOT / name
+    for room in ROOMS:
+        yield from sorted(
+            path for pattern in ("*.py", "*.cpp", "*.hpp", "*.csv", "py.typed") for path in (ROOT / room).rglob(pattern)
+        )

@@ -1,0 +1,120 @@
+"""Wheels for another machine, through pip: what the function's runtime can load is chosen by platform tags.
+
+A runtime is a Python and a C library: wheels that ask for a newer glibc than the runtime's would fail at import, on Lambda,
+so they are not taken.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from siafu.errors import ConfigError
+
+#: Runtime -> minor version of its glibc 2: Amazon Linux 2 and 2023 (Lambda developer guide, "Lambda runtimes").
+RUNTIMES = {"python3.10": 26, "python3.11": 26, "python3.12": 34, "python3.13": 34, "python3.14": 34}
+#: Lambda's names of architectures -> those of wheels.
+ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64"}
+OLDEST_GLIBC = 17  # manylinux2014
+PIP_S = 600.0
+
+
+class NoWheelError(ConfigError):
+    """There is an index, but no wheel in it that the target can load."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a wheel is to run on."""
+
+    arch: str  # x86_64 or arm64
+    runtime: str  # python3.X
+    glibc: int  # minor version of its glibc 2
+
+    def __post_init__(self) -> None:
+        if self.arch not in ARCHITECTURES:
+            raise ConfigError(f"architecture {self.arch}: must be one of {', '.join(ARCHITECTURES)}")
+
+    @classmethod
+    def of_lambda(cls, arch: str, runtime: str) -> Target:
+        if runtime not in RUNTIMES:
+            raise ConfigError(f"runtime {runtime}: must be one of {', '.join(RUNTIMES)}")
+        return cls(arch, runtime, RUNTIMES[runtime])
+
+    @classmethod
+    def here(cls, runtime: str | None = None) -> Target:
+        """This machine, with this Python or another."""
+        name, version = platform.libc_ver()
+        if name != "glibc":
+            raise ConfigError(f"emulators need Linux with glibc, this is {platform.platform()}")
+        arch = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
+        return cls(arch, runtime or our_runtime(), int(version.split(".")[1]))
+
+    @property
+    def is_our_python(self) -> bool:
+        """Whether what this Python compiles runs there: compiled modules depend on its version alone."""
+        return self.runtime == our_runtime()
+
+    @property
+    def tags(self) -> list[str]:
+        """Platform tags of the wheels that it can load, newest first."""
+        machine = ARCHITECTURES[self.arch]
+        numbered = [f"manylinux_2_{minor}_{machine}" for minor in range(self.glibc, OLDEST_GLIBC - 1, -1)]
+        return [*numbered, f"manylinux2014_{machine}", "any"]
+
+    def __str__(self) -> str:
+        return f"{self.arch}-{self.runtime}-glibc2.{self.glibc}"
+
+
+def our_runtime() -> str:
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def minor(runtime: str) -> int:
+    """X of python3.X."""
+    return int(runtime.rpartition(".")[2])
+
+
+def wheel(target: Target, name: str, version: str, cache: Path) -> Path:
+    """The wheel, from ``cache`` or by pip. ConfigError if it cannot be had."""
+    folder = cache / str(target)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = next(folder.glob(f"{name}-{version}-*.whl"), None)
+    if found is not None:
+        return found
+    options = ["--implementation", "cp", "--python-version", target.runtime.removeprefix("python")]
+    options += [f"--platform={tag}" for tag in target.tags]
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as draft:
+        try:
+            fetched = download(f"{name}=={version}", Path(draft), options)
+        except NoWheelError:
+            newer = [one for one in RUNTIMES if minor(one) > minor(target.runtime)] or ["an older one"]
+            raise NoWheelError(
+                f"{name} {version} has no wheel for {target.runtime} on {target.arch} with glibc 2.{target.glibc}: choose "
+                f"another runtime ({', '.join(newer)}) or install another {name}"
+            ) from None
+        return fetched.replace(folder / fetched.name)
+
+
+def download(requirement: str, folder: Path, options: list[str] | None = None) -> Path:
+    """Has pip put the wheel into ``folder``. ConfigError with pip's own words if it cannot."""
+    command = [
+        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-input",
+        "--disable-pip-version-check", "--retries", "2", *(options or []), "--dest", str(folder), requirement,
+    ]  # fmt: skip
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{requirement}: pip has not downloaded it after {PIP_S:g} s") from None
+    if ended.returncode == 0:
+        return next(folder.glob("*.whl"))
+    if "No module named pip" in ended.stderr:
+        raise ConfigError(f"{requirement} is downloaded by pip, which {sys.executable} lacks: run it with -m ensurepip")
+    if "No matching distribution" in ended.stderr and "(from versions: none)" not in ended.stderr:
+        raise NoWheelError(f"{requirement} has no wheel for what was asked: {' '.join(options or [])}")
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("ERROR:")] or ["ERROR: no output"]
+    raise ConfigError(f"pip cannot download {requirement}: {errors[0].removeprefix('ERROR: ')[:300]}")

@@ -1,0 +1,321 @@
+"""The controller of Lambdas: how many there are, when they are asked for, and what follows when the service refuses. What it
+shares with every backend is in ``tests/contracts/test_backends.py``, whose rig this borrows."""
+
+from __future__ import annotations
+
+import pytest
+
+from graph_server import backends
+from graph_server.autotune import Autotuner
+from graph_server.backends import Job
+from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, LambdaBackend
+from graph_server.throttle import FIRST_S, PATIENCE_S
+from siafu import wire
+from siafu.address import Send, worker
+from siafu.errors import WorkerError
+from siafu.tasks import TaskId
+from tests.contracts.test_backends import CONFIG, HOME, INTERVALS, MODEL, SPEC, Rig, clock, lambdas, launches, task
+
+THROTTLED = "TooManyRequestsException"
+
+
+class Longest:
+    """Draws the longest pause."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
+class Fixed(Autotuner):
+    """Wants what a test says."""
+
+    def __init__(self, wanted: int, most: int):
+        super().__init__(wanted, most, 1, 1, in_layers=False)
+
+    def decide(self, now: float) -> bool:
+        return False
+
+
+def rig(count: int = 2, tuner: Autotuner | None = None) -> Rig:
+    return Rig(LambdaBackend(CONFIG.lambdas, MODEL, count, "w", tuner, Longest()))
+
+
+def controller(of: Rig) -> LambdaBackend:
+    assert isinstance(of.backend, LambdaBackend)
+    return of.backend
+
+
+def busy(of: Rig) -> Rig:
+    """With a task of every interval, and workers that never answer."""
+    of.hold = lambda send: send.to.role == "worker"
+    of.submit(*(task(interval) for interval in range(INTERVALS)))
+    return of
+
+
+def starting(of: Rig) -> Rig:
+    """With a task of every interval, and workers that have not pulled."""
+    of.hold = lambda send: isinstance(send.message, wire.Pull)
+    of.submit(*(task(interval) for interval in range(INTERVALS)))
+    return of
+
+
+def answer(of: Rig, name: str) -> None:
+    """The worker does what it has been sent."""
+    of.hold = lambda send: False
+    mine = [send for send in of.held if send.to == worker(name)]
+    of.held = [send for send in of.held if send.to != worker(name)]
+    of.hold = lambda send: send.to.role == "worker"
+    for send in mine:
+        for reply in of.workers[name].handle(send.message):
+            of.deliver(send.to, reply)
+            while of.held and isinstance(of.held[-1].message, wire.Weights | wire.GradientAck):
+                for following in of.workers[name].handle(of.held.pop().message):
+                    of.deliver(send.to, following)
+
+
+def told_to_leave(of: Rig) -> list[str]:
+    return [send.to.name for send in of.sent if isinstance(send.message, wire.Leave)]
+
+
+# --- rule 1: asked for early ----------------------------------------------------------------------------------------------
+
+
+def expect(of: Rig, *intervals: int) -> None:
+    for interval in intervals:
+        of.do(of.backend.expect(task(interval).id, of.now))
+
+
+def test_a_worker_is_asked_for_when_its_first_task_is_expected():
+    run = rig()
+    run.hold = lambda send: isinstance(send.message, wire.Pull)
+    expect(run, 0)
+    assert launches(run) == 1
+    run.submit(task(0))
+    assert launches(run) == 2  # it waits, and two are wanted
+    run.hold = lambda send: False
+    run.deliver(worker("w-0"), run.held[0])
+    assert [result.interval for result in run.results] == [0]
+
+
+def test_nobody_is_asked_for_while_somebody_is_idle_or_starting():
+    run = rig(count=4)
+    run.hold = lambda send: isinstance(send.message, wire.Pull)
+    expect(run, 0)
+    expect(run, 0)
+    assert launches(run) == 1
+    expect(run, 1)
+    assert launches(run) == 2
+    run.hold = lambda send: False
+    for pull in run.held:
+        run.deliver(worker(pull.message.worker), pull)
+    run.submit(task(0), task(1))
+    assert len(run.results) == 2
+    expect(run, 2, 3)  # both are idle
+    assert launches(run) == 2
+    expect(run, 4)
+    assert launches(run) == 3
+
+
+def test_no_more_are_asked_for_early_than_are_wanted():
+    run = rig(count=2)
+    run.hold = lambda send: isinstance(send.message, wire.Pull)
+    expect(run, *range(INTERVALS))
+    assert launches(run) == 2
+
+
+def test_a_worker_that_left_before_its_task_came_is_replaced_when_the_task_is_there():
+    run = rig()
+    expect(run, 0)
+    run.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
+    run.end("w-0")
+    assert launches(run) == 1
+    run.submit(task(0))
+    assert launches(run) == 2
+    assert len(run.results) == 1
+
+
+def test_after_stop_nobody_is_expected():
+    run = rig()
+    run.backend.stop()
+    expect(run, 0)
+    assert launches(run) == 0
+
+
+def test_jobs_say_which_tensor_task_they_lead_to():
+    assert Job((0,), lambda: lambda: None, lambda value: []).leads_to is None
+    found = task(0).id
+    assert Job((0,), lambda: lambda: None, lambda value: [], found).leads_to == found
+
+
+# --- rule 3: refusals -----------------------------------------------------------------------------------------------------
+
+
+def refuse(of: Rig, name: str, error: str = THROTTLED, reason: str = "") -> None:
+    of.end(name, error, reason=reason, billed_ms=0)
+
+
+def test_after_a_refusal_nothing_is_invoked_until_the_pause_is_over():
+    run = starting(rig(count=1))
+    refuse(run, "w-0", "EC2ThrottledException")
+    assert controller(run).num_workers == 0
+    run.tick(0.9 * FIRST_S)
+    assert controller(run).num_workers == 0
+    run.tick(FIRST_S)
+    assert controller(run).workers == ["w-1"]
+    assert controller(run).usage["invocations"] == 1
+
+
+def test_refusals_are_no_failed_launches_and_no_invocations():
+    run = starting(rig(count=1))
+    for number in range(2 * MAX_FAILED_LAUNCHES):
+        refuse(run, f"w-{number}", reason="CallerRateLimitExceeded")
+        run.tick(run.now + 100)
+    usage = run.backend.usage
+    assert usage["refused"] == usage["refused_CallerRateLimitExceeded"] == 2 * MAX_FAILED_LAUNCHES
+    assert usage["invocations"] == 1  # the one that is under way
+    assert usage["lost_workers"] == usage["billed_ms"] == 0
+
+
+def test_a_refusal_for_a_reason_in_words_is_counted_by_its_error():
+    run = starting(rig(count=1))
+    refuse(run, "w-0", "ServiceException", "The service encountered an error. Try again.")
+    assert run.backend.usage["refused_ServiceException"] == 1
+
+
+def test_fewer_are_wanted_when_we_have_as_many_as_we_may_have():
+    #  six are asked for, four are granted; another is tried after a while
+    run = starting(rig(count=6))
+    assert launches(run) == 6
+    for name in ("w-4", "w-5"):
+        refuse(run, name, reason="ConcurrentInvocationLimitExceeded")
+    run.tick(0.9 * PATIENCE_S)
+    assert controller(run).num_workers == 4
+    run.tick(PATIENCE_S)
+    assert controller(run).workers == ["w-0", "w-1", "w-2", "w-3", "w-6"]
+    refuse(run, "w-6", reason="ConcurrentInvocationLimitExceeded")
+    run.tick(1.9 * PATIENCE_S)
+    assert controller(run).num_workers == 4
+
+
+def test_a_refusal_that_time_does_not_mend_ends_the_run_and_says_why():
+    run = starting(rig())
+    with pytest.raises(WorkerError, match=r"^siafu: ResourceNotFoundException: .*deploy"):
+        refuse(run, "w-0", "ResourceNotFoundException")
+
+
+def test_after_stop_a_refusal_is_no_error():
+    run = starting(rig())
+    run.backend.stop()
+    refuse(run, "w-0", "ResourceNotFoundException")
+    assert run.backend.usage["refused"] == 1
+
+
+# --- rule 5: fewer --------------------------------------------------------------------------------------------------------
+
+
+def test_as_many_are_invoked_as_the_tuner_wants():
+    tuner = Fixed(1, 4)
+    run = busy(rig(4, tuner))
+    assert launches(run) == 1
+    tuner.wanted = 3
+    run.tick(1)
+    assert launches(run) == 3
+    assert (run.backend.usage["environments_wanted"], run.backend.usage["environments_wanted_peak"]) == (3, 3)
+
+
+def test_workers_that_are_too_many_finish_what_they_have_and_leave():
+    tuner = Fixed(3, 3)
+    run = busy(rig(3, tuner))
+    assert [len(load) for load in run.loads().values()] == [2, 2, 2]
+    tuner.wanted = 1
+    run.tick(1)
+    assert told_to_leave(run) == []
+    answer(run, "w-2")
+    assert told_to_leave(run) == ["w-2"]
+    answer(run, "w-1")
+    assert told_to_leave(run) == ["w-2", "w-1"]
+    run.submit(*(task(interval)._replace(id=TaskId(task(interval).id.lane, 1, interval, 4)) for interval in range(4)))
+    assert [len(load) for load in run.loads().values()] == [2, 2, 2]  # w-0 has its two, and the others get nothing
+    assert controller(run).num_workers == 3
+    for name in ("w-1", "w-2"):
+        run.end(name)
+    assert launches(run) == 3
+
+
+def test_a_worker_with_nothing_to_do_leaves_at_once():
+    tuner = Fixed(2, 2)
+    run = rig(2, tuner)
+    run.submit(task(0), task(1))
+    expect(run, 2, 3)
+    assert controller(run).num_workers == 2
+    tuner.wanted = 1
+    run.tick(1)
+    assert told_to_leave(run) == ["w-1"]
+    run.tick(2)
+    assert told_to_leave(run) == ["w-1"]
+
+
+def test_a_silent_worker_is_not_told_to_leave():
+    tuner = Fixed(2, 2)
+    run = busy(rig(2, tuner))
+    run.tick(10)  # both are silent: two more
+    assert launches(run) == 4
+    tuner.wanted = 1
+    run.tick(11)
+    run.hold = lambda send: False
+    assert controller(run).num_workers == 4
+    assert told_to_leave(run) == []  # of w-2 and w-3 one is retired, and has something to do
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted", "most"),
+    [
+        ({"lambda.count": 5}, 5, 10),
+        ({"lambda.on": "aws"}, 64, 128),
+        ({"lambda.on": "aws", "train.intervals": 300}, 100, 600),
+        ({"lambda.on": "aws", "lambda.count": 7}, 7, 14),
+    ],
+)
+def test_the_number_wanted_at_first_is_the_configured_one_or_that_of_the_paper(settings, wanted, most):
+    built = backends.build(CONFIG.replace({"train.intervals": 64, **settings}), SPEC, 0, clock())
+    assert isinstance(built, LambdaBackend)
+    assert built.usage["environments_wanted"] == wanted
+    assert built.max_environments == most
+
+
+@pytest.mark.parametrize("on", ["local", "rie", "localstack"])
+def test_this_machine_has_twice_its_cores_of_environments_but_two_to_eight(on: str, monkeypatch: pytest.MonkeyPatch):
+    found = {}
+    for cores, parts in ((1, 1), (2, 1), (3, 1), (64, 1), (64, 16)):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        config = CONFIG.replace({"train.intervals": 64, "lambda.on": on, "data.parts": parts})
+        found[cores, parts] = backends.build(config, SPEC, 0, clock()).usage["environments_wanted"]
+    assert found == {(1, 1): 2, (2, 1): 4, (3, 1): 6, (64, 1): 8, (64, 16): 8}
+
+
+def test_the_launchers_limit_bounds_what_is_wanted():
+    built = backends.build(CONFIG.replace({"train.intervals": 64, "lambda.on": "aws"}), SPEC, 0, clock())
+    assert isinstance(built, LambdaBackend)
+    built.limit(10)
+    run = busy(Rig(built))
+    assert launches(run) <= 10
+    assert built.usage["environments_wanted"] == 10
+    run.tick(10)
+    run.tick(20)  # however many are silent
+    assert built.num_workers <= 10
+
+
+# --- counts ---------------------------------------------------------------------------------------------------------------
+
+
+def test_cold_starts_are_counted_and_their_time_is_that_which_was_billed():
+    run = lambdas(count=1)
+    for number, init_ms in enumerate((120.5, 0.0)):
+        run.submit(task(number))
+        run.deliver(worker(f"w-{number}"), Send(HOME, wire.Bye(f"w-{number}")))
+        run.end(f"w-{number}", billed_ms=1000, init_ms=init_ms)
+    usage = run.backend.usage
+    assert (usage["cold_starts"], usage["init_ms"], usage["billed_ms"]) == (1, 120.5, 2000)
