@@ -89,16 +89,14 @@ class _Session:
         """Until the weights are here."""
         try:
             self._train()
-        except PeerLost as lost:
+        except GnnError as error:
             if not self.coordinator.at_limit:
-                raise self._cause(lost) from None
-        except GnnError:
-            if not self.coordinator.at_limit:
+                if isinstance(error, PeerLost):
+                    raise self._cause(error) from None
                 raise
+            logger.warning("after the run came to its limit: %s", error)
         if ("final", 0) not in self.coordinator.models:
-            logger.warning(
-                "the run ends at its limit without weights of its servers: those that it began with are saved"
-            )
+            logger.warning("the final weights did not come: those of the best epoch, or the first ones, are saved")
             self._do(self.coordinator.fall_back(dict(models.build(self.spec).init())))
 
     def _train(self) -> None:

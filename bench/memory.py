@@ -266,6 +266,6 @@ def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cor
     return [
         Part(LAMBDAS, "buffers of products", count * _blas_bytes(config, manifest)),
         Part(LAMBDAS, "rows that never change", kept),
-        Part(LAMBDAS, "tasks at hand", count * (lambdas.prefetch + 1) * task),
+        Part(LAMBDAS, "tasks at hand", count * ((lambdas.prefetch or 2) + 1) * task),
         Part(LAMBDAS, "weights", count * KEPT_VERSIONS * weights),
     ]

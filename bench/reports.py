@@ -11,10 +11,15 @@ from siafu.metrics import SPLITS
 from siafu.wire import EpochReport, Failed, Stopped, Usage
 
 
+#: What a server needs, not what it used: the most of any.
+NEEDS = ("recommended_memory_mb",)
+
+
 def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
     """The totals of every graph server's backend, added up in the order of the servers."""
     names = {name: None for server in sorted(usage) for name in usage[server]}
-    return {name: sum(usage[server].get(name, 0) for server in sorted(usage)) for name in names}
+    found = {name: [usage[server].get(name, 0) for server in sorted(usage)] for name in names}
+    return {name: max(values) if name in NEEDS else sum(values) for name, values in found.items()}
 
 
 def splits_of(evaluation: dict[str, Any]) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pymetis
 
 from siafu.graph import Graph, pack, row_starts, unpack
 from siafu.sparse import Array
@@ -20,6 +19,8 @@ def undirected(graph: Graph) -> tuple[Array, Array]:
 
 
 def part_graph(indptr: Array, indices: Array, parts: int, seed: int, weight: Array | None, recursive: bool) -> Array:
+    import pymetis  # only here: deployed servers import this room, prepare nothing, and have no wheel of it for arm
+
     dtype = pymetis.zero_copy_dtype()
     adjacency = pymetis.CSRAdjacency(indptr.astype(dtype, copy=False), indices.astype(dtype, copy=False))
     _, owner = pymetis.part_graph(

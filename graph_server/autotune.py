@@ -15,8 +15,8 @@ Rules:
    twice as many. Less than ``HARDLY_ANY``: fewer, at least a tenth, and down to those that would be busy if threads always were.
 4. A number at which threads starved is remembered, and so is the least at which they did not: what is tried lies between
    them, and when they are within ``CLOSE`` of each other nothing changes any more. That is what keeps it from swinging.
-5. What is remembered holds while the work does: it is forgotten if threads starve at a number that was enough, or if the
-   ratio of tensor to graph work has fallen by ``FALLEN``.
+5. What is remembered holds while the work does: it is forgotten if threads starve three rounds running at a number that
+   was enough, or if the ratio of tensor to graph work has fallen by ``FALLEN``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Autotuner:
         self._too_few = 0  # the largest number at which threads starved
         self._enough: int | None = None  # the smallest at which they did not
         self._balance = 0.0  # environments that would be busy if threads always were, when they starved
-        self._starved_before = False  # in the round before
+        self._rounds_starved = 0  # running, at this number
         self._settling = True  # environments start cold
         self._open_round(0.0)
         self._at: float | None = None
@@ -104,16 +104,18 @@ class Autotuner:
             self._too_few, self._balance = 0, 0.0
         if starved > TOO_MUCH:
             return self._more(starved, balance)
-        self._starved_before = False
+        self._rounds_starved = 0
         return self.wanted if starved > HARDLY_ANY else self._fewer(balance)
 
     def _more(self, starved: float, balance: float) -> int:
-        now, again = self.wanted, self._starved_before
-        self._starved_before = starved <= A_LOT and not again
-        if now == self.most or self._starved_before:
+        now = self.wanted
+        was_enough = self._enough is not None and now >= self._enough
+        self._rounds_starved += 1
+        if now == self.most or self._rounds_starved < (3 if was_enough else 1 if starved > A_LOT else 2):
             return now
-        if self._enough is not None and now >= self._enough:
+        if was_enough:
             self._enough = None
+        self._rounds_starved = 0
         self._too_few, self._balance = max(self._too_few, now), balance
         more = min(2 * now, max(now + 1, math.ceil(now / (1 - starved))))
         return min(more, self._enough or self.most, self.most)

@@ -42,7 +42,11 @@ class Bill:
     def done(self, result: TaskResult) -> None:
         self._totals["tasks"] += 1
         self._totals["compute_s"] += result.compute_s
-        self._totals["bytes_in"] += sum(rows.nbytes for rows in result.rows.values())
+        self._totals["bytes_in"] += self.nbytes(result)
+
+    @staticmethod
+    def nbytes(result: TaskResult) -> int:
+        return sum(rows.nbytes for rows in result.rows.values())
 
     def failed(self, is_new: bool) -> None:
         self._totals["failures"] += is_new

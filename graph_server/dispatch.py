@@ -55,6 +55,7 @@ class _Held:
     attempt: int
     kind: Likeness
     sent: float  # when
+    alone: bool  # whether the worker has had nothing else since
 
 
 @dataclass
@@ -106,6 +107,11 @@ class Dispatcher:
 
     def has_tasks(self, worker: str) -> bool:
         return worker in self._workers and bool(self._workers[worker].holds)
+
+    def alone_s(self, task: TaskId, worker: str, attempt: int, now: float) -> float | None:
+        """How long the worker has had this attempt, if it had nothing else since."""
+        held = self._workers[worker].holds.get(task) if worker in self._workers else None
+        return now - held.sent if held is not None and held.attempt == attempt and held.alone else None
 
     def submit(self, task: TaskId, priority: Priority, now: float, num_rows: int = 0) -> list[Assign]:
         assert task not in self._open, task
@@ -335,7 +341,9 @@ class Dispatcher:
         self._unqueue(task)
         assign = Assign(name, task, state.attempts)
         worker.credits -= task not in worker.holds  # else it lost the earlier attempt
-        worker.holds[task] = _Held(state.attempts, state.kind, now)
+        for held in worker.holds.values():
+            held.alone = False
+        worker.holds[task] = _Held(state.attempts, state.kind, now, not worker.holds)
         state.due = now + self.timing.limit_s(state.kind, state.attempts)
         state.attempts += 1
         state.holders.add(name)

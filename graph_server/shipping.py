@@ -1,7 +1,7 @@
 """The rows of tensor tasks as messages to workers: cut into parts, and without what a worker already has. Pure.
 
 A worker keeps rows that never change (``TensorTask.constants``) as long as it has room; what it was sent once is not sent
-again unless it says that it had to let go of it.
+again unless it says that it had to let go of it, or the task is cut into another number of parts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from graph_server.backends import TensorTask
 from graph_server.dispatch import Assign
 from siafu.address import Send
 from siafu.address import worker as worker_address
+from siafu.tasks import TaskId
 from siafu.tensor_task import split
 from siafu.wire import Message, RowsMissing, Task, TaskPart, Tensors
 
@@ -18,24 +19,31 @@ MIN_ROWS_PER_PART = 64
 
 
 class Shipping:
-    """``keep_constants``: workers keep them; ``stream``: long tasks travel in two halves."""
+    """``keep_constants``: workers keep them; ``num_parts``: that long tasks travel in from now on."""
 
-    def __init__(self, *, keep_constants: bool, stream: bool):
-        self.keep_constants, self.stream = keep_constants, stream
+    def __init__(self, *, keep_constants: bool, num_parts: int):
+        self.keep_constants = keep_constants
         # All mutable state:
-        self._given: dict[str, set[tuple[int, str]]] = {}  # worker -> (interval, slot) of constants that it was sent
+        self.num_parts = num_parts
+        self._cut: dict[TaskId, int] = {}  # open task -> its parts
+        self._nbytes_of: dict[TaskId, int] = {}  # open task -> rows that its latest attempt was sent
+        self._given: dict[
+            str, set[tuple[int, int, str]]
+        ] = {}  # worker -> (interval, parts, slot) of constants that it has
         self.nbytes = 0  # of rows, in all
 
     def ship(self, task: TensorTask, assign: Assign) -> list[Send]:
         constants = task.constants if self.keep_constants else ()
+        before, parts = self.nbytes, self._parts(task)
         given = self._given.setdefault(assign.worker, set())
-        known = {slot for slot in constants if (task.id.interval, slot) in given}
-        given.update((task.id.interval, slot) for slot in constants)
-        parts = self._parts(task)
+        keys = {slot: (task.id.interval, len(parts), slot) for slot in constants}
+        known = {slot for slot, key in keys.items() if key in given}
+        given.update(keys.values())
         sends = []
         for number, rows in enumerate(parts):
             sent = {slot: value for slot, value in rows.items() if slot not in known}
             sends.append(self._part(task, assign, number, len(parts), sent, constants))
+        self._nbytes_of[task.id] = self.nbytes - before
         return sends
 
     def again(self, task: TensorTask, message: RowsMissing) -> Send | None:
@@ -48,11 +56,20 @@ class Shipping:
         assign = Assign(message.worker, task.id, message.attempt)
         return self._follow_up(task, assign, message.part, parts[message.part])
 
+    def done(self, task: TaskId) -> int:
+        """Nothing of it will be sent any more; how many bytes its latest attempt was."""
+        self._cut.pop(task, None)
+        return self._nbytes_of.pop(task, 0)
+
     def gone(self, worker: str) -> None:
         self._given.pop(worker, None)
 
     def _parts(self, task: TensorTask) -> list[Tensors]:
-        return split(task.rows, 2 if self.stream and num_rows(task) >= 2 * MIN_ROWS_PER_PART else 1)
+        """Every attempt in the same, whatever is chosen meanwhile: requests for missing rows name a part."""
+        num_parts = self._cut.get(task.id)
+        if num_parts is None:
+            num_parts = self._cut[task.id] = max(1, min(self.num_parts, num_rows(task) // MIN_ROWS_PER_PART))
+        return split(task.rows, num_parts)
 
     def _part(
         self, task: TensorTask, assign: Assign, number: int, num_parts: int, rows: Tensors, constants: tuple[str, ...]

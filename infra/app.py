@@ -40,10 +40,7 @@ def build(config: Config, made: Made, outdir: Path | None = None, parts: Collect
     name = config.cloud.name
 
     def options(part: str) -> dict[str, object]:
-        return {
-            "stack_name": deployment.stack(name, part), "description": f"siafu, deployment {name}: {part}",
-            "tags": {TAG: name},
-        }  # fmt: skip
+        return {"description": f"siafu, deployment {name}: {part}", "tags": {TAG: name}}
 
     if "expiry" in parts:
         ExpiryStack(app, config, made, **options("expiry"))
@@ -65,7 +62,9 @@ def build(config: Config, made: Made, outdir: Path | None = None, parts: Collect
 def unmade(config: Config) -> Made:
     """For who only wants to see templates."""
     now = datetime.now(timezone.utc)
-    return Made(now + timedelta(hours=config.cloud.ttl_hours), "packages/not-built.zip", our_runtime(), "wheels/not-built")
+    return Made(
+        now + timedelta(hours=config.cloud.ttl_hours), "packages/not-built.zip", our_runtime(), "wheels/not-built"
+    )
 
 
 def synthesize(config: Config, made: Made, outdir: Path, parts: Collection[str] = PARTS) -> dict[str, dict[str, int]]:
@@ -86,7 +85,9 @@ def _first_line(text: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """For the CDK's own command line: ``npx aws-cdk synth --app "python -m infra.app --config FILE"``."""
-    parser = argparse.ArgumentParser(prog="python -m infra.app", description="Write a deployment's CloudFormation templates.")
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.app", description="Write a deployment's CloudFormation templates."
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file; default: the default config")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: where the CDK's command line says")
     args = parser.parse_args(argv)

@@ -52,11 +52,14 @@ def main(args: argparse.Namespace) -> int:
 def examine(run_dir: Path, name: str) -> dict[str, Any]:
     """``usd``, ``parts`` (name -> US dollars) and what they are of; ``finished``: whether that is all. ConfigError if it is
     no run directory, or the run has not said anything yet."""
+    for needed in FILES[:2]:
+        if not (run_dir / needed).is_file():
+            raise ConfigError(f"{name}: not a run directory: it has no {needed}")
+    config = configs.load(run_dir / "config.toml")
     try:
-        config = configs.load(run_dir / "config.toml")
         lines = [json.loads(line) for line in _whole_lines(run_dir / "metrics.jsonl")]
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{name}: not a run directory: {error}") from None
+        raise ConfigError(f"{name}: {FILES[1]}: {error}") from None
     result = _read(run_dir / "result.json")
     if result:
         counts, seconds = result["lambda"], result["train_seconds"]

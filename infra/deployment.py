@@ -77,3 +77,7 @@ def log_groups(name: str) -> dict[str, str]:
 
 def reaper(name: str) -> str:
     return f"{name}-reaper"
+
+
+def budget(name: str) -> str:
+    return f"{name}-monthly"

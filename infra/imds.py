@@ -37,6 +37,9 @@ class Metadata:
         """ConfigError if this is no EC2 instance."""
         return Machine(self._must("instance-id"), self._must("local-ipv4"))
 
+    def region(self) -> str:
+        return self._must("placement/region")
+
     def tag(self, name: str) -> str:
         """An instance tag's value. ConfigError without it."""
         return self._must(f"tags/instance/{name}")

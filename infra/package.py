@@ -36,7 +36,7 @@ from siafu.errors import ConfigError, GnnError
 HANDLER = "lambda_funcs.handler.handler"
 CACHE = Path("~/.cache/siafu/package")
 MAX_NBYTES = 250 * 2**20  # Lambda's limit on an unzipped package
-KEPT_S = 7 * 86_400  # a package that nobody used for so long is removed from the cache
+KEPT_S = 2 * 86_400  # a package that nobody used for so long is removed from the cache
 #: Raised when what ``_stage`` does to files changes: packages in the cache are keyed by it.
 VERSION = 2
 

@@ -166,12 +166,12 @@ def read_piece(path: str, offset: int) -> bytes:
 
 def reader(node: str) -> Read:
     """Reads files of another node: a task there, whose result comes through the object store."""
-    ray = importlib.import_module("ray")
-    strategies = importlib.import_module("ray.util.scheduling_strategies")
-    there = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-    task = ray.remote(read_piece).options(num_cpus=0, scheduling_strategy=there)
 
     def read(path: str, offset: int) -> bytes:
+        ray = importlib.import_module("ray")
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        there = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+        task = ray.remote(read_piece).options(num_cpus=0, scheduling_strategy=there)
         piece: bytes = ray.get(task.remote(path, offset))
         return piece
 

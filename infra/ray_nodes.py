@@ -28,6 +28,7 @@ class Node:
     id: str
     host: str  # its address
     port: int  # of Ray's daemon there
+    cpus: float  # processors, by Ray's count
 
     @property
     def answers(self) -> bool:
@@ -79,7 +80,7 @@ def alive() -> list[Node]:
     """Machines of the cluster that can take a member."""
     ray = importlib.import_module("ray")
     found = (n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) >= 1)
-    return [Node(n["NodeID"], n["NodeManagerAddress"], n["NodeManagerPort"]) for n in found]
+    return [Node(n["NodeID"], n["NodeManagerAddress"], n["NodeManagerPort"], n["Resources"]["CPU"]) for n in found]
 
 
 def reserve(members: Sequence[Address], num_graph_servers: int) -> Reserved:
@@ -96,14 +97,12 @@ def reserve(members: Sequence[Address], num_graph_servers: int) -> Reserved:
         )  # fmt: skip
     placed = bundles(members, len(nodes))
     sizes = [list(placed.values()).count(b) for b in sorted(set(placed.values()))]
+    if any(size > cpus for size, cpus in zip(sizes, sorted((node.cpus for node in nodes), reverse=True), strict=False)):
+        raise ConfigError(_no_room(sizes, nodes))
     group = groups.placement_group([{"CPU": size} for size in sizes], strategy="STRICT_SPREAD")
     try:
         if not group.wait(RESERVE_S):
-            free = ray.available_resources().get("CPU", 0)
-            raise ConfigError(
-                f"run.on = ray: {len(members)} servers need {len(sizes)} nodes with {', '.join(map(str, sizes))} free "
-                f"processors; {len(nodes)} nodes are alive, with {free:g} free in all"
-            )
+            raise ConfigError(_no_room(sizes, nodes))
         where = groups.placement_group_table(group)["bundles_to_node_id"]
         by_id = {node.id: node for node in nodes}
         reserved = Reserved(group, placed, {member: by_id[where[b]] for member, b in placed.items()})
@@ -112,6 +111,14 @@ def reserve(members: Sequence[Address], num_graph_servers: int) -> Reserved:
         groups.remove_placement_group(group)
         raise
     return reserved
+
+
+def _no_room(sizes: Sequence[int], nodes: Sequence[Node]) -> str:
+    free = importlib.import_module("ray").available_resources().get("CPU", 0)
+    return (
+        f"run.on = ray: {sum(sizes)} servers need {len(sizes)} nodes with {', '.join(map(str, sizes))} free processors; "
+        f"{len(nodes)} nodes are alive, with {sum(node.cpus for node in nodes):g} processors, {free:g} of them free"
+    )
 
 
 def _check(reserved: Reserved) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.coordinator import Status
 from bench.hosts import Death
-from infra import depot, found
+from infra import depot, found, functionlogs
 from infra.duty import Order
 from infra.machines import Report
 from infra.mailbox import Letter, Mailbox, order_key, report_key, run_key
@@ -38,6 +38,8 @@ BOOT_S = 300.0
 TAKEN_S = 30.0
 #: How long a run that was asked to end may take for it, before we go without its files.
 END_S = 30.0
+#: How far a laptop's clock may be ahead of the cloud's.
+CLOCKS_S = 60.0
 #: How long the bucket may be out of reach: a laptop changes networks.
 UNREACHABLE_S = 120.0
 
@@ -135,6 +137,7 @@ def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: O
     receiver = Receiver(mailbox, run, run_dir)
     try:
         end = _until_end(mailbox, run, order, receiver, on_status)
+        _bring_function_logs(mailbox, run, run_dir)
     except KeyboardInterrupt:
         mailbox.write(order_key(COORDINATOR), Order(secrets.token_hex(8), "stop", run).value)
         _until_end(mailbox, run, order, receiver, on_status, END_S)
@@ -143,6 +146,18 @@ def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: O
         result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
         return result
     raise _error(end, run, run_dir)
+
+
+def _bring_function_logs(mailbox: Mailbox, run: str, run_dir: Path) -> None:
+    config, request = configs.load(run_dir / "config.toml"), mailbox.read(run_key(run, "request.json"))
+    if config.servers.backend != "lambda" or config.lambdas.on != "aws" or request is None:
+        return
+    try:
+        asked = datetime.fromisoformat(str(request.value.get("asked"))).timestamp()
+    except ValueError:
+        return
+    lambdas = config.lambdas
+    functionlogs.bring(lambdas.function, lambdas.region, asked - CLOCKS_S, run_dir / "logs" / "lambda-aws")
 
 
 def _until_end(

@@ -381,6 +381,8 @@ def main(argv: list[str] | None = None) -> int:
     except (GnnError, OSError) as error:
         print(error, file=sys.stderr)
         return getattr(error, "exit_code", 1)
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -72,7 +72,9 @@ def _wheels(target: Target) -> list[Path]:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=".draft-") as draft:
             limits = Path(draft, "constraints.txt")
-            limits.write_text("\n".join(line for line in constraints if not line.startswith(("siafu==", "setuptools=="))))
+            limits.write_text(
+                "\n".join(line for line in constraints if not line.startswith(("siafu==", "setuptools==")))
+            )
             wheels = Path(draft, "wheels")
             _download(target, wheels, limits)
             try:

@@ -22,6 +22,8 @@ from siafu.errors import GnnError
 VERBS = {
     "train": ("bench.cli", "train a model on a graph"),
     "prepare": ("datasets.cli", "turn a graph into shards on disk, to train on them again and again"),
+    "deploy": ("infra.deploy", "make servers and a Lambda function on AWS, and say first what they cost"),
+    "destroy": ("infra.teardown", "remove a deployment from AWS, whatever state it is in"),
     "status": ("infra.status", "say how a deployment on AWS is: its machines and its runs"),
     "logs": ("infra.logs", "print what the roles of a run have written"),
     "attach": ("infra.attach", "follow a run on AWS that another terminal has started, and fetch it"),

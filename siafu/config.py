@@ -181,13 +181,13 @@ class Lambda:
     rematerialise: Literal["auto", "always", "never"] = "auto"  # backward recomputes activations; auto: over a network
     stream: bool = True  # send inputs in halves, computing on the first while the second travels
     keep_constants: bool = True  # workers keep rows that never change, and get their intervals again
-    prefetch: int = 2  # tasks a worker holds at once: one computing, the rest on their way
+    prefetch: int = 0  # tasks a worker holds at once: one computing, the rest on their way; 0: as many as pay
     proxy: str = ""  # SOCKS5 proxy host:port that workers dial through
 
     def __post_init__(self) -> None:
         _at_least(
             self, count=0, memory_mb=128, timeout_s=1, margin_s=0, idle_s=0.01, task_timeout_s=0.01, relaunches=0,
-            prefetch=1, relaunch_factor=1, relaunch_quantile=0.01,
+            prefetch=0, relaunch_factor=1, relaunch_quantile=0.01,
         )  # fmt: skip
         if self.relaunch_quantile > 1:
             raise ConfigError(f"lambda.relaunch_quantile = {self.relaunch_quantile}: must be <= 1")

@@ -83,6 +83,7 @@ class Hub:
         try:
             link.connect(endpoint)
         except zmq.ZMQError as error:
+            link.close(linger=0)  # else ``close`` would wait for it for ever
             raise PeerLost(f"{to}: cannot dial {endpoint!r}: {error}") from error
         self._links[to] = link
         self._address_of[link] = to

@@ -21,6 +21,8 @@ from typing import Any
 
 NODES, CPUS = 3, 2
 STORE_BYTES = 80 << 20  # Ray wants 75 MiB at least
+#: A killed node is missed after half a second instead of half a minute, so that the next test does not count on it.
+HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 2}
 START_S, STOP_S = 60.0, 20.0
 
 
@@ -139,7 +141,7 @@ def main(folder: str) -> None:
     size = {"num_cpus": CPUS, "object_store_memory": STORE_BYTES}
     own = Path(folder) / "ray"  # where RAY_TMPDIR has it: which cluster is "auto" for others stays as it is
     own.mkdir()
-    head = {**size, "include_dashboard": False, "include_log_monitor": False, "temp_dir": str(own)}
+    head = {**size, "include_dashboard": False, "include_log_monitor": False, "temp_dir": str(own), "_system_config": HEALTH}
     cluster = Cluster(initialize_head=True, connect=False, head_node_args=head)
     nodes = {cluster.head_node.node_ip_address: cluster.head_node}
     try:

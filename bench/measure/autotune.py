@@ -80,7 +80,7 @@ def _fixed(load: Load, number: int, seed: int, epochs: int) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=8, help="graph threads of the server (default 8)")
-    parser.add_argument("--intervals", type=int, default=64, help="intervals of the server (default 64)")
+    parser.add_argument("--intervals", type=int, default=128, help="intervals of the server (default 128)")
     parser.add_argument("--seeds", type=int, default=5, help="runs of the autotuner (default 5)")
 
 

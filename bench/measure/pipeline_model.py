@@ -22,7 +22,7 @@ class Load:
     """What a server has to do. Times in seconds."""
 
     threads: int = 8
-    intervals: int = 64
+    intervals: int = 128
     layers: int = 4  # gather, tensor task, scatter: two layers forward and backward
     ratio: float = 1.0  # tensor work / graph work
     gather_s: float = 0.012

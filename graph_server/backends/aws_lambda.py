@@ -1,7 +1,7 @@
 """Tensor tasks on Lambda functions: workers dial in, pull many tasks in one invocation, and report each when it is done.
 
 This is the pure half, the controller: who gets which task (``graph_server.dispatch``) and in which pieces
-(``graph_server.shipping``), how many workers there should be (``graph_server.autotune``), when the function may be invoked
+(``graph_server.shipping``, ``graph_server.sizing``), how many workers there should be (``graph_server.autotune``), when the function may be invoked
 again (``graph_server.throttle``), what an error means (``graph_server.verdicts``), what was billed. The launcher that
 invokes the function (local environments, or an endpoint) is the server's.
 
@@ -36,6 +36,7 @@ from graph_server.dispatch import Assign, Dispatcher
 from graph_server.launchers import Ended
 from graph_server.machine import num_environments, num_threads
 from graph_server.shipping import Shipping, num_rows
+from graph_server.sizing import CORE_MB, MOST_PREFETCH, PARTS, PREFETCH, Sizing
 from graph_server.throttle import Throttle, Uniform
 from graph_server.timing import Timing
 from graph_server.verdicts import Next, Verdict, judge
@@ -52,6 +53,7 @@ from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskR
 logger = logging.getLogger(__name__)
 
 MAX_FAILED_LAUNCHES = 3
+SIZE_EVERY_S = 1.0
 
 
 @dataclass
@@ -66,17 +68,24 @@ class _Alive:
 class LambdaBackend:
     def __init__(
         self, config: Lambda, model: Model, count: int, name: str, tuner: Autotuner | None = None,
-        rng: Uniform | None = None,
+        rng: Uniform | None = None, *, exact: bool = True, intervals: int = 0,
     ):  # fmt: skip
         """``count``: environments wanted at most; ``tuner``: says how many, else it is always so many; ``name``: what the
-        names of its workers begin with."""
+        names of its workers begin with; ``exact``: the bits of results may depend on nothing that is measured."""
         self.config, self.model, self.name, self.tuner = config, model, name, tuner
+        self.exact, self.intervals = exact, intervals
         self.max_environments = 2 * count
         # All mutable state:
         timing = Timing(config.task_timeout_s, config.relaunch_factor, config.relaunch_quantile)
         self._dispatcher = Dispatcher(timing, config.relaunches, affinity=config.keep_constants)
         self._throttle = Throttle(rng or random.Random(0))
-        self._shipping = Shipping(keep_constants=config.keep_constants, stream=config.stream)
+        self._shipping = Shipping(keep_constants=config.keep_constants, num_parts=PARTS if config.stream else 1)
+        on_lambda = config.on == "aws"
+        core = min(1.0, config.memory_mb / CORE_MB) if on_lambda else 1.0
+        self._sizing = Sizing(config.memory_mb, core, on_lambda=on_lambda or bool(config.proxy))
+        self._sized_at = 0.0
+        if not config.prefetch:
+            self._dispatcher.hold_at_most(PREFETCH, 0.0)
         self._bill = Bill(config.memory_mb)
         self._count = count
         self._open: dict[TaskId, TensorTask] = {}
@@ -102,7 +111,8 @@ class LambdaBackend:
             per_interval = sum(step.kind in TENSOR_KINDS for step in model.program(Lane.TRAIN).steps)
             in_layers = config.train.mode != "async"
             tuner = Autotuner(intervals, most, num_threads(config), intervals * per_interval, in_layers=in_layers)
-        return cls(lambdas, model, most, f"w{index}", tuner, random.Random(f"{config.train.seed} {index}"))
+        rng, exact = random.Random(f"{config.train.seed} {index}"), config.train.mode != "async"
+        return cls(lambdas, model, most, f"w{index}", tuner, rng, exact=exact, intervals=config.train.intervals)
 
     # --- the contract of backends -----------------------------------------------------------------------------------
 
@@ -146,8 +156,20 @@ class LambdaBackend:
     def tick(self, now: float) -> list[Action]:
         if self.tuner is not None and self.tuner.decide(now):
             logger.debug("%s: %d environments are wanted", self.name, self.tuner.wanted)
-        actions = self._send(self._dispatcher.tick(now), now)
+        actions = self._send(self._dispatcher.tick(now) + self._size(now), now)
         return actions + self._retire(now)
+
+    def _size(self, now: float) -> list[Assign]:
+        """How large the pieces are from now on."""
+        if now - self._sized_at < SIZE_EVERY_S or not self._sizing.known:
+            return []
+        self._sized_at = now
+        if self.config.stream and not self.exact:
+            self._shipping.num_parts = self._sizing.parts()
+        if self.config.prefetch:
+            return []
+        share = -(-self.intervals // self._count_wanted)
+        return self._dispatcher.hold_at_most(self._sizing.prefetch(share), now)
 
     def stop(self) -> None:
         self._stopped = True
@@ -167,6 +189,7 @@ class LambdaBackend:
             "duplicates": self._dispatcher.num_duplicates, "environments_wanted": self._count_wanted,
             "environments_wanted_peak": max(self._peak, self._count_wanted),
             "autotuner_decisions": self.tuner.num_decisions if self.tuner is not None else 0,
+            "recommended_memory_mb": self._sizing.recommended_mb,
         }  # fmt: skip
 
     # --- what else happens to Lambdas -------------------------------------------------------------------------------
@@ -196,6 +219,7 @@ class LambdaBackend:
         self._num_retired -= state is not None and state.retired
         refused = verdict.next is not Next.GO_ON and not had_pulled
         self._bill.ended(invocation, refused=refused)
+        self._sizing.used(invocation.max_memory_mb)
         if self._stopped:
             return []
         if verdict.next is Next.FAIL:
@@ -239,9 +263,13 @@ class LambdaBackend:
         return self._send(self._dispatcher.pull(message.worker, message.credits, now), now)
 
     def _result(self, message: TaskResult, now: float) -> list[Action]:
+        alone_s = self._dispatcher.alone_s(message.id, message.worker, message.attempt, now)
         first, assigned = self._dispatcher.result(message.id, message.worker, message.attempt, now)
         actions = self._send(assigned, now)
         if first:
+            nbytes = self._shipping.done(message.id) + self._bill.nbytes(message)
+            if alone_s is not None:
+                self._sizing.observe(nbytes, message.compute_s, alone_s)
             del self._open[message.id]
             self._failed_attempts.pop(message.id, None)
             self._bill.done(message)
@@ -317,7 +345,7 @@ class LambdaBackend:
         self._num_starting += 1
         self._alive[worker] = _Alive(now)
         self._bill.invoked()
-        return Launch(worker, self.config.prefetch)
+        return Launch(worker, self.config.prefetch or MOST_PREFETCH)
 
     def _retire(self, now: float) -> list[Action]:
         """Rule 5. The newest know the fewest intervals."""

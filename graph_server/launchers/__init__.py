@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from siafu.config import Config
+from siafu.errors import ConfigError
 
 LAUNCHERS = {
     "local": "lambda_funcs.pool:LocalPool",
@@ -57,9 +58,13 @@ class Launcher(Protocol):
 
 
 def build(config: Config, index: int, max_environments: int, on_done: OnDone, log_dir: Path) -> Launcher:
-    """The launcher that the config names, for graph server ``index``."""
-    module, _, cls = LAUNCHERS[config.lambdas.on].partition(":")
-    launcher: Launcher = getattr(importlib.import_module(module), cls).make(
-        config, index, max_environments, on_done, log_dir
-    )
+    """The launcher that the config names, for graph server ``index``. ConfigError if what it needs is not installed."""
+    on = config.lambdas.on
+    module, _, cls = LAUNCHERS[on].partition(":")
+    try:
+        found = getattr(importlib.import_module(module), cls)
+    except ModuleNotFoundError as error:
+        extra = "ray" if on == "ray" else "aws"
+        raise ConfigError(f"lambda.on = {on}: {error.name} is not installed: pip install 'siafu[{extra}]'") from error
+    launcher: Launcher = found.make(config, index, max_environments, on_done, log_dir)
     return launcher

@@ -57,8 +57,10 @@ class Lines:
         with self._lock:
             self._is_cut = True
             for connection in self._open:
-                with contextlib.suppress(OSError):
-                    connection.sock.shutdown(socket.SHUT_RDWR)
+                sock = connection.sock  # None once the head of an answer has said that no other comes after it
+                if sock is not None:
+                    with contextlib.suppress(OSError):
+                        sock.shutdown(socket.SHUT_RDWR)
 
     def _connection(self, scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
         if scheme == "http":

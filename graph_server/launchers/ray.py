@@ -32,7 +32,9 @@ logger = logging.getLogger(__name__)
 MB_PER_CPU = 1769
 #: An actor that has no place on the cluster after so long gets none.
 PLACE_S = 20.0
-CLOSE_S = 1.5
+#: For the functions to end: a stubborn one takes half a second. The thread has ended soon after.
+END_S = 1.2
+CLOSE_S = 5.0
 
 
 class Environment:
@@ -52,6 +54,10 @@ class Environment:
         """Runs it to its end."""
         self._pool.invoke(payload, request_id)
         return self._outcomes.get()
+
+    def close(self) -> None:
+        """Ends the function's whole group. Ray would end its leader alone."""
+        self._pool.close()
 
 
 @dataclass(eq=False)
@@ -89,7 +95,8 @@ class RayLauncher:
         self._ray = ray_cluster.load()
         # A death of an actor is an invocation's end: it is not for Ray to start it anew, nor to run anything twice.
         self._new = self._ray.remote(Environment).options(
-            num_cpus=function.memory_mb / MB_PER_CPU, memory=function.memory_mb << 20, max_restarts=0, max_task_retries=0
+            num_cpus=function.memory_mb / MB_PER_CPU, memory=function.memory_mb << 20, max_restarts=0, max_task_retries=0,
+            max_concurrency=2,  # ``close`` comes in the middle of ``invoke``
         )  # fmt: skip
         # Between the callers and the thread:
         self._free = threading.Semaphore(limit)
@@ -170,10 +177,13 @@ class RayLauncher:
             logger.exception("the launcher failed and closes")
         with self._door:
             self._closed = True
-        for place in self._places:
-            self._ray.kill(place.actor)
         for request in list(self._open):
             self._fail(request, "the launcher was closed")
+        ending = [place.actor.close.remote() for place in self._places if place.ready]
+        if ending:
+            self._ray.wait(ending, num_returns=len(ending), timeout=END_S)
+        for place in self._places:
+            self._ray.kill(place.actor)
 
     def _patience(self) -> float | None:
         """Until an actor has waited long enough for a place."""

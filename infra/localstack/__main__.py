@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import secrets
 import signal
 import sys
 import tempfile
@@ -13,8 +14,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from infra import function, package
+from infra import function
 from infra.localstack import install
+from infra.localstack.fit import package_for
 from infra.localstack.stack import Stack
 from siafu import config as configs
 from siafu.config import Config
@@ -63,24 +65,22 @@ def place(config: Config, run_dir: Path) -> None:
 
     An endpoint that the user's environment names (``AWS_ENDPOINT_URL``) is used instead of one of our own.
     """
-    lambdas = config.lambdas
+    lambdas, name = config.lambdas, config.lambdas.function
     with ExitStack() as stack:
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "").strip()
         if not endpoint:
             endpoint = stack.enter_context(Stack(run_dir / "logs" / "localstack-service.log")).endpoint
-        built = package.build_here(runtime=install.RUNTIME)
-        function.deploy(
-            function.Definition(
-                lambdas.function, built.path, lambdas.handler, built.runtime, built.arch, lambdas.memory_mb,
-                lambdas.timeout_s,
-            ),
-            endpoint,
-            lambdas.region,
-        )  # fmt: skip
-        found = {"endpoint": endpoint, "function": lambdas.function, "callback_host": lambdas.callback_host}
-        print(json.dumps(found), flush=True)
+        else:  # others may use it
+            name = f"{name}-{secrets.token_hex(4)}"
+            stack.callback(function.remove, name, endpoint, lambdas.region)
+        built = package_for(endpoint)
+        definition = function.Definition(
+            name, built.path, lambdas.handler, built.runtime, built.arch, lambdas.memory_mb, lambdas.timeout_s
+        )
+        function.deploy(definition, endpoint, lambdas.region)
+        print(json.dumps({"endpoint": endpoint, "function": name, "callback_host": lambdas.callback_host}), flush=True)
         sys.stdin.buffer.read()
-        function.collect_logs(lambdas.function, run_dir / "logs" / "lambda-localstack", endpoint, lambdas.region)
+        function.collect_logs(name, run_dir / "logs" / "lambda-localstack", endpoint, lambdas.region)
 
 
 def serve() -> None:

@@ -26,15 +26,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localstack.services.edge import ROUTER
+from localstack.services.lambda_ import runtimes
 from localstack.services.lambda_.invocation.lambda_models import FunctionVersion, InvocationResult
 from localstack.services.lambda_.invocation.plugins import RuntimeExecutorPlugin
 from localstack.services.lambda_.invocation.runtime_executor import RuntimeExecutor
 
+from infra.localstack.fit import WHO
 from lambda_funcs.environment import Environment
 from lambda_funcs.function import Function, Invocation
 
 LOG = logging.getLogger(__name__)
 
+#: Lambda's runtimes that this LocalStack does not know.
+YOUNGER = ("python3.14",)
 INIT_TIMEOUT_S = 20.0
 BURIAL_S = 2.0  # for the kernel to take a killed process down
 MAX_LOG_NBYTES = 2**20  # of one invocation that reach CloudWatch, which takes no more in one call
@@ -43,10 +48,10 @@ ARCHITECTURE = {"aarch64": "arm64", "arm64": "arm64"}.get(platform.machine(), "x
 HERE = f"{RUNTIME} on {ARCHITECTURE}"
 
 
-def marker(folder: str, pid: int) -> Path:
-    """What the executor leaves in LocalStack's temporary folder: whoever started LocalStack knows by it that the plugin is
-    there. An executor that LocalStack does not know is replaced by Docker's, without an error."""
-    return Path(folder) / f"executor-{pid}"
+def who(request: object = None) -> dict[str, object]:
+    """What LocalStack answers at ``WHO``: whoever uses it knows by this that functions run here, not in Docker, and what they
+    may be made of. An executor that LocalStack does not find is replaced by Docker's without an error."""
+    return {"pid": os.getpid(), "runtime": RUNTIME, "arch": ARCHITECTURE}
 
 
 @dataclass(frozen=True)
@@ -205,7 +210,8 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
     @classmethod
     def validate_environment(cls) -> bool:
         """Called when LocalStack loads its Lambda service."""
-        marker(tempfile.gettempdir(), os.getpid()).touch()
+        runtimes.ALL_RUNTIMES += [runtime for runtime in YOUNGER if runtime not in runtimes.ALL_RUNTIMES]
+        ROUTER.add(WHO, endpoint=who)
         return True
 
 

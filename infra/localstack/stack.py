@@ -23,6 +23,7 @@ from typing import IO, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.localstack import install, ports
+from infra.localstack.fit import executor_at
 from infra.service import LOCAL_REGION, client
 from siafu.errors import WorkerError
 from siafu.leash import Leash
@@ -76,7 +77,7 @@ class Stack:
             self._process = self._start(folder, port, output, leash)
             undo.callback(self._stop)
             self._until_it_answers()
-            self._check(folder)
+            self._check()
             self._undo = undo.pop_all()  # all is well
         return self
 
@@ -146,9 +147,9 @@ class Stack:
         except OSError:
             return False
 
-    def _check(self, folder: Path) -> None:
+    def _check(self) -> None:
         """Its Lambda service is loaded by now, and has called the executor."""
-        if not (folder / "tmp" / f"executor-{self.pid}").exists():
+        if (executor_at(self.endpoint) or {}).get("pid") != self.pid:
             raise self._failure("it does not run functions with our executor")
         if found := [str(at) for at in ports.listening(self.pid) if not at.is_loopback]:
             raise self._failure(f"it listens on {', '.join(found)}, not on {LOOPBACK} alone")

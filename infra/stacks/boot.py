@@ -33,7 +33,7 @@ aws s3 sync --region {region} --only-show-errors --delete s3://{bucket}/{wheels}
 test -f {home}/wheels/siafu.tar.gz
 {python} -m venv --clear {home}/venv
 pip="{home}/venv/bin/python -m pip install --quiet --no-index --find-links {home}/wheels"
-$pip setuptools wheel
+$pip --upgrade setuptools wheel
 $pip --requirement {home}/wheels/requirements.txt
 $pip --no-deps --no-build-isolation {home}/wheels/siafu.tar.gz
 END

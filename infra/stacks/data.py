@@ -17,7 +17,7 @@ KEPT_DAYS = 30
 
 class DataStack(cdk.Stack):
     def __init__(self, scope: Construct, config: Config, **options: object):
-        super().__init__(scope, DATA, **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, DATA), **options)  # type: ignore[arg-type]
         self.bucket = s3.Bucket(
             self, "Bucket", bucket_name=deployment.bucket(config.cloud.name, self.account, self.region),
             encryption=s3.BucketEncryption.S3_MANAGED, block_public_access=s3.BlockPublicAccess.BLOCK_ALL, enforce_ssl=True,

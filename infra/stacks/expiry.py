@@ -32,7 +32,7 @@ MAX_INLINE_CHARACTERS = 4096
 
 class ExpiryStack(cdk.Stack):
     def __init__(self, scope: Construct, config: Config, made: Made, **options: object):
-        super().__init__(scope, EXPIRY, **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, EXPIRY), **options)  # type: ignore[arg-type]
         name = config.cloud.name
         bucket = deployment.bucket(name, self.account, self.region)
         group = logs.LogGroup(
@@ -69,7 +69,9 @@ class ExpiryStack(cdk.Stack):
             policy, "IAM5", "the id at the end of a stack's name is not known before it is made",
             *(f"Resource::{stack}" for stack in stacks),
         )  # fmt: skip
-        keep_findings(policy, "IAM5", "all objects of the deployment's own bucket: they go with it", f"Resource::{objects}")
+        keep_findings(
+            policy, "IAM5", "all objects of the deployment's own bucket: they go with it", f"Resource::{objects}"
+        )
         return role
 
     def _schedule(self, name: str, function: lambdas.CfnFunction, made: Made) -> None:

@@ -34,7 +34,7 @@ class FunctionStack(cdk.Stack):
     def __init__(
         self, scope: Construct, config: Config, made: Made, data: DataStack, network: NetworkStack, **options: object
     ):
-        super().__init__(scope, FUNCTION, **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, FUNCTION), **options)  # type: ignore[arg-type]
         name, lambdas_config = deployment.function(config.cloud.name), config.lambdas
         group = logs.LogGroup(
             self, "Logs", log_group_name=deployment.log_groups(config.cloud.name)["function"],

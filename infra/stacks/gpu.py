@@ -6,6 +6,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
+from infra import deployment
 from infra.deployment import GPU, ROLE_TAG
 from infra.stacks.machines import WRITES, launch_template, machine, machine_role
 from infra.stacks.network import NetworkStack
@@ -20,7 +21,7 @@ MIN_VOLUME_GIB = 120
 
 class GpuStack(cdk.Stack):
     def __init__(self, scope: Construct, config: Config, network: NetworkStack, **options: object):
-        super().__init__(scope, GPU, **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, GPU), **options)  # type: ignore[arg-type]
         role = machine_role(self, "Role", config, writes=WRITES, shell=True)
         template = launch_template(
             self, "Template", config, network, role, instance=config.cloud.gpu_instance,

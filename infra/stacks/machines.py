@@ -30,7 +30,13 @@ SHELL_ACTIONS = [
 
 
 def machine_role(
-    stack: cdk.Stack, id: str, config: Config, *, writes: Sequence[str], calls_function: bool = False, shell: bool = False
+    stack: cdk.Stack,
+    id: str,
+    config: Config,
+    *,
+    writes: Sequence[str],
+    calls_function: bool = False,
+    shell: bool = False,
 ) -> iam.Role:
     """What machines of one kind may do: use their folders of the bucket, call the one function."""
     bucket = deployment.bucket(config.cloud.name, stack.account, stack.region)
@@ -60,7 +66,9 @@ def machine_role(
         *(f"Resource::{arn}/{folder}/*" for folder in dict.fromkeys((*READS, *writes))),
     )  # fmt: skip
     if calls_function or shell:
-        keep_findings(policy, "IAM5", "these actions have no resource: an account's limits, a shell's channels", "Resource::*")
+        keep_findings(
+            policy, "IAM5", "these actions have no resource: an account's limits, a shell's channels", "Resource::*"
+        )
     return role
 
 
@@ -101,4 +109,3 @@ def machine(
         cdk.Tags.of(group).add(key, value, apply_to_launched_instances=True)
     keep(group, AS3="a machine's loss shows in siafu status, in the run that ends with its name, and in the alarm")
     return group
-

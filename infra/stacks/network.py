@@ -38,7 +38,7 @@ class NetworkStack(cdk.Stack):
     """``vpc``, its one ``subnet``, and the security groups of ``servers`` and ``functions``."""
 
     def __init__(self, scope: Construct, config: Config, **options: object):
-        super().__init__(scope, NETWORK, **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, NETWORK), **options)  # type: ignore[arg-type]
         self.vpc = ec2.Vpc(
             self, "Vpc", ip_addresses=ec2.IpAddresses.cidr(VPC_CIDR), nat_gateways=0, create_internet_gateway=False,
             **({"availability_zones": [config.cloud.zone]} if config.cloud.zone else {"max_azs": 1}),

@@ -25,7 +25,7 @@ class ServersStack(cdk.Stack):
     """``groups``: of each role, its machines in the order of their index."""
 
     def __init__(self, scope: Construct, config: Config, made: Made, network: NetworkStack, **options: object):
-        super().__init__(scope, SERVERS, **options)  # type: ignore[arg-type]
+        super().__init__(scope, deployment.stack(config.cloud.name, SERVERS), **options)  # type: ignore[arg-type]
         cloud = config.cloud
         self.groups: dict[str, list[autoscaling.CfnAutoScalingGroup]] = {}
         # (role, machines, instance type, what it writes, whether it calls the function)

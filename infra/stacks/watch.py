@@ -18,7 +18,6 @@ from constructs import Construct
 
 from infra import deployment
 from infra.deployment import WATCH
-from infra.stacks.nag import keep_findings
 from infra.stacks.network import NetworkStack
 from infra.stacks.servers import ServersStack
 from siafu.config import Config
@@ -30,13 +29,17 @@ BUDGET_PERCENT = (50, 80, 100)
 
 
 class WatchStack(cdk.Stack):
-    def __init__(self, scope: Construct, config: Config, network: NetworkStack, servers: ServersStack, **options: object):
-        super().__init__(scope, WATCH, **options)  # type: ignore[arg-type]
+    def __init__(
+        self, scope: Construct, config: Config, network: NetworkStack, servers: ServersStack, **options: object
+    ):
+        super().__init__(scope, deployment.stack(config.cloud.name, WATCH), **options)  # type: ignore[arg-type]
         self._name = config.cloud.name
         self._flow_log(network)
         topic = self._topic(config.cloud.email)
         machines = {
-            f"{role}-{index}": group.ref for role, groups in servers.groups.items() for index, group in enumerate(groups)
+            f"{role}-{index}": group.ref
+            for role, groups in servers.groups.items()
+            for index, group in enumerate(groups)
         }
         alarms = self._alarms(machines)
         if topic is not None:
@@ -127,7 +130,7 @@ class WatchStack(cdk.Stack):
     def _budget(self, config: Config) -> None:
         """Of the whole account: a filter by our tag sees nothing until somebody activates the tag for billing."""
         budget = budgets.CfnBudget.BudgetDataProperty(
-            budget_name=f"{self._name}-monthly", budget_type="COST", time_unit="MONTHLY",
+            budget_name=deployment.budget(self._name), budget_type="COST", time_unit="MONTHLY",
             budget_limit=budgets.CfnBudget.SpendProperty(amount=config.cloud.monthly_usd, unit="USD"),
         )  # fmt: skip
         told = [budgets.CfnBudget.SubscriberProperty(address=config.cloud.email, subscription_type="EMAIL")]

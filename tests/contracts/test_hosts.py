@@ -24,6 +24,7 @@ from infra import depot
 from infra.mailbox import Mailbox, run_key
 from infra.place import Place
 from siafu import config as configs
+from siafu import ray_cluster
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.shards import ShardSet
@@ -32,7 +33,7 @@ from siafu.wire import RUN_ID_BYTES, Hello, Refused, Stop
 from tests.infra.deployment import POLL_S, Deployment, bucket
 from tests.toy_graphs import random_graph
 
-HOSTS = ("local", "aws")
+HOSTS = ("local", "aws", "ray")
 PATIENCE_S = 20.0
 G0, G1, Q0 = graph_server(0), graph_server(1), param_server(0)
 
@@ -76,8 +77,9 @@ class Run:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             return False
-        mine = member is None or (member.role in words and words[words.index("--index") + 1] == member.name)
-        return self.run_id.hex() in words and state != "Z" and mine
+        if self.run_id.hex() not in words or state == "Z":
+            return False
+        return member is None or (member.role in words and words[words.index("--index") + 1] == member.name)
 
 
 #: Run directory -> a host that is not entered yet, and the run's id.
@@ -92,6 +94,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> ShardSet:
 @pytest.fixture(scope="module")
 def place(request: pytest.FixtureRequest, shards: ShardSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
     """A place of the kind that the test is for, with room for two graph servers and a parameter server."""
+    if request.param == "ray":
+        cluster = ray_cluster.connect(request.getfixturevalue("ray_cluster").address)
+        request.addfinalizer(cluster.close)  # until then, "auto" is this one
     with PLACES[request.param](shards, tmp_path_factory.mktemp(request.param)) as make:
         yield make
 
@@ -118,7 +123,9 @@ def _on_machines(mailbox: Mailbox, shards: ShardSet, config: Config, run_dir: Pa
     return hosts.build(config, run_dir, shards.path, run_dir / "config.toml", run_id)
 
 
-PLACES: dict[str, Callable[[ShardSet, Path], AbstractContextManager[Make]]] = {"local": local, "aws": aws}
+PLACES: dict[str, Callable[[ShardSet, Path], AbstractContextManager[Make]]] = {
+    "local": local, "aws": aws, "ray": local,
+}  # fmt: skip
 
 
 @pytest.fixture

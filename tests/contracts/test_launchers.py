@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from lambda_funcs.function import Function
 from lambda_funcs.pool import Invocation, LocalPool
+from siafu import ray_cluster
 from siafu.errors import GnnError, WorkerError
 from tests.fake_lambda import FakeLambda
 
@@ -86,12 +88,34 @@ def caller(
     )  # fmt: skip
 
 
-LAUNCHERS: dict[str, Callable[..., Any]] = {"local": local, "endpoint": endpoint, "rie": rie}
+def ray(
+    stack: ExitStack, outcomes: Outcomes, handler: str, log_dir: Path, max_environments: int,
+    memory_mb: int = 192, timeout_s: float = 60.0,
+) -> Any:  # fmt: skip
+    """Actors on the cluster that this process has joined."""
+    from graph_server.launchers.ray import RayLauncher
+
+    function = Function(handler, memory_mb, timeout_s, init_timeout_s=20.0)
+    cluster = ray_cluster.connect("auto")
+    return stack.enter_context(
+        RayLauncher(function, limit=max_environments, on_done=outcomes.put, log_dir=log_dir, cluster=cluster)
+    )
+
+
+@pytest.fixture(scope="module")
+def joined(request: pytest.FixtureRequest) -> Iterator[None]:
+    """To join the cluster for each test would take longer than most of them."""
+    connection = ray_cluster.connect(request.getfixturevalue("ray_cluster").address)
+    yield
+    connection.close()
+
+
+LAUNCHERS: dict[str, Callable[..., Any]] = {"local": local, "endpoint": endpoint, "ray": ray, "rie": rie}
 #: Where an outcome says nothing of INIT, memory and log, and no limit is kept but time, in whole seconds.
 SILENT = {"rie"}
-#: Whose processes are this launcher's own: known by ``pids``, called by our names, and ended by ``close``. Those of a service
+#: Whose processes are this launcher's own: called by our names, and ended by ``close``. Those of a service
 #: belong to it: it gives each invocation an id of its own, and lets it run on when the caller has hung up.
-OWN_PROCESSES = {"local"}
+OWN_PROCESSES = {"local", "ray"}
 
 
 class Driver:
@@ -122,7 +146,9 @@ def launcher(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def start(launcher: str, tmp_path: Path) -> Iterator[Start]:
+def start(launcher: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Start]:
+    if launcher == "ray":
+        request.getfixturevalue("joined")
     with ExitStack() as stack:
         yield lambda handler, **limits: Driver(stack, launcher, handler, tmp_path, **limits)
 
@@ -273,12 +299,12 @@ def test_kill_from_outside_ends_the_invocation(start: Start, launcher: str, fifo
     driver = start("hang")
     driver.pool.invoke({"started": str(fifo)}, "victim")
     pid = int(fifo.read_text())
-    assert driver.pool.pids == {"victim": pid}
+    assert launcher != "local" or driver.pool.pids == {"victim": pid}
     os.kill(pid, signal.SIGKILL)
     outcome = driver.outcome()
     assert (outcome.request_id, outcome.error) == ("victim", "Runtime.ExitError")
     assert "SIGKILL" in error_of(outcome)["errorMessage"]
-    assert driver.pool.pids == {}
+    assert launcher != "local" or driver.pool.pids == {}
 
 
 def test_deadline_ends_the_invocation_and_the_environment(start: Start, launcher: str) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -25,17 +26,23 @@ POLL_S = 0.1
 
 @contextlib.contextmanager
 def bucket() -> Iterator[Mailbox]:
-    """An empty one, at an endpoint of this process."""
+    """An empty one, at an endpoint of this process. What moto keeps is the process's: one at a time."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()
         mailbox = Mailbox(BUCKET, endpoint=f"http://{host}:{port}", region="us-east-1")
-        mailbox._s3.create_bucket(Bucket=BUCKET)
+        empty(mailbox)
         yield mailbox
     finally:
         server.stop()
+
+
+def empty(mailbox: Mailbox) -> None:
+    """Forgets whatever moto knows, but for an empty bucket."""
+    with urllib.request.urlopen(urllib.request.Request(f"{mailbox.endpoint}/moto-api/reset", method="POST")):
+        mailbox._s3.create_bucket(Bucket=BUCKET)
 
 
 class Deployment:

@@ -44,7 +44,7 @@ class Instance(http.server.BaseHTTPRequestHandler):
 
     answers: ClassVar[dict[str, str]] = {
         "instance-id": "i-0abc", "local-ipv4": "10.0.1.7", "tags/instance/siafu:role": "graph_server",
-        "tags/instance/siafu:index": "1",
+        "tags/instance/siafu:index": "1", "placement/region": "eu-central-1",
     }  # fmt: skip
     tokens: ClassVar[set[str]] = set()
 
@@ -85,6 +85,7 @@ def test_role_index_and_address_come_from_the_instance(instance: type[Instance],
     args = agent._parse(["--bucket", "b", "--work", str(tmp_path / "new")])
     member, setting = agent._place(args, Metadata())
     assert (member, setting.machine, setting.host) == (graph_server(1), "i-0abc", "10.0.1.7")
+    assert setting.mailbox.region == "eu-central-1"
     assert (tmp_path / "new").is_dir()
 
 
@@ -208,9 +209,11 @@ def test_what_is_no_order_is_survived(box: Mailbox, tmp_path: Path) -> None:
         letter = box.read(report_key(G0))
         return letter is not None and letter.value["order"] == order.id and bool(letter.value["ended"])
 
-    until(ended, "report of the order that is one")
-    stop.set()
-    thread.join()
+    try:
+        until(ended, "report of the order that is one")
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_a_killed_agent_takes_its_process_with_it_and_a_polite_one_reports_that(box: Mailbox, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -11,25 +10,31 @@ from typing import Any
 
 import pytest
 
+from bench.coordinator import Status
 from bench.hosts import LOST
 from infra.duty import Order
 from infra.machines import MachineHost, Report, Reports, muster
 from infra.mailbox import Mailbox, order_key, report_key, run_key
 from infra.place import Place, read_status, write_status
-from bench.coordinator import Status
 from siafu.address import Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, PeerLost
-from tests.infra.deployment import bucket, until
+from tests.infra.deployment import bucket, empty, until
 
 G0, Q0 = graph_server(0), param_server(0)
 DATA = "a" * 64
 
 
-@pytest.fixture
-def box() -> Iterator[Mailbox]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Mailbox]:
     with bucket() as made:
         yield made
+
+
+@pytest.fixture
+def box(server: Mailbox) -> Mailbox:
+    empty(server)
+    return server
 
 
 @pytest.fixture
@@ -194,7 +199,7 @@ def test_muster_names_a_machine_that_is_not_there_or_stands_still(box: Mailbox, 
     with pytest.raises(ConfigError, match="graph_server 0: no machine of the deployment has this role"):
         muster(box, place, [G0], 0.2, lambda now, total: None)
     agents = Agents(box, {G0: [{"state": "fetching", "fetched_bytes": 2, "fetch_bytes": 5}]})
-    with pytest.raises(PeerLost, match="graph_server 0: nothing of its graph has come for 0.3 s"):
+    with pytest.raises(PeerLost, match=r"graph_server 0: nothing of its graph has come for 0\.3 s"):
         muster(box, place, [G0], 0.3, lambda now, total: None)
     agents.join()
 

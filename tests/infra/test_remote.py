@@ -151,9 +151,7 @@ def test_a_killed_role_ends_the_run_with_its_name_and_machine(
     deployment: Deployment, shards: Path, tmp_path: Path
 ) -> None:
     def kill() -> None:
-        pid = deployment.child(G1, "graph_server")
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid_of(deployment, G1), signal.SIGKILL)
 
     with pytest.raises(PeerLost, match=r"^graph_server 1 died: killed by SIGKILL; .*\(machine .*\)$"):
         train_until(2, kill, shards, tmp_path / "run")
@@ -197,17 +195,24 @@ def test_a_lost_laptop_does_not_end_the_run_and_another_one_takes_over(
     deployment: Deployment, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lose() -> None:
+        os.kill(pid_of(deployment, G1), signal.SIGSTOP)  # the run waits for us to look at it
         raise LostLaptop
 
     with pytest.raises(LostLaptop):
-        train_until(1, lose, shards, tmp_path / "run", epochs=400)
+        train_until(1, lose, shards, tmp_path / "run", epochs=250)
     name = json.loads((tmp_path / "run" / "remote.json").read_text())["run"]
-    status = json.loads(call("status", "--json", capsys=capsys))
-    assert (status["runs"][0]["run"], status["runs"][0]["state"]) == (name, "running")
-    assert "graph_server 0" in call("logs", "-f", name, capsys=capsys)  # returns when the run has ended
+    try:
+        status = json.loads(call("status", "--json", capsys=capsys))
+        assert (status["runs"][0]["run"], status["runs"][0]["state"]) == (name, "running")
+        with pytest.raises(ConfigError, match=f"busy with run {name}: wait for its end, or siafu attach {name}"):
+            api.train(str(shards), run_dir="second", settings=settings())
+    finally:
+        os.kill(pid_of(deployment, G1), signal.SIGCONT)
+    call("logs", "-f", name, capsys=capsys)  # returns when the run has ended
+    assert json.loads(call("status", "--json", capsys=capsys))["runs"][0]["state"] == "done"
     result = json.loads(call("attach", "--run-dir", "run", "--json", "--quiet", capsys=capsys))
-    assert (result["epochs"], result["run_dir"]) == (400, str(tmp_path / "run"))
-    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) > 800
+    assert (result["epochs"], result["run_dir"]) == (250, str(tmp_path / "run"))
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) > 500
     deployment.until_idle()
 
 
@@ -279,6 +284,12 @@ def test_what_the_deployment_has_fixed_goes_into_the_config() -> None:
     config = Config.from_dict({"run": {"on": "aws"}, "lambda": {"on": "aws"}})
     settled = remote._settled(config, Found("b", "my-function", "7000-7099"))
     assert (settled.lambdas.function, settled.servers.port_range) == ("my-function", (7000, 7099))
+
+
+def pid_of(deployment: Deployment, member: Address) -> int:
+    pid = deployment.child(member, member.role)
+    assert pid is not None
+    return pid
 
 
 def _report(deployment: Deployment, member: Address) -> Report:

@@ -11,26 +11,32 @@ import boto3
 import pytest
 
 from infra import cost, found, status
-from infra.duty import Order
-from infra.mailbox import Mailbox, order_key, report_key, run_key
+from infra.mailbox import Mailbox, report_key, run_key
 from infra.remote import status_of
 from siafu import config as configs
 from siafu.__main__ import main
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError
-from tests.infra.deployment import BUCKET, bucket
+from tests.infra.deployment import BUCKET, bucket, empty
 
 G0, Q0 = graph_server(0), param_server(0)
 CONFIG = Config.from_dict({"cloud": {"bucket": BUCKET, "name": "mine"}})
 
 
-@pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Mailbox]:
     with bucket() as made:
-        for name, value in (("ENDPOINT_URL", made.endpoint), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x")):
-            monkeypatch.setenv(f"AWS_{name}", value)
         yield made
+
+
+@pytest.fixture
+def box(server: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Mailbox:
+    empty(server)
+    for name, value in (("ENDPOINT_URL", server.endpoint), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it remembers credentials
+    return server
 
 
 def instance(box: Mailbox, member: Address, deployment: str = "mine") -> str:
@@ -132,6 +138,7 @@ def test_without_credentials_one_line_says_so(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["status"]) == 2
     assert capsys.readouterr().err == "siafu status: no AWS credentials: set AWS_PROFILE, or run aws configure\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
+import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from infra import function, package, service
-from infra.localstack import install
+from infra.localstack.fit import package_for
 from infra.localstack.stack import Stack
 from tests.integration.processes import Training
 
@@ -39,12 +41,17 @@ class Place:
     def client(self, name: str):
         return service.client(name, service.LOCAL_REGION, self.endpoint)
 
+    @property
+    def callback(self) -> list[str]:
+        """Arguments of ``siafu train`` by which functions reach its servers."""
+        if not self.callback_host:
+            return []
+        return ["--set", f"lambda.callback_host={self.callback_host}", "--set", "servers.listen=0.0.0.0"]
+
     def arguments(self, function_name: str) -> list[str]:
         """Of ``siafu train``, for a function that is deployed."""
-        settings = [f"lambda.endpoint={self.endpoint}", f"lambda.function={function_name}"]
-        if self.callback_host:
-            settings += [f"lambda.callback_host={self.callback_host}", "servers.listen=0.0.0.0"]
-        return ["--lambda-on", "localstack", *(word for setting in settings for word in ("--set", setting))]
+        settings = (f"lambda.endpoint={self.endpoint}", f"lambda.function={function_name}")
+        return ["--lambda-on", "localstack", *(word for one in settings for word in ("--set", one)), *self.callback]
 
 
 @pytest.fixture(scope="session")
@@ -57,9 +64,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture(scope="session")
-def zipped(tmp_path_factory: pytest.TempPathFactory) -> package.Package:
+def zipped(place: Place, tmp_path_factory: pytest.TempPathFactory) -> package.Package:
     """The function's package, with the tests' handlers in it."""
-    built = package.build_here(tmp_path_factory.mktemp("package"), runtime=install.RUNTIME)
+    place.client("lambda").list_functions()
+    built = package_for(place.endpoint)
+    copy = shutil.copy(built.path, tmp_path_factory.mktemp("package"))
+    built = dataclasses.replace(built, path=Path(copy))
     with zipfile.ZipFile(built.path, "a") as archive:
         for name in HANDLERS:
             archive.write(ROOT / name, name)

@@ -12,10 +12,12 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from infra import function
+from infra import function, service
 from siafu.errors import WorkerError
 from tests.localstack.conftest import Place, has_ended
 
@@ -26,7 +28,10 @@ HERE = "tests.localstack.handlers"
 
 class Caller:
     def __init__(self, place: Place, name: str):
-        self.name, self._api = name, place.client("lambda")
+        self.name = name
+        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": service.LOCAL_REGION}
+        once = Config(retries={"total_max_attempts": 1}, max_pool_connections=32)  # boto3 would ask again
+        self._api = boto3.client("lambda", endpoint_url=place.endpoint, config=once, **keys)
 
     def __call__(self, **event):
         """The payload, the error and the log's tail."""
@@ -121,18 +126,18 @@ def test_concurrent_invocations_run_side_by_side(calls):
     assert time.monotonic() - begun < 20  # one after another: 36 s
 
 
-def test_invocation_beyond_the_reserved_concurrency_is_throttled_with_its_reason(calls):
-    call = calls(f"{HERE}.sleeps", reserved=1)
-    call(seconds=0)
-    with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(call, seconds=2) for _ in range(2)]
-        errors = [future.exception() for future in asked]
-    refusals = [error for error in errors if error is not None]
-    assert len(refusals) == 1
-    assert isinstance(refusals[0], ClientError)
-    assert refusals[0].response["Error"]["Code"] == "TooManyRequestsException"
-    assert refusals[0].response["Reason"] == "ReservedFunctionConcurrentInvocationLimitExceeded"
-    assert call(seconds=0)[1] is None
+def test_invocation_beyond_the_reserved_concurrency_is_throttled_with_its_reason(calls, tmp_path):
+    call, gate = calls(f"{OURS}.hold", reserved=1), tmp_path / "gate"
+    os.mkfifo(gate)
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(call, until=str(gate))
+        with gate.open("w"):  # opens once the function runs
+            with pytest.raises(ClientError) as refused:
+                call(until=os.devnull)
+        assert held.result(20)[1] is None
+    assert refused.value.response["Error"]["Code"] == "TooManyRequestsException"
+    assert refused.value.response["Reason"] == "ReservedFunctionConcurrentInvocationLimitExceeded"
+    assert call(until=os.devnull)[1] is None
 
 
 def test_function_that_is_deleted_while_it_runs_ends_and_leaves_no_process(place, calls, tmp_path):
@@ -154,6 +159,16 @@ def test_function_that_is_deleted_while_it_runs_ends_and_leaves_no_process(place
     assert not thread.is_alive()
     assert len(pids) == 2
     assert all(has_ended(pid) for pid in pids)
+
+
+def test_event_is_accepted_at_once_and_run(place, deploy, tmp_path):
+    name, started = deploy(f"{OURS}.hang"), tmp_path / "started"
+    os.mkfifo(started)
+    found = place.client("lambda").invoke(
+        FunctionName=name, InvocationType="Event", Payload=json.dumps({"started": str(started)})
+    )
+    assert found["StatusCode"] == 202
+    assert int(started.read_text()) > 0  # returns once the function writes
 
 
 def test_logs_are_collected_whole_one_file_per_environment(place, calls, tmp_path):

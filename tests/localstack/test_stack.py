@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -56,6 +55,8 @@ def test_what_is_not_as_it_should_be_is_refused_and_ended(tmp_path, settings, wo
 
 def test_end_leaves_no_process_no_port_and_no_folder(tmp_path, zipped):
     with Stack(tmp_path / "log") as stack:
+        folder = Path(f"/proc/{stack.pid}/cwd").resolve()
+        assert folder.name.startswith(PREFIX)
         name = "siafu-left"
         definition = function.Definition(
             name, zipped.path, "tests.lambda_funcs.handlers.hang", zipped.runtime, zipped.arch, 192, 60
@@ -64,7 +65,7 @@ def test_end_leaves_no_process_no_port_and_no_folder(tmp_path, zipped):
         pids = hanging(stack.endpoint, name, tmp_path / "started")
     assert all(has_ended(pid) for pid in (*pids, stack.pid))
     assert not answers(stack.endpoint)
-    assert not list(Path(tempfile.gettempdir()).glob(f"{PREFIX}{os.getpid()}-*/tmp/executor-{stack.pid}"))
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -51,6 +51,18 @@ def test_one_command_trains_to_the_local_weights_collects_logs_and_leaves_nothin
     assert found["lambda"]["billed_ms"] > 0
 
 
+def test_localstack_of_the_users_is_used_and_what_was_put_into_it_removed(tmp_path, place, local_digest, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", place.endpoint)
+    before = [found["FunctionName"] for found in place.client("lambda").list_functions()["Functions"]]
+    with train(tmp_path, *DIGITS, "--lambda-on", "localstack", *place.callback) as training:
+        training.until(training.epochs, "an epoch")
+        assert not training.pids("localstack.runtime.main")
+        assert result(training)["weights_digest"] == local_digest(*DIGITS)
+        assert "REPORT RequestId" in logs(training)
+        assert training.all_gone(1)
+    assert [found["FunctionName"] for found in place.client("lambda").list_functions()["Functions"]] == before
+
+
 def test_deployed_function_is_used_where_the_config_names_an_endpoint(tmp_path, place: Place, deploy, local_digest):
     name = deploy(WORKER, timeout_s=900)
     with train(tmp_path, *DIGITS, *place.arguments(name)) as training:

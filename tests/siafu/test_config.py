@@ -201,7 +201,7 @@ BAD = [
     ("lambda.margin_s",        900,           "lambda.margin_s = 900.0: must be < lambda.timeout_s = 900.0"),
     ("lambda.task_timeout_s",  0,             "lambda.task_timeout_s = 0.0: must be >= 0.01"),
     ("lambda.relaunches",      -1,            "lambda.relaunches = -1: must be >= 0"),
-    ("lambda.prefetch",        0,             "lambda.prefetch = 0: must be >= 1"),
+    ("lambda.prefetch",        -1,            "lambda.prefetch = -1: must be >= 0"),
     ("run.trace",              "on",          "run.trace = 'on': must be true or false"),
 ]  # fmt: skip
 
@@ -234,8 +234,8 @@ def test_staleness_needs_the_asynchronous_mode():
 def test_limits_hold_for_sections_made_in_python_too():
     with pytest.raises(ConfigError, match=r"^train.epochs = 0: must be >= 1$"):
         config.Train(epochs=0)
-    with pytest.raises(ConfigError, match=r"^lambda.prefetch = 0: must be >= 1$"):
-        config.Lambda(prefetch=0)
+    with pytest.raises(ConfigError, match=r"^lambda.prefetch = -1: must be >= 0$"):
+        config.Lambda(prefetch=-1)
 
 
 @pytest.mark.parametrize(

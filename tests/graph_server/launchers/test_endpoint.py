@@ -9,6 +9,7 @@ import os
 import queue
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ pytest.importorskip("boto3", reason="needs the extra aws")
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError, SSLError
 
+from graph_server import launchers
 from graph_server.launchers.endpoint import EndpointLauncher, endpoints
 from graph_server.launchers.lines import KEEPALIVE, Lines, keep_alive
 from graph_server.verdicts import REFUSALS, THROTTLED, THROTTLES
@@ -234,6 +236,13 @@ def test_no_credentials_is_the_users_mistake(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(ConfigError, match=r"NoCredentialsError: .*run aws configure"):
         EndpointLauncher.make(Config().replace({"lambda.on": "aws"}), 0, 1, print, tmp_path)
+
+
+def test_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.delitem(sys.modules, "graph_server.launchers.endpoint")
+    with pytest.raises(ConfigError, match=r"lambda.on = aws: boto3 is not installed: pip install 'siafu\[aws\]'"):
+        launchers.build(Config().replace({"lambda.on": "aws"}), 0, 1, print, tmp_path)
 
 
 # --- the end ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,98 @@
+"""The CDK's own command line, pinned: what gives a cloud assembly to CloudFormation and shows what comes of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from infra import service
+from siafu.errors import ConfigError, GnnError
+
+#: npm's newest 3.0.0 is too old for our aws-cdk-lib.
+CLI = "aws-cdk@2.1148.1"
+
+
+def check() -> None:
+    """ConfigError, saying what to install, unless templates can be made here."""
+    if shutil.which("node") is None:
+        raise ConfigError("node is not installed: the CDK needs it, 20 or newer (https://nodejs.org)")
+    os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "18,20")  # a box of ten lines
+    try:
+        import aws_cdk  # noqa: F401
+        import cdk_nag  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'siafu[infra]'") from None
+
+
+def check_cli() -> None:
+    if shutil.which("npx") is None:
+        raise ConfigError("npx is not installed: it comes with npm, which comes with node (https://nodejs.org)")
+
+
+def bootstrap(account: str, region: str, endpoint: str = "") -> None:
+    """Makes what the CDK needs once per account and region: a bucket for templates, roles. It stays."""
+    _run(["bootstrap", f"aws://{account}/{region}"], region, endpoint)
+
+
+def deploy(assembly: Path, stacks: Sequence[str], region: str, endpoint: str = "") -> None:
+    """Makes these stacks, or changes them; what they use must be there or among them. GnnError if one fails."""
+    _run(
+        [
+            "deploy", *stacks, "--app", str(assembly), "--exclusively", "--require-approval", "never", "--concurrency", "4",
+            "--progress", "events",
+        ],
+        region, endpoint,
+    )  # fmt: skip
+
+
+def _run(arguments: list[str], region: str, endpoint: str) -> None:
+    """Shows on stderr what the command says. A Ctrl-C is its as well: it leaves CloudFormation at work."""
+    check_cli()
+    command = ["npx", "--yes", CLI, *arguments, "--ci", "--no-notices", "--no-color"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=_environment(os.environ, region, endpoint),
+    )  # fmt: skip
+    said: list[str] = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if shown := _shown(line):
+                said.append(shown)
+                print(shown, file=sys.stderr, flush=True)
+        code = process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+    if code:
+        failed = [line for line in said if "FAILED" in line or "rror" in line] or said or [f"exit code {code}"]
+        raise GnnError(f"cdk {arguments[0]}: {failed[0].strip()[:500]}")
+
+
+def _environment(ours: Mapping[str, str], region: str, endpoint: str) -> dict[str, str]:
+    found = {
+        **ours,
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "CDK_DISABLE_VERSION_CHECK": "1",
+        "NODE_NO_WARNINGS": "1",
+    }
+    if endpoint:
+        found |= {
+            "AWS_ENDPOINT_URL": endpoint, "AWS_ENDPOINT_URL_S3": endpoint,
+            "AWS_ACCESS_KEY_ID": ours.get("AWS_ACCESS_KEY_ID", service.NOBODY["aws_access_key_id"]),
+            "AWS_SECRET_ACCESS_KEY": ours.get("AWS_SECRET_ACCESS_KEY", service.NOBODY["aws_secret_access_key"]),
+        }  # fmt: skip
+    return found
+
+
+def _shown(line: str) -> str:
+    """What of a line is worth showing: not node's box about its age, nor what goes without saying."""
+    text = re.sub(r"\s+", " ", line).strip()
+    return "" if not text or text.startswith(("!!", "[Warning", "npm warn")) else text

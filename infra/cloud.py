@@ -1,0 +1,56 @@
+"""A deployment's place: account, region, endpoint, and clients of its services."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+from infra import service
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError
+
+#: botocore's own variable.
+ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
+#: What the service says when the caller is nobody, or may not.
+_NOBODY = {
+    "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "SignatureDoesNotMatch",
+    "AuthFailure",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cloud:
+    name: str  # of the deployment
+    account: str
+    region: str
+    endpoint: str = ""  # of a stand-in for AWS
+
+    @classmethod
+    def of(cls, config: Config) -> Cloud:
+        """Asks who we are. ConfigError if nobody."""
+        region, endpoint = config.lambdas.region, os.environ.get(ENDPOINT_VARIABLE, "")
+        with speaking_plainly(f"region {region}"):
+            account = service.client("sts", region, endpoint).get_caller_identity()["Account"]
+        return cls(config.cloud.name, account, region, endpoint)
+
+    def client(self, name: str) -> Any:
+        return service.client(name, self.region, self.endpoint)
+
+
+@contextmanager
+def speaking_plainly(what: str) -> Iterator[None]:
+    """botocore's errors become ours: ConfigError where the user must do something about credentials."""
+    try:
+        yield
+    except (NoCredentialsError, PartialCredentialsError):
+        raise ConfigError("no AWS credentials: set AWS_PROFILE, or run aws configure") from None
+    except ClientError as error:
+        kind = ConfigError if error.response["Error"]["Code"] in _NOBODY else GnnError
+        raise kind(f"{what}: {error}") from error
+    except BotoCoreError as error:
+        raise GnnError(f"{what}: {error}") from error

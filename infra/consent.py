@@ -1,0 +1,16 @@
+"""Asking before money is spent or data is lost."""
+
+from __future__ import annotations
+
+import sys
+
+from siafu.errors import ConfigError, GnnError
+
+
+def ask(question: str) -> None:
+    """Returns if the user says yes. ConfigError where nobody can be asked, GnnError for any other answer."""
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} There is nobody to ask: say --yes")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise GnnError("nothing was done")

@@ -1,0 +1,249 @@
+"""What is left of a deployment that no stack remembers: found service by service, by tag or by name, and removed.
+
+``KINDS`` is in the order of removal: who uses comes before who is used. The tagging service comes last: it lags, and still
+lists for an hour what has gone, so it is believed only about kinds that are not asked for themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra import deployment, reaper
+from infra.cloud import Cloud
+from infra.deployment import TAG
+
+Find = Callable[[Cloud], Iterable[str]]
+Remove = Callable[[Cloud, str], object]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of resource. ``arn``: its service and type in an ARN; ``local``: whether LocalStack knows it."""
+
+    name: str
+    arn: str
+    find: Find
+    remove: Remove
+    local: bool = True
+
+
+@dataclass(frozen=True)
+class Left:
+    kind: str
+    id: str
+    why: str = ""  # it could not be removed
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id}" + (f": {self.why}" if self.why else "")
+
+
+def find(cloud: Cloud) -> list[Left]:
+    """Everything that carries the deployment's tag or name. Raises what botocore raises."""
+    found = [Left(kind.name, id) for kind in kinds(cloud) for id in kind.find(cloud)]
+    covered = tuple(kind.arn for kind in KINDS)
+    return found + [Left("resource", arn) for arn in _tagged(cloud) if not _type_of(arn).startswith(covered)]
+
+
+def sweep(cloud: Cloud) -> list[Left]:
+    """Removes what is left; returns what still is."""
+    refused: dict[tuple[str, str], str] = {}
+    for kind in kinds(cloud):
+        for id in kind.find(cloud):
+            try:
+                kind.remove(cloud, id)
+            except (ClientError, BotoCoreError) as error:  # what uses it is still going, or we may not
+                refused[kind.name, id] = str(error)
+    return [Left(left.kind, left.id, refused.get((left.kind, left.id), "")) for left in find(cloud)]
+
+
+def kinds(cloud: Cloud) -> list[Kind]:
+    return [kind for kind in KINDS if kind.local or not cloud.endpoint]
+
+
+# --- how each is found and removed ---------------------------------------------------------------------------------------
+
+
+def _of_ec2(listing: str, key: str, id: str, *, nested: str = "", states: tuple[str, ...] = ()) -> Find:
+    """Lists by tag. ``states``: of instances that are not on their way out."""
+
+    def find(cloud: Cloud) -> list[str]:
+        filters = [{"Name": f"tag:{TAG}", "Values": [cloud.name]}]
+        if states:
+            filters.append({"Name": "instance-state-name", "Values": list(states)})
+        name = "Filter" if listing == "describe_flow_logs" else "Filters"
+        pages = cloud.client("ec2").get_paginator(listing).paginate(**{name: filters})
+        items = [item for page in pages for item in page[key]]
+        if nested:
+            items = [inner for item in items for inner in item[nested]]
+        return [str(item[id]) for item in items if item.get("State") not in ("deleting", "deleted")]
+
+    return find
+
+
+def _ec2(call: str, argument: str, *, many: bool = False) -> Remove:
+    def remove(cloud: Cloud, id: str) -> None:
+        getattr(cloud.client("ec2"), call)(**{argument: [id] if many else id})
+
+    return remove
+
+
+def _groups(cloud: Cloud) -> list[str]:
+    """Machines' Auto Scaling groups."""
+    pages = (
+        cloud.client("autoscaling")
+        .get_paginator("describe_auto_scaling_groups")
+        .paginate(Filters=[{"Name": f"tag:{TAG}", "Values": [cloud.name]}])
+    )
+    return [group["AutoScalingGroupName"] for page in pages for group in page["AutoScalingGroups"]]
+
+
+def _remove_group(cloud: Cloud, id: str) -> None:
+    cloud.client("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=id, ForceDelete=True)
+
+
+def _functions(cloud: Cloud) -> list[str]:
+    ours = {deployment.function(cloud.name), deployment.reaper(cloud.name)}
+    pages = cloud.client("lambda").get_paginator("list_functions").paginate()
+    return [one["FunctionName"] for page in pages for one in page["Functions"] if one["FunctionName"] in ours]
+
+
+def _log_groups(cloud: Cloud) -> list[str]:
+    logs, found = cloud.client("logs"), []
+    for name in deployment.log_groups(cloud.name).values():
+        answer = logs.describe_log_groups(logGroupNamePrefix=name)["logGroups"]
+        found += [group["logGroupName"] for group in answer if group["logGroupName"] == name]
+    return found
+
+
+def _buckets(cloud: Cloud) -> list[str]:
+    ours = deployment.bucket(cloud.name, cloud.account, cloud.region)
+    return [bucket["Name"] for bucket in cloud.client("s3").list_buckets()["Buckets"] if bucket["Name"] == ours]
+
+
+def _remove_bucket(cloud: Cloud, id: str) -> None:
+    s3 = cloud.client("s3")
+    reaper.empty(s3, id)
+    s3.delete_bucket(Bucket=id)
+
+
+def _roles(cloud: Cloud) -> list[str]:
+    """CloudFormation names roles after their stack."""
+    return _of_iam(cloud, "list_roles", "Roles", "RoleName", "list_role_tags")
+
+
+def _remove_role(cloud: Cloud, id: str) -> None:
+    iam = cloud.client("iam")
+    for policy in iam.list_role_policies(RoleName=id)["PolicyNames"]:
+        iam.delete_role_policy(RoleName=id, PolicyName=policy)
+    for policy in iam.list_attached_role_policies(RoleName=id)["AttachedPolicies"]:
+        iam.detach_role_policy(RoleName=id, PolicyArn=policy["PolicyArn"])
+    iam.delete_role(RoleName=id)
+
+
+def _profiles(cloud: Cloud) -> list[str]:
+    return _of_iam(cloud, "list_instance_profiles", "InstanceProfiles", "InstanceProfileName", "")
+
+
+def _remove_profile(cloud: Cloud, id: str) -> None:
+    iam = cloud.client("iam")
+    for role in iam.get_instance_profile(InstanceProfileName=id)["InstanceProfile"]["Roles"]:
+        iam.remove_role_from_instance_profile(InstanceProfileName=id, RoleName=role["RoleName"])
+    iam.delete_instance_profile(InstanceProfileName=id)
+
+
+def _of_iam(cloud: Cloud, listing: str, key: str, id: str, tags: str) -> list[str]:
+    """By the name of one of our stacks; and, where it can have tags, by ours."""
+    iam = cloud.client("iam")
+    prefixes = tuple(f"{stack}-" for stack in deployment.stacks(cloud.name))
+    pages = iam.get_paginator(listing).paginate()
+    names = [item[id] for page in pages for item in page[key] if item[id].startswith(prefixes)]
+    return [name for name in names if not tags or _has_tag(getattr(iam, tags)(RoleName=name)["Tags"], cloud.name)]
+
+
+def _has_tag(tags: list[dict[str, str]], name: str) -> bool:
+    return {"Key": TAG, "Value": name} in tags
+
+
+def _schedule_groups(cloud: Cloud) -> list[str]:
+    groups = cloud.client("scheduler").list_schedule_groups(NamePrefix=cloud.name)["ScheduleGroups"]
+    return [group["Name"] for group in groups if group["Name"] == cloud.name and group["State"] != "DELETING"]
+
+
+def _dashboards(cloud: Cloud) -> list[str]:
+    found = cloud.client("cloudwatch").list_dashboards(DashboardNamePrefix=cloud.name)["DashboardEntries"]
+    return [entry["DashboardName"] for entry in found if entry["DashboardName"] == cloud.name]
+
+
+def _alarms(cloud: Cloud) -> list[str]:
+    pages = (
+        cloud.client("cloudwatch")
+        .get_paginator("describe_alarms")
+        .paginate(AlarmNamePrefix=f"{deployment.stack(cloud.name, deployment.WATCH)}-")
+    )
+    return [alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"]]
+
+
+def _budgets(cloud: Cloud) -> list[str]:
+    budgets = cloud.client("budgets").describe_budgets(AccountId=cloud.account).get("Budgets", ())
+    return [budget["BudgetName"] for budget in budgets if budget["BudgetName"] == deployment.budget(cloud.name)]
+
+
+def _tagged(cloud: Cloud) -> list[str]:
+    """ARNs, as the tagging service has them."""
+    pages = (
+        cloud.client("resourcegroupstaggingapi")
+        .get_paginator("get_resources")
+        .paginate(TagFilters=[{"Key": TAG, "Values": [cloud.name]}])
+    )
+    return [item["ResourceARN"] for page in pages for item in page["ResourceTagMappingList"]]
+
+
+def _type_of(arn: str) -> str:
+    """``ec2:instance/`` of ``arn:aws:ec2:us-east-1:1:instance/i-1``; an S3 bucket's is ``s3:``."""
+    _, _, service, _, _, rest = arn.split(":", 5)
+    return f"{service}:{rest}"
+
+
+def _call(service: str, call: str, argument: str, *, many: bool = False) -> Remove:
+    def remove(cloud: Cloud, id: str) -> Any:
+        return getattr(cloud.client(service), call)(**{argument: [id] if many else id})
+
+    return remove
+
+
+LIVING = ("pending", "running", "stopping", "stopped")
+KINDS = (
+    Kind("Auto Scaling group", "autoscaling:", _groups, _remove_group, local=False),
+    Kind("instance", "ec2:instance/", _of_ec2("describe_instances", "Reservations", "InstanceId", nested="Instances",
+         states=LIVING), _ec2("terminate_instances", "InstanceIds", many=True)),
+    Kind("launch template", "ec2:launch-template/", _of_ec2("describe_launch_templates", "LaunchTemplates",
+         "LaunchTemplateId"), _ec2("delete_launch_template", "LaunchTemplateId")),
+    Kind("function", "lambda:function:", _functions, _call("lambda", "delete_function", "FunctionName")),
+    Kind("schedule group", "scheduler:", _schedule_groups, _call("scheduler", "delete_schedule_group", "Name"), local=False),
+    Kind("dashboard", "cloudwatch:dashboard", _dashboards, _call("cloudwatch", "delete_dashboards", "DashboardNames",
+         many=True), local=False),
+    Kind("alarm", "cloudwatch:alarm:", _alarms, _call("cloudwatch", "delete_alarms", "AlarmNames", many=True)),
+    Kind("budget", "budgets:", _budgets, lambda cloud, id: cloud.client("budgets").delete_budget(
+         AccountId=cloud.account, BudgetName=id), local=False),
+    Kind("flow log", "ec2:vpc-flow-log/", _of_ec2("describe_flow_logs", "FlowLogs", "FlowLogId"),
+         _ec2("delete_flow_logs", "FlowLogIds", many=True)),
+    Kind("VPC endpoint", "ec2:vpc-endpoint/", _of_ec2("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),
+         _ec2("delete_vpc_endpoints", "VpcEndpointIds", many=True)),
+    Kind("network interface", "ec2:network-interface/", _of_ec2("describe_network_interfaces", "NetworkInterfaces",
+         "NetworkInterfaceId"), _ec2("delete_network_interface", "NetworkInterfaceId")),
+    Kind("volume", "ec2:volume/", _of_ec2("describe_volumes", "Volumes", "VolumeId"), _ec2("delete_volume", "VolumeId")),
+    Kind("security group", "ec2:security-group/", _of_ec2("describe_security_groups", "SecurityGroups", "GroupId"),
+         _ec2("delete_security_group", "GroupId")),
+    Kind("subnet", "ec2:subnet/", _of_ec2("describe_subnets", "Subnets", "SubnetId"), _ec2("delete_subnet", "SubnetId")),
+    Kind("route table", "ec2:route-table/", _of_ec2("describe_route_tables", "RouteTables", "RouteTableId"),
+         _ec2("delete_route_table", "RouteTableId")),
+    Kind("VPC", "ec2:vpc/", _of_ec2("describe_vpcs", "Vpcs", "VpcId"), _ec2("delete_vpc", "VpcId")),
+    Kind("instance profile", "iam:instance-profile/", _profiles, _remove_profile),
+    Kind("role", "iam:role/", _roles, _remove_role),
+    Kind("bucket", "s3:", _buckets, _remove_bucket),
+    Kind("log group", "logs:log-group:", _log_groups, _call("logs", "delete_log_group", "logGroupName")),
+)  # fmt: skip
