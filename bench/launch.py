@@ -127,7 +127,7 @@ class _Session:
 
     def _cause(self, lost: PeerLost) -> GnnError:
         """What is behind a lost peer: a death that others noticed before us, or last words that are still on their way."""
-        deadline = time.monotonic() + LAST_WORDS_S
+        deadline = time.monotonic() + LAST_WORDS_S + self.host.lag_s
         while time.monotonic() < deadline:
             if (death := self.host.dead()) is not None and death.code < 0:
                 return PeerLost(str(death))

@@ -10,7 +10,6 @@ from siafu.errors import GnnError, PeerLost, RemoteProtocolError
 from siafu.metrics import SPLITS
 from siafu.wire import EpochReport, Failed, Stopped, Usage
 
-
 #: What a server needs, not what it used: the most of any.
 NEEDS = ("recommended_memory_mb",)
 

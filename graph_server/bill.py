@@ -21,8 +21,8 @@ class Bill:
     def totals(self) -> dict[str, float]:
         return {**self._totals, "gb_s": self._totals["billed_ms"] / 1000 * self.memory_mb / 1024}
 
-    def invoked(self) -> None:
-        self._totals["invocations"] += 1
+    def invoked(self, number: int) -> None:
+        self._totals["invocations"] += number
 
     def ended(self, invocation: Ended, *, refused: bool) -> None:
         """A refused invocation is no request that is paid for: it is counted by what the service gave as its reason."""

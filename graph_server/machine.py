@@ -11,9 +11,14 @@ HERE = ("local", "rie", "localstack")
 FEWEST, MOST = 2, 8
 
 
+def num_sharing(config: Config) -> int:
+    """Graph servers on this machine; elsewhere than here each is meant to have one of its own."""
+    return config.data.parts if config.run.on == "local" else 1
+
+
 def num_threads(config: Config) -> int:
     """Graph threads of one server."""
-    return config.servers.threads or max(1, (os.cpu_count() or 1) // config.data.parts)
+    return config.servers.threads or max(1, (os.cpu_count() or 1) // num_sharing(config))
 
 
 def num_environments(config: Config) -> int:
@@ -22,5 +27,5 @@ def num_environments(config: Config) -> int:
     if lambdas.count:
         return lambdas.count
     if lambdas.on in HERE:
-        return min(intervals, max(FEWEST, min(MOST, (os.cpu_count() or 1) * 2 // config.data.parts)))
+        return min(intervals, max(FEWEST, min(MOST, (os.cpu_count() or 1) * 2 // num_sharing(config))))
     return intervals

@@ -27,6 +27,7 @@ PREFETCH, MOST_PREFETCH = 2, 8
 PARTS, MOST_PARTS = 2, 4
 #: What another message costs at both ends.
 PART_S = 0.5e-3
+CLEARLY = 0.8
 #: Weight of what is known when another task comes in; tasks that are needed for a first opinion.
 KEEP, ENOUGH = 0.98, 10
 
@@ -86,12 +87,14 @@ class Sizing:
         room = (self.memory_mb << 20) / 8 / max(nbytes, 1.0)
         return int(max(PREFETCH, min(at_once, MOST_PREFETCH, intervals_per_worker, room)))
 
-    def parts(self) -> int:
-        """Rule 3. With k parts the shorter of travelling and computing is hidden but for a k-th: sqrt(shorter / PART_S)."""
+    def parts(self, now: int = PARTS) -> int:
+        """Rule 3; ``now``: what it is. With k parts the shorter of travelling and computing is hidden but for a k-th, so the
+        best k is sqrt(shorter / PART_S). Another one must be clearly better: what workers keep is cut as tasks are."""
         if not self.known:
-            return PARTS
+            return now
         shorter_s = min(self._x / self._n / self.link.bytes_per_s, self._compute_s / self._n)
-        return max(1, min(MOST_PARTS, round(math.sqrt(shorter_s / PART_S))))
+        best = min(math.sqrt(shorter_s / PART_S), float(MOST_PARTS))
+        return now if abs(best - now) < CLEARLY else max(1, round(best))
 
     @property
     def recommended_mb(self) -> int:

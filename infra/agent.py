@@ -23,7 +23,7 @@ from types import FrameType
 
 from infra.imds import Metadata
 from infra.mailbox import Mailbox
-from infra.post import POLL_S, Post, Setting
+from infra.post import BEAT, POLL_S, Post, Setting
 from siafu.address import COORDINATOR, Address, param_server
 from siafu.errors import ConfigError, GnnError
 
@@ -65,7 +65,7 @@ def serve(
         posts = [stack.enter_context(Post(member, setting)) for member in members]
         while not stop.is_set() and not (once and posts[-1].idle):
             now = time.monotonic()
-            if metadata is not None and now - noticed_at >= setting.every_s:
+            if metadata is not None and now - noticed_at >= BEAT * setting.poll_s:
                 notice, noticed_at = metadata.notice(), now
             for post in posts:
                 try:

@@ -15,7 +15,6 @@ from pathlib import Path
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
-from infra import deployment
 from infra.deployment import PARTS, TAG, Made
 from infra.stacks.data import DataStack
 from infra.stacks.expiry import ExpiryStack
@@ -35,7 +34,11 @@ def build(config: Config, made: Made, outdir: Path | None = None, parts: Collect
     app = cdk.App(
         outdir=None if outdir is None else str(outdir), analytics_reporting=False,
         # A template says what it makes, and nothing of the tree that it was made from.
-        context={"aws:cdk:disable-asset-staging": True, "aws:cdk:version-reporting": False},
+        context={
+            "aws:cdk:disable-asset-staging": True, "aws:cdk:version-reporting": False,
+            # A stack whose outputs another one uses cannot go before it: what teardown does anyway.
+            "@aws-cdk/core:defaultCrossStackReferences": "strong",
+        },
     )  # fmt: skip
     name = config.cloud.name
 

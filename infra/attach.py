@@ -6,6 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
+from bench.cli import EXIT_AT_LIMIT
+from bench.meter import LIMITS
 from infra import found, remote, runs
 from infra.arguments import add_config, config_of
 from siafu.errors import ConfigError
@@ -47,4 +49,4 @@ def main(args: argparse.Namespace) -> int:
     result["run_dir"] = str(run_dir)
     (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result) if args.json else "\n".join(summary(result)))
-    return 0
+    return EXIT_AT_LIMIT if result.get("stopped") in LIMITS else 0

@@ -70,6 +70,8 @@ def _run(arguments: list[str], region: str, endpoint: str) -> None:
         if process.poll() is None:
             process.terminate()
             process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
     if code:
         failed = [line for line in said if "FAILED" in line or "rror" in line] or said or [f"exit code {code}"]
         raise GnnError(f"cdk {arguments[0]}: {failed[0].strip()[:500]}")
@@ -92,7 +94,15 @@ def _environment(ours: Mapping[str, str], region: str, endpoint: str) -> dict[st
     return found
 
 
+#: Beginnings of lines that say nothing: node's age, what is behind names, that templates are on their way.
+_IDLE = (
+    "!!", "[Warning", "npm warn", "(node:", "Stack ARN:", "arn:", "Outputs:", "Trusted accounts", "Using default execution",
+    "✨", "Acknowledge with",
+)  # fmt: skip
+
+
 def _shown(line: str) -> str:
-    """What of a line is worth showing: not node's box about its age, nor what goes without saying."""
+    """What of a line is worth showing."""
     text = re.sub(r"\s+", " ", line).strip()
-    return "" if not text or text.startswith(("!!", "[Warning", "npm warn")) else text
+    idle = text.startswith(_IDLE) or "ExportsOutput" in text or re.search(r": (start|success): |^[\w-]+$", text)
+    return "" if idle else text

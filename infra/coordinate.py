@@ -16,12 +16,11 @@ from pathlib import Path
 
 from bench import api
 from bench.coordinator import Coordinator, Status
-from infra.machines import muster
+from infra.machines import muster, share
 from infra.mailbox import Mailbox
 from infra.place import Place, write_status
 from siafu import config as configs
 from siafu.errors import GnnError
-from siafu.progress import size
 from siafu.shards import ShardSet
 
 #: Between two states of the run that are written down.
@@ -57,7 +56,7 @@ def coordinate(config_file: Path, shards_path: Path, run_dir: Path) -> None:
     on_status = _writer(run_dir)
 
     def say(come: int, total: int) -> None:
-        phase = f"machines fetch the graph, {size(come)} of {size(total)}" if total else "waiting for machines"
+        phase = f"machines fetch the graph, {share(come, total)}" if total else "waiting for machines"
         on_status(Status(phase=phase))
 
     mailbox = Mailbox(place.bucket, endpoint=place.endpoint, region=place.region)

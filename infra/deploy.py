@@ -95,12 +95,17 @@ def _check_concurrency(config: Config, cloud: Cloud, parts: Sequence[str]) -> No
     """Before anything is made: CloudFormation would find out after minutes."""
     if "function" not in parts or not config.cloud.reserved:
         return
-    limit = cloud.client("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"]
+    limit = _environments(cloud)
     if config.cloud.reserved > limit - UNRESERVED:
         raise ConfigError(
             f"cloud.reserved = {config.cloud.reserved}: this account may run {limit} environments at a time, of which "
             f"{UNRESERVED} cannot be reserved; ask AWS for more, or --set cloud.reserved={max(0, limit - UNRESERVED)}"
         )
+
+
+def _environments(cloud: Cloud) -> int:
+    """That the account may run at a time."""
+    return int(cloud.client("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"])
 
 
 def _build(config: Config, cloud: Cloud, parts: Sequence[str]) -> tuple[Config, Made, dict[str, Path]]:

@@ -82,9 +82,10 @@ def remove(name: str, endpoint: str, region: str = service.LOCAL_REGION) -> None
     ):
         try:
             call(**arguments)
-        except ClientError as error:
-            if error.response["Error"]["Code"] not in ("ResourceNotFoundException", "NoSuchEntity"):
-                raise WorkerError(f"function {name} at {endpoint or region}: {error}") from error
+        except (api.exceptions.ResourceNotFoundException, iam.exceptions.NoSuchEntityException):
+            continue
+        except (BotoCoreError, ClientError) as error:
+            raise WorkerError(f"function {name} at {endpoint or region}: {error}") from error
 
 
 def collect_logs(name: str, folder: Path, endpoint: str, region: str = service.LOCAL_REGION) -> list[Path]:

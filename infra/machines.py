@@ -25,6 +25,7 @@ from infra.runfiles import Receiver
 from siafu.address import Address
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.progress import size
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class MachineHost:
 
     def __init__(self, mailbox: Mailbox, place: Place, run_dir: Path, run_id: bytes):
         self.listen = place.listen
+        self.lag_s = 3 * place.poll_s  # the agent looks, then we do, and the bucket answers
         self._mailbox, self._place, self._run_dir, self._run_id = mailbox, place, run_dir, run_id
         self._stop, self._watched = threading.Event(), threading.Condition()
         self._thread = threading.Thread(target=self._watch, name="machines", daemon=True)
@@ -247,6 +249,11 @@ def muster(
                 raise PeerLost(f"{late}: nothing of its graph has come for {limit_s:g} s ({found[late].machine})")
             raise ConfigError(absent(late, found.get(late)))
         time.sleep(place.poll_s)
+
+
+def share(done: int, total: int) -> str:
+    """ "40% of 1.2 GB", in steps of ten: each is a line where there is no terminal."""
+    return f"{10 * (10 * done // max(total, 1))}% of {size(total)}"
 
 
 def absent(member: Address, report: Report | None) -> str:

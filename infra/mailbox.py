@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import boto3
+from boto3.s3.transfer import TransferConfig
 from botocore.config import Config as Settings
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
@@ -40,6 +41,8 @@ MAX_FILE_BYTES, MAX_PIECE_BYTES = 8 << 30, 8 << 20
 #: A sender is lost when its object is older than so many of its intervals, and than the least that dates in whole seconds
 #: can tell.
 MISSED_BEATS, LEAST_SILENCE_S = 6.0, 3.0
+#: Connections of one large file; several travel at a time.
+_PARTS = TransferConfig(max_concurrency=4)
 _OFFSET_DIGITS = 15
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "NoSuchBucket", "403"}
@@ -148,7 +151,7 @@ class Mailbox:
             options |= {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
         settings = Settings(
             retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20,
-            max_pool_connections=32, s3={"addressing_style": "path"},
+            max_pool_connections=64, s3={"addressing_style": "path"},
         )  # fmt: skip
         try:
             self._s3 = session.client("s3", config=settings, **options)
@@ -232,7 +235,7 @@ class Mailbox:
     def upload(self, file: Path, key: str) -> None:
         """In parts, where it is large."""
         try:
-            self._s3.upload_file(str(file), self.bucket, key)
+            self._s3.upload_file(str(file), self.bucket, key, Config=_PARTS)
         except (BotoCoreError, ClientError, boto3.exceptions.Boto3Error) as error:
             self._fail(error, key)
         except OSError as error:
@@ -240,7 +243,7 @@ class Mailbox:
 
     def download(self, key: str, file: Path) -> None:
         try:
-            self._s3.download_file(self.bucket, key, str(file))
+            self._s3.download_file(self.bucket, key, str(file), Config=_PARTS)
         except (BotoCoreError, ClientError, boto3.exceptions.Boto3Error) as error:
             self._fail(error, key)
         except OSError as error:

@@ -26,10 +26,10 @@ from siafu.errors import ConfigError, GnnError
 
 logger = logging.getLogger("agent")
 
-#: Between two looks into the bucket. At one a second an agent costs 4 cents a day, all in all.
+#: Between two looks into the bucket. At S3's prices an agent that waits costs 6 cents a day, one at work half a cent an hour.
 POLL_S = 1.0
-#: Looks between two reports, and between two looks for the coordinator; and between reports that somebody watches.
-BEAT, SHOWN = 5, 2
+#: Looks between two reports: of one that waits, of one at work, and while somebody watches.
+IDLE, BEAT, SHOWN = 15, 5, 2
 #: A coordinator that was asked to end may take so long: its members say goodbye first.
 GENTLE_S = 20.0
 MAX_CONFIG_BYTES = 1 << 20
@@ -44,11 +44,6 @@ class Setting:
     machine: str  # its name
     host: str  # address that others dial
     poll_s: float = POLL_S
-
-    @property
-    def every_s(self) -> float:
-        """Between two reports."""
-        return BEAT * self.poll_s
 
 
 class Post:
@@ -77,7 +72,7 @@ class Post:
         if self._fetch is not None and self._fetch.done():
             self._take_graph(self._fetch)
         self._watch_child(now)
-        if self._child is not None and now - self._sought_at >= self.setting.every_s:
+        if self._child is not None and now - self._sought_at >= BEAT * self.setting.poll_s:
             self._sought_at = now
             self._seek_coordinator()
         self._report(now, notice)
@@ -212,13 +207,15 @@ class Post:
     def _report(self, now: float, notice: str) -> None:
         """Every few seconds, and at once if there is something new."""
         said = {**self.duty.report(), "notice": notice}
-        shown = self.member == COORDINATOR and self._child is not None  # somebody watches a run
-        every_s = SHOWN * self.setting.poll_s if shown or self.duty.state == "fetching" else self.setting.every_s
-        if said == self._reported and now - self._reported_at < every_s:
+        at_work = self.duty.state != "waiting"
+        shown = self.duty.state == "fetching" or (self.member == COORDINATOR and at_work)
+        every_s = self.setting.poll_s * (BEAT if at_work else IDLE)
+        due_s = self.setting.poll_s * SHOWN if shown else every_s
+        if said == self._reported and now - self._reported_at < due_s:
             return
         come, total = self._come
         report: dict[str, Any] = {
-            **said, "every_s": self.setting.every_s, "machine": self.setting.machine, "host": self.setting.host,
+            **said, "every_s": every_s, "machine": self.setting.machine, "host": self.setting.host,
             "siafu": __version__, "pid": os.getpid(), "fetched_bytes": come, "fetch_bytes": total,
         }  # fmt: skip
         if self._sender is not None:

@@ -7,7 +7,6 @@ after ``servers.silence_s``, whatever Ray's own health checks are set to.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import signal
@@ -39,6 +38,8 @@ COLLECT_S, CLOSE_S = 60.0, 5.0
 
 class RayHost:
     """Actors in a placement group. Use in a ``with`` block: it kills what is left."""
+
+    lag_s = UNREACHABLE_S + PULSE_S
 
     def __init__(
         self, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes,
@@ -73,8 +74,7 @@ class RayHost:
         node = self._reserved.nodes.get(member)
         if node is None:
             raise PeerLost(f"{member}: no node was set aside for it")
-        strategies = importlib.import_module("ray.util.scheduling_strategies")
-        there = strategies.PlacementGroupSchedulingStrategy(
+        there = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             self._reserved.group, placement_group_bundle_index=self._reserved.bundles[member]
         )
         order = Order(member=member, coordinator=coordinator, listen=node.host, **self._facts)
@@ -157,7 +157,7 @@ class RayHost:
             self._ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
         for watch in self._watches.values():
             self._ray.kill(watch.actor)
-        importlib.import_module("ray.util.placement_group").remove_placement_group(self._reserved.group)
+        self._ray.util.remove_placement_group(self._reserved.group)
         self._cluster.close()
 
 

@@ -8,7 +8,6 @@ Ray's object store where the node has not got them, and what the server writes s
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from bench.hosts.child import Child
 from siafu import config as configs
+from siafu import ray_cluster
 from siafu.address import Address
 from siafu.errors import DatasetError, GnnError, PeerLost
 from siafu.shards import MANIFEST, FileEntry, Manifest, ShardSet, folder_of
@@ -168,9 +168,8 @@ def reader(node: str) -> Read:
     """Reads files of another node: a task there, whose result comes through the object store."""
 
     def read(path: str, offset: int) -> bytes:
-        ray = importlib.import_module("ray")
-        strategies = importlib.import_module("ray.util.scheduling_strategies")
-        there = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+        ray = ray_cluster.load()
+        there = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
         task = ray.remote(read_piece).options(num_cpus=0, scheduling_strategy=there)
         piece: bytes = ray.get(task.remote(path, offset))
         return piece

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import platform
 import socket
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from siafu import __version__
+from siafu import __version__, ray_cluster
 from siafu.address import Address
 from siafu.errors import ConfigError
 
@@ -63,7 +62,7 @@ def bundles(members: Sequence[Address], num_nodes: int) -> dict[Address, int]:
 
 def versions() -> dict[str, str]:
     """What must be the same on every machine of a run."""
-    ray = importlib.import_module("ray")
+    ray = ray_cluster.load()
     python = ".".join(platform.python_version_tuple()[:2])
     return {"Python": python, "ray": str(ray.__version__), "siafu": __version__}
 
@@ -78,15 +77,14 @@ def mismatch(node: Node, theirs: Mapping[str, str], ours: Mapping[str, str]) -> 
 
 def alive() -> list[Node]:
     """Machines of the cluster that can take a member."""
-    ray = importlib.import_module("ray")
+    ray = ray_cluster.load()
     found = (n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) >= 1)
     return [Node(n["NodeID"], n["NodeManagerAddress"], n["NodeManagerPort"], n["Resources"]["CPU"]) for n in found]
 
 
 def reserve(members: Sequence[Address], num_graph_servers: int) -> Reserved:
     """Sets a processor aside for each member. ConfigError if there is no room, or a node is not fit."""
-    ray = importlib.import_module("ray")
-    groups = importlib.import_module("ray.util.placement_group")
+    ray = ray_cluster.load()
     nodes = alive()
     if not nodes:
         raise ConfigError("run.on = ray: the cluster has no node with a processor")
@@ -99,22 +97,22 @@ def reserve(members: Sequence[Address], num_graph_servers: int) -> Reserved:
     sizes = [list(placed.values()).count(b) for b in sorted(set(placed.values()))]
     if any(size > cpus for size, cpus in zip(sizes, sorted((node.cpus for node in nodes), reverse=True), strict=False)):
         raise ConfigError(_no_room(sizes, nodes))
-    group = groups.placement_group([{"CPU": size} for size in sizes], strategy="STRICT_SPREAD")
+    group = ray.util.placement_group([{"CPU": size} for size in sizes], strategy="STRICT_SPREAD")
     try:
         if not group.wait(RESERVE_S):
             raise ConfigError(_no_room(sizes, nodes))
-        where = groups.placement_group_table(group)["bundles_to_node_id"]
+        where = ray.util.placement_group_table(group)["bundles_to_node_id"]
         by_id = {node.id: node for node in nodes}
         reserved = Reserved(group, placed, {member: by_id[where[b]] for member, b in placed.items()})
         _check(reserved)
     except BaseException:
-        groups.remove_placement_group(group)
+        ray.util.remove_placement_group(group)
         raise
     return reserved
 
 
 def _no_room(sizes: Sequence[int], nodes: Sequence[Node]) -> str:
-    free = importlib.import_module("ray").available_resources().get("CPU", 0)
+    free = ray_cluster.load().available_resources().get("CPU", 0)
     return (
         f"run.on = ray: {sum(sizes)} servers need {len(sizes)} nodes with {', '.join(map(str, sizes))} free processors; "
         f"{len(nodes)} nodes are alive, with {sum(node.cpus for node in nodes):g} processors, {free:g} of them free"
@@ -123,8 +121,8 @@ def _no_room(sizes: Sequence[int], nodes: Sequence[Node]) -> str:
 
 def _check(reserved: Reserved) -> None:
     """Asks every node for its versions."""
-    ray = importlib.import_module("ray")
-    strategies = importlib.import_module("ray.util.scheduling_strategies")
+    ray = ray_cluster.load()
+    strategies = ray.util.scheduling_strategies
 
     def probe() -> dict[str, str]:  # a function in a function travels whole: the node may have no siafu to find it in
         try:
@@ -146,8 +144,6 @@ def _check(reserved: Reserved) -> None:
         try:
             theirs = ray.get(answer, timeout=PROBE_S)
         except ray.exceptions.RayError as error:
-            raise ConfigError(
-                f"run.on = ray: {node} cannot run anything: {' '.join(str(error).split())[:300]}"
-            ) from error
+            raise ConfigError(f"run.on = ray: {node} cannot run anything: {ray_cluster.text_of(error)}") from error
         if why := mismatch(node, theirs, ours):
             raise ConfigError(f"run.on = ray: {why}")

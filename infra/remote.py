@@ -19,7 +19,7 @@ from bench.coordinator import Status
 from bench.hosts import Death
 from infra import depot, found, functionlogs
 from infra.duty import Order
-from infra.machines import Report
+from infra.machines import Report, share
 from infra.mailbox import Letter, Mailbox, order_key, report_key, run_key
 from infra.runfiles import Receiver
 from siafu import config as configs
@@ -27,7 +27,6 @@ from siafu import errors
 from siafu.address import COORDINATOR
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
-from siafu.progress import size
 from siafu.shards import ShardSet
 
 OnStatus = Callable[[Status], None]
@@ -91,7 +90,7 @@ def _await_machine(mailbox: Mailbox, config: Config, on_status: OnStatus) -> Non
 
 def _send(mailbox: Mailbox, shards: ShardSet, on_status: OnStatus) -> None:
     def say(sent: int, total: int) -> None:
-        on_status(Status(phase=f"sending the graph, {size(sent)} of {size(total)}"))
+        on_status(Status(phase=f"sending the graph, {share(sent, total)}"))
 
     depot.send(mailbox, shards, say)
 
@@ -108,10 +107,15 @@ def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tu
     mailbox.put(run_key(run, "config.toml"), text.encode())
     request = {
         "order": order.id, "data": order.data, "graph": shards.manifest.name, "epochs": config.train.epochs,
-        "asked": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "asked": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
     }  # fmt: skip
     mailbox.write(run_key(run, "request.json"), request)
-    if not mailbox.replace(order_key(COORDINATOR), order.value, before):
+    try:
+        taken = mailbox.replace(order_key(COORDINATOR), order.value, before)
+    except KeyboardInterrupt:
+        stop(mailbox, run)  # it may be there already
+        raise
+    if not taken:
         raise ConfigError(f"deployment {config.cloud.name}: somebody else has just started a run; see siafu status")
     return run, order
 
@@ -139,13 +143,18 @@ def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: O
         end = _until_end(mailbox, run, order, receiver, on_status)
         _bring_function_logs(mailbox, run, run_dir)
     except KeyboardInterrupt:
-        mailbox.write(order_key(COORDINATOR), Order(secrets.token_hex(8), "stop", run).value)
+        stop(mailbox, run)
         _until_end(mailbox, run, order, receiver, on_status, END_S)
         raise
     if end["code"] == 0:
         result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
         return result
     raise _error(end, run, run_dir)
+
+
+def stop(mailbox: Mailbox, run: str) -> None:
+    """Asks the run to end; machines stay."""
+    mailbox.write(order_key(COORDINATOR), Order(secrets.token_hex(8), "stop", run).value)
 
 
 def _bring_function_logs(mailbox: Mailbox, run: str, run_dir: Path) -> None:

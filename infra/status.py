@@ -86,7 +86,7 @@ def _machine(member: Address, report: Report | None, instance: Mapping[str, str]
     said = report.value if report else {}
     return {
         "role": member.role, "index": member.index, "state": "silent" if report and report.silent else said.get("state"),
-        "run": said.get("run") or None, "heard_s": report.age_s if report else None, "machine": said.get("machine"),
+        "run": (said.get("run") if said.get("state") != "waiting" else None) or None, "heard_s": report.age_s if report else None, "machine": said.get("machine"),
         "host": said.get("host"), "siafu": said.get("siafu"), "notice": said.get("notice") or None,
         "instance": dict(instance) if instance else None,
     }  # fmt: skip
@@ -157,7 +157,12 @@ def _run_row(run: Mapping[str, Any]) -> tuple[str, ...]:
     if run["state"] == "running":
         loss = "" if run["loss"] is None else f"loss {run['loss']:.4f}  "
         return run["run"], run["phase"], f"epoch {run['epoch']}/{run['epochs']}", f"{loss}{dollars(run['usd'])}"
-    return run["run"], run["state"], str(run["asked"] or ""), str(run.get("last_line") or "")[:60]
+    return (
+        run["run"],
+        run["state"],
+        str(run["asked"] or ""),
+        "" if run["state"] == "done" else str(run.get("last_line") or "")[:60],
+    )
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

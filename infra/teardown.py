@@ -26,13 +26,6 @@ POLL_S = 5.0
 LIMIT_S = 45 * 60.0
 #: What was just deleted may be listed a little longer; network interfaces and instances take a minute to go.
 SWEEPS, SWEEP_S = 12, 10.0
-#: Stacks of these are in the middle of something that must end first.
-BUSY = (
-    "UPDATE_IN_PROGRESS",
-    "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS",
-    "UPDATE_ROLLBACK_IN_PROGRESS",
-    "ROLLBACK_IN_PROGRESS",
-)
 
 Say = Callable[[str], None]
 Sleep = Callable[[float], None]
@@ -71,20 +64,19 @@ def _remove_stacks(cloud: Cloud, say: Say, sleep: Sleep) -> list[str]:
     waited_s = 0.0
     while states := reaper.states_of(api, names):
         for name, state in states.items():
-            if seen.get(name) != state:
+            if seen.get(name) != state and state != "DELETE_IN_PROGRESS":
                 say(f"{name}: {state.lower().replace('_', ' ')}{_why(api, name, state)}")
-                seen[name] = state
+            seen[name] = state
         if waited_s > LIMIT_S:
             raise GnnError(
                 f"{', '.join(states)} not gone after {LIMIT_S / 60:.0f} minutes: siafu destroy goes on with them"
             )
         for name in reaper.due(levels, states):
-            if states[name] in BUSY:
-                continue
             if name == deployment.stack(cloud.name, DATA):
                 count = reaper.empty(cloud.client("s3"), deployment.bucket(cloud.name, cloud.account, cloud.region))
                 say(f"{name}: {count} objects deleted")
-            reaper.delete(api, name)
+            if reaper.delete(api, name):
+                say(f"{name}: deleting")
         sleep(POLL_S)
         waited_s += POLL_S
     for name in seen:

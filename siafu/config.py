@@ -132,7 +132,7 @@ class Train:
 class Servers:
     param_servers: int = 1  # processes that hold the weights
     backend: Literal["lambda", "cpu"] = "lambda"  # where tensor tasks run: Lambda environments, or our own threads
-    threads: int = 0  # graph threads per graph server; 0: cores / graph servers, at least 1
+    threads: int = 0  # graph threads per graph server; 0: cores / graph servers on the machine, at least 1
     listen: str = "127.0.0.1"  # address that every role binds; a host that knows its machines' own overrides it
     ports: str = ""  # range of ports that roles bind, such as 7000-7099; empty: any free one
     start_timeout_s: float = 60.0  # until every role has said hello

@@ -41,9 +41,10 @@ def load() -> Any:
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
-        return importlib.import_module("ray")
+        import ray
     except ImportError as error:
         raise ConfigError(f"a Ray cluster needs the package ray: pip install 'siafu[ray]' ({error})") from error
+    return ray
 
 
 class Connection:
@@ -111,12 +112,16 @@ def find(address: str) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error of Ray's says, in one line: it likes to fill a page, the cause at its end."""
-    cause = getattr(error, "cause", None) or error
-    text = " ".join(str(cause).split())
-    _, marked, reason = text.partition("The actor died because ")
-    text = reason if marked else text
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
+    """What an error of Ray's says, in one line: it likes to fill a page."""
+    text = str(getattr(error, "cause", None) or error)  # a task's error is in that of the task
+    for mark in ("The actor is dead because ", "The actor died because "):
+        if mark in text:
+            text = text.partition(mark)[2]
+            break
+    if "creation task" in text:
+        text = text.strip().splitlines()[-1]  # of a traceback
+    line = " ".join(text.partition(" Owner Id")[0].split())
+    return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 3]}..."
 
 
 def _not_a_cluster(address: str) -> str:

@@ -144,7 +144,10 @@ class Fleet:
         count = self.config.lambdas.count or 3
         tuner = Moody(2 * count, self.rng) if self.faults != Faults() and self.rng.random() < 0.5 else None
         most = 2 * count if tuner else count
-        return LambdaBackend(self.config.lambdas, models.build(self.spec), most, f"w{index}", tuner, self.rng)
+        return LambdaBackend(
+            self.config.lambdas, models.build(self.spec), most, f"w{index}", tuner, self.rng,
+            exact=self.config.train.mode != "async", intervals=self.config.train.intervals,
+        )  # fmt: skip
 
     def _choose_slow(self) -> tuple[Address | None, Address | None]:
         """(from, to) of the slow link, None standing for everybody: also for a server's own computations."""

@@ -141,7 +141,13 @@ def main(folder: str) -> None:
     size = {"num_cpus": CPUS, "object_store_memory": STORE_BYTES}
     own = Path(folder) / "ray"  # where RAY_TMPDIR has it: which cluster is "auto" for others stays as it is
     own.mkdir()
-    head = {**size, "include_dashboard": False, "include_log_monitor": False, "temp_dir": str(own), "_system_config": HEALTH}
+    head = {
+        **size,
+        "include_dashboard": False,
+        "include_log_monitor": False,
+        "temp_dir": str(own),
+        "_system_config": HEALTH,
+    }
     cluster = Cluster(initialize_head=True, connect=False, head_node_args=head)
     nodes = {cluster.head_node.node_ip_address: cluster.head_node}
     try:

@@ -31,7 +31,7 @@ ONLY_IN = {
     "zmq": ("siafu/sockets.py", "bench/measure/echo.py"),  # a benchmark stands beside plain sockets
     "boto3": ("graph_server/launchers/", "infra/"),
     "botocore": ("graph_server/launchers/", "infra/"),
-    "ray": ("graph_server/launchers/ray.py", "infra/"),
+    "ray": ("siafu/ray_cluster.py",),  # where hosts and launchers come in
     "torch": ("gpu_baselines/", "graph_server/backends/gpu.py"),
     "aws_cdk": ("infra/",),
     "cdk_nag": ("infra/",),
@@ -54,7 +54,8 @@ PURE = (
     "siafu/tasks.py", "siafu/wire.py", "siafu/ops.py", "siafu/sparse.py", "siafu/errors.py", "siafu/models/*.py",
     "siafu/tensor_task.py", "siafu/address.py", "siafu/evaluation.py",
     "graph_server/scheduler.py", "graph_server/autotune.py", "graph_server/dispatch.py", "graph_server/waiting.py",
-    "graph_server/verdicts.py", "graph_server/timing.py", "graph_server/sizing.py",
+    "graph_server/verdicts.py", "graph_server/timing.py", "graph_server/sizing.py", "graph_server/throttle.py",
+    "graph_server/shipping.py", "graph_server/workforce.py", "graph_server/bill.py",
     "param_server/stash.py", "param_server/summation.py", "param_server/optimisers.py", "param_server/schedules.py",
     "param_server/replica.py", "param_server/epoch.py", "param_server/parameters.py",
     "bench/cost.py", "bench/value.py", "bench/memory.py", "gpu_baselines/quantise.py",

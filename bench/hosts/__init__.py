@@ -48,6 +48,8 @@ class Host(Protocol):
 
     #: Address that the coordinator binds, so that members can dial it.
     listen: str
+    #: How much later than a member's end ``dead`` may hear of it. Others that miss the member may complain before.
+    lag_s: float
 
     @classmethod
     def make(cls, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> Host: ...

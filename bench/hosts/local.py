@@ -15,6 +15,8 @@ from siafu.config import Config
 class LocalHost:
     """Processes on this machine. Use in a ``with`` block: it kills what is left."""
 
+    lag_s = 0.0
+
     def __init__(self, listen: str, run_dir: Path, shards: Path, config_file: Path, run_id: bytes):
         self.listen = listen
         self.run_dir, self.shards, self.config_file, self.run_id = run_dir, shards, config_file, run_id

@@ -1,9 +1,9 @@
 """Tensor tasks on Lambda functions: workers dial in, pull many tasks in one invocation, and report each when it is done.
 
-This is the pure half, the controller: who gets which task (``graph_server.dispatch``) and in which pieces
-(``graph_server.shipping``, ``graph_server.sizing``), how many workers there should be (``graph_server.autotune``), when the function may be invoked
-again (``graph_server.throttle``), what an error means (``graph_server.verdicts``), what was billed. The launcher that
-invokes the function (local environments, or an endpoint) is the server's.
+This is the pure half, the controller. It leads those who know: how many workers there are and should be
+(``graph_server.workforce``), who gets which task (``graph_server.dispatch``), in pieces of which size
+(``graph_server.shipping``, ``graph_server.sizing``), what an error means (``graph_server.verdicts``), what it all comes to
+(``graph_server.bill``). The launcher that invokes the function (local environments, or an endpoint) is the server's.
 
 Rules:
 1. While tasks wait, up to ``wanted`` workers are kept at work: an invocation is asked for whenever fewer are. A silent or
@@ -27,7 +27,6 @@ import json
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from graph_server.autotune import Autotuner
 from graph_server.backends import Action, Completed, Launch, TensorTask
@@ -37,9 +36,10 @@ from graph_server.launchers import Ended
 from graph_server.machine import num_environments, num_threads
 from graph_server.shipping import Shipping, num_rows
 from graph_server.sizing import CORE_MB, MOST_PREFETCH, PARTS, PREFETCH, Sizing
-from graph_server.throttle import Throttle, Uniform
+from graph_server.throttle import Uniform
 from graph_server.timing import Timing
 from graph_server.verdicts import Next, Verdict, judge
+from graph_server.workforce import Workforce
 from siafu.address import Address, Send
 from siafu.address import worker as worker_address
 from siafu.config import Config, Lambda
@@ -56,15 +56,6 @@ MAX_FAILED_LAUNCHES = 3
 SIZE_EVERY_S = 1.0
 
 
-@dataclass
-class _Alive:
-    """A worker whose invocation was asked for and has not ended."""
-
-    asked_at: float
-    pulled: bool = False
-    retired: bool = False
-
-
 class LambdaBackend:
     def __init__(
         self, config: Lambda, model: Model, count: int, name: str, tuner: Autotuner | None = None,
@@ -72,13 +63,11 @@ class LambdaBackend:
     ):  # fmt: skip
         """``count``: environments wanted at most; ``tuner``: says how many, else it is always so many; ``name``: what the
         names of its workers begin with; ``exact``: the bits of results may depend on nothing that is measured."""
-        self.config, self.model, self.name, self.tuner = config, model, name, tuner
-        self.exact, self.intervals = exact, intervals
-        self.max_environments = 2 * count
+        self.config, self.model, self.exact, self.intervals = config, model, exact, intervals
         # All mutable state:
+        self._workforce = Workforce(name, count, tuner, rng or random.Random(0))
         timing = Timing(config.task_timeout_s, config.relaunch_factor, config.relaunch_quantile)
         self._dispatcher = Dispatcher(timing, config.relaunches, affinity=config.keep_constants)
-        self._throttle = Throttle(rng or random.Random(0))
         self._shipping = Shipping(keep_constants=config.keep_constants, num_parts=PARTS if config.stream else 1)
         on_lambda = config.on == "aws"
         core = min(1.0, config.memory_mb / CORE_MB) if on_lambda else 1.0
@@ -87,16 +76,10 @@ class LambdaBackend:
         if not config.prefetch:
             self._dispatcher.hold_at_most(PREFETCH, 0.0)
         self._bill = Bill(config.memory_mb)
-        self._count = count
         self._open: dict[TaskId, TensorTask] = {}
         self._expected: set[TaskId] = set()
-        self._alive: dict[str, _Alive] = {}
-        self._num_asked = 0  # invocations, ever
-        self._num_starting = 0  # of those alive that have not pulled
-        self._num_retired = 0  # of those alive
         self._failed_launches = 0
         self._failed_attempts: dict[TaskId, set[int]] = {}
-        self._peak = 0  # of workers wanted
         self._stopped = False
 
     @classmethod
@@ -120,7 +103,7 @@ class LambdaBackend:
         if self._stopped or task in self._open:
             return []
         self._expected.add(task)
-        spare = self._num_starting + self._dispatcher.num_idle
+        spare = self._workforce.num_starting + self._dispatcher.num_idle
         return self._launches(now, max(0, len(self._expected) - spare))
 
     def submit(self, task: TensorTask, now: float) -> list[Action]:
@@ -131,14 +114,15 @@ class LambdaBackend:
         return self._send(self._dispatcher.submit(task.id, task.priority, now, num_rows(task)), now)
 
     def watch(self, graph_tasks: int, now: float) -> None:
-        if self.tuner is not None:
-            self.tuner.watch(now, graph_tasks, self._dispatcher.num_open, self._dispatcher.num_busy)
+        tuner = self._workforce.tuner
+        if tuner is not None:
+            tuner.watch(now, graph_tasks, self._dispatcher.num_open, self._dispatcher.num_busy)
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         if self._stopped:
             return []
         match message:
-            case Pull() if message.worker in self._alive:
+            case Pull() if message.worker in self._workforce:
                 return self._pulled(message, now)
             case TaskResult() if (fault := self._fault(message)) is not None:
                 logger.warning("%s of worker %s: %s", message.id, message.worker, fault)
@@ -154,8 +138,9 @@ class LambdaBackend:
         return []
 
     def tick(self, now: float) -> list[Action]:
-        if self.tuner is not None and self.tuner.decide(now):
-            logger.debug("%s: %d environments are wanted", self.name, self.tuner.wanted)
+        tuner = self._workforce.tuner
+        if tuner is not None and tuner.decide(now):
+            logger.debug("%s: %d environments are wanted", self._workforce.name, tuner.wanted)
         actions = self._send(self._dispatcher.tick(now) + self._size(now), now)
         return actions + self._retire(now)
 
@@ -165,10 +150,10 @@ class LambdaBackend:
             return []
         self._sized_at = now
         if self.config.stream and not self.exact:
-            self._shipping.num_parts = self._sizing.parts()
+            self._shipping.num_parts = self._sizing.parts(self._shipping.num_parts)
         if self.config.prefetch:
             return []
-        share = -(-self.intervals // self._count_wanted)
+        share = -(-self.intervals // self._workforce.best)
         return self._dispatcher.hold_at_most(self._sizing.prefetch(share), now)
 
     def stop(self) -> None:
@@ -184,11 +169,12 @@ class LambdaBackend:
 
     @property
     def usage(self) -> dict[str, float]:
+        workforce = self._workforce
         return {
             **self._bill.totals, "bytes_out": self._shipping.nbytes, "relaunches": self._dispatcher.num_relaunches,
-            "duplicates": self._dispatcher.num_duplicates, "environments_wanted": self._count_wanted,
-            "environments_wanted_peak": max(self._peak, self._count_wanted),
-            "autotuner_decisions": self.tuner.num_decisions if self.tuner is not None else 0,
+            "duplicates": self._dispatcher.num_duplicates, "environments_wanted": workforce.best,
+            "environments_wanted_peak": max(workforce.peak, workforce.best),
+            "autotuner_decisions": workforce.tuner.num_decisions if workforce.tuner is not None else 0,
             "recommended_memory_mb": self._sizing.recommended_mb,
         }  # fmt: skip
 
@@ -196,27 +182,27 @@ class LambdaBackend:
 
     @property
     def num_workers(self) -> int:
-        return len(self._alive)
+        return len(self._workforce)
 
     @property
     def workers(self) -> list[str]:
-        return list(self._alive)
+        return self._workforce.names
+
+    @property
+    def max_environments(self) -> int:
+        """That may be alive at a time."""
+        return self._workforce.most_alive
 
     def limit(self, environments: int) -> None:
         """The launcher can have no more than that at a time."""
-        self.max_environments = min(self.max_environments, environments)
-        self._count = max(1, min(self._count, environments))
-        if self.tuner is not None:
-            self.tuner.limit(self._count)
+        self._workforce.limit(environments)
 
     def ended(self, invocation: Ended, now: float) -> list[Action]:
         """An invocation is over: billed, and its worker gone."""
         worker, verdict = invocation.request_id, judge(invocation.error, invocation.reason)
-        state = self._alive.pop(worker, None)
+        state = self._workforce.ended(worker)
         self._shipping.gone(worker)
         had_pulled = state is None or state.pulled
-        self._num_starting -= not had_pulled
-        self._num_retired -= state is not None and state.retired
         refused = verdict.next is not Next.GO_ON and not had_pulled
         self._bill.ended(invocation, refused=refused)
         self._sizing.used(invocation.max_memory_mb)
@@ -244,22 +230,16 @@ class LambdaBackend:
 
     def _pause(self, verdict: Verdict, asked_at: float, now: float) -> None:
         """Rule 3, for what the service said."""
-        if verdict.next is Next.SHRINK:
-            self._throttle.shrink(len(self._alive), now)
-        pause_s = self._throttle.refused(asked_at, now)
+        pause_s = self._workforce.refused(asked_at, now, shrink=verdict.next is Next.SHRINK)
         if pause_s is not None:
             logger.warning("%s; for %.1f s no more are invoked", verdict.why, pause_s)
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 
     def _pulled(self, message: Pull, now: float) -> list[Action]:
-        state = self._alive[message.worker]
-        if state.retired:
+        if not self._workforce.pulled(message.worker):
             return []
-        self._num_starting -= not state.pulled
-        state.pulled = True
         self._failed_launches = 0
-        self._throttle.got_through()
         return self._send(self._dispatcher.pull(message.worker, message.credits, now), now)
 
     def _result(self, message: TaskResult, now: float) -> list[Action]:
@@ -273,8 +253,8 @@ class LambdaBackend:
             del self._open[message.id]
             self._failed_attempts.pop(message.id, None)
             self._bill.done(message)
-            if self.tuner is not None:
-                self.tuner.answered()
+            if self._workforce.tuner is not None:
+                self._workforce.tuner.answered()
             actions.insert(0, Completed(message))
         return actions + self._dismiss(message.worker, now)
 
@@ -309,61 +289,32 @@ class LambdaBackend:
     def _resend(self, message: RowsMissing) -> list[Action]:
         """A worker has had to let go of what it was sent: the part again, whole."""
         task = self._open.get(message.id)
-        again = self._shipping.again(task, message) if task is not None and message.worker in self._alive else None
+        again = self._shipping.again(task, message) if task is not None and message.worker in self._workforce else None
         self._bill.ignored(again is None)
         return [] if again is None else [again]
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
-    @property
-    def _count_wanted(self) -> int:
-        return self._count if self.tuner is None else self.tuner.wanted
-
-    def _wanted(self, now: float) -> int:
-        granted = self._throttle.granted(now)
-        return self._count_wanted if granted is None else min(self._count_wanted, granted)
-
-    @property
-    def _at_work(self) -> int:
-        return len(self._alive) - self._dispatcher.num_silent - self._num_retired
-
     def _launches(self, now: float, num_expected: int = 0) -> list[Action]:
         """Rule 1."""
-        wanted, alive = self._wanted(now), len(self._alive)
-        demand = self._dispatcher.num_queued + num_expected
-        number = min(wanted - self._at_work, 2 * wanted - alive, self.max_environments - alive, demand)
-        if number <= 0:
-            return []
-        number = min(number, self._throttle.allows(now))
-        self._throttle.invoked(number)
-        self._peak = max(self._peak, wanted)
-        return [self._launch(now) for _ in range(number)]
-
-    def _launch(self, now: float) -> Launch:
-        worker = f"{self.name}-{self._num_asked}"
-        self._num_asked += 1
-        self._num_starting += 1
-        self._alive[worker] = _Alive(now)
-        self._bill.invoked()
-        return Launch(worker, self.config.prefetch or MOST_PREFETCH)
+        dispatcher = self._dispatcher
+        names = self._workforce.ask(dispatcher.num_queued + num_expected, dispatcher.num_silent, now)
+        self._bill.invoked(len(names))
+        return [Launch(name, self.config.prefetch or MOST_PREFETCH) for name in names]
 
     def _retire(self, now: float) -> list[Action]:
-        """Rule 5. The newest know the fewest intervals."""
-        surplus = self._at_work - self._wanted(now)
-        if surplus <= 0:
-            return []
+        """Rule 5."""
+        surplus = self._workforce.surplus(self._dispatcher.num_silent, now)
         actions: list[Action] = []
-        for name, state in reversed([(name, state) for name, state in self._alive.items() if state.pulled]):
+        for name in self._workforce.newest() if surplus else []:
             if surplus and self._dispatcher.retire(name):
                 surplus -= 1
-                state.retired = True
-                self._num_retired += 1
+                self._workforce.retire(name)
                 actions += self._dismiss(name, now)
         return actions
 
     def _dismiss(self, worker: str, now: float) -> list[Action]:
-        state = self._alive.get(worker)
-        if state is None or not state.retired or self._dispatcher.has_tasks(worker):
+        if not self._workforce.is_retired(worker) or self._dispatcher.has_tasks(worker):
             return []
         return [Send(worker_address(worker), Leave()), *self._send(self._dispatcher.lost(worker, now), now)]
 

@@ -67,13 +67,13 @@ def place(config: Config, run_dir: Path) -> None:
     """
     lambdas, name = config.lambdas, config.lambdas.function
     with ExitStack() as stack:
-        endpoint = os.environ.get("AWS_ENDPOINT_URL", "").strip()
-        if not endpoint:
-            endpoint = stack.enter_context(Stack(run_dir / "logs" / "localstack-service.log")).endpoint
-        else:  # others may use it
-            name = f"{name}-{secrets.token_hex(4)}"
+        if endpoint := os.environ.get("AWS_ENDPOINT_URL", "").strip():
+            built = package_for(endpoint)
+            name = f"{name}-{secrets.token_hex(4)}"  # others may use it
             stack.callback(function.remove, name, endpoint, lambdas.region)
-        built = package_for(endpoint)
+        else:
+            endpoint = stack.enter_context(Stack(run_dir / "logs" / "localstack-service.log")).endpoint
+            built = package_for(endpoint)
         definition = function.Definition(
             name, built.path, lambdas.handler, built.runtime, built.arch, lambdas.memory_mb, lambdas.timeout_s
         )

@@ -32,7 +32,7 @@ from localstack.services.lambda_.invocation.lambda_models import FunctionVersion
 from localstack.services.lambda_.invocation.plugins import RuntimeExecutorPlugin
 from localstack.services.lambda_.invocation.runtime_executor import RuntimeExecutor
 
-from infra.localstack.fit import WHO
+from infra.localstack.install import EXECUTOR, WHO
 from lambda_funcs.environment import Environment
 from lambda_funcs.function import Function, Invocation
 
@@ -216,7 +216,7 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
 
 
 class ProcessExecutorPlugin(RuntimeExecutorPlugin):  # type: ignore[misc]
-    name = "siafu"
+    name = EXECUTOR
 
     def load(self, *args: object, **kwargs: object) -> type[ProcessExecutor]:
         return ProcessExecutor

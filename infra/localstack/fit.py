@@ -8,18 +8,23 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from infra import package
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra import package, service
+from infra.localstack.install import WHO
 from infra.package import Package
 from infra.wheels import Target
-from infra.wheels import Target
+from siafu.errors import WorkerError
 
-#: Where our executor says who it is.
-WHO = "/_siafu/executor"
 PATIENCE_S = 10.0
 
 
 def executor_at(endpoint: str) -> dict[str, Any] | None:
-    """What our executor says of itself; None if functions run elsewhere there. Its Lambda service must have been called."""
+    """What our executor says of itself; None if functions run elsewhere there. WorkerError if nobody answers."""
+    try:
+        service.client("lambda", service.LOCAL_REGION, endpoint).list_functions(MaxItems=1)  # which loads the executor
+    except (BotoCoreError, ClientError) as error:
+        raise WorkerError(f"{endpoint}: {error}") from error
     try:
         with urllib.request.urlopen(f"{endpoint}{WHO}", timeout=PATIENCE_S) as answer:
             found = json.loads(answer.read())

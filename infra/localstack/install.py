@@ -22,6 +22,8 @@ from siafu.errors import ConfigError, GnnError
 RUNTIME = "python3.11"  # of LocalStack, and so of the functions
 #: Name of the executor in ``plugin/pyproject.toml``.
 EXECUTOR = "siafu"
+#: Where it says who it is.
+WHO = "/_siafu/executor"
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements.txt"
 PLUGIN = HERE / "plugin"

@@ -69,6 +69,7 @@ class Stack:
             folder = Path(
                 undo.enter_context(tempfile.TemporaryDirectory(prefix=_own_prefix(), ignore_cleanup_errors=True))
             )
+            self.log.parent.mkdir(parents=True, exist_ok=True)
             output = undo.enter_context(open(self.log, "ab"))
             leash = Leash()
             undo.callback(leash.close)
@@ -76,7 +77,7 @@ class Stack:
             self.endpoint = f"http://{LOOPBACK}:{port}"
             self._process = self._start(folder, port, output, leash)
             undo.callback(self._stop)
-            self._until_it_answers()
+            self._until_it_listens()
             self._check()
             self._undo = undo.pop_all()  # all is well
         return self
@@ -101,9 +102,9 @@ class Stack:
         return process
 
     def _environment(self, folder: Path, port: int) -> dict[str, str]:
-        """All of LocalStack's variables: of the user's only the path, so that it knows no account and no profile."""
+        """All of LocalStack's variables: of the user's only the paths, so that it knows no account and no profile."""
         return {
-            "PATH": os.environ.get("PATH", os.defpath),
+            **{name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ},
             "LANG": "C.UTF-8",
             "HOME": str(folder),
             "XDG_CACHE_HOME": str(self._python.parent.parent / "cache"),  # its index of plugins is made once
@@ -124,8 +125,7 @@ class Stack:
 
     # -- what is asserted
 
-    def _until_it_answers(self) -> None:
-        """Loads the services that a run needs: the first call of each is slow."""
+    def _until_it_listens(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + START_S
         while not self._listens():
@@ -134,11 +134,6 @@ class Stack:
             if time.monotonic() > deadline:
                 raise self._failure(f"it does not answer within {START_S:g} s")
             time.sleep(POLL_S)
-        try:
-            self.client("s3").list_buckets()
-            self.client("lambda").list_functions()
-        except (BotoCoreError, ClientError) as error:
-            raise self._failure(f"it does not answer: {error}") from error
 
     def _listens(self) -> bool:
         try:
@@ -148,8 +143,13 @@ class Stack:
             return False
 
     def _check(self) -> None:
-        """Its Lambda service is loaded by now, and has called the executor."""
-        if (executor_at(self.endpoint) or {}).get("pid") != self.pid:
+        """The first call of a service loads it."""
+        try:
+            self.client("s3").list_buckets()
+            executor = executor_at(self.endpoint)
+        except (BotoCoreError, ClientError, WorkerError) as error:
+            raise self._failure(f"it does not answer: {error}") from error
+        if (executor or {}).get("pid") != self.pid:
             raise self._failure("it does not run functions with our executor")
         if found := [str(at) for at in ports.listening(self.pid) if not at.is_loopback]:
             raise self._failure(f"it listens on {', '.join(found)}, not on {LOOPBACK} alone")

@@ -28,7 +28,7 @@ ECHO = PeerLost("param_server 0: graph_server 0: not connected")
 def session(tmp_path: Path) -> Iterator[Any]:
     config = Config()
     with Hub(COORDINATOR, RUN_ID, listen="127.0.0.1") as hub:
-        host: Any = SimpleNamespace(dead=lambda: None)
+        host: Any = SimpleNamespace(dead=lambda: None, lag_s=0.0)
         core = Coordinator(config, multilabel=False)
         spec: Any = None
         yield _Session(config, spec, core, host, tmp_path, hub, io.StringIO(), lambda status: None)

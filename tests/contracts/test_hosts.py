@@ -94,11 +94,10 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> ShardSet:
 @pytest.fixture(scope="module")
 def place(request: pytest.FixtureRequest, shards: ShardSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
     """A place of the kind that the test is for, with room for two graph servers and a parameter server."""
-    if request.param == "ray":
-        cluster = ray_cluster.connect(request.getfixturevalue("ray_cluster").address)
-        request.addfinalizer(cluster.close)  # until then, "auto" is this one
-    with PLACES[request.param](shards, tmp_path_factory.mktemp(request.param)) as make:
-        yield make
+    with ExitStack() as stack:
+        if request.param == "ray":  # as long as we are in a cluster, "auto" is that one
+            stack.callback(ray_cluster.connect(request.getfixturevalue("ray_cluster").address).close)
+        yield stack.enter_context(PLACES[request.param](shards, tmp_path_factory.mktemp(request.param)))
 
 
 @contextmanager

@@ -3,18 +3,35 @@ shares with every backend is in ``tests/contracts/test_backends.py``, whose rig 
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from graph_server import backends
 from graph_server.autotune import Autotuner
 from graph_server.backends import Job
 from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, LambdaBackend
+from graph_server.shipping import MIN_ROWS_PER_PART
+from graph_server.sizing import ENOUGH
 from graph_server.throttle import FIRST_S, PATIENCE_S
+from lambda_funcs.desk import Desk
 from siafu import wire
 from siafu.address import Send, worker
 from siafu.errors import WorkerError
-from siafu.tasks import TaskId
-from tests.contracts.test_backends import CONFIG, HOME, INTERVALS, MODEL, SPEC, Rig, clock, lambdas, launches, task
+from siafu.tasks import Lane, TaskId
+from siafu.tensor_task import TensorWorker
+from tests.contracts.test_backends import (
+    CONFIG,
+    HOME,
+    INTERVALS,
+    MODEL,
+    ROWS,
+    SPEC,
+    Rig,
+    clock,
+    lambdas,
+    launches,
+    task,
+)
 
 THROTTLED = "TooManyRequestsException"
 
@@ -319,3 +336,43 @@ def test_cold_starts_are_counted_and_their_time_is_that_which_was_billed():
         run.end(f"w-{number}", billed_ms=1000, init_ms=init_ms)
     usage = run.backend.usage
     assert (usage["cold_starts"], usage["init_ms"], usage["billed_ms"]) == (1, 120.5, 2000)
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------------
+
+
+def measured(mode: str, prefetch: int) -> Rig:
+    """After tasks that took a worker 0.1 ms to compute and 100 ms in all, alone: far away, and small."""
+    config = CONFIG.replace({"train.mode": mode, "lambda.count": 1, "lambda.prefetch": prefetch})
+    run = Rig(backends.build(config, SPEC, 0, clock()))
+    run.workers["w0-0"] = Desk(HOME, TensorWorker(SPEC, "w0-0", lambda: 0.0))
+    for epoch in range(2 * ENOUGH):
+        run.hold = lambda send: send.to.role == "worker"
+        num_rows = ROWS * (1 + epoch % 3)
+        run.submit(task(0, num_rows=num_rows)._replace(id=TaskId(Lane.TRAIN, epoch, 0, 4)))
+        run.now += 0.1 + 1e-6 * num_rows
+        result = wire.TaskResult("train", epoch, 0, 4, 0, "w0-0", 0.0, 0.0001, {"dZ1": np.zeros((num_rows, 4))})
+        run.deliver(worker("w0-0"), Send(HOME, result))
+    run.tick(run.now + 1)
+    return run
+
+
+@pytest.mark.parametrize(("prefetch", "held"), [(0, INTERVALS), (2, 2), (4, 4)])
+def test_small_tasks_of_workers_far_away_travel_in_batches(prefetch: int, held: int):
+    run = measured("pipe", prefetch)
+    before = len(run.held)
+    run.submit(*(task(interval)._replace(id=TaskId(Lane.TRAIN, 100, interval, 4)) for interval in range(INTERVALS)))
+    assert len(run.held) - before == held
+
+
+@pytest.mark.parametrize(("mode", "parts"), [("pipe", 2), ("async", 1), ("no-pipe", 1)])
+def test_what_is_measured_decides_about_parts_only_where_no_bits_are_promised(mode: str, parts: int):
+    run = measured(mode, 0)
+    run.submit(task(1, num_rows=2 * MIN_ROWS_PER_PART))
+    sent = [send.message for send in run.sent if isinstance(send.message, wire.Task) and send.message.interval == 1]
+    assert [message.num_parts for message in sent] == [parts]
+
+
+def test_usage_recommends_memory_once_something_is_known():
+    assert rig().backend.usage["recommended_memory_mb"] == 0
+    assert measured("async", 0).backend.usage["recommended_memory_mb"] == 128

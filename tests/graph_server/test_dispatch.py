@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from graph_server.dispatch import Assign, Dispatcher
-from graph_server.timing import Timing
+from graph_server.timing import Likeness, Timing
 from siafu.errors import WorkerTimeout
 from siafu.tasks import Lane, TaskId
 
@@ -159,6 +159,44 @@ def test_a_worker_that_lost_a_task_gets_it_again_for_the_same_credit():
     assert core.result(A, "x", 1, 13) == (False, [Assign("x", C, 0)])
 
 
+def test_a_task_is_relaunched_at_a_multiple_of_what_others_of_its_kind_took():
+    #  0-20 s   x does twenty tasks of 2 s each;  100 s  A to x: due at 106 s, not at 110 s
+    core = dispatcher()
+    core.pull("x", 1, 0)
+    for epoch_number in range(1, 21):
+        (task,) = epoch(epoch_number, 0)
+        core.submit(task, (0,), 0, 100)
+        core.result(task, "x", 0, 2)
+    core.submit(A, (0,), 100, 100)
+    core.pull("y", 1, 100)
+    assert core.tick(105.9) == []
+    assert core.tick(106) == [Assign("y", A, 1)]
+    assert core.tick(109.9) == []  # the second attempt may take twice as long, up to the configured time
+    core.pull("z", 1, 109.9)
+    assert core.tick(115.9) == []
+    assert core.tick(116) == [Assign("z", A, 2)]
+
+
+def test_an_answer_that_comes_after_the_task_was_given_up_counts_as_a_time():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.pull("y", 1, 0)
+    core.tick(10)
+    core.result(A, "y", 1, 11)
+    assert core.timing.limit_s(Likeness.of(A, 0), 0) == 3
+    core.result(A, "x", 0, 50)
+    assert core.timing.limit_s(Likeness.of(A, 0), 0) == 150
+
+
+def test_a_repeated_answer_and_a_failure_are_no_times():
+    core = dispatcher(A, B)
+    core.pull("x", 2, 0)
+    core.failed(A, "x", 0, 1)
+    core.result(B, "x", 0, 2)
+    core.result(B, "x", 0, 90)
+    assert core.timing.limit_s(Likeness.of(A, 0), 0) == 6
+
+
 # --- rule 4 -------------------------------------------------------------------------------------------------------------
 
 
@@ -271,6 +309,80 @@ def test_a_worker_that_speaks_again_does_not_get_back_what_it_was_silent_about()
     core.pull("y", 1, 5)
     assert core.tick(10) == core.pull("x", 1, 11) == []
     assert core.result(B, "y", 0, 12) == (True, [Assign("y", A, 1)])
+
+
+# --- rule 7, and what a worker holds at most -----------------------------------------------------------------------------
+
+
+def test_a_retired_worker_gets_nothing_new_and_its_last_answer_counts():
+    core = dispatcher(A)
+    core.pull("x", 2, 0)
+    assert core.retire("x")
+    assert core.submit(B, (0,), 1) == []
+    assert core.result(A, "x", 0, 2) == (True, [])
+    assert not core.has_tasks("x")
+    assert core.pull("y", 1, 3) == [Assign("y", B, 0)]
+
+
+def test_a_retired_worker_that_does_not_answer_is_not_silent_but_its_task_goes_to_another():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.retire("x")
+    core.pull("y", 1, 0)
+    assert core.tick(10) == [Assign("y", A, 1)]
+    assert core.num_silent == 0
+
+
+def test_workers_that_are_silent_or_gone_or_retired_are_not_retired():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.tick(10)
+    core.pull("y", 1, 10)
+    assert [core.retire(name) for name in ("x", "nobody", "y", "y")] == [False, False, True, False]
+
+
+def test_a_retired_home_is_not_waited_for():
+    core = at_home(x=(0, 1, 2), y=(3,))
+    a, b, c, d = epoch(1, 0, 1, 2, 3)
+    for task in (a, b, d, c):
+        core.submit(task, (0,), 0)
+    assert core.num_queued == 1  # c waits for x, though y has a credit
+    core.retire("x")
+    assert core.tick(1) == [Assign("y", c, 0)]
+
+
+def test_a_worker_holds_no_more_than_it_may():
+    core = dispatcher(A, B, C, D)
+    core.hold_at_most(2, 0)
+    assert len(core.pull("x", 8, 0)) == 2
+    assert core.hold_at_most(3, 1) == [Assign("x", C, 0)]
+    assert core.hold_at_most(1, 2) == []
+    assert core.result(A, "x", 0, 3) == core.result(B, "x", 0, 3) == (True, [])
+    assert core.result(C, "x", 0, 4) == (True, [Assign("x", D, 0)])
+
+
+def test_workers_at_work_and_with_nothing_to_do_are_counted():
+    core = dispatcher(A)
+    core.pull("x", 1, 0)
+    core.pull("y", 1, 0)
+    assert (core.num_busy, core.num_idle) == (1, 1)
+    core.tick(10)  # x is silent, y has A as well
+    assert (core.num_busy, core.num_idle) == (1, 0)
+    core.result(A, "x", 0, 11)
+    assert (core.num_busy, core.num_idle) == (1, 1)
+    core.lost("y", 12)
+    assert (core.num_busy, core.num_idle) == (0, 1)
+
+
+def test_it_is_known_how_long_a_worker_had_a_task_alone():
+    core = dispatcher(A, B)
+    core.pull("x", 1, 0)
+    assert core.alone_s(A, "x", 0, 5) == 5
+    assert core.alone_s(A, "x", 1, 5) is core.alone_s(B, "x", 0, 5) is core.alone_s(A, "y", 0, 5) is None
+    core.pull("x", 1, 6)  # B as well
+    assert core.alone_s(A, "x", 0, 7) is core.alone_s(B, "x", 0, 7) is None
+    core.result(A, "x", 0, 8)
+    assert core.alone_s(B, "x", 0, 9) is None  # it was not from the first
 
 
 # --- forget -------------------------------------------------------------------------------------------------------------
@@ -440,6 +552,8 @@ def test_whatever_happens_every_task_is_answered_once(seed: int):
             take(core.lost(gone, now))
         elif event == "tick":
             take(core.tick(now))
+        assert core.num_busy == sum(bool(worker.holds) and not worker.silent for worker in core._workers.values())
+        assert core.num_idle == sum(core._free._load[name] == 0 for name in core._free.names)
         assert core.num_queued == sum(state.queued for state in core._open.values())
         assert all(worker.credits >= 0 and worker.credits + len(worker.holds) == 2 for worker in core._workers.values())
         for task, state in core._open.items():

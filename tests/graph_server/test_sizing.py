@@ -91,6 +91,11 @@ def test_rows_travel_in_as_many_parts_as_pay(mb_per_s: float, compute_s: float, 
     assert sizing(latency_s=0.001, mb_per_s=mb_per_s, compute_s=compute_s).parts() == parts
 
 
+def test_another_number_of_parts_must_be_clearly_better():
+    made = sizing(latency_s=0.001, mb_per_s=75, compute_s=0.0029)  # sqrt(5.8) = 2.4
+    assert [made.parts(now) for now in (1, 2, 3, 4)] == [2, 2, 3, 2]
+
+
 def test_before_anything_is_known_all_is_as_ever():
     made = sizing(latency_s=0.5, mb_per_s=1, compute_s=1, tasks=ENOUGH - 1)
     assert (made.prefetch(100), made.parts(), made.recommended_mb) == (PREFETCH, PARTS, 0)

@@ -151,18 +151,18 @@ def test_a_report_names_machine_address_and_notice(post: agent.Post) -> None:
     post.turn(0.0, "EC2 takes it back (spot)")
     report = said(post)
     assert (report["machine"], report["host"], report["state"]) == ("i-0abc", "127.0.0.1", "waiting")
-    assert (report["notice"], report["every_s"]) == ("EC2 takes it back (spot)", 0.25)
+    assert (report["notice"], report["every_s"]) == ("EC2 takes it back (spot)", 0.75)
 
 
 def test_a_report_is_written_when_something_is_new_and_every_few_seconds(post: agent.Post, box: Mailbox) -> None:
     post.turn(0.0, "")
     box.write(report_key(post.member), {})
-    post.turn(0.2, "")
+    post.turn(0.7, "")
     assert said(post) == {}
-    post.turn(0.25, "")
+    post.turn(0.75, "")
     assert said(post)["state"] == "waiting"
     box.write(report_key(post.member), {})
-    post.turn(0.26, "news")
+    post.turn(0.8, "news")
     assert said(post)["notice"] == "news"
 
 

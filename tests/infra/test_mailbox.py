@@ -137,6 +137,13 @@ def test_a_replacement_that_came_through_though_its_answer_got_lost_counts(box: 
     assert box.replace("retried", {"id": "unique"}, before)
 
 
+def test_a_large_file_travels_in_parts_and_arrives_whole(box: Mailbox, tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(b"siafu" * (2 << 20))
+    box.upload(tmp_path / "here", "large-file")
+    box.download("large-file", tmp_path / "there")
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
 def test_listings_are_in_order_and_know_folders(box: Mailbox) -> None:
     for name in ("b/2", "b/1", "a/1"):
         box.put(f"list/{name}", b"x" * int(name[-1]))

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from datasets.prepare import prepare
-from graph_server.launchers import ray as launchers
 from infra import ray_host, ray_member, ray_nodes
 from infra.ray_member import Member, Order, graph_of, read_piece, reader
 from infra.ray_nodes import Node, bundles, mismatch
@@ -93,8 +92,24 @@ def test_pipe_on_three_nodes_has_the_bits_of_local_processes(
     assert result["loss_history"] == expected["loss_history"]
     assert (result["lambda"]["invocations"] > 0) == (backend == "lambda")
     written = {path.name for path in (tmp_path / "run").rglob("*.*l*")}
-    assert {"graph_server-0.log", "graph_server-1.log", "param_server-0.log", "trace-0.jsonl", "trace-1.jsonl"} <= written
+    assert {
+        "graph_server-0.log",
+        "graph_server-1.log",
+        "param_server-0.log",
+        "trace-0.jsonl",
+        "trace-1.jsonl",
+    } <= written
     assert ("env-0001.log" in written) == (backend == "lambda")
+
+
+@pytest.mark.slow
+def test_servers_of_this_machine_may_have_their_lambdas_on_the_cluster(
+    ray_cluster: SimulatedRay, tmp_path: Path, folder: Path
+) -> None:
+    address = ("--set", f"cloud.ray_address={ray_cluster.address}")
+    with Training(tmp_path / "run", *SHORT, "--lambda-on", "ray", *address) as training:
+        assert training.result["weights_digest"] == local_run("lambda", folder)["weights_digest"]
+    assert all_gone(ray_cluster)
 
 
 def test_each_server_has_a_node_of_its_own_and_a_node_killed_in_mid_run_ends_it_with_both_names(
@@ -221,6 +236,33 @@ def test_auto_is_what_ray_is_told_by_its_own_variable(monkeypatch: pytest.Monkey
     assert clusters.find("10.0.0.2:6379") == "10.0.0.2:6379"
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("one line", "one line"),
+        (
+            "The actor died unexpectedly before finishing this task.\n\tpid: 7\nThe actor is dead because its owner has died. "
+            "Owner Id: 01ff",
+            "its owner has died.",
+        ),
+        (
+            "The actor died because of an error raised in its creation task, ray::Member.__init__()\n  File x\n"
+            "ModuleNotFoundError: No module named 'infra'\n",
+            "ModuleNotFoundError: No module named 'infra'",
+        ),
+        ("x" * 1000, "x" * 297 + "..."),
+    ],
+)
+def test_errors_of_rays_are_cut_to_the_line_that_matters(said: str, shown: str) -> None:
+    assert clusters.text_of(RuntimeError(said)) == shown
+
+
+def test_error_inside_a_task_is_what_is_shown_of_it() -> None:
+    error = RuntimeError("a page")
+    error.cause = DatasetError("features.npy: missing")  # type: ignore[attr-defined]
+    assert clusters.text_of(error) == "features.npy: missing"
+
+
 # --- who gets which node ----------------------------------------------------------------------------------------------
 
 
@@ -245,7 +287,10 @@ def test_graph_servers_get_a_node_each_as_long_as_there_are_any(
     ("theirs", "why"),
     [
         ({"Python": "3.11", "ray": "2.60.0", "siafu": "1.0"}, ""),
-        ({"Python": "3.11", "ray": "2.60.0", "siafu": "0.9"}, "node h (0123abcd) has siafu 0.9, not 1.0 as this machine"),
+        (
+            {"Python": "3.11", "ray": "2.60.0", "siafu": "0.9"},
+            "node h (0123abcd) has siafu 0.9, not 1.0 as this machine",
+        ),
         ({"Python": "3.12", "ray": "2.61.0", "siafu": "1.0"}, "has Python 3.12, not 3.11, ray 2.61.0, not 2.60.0"),
         ({"error": "No module named 'siafu'"}, "cannot load siafu: No module named 'siafu'; install siafu 1.0 there"),
     ],
@@ -255,25 +300,6 @@ def test_versions_must_be_the_same(theirs: dict[str, str], why: str) -> None:
     said = mismatch(Node("0123abcdef", "h", 1, 2.0), theirs, ours)
     assert why in said
     assert bool(why) == bool(said)
-
-
-@pytest.mark.parametrize(
-    ("free", "memory_mb", "parts", "expected"),
-    [
-        ({"CPU": 2.0, "memory": 64 << 30}, 1769, 1, 2),
-        ({"CPU": 2.0, "memory": 64 << 30}, 192, 2, 9),
-        ({"CPU": 64.0, "memory": 1 << 30}, 512, 1, 2),
-    ],
-)
-def test_graph_servers_share_the_room_that_is_left(
-    free: dict[str, float], memory_mb: int, parts: int, expected: int
-) -> None:
-    assert launchers.share_of(free, memory_mb, parts) == expected
-
-
-def test_cluster_without_room_for_an_environment_each_is_refused() -> None:
-    with pytest.raises(ConfigError, match="has 0 processors .* room for 0 environments of 192 MB; 2 graph servers"):
-        launchers.share_of({"memory": 64 << 30}, 192, 2)
 
 
 # --- the graph on its way ---------------------------------------------------------------------------------------------
@@ -286,7 +312,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> ShardSet:
 
 def order(shards: ShardSet, member: Address, place: str = "") -> Order:
     manifest = (shards.path / MANIFEST).read_text()
-    return Order(member, "nowhere", b"", configs.dump(Config()), place or str(shards.path), manifest, "127.0.0.1", "", "")
+    return Order(
+        member, "nowhere", b"", configs.dump(Config()), place or str(shards.path), manifest, "127.0.0.1", "", ""
+    )
 
 
 def counted(shards: ShardSet, reads: list[str]) -> ray_member.Read:
@@ -335,7 +363,7 @@ def test_what_was_changed_on_its_way_is_refused_and_not_kept(shards: ShardSet, t
         piece = read_piece(path.replace("/elsewhere", str(shards.path)), offset)
         return piece[:-1] + bytes([piece[-1] ^ 1])
 
-    with pytest.raises(DatasetError, match="sha256 .* have come, must be"):
+    with pytest.raises(DatasetError, match=r"sha256 .* have come, must be"):
         graph_of(order(shards, graph_server(0), "/elsewhere"), tmp_path, read)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +145,19 @@ def test_without_credentials_one_line_says_so(
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["status"]) == 2
     assert capsys.readouterr().err == "siafu status: no AWS credentials: set AWS_PROFILE, or run aws configure\n"
+
+
+@pytest.mark.parametrize("words", ["status", "train digits --on aws --backend cpu --quiet --run-dir run"])
+def test_without_boto3_one_line_says_what_to_install(words: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules['boto3'] = None; from siafu.__main__ import main; sys.exit(main({words.split()}))"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(Path.cwd())},
+    )  # fmt: skip
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert "boto3" in line
+    assert "pip install 'siafu[aws" in line
 
 
 @pytest.mark.parametrize(

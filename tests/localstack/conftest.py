@@ -66,7 +66,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.fixture(scope="session")
 def zipped(place: Place, tmp_path_factory: pytest.TempPathFactory) -> package.Package:
     """The function's package, with the tests' handlers in it."""
-    place.client("lambda").list_functions()
     built = package_for(place.endpoint)
     copy = shutil.copy(built.path, tmp_path_factory.mktemp("package"))
     built = dataclasses.replace(built, path=Path(copy))

@@ -131,9 +131,8 @@ def test_invocation_beyond_the_reserved_concurrency_is_throttled_with_its_reason
     os.mkfifo(gate)
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(call, until=str(gate))
-        with gate.open("w"):  # opens once the function runs
-            with pytest.raises(ClientError) as refused:
-                call(until=os.devnull)
+        with gate.open("w"), pytest.raises(ClientError) as refused:  # the gate opens once the function runs
+            call(until=os.devnull)
         assert held.result(20)[1] is None
     assert refused.value.response["Error"]["Code"] == "TooManyRequestsException"
     assert refused.value.response["Reason"] == "ReservedFunctionConcurrentInvocationLimitExceeded"

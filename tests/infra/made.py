@@ -1,0 +1,77 @@
+"""Deployments in moto, as deploys that came to different ends leave them: small stacks of what CloudFormation can make there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from moto import mock_aws
+
+from infra import deployment
+from infra.cloud import Cloud
+from infra.deployment import TAG
+
+#: Of all tests: moto answers them in any of its accounts.
+_CLIENTS: dict[str, Any] = {}
+REGION, ACCOUNT = "us-east-1", "123456789012"  # moto's
+
+
+@contextlib.contextmanager
+def account(monkeypatch: pytest.MonkeyPatch, name: str = "siafu") -> Iterator[Cloud]:
+    """An empty one of moto's."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")  # a tenth of a second each time
+    with mock_aws():
+        yield Cloud(name, ACCOUNT, REGION, "", _CLIENTS)
+
+
+def template(name: str, part: str) -> str:
+    """Of a stack that has what its part is about."""
+    tags = [{"Key": TAG, "Value": name}]
+    groups = deployment.log_groups(name)
+    assume = {"Version": "2012-10-17", "Statement": [{
+        "Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"},
+    }]}  # fmt: skip
+    role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": assume, "Tags": tags}}
+    resources = {
+        "expiry": {"Logs": _log_group(groups["reaper"], tags), "Role": role},
+        "data": {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {
+            "BucketName": deployment.bucket(name, ACCOUNT, REGION), "Tags": tags}}},
+        "network": {"Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16", "Tags": tags}}},
+        "function": {"Logs": _log_group(groups["function"], tags), "Role": role},
+        "servers": {"Role": role, "Template": {"Type": "AWS::EC2::LaunchTemplate", "Properties": {
+            "LaunchTemplateData": {"InstanceType": "t3.micro"},
+            "TagSpecifications": [{"ResourceType": "launch-template", "Tags": tags}]}}},
+        "gpu": {"Role": role},
+        "watch": {"Logs": _log_group(groups["flows"], tags)},
+    }  # fmt: skip
+    return json.dumps({"Resources": resources[part]})
+
+
+def _log_group(name: str, tags: list[dict[str, str]]) -> dict[str, object]:
+    return {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": name, "Tags": tags}}
+
+
+def make(cloud: Cloud, parts: Sequence[str]) -> None:
+    """Stacks of these parts, and something in the bucket."""
+    api = cloud.client("cloudformation")
+    for part in parts:
+        api.create_stack(
+            StackName=deployment.stack(cloud.name, part), TemplateBody=template(cloud.name, part),
+            Tags=[{"Key": TAG, "Value": cloud.name}],
+        )  # fmt: skip
+    if "data" in parts:
+        bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
+        for key in ("packages/a.zip", "runs/r/request.json", "boot/graph_server-0.log"):
+            cloud.client("s3").put_object(Bucket=bucket, Key=key, Body=b"x")
+
+
+def stacks_of(cloud: Cloud) -> list[str]:
+    found = cloud.client("cloudformation").describe_stacks()["Stacks"]
+    return sorted(stack["StackName"] for stack in found)

@@ -1,0 +1,324 @@
+"""The templates: what may be reached, what roles may do, what is encrypted, tagged, and removed. Made offline, once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import deployment
+from infra.deployment import PARTS, TAG, Made
+from infra.stacks import boot
+from siafu.config import Config
+from siafu.errors import ConfigError
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="the CDK needs node, which is not installed")
+
+CONFIG = Config().replace({
+    "data.parts": 2, "cloud.gpu_instance": "g5.xlarge", "cloud.email": "somebody@example.org", "cloud.spot": True,
+})  # fmt: skip
+MADE = Made(datetime(2026, 11, 21, 18, 30, tzinfo=timezone.utc), "packages/abc.zip", "python3.12", "wheels/def")
+#: Of each stack, the types that it may have: LocalStack's open edition really makes those of data, network and function.
+LOCALSTACK_MAKES = {
+    "AWS::S3::Bucket", "AWS::S3::BucketPolicy", "AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::RouteTable",
+    "AWS::EC2::SubnetRouteTableAssociation", "AWS::EC2::SecurityGroup", "AWS::EC2::VPCEndpoint", "AWS::Lambda::Function",
+    "AWS::Lambda::EventInvokeConfig", "AWS::IAM::Role", "AWS::IAM::Policy", "AWS::Logs::LogGroup",
+}  # fmt: skip
+#: That CloudFormation cannot tag, or that are no resource of their own.
+UNTAGGED = {
+    "AWS::S3::BucketPolicy", "AWS::EC2::SubnetRouteTableAssociation", "AWS::IAM::Policy", "AWS::IAM::InstanceProfile",
+    "AWS::Lambda::EventInvokeConfig", "AWS::Scheduler::Schedule", "AWS::CloudWatch::Dashboard", "AWS::SNS::TopicPolicy",
+    "AWS::SNS::Subscription", "AWS::Budgets::Budget", "AWS::EC2::LaunchTemplate",
+}  # fmt: skip
+
+Resources = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory) -> dict[str, Any]:
+    """Part -> its template. Parallel test processes share one synthesis: it takes seconds."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "assembly"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "cdk.out" / "manifest.json").exists():
+            from infra import cdk
+
+            cdk.check()
+            from infra import app
+
+            app.synthesize(CONFIG, MADE, folder / "cdk.out")
+    return {part: json.loads((folder / "cdk.out" / f"siafu-{part}.template.json").read_text()) for part in PARTS}
+
+
+def of_type(template: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Properties of all resources of a type."""
+    return [one.get("Properties", {}) for one in template["Resources"].values() if one["Type"] == kind]
+
+
+def everything(templates: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [found for template in templates.values() for found in of_type(template, kind)]
+
+
+def statements(template: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of all policies of a stack's roles."""
+    found = [one["PolicyDocument"] for one in of_type(template, "AWS::IAM::Policy")]
+    found += [one["PolicyDocument"] for role in of_type(template, "AWS::IAM::Role") for one in role.get("Policies", ())]
+    return [statement for document in found for statement in document["Statement"]]
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+# --- the network --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_can_be_reached_from_outside(templates):
+    kinds = {one["Type"] for template in templates.values() for one in template["Resources"].values()}
+    assert not kinds & {
+        "AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::EIP", "AWS::EC2::VPCGatewayAttachment",
+        "AWS::EC2::Route", "AWS::Lambda::Url", "AWS::Lambda::Permission",
+    }  # fmt: skip
+    assert all(not one["MapPublicIpOnLaunch"] for one in everything(templates, "AWS::EC2::Subnet"))
+    for template in everything(templates, "AWS::EC2::LaunchTemplate"):
+        assert [one["AssociatePublicIpAddress"] for one in template["LaunchTemplateData"]["NetworkInterfaces"]] == [
+            False
+        ]
+
+
+def test_security_groups_admit_the_runs_ports_from_the_subnet_alone(templates):
+    groups = {one["GroupDescription"]: one for one in everything(templates, "AWS::EC2::SecurityGroup")}
+    (subnet,) = everything(templates, "AWS::EC2::Subnet")
+    admitted = {
+        name: [(rule["CidrIp"], rule["FromPort"], rule["ToPort"], rule["IpProtocol"])
+               for rule in group.get("SecurityGroupIngress", ())]
+        for name, group in groups.items()
+    }  # fmt: skip
+    assert admitted == {
+        "graph and parameter servers": [(subnet["CidrBlock"], 7000, 7099, "tcp")],
+        "Lambda environments": [],
+        "interface endpoints": [(subnet["CidrBlock"], 443, 443, "tcp")],
+    }
+    assert not everything(templates, "AWS::EC2::SecurityGroupIngress")
+
+
+def test_functions_reach_the_runs_ports_alone(templates):
+    (group,) = [one for one in everything(templates, "AWS::EC2::SecurityGroup") if "Lambda" in one["GroupDescription"]]
+    assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [(7000, 7099)]
+
+
+def test_only_what_servers_call_has_an_interface_endpoint():
+    from infra.stacks.network import services
+
+    assert services(Config()) == ("lambda",)
+    assert services(CONFIG)[1:] == services(Config().replace({"cloud.shell": True}))[1:] != ()
+
+
+def test_endpoints_let_through_what_the_deployment_needs(templates):
+    gateway, function = (
+        one for one in of_type(templates["network"], "AWS::EC2::VPCEndpoint") if "PolicyDocument" in one
+    )
+    assert gateway["VpcEndpointType"] == "Gateway"
+    allowed = json.dumps(gateway["PolicyDocument"])
+    assert "s3:Delete" not in allowed
+    assert '"*"' not in json.dumps([one["Resource"] for one in gateway["PolicyDocument"]["Statement"]])
+    assert ":function:siafu-worker" in json.dumps(function["PolicyDocument"])
+
+
+def test_flow_log_records_the_whole_network(templates):
+    (log,) = everything(templates, "AWS::EC2::FlowLog")
+    assert (log["ResourceType"], log["TrafficType"]) == ("VPC", "ALL")
+
+
+# --- machines -----------------------------------------------------------------------------------------------------------
+
+
+def test_machines_have_version_2_metadata_with_tags_and_encrypted_volumes_and_no_key(templates):
+    for one in everything(templates, "AWS::EC2::LaunchTemplate"):
+        data = one["LaunchTemplateData"]
+        assert "KeyName" not in data
+        assert data["MetadataOptions"] == {
+            "HttpTokens": "required", "HttpPutResponseHopLimit": 1, "InstanceMetadataTags": "enabled",
+        }  # fmt: skip
+        assert all(device["Ebs"]["Encrypted"] for device in data["BlockDeviceMappings"])
+        assert data["InstanceMarketOptions"] == {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}}
+
+
+def test_each_role_and_index_is_a_group_of_one_that_its_machine_knows_by_tags(templates):
+    groups = of_type(templates["servers"], "AWS::AutoScaling::AutoScalingGroup")
+    tags = [{tag["Key"]: tag["Value"] for tag in one["Tags"] if tag["PropagateAtLaunch"]} for one in groups]
+    assert sorted((one["siafu:role"], one["siafu:index"]) for one in tags) == [
+        ("graph_server", "0"), ("graph_server", "1"), ("param_server", "0"),
+    ]  # fmt: skip
+    assert {one[TAG] for one in tags} == {"siafu"}
+    assert all((one["MinSize"], one["MaxSize"], one["DesiredCapacity"]) == ("1", "1", "1") for one in groups)
+
+
+def test_image_comes_from_a_parameter_that_is_read_when_the_stack_is_made(templates):
+    kinds = {one.get("Default", ""): one["Type"] for one in templates["servers"]["Parameters"].values()}
+    image = next(path for path in kinds if "al2023" in path)
+    assert image.endswith("arm64")
+    assert kinds[image] == "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
+
+
+# --- rights -------------------------------------------------------------------------------------------------------------
+
+
+def test_no_role_has_a_managed_policy_or_all_rights(templates):
+    for template in templates.values():
+        assert all("ManagedPolicyArns" not in role for role in of_type(template, "AWS::IAM::Role"))
+        for statement in statements(template):
+            assert not any("*" in action for action in as_list(statement["Action"])), statement
+
+
+def test_wildcard_resources_are_those_that_have_no_other_name(templates):
+    free = {
+        action for template in templates.values() for statement in statements(template)
+        if "*" in as_list(statement["Resource"]) and statement["Effect"] == "Allow" for action in as_list(statement["Action"])
+    }  # fmt: skip
+    assert {action.partition(":")[0] for action in free} == {"ec2", "lambda", "ssm", "ssmmessages"}
+    assert {action for action in free if action.startswith("lambda")} == {"lambda:GetAccountSettings"}
+    assert all("NetworkInterface" in action or "Subnets" in action or "PrivateIp" in action
+               for action in free if action.startswith("ec2"))  # fmt: skip
+
+
+def test_code_in_the_function_may_not_touch_the_network(templates):
+    denied = [one for one in statements(templates["function"]) if one["Effect"] == "Deny"]
+    (condition,) = [one["Condition"]["ArnEquals"] for one in denied]
+    assert ":function:siafu-worker" in json.dumps(condition["lambda:SourceFunctionArn"])
+
+
+def test_only_the_coordinators_machine_gives_orders_and_nobody_deletes(templates):
+    texts = [json.dumps(one) for one in statements(templates["servers"]) if "s3:PutObject" in as_list(one["Action"])]
+    assert sorted("/orders/*" in text for text in texts) == [False, True]
+    assert not any("Delete" in str(one["Action"]) for one in statements(templates["servers"]))
+    assert not any("/wheels/*" in text for text in texts)
+
+
+def test_only_graph_servers_call_the_function(templates):
+    callers = [
+        one for part in ("servers", "gpu") for one in statements(templates[part]) if "Invoke" in str(one["Action"])
+    ]
+    assert len(callers) == 1
+    assert json.dumps(callers[0]["Resource"]).endswith(':function:siafu-worker"]]}')
+
+
+# --- the function and the bucket ------------------------------------------------------------------------------------------
+
+
+def test_function_is_what_the_config_says_and_is_never_repeated_by_the_service(templates):
+    (function,) = of_type(templates["function"], "AWS::Lambda::Function")
+    assert function["Architectures"] == ["arm64"]
+    assert function["Runtime"] == "python3.12"
+    assert function["Code"]["S3Key"] == "packages/abc.zip"
+    assert (function["MemorySize"], function["Timeout"], function["ReservedConcurrentExecutions"]) == (192, 900, 100)
+    assert len(function["VpcConfig"]["SubnetIds"]) == 1
+    assert set(function["Environment"]["Variables"].values()) == {"1"}
+    (invocation,) = of_type(templates["function"], "AWS::Lambda::EventInvokeConfig")
+    assert (invocation["MaximumRetryAttempts"], invocation["MaximumEventAgeInSeconds"]) == (0, 60)
+
+
+def test_bucket_is_encrypted_private_and_forgets(templates):
+    (bucket,) = everything(templates, "AWS::S3::Bucket")
+    assert bucket["BucketEncryption"]
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    (rule,) = bucket["LifecycleConfiguration"]["Rules"]
+    assert rule["ExpirationInDays"] == 30
+    (policy,) = everything(templates, "AWS::S3::BucketPolicy")
+    assert {"Bool": {"aws:SecureTransport": "false"}} in [
+        one.get("Condition") for one in policy["PolicyDocument"]["Statement"]
+    ]
+
+
+def test_every_log_group_forgets_and_goes_with_its_stack(templates):
+    for template in templates.values():
+        for one in template["Resources"].values():
+            if one["Type"] in ("AWS::Logs::LogGroup", "AWS::S3::Bucket"):
+                assert one["DeletionPolicy"] == "Delete"
+    names = {one["LogGroupName"] for one in everything(templates, "AWS::Logs::LogGroup")}
+    assert names == set(deployment.log_groups("siafu").values())
+    assert all(one["RetentionInDays"] == 7 for one in everything(templates, "AWS::Logs::LogGroup"))
+
+
+# --- the end ------------------------------------------------------------------------------------------------------------
+
+
+def test_watchdog_begins_when_the_time_is_over_and_may_touch_this_deployment_alone(templates):
+    (schedule,) = of_type(templates["expiry"], "AWS::Scheduler::Schedule")
+    assert schedule["StartDate"] == "2026-11-21T18:30:00Z"
+    assert schedule["ScheduleExpression"] == "rate(5 minutes)"
+    (function,) = of_type(templates["expiry"], "AWS::Lambda::Function")
+    assert json.loads(function["Environment"]["Variables"]["LEVELS"]) == deployment.levels("siafu")
+    deletes = next(one for one in statements(templates["expiry"]) if "cloudformation:DeleteStack" in one["Action"])
+    named = re.findall(r"stack/([\w-]+)/", json.dumps(deletes["Resource"]))
+    assert sorted(named) == sorted(deployment.stacks("siafu"))
+
+
+def test_every_resource_that_can_carry_it_has_the_deployments_tag(templates):
+    for part, template in templates.items():
+        for id, one in template["Resources"].items():
+            if one["Type"] in UNTAGGED:
+                continue
+            tags = one["Properties"].get("Tags") or one["Properties"].get("ResourceTags") or {}
+            pairs = tags if isinstance(tags, dict) else {tag["Key"]: tag["Value"] for tag in tags}
+            assert pairs.get(TAG) == "siafu", f"{part}: {id} ({one['Type']})"
+    for one in everything(templates, "AWS::EC2::LaunchTemplate"):
+        kinds = {spec["ResourceType"] for spec in one["LaunchTemplateData"]["TagSpecifications"]}
+        assert kinds == {"instance", "volume"}
+        assert {spec["ResourceType"] for spec in one["TagSpecifications"]} == {"launch-template"}
+
+
+def test_stacks_for_localstack_have_only_what_it_really_makes(templates):
+    kinds = {one["Type"] for part in ("data", "network", "function") for one in templates[part]["Resources"].values()}
+    assert kinds <= LOCALSTACK_MAKES
+
+
+def test_templates_need_no_asset_and_fit_into_a_request(templates):
+    assert all(len(json.dumps(template)) < 51_200 for template in templates.values())
+
+
+def test_budget_and_alarms_tell_the_address(templates):
+    (budget,) = of_type(templates["watch"], "AWS::Budgets::Budget")
+    assert {told["Address"] for one in budget["NotificationsWithSubscribers"] for told in one["Subscribers"]} == {
+        "somebody@example.org"
+    }
+    assert all(alarm["AlarmActions"] for alarm in of_type(templates["watch"], "AWS::CloudWatch::Alarm"))
+
+
+def test_finding_of_cdk_nag_that_nobody_argued_fails_the_synthesis(monkeypatch, tmp_path):
+    from infra import app
+    from infra.stacks import data
+
+    monkeypatch.setattr(data, "keep", lambda *_, **reasons: None)
+    with pytest.raises(ConfigError, match="cannot be made"):
+        app.synthesize(Config(), MADE, tmp_path, ["data", "network"])
+
+
+# --- what servers do when they boot -----------------------------------------------------------------------------------------
+
+
+def test_boot_script_is_shell_and_names_what_it_installs(tmp_path: Path):
+    text = boot.script("siafu", "siafu-1-us-east-1", "us-east-1", "wheels/def/arm64")
+    file = tmp_path / "boot.sh"
+    file.write_text(text)
+    assert subprocess.run(["bash", "-n", str(file)], check=False).returncode == 0
+    assert "{" not in re.sub(r"\$\{[^}]*\}|tag\(\) \{", "", text)
+    assert "s3://siafu-1-us-east-1/wheels/def/arm64/ " in text
+    assert "--bucket siafu-1-us-east-1 --deployment siafu --region us-east-1" in text
+    for line in ("Restart=always", "net.ipv4.tcp_keepalive_time=60", "LimitNOFILE=65536", "gcc-c++"):
+        assert line in text
+
+
+def test_user_data_is_the_boot_script_of_the_instances_architecture(templates):
+    for one in of_type(templates["servers"], "AWS::EC2::LaunchTemplate"):
+        assert "/wheels/def/arm64/" in json.dumps(one["LaunchTemplateData"]["UserData"])
