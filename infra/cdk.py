@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 
 from infra import service
 from siafu.errors import ConfigError, GnnError
+from siafu.leash import Leash
 
 #: npm's newest 3.0.0 is too old for our aws-cdk-lib.
 CLI = "aws-cdk@2.1148.1"
@@ -51,27 +54,29 @@ def deploy(assembly: Path, stacks: Sequence[str], region: str, endpoint: str = "
 
 
 def _run(arguments: list[str], region: str, endpoint: str) -> None:
-    """Shows on stderr what the command says. A Ctrl-C is its as well: it leaves CloudFormation at work."""
+    """Shows on stderr what the command says. It ends when we do, however that is: else it would go on making stacks."""
     check_cli()
     command = ["npx", "--yes", CLI, *arguments, "--ci", "--no-notices", "--no-color"]
+    leash = Leash()
+    said: list[str] = []
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=_environment(os.environ, region, endpoint),
+        env=_environment(os.environ, region, endpoint), start_new_session=True, pass_fds=(leash.fd,),
     )  # fmt: skip
-    said: list[str] = []
     try:
+        leash.tie(process.pid)
         assert process.stdout is not None
-        for line in process.stdout:
-            if shown := _shown(line):
-                said.append(shown)
-                print(shown, file=sys.stderr, flush=True)
+        with process.stdout as lines:
+            for line in lines:
+                if shown := _shown(line):
+                    said.append(shown)
+                    print(shown, file=sys.stderr, flush=True)
         code = process.wait()
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        leash.close()
+        process.wait()
     if code:
         failed = [line for line in said if "FAILED" in line or "rror" in line] or said or [f"exit code {code}"]
         raise GnnError(f"cdk {arguments[0]}: {failed[0].strip()[:500]}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -19,11 +20,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from bench import cost
 from infra import arguments, cdk, consent, deployment, package, reaper, wheelhouse
-from infra.cloud import Cloud, speaking_plainly
+from infra.cloud import ENDPOINT_VARIABLE, Cloud, speaking_plainly
 from infra.deployment import FIRST, PARTS, Made
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PriceUnknown
@@ -212,8 +213,9 @@ def main(args: argparse.Namespace) -> int:
     cdk.check()
     from infra import app
 
+    parts = PARTS if args.dry_run or not os.environ.get(ENDPOINT_VARIABLE) else LOCAL_PARTS
     with tempfile.TemporaryDirectory() as folder:
-        planned = plan(config, app.unmade(config), Path(folder))
+        planned = plan(config, app.unmade(config), Path(folder), parts)
     if args.dry_run:
         print(json.dumps(_as_json(config, planned)) if args.json else _table(config, planned))
         return 0
@@ -223,12 +225,12 @@ def main(args: argparse.Namespace) -> int:
         consent.ask(f"Make this in account {cloud.account}, {cloud.region}?")
     begun = time.monotonic()
     try:
-        made = deploy(
-            config, cloud, LOCAL_PARTS if cloud.endpoint else PARTS, lambda text: print(text, file=sys.stderr)
-        )
+        made = deploy(config, cloud, parts, lambda text: print(text, file=sys.stderr, flush=True))
     except KeyboardInterrupt:
         print(_stopped(config, cloud), file=sys.stderr)
         raise
+    except ConfigError:
+        raise  # nothing was begun
     except GnnError as error:
         error.args = (f"{error}; siafu deploy goes on from here, siafu destroy removes what there is",)
         raise
@@ -248,7 +250,7 @@ def _stopped(config: Config, cloud: Cloud) -> str:
     try:
         states = reaper.states_of(cloud.client("cloudformation"), deployment.stacks(cloud.name))
         there = ", ".join(f"{name} ({state.lower()})" for name, state in states.items()) or "nothing"
-    except Exception as error:  # we are leaving, and this only informs
+    except (BotoCoreError, ClientError) as error:  # we are leaving, and this only informs
         there = f"unknown ({error})"
     return (
         f"siafu deploy: stopped; there is: {there}. CloudFormation ends what it has begun.\n"

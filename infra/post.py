@@ -67,8 +67,9 @@ class Post:
 
     def turn(self, now: float, notice: str) -> None:
         """Looks at everything once. ``notice``: what the cloud has said about the machine."""
-        letter = self.mailbox.read(order_key(self.member))
-        self._do(self.duty.receive(Order.of(letter.value) if letter else None))
+        if self._child is not None or self._sender is None:  # else the last run's files are on their way
+            letter = self.mailbox.read(order_key(self.member))
+            self._do(self.duty.receive(Order.of(letter.value) if letter else None))
         if self._fetch is not None and self._fetch.done():
             self._take_graph(self._fetch)
         self._watch_child(now)
@@ -175,9 +176,9 @@ class Post:
             self._sender.finish()
         if self._sender is not None and self._child is None and self._sender.done:
             self._sender.__exit__(None, None, None)
+            self._ended()  # may fail: then again in the next turn
             shutil.rmtree(self._sender.folder.parent, ignore_errors=True)
             self._sender = None
-            self._ended()
 
     def _ended(self) -> None:
         """The process has ended, and what it wrote is in the bucket."""

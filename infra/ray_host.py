@@ -116,7 +116,8 @@ class RayHost:
                 watch.actor.kill.remote()
         self.wait(CLOSE_S)
         for watch in self._watches.values():
-            if watch.lost:
+            if watch.lost or watch.end is None:  # nobody would answer
+                logger.warning("%s on %s: only its log until then has come", watch.member, watch.node)
                 continue
             try:
                 self._bring(watch.actor, deadline)
@@ -212,6 +213,7 @@ class _Watch:
         except errors.ActorUnavailableError:
             if not self.node.answers:
                 self._lose("is down, or cannot be reached")
+                return
             self._broken_at = self._broken_at or now
             self.asked = self._ask()
             return

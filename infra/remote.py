@@ -183,6 +183,8 @@ def _until_end(
             report = _report(mailbox)
             receiver.update()
             reached = time.monotonic()
+        except ConfigError as error:  # credentials that have expired, say
+            raise ConfigError(f"{error}; the run may go on: siafu attach {run}") from None
         except PeerLost as error:
             if time.monotonic() - reached > UNREACHABLE_S:
                 raise PeerLost(f"{error}; the run may go on: siafu attach {run}") from None

@@ -172,7 +172,7 @@ class Lambda:
     timeout_s: float = 900.0  # Lambda's own limit on one invocation
     margin_s: float = 10.0  # a worker takes no new task when less is left of its invocation
     idle_s: float = 2.0  # a worker leaves after so long without a task
-    task_timeout_s: float = 10.0  # a task unanswered for so long is given to another worker as well, until times are known
+    task_timeout_s: float = 10.0  # a task unanswered for so long goes to another worker too, until others are timed
     relaunch_factor: float = 3.0  # then: when it takes so many times as long as others of its kind
     relaunch_quantile: float = 0.95  # which of their times that is a multiple of
     relaunches: int = 10  # of one task, before the run fails

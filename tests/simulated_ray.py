@@ -34,7 +34,7 @@ class SimulatedRay:
         self._mark = f"/marked{os.urandom(8).hex()}"  # in the PATH of all that runs on the cluster
         environ = {
             **os.environ, "PATH": f"{os.environ['PATH']}{os.pathsep}{self._mark}", "RAY_TMPDIR": str(self._folder),
-            "RAY_USAGE_STATS_ENABLED": "0",
+            "TMPDIR": str(self._folder), "RAY_USAGE_STATS_ENABLED": "0",
         }  # fmt: skip
         environ.pop("RAY_ADDRESS", None)
         with (self._folder / "cluster.log").open("wb") as log:

@@ -251,10 +251,14 @@ class RayLauncher:
             logger.exception("on_done failed for invocation %s", outcome.request_id)
 
     def _write(self, name: str, tail: str) -> None:
-        if self._log_dir is not None and tail:
+        if self._log_dir is None or not tail:
+            return
+        try:
             self._log_dir.mkdir(parents=True, exist_ok=True)
             with (self._log_dir / f"{name}.log").open("a", encoding="utf-8") as log:
                 log.write(tail)
+        except OSError as error:  # a full disk ends the log, not the run
+            logger.warning("no more log in %s: %s", self._log_dir, error)
 
 
 def share_of(free: dict[str, float], memory_mb: int, parts: int) -> int:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import secrets
+import select
 import signal
 import sys
 import tempfile
@@ -29,6 +30,9 @@ EPILOG = """for example:
   AWS_ENDPOINT_URL=http://localhost:4566 siafu train cora --lambda-on localstack
                                                      another's, with Docker: see lambda.callback_host
 """
+
+
+BEAT_S = 0.5  # between two looks at whether LocalStack is still there
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,20 +70,24 @@ def place(config: Config, run_dir: Path) -> None:
     An endpoint that the user's environment names (``AWS_ENDPOINT_URL``) is used instead of one of our own.
     """
     lambdas, name = config.lambdas, config.lambdas.function
+    ours: Stack | None = None
     with ExitStack() as stack:
         if endpoint := os.environ.get("AWS_ENDPOINT_URL", "").strip():
             built = package_for(endpoint)
             name = f"{name}-{secrets.token_hex(4)}"  # others may use it
             stack.callback(function.remove, name, endpoint, lambdas.region)
         else:
-            endpoint = stack.enter_context(Stack(run_dir / "logs" / "localstack-service.log")).endpoint
+            ours = stack.enter_context(Stack(run_dir / "logs" / "localstack-service.log"))
+            endpoint = ours.endpoint
             built = package_for(endpoint)
         definition = function.Definition(
             name, built.path, lambdas.handler, built.runtime, built.arch, lambdas.memory_mb, lambdas.timeout_s
         )
         function.deploy(definition, endpoint, lambdas.region)
         print(json.dumps({"endpoint": endpoint, "function": name, "callback_host": lambdas.callback_host}), flush=True)
-        sys.stdin.buffer.read()
+        while not select.select([sys.stdin], [], [], BEAT_S)[0]:  # it is readable at its end: nobody writes
+            if ours is not None:
+                ours.check()
         function.collect_logs(name, run_dir / "logs" / "lambda-localstack", endpoint, lambdas.region)
 
 

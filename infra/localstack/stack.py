@@ -63,6 +63,12 @@ class Stack:
         """A boto3 client of one of its services."""
         return client(service, LOCAL_REGION, self.endpoint)
 
+    def check(self) -> None:
+        """WorkerError with its last words if it has ended by itself."""
+        assert self._process is not None
+        if (code := self._process.poll()) is not None:
+            raise self._failure(f"it ended with code {code}")
+
     def __enter__(self) -> Stack:
         """Starts it. WorkerError with its last words if it ends, or is not what it should be."""
         with contextlib.ExitStack() as undo:
@@ -126,11 +132,9 @@ class Stack:
     # -- what is asserted
 
     def _until_it_listens(self) -> None:
-        assert self._process is not None
         deadline = time.monotonic() + START_S
         while not self._listens():
-            if (code := self._process.poll()) is not None:
-                raise self._failure(f"it ended with code {code}")
+            self.check()
             if time.monotonic() > deadline:
                 raise self._failure(f"it does not answer within {START_S:g} s")
             time.sleep(POLL_S)

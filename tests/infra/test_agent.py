@@ -23,7 +23,7 @@ from infra.mailbox import Mailbox, order_key, report_key, run_key
 from siafu import config as configs
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, PeerLost
 from tests.infra.deployment import Deployment, bucket, until
 from tests.toy_graphs import random_graph
 
@@ -193,6 +193,30 @@ def test_a_server_whose_coordinator_is_gone_is_ended(post: agent.Post, box: Mail
     post.turn(200.0, "")
     ended = turn_until(post, "waiting")["ended"]
     assert (ended["order"], ended["code"]) == (order.id, -9)
+
+
+def test_an_order_waits_until_the_last_runs_files_are_sent_and_its_end_is_written(
+    post: agent.Post, box: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = Order(secrets.token_hex(8), "fetch", "run", "f" * 64)
+    box.write(order_key(post.member), order.value)
+    sender: Any = SimpleNamespace(done=False, folder=tmp_path / "run" / "files", __exit__=lambda *_: None)
+    post._sender = sender
+    post.turn(1.0, "")
+    assert post.duty.order is None
+    sender.done = True
+
+    def fail() -> None:
+        raise PeerLost("bucket: no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(post, "_keep_end", fail)
+        with pytest.raises(PeerLost):
+            post.turn(2.0, "")
+    post.turn(3.0, "")
+    assert post._sender is None
+    post.turn(4.0, "")
+    assert post.duty.order == order
 
 
 def test_what_is_no_order_is_survived(box: Mailbox, tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +16,11 @@ import pytest
 from infra import cdk, deploy, deployment, leftovers, package, teardown, wheelhouse
 from infra.cloud import Cloud
 from infra.deployment import PARTS
+from infra.imports import ROOT
 from siafu.__main__ import main
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError
+from tests.infra.deployment import until
 from tests.infra.made import account, make
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="the CDK needs node, which is not installed")
@@ -231,3 +236,25 @@ def test_failed_stack_ends_in_an_error_with_its_own_line(monkeypatch, tmp_path):
     )
     with pytest.raises(GnnError, match=r"cdk deploy: siafu-data \| 0/3 \| CREATE_FAILED"):
         cdk.deploy(tmp_path / "cdk.out", ["siafu-data"], "us-east-1")
+
+
+def test_command_line_does_not_outlive_a_killed_deploy(tmp_path, monkeypatch):
+    fake_npx(tmp_path, "echo $$ > $(dirname $0)/pid; sleep 60 & sleep 60", monkeypatch)
+    code = f"from infra import cdk; cdk.deploy(__import__('pathlib').Path('{tmp_path}'), ['siafu-data'], 'us-east-1')"
+    killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), "start of the command line")
+    group = int((tmp_path / "pid").read_text())
+    killed.kill()
+    killed.wait()
+    until(lambda: not members(group), "end of the command line")
+
+
+def members(group: int) -> list[int]:
+    """Processes of a group that live."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = entry.read_text().rpartition(")")[2].split()[:3]
+            if state != "Z" and int(its_group) == group:
+                found.append(int(entry.parent.name))
+    return found

@@ -135,7 +135,7 @@ def test_each_server_has_a_node_of_its_own_and_a_node_killed_in_mid_run_ends_it_
 
 @pytest.mark.slow
 def test_a_node_that_falls_silent_ends_the_run_with_its_name(damaged: SimulatedRay, tmp_path: Path) -> None:
-    patience = ("--set", "servers.silence_s=2", "--set", "servers.heartbeat_s=0.5")
+    patience = ("--set", "servers.silence_s=5", "--set", "servers.heartbeat_s=0.5")
     with Training(tmp_path / "run", *ENDLESS, *on(damaged), *patience) as training:
         training.until(lambda: training.epochs() >= 2, "two epochs")
         lost = next(host for host in damaged.members("graph_server").values() if host != damaged.head)
@@ -145,7 +145,7 @@ def test_a_node_that_falls_silent_ends_the_run_with_its_name(damaged: SimulatedR
         took_s = time.monotonic() - begun
         damaged.kill(lost)
         assert f"node {lost} (" in training.errors.splitlines()[-1]
-    assert took_s < 20
+    assert took_s < 40
     assert all_gone(damaged)
 
 

@@ -19,6 +19,8 @@ import pytest
 
 from infra import function, service
 from infra.localstack.stack import PREFIX, Stack
+from siafu import config as configs
+from siafu.config import Config
 from siafu.errors import WorkerError
 from tests.localstack.conftest import Place, has_ended
 
@@ -91,6 +93,29 @@ def test_one_that_serves_ends_with_its_owner(tmp_path, zipped, number):
         time.sleep(0.02)
     assert all(has_ended(pid) for pid in pids)
     assert not answers(endpoint)
+
+
+def test_place_of_a_run_ends_when_its_localstack_dies(tmp_path):
+    (tmp_path / "config.toml").write_text(configs.dump(Config()))
+    command = [
+        sys.executable,
+        "-m",
+        "infra.localstack",
+        "--config",
+        str(tmp_path / "config.toml"),
+        "--run-dir",
+        str(tmp_path),
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as owner:  # fmt: skip
+        found = json.loads(owner.stdout.readline())
+        assert answers(found["endpoint"])
+        (child,) = Path(f"/proc/{owner.pid}/task/{owner.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGKILL)
+        said = owner.stderr.read().splitlines()
+        assert owner.wait(15) == 1
+    assert "LocalStack: it ended with code -9" in said[-1]
 
 
 def hanging(endpoint: str, name: str, started: Path) -> list[int]:
