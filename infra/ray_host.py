@@ -183,7 +183,7 @@ class _Watch:
         """Takes in what the actor has said."""
         if self.end is not None:
             return
-        self._take_start()
+        self._take_start(now)
         if self.end is None and self._ray.wait([self.asked], timeout=0)[0]:
             self._take_pulse(now)
         elif self.end is None and self._answered_at is not None and now - self._answered_at > self._silence_s:
@@ -194,13 +194,14 @@ class _Watch:
     def _ask(self) -> Any:
         return self.actor.pulse.remote(self._offset, PULSE_S)
 
-    def _take_start(self) -> None:
-        """An error is the member's end: it never ran."""
+    def _take_start(self, now: float) -> None:
+        """The first answer. An error is the member's end: it never ran."""
         if self._started is None or not self._ray.wait([self._started], timeout=0)[0]:
             return
         started, self._started = self._started, None
         try:
             self._ray.get(started)
+            self._answered_at = now
         except self._ray.exceptions.RayTaskError as error:
             self.end = Death(self.member, 1, f"on {self.node}: {text_of(error)}")
         except self._ray.exceptions.RayError:

@@ -10,10 +10,12 @@ import gzip
 import hashlib
 import importlib.metadata
 import io
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,7 @@ ROOMS = ("siafu", "datasets", "graph_server", "param_server", "lambda_funcs", "b
 BESIDE = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in")
 CACHE = Path("~/.cache/siafu/wheelhouse")
 PIP_S = 600.0
+KEPT_S = 30 * 86_400  # wheels of older versions, 70 MB an architecture
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ def _wheels(target: Target) -> list[Path]:
     place = CACHE.expanduser() / f"{target}-{key}"
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
+        _forget_old(place.parent)
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=".draft-") as draft:
             limits = Path(draft, "constraints.txt")
             limits.write_text(
@@ -83,6 +87,13 @@ def _wheels(target: Target) -> list[Path]:
                 if not place.is_dir():
                     raise
     return sorted(place.glob("*.whl"))
+
+
+def _forget_old(cache: Path) -> None:
+    limit = time.time() - KEPT_S
+    for folder in cache.glob("*-python3*"):
+        if folder.stat().st_mtime < limit:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _download(target: Target, folder: Path, constraints: Path) -> None:
