@@ -116,9 +116,9 @@ def _far_away() -> Callable[..., dict[str, Any]]:
 def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: Callable[[Status], None]) -> dict[str, Any]:
     """Trains, with this process as coordinator; the result. The models, and all that a run leaves, are in ``run_dir``."""
     spec = ModelSpec.of(config, shards.manifest)
-    with lambda_site(config, run_dir) as config:
-        _write_manifest(run_dir, config, shards)
-        result, weights_of = launch.run(config, shards, shards.path.resolve(), run_dir, on_status)
+    with lambda_site(config, run_dir) as site:
+        _write_manifest(run_dir, site.config, shards)
+        result, weights_of = launch.run(site.config, shards, shards.path.resolve(), run_dir, on_status, site.check)
     epoch_of = {"best": result["best_epoch"] or result["epochs"], "final": result["epochs"]}
     for name, weights in weights_of.items():
         file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")

@@ -38,14 +38,15 @@ WEIGHTS_S = 20.0
 
 
 def run(
-    config: Config, shards: ShardSet, shards_path: Path, run_dir: Path, on_status: Callable[[Status], None]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    config: Config, shards: ShardSet, shards_path: Path, run_dir: Path, on_status: Callable[[Status], None],
+    check: Callable[[], None] = lambda: None,
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """Trains as the config says; returns the result (``Coordinator.result``) and the best and final weights.
 
     metrics.jsonl, checkpoints and logs are left in ``run_dir``. A run that comes to its limit (``run.budget_usd``,
     ``run.max_seconds``) is no failure: the result says so, and "best" is "final" where nothing was evaluated.
 
-    Raises the error of the first member that fails, PeerLost naming a member that dies or falls silent. KeyboardInterrupt
+    Raises what ``check``, called now and then, raises; the error of the first member that fails, PeerLost naming a member that dies or falls silent. KeyboardInterrupt
     ends the members before it goes on.
     """
     run_id = secrets.token_bytes(RUN_ID_BYTES)
@@ -57,7 +58,7 @@ def run(
         hosts.build(config, run_dir, shards_path, config_file, run_id) as host,
         Hub(COORDINATOR, run_id, listen=host.listen, ports=config.servers.port_range) as hub,
     ):
-        session = _Session(config, spec, coordinator, host, run_dir, hub, metrics, on_status)
+        session = _Session(config, spec, coordinator, host, run_dir, hub, metrics, on_status, check)
         try:
             session.train()
             session.farewell("done", BILLING_S)
@@ -77,11 +78,11 @@ class _Session:
 
     def __init__(
         self, config: Config, spec: ModelSpec, coordinator: Coordinator, host: Host, run_dir: Path, hub: Hub,
-        metrics: IO[str], on_status: Callable[[Status], None],
+        metrics: IO[str], on_status: Callable[[Status], None], check: Callable[[], None] = lambda: None,
     ):  # fmt: skip
         self.config, self.spec, self.coordinator, self.hub = config, spec, coordinator, hub
         self.host, self.run_dir = host, run_dir
-        self.metrics, self.on_status = metrics, on_status
+        self.metrics, self.on_status, self._check = metrics, on_status, check
         self._beat = 0.0
         self._unread: deque[tuple[Address, Message]] = deque()  # an error leaves the rest for the next turn
 
@@ -111,6 +112,7 @@ class _Session:
                 if time.monotonic() - self.coordinator.stopped_at > WEIGHTS_S:
                     return
                 continue  # whoever is missing or silent now is not waited for
+            self._check()
             if (death := self.host.dead()) is not None:
                 raise PeerLost(str(death))
             if (silent := self.coordinator.silent(time.monotonic())) is not None:

@@ -15,7 +15,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -30,15 +31,23 @@ START_S = 120.0  # LocalStack on a busy machine
 STOP_S = 30.0
 
 
+@dataclass(frozen=True)
+class Site:
+    """A place that serves. ``config``: the run's, with the place's endpoint filled in."""
+
+    config: Config
+    check: Callable[[], None]  # WorkerError once the place is gone: without it a run would only see refusals
+
+
 @contextlib.contextmanager
-def lambda_site(config: Config, run_dir: Path) -> Iterator[Config]:
-    """Makes sure that ``lambda.on`` has an endpoint: the config with it filled in, while the block runs.
+def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
+    """Makes sure that ``lambda.on`` has an endpoint, while the block runs.
 
     WorkerError with the site's own words if it cannot be started; ConfigError (exit code 2) if it says that the user is
     to blame, by exit code 2."""
     lambdas = config.lambdas
     if config.servers.backend != "lambda" or lambdas.on not in SITES or lambdas.endpoint:
-        yield config
+        yield Site(config, lambda: None)
         return
     logs = run_dir / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -54,8 +63,14 @@ def lambda_site(config: Config, run_dir: Path) -> Iterator[Config]:
             start_new_session=True, pass_fds=(leash.fd,),
         )  # fmt: skip
         leash.tie(process.pid)
+
+    def check() -> None:
+        if process.poll() is not None:
+            raise WorkerError(f"lambda.on = {lambdas.on}: {_last_words(log) or 'it is gone'} ({log})")
+
     try:
-        yield config.replace({f"lambda.{key}": value for key, value in _ready(process, lambdas.on, log).items()})
+        ready = {f"lambda.{key}": value for key, value in _ready(process, lambdas.on, log).items()}
+        yield Site(config.replace(ready), check)
     finally:
         _stop(process)
         leash.close()
@@ -70,9 +85,13 @@ def _ready(process: subprocess.Popen[bytes], name: str, log: Path) -> dict[str, 
         return found
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1.0)
-    words = log.read_text(errors="replace").strip().splitlines()
-    why = words[-1][-300:] if words else f"it did not answer within {START_S:g} s"
+    why = _last_words(log) or f"it did not answer within {START_S:g} s"
     raise (ConfigError if process.poll() == 2 else WorkerError)(f"lambda.on = {name}: {why} ({log})")
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1][-300:] if lines else ""
 
 
 def _first_line(stream: IO[bytes], deadline: float) -> bytes:

@@ -33,6 +33,7 @@ class Throttle:
         self._counted_at: float | None = None
         self._paused_at, self._until = -math.inf, -math.inf
         self._refusals = 0  # in a row
+        self._row_began_at = math.inf
         self._ceiling: int | None = None
         self._ceiling_at = 0.0
 
@@ -54,6 +55,7 @@ class Throttle:
             return None
         pause_s = self._rng.uniform(0, min(LONGEST_S, FIRST_S * 2 ** min(self._refusals, 16)))
         self._refusals += 1
+        self._row_began_at = min(self._row_began_at, now)
         self._paused_at, self._until = now, now + pause_s
         self._allowed, self._counted_at = 1.0, self._until
         return pause_s
@@ -61,6 +63,11 @@ class Throttle:
     def got_through(self) -> None:
         """Rule 3."""
         self._refusals = 0
+        self._row_began_at = math.inf
+
+    def refused_for(self, now: float) -> float:
+        """Seconds since the row of refusals began; 0 if there is none."""
+        return max(0.0, now - self._row_began_at)
 
     def shrink(self, environments: int, now: float) -> None:
         """Rule 4. ``environments``: those that there are."""

@@ -97,6 +97,10 @@ class Workforce:
             self._throttle.shrink(len(self._alive), now)
         return self._throttle.refused(asked_at, now)
 
+    def in_vain_for(self, now: float) -> float:
+        """Seconds for which every invocation has been refused while nobody works; 0 if somebody does."""
+        return self._throttle.refused_for(now) if len(self._alive) == self.num_starting else 0.0
+
     def surplus(self, num_silent: int, now: float) -> int:
         """Workers at work that are not wanted."""
         return max(0, self._at_work(num_silent) - self.wanted(now))

@@ -176,6 +176,7 @@ class Lambda:
     relaunch_factor: float = 3.0  # then: when it takes so many times as long as others of its kind
     relaunch_quantile: float = 0.95  # which of their times that is a multiple of
     relaunches: int = 10  # of one task, before the run fails
+    refused_s: float = 300.0  # a server with no worker, whose every invocation is refused for so long, gives up
     handler: str = "lambda_funcs.handler.handler"  # module.function that an environment runs
     fuse: bool = True  # last ApplyVertex, loss and its backward in one task
     rematerialise: Literal["auto", "always", "never"] = "auto"  # backward recomputes activations; auto: over a network
@@ -187,7 +188,7 @@ class Lambda:
     def __post_init__(self) -> None:
         _at_least(
             self, count=0, memory_mb=128, timeout_s=1, margin_s=0, idle_s=0.01, task_timeout_s=0.01, relaunches=0,
-            prefetch=0, relaunch_factor=1, relaunch_quantile=0.01,
+            prefetch=0, relaunch_factor=1, relaunch_quantile=0.01, refused_s=1,
         )  # fmt: skip
         if self.relaunch_quantile > 1:
             raise ConfigError(f"lambda.relaunch_quantile = {self.relaunch_quantile}: must be <= 1")

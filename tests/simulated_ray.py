@@ -45,6 +45,7 @@ class SimulatedRay:
         said = self._answer()
         self.address: str = said["address"]
         self.nodes: dict[str, int] = said["nodes"]  # address -> pid of Ray's daemon
+        self._frozen: dict[str, list[int]] = {}  # address -> pids
 
     @property
     def head(self) -> str:
@@ -53,13 +54,17 @@ class SimulatedRay:
     def kill(self, host: str) -> None:
         """As if its plug was pulled, but that the kernel hangs up for it."""
         self.nodes = self._ask("kill", host)["nodes"]
+        for pid in self._frozen.pop(host, ()):  # a stopped process hears of nothing
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def add(self, host: str) -> None:
         self.nodes = self._ask("add", host)["nodes"]
 
     def freeze(self, host: str) -> None:
         """As if its plug was pulled: nothing there answers, and nobody hangs up."""
-        for pid in self._below(self.nodes[host]):
+        self._frozen[host] = self._below(self.nodes[host])
+        for pid in self._frozen[host]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
 

@@ -23,7 +23,7 @@ from siafu.config import Config
 from siafu.graph import TRAIN, Graph
 from siafu.models import Model, ModelSpec
 from siafu.shards import Shard, ShardSet
-from siafu.tasks import Lane
+from siafu.tasks import Lane, TaskId
 from siafu.wire import EpochDone, Message, Ready, Start, TaskResult, WeightsReady
 
 ROWS_PER_INTERVAL, WIDTH, DEGREE = 4, 4, 8
@@ -37,6 +37,11 @@ class Idle:
 
     def __init__(self, model: Model):
         self._model = model
+
+    def expect(self, task: TaskId, now: float) -> list[Action]:
+        return []
+
+    def watch(self, graph_tasks: int, now: float) -> None: ...
 
     def submit(self, task: TensorTask, now: float) -> list[Action]:
         num_rows = min(len(rows) for rows in task.rows.values())

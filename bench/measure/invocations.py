@@ -39,9 +39,13 @@ def measure(config: Config, run_dir: Path) -> Invoking:
     Raises ConfigError if it is not installed, WorkerError if it does not answer or an invocation fails."""
     config = config.replace({"lambda.handler": PING, "lambda.count": ABREAST, "lambda.timeout_s": 60})
     outcomes: queue.SimpleQueue[tuple[float, Ended]] = queue.SimpleQueue()
-    with lambda_site(config, run_dir) as config:
+    with lambda_site(config, run_dir) as site:
         launcher = launchers.build(
-            config, 0, ABREAST, lambda ended: outcomes.put((time.perf_counter(), ended)), run_dir / "logs" / "lambda-0"
+            site.config,
+            0,
+            ABREAST,
+            lambda ended: outcomes.put((time.perf_counter(), ended)),
+            run_dir / "logs" / "lambda-0",
         )
         try:
             cold_ms, first = _time(launcher, outcomes, "cold")

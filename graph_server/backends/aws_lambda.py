@@ -124,6 +124,8 @@ class LambdaBackend:
         match message:
             case Pull() if message.worker in self._workforce:
                 return self._pulled(message, now)
+            case Pull():  # its invocation has ended for us, by a lost connection perhaps: it need not wait to be idle
+                return [Send(sender, Leave())]
             case TaskResult() if (fault := self._fault(message)) is not None:
                 logger.warning("%s of worker %s: %s", message.id, message.worker, fault)
                 return self._failed(message, fault, now)
@@ -229,10 +231,17 @@ class LambdaBackend:
             )
 
     def _pause(self, verdict: Verdict, asked_at: float, now: float) -> None:
-        """Rule 3, for what the service said."""
+        """Rule 3, for what the service said. WorkerError once it has said so for too long."""
         pause_s = self._workforce.refused(asked_at, now, shrink=verdict.next is Next.SHRINK)
         if pause_s is not None:
             logger.warning("%s; for %.1f s no more are invoked", verdict.why, pause_s)
+        in_vain_s = self._workforce.in_vain_for(now)
+        if in_vain_s > self.config.refused_s:
+            limit_s = self.config.refused_s
+            raise WorkerError(
+                f"{self.config.function}: every invocation refused for {in_vain_s:.0f} s, lambda.refused_s allows "
+                f"{limit_s:g}: {verdict.why}"
+            )
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 

@@ -378,7 +378,7 @@ def test_a_word_of_a_worker_that_is_gone_brings_nobody_to_life():
     rig.hold = lambda send: False
     rig.end("w-0", "Runtime.ExitError")
     assert rig.loads() == {"w-1": [0]}
-    assert rig.backend.handle(worker("w-0"), pull.message, 1.0) == []
+    assert told_to_leave(rig.backend.handle(worker("w-0"), pull.message, 1.0)) == ["w-0"]
     assert isinstance(rig.backend, LambdaBackend)
     assert rig.backend.workers == ["w-1"]
 
@@ -387,7 +387,13 @@ def test_a_stranger_is_given_nothing():
     rig = lambdas(count=1)
     rig.hold = lambda send: isinstance(send.message, wire.Pull)
     rig.submit(task(0))
-    assert rig.backend.handle(worker("nobody"), wire.Pull("nobody", 5), 0.0) == []
+    assert told_to_leave(rig.backend.handle(worker("nobody"), wire.Pull("nobody", 5), 0.0)) == ["nobody"]
+
+
+def told_to_leave(actions: list[Action]) -> list[str]:
+    """Names of the workers, where nothing else is done."""
+    assert all(isinstance(action, Send) and isinstance(action.message, wire.Leave) for action in actions)
+    return [action.to.name for action in actions if isinstance(action, Send)]
 
 
 # --- lambda: what becomes of tasks ----------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def test_refusals_are_no_failed_launches_and_no_invocations():
     run = starting(rig(count=1))
     for number in range(2 * MAX_FAILED_LAUNCHES):
         refuse(run, f"w-{number}", reason="CallerRateLimitExceeded")
-        run.tick(run.now + 100)
+        run.tick(run.now + 40)
     usage = run.backend.usage
     assert usage["refused"] == usage["refused_CallerRateLimitExceeded"] == 2 * MAX_FAILED_LAUNCHES
     assert usage["invocations"] == 1  # the one that is under way
@@ -218,6 +218,30 @@ def test_a_refusal_that_time_does_not_mend_ends_the_run_and_says_why():
     run = starting(rig())
     with pytest.raises(WorkerError, match=r"^siafu: ResourceNotFoundException: .*deploy"):
         refuse(run, "w-0", "ResourceNotFoundException")
+
+
+def test_refused_for_too_long_with_nobody_at_work_ends_the_run_and_says_why():
+    run = starting(rig(count=1))
+    refuse(run, "w-0", reason="CallerRateLimitExceeded")
+    run.tick(run.now + 299)
+    refuse(run, "w-1", reason="CallerRateLimitExceeded")
+    run.tick(run.now + 40)
+    with pytest.raises(WorkerError, match=r"^siafu: every invocation refused for 339 s, lambda.refused_s allows 300: "):
+        refuse(run, "w-2", reason="CallerRateLimitExceeded")
+
+
+def test_refused_for_long_while_somebody_works_is_only_slow():
+    run = starting(rig(count=2))
+    refuse(run, "w-0", reason="CallerRateLimitExceeded")
+    run.do(run.backend.handle(worker("w-1"), wire.Pull("w-1", 0), run.now))
+    run.tick(run.now + 400)
+    refuse(run, "w-2", reason="CallerRateLimitExceeded")
+
+
+def test_a_worker_whose_invocation_has_ended_for_us_is_told_to_leave():
+    run = starting(rig(count=1))
+    run.do(run.backend.handle(worker("w-7"), wire.Pull("w-7", 2), run.now))
+    assert told_to_leave(run) == ["w-7"]
 
 
 def test_after_stop_a_refusal_is_no_error():

@@ -267,7 +267,8 @@ def test_emulator_that_cannot_live_ends_the_site(task_root, tmp_path):
 
 def test_site_serves_until_it_is_left_and_leaves_nothing(task_root, tmp_path):
     config = Config().replace({"lambda.on": "rie", "lambda.count": 1, "lambda.handler": f"{HANDLERS}.echo"})
-    with lambda_site(config, tmp_path) as ready:
+    with lambda_site(config, tmp_path) as site:
+        ready = site.config
         urls = ready.lambdas.endpoint.split(",")
         assert (len(urls), ready.lambdas.function) == (2, rie.FUNCTION)
         pids = [returned(url)["pid"] for url in urls]
