@@ -34,7 +34,7 @@ lint: $(VENV)/.setup-dev
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n auto --maxprocesses 8
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup
 
 # AWS_ENDPOINT_URL=http://localhost:4566: the same tests against a LocalStack that is there already, with Docker.
 test-localstack: $(VENV)/.setup-dev

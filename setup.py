@@ -75,7 +75,7 @@ class BuildKernels(build_ext):
         probe.parent.mkdir(parents=True, exist_ok=True)
         probe.write_text("int probe() { return 0; }\n")
         try:
-            self.compiler.compile([str(probe)], extra_postargs=["-mavx512bf16"])
+            self.compiler.compile([str(probe)], self.build_temp, extra_postargs=["-mavx512bf16"])
         except CompileError:
             return False
         return True
