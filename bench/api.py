@@ -106,7 +106,7 @@ def train(
 def _far_away() -> Callable[..., dict[str, Any]]:
     """``carry_out`` on a deployment, one of whose machines coordinates. By name: boto3 is for those who have one."""
     try:
-        module = importlib.import_module("infra.remote")
+        module = importlib.import_module("infra.machines.remote")
     except ModuleNotFoundError as error:
         raise ConfigError(f"run.on = aws needs {error.name}: pip install 'siafu[aws]'") from None
     found: Callable[..., dict[str, Any]] = module.carry_out

@@ -22,12 +22,12 @@ from siafu.errors import GnnError
 VERBS = {
     "train": ("bench.cli", "train a model on a graph"),
     "prepare": ("datasets.cli", "turn a graph into shards on disk, to train on them again and again"),
-    "deploy": ("infra.deploy", "make servers and a Lambda function on AWS, and say first what they cost"),
-    "destroy": ("infra.teardown", "remove a deployment from AWS, whatever state it is in"),
-    "status": ("infra.status", "say how a deployment on AWS is: its machines and its runs"),
-    "logs": ("infra.logs", "print what the roles of a run have written"),
-    "attach": ("infra.attach", "follow a run on AWS that another terminal has started, and fetch it"),
-    "cost": ("infra.cost", "say what a run has cost, by part"),
+    "deploy": ("infra.verbs.deploy", "make servers and a Lambda function on AWS, and say first what they cost"),
+    "destroy": ("infra.verbs.destroy", "remove a deployment from AWS, whatever state it is in"),
+    "status": ("infra.verbs.status", "say how a deployment on AWS is: its machines and its runs"),
+    "logs": ("infra.verbs.logs", "print what the roles of a run have written"),
+    "attach": ("infra.verbs.attach", "follow a run on AWS that another terminal has started, and fetch it"),
+    "cost": ("infra.verbs.cost", "say what a run has cost, by part"),
     "bench": ("bench.measure.cli", "measure a part of siafu beside its peers and this machine's limits"),
     "doctor": ("bench.doctor", "say what this machine can do, and what is missing"),
 }

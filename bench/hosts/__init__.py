@@ -18,8 +18,8 @@ from siafu.config import Config
 
 HOSTS = {
     "local": "bench.hosts.local:LocalHost",
-    "ray": "infra.ray_host:RayHost",
-    "aws": "infra.machines:MachineHost",
+    "ray": "infra.ray.host:RayHost",
+    "aws": "infra.machines.host:MachineHost",
 }
 
 

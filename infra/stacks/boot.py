@@ -48,7 +48,7 @@ StartLimitIntervalSec=0
 [Service]
 User=siafu
 WorkingDirectory={work}
-ExecStart={home}/venv/bin/python -m infra.agent --bucket {bucket} --deployment {name} --region {region} --work {work}
+ExecStart={home}/venv/bin/python -m infra.machines.agent --bucket {bucket} --deployment {name} --region {region} --work {work}
 Environment=HOME={work}
 Restart=always
 RestartSec=5

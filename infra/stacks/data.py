@@ -6,8 +6,9 @@ import aws_cdk as cdk
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra import deployment, found
+from infra import deployment
 from infra.deployment import DATA
+from infra.machines import found
 from infra.stacks.nag import keep
 from siafu.config import Config
 

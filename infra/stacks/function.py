@@ -14,9 +14,10 @@ from aws_cdk import aws_lambda as lambdas
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra import deployment, found
+from infra import deployment
 from infra.deployment import FUNCTION, Made
 from infra.function import ONE_THREAD
+from infra.machines import found
 from infra.stacks.data import DataStack
 from infra.stacks.nag import keep, keep_findings
 from infra.stacks.network import NetworkStack

@@ -18,7 +18,7 @@ from infra.stacks.nag import keep, keep_findings
 from infra.stacks.network import NetworkStack
 from siafu.config import Config
 
-#: Folders of the bucket, by what a machine may do there: ``infra.mailbox`` says what lies in them.
+#: Folders of the bucket, by what a machine may do there: ``infra.machines.mailbox`` says what lies in them.
 READS = ("wheels", "shards", "orders", "runs", "machines")
 WRITES = ("machines", "runs", "boot")
 COORDINATOR_WRITES = (*WRITES, "orders")

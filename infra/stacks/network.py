@@ -10,8 +10,9 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra import deployment, found
+from infra import deployment
 from infra.deployment import NETWORK
+from infra.machines import found
 from infra.stacks.nag import keep
 from siafu.config import Config
 

@@ -20,9 +20,9 @@ import pytest
 from bench import hosts
 from bench.hosts import Host
 from datasets.prepare import prepare
-from infra import depot
-from infra.mailbox import Mailbox, run_key
-from infra.place import Place
+from infra.machines import depot
+from infra.machines.mailbox import Mailbox, run_key
+from infra.machines.place import Place
 from siafu import config as configs
 from siafu import ray_cluster
 from siafu.address import COORDINATOR, Address, graph_server, param_server

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
-from infra.mailbox import Mailbox, report_key
+from infra.machines.mailbox import Mailbox, report_key
 from siafu.address import Address, graph_server, param_server
 from siafu.leash import Leash
 
@@ -56,7 +56,7 @@ class Deployment:
 
     def start_agent(self, member: Address) -> None:
         command = [
-            sys.executable, "-m", "infra.agent", "--bucket", self.mailbox.bucket, "--deployment", "siafu",
+            sys.executable, "-m", "infra.machines.agent", "--bucket", self.mailbox.bucket, "--deployment", "siafu",
             "--role", member.role, "--index", member.name, "--endpoint", self.mailbox.endpoint,
             "--work", str(self.folder / f"{member.role}-{member.name}"), "--poll", str(POLL_S),
         ]  # fmt: skip

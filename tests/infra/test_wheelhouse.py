@@ -12,7 +12,13 @@ from infra.imports import ROOT
 from infra.wheels import Target
 
 #: Modules that run on a deployed machine.
-ON_MACHINES = ("infra.agent", "infra.coordinate", "graph_server.__main__", "param_server.__main__", "lambda_funcs.pool")
+ON_MACHINES = (
+    "infra.machines.agent",
+    "infra.machines.coordinate",
+    "graph_server.__main__",
+    "param_server.__main__",
+    "lambda_funcs.pool",
+)
 #: What is installed here, but not there.
 NOT_THERE = ("pymetis", "sklearn", "aws_cdk", "ray", "torch", "pyarrow")
 

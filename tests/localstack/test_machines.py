@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench import api
-from infra.mailbox import Mailbox
+from infra.machines.mailbox import Mailbox
 from infra.service import LOCAL_REGION
 from tests.infra.deployment import BUCKET, Deployment
 from tests.localstack.conftest import Deploy, Place

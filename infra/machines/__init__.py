@@ -1,0 +1,1 @@
+"""Runs on deployed machines: the agents there, the bucket between them and the laptop, the laptop's side of a run."""

@@ -1,0 +1,84 @@
+"""The coordinator of a run on a machine of the deployment: what ``siafu train`` does, where the members can dial it.
+
+python -m infra.machines.coordinate --config FILE --shards DIR --run-dir DIR; the agent of parameter server 0 starts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench import api
+from bench.coordinator import Coordinator, Status
+from infra.machines.host import muster, share
+from infra.machines.mailbox import Mailbox
+from infra.machines.place import Place, write_status
+from siafu import config as configs
+from siafu.errors import GnnError
+from siafu.shards import ShardSet
+
+#: Between two states of the run that are written down.
+STATUS_S = 0.5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0; or the exit code of the error that ended the run, which is in ``error.json`` then; 130 if asked to end."""
+    parser = argparse.ArgumentParser(prog="python -m infra.machines.coordinate", description=__doc__)
+    for name in ("--config", "--shards", "--run-dir"):
+        parser.add_argument(name, required=True, type=Path)
+    args = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    logging.getLogger("botocore").setLevel(logging.WARNING)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have us begin without one
+    try:
+        coordinate(args.config, args.shards, args.run_dir)
+    except GnnError as error:
+        said = {"type": type(error).__name__, "text": str(error)}
+        (args.run_dir / "error.json").write_text(json.dumps(said) + "\n")
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 128 + signal.SIGINT
+    return 0
+
+
+def coordinate(config_file: Path, shards_path: Path, run_dir: Path) -> None:
+    """Waits for the machines, trains, and leaves all in ``run_dir``."""
+    config, place = configs.load(config_file), Place.read(run_dir)
+    shards = ShardSet.open(shards_path, ())
+    on_status = _writer(run_dir)
+
+    def say(come: int, total: int) -> None:
+        phase = f"machines fetch the graph, {share(come, total)}" if total else "waiting for machines"
+        on_status(Status(phase=phase))
+
+    mailbox = Mailbox(place.bucket, endpoint=place.endpoint, region=place.region)
+    members = Coordinator(config, multilabel=shards.manifest.multilabel).members
+    muster(mailbox, place, members, config.servers.start_timeout_s, say)
+    result = api.carry_out(config, shards, run_dir, on_status)
+    (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def _writer(run_dir: Path) -> Callable[[Status], None]:
+    """Writes a state down now and then, and that of a new phase at once."""
+    written_at, phase = -float("inf"), ""
+
+    def write(status: Status) -> None:
+        nonlocal written_at, phase
+        now = time.monotonic()
+        if now - written_at >= STATUS_S or status.phase != phase:
+            write_status(run_dir, status)
+            written_at, phase = now, status.phase
+
+    return write
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""What ``siafu deploy`` has made, as far as runs need to know: found by the deployment's name (``infra.deployment``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
+
+from infra import deployment, service
+from infra.machines.mailbox import Mailbox
+from siafu.config import Config
+from siafu.errors import ConfigError
+
+#: Outputs of the deployment's stacks: the data bucket, the function, and the ports that its servers may bind.
+BUCKET, FUNCTION, PORTS = "BucketName", "FunctionName", "Ports"
+
+
+@dataclass(frozen=True)
+class Found:
+    bucket: str
+    function: str = ""  # empty: it has none
+    ports: str = ""  # that its servers may bind; empty: any
+
+
+def find(config: Config) -> Found:
+    """ConfigError if there is no such deployment, or nobody may ask."""
+    cloud, region = config.cloud, config.lambdas.region
+    if cloud.bucket:
+        return Found(cloud.bucket)
+    try:
+        stacks = stacks_of(cloud.name, region)
+    except (NoCredentialsError, NoRegionError):
+        raise ConfigError("no AWS credentials: set AWS_PROFILE, or run aws configure") from None
+    except (BotoCoreError, ClientError) as error:
+        raise ConfigError(f"deployment {cloud.name} in {region}: {error}") from None
+    outputs = {item["OutputKey"]: item["OutputValue"] for stack in stacks for item in stack.get("Outputs", ())}
+    if BUCKET not in outputs:
+        raise ConfigError(f"there is no deployment {cloud.name} in {region}: siafu deploy makes it")
+    return Found(outputs[BUCKET], outputs.get(FUNCTION, ""), outputs.get(PORTS, deployment.PORTS))
+
+
+def stacks_of(name: str, region: str) -> list[dict[str, Any]]:
+    """The deployment's stacks as CloudFormation describes them, in the order in which they are made. Raises what botocore
+    raises."""
+    pages = service.client("cloudformation", region).get_paginator("describe_stacks").paginate()
+    there = {stack["StackName"]: stack for page in pages for stack in page["Stacks"]}
+    return [there[stack] for stack in deployment.stacks(name) if stack in there]
+
+
+def mailbox_of(config: Config) -> Mailbox:
+    return Mailbox(find(config).bucket, region=config.lambdas.region)

@@ -1,0 +1,272 @@
+"""The deployment's data bucket: where the laptop, the coordinator and the machines of a deployment meet.
+
+Nobody can dial a machine from outside: orders, reports, graphs and run directories are objects here, read again and again.
+
+    orders/<role>-<index>.json        what a machine shall do next for that role (``infra.machines.duty.Order``): the newest alone.
+                                      The laptop writes the coordinator's, the coordinator those of the servers
+    machines/<role>-<index>.json      what the machine says of itself and of that order (``Duty.report``), every few seconds
+    shards/<digest>/part-000/*.npy    a prepared graph by its digest: the same one is sent once
+    shards/<digest>/manifest.json     written last: with it, the graph is whole
+    runs/<run>/config.toml            what a run is, as its config says
+    runs/<run>/request.json           its graph, title and number of epochs; with it, the run is asked for
+    runs/<run>/coordinator.json       the coordinator's sign of life: machines that miss it end their part of the run
+    runs/<run>/end.json               how it ended
+    runs/<run>/files/<path>/<offset>  its run directory: a growing file (logs, metrics) in pieces, another in one
+
+Ages are by the service's own clock: an object's time against that of the answer. Nobody else's clock counts.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NoReturn
+
+import boto3
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config as Settings
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+from siafu.address import Address
+from siafu.errors import ConfigError, PeerLost, RemoteProtocolError
+
+MAX_LETTER_BYTES = 1 << 20
+#: A file of a run directory, and one piece of a growing file.
+MAX_FILE_BYTES, MAX_PIECE_BYTES = 8 << 30, 8 << 20
+#: A sender is lost when its object is older than so many of its intervals, and than the least that dates in whole seconds
+#: can tell.
+MISSED_BEATS, LEAST_SILENCE_S = 6.0, 3.0
+#: Connections of one large file; several travel at a time.
+_PARTS = TransferConfig(max_concurrency=4)
+_OFFSET_DIGITS = 15
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "NoSuchBucket", "403"}
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def order_key(member: Address) -> str:
+    return f"orders/{member.role}-{member.name}.json"
+
+
+def report_key(member: Address) -> str:
+    return f"machines/{member.role}-{member.name}.json"
+
+
+REPORTS, RUNS = "machines/", "runs/"
+
+
+def member_of(key: str) -> Address | None:
+    """Whose report that is; None if it is none."""
+    match = re.fullmatch(r"machines/(coordinator|graph_server|param_server)-(\d{1,6})\.json", key)
+    return Address(match[1], match[2]) if match else None  # type: ignore[arg-type]
+
+
+def shards_key(digest: str, path: str = "") -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise RemoteProtocolError(f"{digest[:80]!r} is not the digest of a graph")
+    return f"shards/{digest}/{path and checked_path(path)}"
+
+
+def run_key(run: str, name: str = "") -> str:
+    return f"runs/{checked_run(run)}/{name}"
+
+
+def piece_key(run: str, path: str, offset: int = 0) -> str:
+    """Of the bytes from ``offset`` on of a file in the run directory."""
+    return run_key(run, f"files/{checked_path(path)}/{offset:0{_OFFSET_DIGITS}}")
+
+
+def piece_of(run: str, key: str) -> tuple[str, int]:
+    """Path and offset in the run directory. RemoteProtocolError for a key that is no piece's, or would lead elsewhere."""
+    path, _, offset = key.removeprefix(run_key(run, "files/")).rpartition("/")
+    if not re.fullmatch(rf"\d{{{_OFFSET_DIGITS}}}", offset):
+        raise RemoteProtocolError(f"{key[:200]!r} is no piece of a run's file")
+    return checked_path(path), int(offset)
+
+
+def checked_run(run: object) -> str:
+    """The name of a run. RemoteProtocolError if it cannot be one."""
+    if not isinstance(run, str) or not _NAME.fullmatch(run):
+        raise RemoteProtocolError(
+            f"{str(run)[:80]!r} is not the name of a run: 1 to 128 of A-Z, a-z, 0-9, '.', '_', '-'"
+        )
+    return run
+
+
+def checked_path(path: str) -> str:
+    """A path below a folder of ours, in plain names that do not begin with a dot. RemoteProtocolError for any other."""
+    if len(path) > 512 or not all(_NAME.fullmatch(part) for part in path.split("/")):
+        raise RemoteProtocolError(f"{path[:200]!r} is not a path inside a run directory")
+    return path
+
+
+# --- the bucket -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A JSON object as it lay in the bucket."""
+
+    value: dict[str, Any]
+    etag: str
+    age_s: float
+
+    @property
+    def silent(self) -> bool:
+        """Whether its sender, who writes it anew every ``every_s``, has missed too many times."""
+        return silent(self.age_s, self.value.get("every_s"))
+
+
+def silent(age_s: float, every_s: object) -> bool:
+    every = float(every_s) if isinstance(every_s, (int, float)) else 0.0
+    return age_s > max(MISSED_BEATS * every, LEAST_SILENCE_S)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An object in a listing."""
+
+    key: str
+    nbytes: int
+    etag: str
+    age_s: float
+
+
+class Mailbox:
+    """One bucket. Any thread may use it. What the service refuses is a ConfigError, what it does not do a PeerLost."""
+
+    def __init__(self, bucket: str, *, endpoint: str = "", region: str = ""):
+        """``endpoint``: URL of a stand-in for S3; empty: what boto3 is told by the environment, or AWS."""
+        self.bucket, self.endpoint, self.region = bucket, endpoint, region
+        options: dict[str, Any] = {"region_name": region or None, "endpoint_url": endpoint or None}
+        session = boto3.Session()
+        if endpoint and session.get_credentials() is None:  # a stand-in asks for some, and takes any
+            options |= {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+        settings = Settings(
+            retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20,
+            max_pool_connections=64, s3={"addressing_style": "path"},
+        )  # fmt: skip
+        try:
+            self._s3 = session.client("s3", config=settings, **options)
+        except (BotoCoreError, ValueError) as error:
+            raise ConfigError(f"bucket {bucket}: {error}") from error
+
+    def read(self, key: str) -> Letter | None:
+        """The object there; None if there is none. RemoteProtocolError if it is not a JSON object of at most 1 MiB."""
+        try:
+            answer = self._s3.get_object(Bucket=self.bucket, Key=key)
+            if answer["ContentLength"] > MAX_LETTER_BYTES:
+                raise RemoteProtocolError(f"{key}: {answer['ContentLength']} bytes, limit {MAX_LETTER_BYTES}")
+            data = answer["Body"].read()
+        except (BotoCoreError, ClientError) as error:
+            if _code(error) in ("NoSuchKey", "404"):
+                return None
+            self._fail(error, key)
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise RemoteProtocolError(f"{key}: not a JSON object")
+        return Letter(value, answer["ETag"], _age_s(answer["LastModified"], answer))
+
+    def write(self, key: str, value: dict[str, Any]) -> None:
+        self.put(key, json.dumps(value).encode())
+
+    def replace(self, key: str, value: dict[str, Any], before: Letter | None) -> bool:
+        """Writes if what lies there is still ``before`` (None: nothing); whether it was so."""
+        condition = {"IfMatch": before.etag} if before else {"IfNoneMatch": "*"}
+        try:
+            self._s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps(value).encode(), **condition)
+        except (BotoCoreError, ClientError) as error:
+            if _code(error) not in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409", "NoSuchKey"):
+                self._fail(error, key)
+            found = self.read(key)  # an attempt that was taken for failed may have written it
+            return found is not None and found.value == value
+        return True
+
+    def get(self, key: str, limit: int = MAX_PIECE_BYTES) -> bytes | None:
+        """None if there is nothing. RemoteProtocolError beyond ``limit`` bytes."""
+        try:
+            answer = self._s3.get_object(Bucket=self.bucket, Key=key)
+            if answer["ContentLength"] > limit:
+                raise RemoteProtocolError(f"{key}: {answer['ContentLength']} bytes, limit {limit}")
+            data: bytes = answer["Body"].read()
+        except (BotoCoreError, ClientError) as error:
+            if _code(error) in ("NoSuchKey", "404"):
+                return None
+            self._fail(error, key)
+        return data
+
+    def put(self, key: str, data: bytes) -> None:
+        try:
+            self._s3.put_object(Bucket=self.bucket, Key=key, Body=data)
+        except (BotoCoreError, ClientError) as error:
+            self._fail(error, key)
+
+    def entries(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """Objects whose key begins so, in the order of their keys, from ``after`` on, which is left out."""
+        try:
+            pages = self._s3.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=prefix, **({"StartAfter": after} if after else {})
+            )
+            for page in pages:
+                for item in page.get("Contents", ()):
+                    yield Entry(item["Key"], item["Size"], item["ETag"], _age_s(item["LastModified"], page))
+        except (BotoCoreError, ClientError) as error:
+            self._fail(error, prefix)
+
+    def folders(self, prefix: str) -> list[str]:
+        """Names of the folders right below, in order."""
+        try:
+            pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix, Delimiter="/")
+            found = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", ())]
+        except (BotoCoreError, ClientError) as error:
+            self._fail(error, prefix)
+        return [name[len(prefix) : -1] for name in found]
+
+    def upload(self, file: Path, key: str) -> None:
+        """In parts, where it is large."""
+        try:
+            self._s3.upload_file(str(file), self.bucket, key, Config=_PARTS)
+        except (BotoCoreError, ClientError, boto3.exceptions.Boto3Error) as error:
+            self._fail(error, key)
+        except OSError as error:
+            raise ConfigError(f"{file}: {error.strerror}") from error
+
+    def download(self, key: str, file: Path) -> None:
+        try:
+            self._s3.download_file(self.bucket, key, str(file), Config=_PARTS)
+        except (BotoCoreError, ClientError, boto3.exceptions.Boto3Error) as error:
+            self._fail(error, key)
+        except OSError as error:
+            raise PeerLost(f"{file}: cannot be written: {error.strerror}") from error
+
+    def _fail(self, error: Exception, key: str) -> NoReturn:
+        where = f"bucket {self.bucket}{f' at {self.endpoint}' if self.endpoint else ''}, {key}"
+        if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+            raise ConfigError(f"no AWS credentials: {error}") from None
+        if _code(error) in _REFUSED:
+            raise ConfigError(f"{where}: {_code(error)}: {error}") from None
+        raise PeerLost(f"{where}: {error}") from None
+
+
+def _code(error: Exception) -> str:
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
+def _age_s(modified: datetime, answer: dict[str, Any]) -> float:
+    """How old an object was when the service answered, by the service's clock."""
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
+    try:
+        now = email.utils.parsedate_to_datetime(date)
+    except (ValueError, TypeError):
+        now = datetime.now(timezone.utc)
+    return max(0.0, (now - modified).total_seconds())

@@ -1,0 +1,238 @@
+"""The laptop's side of ``siafu train --on aws``: sends the graph, asks for the run, shows how it goes, brings it home.
+
+The run does not need the laptop once it is asked for: a lost one comes back with ``siafu attach RUN``. Ctrl-C ends the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from bench.coordinator import Status
+from bench.hosts import Death
+from infra.machines import depot, found, functionlogs
+from infra.machines.duty import Order
+from infra.machines.host import Report, share
+from infra.machines.mailbox import Letter, Mailbox, order_key, report_key, run_key
+from infra.machines.runfiles import Receiver
+from siafu import config as configs
+from siafu import errors
+from siafu.address import COORDINATOR
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.shards import ShardSet
+
+OnStatus = Callable[[Status], None]
+
+#: Machines of a new deployment take some minutes to boot.
+BOOT_S = 300.0
+#: Between the order to start and the machine that takes it.
+TAKEN_S = 30.0
+#: How long a run that was asked to end may take for it, before we go without its files.
+END_S = 30.0
+#: How far a laptop's clock may be ahead of the cloud's.
+CLOCKS_S = 60.0
+#: How long the bucket may be out of reach: a laptop changes networks.
+UNREACHABLE_S = 120.0
+
+
+def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: OnStatus) -> dict[str, Any]:
+    """Trains on the deployment that the config names; the result, whose files are in ``run_dir`` then.
+
+    Raises the error that ended the run there; KeyboardInterrupt ends the run before it goes on.
+    """
+    there = found.find(config)
+    config = _settled(config, there)
+    mailbox = Mailbox(there.bucket, region=config.lambdas.region)
+    _await_machine(mailbox, config, on_status)
+    _send(mailbox, shards, on_status)
+    run, order = ask(mailbox, config, shards, run_dir)
+    return follow(mailbox, run, order, run_dir, on_status)
+
+
+def _settled(config: Config, there: found.Found) -> Config:
+    """The config with what the deployment has fixed. ConfigError for Lambdas that cannot be there."""
+    lambdas = config.lambdas
+    changes: dict[str, Any] = {}
+    if config.servers.backend == "lambda":
+        if lambdas.on not in ("aws", "local"):
+            raise ConfigError(f"lambda.on = {lambdas.on}: on deployed machines it must be aws or local")
+        if lambdas.on == "aws" and there.function:
+            changes["lambda.function"] = there.function
+    if there.ports and not config.servers.ports:
+        changes["servers.ports"] = there.ports
+    return config.replace(changes)
+
+
+def _await_machine(mailbox: Mailbox, config: Config, on_status: OnStatus) -> None:
+    """Until the coordinator's machine is up. ConfigError if it is not, or not in time."""
+    deadline = time.monotonic() + BOOT_S
+    while True:
+        report = _report(mailbox)
+        if report is not None and not report.silent:
+            return
+        if time.monotonic() > deadline:
+            said = f"has said nothing for {report.age_s:.0f} s" if report else "is not up"
+            raise ConfigError(
+                f"deployment {config.cloud.name}: the machine of param_server 0 {said}, waited {BOOT_S:g} s; "
+                "see siafu status"
+            )
+        on_status(Status(phase="waiting for machines"))
+        time.sleep(1.0)
+
+
+def _send(mailbox: Mailbox, shards: ShardSet, on_status: OnStatus) -> None:
+    def say(sent: int, total: int) -> None:
+        on_status(Status(phase=f"sending the graph, {share(sent, total)}"))
+
+    depot.send(mailbox, shards, say)
+
+
+def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tuple[str, Order]:
+    """Asks for the run; its name and the order for its coordinator. ConfigError if the deployment is busy."""
+    run = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', run_dir.name).strip('-.')[:100] or 'run'}-{secrets.token_hex(3)}"
+    order = Order(secrets.token_hex(8), "start", run, shards.manifest.digest)
+    before, report = mailbox.read(order_key(COORDINATOR)), _report(mailbox)
+    _check_free(before, report, config.cloud.name)
+    text = configs.dump(config)
+    (run_dir / "config.toml").write_text(text)
+    (run_dir / "remote.json").write_text(json.dumps({"bucket": mailbox.bucket, "run": run}) + "\n")
+    mailbox.put(run_key(run, "config.toml"), text.encode())
+    request = {
+        "order": order.id, "data": order.data, "graph": shards.manifest.name, "epochs": config.train.epochs,
+        "asked": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+    }  # fmt: skip
+    mailbox.write(run_key(run, "request.json"), request)
+    try:
+        taken = mailbox.replace(order_key(COORDINATOR), order.value, before)
+    except KeyboardInterrupt:
+        stop(mailbox, run)  # it may be there already
+        raise
+    if not taken:
+        raise ConfigError(f"deployment {config.cloud.name}: somebody else has just started a run; see siafu status")
+    return run, order
+
+
+def _check_free(before: Letter | None, report: Report | None, name: str) -> None:
+    """ConfigError unless the machines have no run, or one whose coordinator is lost with its machine."""
+    if before is None or report is None or report.silent:
+        return
+    order = Order.of(before.value)
+    untaken = order.do == "start" and report.value.get("order") != order.id and before.age_s < TAKEN_S
+    if untaken or report.value.get("state") in ("fetching", "running", "ending"):
+        run = order.run if untaken else report.value.get("run")
+        raise ConfigError(
+            f"deployment {name} is busy with run {run}: wait for its end, or siafu attach {run} and end it by Ctrl-C"
+        )
+
+
+def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: OnStatus) -> dict[str, Any]:
+    """Shows a run until its end; its result. Its files are brought to ``run_dir`` as they come.
+
+    Raises the error that ended it; PeerLost if its machine falls silent. KeyboardInterrupt ends the run.
+    """
+    receiver = Receiver(mailbox, run, run_dir)
+    try:
+        end = _until_end(mailbox, run, order, receiver, on_status)
+        _bring_function_logs(mailbox, run, run_dir)
+    except KeyboardInterrupt:
+        stop(mailbox, run)
+        _until_end(mailbox, run, order, receiver, on_status, END_S)
+        raise
+    if end["code"] == 0:
+        result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
+        return result
+    raise _error(end, run, run_dir)
+
+
+def stop(mailbox: Mailbox, run: str) -> None:
+    """Asks the run to end; machines stay."""
+    mailbox.write(order_key(COORDINATOR), Order(secrets.token_hex(8), "stop", run).value)
+
+
+def _bring_function_logs(mailbox: Mailbox, run: str, run_dir: Path) -> None:
+    config, request = configs.load(run_dir / "config.toml"), mailbox.read(run_key(run, "request.json"))
+    if config.servers.backend != "lambda" or config.lambdas.on != "aws" or request is None:
+        return
+    try:
+        asked = datetime.fromisoformat(str(request.value.get("asked"))).timestamp()
+    except ValueError:
+        return
+    lambdas = config.lambdas
+    functionlogs.bring(lambdas.function, lambdas.region, asked - CLOCKS_S, run_dir / "logs" / "lambda-aws")
+
+
+def _until_end(
+    mailbox: Mailbox, run: str, order: Order, receiver: Receiver, on_status: OnStatus, limit_s: float = float("inf")
+) -> dict[str, Any]:
+    """How the run ended, once all its files are here. PeerLost after ``limit_s``, or if nobody is there to tell."""
+    begun = reached = time.monotonic()
+    while True:
+        pause_s = 1.0
+        try:
+            if (end := mailbox.read(run_key(run, "end.json"))) is not None:
+                receiver.update()
+                return end.value
+            report = _report(mailbox)
+            receiver.update()
+            reached = time.monotonic()
+        except ConfigError as error:  # credentials that have expired, say
+            raise ConfigError(f"{error}; the run may go on: siafu attach {run}") from None
+        except PeerLost as error:
+            if time.monotonic() - reached > UNREACHABLE_S:
+                raise PeerLost(f"{error}; the run may go on: siafu attach {run}") from None
+            report = None
+        if report is not None:
+            pause_s = _heed(report, run, order, on_status)
+        if time.monotonic() - begun > limit_s:
+            raise PeerLost(f"run {run} has not ended within {limit_s:g} s; see siafu status")
+        time.sleep(pause_s)
+
+
+def _heed(report: Report, run: str, order: Order, on_status: OnStatus) -> float:
+    """Shows what a report says; how long to wait for the next. PeerLost if its sender is gone."""
+    if report.silent:
+        raise PeerLost(f"coordinator is lost: {report.machine} has said nothing for {report.age_s:.0f} s; run {run}")
+    if report.value.get("order") == order.id:
+        on_status(status_of(report.value))
+    every_s = report.value.get("every_s")
+    return min(1.0, max(0.05, float(every_s) / 5)) if isinstance(every_s, (int, float)) else 1.0
+
+
+def status_of(report: Mapping[str, Any]) -> Status:
+    """Where the run of a report stands."""
+    raw = report.get("status")
+    known = {field.name for field in dataclasses.fields(Status)}
+    defaults = Status()
+    said = {
+        name: value for name, value in (raw if isinstance(raw, dict) else {}).items()
+        if name in known and (type(value) is type(getattr(defaults, name)) or type(value) is int)
+    }  # fmt: skip
+    return Status(**said) if said else Status(phase="starting the coordinator")
+
+
+def _error(end: Mapping[str, Any], run: str, run_dir: Path) -> GnnError:
+    """What ended the run, as the error that it was there."""
+    code, line = end.get("code"), str(end.get("last_line", ""))
+    if code == 130:
+        return PeerLost(f"run {run} was stopped")
+    try:
+        said = json.loads((run_dir / "error.json").read_text())
+        kind, text = getattr(errors, str(said["type"]), None), str(said["text"])
+    except (OSError, ValueError, KeyError, TypeError):
+        kind, text = None, ""
+    if isinstance(kind, type) and issubclass(kind, GnnError):
+        return kind(text)
+    return PeerLost(str(Death(COORDINATOR, code if isinstance(code, int) else 1, line)))
+
+
+def _report(mailbox: Mailbox) -> Report | None:
+    letter = mailbox.read(report_key(COORDINATOR))
+    return Report(letter.value, letter.age_s) if letter else None

@@ -1,0 +1,168 @@
+"""A run directory on its way through the bucket: machines send what their processes write, the laptop puts it together.
+
+Files that only grow (``.log``, ``.jsonl``) travel in pieces, named by their offset and cut behind a line; others as a whole,
+again whenever they have changed. Names that begin with a dot stay where they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from infra.machines.mailbox import (
+    MAX_FILE_BYTES,
+    MAX_PIECE_BYTES,
+    Entry,
+    Mailbox,
+    checked_path,
+    piece_key,
+    piece_of,
+    run_key,
+)
+from siafu.errors import GnnError, PeerLost, RemoteProtocolError
+
+logger = logging.getLogger(__name__)
+
+GROWING = (".log", ".jsonl")
+#: Pieces come so far apart at most; at first as often as the agent looks for orders.
+SLOWEST_S = 10.0
+LAST_TRIES = 3
+THREADS = 16
+
+
+class Sender:
+    """Sends a folder's files as a run's, now and then, from a thread of its own. Use in a ``with`` block."""
+
+    def __init__(self, mailbox: Mailbox, run: str, folder: Path, every_s: float):
+        self.folder = folder
+        self._mailbox, self._run, self._every_s = mailbox, run, every_s
+        self._begun = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"sender {run}")
+        # All mutable state, the thread's own:
+        self._offsets: dict[str, int] = {}  # growing files
+        self._stamps: dict[str, tuple[int, int]] = {}  # others: size and time
+
+    def finish(self) -> None:
+        """Sends what is left and ends, in the thread; ``done`` tells when that is over."""
+        self._ended.set()
+
+    @property
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while not self._ended.wait(min(SLOWEST_S, self._every_s + (time.monotonic() - self._begun) / 100)):
+            self._send(last=False)
+        for _ in range(LAST_TRIES):
+            if self._send(last=True):
+                return
+
+    def _send(self, *, last: bool) -> bool:
+        """Whether all is there now."""
+        try:
+            for path in _files(self.folder):
+                name = path.relative_to(self.folder).as_posix()
+                if name.endswith(GROWING):
+                    self._send_growth(path, name, last)
+                else:
+                    self._send_whole(path, name)
+        except (GnnError, OSError) as error:  # the next turn goes on where this one stopped
+            logger.warning("files of run %s: %s", self._run, error)
+            return False
+        return True
+
+    def _send_growth(self, path: Path, name: str, last: bool) -> None:
+        offset = self._offsets.get(name, 0)
+        with path.open("rb") as file:
+            if last and name not in self._offsets and not path.stat().st_size:  # that it is empty says something too
+                self._mailbox.put(piece_key(self._run, name), b"")
+            file.seek(offset)
+            while data := file.read(MAX_PIECE_BYTES):
+                if not last:
+                    data = data[: data.rfind(b"\n") + 1] if len(data) < MAX_PIECE_BYTES else data
+                if not data:
+                    return
+                self._mailbox.put(piece_key(self._run, name, offset), data)
+                offset = self._offsets[name] = offset + len(data)
+                file.seek(offset)
+
+    def _send_whole(self, path: Path, name: str) -> None:
+        stat = path.stat()
+        stamp = stat.st_size, stat.st_mtime_ns
+        if self._stamps.get(name) != stamp:
+            self._mailbox.upload(path, piece_key(self._run, name))
+            self._stamps[name] = stamp
+
+    def __enter__(self) -> Sender:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(parent) / name
+            try:
+                checked_path(path.relative_to(folder).as_posix())
+            except RemoteProtocolError:
+                continue
+            if path.is_file() and not path.is_symlink():
+                yield path
+
+
+class Receiver:
+    """Keeps a folder like a run's files in the bucket."""
+
+    def __init__(self, mailbox: Mailbox, run: str, folder: Path):
+        self._mailbox, self._run, self._folder = mailbox, run, folder
+        # All mutable state:
+        self._seen: dict[str, str] = {}  # key -> etag
+
+    def update(self, only: tuple[str, ...] = ()) -> list[tuple[str, int]]:
+        """Brings what is new; returns path and offset of every piece that came. ``only``: paths that begin so.
+
+        RemoteProtocolError for a key that would lead out of the folder, or a file beyond all measure.
+        """
+        fresh = []
+        for entry in self._mailbox.entries(run_key(self._run, "files/")):
+            path, offset = piece_of(self._run, entry.key)
+            if self._seen.get(entry.key) != entry.etag and (not only or path.startswith(only)):
+                if offset + entry.nbytes > MAX_FILE_BYTES:
+                    raise RemoteProtocolError(
+                        f"{entry.key}: ends at byte {offset + entry.nbytes}, limit {MAX_FILE_BYTES}"
+                    )
+                fresh.append((entry, path, offset))
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(lambda item: self._bring(*item), fresh))
+        self._seen.update({entry.key: entry.etag for entry, _, _ in fresh})
+        return [(path, offset) for _, path, offset in fresh]
+
+    def _bring(self, entry: Entry, path: str, offset: int) -> None:
+        file = self._folder / path
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if path.endswith(GROWING):
+                data = self._mailbox.get(entry.key) or b""
+                with os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as stream:
+                    stream.seek(offset)
+                    stream.write(data)
+                return
+            draft = file.with_name(f".{file.name}.{os.getpid()}")
+            self._mailbox.download(entry.key, draft)
+            os.replace(draft, file)
+        except OSError as error:
+            raise PeerLost(f"{file}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,78 @@
+"""Runs of a deployment, as the bucket remembers them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from infra.machines.duty import Order
+from infra.machines.host import Report
+from infra.machines.mailbox import RUNS, Mailbox, checked_run, report_key, run_key
+from siafu.address import COORDINATOR
+from siafu.errors import ConfigError, RemoteProtocolError
+
+#: Runs that a listing shows.
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run and what was asked of it."""
+
+    run: str
+    request: Mapping[str, Any]
+
+    @property
+    def order(self) -> Order:
+        """The one that its coordinator was given."""
+        return Order.of({key: self.request.get(key, "") for key in ("data",)} | {
+            "id": self.request.get("order", ""), "do": "start", "run": self.run,
+        })  # fmt: skip
+
+
+def newest(mailbox: Mailbox, count: int = SHOWN) -> list[Asked]:
+    """The newest first."""
+    asked = []
+    for name in mailbox.folders(RUNS):
+        if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name) and (
+            letter := mailbox.read(run_key(name, "request.json"))
+        ):
+            asked.append(Asked(name, letter.value))
+    return sorted(asked, key=lambda run: str(run.request.get("asked")), reverse=True)[:count]
+
+
+def named(mailbox: Mailbox, name: str) -> Asked:
+    """The run of that name; empty: the newest. ConfigError if there is none."""
+    if not name:
+        found = newest(mailbox, 1)
+        if not found:
+            raise ConfigError(f"bucket {mailbox.bucket} has no runs yet")
+        return found[0]
+    try:
+        letter = mailbox.read(run_key(checked_run(name), "request.json"))
+    except RemoteProtocolError as error:
+        raise ConfigError(str(error)) from None
+    if letter is None:
+        raise ConfigError(f"{name}: no such run in bucket {mailbox.bucket}; siafu status lists them")
+    return Asked(name, letter.value)
+
+
+def end_of(mailbox: Mailbox, run: str) -> dict[str, Any] | None:
+    """``code`` and ``last_line`` of its coordinator; None while it goes on, or if nobody could say."""
+    letter = mailbox.read(run_key(run, "end.json"))
+    return letter.value if letter else None
+
+
+def coordinator(mailbox: Mailbox) -> Report | None:
+    """What the coordinator's agent says."""
+    letter = mailbox.read(report_key(COORDINATOR))
+    return Report(letter.value, letter.age_s) if letter else None
+
+
+def alive(asked: Asked, report: Report | None) -> bool:
+    """Whether the run's coordinator is at work, as far as its machine says."""
+    if report is None or report.silent or report.value.get("run") != asked.run:
+        return False
+    return report.value.get("state") in ("fetching", "running", "ending")

@@ -1,0 +1,1 @@
+"""siafu's verbs about deployments: one module each."""

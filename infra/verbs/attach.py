@@ -1,0 +1,52 @@
+"""``siafu attach``: back to a run on a deployment, from any laptop; its files come home as if it had never been left."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from bench.cli import EXIT_AT_LIMIT
+from bench.meter import LIMITS
+from infra.machines import found, remote, runs
+from infra.verbs.arguments import add_config, config_of
+from siafu.errors import ConfigError
+from siafu.progress import Display, summary
+
+EXAMPLES = """examples:
+  siafu attach                                           to the newest run
+  siafu attach 20261121-060000-digits-gcn-pipe-0a1b2c
+  siafu attach RUN --run-dir runs/mine --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Follow a run on a deployment to its end and fetch its run directory. Ctrl-C ends the run."
+    parser.epilog = EXAMPLES
+    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="as siafu status calls it; else the newest")
+    parser.add_argument("--run-dir", metavar="DIR", help="where its files go [runs/RUN]")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_config(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    mailbox = found.mailbox_of(config_of(args))
+    asked = runs.named(mailbox, args.run)
+    report = runs.coordinator(mailbox)
+    if runs.end_of(mailbox, asked.run) is None and not runs.alive(asked, report):
+        raise ConfigError(
+            f"run {asked.run} is lost: its coordinator does not run any more, and left no word; see siafu logs"
+        )
+    run_dir = Path(args.run_dir or f"runs/{asked.run}").resolve()
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--run-dir {run_dir}: {error.strerror}") from error
+    epochs = asked.request.get("epochs")
+    with Display(asked.run, epochs if isinstance(epochs, int) else 0, quiet=args.quiet) as display:
+        result = remote.follow(mailbox, asked.run, asked.order, run_dir, display)
+    result["run_dir"] = str(run_dir)
+    (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result) if args.json else "\n".join(summary(result)))
+    return EXIT_AT_LIMIT if result.get("stopped") in LIMITS else 0

@@ -1,0 +1,298 @@
+"""``siafu deploy``: makes a deployment on AWS, or goes on with one that was not finished.
+
+1. Templates are made first, without an account: what cannot be is known before anything costs money.
+2. The watchdog, the bucket and the network come first. Then the function's package and what servers install are put into the
+   bucket, since what comes next is made of them. Whoever loses the laptop here has a deployment that still removes itself.
+3. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from bench import cost
+from infra import cdk, deployment, package, reaper, wheelhouse
+from infra.cloud import ENDPOINT_VARIABLE, Cloud, speaking_plainly
+from infra.deployment import FIRST, PARTS, Made
+from infra.verbs import arguments, consent
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError, PriceUnknown
+
+#: What the open LocalStack really makes; of the rest it only says so.
+LOCAL_PARTS = ("data", "network", "function")
+#: Of an account's concurrency, what Lambda lets nobody reserve.
+UNRESERVED = 100
+BOOTSTRAP_STACK = "CDKToolkit"
+POLL_S, SETTLE_S = 5.0, 30 * 60.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a deployment will be."""
+
+    stacks: dict[str, dict[str, int]]  # stack -> resources of each type
+    usd_per_hour: dict[str, float]  # by part, while nothing runs
+    unknown: str  # why a price is missing; empty if none is
+    lambda_usd_per_hour: float  # on top, while all environments that may be are at work
+
+    @property
+    def total(self) -> float | None:
+        return None if self.unknown else sum(self.usd_per_hour.values())
+
+
+def plan(config: Config, made: Made, assembly: Path, parts: Sequence[str] = PARTS) -> Plan:
+    """Makes the templates in ``assembly``. Asks nobody. ConfigError if they cannot be made."""
+    cdk.check()
+    from infra import app
+    from infra.stacks.network import services
+
+    made_of = app.synthesize(config, made, assembly, parts)
+    stacks = {name: made_of[name] for name in deployment.stacks(config.cloud.name) if name in made_of}
+    by_part, unknown = {}, ""
+    try:
+        by_part = cost.per_hour(config, num_endpoints=len(services(config)))
+    except PriceUnknown as error:
+        unknown = str(error)
+    try:
+        environments = cost.lambda_per_hour(config, config.cloud.reserved)
+    except PriceUnknown:
+        environments = 0.0
+    return Plan(stacks, by_part, unknown, environments)
+
+
+def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say = lambda text: None) -> Made:
+    """Makes these parts, or brings them to what the config says. What a stack uses must be there or among them."""
+    cdk.check()
+    cdk.check_cli()
+    with speaking_plainly(f"deployment {cloud.name} in {cloud.region}"), tempfile.TemporaryDirectory() as folder:
+        _check_concurrency(config, cloud, parts)
+        say("building the function's package and what servers install")
+        config, made, files = _build(config, cloud, parts)
+        assembly = Path(folder, "cdk.out")
+        stacks = list(plan(config, made, assembly, parts).stacks)
+        _bootstrap(cloud, say)
+        _settle(cloud, stacks, say)
+        first = [name for name in stacks if name in deployment.stacks(cloud.name, FIRST)]
+        _deploy(cloud, assembly, first, say)
+        _upload(cloud, files, say)
+        _deploy(cloud, assembly, [name for name in stacks if name not in first], say)
+    return made
+
+
+def _check_concurrency(config: Config, cloud: Cloud, parts: Sequence[str]) -> None:
+    """Before anything is made: CloudFormation would find out after minutes."""
+    if "function" not in parts or not config.cloud.reserved:
+        return
+    limit = _environments(cloud)
+    if config.cloud.reserved > limit - UNRESERVED:
+        raise ConfigError(
+            f"cloud.reserved = {config.cloud.reserved}: this account may run {limit} environments at a time, of which "
+            f"{UNRESERVED} cannot be reserved; ask AWS for more, or --set cloud.reserved={max(0, limit - UNRESERVED)}"
+        )
+
+
+def _environments(cloud: Cloud) -> int:
+    """That the account may run at a time."""
+    return int(cloud.client("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"])
+
+
+def _build(config: Config, cloud: Cloud, parts: Sequence[str]) -> tuple[Config, Made, dict[str, Path]]:
+    """The config with what is decided now, and the files that must be in the bucket, by their keys."""
+    if cloud.endpoint:  # LocalStack's functions run on this machine
+        from infra.localstack import fit
+
+        zipped = fit.package_for(cloud.endpoint)
+        config = config.replace({"cloud.arch": zipped.arch})
+    else:
+        zipped = package.build(config.cloud.arch)
+    files = {f"packages/{zipped.sha256}.zip": zipped.path}
+    digest = hashlib.sha256()
+    if "servers" in parts:
+        from infra.stacks.servers import architecture
+
+        houses = [
+            wheelhouse.build(arch)
+            for arch in sorted({architecture(config.cloud.graph_instance), architecture(config.cloud.param_instance)})
+        ]
+        for house in houses:
+            digest.update(house.digest.encode())
+        folder = f"wheels/{digest.hexdigest()[:16]}"
+        files |= {f"{folder}/{house.arch}/{file.name}": file for house in houses for file in house.files}
+    expires = datetime.now(timezone.utc) + timedelta(hours=config.cloud.ttl_hours)
+    made = Made(expires, f"packages/{zipped.sha256}.zip", zipped.runtime, f"wheels/{digest.hexdigest()[:16]}")
+    return config, made, files
+
+
+def _bootstrap(cloud: Cloud, say: Say) -> None:
+    states = reaper.states_of(cloud.client("cloudformation"), [BOOTSTRAP_STACK])
+    if states.get(BOOTSTRAP_STACK, "").endswith("_COMPLETE") and "ROLLBACK" not in states[BOOTSTRAP_STACK]:
+        return
+    say("bootstrapping the CDK: a bucket for templates and its roles, once per account and region; it stays")
+    cdk.bootstrap(cloud.account, cloud.region, cloud.endpoint)
+
+
+def _settle(cloud: Cloud, stacks: Sequence[str], say: Say) -> None:
+    """Waits for what CloudFormation is still doing for a deploy that was stopped. GnnError if that does not end."""
+    api, waited_s, said = cloud.client("cloudformation"), 0.0, ""
+    while busy := {
+        name: state for name, state in reaper.states_of(api, list(stacks)).items()
+        if state.endswith("_IN_PROGRESS") and state != "REVIEW_IN_PROGRESS"
+    }:  # fmt: skip
+        text = ", ".join(f"{name} ({state})" for name, state in busy.items())
+        if text != said:
+            say(f"CloudFormation is still at work on {text}")
+            said = text
+        if waited_s > SETTLE_S:
+            raise GnnError(f"CloudFormation is still at work on {text} after {SETTLE_S / 60:.0f} minutes")
+        time.sleep(POLL_S)
+        waited_s += POLL_S
+
+
+def _deploy(cloud: Cloud, assembly: Path, stacks: Sequence[str], say: Say) -> None:
+    if stacks:
+        say(f"making {', '.join(stacks)}")
+        cdk.deploy(assembly, stacks, cloud.region, cloud.endpoint)
+
+
+def _upload(cloud: Cloud, files: dict[str, Path], say: Say) -> None:
+    """What is there already is not sent again: keys carry digests."""
+    s3, bucket = cloud.client("s3"), deployment.bucket(cloud.name, cloud.account, cloud.region)
+    missing = {key: file for key, file in files.items() if not _lies(s3, bucket, key, file.stat().st_size)}
+    total = sum(file.stat().st_size for file in missing.values())
+    if missing:
+        say(f"uploading {len(missing)} files, {total / 1e6:.0f} MB, to {bucket}")
+    for key, file in missing.items():
+        s3.upload_file(str(file), bucket, key)
+
+
+def _lies(s3: object, bucket: str, key: str, nbytes: int) -> bool:
+    try:
+        found = s3.head_object(Bucket=bucket, Key=key)["ContentLength"]  # type: ignore[attr-defined]
+    except ClientError as error:
+        if error.response["Error"]["Code"] in ("404", "NoSuchKey", "NotFound"):
+            return False
+        raise
+    return bool(found == nbytes)
+
+
+# --- the verb -------------------------------------------------------------------------------------------------------------
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "siafu deploy [--config FILE] [--set SECTION.KEY=VALUE ...] [--yes] [--dry-run] [--json]"
+    parser.description = (
+        "Make servers, a Lambda function and their network on AWS; they remove themselves after a while."
+    )
+    parser.epilog = (
+        "examples:\n  siafu deploy --dry-run\n  siafu deploy --set data.parts=4 --set cloud.spot=true --set cloud.ttl_hours=3\n"
+        "  siafu deploy --config run.toml --yes\n"
+    )
+    arguments.add_config(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only say what would be made and cost; no account needed"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def main(args: argparse.Namespace) -> int:
+    config = arguments.config_of(args)
+    cdk.check()
+    from infra import app
+
+    parts = PARTS if args.dry_run or not os.environ.get(ENDPOINT_VARIABLE) else LOCAL_PARTS
+    with tempfile.TemporaryDirectory() as folder:
+        planned = plan(config, app.unmade(config), Path(folder), parts)
+    if args.dry_run:
+        print(json.dumps(_as_json(config, planned)) if args.json else _table(config, planned))
+        return 0
+    cloud = Cloud.of(config)
+    print(_table(config, planned), file=sys.stderr)
+    if not args.yes:
+        consent.ask(f"Make this in account {cloud.account}, {cloud.region}?")
+    begun = time.monotonic()
+    try:
+        made = deploy(config, cloud, parts, lambda text: print(text, file=sys.stderr, flush=True))
+    except KeyboardInterrupt:
+        print(_stopped(config, cloud), file=sys.stderr)
+        raise
+    except ConfigError:
+        raise  # nothing was begun
+    except GnnError as error:
+        error.args = (f"{error}; siafu deploy goes on from here, siafu destroy removes what there is",)
+        raise
+    expires = f"{made.expires:%Y-%m-%dT%H:%M:%SZ}"
+    if args.json:
+        bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
+        print(json.dumps({**_as_json(config, planned), "account": cloud.account, "bucket": bucket, "expires": expires}))
+    else:
+        print(
+            f"deployment {cloud.name} is there after {time.monotonic() - begun:.0f} s, and removes itself at {expires}\n"
+            "siafu train --on aws trains on it, siafu status shows it, siafu destroy removes it"
+        )
+    return 0
+
+
+def _stopped(config: Config, cloud: Cloud) -> str:
+    try:
+        states = reaper.states_of(cloud.client("cloudformation"), deployment.stacks(cloud.name))
+        there = ", ".join(f"{name} ({state.lower()})" for name, state in states.items()) or "nothing"
+    except (BotoCoreError, ClientError) as error:  # we are leaving, and this only informs
+        there = f"unknown ({error})"
+    return (
+        f"siafu deploy: stopped; there is: {there}. CloudFormation ends what it has begun.\n"
+        "siafu deploy goes on from here; siafu destroy removes it."
+    )
+
+
+def _as_json(config: Config, planned: Plan) -> dict[str, object]:
+    resources: dict[str, int] = {}
+    for counts in planned.stacks.values():
+        for kind, count in counts.items():
+            resources[kind] = resources.get(kind, 0) + count
+    return {
+        "name": config.cloud.name, "region": config.lambdas.region, "stacks": list(planned.stacks),
+        "resources": dict(sorted(resources.items())), "usd_per_hour": planned.total, "parts": planned.usd_per_hour,
+        "lambda_usd_per_hour": planned.lambda_usd_per_hour, "unknown": planned.unknown,
+        "ttl_hours": config.cloud.ttl_hours,
+    }  # fmt: skip
+
+
+def _table(config: Config, planned: Plan) -> str:
+    cloud, count = config.cloud, sum(sum(kinds.values()) for kinds in planned.stacks.values())
+    lines = [f"deployment {cloud.name} in {config.lambdas.region}: {len(planned.stacks)} stacks, {count} resources"]
+    what = {
+        "graph_servers": f"{config.data.parts} x {cloud.graph_instance}{' (spot)' * cloud.spot}",
+        "param_servers": f"{config.servers.param_servers} x {cloud.param_instance}{' (spot)' * cloud.spot}",
+        "gpu": cloud.gpu_instance, "volumes": f"{cloud.volume_gib} GiB each",
+    }  # fmt: skip
+    lines += [
+        f"  {part.replace('_', ' '):16}{usd:9.4f} $/h  {what.get(part, '')}"
+        for part, usd in planned.usd_per_hour.items()
+    ]
+    if planned.total is None:
+        lines.append(f"  price unknown: {planned.unknown}")
+    else:
+        hours = cloud.ttl_hours
+        lines.append(
+            f"  {'in all':16}{planned.total:9.4f} $/h  at most {planned.total * hours:.2f} $ in its {hours:g} hours"
+        )
+    if planned.lambda_usd_per_hour:
+        lines.append(
+            f"  {'Lambda on top':16}{planned.lambda_usd_per_hour:9.4f} $/h  while {cloud.reserved} environments work"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,107 @@
+"""``siafu logs``: what the roles of a run on a deployment have written, of all machines in one place."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from infra.machines import found, runs
+from infra.machines.mailbox import Mailbox, piece_of, run_key
+from infra.verbs.arguments import add_config, config_of
+from siafu.errors import ConfigError
+
+FOLLOW_S = 1.0
+ROLES = ("coordinator", "graph_server", "param_server", "lambda")
+
+EXAMPLES = """examples:
+  siafu logs                                          of the newest run of the deployment
+  siafu logs -f 20261121-060000-digits-gcn-pipe-0a1b2c
+  siafu logs RUN --role graph_server --index 0
+  siafu logs runs/20261121-060000-digits-gcn-pipe     of a run directory
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Print what the roles of a run have written: of a run on a deployment, or of a run directory."
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "run", nargs="?", default="", metavar="RUN", help="a run directory, or as siafu status calls it"
+    )
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+    parser.add_argument("--role", choices=ROLES, default="", help="of this role only")
+    parser.add_argument("--index", type=int, metavar="I", help="of this one only")
+    add_config(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.index is not None and not args.role:
+        raise ConfigError(f"--index {args.index} needs --role")
+    wanted = _pattern(args.role, args.index)
+    local = Path(args.run) if args.run else None
+    if local is not None and local.is_dir():
+        for name, text in _of_folder(local, wanted):
+            _print(name, text)
+        return 0
+    mailbox = found.mailbox_of(config_of(args))
+    asked = runs.named(mailbox, args.run)
+    tail = Tail(mailbox, asked.run, wanted)
+    while True:
+        over = not args.follow or _over(mailbox, asked)  # before we read: what was written last is there then
+        for name, text in tail.read():
+            _print(name, text)
+        sys.stdout.flush()
+        if over:
+            return 0
+        time.sleep(FOLLOW_S)
+
+
+class Tail:
+    """New lines of a run's logs."""
+
+    def __init__(self, mailbox: Mailbox, run: str, wanted: re.Pattern[str]):
+        self._mailbox, self._run, self._wanted = mailbox, run, wanted
+        # All mutable state:
+        self._seen: set[str] = set()  # keys of pieces
+
+    def read(self) -> Iterator[tuple[str, str]]:
+        """Name of a log, and what has come to it."""
+        for entry in list(self._mailbox.entries(run_key(self._run, "files/logs/"))):
+            path, _ = piece_of(self._run, entry.key)
+            if entry.key in self._seen or not self._wanted.fullmatch(path):
+                continue
+            self._seen.add(entry.key)
+            yield path, (self._mailbox.get(entry.key) or b"").decode(errors="replace")
+
+
+def _over(mailbox: Mailbox, asked: runs.Asked) -> bool:
+    return runs.end_of(mailbox, asked.run) is not None or not runs.alive(asked, runs.coordinator(mailbox))
+
+
+def _of_folder(run_dir: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """ConfigError if it is no run directory."""
+    if not (run_dir / "logs").is_dir():
+        raise ConfigError(f"{run_dir}: not a run directory: it has no logs/")
+    for path in sorted((run_dir / "logs").rglob("*.log")):
+        name = path.relative_to(run_dir).as_posix()
+        if wanted.fullmatch(name):
+            yield name, path.read_text(errors="replace")
+
+
+def _pattern(role: str, index: int | None) -> re.Pattern[str]:
+    """Paths of the logs of that role; without one those of all but Lambdas, which are many."""
+    number = r"\d+" if index is None else str(index)
+    if role == "lambda":
+        return re.compile(rf"logs/lambda-{number}/.*\.log" if index is not None else r"logs/lambda-.*\.log")
+    if role == "coordinator":
+        return re.compile(r"logs/coordinator\.log")
+    return re.compile(rf"logs/{role}-{number}\.log" if role else r"logs/[^/]*\.log")
+
+
+def _print(name: str, text: str) -> None:
+    label = name.removeprefix("logs/").removesuffix(".log").replace("-", " ", 1)
+    for line in text.splitlines():
+        print(f"{label:16}| {line}")

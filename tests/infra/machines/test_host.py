@@ -1,0 +1,212 @@
+"""The coordinator's side of the bucket: what it takes for a death, and how it gathers its machines. Agents are played."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.coordinator import Status
+from bench.hosts import LOST
+from infra.machines.duty import Order
+from infra.machines.host import MachineHost, Report, Reports, muster
+from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
+from infra.machines.place import Place, read_status, write_status
+from siafu.address import Address, graph_server, param_server
+from siafu.config import Config
+from siafu.errors import ConfigError, PeerLost
+from tests.infra.deployment import bucket, empty, until
+
+G0, Q0 = graph_server(0), param_server(0)
+DATA = "a" * 64
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Mailbox]:
+    with bucket() as made:
+        yield made
+
+
+@pytest.fixture
+def box(server: Mailbox) -> Mailbox:
+    empty(server)
+    return server
+
+
+@pytest.fixture
+def place(box: Mailbox) -> Place:
+    return Place(box.bucket, "run", DATA, "127.0.0.1", endpoint=box.endpoint, poll_s=0.05)
+
+
+def say(box: Mailbox, member: Address, **words: Any) -> None:
+    """What the member's agent reports."""
+    common = {"state": "waiting", "every_s": 60.0, "machine": "i-0abc", "host": "10.0.1.7", "ended": None, "order": ""}
+    box.write(report_key(member), {**common, **words})
+
+
+def order_of(box: Mailbox, member: Address) -> Order:
+    letter = box.read(order_key(member))
+    assert letter is not None
+    return Order.of(letter.value)
+
+
+@pytest.fixture
+def host(box: Mailbox, place: Place, tmp_path: Path) -> Iterator[MachineHost]:
+    place.write(tmp_path)
+    say(box, G0)
+    say(box, Q0)
+    with MachineHost.make(Config(), tmp_path, tmp_path, tmp_path, bytes(8)) as made:
+        yield made
+        for member in list(made._orders):  # so that nobody waits for agents that nobody plays
+            say(box, member, ended={"order": made._orders[member][0], "code": -9, "last_line": "", "kept": True})
+
+
+# --- deaths -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_start_is_an_order_that_names_run_graph_and_coordinator(host: MachineHost, box: Mailbox) -> None:
+    host.start(G0, "tcp://10.0.1.9:7000")
+    order = order_of(box, G0)
+    assert (order.do, order.run, order.data) == ("start", "run", DATA)
+    assert (order.run_id, order.coordinator) == (bytes(8).hex(), "tcp://10.0.1.9:7000")
+    assert host.dead() is None
+    assert host.num_alive == 1
+
+
+def test_a_role_that_no_machine_has_cannot_be_started(host: MachineHost) -> None:
+    with pytest.raises(PeerLost, match="graph_server 7: no machine of the deployment has this role"):
+        host.start(graph_server(7), "tcp://10.0.1.9:7000")
+
+
+def test_an_end_of_another_order_is_no_death(host: MachineHost, box: Mailbox) -> None:
+    host.start(G0, "tcp://10.0.1.9:7000")
+    say(box, G0, ended={"order": "another", "code": -9, "last_line": "", "kept": True}, siafu="new")
+    until(lambda: host._reports[G0].value.get("siafu"), "report")
+    assert host.dead() is None
+
+
+def test_a_machine_that_is_silent_is_lost_by_name(host: MachineHost, box: Mailbox) -> None:
+    host.start(G0, "tcp://10.0.1.9:7000")
+    host._stop.set()
+    host._thread.join()
+    host._reports = {**host._reports, G0: Report(host._reports[G0].value | {"every_s": 1.0}, 7.2)}
+    death = host.dead()
+    assert death is not None
+    assert death.code == LOST
+    assert str(death) == "graph_server 0 is lost: machine i-0abc (10.0.1.7) has said nothing for 7 s"
+    assert host.num_alive == 0
+
+
+def test_a_spot_notice_is_a_loss_by_name(host: MachineHost, box: Mailbox) -> None:
+    host.start(G0, "tcp://10.0.1.9:7000")
+    say(box, G0, notice="EC2 will terminate it at 08:00 (spot)")
+    until(host.dead, "death")
+    assert (
+        str(host.dead()) == "graph_server 0 is lost: machine i-0abc (10.0.1.7): EC2 will terminate it at 08:00 (spot)"
+    )
+
+
+def test_a_known_end_goes_before_a_silent_machine(host: MachineHost, box: Mailbox) -> None:
+    host.start(G0, "tcp://10.0.1.9:7000")
+    host.start(Q0, "tcp://10.0.1.9:7000")
+    say(box, G0, notice="EC2 takes it back (spot)")
+    say(box, Q0, ended={"order": order_of(box, Q0).id, "code": -9, "last_line": "killed", "kept": True})
+    until(lambda: (death := host.dead()) and death.member == Q0, "death of the parameter server")
+
+
+def test_ends_of_any_shape_are_survived(host: MachineHost, box: Mailbox) -> None:
+    host.start(G0, "tcp://10.0.1.9:7000")
+    say(box, G0, ended={"order": order_of(box, G0).id, "code": "x", "last_line": None}, every_s="often")
+    until(host.dead, "death")
+    assert host.dead().code == LOST  # type: ignore[union-attr]
+
+
+def test_a_start_that_was_taken_back_before_it_was_read_has_ended(host: MachineHost, box: Mailbox) -> None:
+    host.start(G0, "tcp://10.0.1.9:7000")
+    host.kill(G0)
+    stop = order_of(box, G0)
+    assert (stop.do, stop.run) == ("stop", "run")
+    say(box, G0, order=stop.id)
+    assert host.wait(5.0)
+
+
+def test_the_coordinator_gives_a_sign_of_life(host: MachineHost, box: Mailbox) -> None:
+    letter = box.read(run_key("run", "coordinator.json"))
+    assert letter is not None
+    assert not letter.silent
+
+
+def test_a_laptop_is_no_place_for_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="only a deployed machine can coordinate such a run"):
+        MachineHost.make(Config(), tmp_path, tmp_path, tmp_path, bytes(8))
+
+
+def test_reports_are_read_once_for_each_that_is_new(box: Mailbox) -> None:
+    say(box, G0)
+    box.put("machines/notes.txt", b"x")
+    reports = Reports(box)
+    first = reports.read()
+    assert list(first) == [G0]
+    assert reports.read()[G0].value is first[G0].value
+    say(box, G0, state="running")
+    assert reports.read()[G0].value["state"] == "running"
+
+
+# --- muster -----------------------------------------------------------------------------------------------------------
+
+
+class Agents(threading.Thread):
+    """Answers each order with the next of its reports."""
+
+    def __init__(self, box: Mailbox, answers: dict[Address, list[dict[str, Any]]]):
+        super().__init__()
+        self._box, self._answers = box, answers
+        self.start()
+
+    def run(self) -> None:
+        for member, answers in self._answers.items():
+            until(lambda member=member: self._box.read(order_key(member)), "order")  # type: ignore[misc]
+            for answer in answers:
+                order = order_of(self._box, member)
+                said = {**answer, "ended": {**answer["ended"], "order": order.id}} if answer.get("ended") else answer
+                say(self._box, member, order=order.id, **said)
+                time.sleep(0.05)
+
+
+def test_muster_ends_when_every_machine_has_its_part(box: Mailbox, place: Place) -> None:
+    ready = {"state": "ready", "fetched_bytes": 5, "fetch_bytes": 5}
+    agents = Agents(box, {G0: [{"state": "fetching", "fetched_bytes": 2, "fetch_bytes": 5}, ready], Q0: [ready]})
+    come: list[tuple[int, int]] = []
+    muster(box, place, [G0, Q0], 5.0, lambda now, total: come.append((now, total)))
+    agents.join()
+    assert come[0] == (0, 0)
+    assert come[-1] == (10, 10)
+    assert order_of(box, G0).do == "fetch"
+
+
+def test_muster_names_the_machine_that_cannot_take_its_part(box: Mailbox, place: Place) -> None:
+    agents = Agents(box, {G0: [{"ended": {"code": 1, "last_line": "disk full", "kept": True}}]})
+    with pytest.raises(PeerLost, match=r"graph_server 0: disk full \(machine i-0abc \(10.0.1.7\)\)"):
+        muster(box, place, [G0, Q0], 5.0, lambda now, total: None)
+    agents.join()
+
+
+def test_muster_names_a_machine_that_is_not_there_or_stands_still(box: Mailbox, place: Place) -> None:
+    with pytest.raises(ConfigError, match="graph_server 0: no machine of the deployment has this role"):
+        muster(box, place, [G0], 0.2, lambda now, total: None)
+    agents = Agents(box, {G0: [{"state": "fetching", "fetched_bytes": 2, "fetch_bytes": 5}]})
+    with pytest.raises(PeerLost, match=r"graph_server 0: nothing of its graph has come for 0\.3 s"):
+        muster(box, place, [G0], 0.3, lambda now, total: None)
+    agents.join()
+
+
+def test_the_coordinators_state_passes_through_its_agent(tmp_path: Path) -> None:
+    assert read_status(tmp_path) == {}
+    write_status(tmp_path, Status(phase="training", epoch=3, loss=0.5))
+    assert read_status(tmp_path)["epoch"] == 3
+    (tmp_path / ".status.json").write_text("{")
+    assert read_status(tmp_path) == {}

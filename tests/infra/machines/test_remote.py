@@ -1,0 +1,301 @@
+"""``siafu train --on aws`` from end to end, on one machine: moto's bucket, agents as processes, and what a laptop sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import api
+from bench.api import Run
+from bench.coordinator import Status
+from datasets.prepare import prepare
+from infra.machines import depot, remote
+from infra.machines.duty import Order
+from infra.machines.found import Found
+from infra.machines.host import Report
+from infra.machines.mailbox import Letter, report_key
+from siafu.__main__ import main
+from siafu.address import Address, graph_server
+from siafu.config import Config
+from siafu.errors import ConfigError, PeerLost
+from siafu.shards import ShardSet
+from tests.infra.deployment import BUCKET, Deployment, bucket, until
+
+G1 = graph_server(1)
+SHORT: dict[str, Any] = {"parts": 2, "mode": "pipe", "intervals": 2, "dropout": 0.5}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shards") / "digits"
+    prepare("digits", folder, parts=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with bucket() as mailbox, Deployment(mailbox, tmp_path_factory.mktemp("deployment")) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _account(deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The laptop's AWS is moto's."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", deployment.mailbox.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.chdir(tmp_path)
+
+
+def settings(**more: Any) -> dict[str, Any]:
+    fast = {"servers.heartbeat_s": 0.2, "servers.silence_s": 5.0}
+    return {"run.on": "aws", "cloud.bucket": BUCKET, **fast, **more}
+
+
+def files_of(run: Run) -> set[str]:
+    return {path.relative_to(run.dir).as_posix() for path in run.dir.rglob("*") if path.is_file()}
+
+
+def call(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a verb prints."""
+    assert main([*words, "--set", f"cloud.bucket={BUCKET}"]) == 0
+    return capsys.readouterr().out
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_on_machines_is_the_run_of_local_processes(
+    deployment: Deployment, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = {"lambda.count": 1, "run.trace": True, "run.checkpoint_every": 2}
+    said: list[Status] = []
+    far = api.train(
+        str(shards), **SHORT, epochs=4, run_dir="far", on_status=lambda status: said.append(status),
+        settings=settings(**common, **{"lambda.on": "local"}),
+    )  # fmt: skip
+    near = api.train(str(shards), **SHORT, epochs=4, run_dir="near", settings=common)
+    for name in ("weights_digest", "loss_history", "scores", "epochs", "stopped"):
+        assert far.result[name] == near.result[name]
+    assert {name: value.tolist() for name, value in far.weights().items()} == {
+        name: value.tolist() for name, value in near.weights().items()
+    }
+    without_lambdas = {file for file in files_of(near) if not file.startswith("logs/lambda-")}
+    assert files_of(far) >= without_lambdas | {"logs/coordinator.log"}
+    assert any(file.startswith("logs/lambda-") for file in files_of(far))
+    assert len(far.metrics()) == len(near.metrics())
+    assert far.result["run_dir"] == str(tmp_path / "far")
+    assert {"training", "saving"} & {status.phase for status in said}
+    deployment.until_idle()
+    the_verbs_know_of_it(far, capsys)
+
+
+def the_verbs_know_of_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """status, logs, cost and attach, of a run that has ended."""
+    capsys.readouterr()
+    name = json.loads((run.dir / "remote.json").read_text())["run"]
+    status = json.loads(call("status", "--json", capsys=capsys))
+    assert (status["runs"][0]["run"], status["runs"][0]["state"]) == (name, "done")
+    assert [(m["role"], m["index"], m["state"]) for m in status["machines"]] == [
+        ("graph_server", 0, "waiting"), ("graph_server", 1, "waiting"), ("param_server", 0, "waiting"),
+    ]  # fmt: skip
+    assert len(status["disagreements"]) == 3  # moto knows of no instances
+    assert "graph_server 0" in call("status", capsys=capsys)
+    logs = call("logs", name, "--role", "graph_server", "--index", "1", capsys=capsys)
+    text = (run.dir / "logs" / "graph_server-1.log").read_text()
+    assert [line.partition("| ")[2] for line in logs.splitlines()] == text.splitlines()
+    cost = json.loads(call("cost", name, "--json", capsys=capsys))
+    assert cost["usd"] == run.result["cost"]["usd"] > 0
+    assert cost == {**json.loads(call("cost", str(run.dir), "--json", capsys=capsys)), "run": name}
+    again = json.loads(call("attach", name, "--run-dir", "again", "--json", "--quiet", capsys=capsys))
+    assert again["weights_digest"] == run.result["weights_digest"]
+    assert Path("again/model.safetensors").read_bytes() == (run.dir / "model.safetensors").read_bytes()
+
+
+def test_a_graph_travels_once(deployment: Deployment, shards: Path) -> None:
+    depot.send(deployment.mailbox, ShardSet.open(shards))
+    assert depot.send(deployment.mailbox, ShardSet.open(shards)) == 0
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+class LostLaptop(BaseException):
+    """What nothing handles."""
+
+
+def train_until(epoch: int, then: Callable[[], object], shards: Path, run_dir: Path, **changes: Any) -> Run:
+    """Trains; once that many epochs have ended, ``then`` is called, once."""
+    called = False
+
+    def on_status(status: Status) -> None:
+        nonlocal called
+        if status.epoch >= epoch and not called:
+            called = True
+            then()
+
+    common = {"backend": "cpu", "epochs": 1_000_000, **SHORT}
+    return api.train(
+        str(shards), on_status=on_status, run_dir=str(run_dir), settings=settings(), **{**common, **changes}
+    )
+
+
+def test_a_killed_role_ends_the_run_with_its_name_and_machine(
+    deployment: Deployment, shards: Path, tmp_path: Path
+) -> None:
+    def kill() -> None:
+        os.kill(pid_of(deployment, G1), signal.SIGKILL)
+
+    with pytest.raises(PeerLost, match=r"^graph_server 1 died: killed by SIGKILL; .*\(machine .*\)$"):
+        train_until(2, kill, shards, tmp_path / "run")
+    assert (tmp_path / "run" / "logs" / "graph_server-0.log").is_file()
+    assert "graph_server 1 died" in json.loads((tmp_path / "run" / "error.json").read_text())["text"]
+    deployment.until_idle()
+
+
+def test_a_killed_agent_ends_the_run_once_it_is_silent_and_its_successor_starts_nothing_twice(
+    deployment: Deployment, shards: Path, tmp_path: Path
+) -> None:
+    def kill() -> None:
+        deployment.agents[G1].kill()
+        deployment.agents[G1].wait()
+
+    begun = time.monotonic()
+    # Its process goes with it, so that those it talked to may be the first to miss it.
+    silent, missed = r"is lost: machine .* has said nothing for \d+ s", r"not connected|silent for more than"
+    try:
+        with pytest.raises(PeerLost, match=rf"graph_server 1(:)? ({silent}|{missed})"):
+            train_until(2, kill, shards, tmp_path / "run")
+    finally:
+        deployment.start_agent(G1)
+    assert time.monotonic() - begun < 30
+    until(lambda: _report(deployment, G1).value["ended"], "report of the successor")
+    assert _report(deployment, G1).value["ended"]["last_line"] == "its agent was started anew"
+    deployment.until_idle()
+
+
+def test_ctrl_c_ends_the_run_and_its_roles_and_leaves_the_machines(
+    deployment: Deployment, shards: Path, tmp_path: Path
+) -> None:
+    def press() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_until(2, press, shards, tmp_path / "run")
+    deployment.until_idle(1.0)
+    assert (tmp_path / "run" / "logs" / "graph_server-0.log").is_file()
+    assert all(agent.poll() is None for agent in deployment.agents.values())
+
+
+def test_a_lost_laptop_does_not_end_the_run_and_another_one_takes_over(
+    deployment: Deployment, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lose() -> None:
+        os.kill(pid_of(deployment, G1), signal.SIGSTOP)  # the run waits for us to look at it
+        raise LostLaptop
+
+    with pytest.raises(LostLaptop):
+        train_until(1, lose, shards, tmp_path / "run", epochs=250)
+    name = json.loads((tmp_path / "run" / "remote.json").read_text())["run"]
+    try:
+        status = json.loads(call("status", "--json", capsys=capsys))
+        assert (status["runs"][0]["run"], status["runs"][0]["state"]) == (name, "running")
+        with pytest.raises(ConfigError, match=f"busy with run {name}: wait for its end, or siafu attach {name}"):
+            api.train(str(shards), run_dir="second", settings=settings())
+    finally:
+        os.kill(pid_of(deployment, G1), signal.SIGCONT)
+    call("logs", "-f", name, capsys=capsys)  # returns when the run has ended
+    assert json.loads(call("status", "--json", capsys=capsys))["runs"][0]["state"] == "done"
+    result = json.loads(call("attach", "--run-dir", "run", "--json", "--quiet", capsys=capsys))
+    assert (result["epochs"], result["run_dir"]) == (250, str(tmp_path / "run"))
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) > 500
+    deployment.until_idle()
+
+
+def test_more_partitions_than_machines_is_the_users_mistake(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(
+        ConfigError, match="graph_server 2: no machine of the deployment has this role; see siafu status"
+    ):
+        api.train(
+            "digits", parts=3, epochs=1, backend="cpu", run_dir=str(tmp_path / "run"),
+            settings=settings(**{"servers.start_timeout_s": 0.5}),
+        )  # fmt: skip
+    deployment.until_idle()
+
+
+# --- who may start ----------------------------------------------------------------------------------------------------
+
+ORDER = Order("0" * 16, "start", "mine", "a" * 64)
+
+
+def report(state: str, order: str = ORDER.id, age_s: float = 0.0) -> Report:
+    return Report({"state": state, "order": order, "run": "mine", "every_s": 1.0}, age_s)
+
+
+@pytest.mark.parametrize(
+    ("before", "said", "busy"),
+    [
+        (None, None, False),
+        (0.0, report("running"), True),
+        (0.0, report("ending"), True),
+        (0.0, report("waiting"), False),
+        (0.0, report("waiting", "another"), True),  # it was ordered a moment ago
+        (99.0, report("waiting", "another"), False),  # nobody takes it
+        (0.0, report("running", age_s=7.0), False),  # its machine is lost
+    ],
+)
+def test_a_deployment_serves_one_run_at_a_time(before: float | None, said: Report | None, busy: bool) -> None:
+    letter = None if before is None else Letter(ORDER.value, '"etag"', before)
+    if busy:
+        with pytest.raises(ConfigError, match="busy with run mine: wait for its end, or siafu attach mine"):
+            remote._check_free(letter, said, "siafu")
+    else:
+        remote._check_free(letter, said, "siafu")
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [({}, "aws"), ({"lambda.on": "local"}, "local"), ({"run.on": "local"}, "local")],
+)
+def test_lambdas_are_on_aws_where_servers_are_unless_said_otherwise(
+    asked: dict[str, str], given: str, tmp_path: Path
+) -> None:
+    config = api.resolve("digits", None, {"run.on": "aws", **asked}, {})
+    assert config.lambdas.on == given
+    assert api.resolve("", config, {}, {}).lambdas.on == given
+    file = tmp_path / "config.toml"
+    file.write_text('[run]\non = "aws"\n')
+    assert api.resolve("", file, asked, {}).lambdas.on == given
+
+
+def test_places_for_lambdas_of_one_machine_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"lambda\.on = rie: on deployed machines it must be aws or local"):
+        remote._settled(Config.from_dict({"run": {"on": "aws"}, "lambda": {"on": "rie"}}), Found("b"))
+
+
+def test_what_the_deployment_has_fixed_goes_into_the_config() -> None:
+    config = Config.from_dict({"run": {"on": "aws"}, "lambda": {"on": "aws"}})
+    settled = remote._settled(config, Found("b", "my-function", "7000-7099"))
+    assert (settled.lambdas.function, settled.servers.port_range) == ("my-function", (7000, 7099))
+
+
+def pid_of(deployment: Deployment, member: Address) -> int:
+    pid = deployment.child(member, member.role)
+    assert pid is not None
+    return pid
+
+
+def _report(deployment: Deployment, member: Address) -> Report:
+    letter = deployment.mailbox.read(report_key(member))
+    assert letter is not None
+    return Report(letter.value, letter.age_s)

@@ -1,0 +1,263 @@
+"""What deploy does and in which order, with CloudFormation by moto and the CDK's command line by a function."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra import cdk, deployment, leftovers, package, wheelhouse
+from infra.cloud import Cloud
+from infra.deployment import PARTS
+from infra.imports import ROOT
+from infra.verbs import deploy
+from infra.verbs import destroy as teardown
+from siafu.__main__ import main
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError
+from tests.infra.deployment import until
+from tests.infra.made import account, make
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="the CDK needs node, which is not installed")
+CONFIG = Config().replace({"data.parts": 2})
+
+
+@pytest.fixture
+def cloud(monkeypatch):
+    with account(monkeypatch) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def steps(cloud, monkeypatch, tmp_path) -> list[str]:
+    """What deploy has done so far. Packages are small files, templates are not made, stacks are moto's."""
+    done: list[str] = []
+    zipped, wheel = tmp_path / "function.zip", tmp_path / "numpy.whl"
+    zipped.write_bytes(b"function")
+    wheel.write_bytes(b"numpy")
+    built = package.Package(zipped, "abc", package.HANDLER, "python3.12", "arm64", 8, 8, 8)
+    monkeypatch.setattr(package, "build", lambda arch: built)
+    monkeypatch.setattr(wheelhouse, "build", lambda arch: wheelhouse.Wheelhouse(arch, (wheel,), "def"))
+    parts = [part for part in PARTS if part != "gpu"]
+    plan = deploy.Plan({name: {} for name in deployment.stacks("siafu", parts)}, {}, "", 0.0)
+    monkeypatch.setattr(deploy, "plan", lambda *_: plan)
+    monkeypatch.setattr(deploy, "_environments", lambda cloud: 1000)  # moto does not say
+    monkeypatch.setattr(cdk, "check", lambda: None)
+    monkeypatch.setattr(cdk, "check_cli", lambda: None)
+    monkeypatch.setattr(cdk, "bootstrap", lambda *_: done.append("bootstrap"))
+
+    def make_stacks(assembly: Path, stacks: list[str], region: str, endpoint: str) -> None:
+        there = cloud.client("cloudformation").describe_stacks()["Stacks"]
+        missing = [name for name in stacks if name not in {stack["StackName"] for stack in there}]
+        make(dataclasses.replace(cloud), [name.removeprefix("siafu-") for name in missing])
+        done.extend(missing)
+
+    monkeypatch.setattr(cdk, "deploy", make_stacks)
+    upload = deploy._upload
+    monkeypatch.setattr(deploy, "_upload", lambda *arguments: (done.append("upload"), upload(*arguments)))
+    return done
+
+
+# --- order, and going on --------------------------------------------------------------------------------------------------
+
+
+def test_bucket_is_filled_before_the_function_and_servers_are_made_of_it(steps, cloud):
+    made = deploy.deploy(CONFIG, cloud)
+    assert steps == [
+        "bootstrap", "siafu-expiry", "siafu-data", "siafu-network", "upload", "siafu-function", "siafu-servers", "siafu-watch",
+    ]  # fmt: skip
+    bucket = deployment.bucket("siafu", cloud.account, cloud.region)
+    keys = {item["Key"] for item in cloud.client("s3").list_objects_v2(Bucket=bucket)["Contents"]}
+    assert {made.package, f"{made.wheels}/arm64/numpy.whl"} <= keys
+
+
+def test_second_deploy_goes_on_where_the_first_was_stopped(steps, cloud, monkeypatch):
+    make_stacks = cdk.deploy
+
+    def crash(assembly, stacks, region, endpoint):
+        make_stacks(assembly, stacks[:2], region, endpoint)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cdk, "deploy", crash)
+    with pytest.raises(KeyboardInterrupt):
+        deploy.deploy(CONFIG, cloud)
+    monkeypatch.setattr(cdk, "deploy", make_stacks)
+    steps.clear()
+    deploy.deploy(CONFIG, cloud)
+    assert steps == ["bootstrap", "siafu-network", "upload", "siafu-function", "siafu-servers", "siafu-watch"]
+
+
+@pytest.mark.parametrize("stacks", [0, 1, 2, 3, 5])
+def test_deploy_killed_between_any_two_stacks_is_removed_whole(steps, cloud, monkeypatch, stacks):
+    make_stacks = cdk.deploy
+    left = [stacks]
+
+    def crash(assembly, names, region, endpoint):
+        for name in names:
+            if not left[0]:
+                raise KeyboardInterrupt
+            make_stacks(assembly, [name], region, endpoint)
+            left[0] -= 1
+
+    monkeypatch.setattr(cdk, "deploy", crash)
+    with pytest.raises(KeyboardInterrupt):
+        deploy.deploy(CONFIG, cloud)
+    assert teardown.destroy(cloud, sleep=lambda seconds: None).left == []
+    assert leftovers.find(cloud) == []
+    assert teardown.destroy(cloud, sleep=lambda seconds: None) == teardown.Gone([], [])
+
+
+def test_what_lies_in_the_bucket_is_not_sent_again(steps, cloud):
+    said: list[str] = []
+    deploy.deploy(CONFIG, cloud, say=said.append)
+    deploy.deploy(CONFIG, cloud, say=said.append)
+    assert sum("uploading" in text for text in said) == 1
+
+
+def test_deploy_waits_for_what_a_stopped_one_has_begun(steps, cloud, monkeypatch):
+    answers = [{"siafu-data": "CREATE_IN_PROGRESS"}, {"siafu-data": "CREATE_COMPLETE"}]
+    monkeypatch.setattr(deploy.reaper, "states_of", lambda *_: answers.pop(0))
+    slept: list[float] = []
+    monkeypatch.setattr(deploy.time, "sleep", slept.append)
+    said: list[str] = []
+    deploy._settle(cloud, ["siafu-data"], said.append)
+    assert slept == [deploy.POLL_S]
+    assert said == ["CloudFormation is still at work on siafu-data (CREATE_IN_PROGRESS)"]
+
+
+def test_bootstrap_is_done_once_per_account(steps, cloud):
+    cloud.client("cloudformation").create_stack(
+        StackName="CDKToolkit", TemplateBody='{"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}}'
+    )
+    deploy.deploy(CONFIG, cloud)
+    assert "bootstrap" not in steps
+
+
+def test_more_environments_than_the_account_may_keep_are_refused_before_anything_is_made(steps, cloud):
+    with pytest.raises(ConfigError, match=r"cloud\.reserved = 5000: this account may run 1000 .* cloud\.reserved=900"):
+        deploy.deploy(CONFIG.replace({"cloud.reserved": 5000}), cloud)
+    assert steps == []
+
+
+# --- the verb -------------------------------------------------------------------------------------------------------------
+
+
+@needs_node
+def test_dry_run_needs_no_credentials_and_says_what_it_makes_and_costs(monkeypatch, capsys):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["deploy", "--dry-run", "--json", "--set", "data.parts=4", "--set", "cloud.name=big"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["stacks"] == ["big-expiry", "big-data", "big-network", "big-function", "big-servers", "big-watch"]
+    assert said["resources"]["AWS::AutoScaling::AutoScalingGroup"] == 5
+    assert said["usd_per_hour"] == pytest.approx(sum(said["parts"].values()))
+    assert set(said["parts"]) == {"graph_servers", "param_servers", "volumes", "endpoints"}
+    assert said["parts"]["graph_servers"] == pytest.approx(4 * 0.29)
+
+
+@needs_node
+def test_unknown_price_is_said_and_hides_nothing(tmp_path):
+    from infra import app
+
+    config = CONFIG.replace({"cloud.graph_instance": "x9z.2xlarge"})
+    planned = deploy.plan(config, app.unmade(config), tmp_path)
+    assert planned.total is None
+    assert "x9z.2xlarge" in planned.unknown
+    assert "price unknown" in deploy._table(config, planned)
+
+
+@needs_node
+def test_nobody_is_charged_who_was_not_asked(monkeypatch, capsys):
+    with account(monkeypatch):
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        assert main(["deploy"]) == 2
+    assert "say --yes" in capsys.readouterr().err
+
+
+@needs_node
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (GnnError("cdk deploy: siafu-data failed"), 1)])
+def test_deploy_that_ends_early_says_how_to_go_on_and_how_to_remove(monkeypatch, capsys, error, code):
+    def stop(*_):
+        raise error
+
+    monkeypatch.setattr(deploy, "deploy", stop)
+    with account(monkeypatch) as cloud:
+        make(cloud, ["expiry"])
+        assert main(["deploy", "--yes"]) == code
+    said = capsys.readouterr().err
+    assert "siafu deploy goes on from here" in said
+    assert "siafu destroy removes" in said
+
+
+def test_credentials_that_are_missing_are_named(monkeypatch, tmp_path):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)  # it remembers credentials of the tests before
+    with pytest.raises(ConfigError, match="no AWS credentials: set AWS_PROFILE"):
+        Cloud.of(CONFIG)
+
+
+def test_node_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigError, match="node is not installed"):
+        cdk.check()
+    with pytest.raises(ConfigError, match="npx is not installed"):
+        cdk.check_cli()
+
+
+# --- the CDK's command line -------------------------------------------------------------------------------------------------
+
+
+def fake_npx(folder: Path, script: str, monkeypatch) -> None:
+    file = folder / "npx"
+    file.write_text(f"#!/bin/bash\n{script}\n")
+    file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_command_line_is_pinned_and_told_where_to_go(monkeypatch, tmp_path, capsys):
+    fake_npx(tmp_path, 'echo "$AWS_REGION $AWS_ENDPOINT_URL called: $@"', monkeypatch)
+    cdk.deploy(tmp_path / "cdk.out", ["siafu-data"], "eu-west-1", "http://127.0.0.1:4566")
+    said = capsys.readouterr().err
+    assert said.startswith("eu-west-1 http://127.0.0.1:4566 called: --yes aws-cdk@2.1148.1 deploy siafu-data --app ")
+    assert "--require-approval never" in said
+
+
+def test_failed_stack_ends_in_an_error_with_its_own_line(monkeypatch, tmp_path):
+    fake_npx(
+        tmp_path, "echo x; echo 'siafu-data | 0/3 | CREATE_FAILED | AWS::S3::Bucket | exists'; exit 1", monkeypatch
+    )
+    with pytest.raises(GnnError, match=r"cdk deploy: siafu-data \| 0/3 \| CREATE_FAILED"):
+        cdk.deploy(tmp_path / "cdk.out", ["siafu-data"], "us-east-1")
+
+
+def test_command_line_does_not_outlive_a_killed_deploy(tmp_path, monkeypatch):
+    fake_npx(tmp_path, "echo $$ > $(dirname $0)/pid; sleep 60 & sleep 60", monkeypatch)
+    code = f"from infra import cdk; cdk.deploy(__import__('pathlib').Path('{tmp_path}'), ['siafu-data'], 'us-east-1')"
+    killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), "start of the command line")
+    group = int((tmp_path / "pid").read_text())
+    killed.kill()
+    killed.wait()
+    until(lambda: not members(group), "end of the command line")
+
+
+def members(group: int) -> list[int]:
+    """Processes of a group that live."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = entry.read_text().rpartition(")")[2].split()[:3]
+            if state != "Z" and int(its_group) == group:
+                found.append(int(entry.parent.name))
+    return found

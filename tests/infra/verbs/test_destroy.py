@@ -1,0 +1,252 @@
+"""Whatever a deploy has left, destroy removes; then there is nothing, and a second one finds nothing to do."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from botocore.exceptions import ClientError
+
+from infra import deployment, leftovers, reaper
+from infra.cloud import Cloud
+from infra.deployment import PARTS, TAG
+from infra.verbs import destroy as teardown
+from siafu.__main__ import main
+from siafu.errors import GnnError
+from tests.infra.made import account, make, stacks_of, template
+
+
+@pytest.fixture
+def cloud(monkeypatch):
+    with account(monkeypatch) as cloud:
+        yield cloud
+
+
+def destroy(cloud: Cloud, said: list[str] | None = None) -> teardown.Gone:
+    return teardown.destroy(cloud, (said if said is not None else []).append, lambda seconds: None)
+
+
+def nothing_is_left(cloud: Cloud) -> bool:
+    return not leftovers.find(cloud) and not stacks_of(cloud)
+
+
+# --- a deploy that crashed ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", range(len(PARTS) + 1))
+def test_deploy_that_crashed_after_any_stack_is_removed(cloud, steps):
+    make(cloud, PARTS[:steps])
+    gone = destroy(cloud)
+    assert sorted(gone.stacks) == sorted(deployment.stacks("siafu", PARTS[:steps]))
+    assert gone.left == []
+    assert nothing_is_left(cloud)
+
+
+def test_second_destroy_is_a_no_op(cloud):
+    make(cloud, PARTS)
+    destroy(cloud)
+    said: list[str] = []
+    assert destroy(cloud, said) == teardown.Gone([], [])
+    assert said == []
+
+
+def test_stack_of_which_there_is_only_a_change_set_is_removed(cloud):
+    make(cloud, ["expiry", "data"])
+    cloud.client("cloudformation").create_change_set(
+        StackName="siafu-network",
+        ChangeSetName="first",
+        ChangeSetType="CREATE",
+        TemplateBody=template("siafu", "network"),
+    )
+    assert reaper.states_of(cloud.client("cloudformation"), ["siafu-network"]) == {
+        "siafu-network": "REVIEW_IN_PROGRESS"
+    }
+    assert "siafu-network" in destroy(cloud).stacks
+    assert nothing_is_left(cloud)
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3, 4])
+def test_destroy_that_crashed_is_ended_by_the_next(cloud, looks):
+    make(cloud, PARTS)
+    left = [looks]
+
+    def sleep(seconds: float) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        teardown.destroy(cloud, sleep=sleep)
+    assert destroy(cloud).left == []
+    assert nothing_is_left(cloud)
+
+
+def test_stack_that_fails_to_go_is_tried_again_and_says_why(cloud, monkeypatch):
+    make(cloud, PARTS)
+    failures = [3]
+    ask, delete = reaper.states_of, reaper.delete
+
+    def states_of(api, names):
+        found = ask(api, names)
+        if failures[0] and set(found) == {"siafu-network", "siafu-data", "siafu-expiry"}:
+            found["siafu-network"] = "DELETE_FAILED"
+        return found
+
+    def stubborn(api, name):
+        if name == "siafu-network" and failures[0]:
+            failures[0] -= 1
+            return True
+        return delete(api, name)
+
+    monkeypatch.setattr(reaper, "states_of", states_of)
+    monkeypatch.setattr(reaper, "delete", stubborn)
+    said: list[str] = []
+    assert destroy(cloud, said).left == []
+    assert any(text.startswith("siafu-network: delete failed") and "network interfaces" in text for text in said)
+    assert nothing_is_left(cloud)
+
+
+def test_stack_that_never_goes_ends_in_an_error_that_names_it(cloud, monkeypatch):
+    make(cloud, ["expiry", "data"])
+    monkeypatch.setattr(reaper, "delete", lambda api, name: False)
+    monkeypatch.setattr(teardown, "LIMIT_S", 10.0)
+    with pytest.raises(GnnError, match="siafu-data, siafu-expiry not gone"):
+        destroy(cloud)
+
+
+# --- what no stack remembers --------------------------------------------------------------------------------------------
+
+
+def make_orphans(cloud: Cloud) -> None:
+    """One of each kind that moto has, tagged as ours, in use by each other."""
+    tags = [{"Key": TAG, "Value": cloud.name}]
+
+    def tagged(kind: str) -> list[dict[str, object]]:
+        return [{"ResourceType": kind, "Tags": tags}]
+
+    ec2, iam, s3, logs = (cloud.client(name) for name in ("ec2", "iam", "s3", "logs"))
+    vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16", TagSpecifications=tagged("vpc"))["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.1.0.0/20", TagSpecifications=tagged("subnet"))["Subnet"][
+        "SubnetId"
+    ]
+    group = ec2.create_security_group(
+        GroupName="servers", Description="servers", VpcId=vpc, TagSpecifications=tagged("security-group")
+    )["GroupId"]
+    ec2.create_route_table(VpcId=vpc, TagSpecifications=tagged("route-table"))
+    ec2.create_vpc_endpoint(
+        VpcId=vpc,
+        ServiceName="com.amazonaws.us-east-1.s3",
+        VpcEndpointType="Gateway",
+        TagSpecifications=tagged("vpc-endpoint"),
+    )
+    ec2.create_network_interface(SubnetId=subnet, Groups=[group], TagSpecifications=tagged("network-interface"))
+    ec2.create_volume(AvailabilityZone="us-east-1a", Size=20, TagSpecifications=tagged("volume"))
+    ec2.create_launch_template(
+        LaunchTemplateName="template", LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "t3.micro"},
+        TagSpecifications=tagged("launch-template"),
+    )  # fmt: skip
+    cloud.client("autoscaling").create_auto_scaling_group(
+        AutoScalingGroupName="siafu-servers-GraphServer0", MinSize=1, MaxSize=1, VPCZoneIdentifier=subnet,
+        LaunchTemplate={"LaunchTemplateName": "template"}, Tags=[{**tags[0], "PropagateAtLaunch": True}],
+    )  # fmt: skip
+    role = iam.create_role(RoleName="siafu-function-WorkerRole1", AssumeRolePolicyDocument="{}", Tags=tags)["Role"]
+    iam.put_role_policy(RoleName=role["RoleName"], PolicyName="p", PolicyDocument=json.dumps(
+        {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}))  # fmt: skip
+    iam.create_instance_profile(InstanceProfileName="siafu-servers-Profile1")
+    iam.add_role_to_instance_profile(InstanceProfileName="siafu-servers-Profile1", RoleName=role["RoleName"])
+    bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
+    s3.create_bucket(Bucket=bucket)
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    for body in (b"old", b"new"):
+        s3.put_object(Bucket=bucket, Key="runs/r/end.json", Body=body)
+    s3.delete_object(Bucket=bucket, Key="runs/r/end.json")
+    s3.put_object(Bucket=bucket, Key="a", Body=b"a")
+    for name in deployment.log_groups(cloud.name).values():
+        logs.create_log_group(logGroupName=name, tags={TAG: cloud.name})
+    cloud.client("cloudwatch").put_metric_alarm(
+        AlarmName="siafu-watch-Errors1", MetricName="Errors", Namespace="AWS/Lambda", Period=60, EvaluationPeriods=1,
+        ComparisonOperator="GreaterThanThreshold", Threshold=1, Statistic="Sum",
+    )  # fmt: skip
+    cloud.client("cloudwatch").put_dashboard(DashboardName="siafu", DashboardBody="{}")
+    cloud.client("scheduler").create_schedule_group(Name="siafu")
+    cloud.client("budgets").create_budget(
+        AccountId=cloud.account,
+        Budget={
+            "BudgetName": "siafu-monthly",
+            "TimeUnit": "MONTHLY",
+            "BudgetType": "COST",
+            "BudgetLimit": {"Amount": "1", "Unit": "USD"},
+        },
+    )
+
+
+def test_resources_that_no_stack_has_are_found_and_removed(cloud):
+    make_orphans(cloud)
+    found = {left.kind for left in leftovers.find(cloud)}
+    assert found >= {
+        "Auto Scaling group", "instance", "launch template", "schedule group", "dashboard", "alarm", "budget", "VPC endpoint",
+        "network interface", "volume", "security group", "subnet", "route table", "VPC", "instance profile", "role", "bucket",
+        "log group",
+    }  # fmt: skip
+    assert destroy(cloud).left == []
+    assert nothing_is_left(cloud)
+
+
+def test_other_deployments_are_not_touched(cloud):
+    other = Cloud("siafu-data", cloud.account, cloud.region)
+    make(other, PARTS)
+    make(cloud, PARTS)
+    before = sorted(str(left) for left in leftovers.find(other))
+    destroy(cloud)
+    assert stacks_of(cloud) == sorted(deployment.stacks("siafu-data"))
+    assert sorted(str(left) for left in leftovers.find(other)) == before
+
+
+def test_what_cannot_be_removed_is_listed_with_the_reason(cloud, monkeypatch):
+    make(cloud, PARTS)
+
+    def refuse(cloud: Cloud, id: str) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "not you"}}, "DeleteLogGroup")
+
+    kinds = tuple(
+        kind if kind.name != "log group" else leftovers.Kind(kind.name, kind.arn, lambda cloud: ["/siafu/x"], refuse)
+        for kind in leftovers.KINDS
+    )
+    monkeypatch.setattr(leftovers, "KINDS", kinds)
+    (left,) = destroy(cloud).left
+    assert str(left).startswith("log group /siafu/x: An error occurred (AccessDenied)")
+
+
+def test_resource_of_an_unknown_kind_is_reported(cloud):
+    topic = cloud.client("sns").create_topic(Name="alarms", Tags=[{"Key": TAG, "Value": "siafu"}])["TopicArn"]
+    assert [str(left) for left in destroy(cloud).left] == [f"resource {topic}"]
+
+
+# --- the verb -----------------------------------------------------------------------------------------------------------
+
+
+def test_verb_ends_by_saying_that_nothing_is_left(cloud, monkeypatch, capsys):
+    monkeypatch.setattr(teardown, "POLL_S", 0.0)
+    make(cloud, PARTS)
+    assert main(["destroy", "--yes", "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert sorted(out["stacks"]) == sorted(deployment.stacks("siafu"))
+    assert out["left"] == []
+    assert main(["destroy", "--yes"]) == 0
+    assert "there was nothing" in capsys.readouterr().out
+
+
+def test_verb_exits_with_1_when_something_is_left(cloud, monkeypatch, capsys):
+    monkeypatch.setattr(teardown, "SWEEP_S", 0.0)
+    cloud.client("sns").create_topic(Name="alarms", Tags=[{"Key": TAG, "Value": "siafu"}])
+    assert main(["destroy", "--yes"]) == 1
+    assert "left of deployment siafu" in capsys.readouterr().out
+
+
+def test_verb_asks_before_it_removes(cloud, monkeypatch, capsys):
+    make(cloud, ["expiry"])
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert main(["destroy"]) == 2
+    assert "say --yes" in capsys.readouterr().err
+    assert stacks_of(cloud) == ["siafu-expiry"]

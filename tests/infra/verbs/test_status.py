@@ -1,0 +1,240 @@
+"""``siafu status`` and ``siafu cost``: what a deployment and its runs say, beside what the cloud says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from infra.machines import found
+from infra.machines.mailbox import Mailbox, report_key, run_key
+from infra.machines.remote import status_of
+from infra.verbs import cost, status
+from siafu import config as configs
+from siafu.__main__ import main
+from siafu.address import COORDINATOR, Address, graph_server, param_server
+from siafu.config import Config
+from siafu.errors import ConfigError
+from tests.infra.deployment import BUCKET, bucket, empty
+
+G0, Q0 = graph_server(0), param_server(0)
+CONFIG = Config.from_dict({"cloud": {"bucket": BUCKET, "name": "mine"}})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Mailbox]:
+    with bucket() as made:
+        yield made
+
+
+@pytest.fixture
+def box(server: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Mailbox:
+    empty(server)
+    for name, value in (("ENDPOINT_URL", server.endpoint), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it remembers credentials
+    return server
+
+
+def instance(box: Mailbox, member: Address, deployment: str = "mine") -> str:
+    """One of EC2's that has the role; its id."""
+    tags = {"siafu:deployment": deployment, "siafu:role": member.role, "siafu:index": member.name}
+    made = boto3.client("ec2", region_name="us-east-1").run_instances(
+        ImageId="ami-12c6146b", MinCount=1, MaxCount=1, InstanceType="c7g.xlarge",
+        TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}],
+    )  # fmt: skip
+    return str(made["Instances"][0]["InstanceId"])
+
+
+def say(box: Mailbox, member: Address, machine: str, **words: Any) -> None:
+    box.write(report_key(member), {"state": "waiting", "every_s": 60.0, "machine": machine, "run": "", **words})
+
+
+def ask(box: Mailbox, run: str, asked: str) -> None:
+    request = {"order": "0" * 16, "data": "a" * 64, "graph": "digits", "epochs": 9, "asked": asked}
+    box.write(run_key(run, "request.json"), request)
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+def test_machines_stand_beside_their_instances(box: Mailbox) -> None:
+    ids = {member: instance(box, member) for member in (G0, Q0)}
+    instance(box, graph_server(5), "another")
+    for member, name in ids.items():
+        say(box, member, name)
+    report = status.examine(CONFIG, box)
+    assert [(m["role"], m["state"], m["machine"], m["instance"]["id"]) for m in report["machines"]] == [
+        ("graph_server", "waiting", ids[G0], ids[G0]), ("param_server", "waiting", ids[Q0], ids[Q0]),
+    ]  # fmt: skip
+    assert report["disagreements"] == report["unknown"] == []
+
+
+def test_every_disagreement_is_named(box: Mailbox) -> None:
+    silent, never, moved = (graph_server(i) for i in range(3))
+    ids = [instance(box, member) for member in (silent, never, moved)]
+    say(box, silent, ids[0], every_s=-1.0)
+    say(box, moved, "i-old")
+    say(box, Q0, "i-ghost")
+    machines = {
+        Address(m["role"], str(m["index"])): m for m in status.examine(CONFIG, box)["machines"]
+    }  # fmt: skip
+    machines[silent] |= {"state": "silent", "heard_s": 99.0}
+    assert [status._disagreement(machines[member]) for member in (silent, never, moved, Q0)] == [
+        f"graph_server 0: instance {ids[0]} runs, but its agent has said nothing for 99 s",
+        f"graph_server 1: instance {ids[1]} runs, but its agent has never reported: it boots, or see its console log",
+        f"graph_server 2: its agent reports from i-old, but the cloud says {ids[2]}",
+        "param_server 0: its agent reports from i-ghost, but the cloud has no running instance of it",
+    ]
+
+
+def test_runs_are_done_stopped_failed_running_or_lost(box: Mailbox) -> None:
+    for number, run in enumerate(("done", "stopped", "failed", "running", "lost")):
+        ask(box, run, f"2026-11-21T0{9 - number}:00:00+00:00")
+    for run, code in (("done", 0), ("stopped", 130), ("failed", 1)):
+        box.write(run_key(run, "end.json"), {"code": code, "last_line": f"{run}."})
+    state = {"phase": "training", "epoch": 4, "loss": 0.5, "usd": 0.25}
+    say(box, COORDINATOR, "i-1", state="running", run="running", status=state)
+    report = status.examine(CONFIG, box)
+    assert [(run["run"], run["state"]) for run in report["runs"]] == [
+        (name, name) for name in ("done", "stopped", "failed", "running", "lost")
+    ]
+    lines = "\n".join(status._lines(report))
+    assert "epoch 4/9" in lines
+    assert "loss 0.5000  $0.2500" in lines
+    assert "failed." in lines
+    json.dumps(report, allow_nan=False)
+
+
+def test_a_state_of_any_shape_is_survived() -> None:
+    assert status_of({}).phase == status_of({"status": [1]}).phase == "starting the coordinator"
+    odd = status_of({"status": {"phase": 7, "epoch": "x", "loss": 1, "more": 1, "ghost_bytes": 5}})
+    assert (odd.epoch, odd.loss, odd.ghost_bytes) == (0, 1, 5)
+
+
+def test_a_deployment_is_found_by_its_stacks(box: Mailbox) -> None:
+    config = Config.from_dict({"cloud": {"name": "mine"}})
+    with pytest.raises(ConfigError, match="there is no deployment mine in us-east-1: siafu deploy makes it"):
+        found.find(config)
+    cloud = boto3.client("cloudformation", region_name="us-east-1")
+    for part, outputs in (("data", {found.BUCKET: BUCKET}), ("function", {found.FUNCTION: "mine-worker"})):
+        template = {
+            "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
+            "Outputs": {name: {"Value": value} for name, value in outputs.items()},
+        }
+        cloud.create_stack(StackName=f"mine-{part}", TemplateBody=json.dumps(template))
+    cloud.create_stack(StackName="mine-other-data", TemplateBody=json.dumps(template))
+    assert found.find(config) == found.Found(BUCKET, "mine-worker", "7000-7099")
+    stacks = status.examine(config, found.mailbox_of(config))["stacks"]
+    assert [stack["name"] for stack in stacks] == ["mine-data", "mine-function"]
+
+
+def test_without_credentials_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["status"]) == 2
+    assert capsys.readouterr().err == "siafu status: no AWS credentials: set AWS_PROFILE, or run aws configure\n"
+
+
+@pytest.mark.parametrize("words", ["status", "train digits --on aws --backend cpu --quiet --run-dir run"])
+def test_without_boto3_one_line_says_what_to_install(words: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules['boto3'] = None; from siafu.__main__ import main; sys.exit(main({words.split()}))"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(Path.cwd())},
+    )  # fmt: skip
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert "boto3" in line
+    assert "pip install 'siafu[aws" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["logs", "no-such-run"], "no-such-run: no such run in bucket siafu-test; siafu status lists them"),
+        (["attach", "../x"], "'../x' is not the name of a run"),
+        (["logs"], "bucket siafu-test has no runs yet"),
+        (["logs", "--index", "1"], "--index 1 needs --role"),
+        (["attach", "lost"], "run lost is lost: its coordinator does not run any more"),
+    ],
+)
+def test_a_run_that_is_not_there_is_the_users_mistake(
+    box: Mailbox, capsys: pytest.CaptureFixture[str], words: list[str], error: str
+) -> None:
+    if "lost" in words:
+        ask(box, "lost", "")
+    assert main([*words, "--set", f"cloud.bucket={BUCKET}"]) == 2
+    assert error in capsys.readouterr().err
+
+
+def test_logs_of_a_run_directory_need_no_deployment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "logs" / "lambda-0").mkdir(parents=True)
+    (tmp_path / "logs" / "graph_server-0.log").write_text("one\ntwo\n")
+    (tmp_path / "logs" / "lambda-0" / "a.log").write_text("three\n")
+    assert main(["logs", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "graph_server 0  | one\ngraph_server 0  | two\n"
+    assert main(["logs", str(tmp_path), "--role", "lambda", "--index", "0"]) == 0
+    assert capsys.readouterr().out.endswith("| three\n")
+
+
+# --- cost -------------------------------------------------------------------------------------------------------------
+
+
+def run_directory(folder: Path, on: str, *, finished: bool) -> Path:
+    config = Config.from_dict({"data": {"parts": 2}, "run": {"on": on}, "lambda": {"on": "aws"}})
+    (folder / "config.toml").write_text(configs.dump(config))
+    usage = {"invocations": 12, "refused": 2, "gb_s": 100.0}
+    epoch = {"event": "epoch", "epoch": 0, "time_s": 1800.0, "usage": usage, "usd": 0.1}
+    (folder / "metrics.jsonl").write_text(json.dumps(epoch) + '\n{"event": "ep')
+    if finished:
+        spent = {
+            "usd": 1.5,
+            "parts": {"lambda": 1.5},
+            "counted": "Lambda",
+            "region": "us-east-1",
+            "as_of": "2026-07-20",
+        }
+        result = {"lambda": usage, "train_seconds": 1800.0, "cost": spent}
+        (folder / "result.json").write_text(json.dumps(result))
+    return folder
+
+
+def test_a_finished_run_cost_what_its_result_says(tmp_path: Path) -> None:
+    report = cost.examine(run_directory(tmp_path, "aws", finished=True), "mine")
+    assert (report["usd"], report["finished"], report["requests"], report["gb_s"]) == (1.5, True, 12, 100.0)
+    assert report["servers"]["graph_servers"] == {"count": 2, "type": "c7g.2xlarge", "seconds": 3600.0}
+
+
+def test_a_run_that_goes_on_cost_what_its_last_epoch_says(tmp_path: Path) -> None:
+    report = cost.examine(run_directory(tmp_path, "aws", finished=False), "mine")
+    assert not report["finished"]
+    assert report["parts"].keys() >= {"lambda", "graph_servers", "param_servers"}
+    assert report["usd"] == pytest.approx(sum(report["parts"].values()))
+    text = "\n".join(cost._lines(report))
+    assert "mine, so far: 1800.0 s" in text
+    assert "2 x c7g.2xlarge, 3600 s in all" in text
+
+
+def test_what_is_no_run_directory_has_no_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="not a run directory"):
+        cost.examine(tmp_path, "here")
+    run_directory(tmp_path, "local", finished=False)
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(ConfigError, match="here: no epoch has ended yet"):
+        cost.examine(tmp_path, "here")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="runs/ holds no run: siafu cost RUN"):
+        cost._newest(Path("runs"))
