@@ -133,7 +133,7 @@ class Coordinator:
 
     @property
     def usage_complete(self) -> bool:
-        """Whether every graph server has said what its workers cost to the end."""
+        """Whether every graph server has said what its workers cost to the end: none that still ran was given up."""
         return len(self._billed) == self.config.data.parts
 
     def begin(self, now: float) -> None:
@@ -179,7 +179,8 @@ class Coordinator:
                 if sender.role == "graph_server":  # a parameter server has none, and may have the same index
                     self.usage[sender.index] = totals_of(message)
                     self.meter.last_word(sender.index, self.usage[sender.index], now)
-                    self._billed.add(sender.index)
+                    if not self.usage[sender.index].get("cut", 0):
+                        self._billed.add(sender.index)
             case Failed():
                 self._left.add(sender)
                 raise error_of(message)

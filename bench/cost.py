@@ -4,6 +4,8 @@
 2. Servers, volumes and endpoints: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
 3. Environments on this machine (local, RIE, LocalStack) or on Ray count as what Lambda would have charged for them.
 4. Traffic costs nothing: servers and functions are in one zone and talk over private addresses.
+5. With ``cloud.spot`` servers cost what they do on an average day. What spot saves is not known of every type: such a one
+   counts at its on-demand price, and ``bought`` says so.
 
 A deployment costs as long as it stands, runs or not: of its servers and endpoints a run is charged its own time.
 """
@@ -16,10 +18,13 @@ from typing import Any
 
 from bench.prices import instance, rates
 from siafu.config import Config
+from siafu.errors import PriceUnknown
 
 EC2_MINIMUM_S = 60.0
 HOURS_PER_MONTH = 730.0  # as AWS counts
 HOUR_S = 3600.0
+#: The GPU machine's image alone takes most of 60 GiB.
+MIN_GPU_VOLUME_GIB = 120
 
 
 @dataclass(frozen=True)
@@ -55,20 +60,41 @@ def lambda_usd(
     return total
 
 
-def per_hour(config: Config, *, num_endpoints: int = 1, gpu: bool = True) -> dict[str, float]:
+def per_hour(config: Config, *, gpu: bool = True, on_demand: bool = False) -> dict[str, float]:
     """What a deployment costs by the hour while nothing runs, by part: servers, their volumes, interface endpoints.
 
     Environments come on top when they run: ``lambda_per_hour``. ``gpu``: with the machine for the baselines, if there is one.
-    PriceUnknown as ``bench.prices`` says.
+    ``on_demand``: whatever ``cloud.spot`` says. PriceUnknown as ``bench.prices`` says.
     """
-    cloud, region = config.cloud, config.lambdas.region
-    bought = _servers(config, gpu=gpu)
-    parts = {part: count * instance(name, region).price(spot=cloud.spot) for part, (name, count) in bought.items()}
-    month = sum(count for _, count in bought.values()) * cloud.volume_gib * rates("volume_gp3", region=region)[0].usd
-    parts["volumes"] = month / HOURS_PER_MONTH
-    if num_endpoints:
-        parts["endpoints"] = num_endpoints * rates("interface_endpoint", region=region)[0].usd
+    region, servers = config.lambdas.region, _servers(config, gpu=gpu)
+    spot = config.cloud.spot and not on_demand
+    parts = {part: count * instance(name, region).price(spot=spot) for part, (name, count) in servers.items()}
+    gib = sum(count * volume_gib(config, part) for part, (_, count) in servers.items())
+    parts["volumes"] = gib * rates("volume_gp3", region=region)[0].usd / HOURS_PER_MONTH
+    parts["endpoints"] = num_endpoints(config) * rates("interface_endpoint", region=region)[0].usd
     return parts
+
+
+def num_endpoints(config: Config) -> int:
+    """Interface endpoints of a deployment: Lambda's, and Session Manager's three where there is a shell. A GPU machine runs
+    what somebody types there: it needs one."""
+    return 4 if config.cloud.shell or config.cloud.gpu_instance else 1
+
+
+def volume_gib(config: Config, part: str) -> int:
+    """Of the disk of one server of a part of ``per_hour``."""
+    return max(MIN_GPU_VOLUME_GIB, config.cloud.volume_gib) if part == "gpu" else config.cloud.volume_gib
+
+
+def bought(config: Config, name: str) -> str:
+    """How machines of an EC2 type are bought, as it stands behind the type: "" on demand."""
+    if not config.cloud.spot:
+        return ""
+    try:
+        is_known = instance(name, config.lambdas.region).spot_saving is not None
+    except PriceUnknown:  # whoever shows the price has said so
+        is_known = True
+    return " (spot)" if is_known else " (spot, counted on demand: what it saves is not known)"
 
 
 def _servers(config: Config, *, gpu: bool) -> dict[str, tuple[str, int]]:
@@ -88,8 +114,9 @@ def lambda_per_hour(config: Config, environments: int) -> float:
     return lambda_usd(0, gb_s, config.cloud.arch, config.lambdas.region)
 
 
-def of_run(config: Config, *, requests: float, gb_s: float, seconds: float) -> Cost:
-    """Of a run that took ``seconds`` from the start of its roles to their end. PriceUnknown for servers without a price."""
+def of_run(config: Config, *, requests: float, gb_s: float, seconds: float, on_demand: bool = False) -> Cost:
+    """Of a run that took ``seconds`` from the start of its roles to their end; ``on_demand`` as of ``per_hour``. PriceUnknown
+    for servers without a price."""
     cloud, region = config.cloud, config.lambdas.region
     parts, counted, dates = {}, [], [rates("lambda_request", region=region)[0].as_of]
     if config.servers.backend == "lambda":
@@ -97,9 +124,14 @@ def of_run(config: Config, *, requests: float, gb_s: float, seconds: float) -> C
         counted.append("Lambda" if config.lambdas.on == "aws" else f"what Lambda would charge for {config.lambdas.on}")
     if config.run.on == "aws":
         hours = max(seconds, EC2_MINIMUM_S) / HOUR_S
-        parts |= {part: usd * hours for part, usd in per_hour(config, gpu=False).items()}
-        counted.append("servers, their volumes and an endpoint for as long as the run took")
-        dates += [instance(name, region).as_of for name, _ in _servers(config, gpu=False).values()]
+        parts |= {part: usd * hours for part, usd in per_hour(config, gpu=False, on_demand=on_demand).items()}
+        types = [instance(name, region) for name, _ in _servers(config, gpu=False).values()]
+        spot = cloud.spot and not on_demand
+        counted.append(f"servers{' at spot prices' * spot}, their volumes and endpoints for as long as the run took")
+        unknown = sorted({found.name for found in types if spot and found.spot_saving is None})
+        if unknown:
+            counted.append(f"of them {', '.join(unknown)} at on-demand prices: what spot saves is not known")
+        dates += [found.as_of for found in types]
     else:
         counted.append(f"no servers: run.on = {config.run.on}")
     return Cost(parts, ", ".join(counted), region, min(dates))

@@ -68,7 +68,7 @@ def run(
         finally:
             host.collect()
     if not coordinator.usage_complete:
-        logger.warning("not every graph server has said what its last workers cost: the usage is a lower bound")
+        logger.warning("what the last workers cost is not known of every graph server: the usage is a lower bound")
     weights = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
     return coordinator.result(), {"best": weights["final"], **weights}
 

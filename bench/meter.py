@@ -4,9 +4,10 @@
    environment time is also counted here, from what graph servers say of themselves with every heartbeat: whoever was
    alive at the last report, or was invoked since, is taken to have run for all of the time between the two.
 2. Of the two, what was billed and what was counted, the larger is the cost: a run may cost less than is said, not more.
-   Once a server has said its last word, what was billed to it is all.
-3. A limit is reached when what it takes to wind down (``WIND_DOWN_S``) would exceed it. What nobody here can stop is a
-   function that hangs: Lambda bills it until ``lambda.timeout_s``.
+   Once a server has said its last word, what was billed to it is all: unless it has given up ("cut") what still ran.
+3. A limit is reached when what it takes to wind down (``WIND_DOWN_S``) would exceed it, with servers at on-demand prices:
+   what spot saves is an average, and a limit holds on any day. What nobody here can stop is a function that hangs: Lambda
+   bills it until ``lambda.timeout_s``.
 4. A run's clock starts with its roles. Preparing a graph costs no money, and is kept for the next run.
 """
 
@@ -71,25 +72,26 @@ class Meter:
         mine.launched, mine.billed_gb_s, mine.at = launched, totals.get("gb_s", 0.0), now
 
     def last_word(self, server: int, totals: Mapping[str, float], now: float) -> None:
-        """Everything that the server's environments did is in these totals (rule 2)."""
-        self.report(server, totals, now, alive=0)
-        self._servers[server].final = True
+        """Everything that the server's environments did is in these totals, but for those that were cut (rule 2)."""
+        cut = int(totals.get("cut", 0))
+        self.report(server, totals, now, alive=cut)
+        self._servers[server].final = not cut
 
-    def cost(self, now: float) -> Cost:
-        """So far."""
+    def cost(self, now: float, *, on_demand: bool = False) -> Cost:
+        """So far. ``on_demand``: with servers at that price, whatever spot may save."""
         if self._unpriced is not None:
             return self._unpriced
         return cost.of_run(
             self.config, requests=sum(server.launched for server in self._servers.values()),
             gb_s=sum(self._gb_s(server, now) for server in self._servers.values()),
-            seconds=now - self.begun if self.begun else 0.0,
+            seconds=now - self.begun if self.begun else 0.0, on_demand=on_demand,
         )  # fmt: skip
 
     def reached(self, now: float, ahead_s: float = 0.0) -> str:
         """The limit that will be reached in ``ahead_s``: BUDGET, TIME or ""."""
         if self.max_s and now - self.begun + ahead_s + min(WIND_DOWN_S, WIND_DOWN_SHARE * self.max_s) >= self.max_s:
             return TIME
-        if self.budget_usd and self.cost(now + ahead_s + WIND_DOWN_S).usd >= self.budget_usd:
+        if self.budget_usd and self.cost(now + ahead_s + WIND_DOWN_S, on_demand=True).usd >= self.budget_usd:
             return BUDGET
         return ""
 

@@ -7,7 +7,9 @@ environments. The number wanted is the smallest at which they hardly do.
 Rules:
 1. It starts at ``min(intervals, START)`` and stays between 1 and ``most``.
 2. It is decided anew after every round: tensor tasks of about one epoch, at least ``ROUND_S``. After a change, and at first,
-   when environments start cold, the queue is given time to settle before it is watched again.
+   when environments start cold, the queue is given time to settle before it is watched again. So it is after a time in
+   which the service let us have fewer, or most had yet to start (``make_do``, ``start_over``): threads that starve then
+   say nothing of the number wanted. Only if they hardly did with fewer, fewer are enough.
 3. Threads starve while they have nothing to do and tensor tasks wait for an environment, or behind others in one. Where
    nobody gathers before the last has scattered (``in_layers``), one such task holds all idle threads back; elsewhere one of
    several holds back few, and the geometric mean of tasks and threads counts. The share of the threads' time decides: more
@@ -47,6 +49,7 @@ class Autotuner:
         self._balance = 0.0  # environments that would be busy if threads always were, when they starved
         self._rounds_starved = 0  # running, at this number
         self._settling = True  # environments start cold
+        self._made_do = False  # the round is one with fewer than are wanted
         self._open_round(0.0)
         self._at: float | None = None
         self._idle = self._working = 0
@@ -78,6 +81,8 @@ class Autotuner:
 
     def decide(self, now: float) -> bool:
         """Whether a round is over and has changed ``wanted``. Rules 2 to 5."""
+        if self._made_do:
+            self.start_over(now)
         elapsed, due = now - self._opened, self.round_tasks / (2 if self._settling else 1)
         if self._answers < due or elapsed < ROUND_S:
             return False
@@ -92,6 +97,27 @@ class Autotuner:
         before, self.wanted = self.wanted, self._next(starved, balance)
         self._settling = self.wanted != before
         return self._settling
+
+    def make_do(self, granted: int, now: float) -> bool:
+        """Instead of ``decide`` while there may be only so many: whether they are enough. Rule 2."""
+        if not self._made_do:
+            self.start_over(now)
+            self._made_do = True
+        elapsed = now - self._opened
+        if self._answers < self.round_tasks or elapsed < ROUND_S:
+            return False
+        starved = self._starved_s / (elapsed * self.threads)
+        self._open_round(now)
+        if starved > HARDLY_ANY:
+            return False
+        self.num_decisions += 1
+        self.wanted = granted
+        return True
+
+    def start_over(self, now: float) -> None:
+        """What was seen does not count."""
+        self._open_round(now)
+        self._settling, self._made_do = True, False
 
     def _open_round(self, now: float) -> None:
         self._opened = now

@@ -177,7 +177,9 @@ class Server:
         return Usage(self.index, self.backend.in_flight, workers, json.dumps(self.backend.usage))
 
     def _leave(self) -> None:
-        """Lets workers go by themselves, so that what they cost is known; then says the last word."""
+        """Lets workers go by themselves, so that what they cost is known; then says the last word: with "cut", how many
+        invocations a service goes on with at a cost that it alone will know."""
+        cut = 0
         if isinstance(self.backend, LambdaBackend) and self._launcher is not None:
             self.backend.stop()
             for name in self.backend.workers:
@@ -186,10 +188,12 @@ class Server:
             while self._running_invocations and time.monotonic() < deadline:
                 self.hub.poll(0.02)
                 self._take_events()
+            cut = self._running_invocations if self._launcher.hangs_up else 0
             self._launcher.close()
             self._take_events()
         self._flush_trace()
-        self.hub.send(COORDINATOR, Stopped("graph_server", self.index, json.dumps(self.backend.usage)))
+        usage = {**self.backend.usage, **({"cut": cut} if cut else {})}
+        self.hub.send(COORDINATOR, Stopped("graph_server", self.index, json.dumps(usage)))
 
     def _flush_trace(self) -> None:
         if self._trace is not None and self.partition.trace:

@@ -6,7 +6,8 @@ Rules:
 2. A refusal stops invoking for a while: a random part of a time that doubles with each refusal in a row (full jitter: servers
    that were refused together do not come back together), at most ``LONGEST_S``. Refusals of invocations that were made before
    the pause began say nothing new. Afterwards the rate starts from nothing.
-3. A worker that gets through ends the row.
+3. A worker that gets through ends the row. Refusals more than ``GAP_S`` apart, which is longer than a pause and a call that
+   fails slowly, are not counted as one long time: nobody asked for anything between them, or those who were asked hung.
 4. Where the refusal says that we have as many as we may have, no more than those are wanted. As time passes, one more is
    tried: after ``PATIENCE_S``, and then again and again.
 """
@@ -18,6 +19,7 @@ from typing import Protocol
 
 BURST, RATE_PER_S = 100, 10.0
 FIRST_S, LONGEST_S = 0.5, 30.0
+GAP_S = 180.0
 PATIENCE_S = 20.0
 
 
@@ -33,7 +35,7 @@ class Throttle:
         self._counted_at: float | None = None
         self._paused_at, self._until = -math.inf, -math.inf
         self._refusals = 0  # in a row
-        self._row_began_at = math.inf
+        self._row_began_at, self._latest_at = math.inf, -math.inf  # of the refusals in a row
         self._ceiling: int | None = None
         self._ceiling_at = 0.0
 
@@ -51,6 +53,9 @@ class Throttle:
 
     def refused(self, invoked_at: float, now: float) -> float | None:
         """Rule 2; how long the pause is that begins, None if it is a refusal of the same moment."""
+        if now - self._latest_at > GAP_S:
+            self._row_began_at = now
+        self._latest_at = now
         if invoked_at < self._paused_at or now < self._until:
             return None
         pause_s = self._rng.uniform(0, min(LONGEST_S, FIRST_S * 2 ** min(self._refusals, 16)))

@@ -2,14 +2,24 @@
 
 The number wanted is the autotuner's, or fixed; the service's refusals (``graph_server.throttle``) and the launcher's limit
 bound it.
+
+An invocation may be over, or never have begun, without our being told: its answer is lost, and the connection that waits for
+it gives up only after the function's own timeout. So a worker counts until it says Bye, and for ``LEAVE_S`` more, in which
+the answer usually comes: its environment is then free for the next one. A worker that has not pulled ``START_S`` after it was
+asked for is counted again only when it does.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from graph_server.autotune import Autotuner
 from graph_server.throttle import Throttle, Uniform
+
+LEAVE_S = 1.0
+#: Lambda gives a function 10 s to initialise; in a VPC the way there may take as long again.
+START_S = 30.0
 
 
 @dataclass
@@ -19,6 +29,27 @@ class Alive:
     asked_at: float
     pulled: bool = False
     retired: bool = False  # nothing new for it: there are too many
+    overdue: bool = False  # it has not pulled in ``START_S``
+    left_at: float | None = None  # when it said Bye
+    gone: bool = False  # that was ``LEAVE_S`` ago
+
+    @property
+    def is_starting(self) -> bool:
+        return not (self.pulled or self.overdue or self.left_at is not None)
+
+    @property
+    def works(self) -> bool:
+        return self.pulled and self.left_at is None
+
+    @property
+    def is_off(self) -> bool:
+        """It does not count as being at work."""
+        return self.retired or self.overdue or self.left_at is not None
+
+    @property
+    def is_leaving(self) -> bool:
+        """It keeps its place all the same, for a moment. One that is too many has none."""
+        return self.left_at is not None and not (self.gone or self.retired)
 
 
 class Workforce:
@@ -29,12 +60,13 @@ class Workforce:
         # All mutable state:
         self.most_alive = 2 * count
         self.peak = 0  # of workers wanted, when one was asked for
-        self.num_starting = 0  # of those alive that have not pulled
+        self.num_starting = 0  # of those alive: they have not pulled, and may yet
         self._count = count
         self._throttle = Throttle(rng)
         self._alive: dict[str, Alive] = {}
         self._num_asked = 0  # ever
-        self._num_retired = 0  # of those alive
+        self._num_off = self._num_leaving = self._num_working = 0  # of those alive
+        self._worked_at = -math.inf  # when the last ended of those that the service let run
 
     def __len__(self) -> int:
         return len(self._alive)
@@ -66,7 +98,8 @@ class Workforce:
         """Names of the workers to be invoked now: no more than ``demand``, and no more at work than are wanted. Silent ones
         are not at work, but no more than twice as many as are wanted are ever alive."""
         wanted, alive = self.wanted(now), len(self._alive)
-        number = min(wanted - self._at_work(num_silent), 2 * wanted - alive, self.most_alive - alive, demand)
+        places = wanted - self._at_work(num_silent) - self._num_leaving
+        number = min(places, 2 * wanted - alive, self.most_alive - alive, demand)
         if number <= 0:
             return []
         number = min(number, self._throttle.allows(now))
@@ -77,18 +110,49 @@ class Workforce:
     def pulled(self, worker: str) -> bool:
         """It is ready for work; whether there is any for it."""
         state = self._alive[worker]
-        self.num_starting -= not state.pulled
-        state.pulled = True
+        self._tally(state, -1)
+        state.pulled, state.overdue = True, False
+        self._tally(state, 1)
         self._throttle.got_through()
-        return not state.retired
+        return not state.is_off
 
-    def ended(self, worker: str) -> Alive | None:
-        """What was known of it."""
+    def left(self, worker: str, now: float) -> None:
+        """It has said Bye."""
+        state = self._alive.get(worker)
+        if state is not None and state.left_at is None:
+            self._tally(state, -1)
+            self._worked_at = now if state.works else self._worked_at
+            state.left_at = now
+            self._tally(state, 1)
+
+    def ended(self, worker: str, now: float, *, ran: bool) -> Alive | None:
+        """What was known of it. ``ran``: its end is the function's own, whether it worked or not."""
         state = self._alive.pop(worker, None)
         if state is not None:
-            self.num_starting -= not state.pulled
-            self._num_retired -= state.retired
+            self._tally(state, -1)
+            self._worked_at = now if ran or state.works else self._worked_at
         return state
+
+    def tick(self, now: float) -> None:
+        """Those who do not begin, or whose end is not told, make room for others."""
+        for state in self._alive.values():
+            overdue = state.is_starting and now - state.asked_at >= START_S
+            gone = state.left_at is not None and now - state.left_at >= LEAVE_S
+            if overdue or gone:
+                self._tally(state, -1)
+                state.overdue, state.gone = state.overdue or overdue, gone
+                self._tally(state, 1)
+
+    def tune(self, now: float) -> bool:
+        """Whether the tuner wants another number. What is seen while the service lets it have fewer, or while most have yet
+        to start, says little of what the number wanted would do."""
+        if self.tuner is None:
+            return False
+        if 2 * self.num_starting > self.tuner.wanted:
+            self.tuner.start_over(now)
+            return False
+        granted = self.wanted(now)
+        return self.tuner.decide(now) if granted == self.tuner.wanted else self.tuner.make_do(granted, now)
 
     def refused(self, asked_at: float, now: float, *, shrink: bool) -> float | None:
         """By the service, an invocation of that time; how long the pause is that begins. ``shrink``: there are as many as
@@ -98,8 +162,8 @@ class Workforce:
         return self._throttle.refused(asked_at, now)
 
     def in_vain_for(self, now: float) -> float:
-        """Seconds for which every invocation has been refused while nobody works; 0 if somebody does."""
-        return self._throttle.refused_for(now) if len(self._alive) == self.num_starting else 0.0
+        """Seconds for which every invocation that ended was refused, and nobody worked; 0 if somebody does."""
+        return 0.0 if self._num_working else min(self._throttle.refused_for(now), now - self._worked_at)
 
     def surplus(self, num_silent: int, now: float) -> int:
         """Workers at work that are not wanted."""
@@ -110,18 +174,27 @@ class Workforce:
         return [name for name, state in reversed(self._alive.items()) if state.pulled and not state.retired]
 
     def retire(self, worker: str) -> None:
-        self._alive[worker].retired = True
-        self._num_retired += 1
+        state = self._alive[worker]
+        self._tally(state, -1)
+        state.retired = True
+        self._tally(state, 1)
 
     def is_retired(self, worker: str) -> bool:
         return worker in self._alive and self._alive[worker].retired
 
     def _at_work(self, num_silent: int) -> int:
-        return len(self._alive) - num_silent - self._num_retired
+        return len(self._alive) - num_silent - self._num_off
+
+    def _tally(self, state: Alive, sign: int) -> None:
+        """Before it changes, -1, and after, 1."""
+        self.num_starting += sign * state.is_starting
+        self._num_off += sign * state.is_off
+        self._num_leaving += sign * state.is_leaving
+        self._num_working += sign * state.works
 
     def _enlist(self, now: float) -> str:
         worker = f"{self.name}-{self._num_asked}"
         self._num_asked += 1
-        self.num_starting += 1
-        self._alive[worker] = Alive(now)
+        state = self._alive[worker] = Alive(now)
+        self._tally(state, 1)
         return worker

@@ -52,9 +52,9 @@ def build(config: Config, made: Made, outdir: Path | None = None, parts: Collect
     if "function" in parts:
         FunctionStack(app, config, made, data, network, **options("function"))
     if "servers" in parts:
-        servers = ServersStack(app, config, made, network, **options("servers"))
-        if "watch" in parts:
-            WatchStack(app, config, network, servers, **options("watch"))
+        ServersStack(app, config, made, network, **options("servers"))
+    if "watch" in parts:
+        WatchStack(app, config, network, **options("watch"))
     if "gpu" in parts and config.cloud.gpu_instance:
         GpuStack(app, config, network, **options("gpu"))
     cdk.Tags.of(app).add(TAG, name)

@@ -91,11 +91,12 @@ def _environment(ours: Mapping[str, str], region: str, endpoint: str) -> dict[st
         "NODE_NO_WARNINGS": "1",
     }
     if endpoint:
+        key, secret = service.stand_in_keys(ours)
         found |= {
-            "AWS_ENDPOINT_URL": endpoint, "AWS_ENDPOINT_URL_S3": endpoint,
-            "AWS_ACCESS_KEY_ID": ours.get("AWS_ACCESS_KEY_ID", service.NOBODY["aws_access_key_id"]),
-            "AWS_SECRET_ACCESS_KEY": ours.get("AWS_SECRET_ACCESS_KEY", service.NOBODY["aws_secret_access_key"]),
+            "AWS_ENDPOINT_URL": endpoint, "AWS_ENDPOINT_URL_S3": endpoint, "AWS_ACCESS_KEY_ID": key,
+            "AWS_SECRET_ACCESS_KEY": secret,
         }  # fmt: skip
+        found.pop("AWS_SESSION_TOKEN", None)
     return found
 
 

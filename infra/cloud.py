@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from infra import service
@@ -48,13 +49,12 @@ class Cloud:
 
 @contextmanager
 def speaking_plainly(what: str) -> Iterator[None]:
-    """botocore's errors become ours: ConfigError where the user must do something about credentials."""
+    """botocore's and boto3's errors become ours: ConfigError where the user must do something about credentials."""
     try:
         yield
     except (NoCredentialsError, PartialCredentialsError):
         raise ConfigError("no AWS credentials: set AWS_PROFILE, or run aws configure") from None
-    except ClientError as error:
-        kind = ConfigError if error.response["Error"]["Code"] in _NOBODY else GnnError
-        raise kind(f"{what}: {error}") from error
-    except BotoCoreError as error:
-        raise GnnError(f"{what}: {error}") from error
+    except (ClientError, BotoCoreError, Boto3Error) as error:  # the last: of an upload, which hides what it came from
+        cause = error.__context__ if isinstance(error, Boto3Error) else error
+        nobody = isinstance(cause, ClientError) and cause.response["Error"]["Code"] in _NOBODY
+        raise (ConfigError if nobody else GnnError)(f"{what}: {error}") from error

@@ -21,8 +21,9 @@ from datetime import datetime
 EXPIRY, DATA, NETWORK, FUNCTION, SERVERS, GPU, WATCH = PARTS = (
     "expiry", "data", "network", "function", "servers", "gpu", "watch",
 )  # fmt: skip
-#: Made before the others: servers and the function find what they are made of in the bucket.
-FIRST = (EXPIRY, DATA, NETWORK)
+#: Made one after the other: the watchdog before anything that it must remove; and before the bucket is filled, from which
+#: servers and the function are made, what holds it.
+FIRST, SECOND = (EXPIRY,), (DATA, NETWORK)
 #: Whoever removes stacks goes from left to right: those of one group do not use each other.
 LEVELS = ((WATCH, GPU, SERVERS, FUNCTION), (NETWORK,), (DATA,), (EXPIRY,))
 #: Tag of every resource; its value is the deployment's name.
@@ -64,6 +65,11 @@ def bucket(name: str, account: str, region: str) -> str:
 
 def function(name: str) -> str:
     return f"{name}-worker"
+
+
+def group(name: str, role: str, index: int) -> str:
+    """Auto Scaling group of one machine. A name of ours: who watches it does not hold on to the stack that makes it."""
+    return f"{name}-{role.replace('_', '-')}-{index}"
 
 
 def log_groups(name: str) -> dict[str, str]:

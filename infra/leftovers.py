@@ -1,11 +1,13 @@
 """What is left of a deployment that no stack remembers: found service by service, by tag or by name, and removed.
 
 ``KINDS`` is in the order of removal: who uses comes before who is used. The tagging service comes last: it lags, and still
-lists for an hour what has gone, so it is believed only about kinds that are not asked for themselves.
+lists for an hour what has gone, so it is believed only about kinds that are not asked for themselves. A name alone makes
+nothing ours where another deployment could have it: ``siafu-gpu`` is a stack of ``siafu`` and a deployment.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +46,7 @@ class Left:
 def find(cloud: Cloud) -> list[Left]:
     """Everything that carries the deployment's tag or name. Raises what botocore raises."""
     found = [Left(kind.name, id) for kind in kinds(cloud) for id in kind.find(cloud)]
-    covered = tuple(kind.arn for kind in KINDS)
+    covered = (*(kind.arn for kind in KINDS), STACKS)
     return found + [Left("resource", arn) for arn in _tagged(cloud) if not _type_of(arn).startswith(covered)]
 
 
@@ -130,9 +132,23 @@ def _remove_bucket(cloud: Cloud, id: str) -> None:
     s3.delete_bucket(Bucket=id)
 
 
+def _is_made_name(stack: str, name: str) -> bool:
+    """Whether CloudFormation would make it up for something of that stack: stack, logical id, and letters of its own."""
+    return bool(re.fullmatch(rf"{re.escape(stack)}-[A-Za-z0-9]+-[A-Za-z0-9]+", name))
+
+
 def _roles(cloud: Cloud) -> list[str]:
-    """CloudFormation names roles after their stack."""
-    return _of_iam(cloud, "list_roles", "Roles", "RoleName", "list_role_tags")
+    """By tag; asked of those alone whose name may come from one of our stacks: CloudFormation cuts names at 64 characters."""
+    iam, stacks = cloud.client("iam"), deployment.stacks(cloud.name)
+    names = [role["RoleName"] for page in iam.get_paginator("list_roles").paginate() for role in page["Roles"]]
+    heads = {name: name.rsplit("-", 2)[0] for name in names}
+    return [
+        name for name in names if any(stack.startswith(heads[name]) for stack in stacks) and _is_our_role(cloud, name)
+    ]
+
+
+def _is_our_role(cloud: Cloud, name: str) -> bool:
+    return _has_tag(cloud, cloud.client("iam").list_role_tags, RoleName=name)
 
 
 def _remove_role(cloud: Cloud, id: str) -> None:
@@ -145,7 +161,13 @@ def _remove_role(cloud: Cloud, id: str) -> None:
 
 
 def _profiles(cloud: Cloud) -> list[str]:
-    return _of_iam(cloud, "list_instance_profiles", "InstanceProfiles", "InstanceProfileName", "")
+    """CloudFormation gives them no tags: they are their role's. One without a role is of use to nobody."""
+    pages = cloud.client("iam").get_paginator("list_instance_profiles").paginate()
+    return [
+        one["InstanceProfileName"] for page in pages for one in page["InstanceProfiles"]
+        if any(_is_made_name(stack, one["InstanceProfileName"]) for stack in deployment.stacks(cloud.name))
+        and all(_is_our_role(cloud, role["RoleName"]) for role in one["Roles"])
+    ]  # fmt: skip
 
 
 def _remove_profile(cloud: Cloud, id: str) -> None:
@@ -155,17 +177,14 @@ def _remove_profile(cloud: Cloud, id: str) -> None:
     iam.delete_instance_profile(InstanceProfileName=id)
 
 
-def _of_iam(cloud: Cloud, listing: str, key: str, id: str, tags: str) -> list[str]:
-    """By the name of one of our stacks; and, where it can have tags, by ours."""
-    iam = cloud.client("iam")
-    prefixes = tuple(f"{stack}-" for stack in deployment.stacks(cloud.name))
-    pages = iam.get_paginator(listing).paginate()
-    names = [item[id] for page in pages for item in page[key] if item[id].startswith(prefixes)]
-    return [name for name in names if not tags or _has_tag(getattr(iam, tags)(RoleName=name)["Tags"], cloud.name)]
-
-
-def _has_tag(tags: list[dict[str, str]], name: str) -> bool:
-    return {"Key": TAG, "Value": name} in tags
+def _has_tag(cloud: Cloud, ask: Callable[..., dict[str, Any]], **what: str) -> bool:
+    """Whether it has ours; not what is gone meanwhile: lists lag as well."""
+    try:
+        return {"Key": TAG, "Value": cloud.name} in ask(**what)["Tags"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in GONE:
+            raise
+        return False
 
 
 def _schedule_groups(cloud: Cloud) -> list[str]:
@@ -179,12 +198,22 @@ def _dashboards(cloud: Cloud) -> list[str]:
 
 
 def _alarms(cloud: Cloud) -> list[str]:
-    pages = (
-        cloud.client("cloudwatch")
-        .get_paginator("describe_alarms")
-        .paginate(AlarmNamePrefix=f"{deployment.stack(cloud.name, deployment.WATCH)}-")
-    )
-    return [alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"]]
+    api, stack = cloud.client("cloudwatch"), deployment.stack(cloud.name, deployment.WATCH)
+    pages = api.get_paginator("describe_alarms").paginate(AlarmNamePrefix=f"{stack}-")
+    return [
+        alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"]
+        if _is_made_name(stack, alarm["AlarmName"])
+        and _has_tag(cloud, api.list_tags_for_resource, ResourceARN=alarm["AlarmArn"])
+    ]  # fmt: skip
+
+
+def _topics(cloud: Cloud) -> list[str]:
+    """ARNs. By tag; asked of those alone that have our stack's name, or that the tagging service calls ours."""
+    api, stack = cloud.client("sns"), deployment.stack(cloud.name, deployment.WATCH)
+    arns = [topic["TopicArn"] for page in api.get_paginator("list_topics").paginate() for topic in page["Topics"]]
+    tagged = set(_tagged(cloud)) if arns else set()
+    maybe = [arn for arn in arns if arn in tagged or _is_made_name(stack, arn.rpartition(":")[2])]
+    return [arn for arn in maybe if _has_tag(cloud, api.list_tags_for_resource, ResourceArn=arn)]
 
 
 def _budgets(cloud: Cloud) -> list[str]:
@@ -215,6 +244,10 @@ def _call(service: str, call: str, argument: str, *, many: bool = False) -> Remo
     return remove
 
 
+#: Service in a stack's ARN: stacks are asked for by name, by who removes them, before anybody looks here.
+STACKS = "cloudformation:"
+#: What IAM, CloudWatch and SNS say of what does not exist.
+GONE = {"NoSuchEntity", "ResourceNotFoundException", "ResourceNotFound", "NotFound"}
 LIVING = ("pending", "running", "stopping", "stopped")
 KINDS = (
     Kind("Auto Scaling group", "autoscaling:", _groups, _remove_group, local=False),
@@ -227,6 +260,7 @@ KINDS = (
     Kind("dashboard", "cloudwatch:dashboard", _dashboards, _call("cloudwatch", "delete_dashboards", "DashboardNames",
          many=True), local=False),
     Kind("alarm", "cloudwatch:alarm:", _alarms, _call("cloudwatch", "delete_alarms", "AlarmNames", many=True)),
+    Kind("topic", "sns:", _topics, _call("sns", "delete_topic", "TopicArn")),
     Kind("budget", "budgets:", _budgets, lambda cloud, id: cloud.client("budgets").delete_budget(
          AccountId=cloud.account, BudgetName=id), local=False),
     Kind("flow log", "ec2:vpc-flow-log/", _of_ec2("describe_flow_logs", "FlowLogs", "FlowLogId"),

@@ -60,7 +60,7 @@ class LocalPool:
         log_dir: Path | None = None,
     ) -> None:
         self._function = Function(handler, memory_mb, timeout_s, init_timeout_s)
-        self.limit = max_environments
+        self.limit, self.hangs_up = max_environments, False
         self._on_done = on_done
         self._log_dir = log_dir
         if log_dir is not None:

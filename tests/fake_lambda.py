@@ -36,7 +36,7 @@ CALLS_PER_ENVIRONMENT_S = 10
 class Trouble:
     """What happens to a call instead of the usual, or besides it."""
 
-    kind: str  # refuse, fail, delay, twice, crash, lose call, lose answer, hang up
+    kind: str  # refuse, fail, delay, twice, crash, lose call, lose answer, no answer, hang up
     code: str = ""  # refuse: the error's code; fail: its errorType
     status: int = 429  # refuse
     reason: str = ""  # refuse: a throttle's
@@ -162,6 +162,9 @@ class FakeLambda:
         finally:
             with self._lock:
                 self._running -= 1
+        if trouble and trouble.kind == "no answer":  # the function has ended, and its caller waits
+            self._over.wait()
+            return trouble
         if isinstance(outcome, Invocation):
             call.answer = outcome.error or "ran"
         return outcome

@@ -116,6 +116,7 @@ SCENARIOS = (
     Scenario("run twice", {Trouble("twice"): 0.5}),
     Scenario("call lost", {Trouble("lose call"): 0.3}),
     Scenario("answer lost", {Trouble("lose answer"): 0.3}),
+    Scenario("answers that never come", first=(Trouble("no answer"),) * (PARTS * LAMBDAS)),
     Scenario("hung up on", {Trouble("hang up"): 0.3}),
     Scenario("crashes", {Trouble("crash", seconds=0.7): 0.3}),
     Scenario("FunctionError", {Trouble("fail", "Runtime.ExitError"): 0.06, Trouble("fail", "Sandbox.Timedout"): 0.06}),

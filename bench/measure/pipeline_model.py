@@ -90,7 +90,9 @@ class PipelineModel:
         if self.tuner is not None:
             open_tasks = len(self._tensor) + self._num_held
             self.tuner.watch(self.time_s, len(self._graph) + self._busy, open_tasks, self._busy_environments)
-            if self.tuner.decide(self.time_s):
+            if 2 * self._starting > self.tuner.wanted:
+                self.tuner.start_over(self.time_s)
+            elif self.tuner.decide(self.time_s):
                 self.decisions.append(self.tuner.wanted)
                 self.wanted = self.tuner.wanted
                 self._launch()

@@ -6,9 +6,10 @@ This is the pure half, the controller. It leads those who know: how many workers
 (``graph_server.bill``). The launcher that invokes the function (local environments, or an endpoint) is the server's.
 
 Rules:
-1. While tasks wait, up to ``wanted`` workers are kept at work: an invocation is asked for whenever fewer are. A silent or
-   retired worker (rules 3 and 7 of the dispatcher) is not at work, but no more than ``2 * wanted`` are ever alive. One is
-   asked for already when a task is expected for which nobody is idle or starting: its cold start hides behind graph work.
+1. While more tasks wait than workers are idle or starting, up to ``wanted`` workers are kept at work: an invocation is
+   asked for whenever fewer are. A silent or retired worker (rules 3 and 7 of the dispatcher) is not at work, nor is one that
+   has said Bye or does not start (``graph_server.workforce``), but no more than ``2 * wanted`` are ever alive. One is asked
+   for already when a task is expected for which nobody is idle or starting: its cold start hides behind graph work.
 2. A worker whose invocation ended, for whatever reason, is lost: its tasks go to others, and what it still said before
    is heard, but it is given nothing.
 3. ``MAX_FAILED_LAUNCHES`` invocations in a row that end before their worker ever pulled end the run: the function itself
@@ -103,8 +104,7 @@ class LambdaBackend:
         if self._stopped or task in self._open:
             return []
         self._expected.add(task)
-        spare = self._workforce.num_starting + self._dispatcher.num_idle
-        return self._launches(now, max(0, len(self._expected) - spare))
+        return self._launches(now, early=True)
 
     def submit(self, task: TensorTask, now: float) -> list[Action]:
         if self._stopped:
@@ -136,13 +136,14 @@ class LambdaBackend:
             case RowsMissing():
                 return self._resend(message)
             case Bye():
+                self._workforce.left(message.worker, now)
                 return self._send(self._dispatcher.lost(message.worker, now), now)
         return []
 
     def tick(self, now: float) -> list[Action]:
-        tuner = self._workforce.tuner
-        if tuner is not None and tuner.decide(now):
-            logger.debug("%s: %d environments are wanted", self._workforce.name, tuner.wanted)
+        self._workforce.tick(now)
+        if self._workforce.tune(now):
+            logger.debug("%s: %d environments are wanted", self._workforce.name, self._workforce.best)
         actions = self._send(self._dispatcher.tick(now) + self._size(now), now)
         return actions + self._retire(now)
 
@@ -202,10 +203,10 @@ class LambdaBackend:
     def ended(self, invocation: Ended, now: float) -> list[Action]:
         """An invocation is over: billed, and its worker gone."""
         worker, verdict = invocation.request_id, judge(invocation.error, invocation.reason)
-        state = self._workforce.ended(worker)
+        state = self._workforce.ended(worker, now, ran=verdict.next is Next.GO_ON)
         self._shipping.gone(worker)
         had_pulled = state is None or state.pulled
-        refused = verdict.next is not Next.GO_ON and not had_pulled
+        refused = verdict.next is not Next.GO_ON and not had_pulled and not invocation.billed_ms
         self._bill.ended(invocation, refused=refused)
         self._sizing.used(invocation.max_memory_mb)
         if self._stopped:
@@ -304,10 +305,12 @@ class LambdaBackend:
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
-    def _launches(self, now: float, num_expected: int = 0) -> list[Action]:
-        """Rule 1."""
-        dispatcher = self._dispatcher
-        names = self._workforce.ask(dispatcher.num_queued + num_expected, dispatcher.num_silent, now)
+    def _launches(self, now: float, *, early: bool = False) -> list[Action]:
+        """Rule 1. ``early``: also for tasks that are expected; else a long wait for one would be one invocation after the
+        other that leaves because it is idle."""
+        dispatcher, queued = self._dispatcher, self._dispatcher.num_queued
+        demand = queued + len(self._expected) - dispatcher.num_idle - self._workforce.num_starting
+        names = self._workforce.ask(demand if early else min(demand, queued), dispatcher.num_silent, now)
         self._bill.invoked(len(names))
         return [Launch(name, self.config.prefetch or MOST_PREFETCH) for name in names]
 

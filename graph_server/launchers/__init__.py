@@ -44,6 +44,8 @@ class Launcher(Protocol):
 
     #: Environments that this graph server may have at a time, by the service's own word.
     limit: int
+    #: Whether ``close`` can do no more than hang up: what is in flight runs on at the service, and only that knows its bill.
+    hangs_up: bool
 
     @classmethod
     def make(cls, config: Config, index: int, max_environments: int, on_done: OnDone, log_dir: Path) -> Launcher:

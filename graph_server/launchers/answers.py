@@ -8,7 +8,8 @@ Rules:
 3. The emulator never sets FunctionError, and answers a crash with HTTP 502: there, a payload with errorType and errorMessage
    is a failure of the function, and so is its one line of plain text on a timeout (infra/rie.py has a table).
 4. A refusal costs nothing. A lost answer costs what may have been used until then; the service's bill may be higher, by
-   what a worker with nobody to work for waits before it leaves (``lambda.idle_s``).
+   what a worker with nobody to work for waits before it leaves: ``lambda.idle_s``, but with a task at hand that it waits
+   for the rest of, ``servers.silence_s``.
 """
 
 from __future__ import annotations

@@ -43,6 +43,10 @@ SLACK_S = 30.0
 CLOSE_S = 1.5
 #: Reading limits may be tried again, invoking may not; 32 graph servers that start at a time meet 15 calls a second.
 READING = ClientConfig(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 6, "mode": "standard"})
+#: botocore's names for credentials that are read from a file as they are.
+STATIC = ("shared-credentials-file", "config-file")
+#: What AWS's access keys begin with: lasting ones, and those of a session.
+AWS_KEYS = ("AKIA", "ASIA")
 
 
 @dataclass(eq=False)
@@ -68,9 +72,8 @@ class EndpointLauncher:
     ):  # fmt: skip
         """``clients``: of boto3, each with an endpoint of its own. ``exclusive``: each takes one call at a time.
         ``emulated``: they are emulators. ``timeout_s``: of the function."""
-        self.function, self.limit, self.max_environments = function, limit, max_environments
+        self.function, self.limit, self.max_environments, self.hangs_up = function, limit, max_environments, True
         self._exclusive, self._timeout_s, self._on_done = exclusive, timeout_s, on_done
-        self._log = None if log_dir is None else log_dir / "invocations.log"
         self._lines = Lines(timeout_s + SLACK_S, emulated=emulated)
         for client in clients:
             client.meta.events.register("before-send.lambda.Invoke", self._lines.carry)
@@ -79,6 +82,7 @@ class EndpointLauncher:
         self._free = clients  # the last one used is the first to be used again: it is warm
         self._running: dict[_Call, threading.Thread] = {}
         self._closed = False
+        self._log = None if log_dir is None else log_dir / "invocations.log"  # None also once it could not be written
 
     @classmethod
     def make(
@@ -86,9 +90,10 @@ class EndpointLauncher:
     ) -> EndpointLauncher:
         """Of graph server ``index``. ConfigError if the function is not what the config says, or may not run."""
         lambdas = config.lambdas
-        session, urls = _session(lambdas), endpoints(lambdas, index, config.data.parts)
+        urls = endpoints(lambdas, index, config.data.parts)
         exclusive = lambdas.on == "rie" or "," in lambdas.endpoint
         try:
+            session = _session(lambdas)
             clients = [session.client("lambda", endpoint_url=url, config=_invoking()) for url in urls]
             if exclusive:
                 limit = len(clients)
@@ -105,7 +110,8 @@ class EndpointLauncher:
         )  # fmt: skip
 
     def invoke(self, payload: dict[str, Any], request_id: str) -> None:
-        """WorkerError when ``max_environments`` are busy, the payload is beyond the quota, or the launcher is closed."""
+        """WorkerError when ``max_environments`` are busy, the payload is beyond the quota, the machine has no more threads, or
+        the launcher is closed."""
         body = json.dumps(payload).encode()
         if len(body) > MAX_PAYLOAD_NBYTES:
             raise WorkerError(f"invocation {request_id}: payload of {len(body)} bytes, at most {MAX_PAYLOAD_NBYTES}")
@@ -124,7 +130,7 @@ class EndpointLauncher:
             try:
                 thread.start()
             except RuntimeError as error:  # the machine has no more
-                del self._running[call]
+                self._give_back(call)
                 raise WorkerError(f"invocation {request_id}: {error}, {len(self._running)} are in flight") from error
 
     def close(self) -> None:
@@ -184,10 +190,9 @@ class EndpointLauncher:
     def _end(self, call: _Call, outcome: Invocation) -> None:
         """Reports it, unless that was done."""
         with self._lock:
-            if self._running.pop(call, None) is None:
+            if call not in self._running:
                 return
-            if self._exclusive and call.client is not None:
-                self._free.append(call.client)
+            self._give_back(call)
         self._write(outcome)
         try:
             self._on_done(outcome)
@@ -199,11 +204,22 @@ class EndpointLauncher:
             return self._free[0]
         return self._free.pop() if self._free else None
 
+    def _give_back(self, call: _Call) -> None:
+        del self._running[call]
+        if self._exclusive and call.client is not None:
+            self._free.append(call.client)
+
     def _write(self, outcome: Invocation) -> None:
         """The tail of its log, beside the run's other logs: all of it is where the function runs."""
-        if self._log is not None and outcome.log_tail:
-            with open(self._log, "a", encoding="utf-8") as file:
+        path = self._log  # read once: another call's thread may end the log
+        if path is None or not outcome.log_tail:
+            return
+        try:
+            with open(path, "a", encoding="utf-8") as file:
                 file.write(f"--- {outcome.request_id}\n{outcome.log_tail}")
+        except OSError as error:  # a full disk ends the log, not the run
+            logger.warning("no more log in %s: %s", path, error)
+            self._log = None
 
 
 def endpoints(lambdas: Lambda, index: int, parts: int) -> list[str | None]:
@@ -227,9 +243,28 @@ def _invoking() -> ClientConfig:
 
 
 def _session(lambdas: Lambda) -> Any:
-    """With credentials that mean nothing where nobody checks them: real ones stay at home."""
-    session = boto3.Session(region_name=lambdas.region)
-    stand_in = lambdas.on != "aws" and "AWS_ACCESS_KEY_ID" not in os.environ
-    if stand_in or (lambdas.endpoint and session.get_credentials() is None):
-        return boto3.Session("test", "test", region_name=lambdas.region)
-    return session
+    """AWS gets the user's credentials. An emulator looks at none: it gets some that mean nothing, whatever the environment
+    holds, or those of the profile that the user names, if they are none of AWS's."""
+    profile = os.environ.get("AWS_PROFILE", "")
+    if lambdas.on != "aws" and not profile:
+        return _stand_in(lambdas)
+    # By name: else the environment's keys would go before the profile's.
+    session = boto3.Session(region_name=lambdas.region, profile_name=profile if lambdas.on != "aws" else None)
+    if lambdas.on == "aws":
+        is_fit = not lambdas.endpoint or session.get_credentials() is not None
+    else:
+        is_fit = _means_nothing(session.get_credentials())
+    return session if is_fit else _stand_in(lambdas)
+
+
+def _stand_in(lambdas: Lambda) -> Any:
+    return boto3.Session("test", "test", region_name=lambdas.region)
+
+
+def _means_nothing(credentials: Any) -> bool:
+    """Whether they stand in a file, and are none that AWS gives. Of others not even the key is read: a token service would
+    be asked for it."""
+    if credentials is None or credentials.method not in STATIC:
+        return False
+    found = credentials.get_frozen_credentials()
+    return not found.token and not found.access_key.startswith(AWS_KEYS)

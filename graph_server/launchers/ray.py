@@ -90,7 +90,7 @@ class RayLauncher:
         cluster: ray_cluster.Connection,
     ):  # fmt: skip
         """``cluster``: is left by ``close``."""
-        self.function, self.limit = function, limit
+        self.function, self.limit, self.hangs_up = function, limit, False
         self._on_done, self._log_dir, self._cluster = on_done, log_dir, cluster
         self._ray = ray_cluster.load()
         # A death of an actor is an invocation's end: it is not for Ray to start it anew, nor to run anything twice.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from infra.machines.mailbox import Mailbox, checked_path, shards_key
@@ -64,6 +65,8 @@ def fetch(
 ) -> Path:
     """Brings the manifest and these partitions of a graph to ``folder/<digest>``; returns that. What is there stays.
 
+    ``say`` hears of every block: whoever watches must see that a large file moves. What has come but is not compared with
+    the manifest yet counts half.
     DatasetError if it is not in the bucket, not what its digest says, or does not fit on the disk.
     """
     graph = folder / digest
@@ -76,17 +79,26 @@ def fetch(
         for path, entry in _parts(manifest, partitions).items()
         if not (graph / path).is_file() or (graph / path).stat().st_size != entry.bytes
     }
-    total, come = sum(entry.bytes for entry in missing.values()), 0
+    total, halves, lock = sum(entry.bytes for entry in missing.values()), 0, threading.Lock()
+
+    def count(nbytes: int) -> None:
+        nonlocal halves
+        with lock:
+            halves += nbytes
+            say(halves // 2, total)
+
     _make_room(folder, digest, total)
     with ThreadPoolExecutor(THREADS) as pool:
-
-        def download(path: str) -> str:
-            _download(mailbox, shards_key(digest, path), graph / path, missing[path])
-            return path
-
-        for path in pool.map(download, missing):
-            come += missing[path].bytes
-            say(come, total)
+        coming = [
+            pool.submit(_download, mailbox, shards_key(digest, path), graph / path, entry, count)
+            for path, entry in missing.items()
+        ]
+        try:
+            for future in as_completed(coming):
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     os.utime(graph)  # used now: the last one that is let go
     return graph
 
@@ -105,12 +117,13 @@ def _manifest(mailbox: Mailbox, digest: str, graph: Path) -> Manifest:
     return manifest
 
 
-def _download(mailbox: Mailbox, key: str, file: Path, entry: FileEntry) -> None:
+def _download(mailbox: Mailbox, key: str, file: Path, entry: FileEntry, count: Callable[[int], None]) -> None:
+    """``count`` hears of every byte twice: when it has come, and when it is compared."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     try:
-        mailbox.download(key, draft)
-        nbytes, digest = _measure(draft)
+        mailbox.download(key, draft, count)
+        nbytes, digest = _measure(draft, count)
         if (nbytes, digest) != (entry.bytes, entry.sha256):
             raise DatasetError(f"bucket {mailbox.bucket}: {key} has {nbytes} bytes, sha256 {digest[:16]}, must be "
                                f"{entry.bytes}, {entry.sha256[:16]}")  # fmt: skip
@@ -119,12 +132,13 @@ def _download(mailbox: Mailbox, key: str, file: Path, entry: FileEntry) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _measure(file: Path) -> tuple[int, str]:
+def _measure(file: Path, count: Callable[[int], None]) -> tuple[int, str]:
     digest, nbytes = hashlib.sha256(), 0
     with file.open("rb") as stream:
         while block := stream.read(_BLOCK_BYTES):
             digest.update(block)
             nbytes += len(block)
+            count(len(block))
     return nbytes, digest.hexdigest()
 
 

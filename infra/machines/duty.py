@@ -4,7 +4,8 @@ Rules:
 1. An order is taken once. An agent that was started anew knows from its predecessor's report which one it had taken: the
    process of that order died with the predecessor, and is reported as lost instead of being started again.
 2. ``fetch`` brings the graph; ``start`` fetches what is not here yet, then starts the role's process; ``stop`` ends it.
-3. An order of another run ends the process of this one first, and is taken once that is over.
+3. An order to start another run ends the process of this one first, and is taken once that is over. One to stop another run
+   is nobody's: it is seen and forgotten.
 4. A process without a coordinator is ended. A coordinator is asked to end and may say goodbye to its members; servers are
    killed.
 5. Every order to start ends in exactly one ``ended`` of the report, whatever happens.
@@ -13,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -20,6 +22,9 @@ from bench.hosts import LOST
 from infra.machines.mailbox import checked_run, shards_key
 from siafu.address import Address
 from siafu.errors import RemoteProtocolError
+
+#: Exit code of what ended because it was asked to, as Ctrl-C gives it.
+STOPPED = 128 + signal.SIGINT
 
 State = Literal["waiting", "fetching", "ready", "running", "ending"]
 
@@ -104,6 +109,7 @@ class Duty:
         self.end: End | None = None
         self.error = ""  # why the last order could not be carried out
         self._done = ""  # id of an order that a predecessor has taken
+        self._foreign = ""  # id of an order that is nobody's
         self._fetched: set[str] = set()  # digests
         if before:
             self._succeed(before)
@@ -121,7 +127,10 @@ class Duty:
 
     def receive(self, order: Order | None) -> list[Action]:
         """What lies in the bucket now; the same order comes again and again."""
-        if order is None or order.id == self._done or (self.order is not None and order.id == self.order.id):
+        if order is None or order.id in (self._done, self._foreign, self.order.id if self.order is not None else ""):
+            return []
+        if order.do == "stop" and self.state != "waiting" and self.order is not None and order.run != self.order.run:
+            self._foreign = order.id
             return []
         if self.state in ("running", "ending"):
             if self.order is not None and (order.run != self.order.run or order.do == "stop"):
@@ -131,7 +140,7 @@ class Duty:
             return []  # taken when that is over
         if order.do == "stop":
             if self.order is None or self.order.do != "start" or self.order.run != order.run:
-                self.end = End(order.id, order.run, LOST, "stopped before it began", True)
+                self.end = End(order.id, order.run, STOPPED, "stopped before it began")
             self.order, self.state = order, "waiting"
             return []
         self.order, self.error = order, ""
@@ -147,7 +156,7 @@ class Duty:
         self.error = error
         if error:
             self.state = "waiting"
-            self.end = End(self.order.id, self.order.run, 1, error, True)
+            self.end = End(self.order.id, self.order.run, 1, error)
             return []
         self._fetched.add(self.order.data)
         if self.order.do == "start":
@@ -163,11 +172,22 @@ class Duty:
     def exited(self, code: int, last_line: str) -> None:
         """The process has ended; what it wrote is not in the bucket yet."""
         assert self.order is not None
+        if self.state == "ending" and code == -signal.SIGINT:  # it had not come as far as to say so itself
+            code = STOPPED
         self.state = "waiting"
         self.end = End(self.order.id, self.order.run, code, last_line)
 
+    @property
+    def unkept(self) -> bool:
+        """Whether the last order has ended, and somebody must still see to it that this is not lost."""
+        return self.end is not None and not self.end.kept
+
+    def refused(self, error: str) -> None:
+        """What lies in the bucket is no order."""
+        self.error = error
+
     def kept(self) -> None:
-        """What the process wrote is in the bucket now, as far as it ever will be."""
+        """What the process wrote is in the bucket now, as far as it ever will be, and so is its end."""
         if self.end is not None:
             self.end = End(self.end.order, self.end.run, self.end.code, self.end.last_line, True)
 

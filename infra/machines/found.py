@@ -9,6 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 
 from infra import deployment, service
 from infra.machines.mailbox import Mailbox
+from siafu.address import Address
 from siafu.config import Config
 from siafu.errors import ConfigError
 
@@ -46,6 +47,27 @@ def stacks_of(name: str, region: str) -> list[dict[str, Any]]:
     pages = service.client("cloudformation", region).get_paginator("describe_stacks").paginate()
     there = {stack["StackName"]: stack for page in pages for stack in page["Stacks"]}
     return [there[stack] for stack in deployment.stacks(name) if stack in there]
+
+
+def instances_of(name: str, region: str) -> dict[Address, dict[str, str]]:
+    """Role -> its EC2 instance, by tags; of several the one that runs. Raises what botocore raises."""
+    pages = service.client("ec2", region).get_paginator("describe_instances").paginate(
+        Filters=[{"Name": "tag:siafu:deployment", "Values": [name]}]
+    )  # fmt: skip
+    result: dict[Address, dict[str, str]] = {}
+    for instance in (i for page in pages for reservation in page["Reservations"] for i in reservation["Instances"]):
+        tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
+        role, index = tags.get("siafu:role", ""), tags.get("siafu:index", "")
+        if role not in ("graph_server", "param_server") or not index.isdecimal():
+            continue
+        member = Address(role, str(int(index)))
+        seen = {
+            "id": instance["InstanceId"], "state": instance["State"]["Name"], "type": instance["InstanceType"],
+            "address": instance.get("PrivateIpAddress", ""),
+        }  # fmt: skip
+        if member not in result or seen["state"] in ("running", "pending"):
+            result[member] = seen
+    return result
 
 
 def mailbox_of(config: Config) -> Mailbox:

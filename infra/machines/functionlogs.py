@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -23,24 +24,32 @@ def bring(function: str, region: str, since_s: float, folder: Path) -> int:
     A warning where that is not allowed: a run is whole without it.
     """
     count = 0
-    files: dict[str, IO[str]] = {}
+    begun: set[str] = set()
     try:
         pages = service.client("logs", region).get_paginator("filter_log_events").paginate(
             logGroupName=f"/aws/lambda/{function}", startTime=int(1000 * since_s)
         )  # fmt: skip
-        for event in (event for page in pages for event in page["events"]):
-            name = re.sub(r"[^0-9A-Za-z.-]+", "-", event["logStreamName"]).strip("-.")[-120:] or "stream"
-            if name not in files:
+        for page in pages:
+            events = page["events"][: MAX_LINES - count]
+            for name, text in _by_stream(events).items():
                 folder.mkdir(parents=True, exist_ok=True)
-                files[name] = open(folder / f"{name}.log", "w", encoding="utf-8")  # noqa: SIM115 (closed below)
-            files[name].write(f"{event['message'].rstrip()}\n")
-            count += 1
+                # One at a time: a run has as many environments as a laptop may not have files open.
+                with open(folder / f"{name}.log", "a" if name in begun else "w", encoding="utf-8") as file:
+                    file.write(text)
+                begun.add(name)
+            count += len(events)
             if count == MAX_LINES:
                 logger.warning("function %s: its first %d lines are enough; CloudWatch has the rest", function, count)
                 break
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, OSError) as error:
         logger.warning("function %s: its logs stay in CloudWatch: %s", function, error)
-    finally:
-        for file in files.values():
-            file.close()
     return count
+
+
+def _by_stream(events: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Name of a file -> what one environment wrote."""
+    texts: dict[str, list[str]] = {}
+    for event in events:
+        name = re.sub(r"[^0-9A-Za-z.-]+", "-", event["logStreamName"]).strip("-.")[-120:] or "stream"
+        texts.setdefault(name, []).append(f"{event['message'].rstrip()}\n")
+    return {name: "".join(lines) for name, lines in texts.items()}

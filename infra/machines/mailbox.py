@@ -21,7 +21,7 @@ from __future__ import annotations
 import email.utils
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -241,9 +241,10 @@ class Mailbox:
         except OSError as error:
             raise ConfigError(f"{file}: {error.strerror}") from error
 
-    def download(self, key: str, file: Path) -> None:
+    def download(self, key: str, file: Path, on_bytes: Callable[[int], object] | None = None) -> None:
+        """``on_bytes`` is told how many more have come, by several threads; fewer than none if some must come again."""
         try:
-            self._s3.download_file(self.bucket, key, str(file), Config=_PARTS)
+            self._s3.download_file(self.bucket, key, str(file), Config=_PARTS, Callback=on_bytes)
         except (BotoCoreError, ClientError, boto3.exceptions.Boto3Error) as error:
             self._fail(error, key)
         except OSError as error:

@@ -22,7 +22,7 @@ from infra.machines.runfiles import Sender
 from siafu import __version__
 from siafu import config as configs
 from siafu.address import COORDINATOR, Address
-from siafu.errors import ConfigError, GnnError
+from siafu.errors import ConfigError, GnnError, RemoteProtocolError
 
 logger = logging.getLogger("agent")
 
@@ -67,16 +67,28 @@ class Post:
 
     def turn(self, now: float, notice: str) -> None:
         """Looks at everything once. ``notice``: what the cloud has said about the machine."""
-        if self._child is not None or self._sender is None:  # else the last run's files are on their way
-            letter = self.mailbox.read(order_key(self.member))
-            self._do(self.duty.receive(Order.of(letter.value) if letter else None))
+        if self._child is not None or (self._sender is None and not self.duty.unkept):  # else the last run is not over
+            self._do(self.duty.receive(self._order()))
         if self._fetch is not None and self._fetch.done():
             self._take_graph(self._fetch)
         self._watch_child(now)
+        if self._child is None and self._sender is None and self.duty.unkept:
+            self._ended()  # may fail: then again in the next turn
         if self._child is not None and now - self._sought_at >= BEAT * self.setting.poll_s:
             self._sought_at = now
             self._seek_coordinator()
         self._report(now, notice)
+
+    def _order(self) -> Order | None:
+        """What lies in the bucket; None as well for what is no order, which is reported."""
+        try:
+            letter = self.mailbox.read(order_key(self.member))
+            return Order.of(letter.value) if letter else None
+        except RemoteProtocolError as error:
+            if str(error) != self.duty.error:
+                logger.warning("%s: %s", self.member, error)
+            self.duty.refused(str(error))
+            return None
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
@@ -128,7 +140,6 @@ class Post:
             self._child = self._process(order, folder, config_file)
         except (GnnError, OSError) as error:
             self.duty.exited(1, str(error))
-            self._ended()
             return
         logger.info("%s of run %s: started, process %d", self.member, order.run, self._child.pid)
         self._sender = Sender(self.mailbox, order.run, folder / "files", self.setting.poll_s)
@@ -176,12 +187,11 @@ class Post:
             self._sender.finish()
         if self._sender is not None and self._child is None and self._sender.done:
             self._sender.__exit__(None, None, None)
-            self._ended()  # may fail: then again in the next turn
             shutil.rmtree(self._sender.folder.parent, ignore_errors=True)
             self._sender = None
 
     def _ended(self) -> None:
-        """The process has ended, and what it wrote is in the bucket."""
+        """The order has ended, and what its process wrote, if there was one, is in the bucket."""
         self._keep_end()
         self.duty.kept()
 
@@ -237,6 +247,7 @@ class Post:
         if self._sender is not None:
             self._sender.__exit__(None, None, None)
             self._sender = None
+        if self.duty.unkept:
             self._ended()
             self._report(float("inf"), "")
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -15,16 +15,18 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from bench.coordinator import Status
 from bench.hosts import Death
 from infra.machines import depot, found, functionlogs
 from infra.machines.duty import Order
-from infra.machines.host import Report, share
+from infra.machines.host import Report, Reports, share
 from infra.machines.mailbox import Letter, Mailbox, order_key, report_key, run_key
 from infra.machines.runfiles import Receiver
 from siafu import config as configs
 from siafu import errors
-from siafu.address import COORDINATOR
+from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.shards import ShardSet
@@ -52,13 +54,14 @@ def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: OnStat
     config = _settled(config, there)
     mailbox = Mailbox(there.bucket, region=config.lambdas.region)
     _await_machine(mailbox, config, on_status)
+    _check_members(mailbox, config, on_status)
     _send(mailbox, shards, on_status)
     run, order = ask(mailbox, config, shards, run_dir)
     return follow(mailbox, run, order, run_dir, on_status)
 
 
 def _settled(config: Config, there: found.Found) -> Config:
-    """The config with what the deployment has fixed. ConfigError for Lambdas that cannot be there."""
+    """The config with what the deployment has fixed. ConfigError for Lambdas or ports that cannot be there."""
     lambdas = config.lambdas
     changes: dict[str, Any] = {}
     if config.servers.backend == "lambda":
@@ -68,6 +71,12 @@ def _settled(config: Config, there: found.Found) -> Config:
             changes["lambda.function"] = there.function
     if there.ports and not config.servers.ports:
         changes["servers.ports"] = there.ports
+    opened, asked = config.replace({"servers.ports": there.ports}).servers.port_range, config.servers.port_range
+    if opened and asked and not opened[0] <= asked[0] <= asked[1] <= opened[1]:
+        raise ConfigError(
+            f"servers.ports = {config.servers.ports}: the deployment's machines admit {there.ports} alone; "
+            f"siafu deploy --set servers.ports={config.servers.ports} changes that"
+        )
     return config.replace(changes)
 
 
@@ -86,6 +95,47 @@ def _await_machine(mailbox: Mailbox, config: Config, on_status: OnStatus) -> Non
             )
         on_status(Status(phase="waiting for machines"))
         time.sleep(1.0)
+
+
+def _check_members(mailbox: Mailbox, config: Config, on_status: OnStatus) -> None:
+    """ConfigError if the deployment has fewer servers than the run asks for: before a graph travels in vain."""
+    asked = {"graph_server": config.data.parts, "param_server": config.servers.param_servers}
+    deadline = time.monotonic() + config.servers.start_timeout_s
+    while True:
+        instances = _instances(config)
+        there = instances | {member for member, report in Reports(mailbox).read().items() if not report.silent}
+        members = [
+            *map(graph_server, range(config.data.parts)),
+            *map(param_server, range(config.servers.param_servers)),
+        ]
+        missing = next((member for member in members if member not in there), None)
+        if missing is None:
+            return
+        if instances or time.monotonic() > deadline:  # without instances we know of those alone that have booted
+            has = {role: sum(member.role == role for member in there) for role in asked}
+            key = {"graph_server": "data.parts", "param_server": "servers.param_servers"}[missing.role]
+            raise ConfigError(
+                f"deployment {config.cloud.name} has {_servers(has)}, the run asks for {_servers(asked)}: "
+                f"siafu deploy --set {key}={asked[missing.role]}"
+            )
+        on_status(Status(phase="waiting for machines"))
+        time.sleep(min(1.0, config.servers.start_timeout_s))
+
+
+def _instances(config: Config) -> set[Address]:
+    """Roles that have an instance, booted or not; none where the cloud does not say, or has not made the bucket."""
+    if config.cloud.bucket:
+        return set()
+    try:
+        instances = found.instances_of(config.cloud.name, config.lambdas.region)
+    except (BotoCoreError, ClientError):
+        return set()
+    return {member for member, instance in instances.items() if instance["state"] in ("pending", "running")}
+
+
+def _servers(counts: Mapping[str, int]) -> str:
+    graph, param = counts["graph_server"], counts["param_server"]
+    return f"{graph} graph server{'s' * (graph != 1)} and {param} parameter server{'s' * (param != 1)}"
 
 
 def _send(mailbox: Mailbox, shards: ShardSet, on_status: OnStatus) -> None:
@@ -143,27 +193,34 @@ def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: O
         end = _until_end(mailbox, run, order, receiver, on_status)
         _bring_function_logs(mailbox, run, run_dir)
     except KeyboardInterrupt:
-        stop(mailbox, run)
-        _until_end(mailbox, run, order, receiver, on_status, END_S)
+        if mailbox.read(run_key(run, "end.json")) is None:
+            stop(mailbox, run)
+            _until_end(mailbox, run, order, receiver, on_status, END_S)
         raise
-    if end["code"] == 0:
+    if end.get("code") == 0:
         result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
         return result
     raise _error(end, run, run_dir)
 
 
 def stop(mailbox: Mailbox, run: str) -> None:
-    """Asks the run to end; machines stay."""
-    mailbox.write(order_key(COORDINATOR), Order(secrets.token_hex(8), "stop", run).value)
+    """Asks the run to end if it is the one that the machines were told to start last; they stay."""
+    before = mailbox.read(order_key(COORDINATOR))
+    if before is not None and (before.value.get("do"), before.value.get("run")) == ("start", run):
+        mailbox.replace(order_key(COORDINATOR), Order(secrets.token_hex(8), "stop", run).value, before)
 
 
 def _bring_function_logs(mailbox: Mailbox, run: str, run_dir: Path) -> None:
-    config, request = configs.load(run_dir / "config.toml"), mailbox.read(run_key(run, "request.json"))
-    if config.servers.backend != "lambda" or config.lambdas.on != "aws" or request is None:
-        return
+    """If there are any. How the run ended counts for more: nothing is raised."""
+    file = run_dir / "config.toml"
     try:
-        asked = datetime.fromisoformat(str(request.value.get("asked"))).timestamp()
-    except ValueError:
+        if not file.is_file():  # the coordinator writes it, unless it fails early
+            file.write_bytes(mailbox.get(run_key(run, "config.toml")) or b"")
+        config, request = configs.load(file), mailbox.read(run_key(run, "request.json"))
+        asked = datetime.fromisoformat(str(request.value.get("asked") if request else "")).timestamp()
+    except (GnnError, OSError, ValueError):
+        return
+    if config.servers.backend != "lambda" or config.lambdas.on != "aws":
         return
     lambdas = config.lambdas
     functionlogs.bring(lambdas.function, lambdas.region, asked - CLOCKS_S, run_dir / "logs" / "lambda-aws")
@@ -173,7 +230,7 @@ def _until_end(
     mailbox: Mailbox, run: str, order: Order, receiver: Receiver, on_status: OnStatus, limit_s: float = float("inf")
 ) -> dict[str, Any]:
     """How the run ended, once all its files are here. PeerLost after ``limit_s``, or if nobody is there to tell."""
-    begun = reached = time.monotonic()
+    begun = reached = ours = time.monotonic()
     while True:
         pause_s = 1.0
         try:
@@ -188,9 +245,15 @@ def _until_end(
         except PeerLost as error:
             if time.monotonic() - reached > UNREACHABLE_S:
                 raise PeerLost(f"{error}; the run may go on: siafu attach {run}") from None
-            report = None
+            report, ours = None, time.monotonic()  # nobody knows
         if report is not None:
             pause_s = _heed(report, run, order, on_status)
+            if _at_it(report, order):
+                ours = time.monotonic()
+        gone = _gone(report, run, time.monotonic() - ours)
+        if gone and mailbox.read(run_key(run, "end.json")) is None:
+            stop(mailbox, run)  # or it begins when nobody waits for it
+            raise PeerLost(f"run {run} {gone}; see siafu status")
         if time.monotonic() - begun > limit_s:
             raise PeerLost(f"run {run} has not ended within {limit_s:g} s; see siafu status")
         time.sleep(pause_s)
@@ -204,6 +267,21 @@ def _heed(report: Report, run: str, order: Order, on_status: OnStatus) -> float:
         on_status(status_of(report.value))
     every_s = report.value.get("every_s")
     return min(1.0, max(0.05, float(every_s) / 5)) if isinstance(every_s, (int, float)) else 1.0
+
+
+def _at_it(report: Report, order: Order) -> bool:
+    """Whether the machine has the order, or sends the last files of another run before it takes it."""
+    ended = report.value.get("ended")
+    return report.value.get("order") == order.id or (isinstance(ended, dict) and not ended.get("kept"))
+
+
+def _gone(report: Report | None, run: str, missed_s: float) -> str:
+    """Why no end of the run will come, unless it has come meanwhile; empty if one may. ``missed_s``: since the machine had
+    its order."""
+    ended = report.value.get("ended") if report is not None else None
+    if isinstance(ended, dict) and ended.get("run") == run and ended.get("kept"):
+        return f"is over, and there is no word how: {str(ended.get('last_line'))[:400]}"
+    return f"is on no machine: waited {missed_s:.0f} s" if missed_s > TAKEN_S else ""
 
 
 def status_of(report: Mapping[str, Any]) -> Status:

@@ -32,3 +32,4 @@ class DataStack(cdk.Stack):
             "gone; all access is by the deployment's own roles, and CloudTrail can record it where that is asked for"
         ))  # fmt: skip
         cdk.CfnOutput(self, found.BUCKET, value=self.bucket.bucket_name)
+        self.export_value(self.bucket.bucket_name)  # as the network's

@@ -6,6 +6,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
+from bench import cost
 from infra import deployment
 from infra.deployment import GPU, ROLE_TAG
 from infra.stacks.machines import WRITES, launch_template, machine, machine_role
@@ -15,8 +16,6 @@ from siafu.config import Config
 
 #: AWS's image with NVIDIA's driver. Its parameter names the newest; x86_64 or arm64.
 IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
-#: The image alone takes most of 60 GiB.
-MIN_VOLUME_GIB = 120
 
 
 class GpuStack(cdk.Stack):
@@ -26,6 +25,6 @@ class GpuStack(cdk.Stack):
         template = launch_template(
             self, "Template", config, network, role, instance=config.cloud.gpu_instance,
             image=ec2.MachineImage.from_ssm_parameter(IMAGE.format(arch=architecture(config.cloud.gpu_instance))),
-            volume_gib=max(MIN_VOLUME_GIB, config.cloud.volume_gib), user_data="#!/bin/bash\n",
+            volume_gib=cost.volume_gib(config, "gpu"), user_data="#!/bin/bash\n",
         )  # fmt: skip
-        self.group = machine(self, "Machine", network, template, {ROLE_TAG: "gpu_baseline"})
+        machine(self, "Machine", network, template, {ROLE_TAG: "gpu_baseline"})

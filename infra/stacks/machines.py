@@ -90,11 +90,16 @@ def launch_template(
 
 
 def machine(
-    stack: cdk.Stack, id: str, network: NetworkStack, template: ec2.LaunchTemplate, tags: Mapping[str, str]
-) -> autoscaling.CfnAutoScalingGroup:
+    stack: cdk.Stack,
+    id: str,
+    network: NetworkStack,
+    template: ec2.LaunchTemplate,
+    tags: Mapping[str, str],
+    name: str | None = None,
+) -> None:
     """A group of one, started anew when EC2 finds it unhealthy or takes it back. ``tags``: of the instance as well."""
     group = autoscaling.CfnAutoScalingGroup(
-        stack, id, min_size="1", max_size="1", desired_capacity="1", health_check_type="EC2",
+        stack, id, auto_scaling_group_name=name, min_size="1", max_size="1", desired_capacity="1", health_check_type="EC2",
         vpc_zone_identifier=[network.subnet.subnet_id],
         launch_template=autoscaling.CfnAutoScalingGroup.LaunchTemplateSpecificationProperty(
             launch_template_id=template.launch_template_id, version=template.latest_version_number,
@@ -108,4 +113,3 @@ def machine(
     for key, value in named.items():
         cdk.Tags.of(group).add(key, value, apply_to_launched_instances=True)
     keep(group, AS3="a machine's loss shows in siafu status, in the run that ends with its name, and in the alarm")
-    return group

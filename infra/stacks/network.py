@@ -10,6 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from bench import cost
 from infra import deployment
 from infra.deployment import NETWORK
 from infra.machines import found
@@ -27,7 +28,9 @@ SHELL_SERVICES = ("ssm", "ssmmessages", "ec2messages")
 
 def services(config: Config) -> tuple[str, ...]:
     """Interface endpoints of a deployment. A GPU machine runs what somebody types there: it needs the shell."""
-    return (*SERVICES, *SHELL_SERVICES) if config.cloud.shell or config.cloud.gpu_instance else SERVICES
+    names = (*SERVICES, *SHELL_SERVICES) if config.cloud.shell or config.cloud.gpu_instance else SERVICES
+    assert len(names) == cost.num_endpoints(config), "what is priced is what is made"
+    return names
 
 
 def ports(config: Config) -> tuple[int, int]:
@@ -55,6 +58,10 @@ class NetworkStack(cdk.Stack):
         self._endpoints(config)
         first, last = ports(config)
         cdk.CfnOutput(self, found.PORTS, value=f"{first}-{last}")
+        # Whoever uses them now: a value that a deploy stops exporting may still be in use by a stack of the one before.
+        groups = (self.servers.security_group_id, self.functions.security_group_id)
+        for value in (self.vpc.vpc_id, self.subnet.subnet_id, *groups):
+            self.export_value(value)
 
     def _groups(self, config: Config) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup]:
         """Rules name the subnet, not one another: they stand in the groups, and no group waits for another to go.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import aws_cdk as cdk
-from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
@@ -21,20 +20,22 @@ def architecture(instance: str) -> str:
     return "arm64" if is_arm else "x86_64"
 
 
-class ServersStack(cdk.Stack):
-    """``groups``: of each role, its machines in the order of their index."""
+def counts(config: Config) -> dict[str, int]:
+    """Of each role, how many machines."""
+    return {"graph_server": config.data.parts, "param_server": config.servers.param_servers}
 
+
+class ServersStack(cdk.Stack):
     def __init__(self, scope: Construct, config: Config, made: Made, network: NetworkStack, **options: object):
         super().__init__(scope, deployment.stack(config.cloud.name, SERVERS), **options)  # type: ignore[arg-type]
         cloud = config.cloud
-        self.groups: dict[str, list[autoscaling.CfnAutoScalingGroup]] = {}
-        # (role, machines, instance type, what it writes, whether it calls the function)
+        # (role, instance type, what it writes, whether it calls the function)
         kinds = (
-            ("graph_server", config.data.parts, cloud.graph_instance, WRITES, True),
-            # Parameter server 0's machine also has the coordinator, which gives the orders.
-            ("param_server", config.servers.param_servers, cloud.param_instance, COORDINATOR_WRITES, False),
+            ("graph_server", cloud.graph_instance, WRITES, True),
+            # Parameter server 0's machine also has the coordinator, which gives the orders; they all have one role.
+            ("param_server", cloud.param_instance, COORDINATOR_WRITES, False),
         )
-        for role, count, instance, writes, calls in kinds:
+        for role, instance, writes, calls in kinds:
             word = role.title().replace("_", "")
             rights = machine_role(self, f"{word}Role", config, writes=writes, calls_function=calls, shell=cloud.shell)
             arch = architecture(instance)
@@ -48,7 +49,6 @@ class ServersStack(cdk.Stack):
                     cloud.name, deployment.bucket(cloud.name, self.account, self.region), self.region, f"{made.wheels}/{arch}"
                 ),
             )  # fmt: skip
-            self.groups[role] = [
-                machine(self, f"{word}{index}", network, template, {ROLE_TAG: role, INDEX_TAG: str(index)})
-                for index in range(count)
-            ]
+            for index in range(counts(config)[role]):
+                tags = {ROLE_TAG: role, INDEX_TAG: str(index)}
+                machine(self, f"{word}{index}", network, template, tags, deployment.group(cloud.name, role, index))

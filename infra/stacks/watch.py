@@ -1,5 +1,6 @@
 """What watches a deployment: flow logs, alarms, a dashboard, a budget. Nothing depends on it.
 
+It knows machines and the function by name, so that what it watches may change, come and go without it.
 Alarms and the budget tell ``cloud.email``; without one they only show.
 """
 
@@ -19,7 +20,7 @@ from constructs import Construct
 from infra import deployment
 from infra.deployment import WATCH
 from infra.stacks.network import NetworkStack
-from infra.stacks.servers import ServersStack
+from infra.stacks.servers import counts
 from siafu.config import Config
 
 #: Failed or throttled invocations in five minutes that somebody should know of. A few are normal: they are repeated.
@@ -29,17 +30,15 @@ BUDGET_PERCENT = (50, 80, 100)
 
 
 class WatchStack(cdk.Stack):
-    def __init__(
-        self, scope: Construct, config: Config, network: NetworkStack, servers: ServersStack, **options: object
-    ):
+    def __init__(self, scope: Construct, config: Config, network: NetworkStack, **options: object):
         super().__init__(scope, deployment.stack(config.cloud.name, WATCH), **options)  # type: ignore[arg-type]
         self._name = config.cloud.name
         self._flow_log(network)
         topic = self._topic(config.cloud.email)
         machines = {
-            f"{role}-{index}": group.ref
-            for role, groups in servers.groups.items()
-            for index, group in enumerate(groups)
+            f"{role}-{index}": deployment.group(self._name, role, index)
+            for role, count in counts(config).items()
+            for index in range(count)
         }
         alarms = self._alarms(machines)
         if topic is not None:

@@ -116,7 +116,9 @@ def _newest(folder: Path) -> Path:
 
 def _fetch(config: Config, run: str, folder: Path) -> None:
     """What is needed of a run on a deployment. By name: run directories are priced without boto3, too."""
-    found, runs, runfiles = (importlib.import_module(f"infra.machines.{name}") for name in ("found", "runs", "runfiles"))
+    found, runs, runfiles = (
+        importlib.import_module(f"infra.machines.{name}") for name in ("found", "runs", "runfiles")
+    )
     mailbox = found.mailbox_of(config)
     runfiles.Receiver(mailbox, runs.named(mailbox, run).run, folder).update(FILES)
 

@@ -1,9 +1,11 @@
 """``siafu deploy``: makes a deployment on AWS, or goes on with one that was not finished.
 
 1. Templates are made first, without an account: what cannot be is known before anything costs money.
-2. The watchdog, the bucket and the network come first. Then the function's package and what servers install are put into the
-   bucket, since what comes next is made of them. Whoever loses the laptop here has a deployment that still removes itself.
-3. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes what is missing.
+2. A part that the config asks for no more (a GPU machine) is removed: it would go on costing money.
+3. The watchdog comes first: whoever loses the laptop from there on has a deployment that still removes itself.
+4. Then the bucket and the network. The function's package and what servers install are put into the bucket, since what comes
+   next is made of them.
+5. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes what is missing.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from bench import cost
 from infra import cdk, deployment, package, reaper, wheelhouse
 from infra.cloud import ENDPOINT_VARIABLE, Cloud, speaking_plainly
-from infra.deployment import FIRST, PARTS, Made
+from infra.deployment import FIRST, PARTS, SECOND, Made
 from infra.verbs import arguments, consent
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PriceUnknown
@@ -58,13 +60,12 @@ def plan(config: Config, made: Made, assembly: Path, parts: Sequence[str] = PART
     """Makes the templates in ``assembly``. Asks nobody. ConfigError if they cannot be made."""
     cdk.check()
     from infra import app
-    from infra.stacks.network import services
 
     made_of = app.synthesize(config, made, assembly, parts)
     stacks = {name: made_of[name] for name in deployment.stacks(config.cloud.name) if name in made_of}
     by_part, unknown = {}, ""
     try:
-        by_part = cost.per_hour(config, num_endpoints=len(services(config)))
+        by_part = cost.per_hour(config)
     except PriceUnknown as error:
         unknown = str(error)
     try:
@@ -85,29 +86,63 @@ def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say 
         assembly = Path(folder, "cdk.out")
         stacks = list(plan(config, made, assembly, parts).stacks)
         _bootstrap(cloud, say)
-        _settle(cloud, stacks, say)
-        first = [name for name in stacks if name in deployment.stacks(cloud.name, FIRST)]
-        _deploy(cloud, assembly, first, say)
+        _settle(cloud, deployment.stacks(cloud.name), say)
+        going = surplus(cloud, stacks, parts)
+        for name in going:  # CloudFormation goes on with it while we make the others
+            say(f"{name}: deleting, the config asks for it no more")
+            reaper.delete(cloud.client("cloudformation"), name)
+        _deploy(cloud, assembly, _among(stacks, cloud.name, FIRST), say)
+        _deploy(cloud, assembly, _among(stacks, cloud.name, SECOND), say)
         _upload(cloud, files, say)
-        _deploy(cloud, assembly, [name for name in stacks if name not in first], say)
+        _deploy(
+            cloud, assembly, _among(stacks, cloud.name, [one for one in PARTS if one not in (*FIRST, *SECOND)]), say
+        )
+        _settle(cloud, going, say)
+        if left := reaper.states_of(cloud.client("cloudformation"), going):
+            raise GnnError(f"{', '.join(left)}: not asked for any more, and still there ({', '.join(left.values())})")
     return made
+
+
+def surplus(cloud: Cloud, stacks: Sequence[str], parts: Sequence[str] = PARTS) -> list[str]:
+    """Stacks that are there and not among these, which the config makes; none if only some ``parts`` were asked for.
+
+    No other stack uses one of them: what others use is always made.
+    """
+    if set(parts) != set(PARTS):
+        return []
+    there = reaper.states_of(cloud.client("cloudformation"), deployment.stacks(cloud.name))
+    return [name for name in there if name not in stacks]
+
+
+def _among(stacks: Sequence[str], name: str, parts: Sequence[str]) -> list[str]:
+    return [one for one in deployment.stacks(name, parts) if one in stacks]
 
 
 def _check_concurrency(config: Config, cloud: Cloud, parts: Sequence[str]) -> None:
     """Before anything is made: CloudFormation would find out after minutes."""
     if "function" not in parts or not config.cloud.reserved:
         return
-    limit = _environments(cloud)
-    if config.cloud.reserved > limit - UNRESERVED:
+    limit, free = _environments(cloud)
+    if config.cloud.reserved > free - UNRESERVED:
+        others = f", {limit - free} are kept for other functions" if limit > free else ""
         raise ConfigError(
-            f"cloud.reserved = {config.cloud.reserved}: this account may run {limit} environments at a time, of which "
-            f"{UNRESERVED} cannot be reserved; ask AWS for more, or --set cloud.reserved={max(0, limit - UNRESERVED)}"
+            f"cloud.reserved = {config.cloud.reserved}: this account may run {limit} environments at a time{others}, and "
+            f"{UNRESERVED} cannot be reserved; ask AWS for more, or --set cloud.reserved={max(0, free - UNRESERVED)}"
         )
 
 
-def _environments(cloud: Cloud) -> int:
-    """That the account may run at a time."""
-    return int(cloud.client("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"])
+def _environments(cloud: Cloud) -> tuple[int, int]:
+    """That the account may run at a time; those of them that are kept for no function, or for ours by an earlier deploy."""
+    api = cloud.client("lambda")
+    limit = api.get_account_settings()["AccountLimit"]
+    try:
+        kept = api.get_function_concurrency(FunctionName=deployment.function(cloud.name))
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceNotFoundException":
+            raise
+        kept = {}  # it is not made yet
+    free = limit["UnreservedConcurrentExecutions"] + kept.get("ReservedConcurrentExecutions", 0)
+    return int(limit["ConcurrentExecutions"]), int(free)
 
 
 def _build(config: Config, cloud: Cloud, parts: Sequence[str]) -> tuple[Config, Made, dict[str, Path]]:
@@ -222,6 +257,10 @@ def main(args: argparse.Namespace) -> int:
         return 0
     cloud = Cloud.of(config)
     print(_table(config, planned), file=sys.stderr)
+    with speaking_plainly(f"deployment {cloud.name} in {cloud.region}"):
+        going = surplus(cloud, list(planned.stacks), parts)
+    if going:
+        print(f"  {', '.join(going)} will be removed: the config asks for it no more", file=sys.stderr)
     if not args.yes:
         consent.ask(f"Make this in account {cloud.account}, {cloud.region}?")
     begun = time.monotonic()
@@ -275,10 +314,12 @@ def _as_json(config: Config, planned: Plan) -> dict[str, object]:
 def _table(config: Config, planned: Plan) -> str:
     cloud, count = config.cloud, sum(sum(kinds.values()) for kinds in planned.stacks.values())
     lines = [f"deployment {cloud.name} in {config.lambdas.region}: {len(planned.stacks)} stacks, {count} resources"]
+    gpu_gib = cost.volume_gib(config, "gpu")
     what = {
-        "graph_servers": f"{config.data.parts} x {cloud.graph_instance}{' (spot)' * cloud.spot}",
-        "param_servers": f"{config.servers.param_servers} x {cloud.param_instance}{' (spot)' * cloud.spot}",
-        "gpu": cloud.gpu_instance, "volumes": f"{cloud.volume_gib} GiB each",
+        "graph_servers": f"{config.data.parts} x {cloud.graph_instance}{cost.bought(config, cloud.graph_instance)}",
+        "param_servers": f"{config.servers.param_servers} x {cloud.param_instance}{cost.bought(config, cloud.param_instance)}",
+        "gpu": f"{cloud.gpu_instance}{cost.bought(config, cloud.gpu_instance)}",
+        "volumes": f"{cloud.volume_gib} GiB each" + f", gpu {gpu_gib} GiB" * bool(cloud.gpu_instance),
     }  # fmt: skip
     lines += [
         f"  {part.replace('_', ' '):16}{usd:9.4f} $/h  {what.get(part, '')}"

@@ -10,7 +10,6 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra import service
 from infra.machines import found, remote, runs
 from infra.machines.host import Report, Reports
 from infra.machines.mailbox import Mailbox
@@ -47,7 +46,7 @@ def examine(config: Config, mailbox: Mailbox) -> dict[str, Any]:
     stacks, instances = [], {}
     try:
         stacks = [{"name": s["StackName"], "status": s["StackStatus"]} for s in found.stacks_of(cloud.name, region)]
-        instances = _instances(cloud.name, region)
+        instances = found.instances_of(cloud.name, region)
     except (BotoCoreError, ClientError) as error:
         unknown.append(f"the cloud does not say how its machines are: {error}")
     reports = Reports(mailbox).read()
@@ -60,27 +59,6 @@ def examine(config: Config, mailbox: Mailbox) -> dict[str, Any]:
         "runs": _runs(mailbox, reports.get(COORDINATOR)), "unknown": unknown,
         "disagreements": [text for machine in machines if (text := _disagreement(machine))] if not unknown else [],
     }  # fmt: skip
-
-
-def _instances(name: str, region: str) -> dict[Address, dict[str, str]]:
-    """Role -> its EC2 instance, by tags; of several the one that runs. Raises what botocore raises."""
-    pages = service.client("ec2", region).get_paginator("describe_instances").paginate(
-        Filters=[{"Name": "tag:siafu:deployment", "Values": [name]}]
-    )  # fmt: skip
-    result: dict[Address, dict[str, str]] = {}
-    for instance in (i for page in pages for reservation in page["Reservations"] for i in reservation["Instances"]):
-        tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
-        role, index = tags.get("siafu:role", ""), tags.get("siafu:index", "")
-        if role not in ("graph_server", "param_server") or not index.isdecimal():
-            continue
-        member = Address(role, str(int(index)))
-        seen = {
-            "id": instance["InstanceId"], "state": instance["State"]["Name"], "type": instance["InstanceType"],
-            "address": instance.get("PrivateIpAddress", ""),
-        }  # fmt: skip
-        if member not in result or seen["state"] in ("running", "pending"):
-            result[member] = seen
-    return result
 
 
 def _machine(member: Address, report: Report | None, instance: Mapping[str, str] | None) -> dict[str, Any]:

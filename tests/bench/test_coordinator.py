@@ -462,6 +462,14 @@ def test_usage_is_complete_once_every_graph_server_has_said_its_last_word():
     assert core.result()["lambda"]["gb_s"] == 4
 
 
+def test_usage_is_not_complete_where_invocations_were_cut():
+    core = finished(started(target_acc=0.9))
+    core.handle(G0, Stopped("graph_server", 0, '{"gb_s": 1}'), 19.0)
+    core.handle(G1, Stopped("graph_server", 1, '{"gb_s": 4, "cut": 2}'), 19.0)
+    assert core.result()["usage_complete"] is False
+    assert core.result()["usage"]["cut"] == 2
+
+
 def test_a_failure_is_a_last_word_too_but_no_bill():
     core = finished(started(target_acc=0.9))
     with pytest.raises(WorkerError):

@@ -88,12 +88,33 @@ def test_tiers_begin_at_nothing_and_get_cheaper():
 
 def test_a_deployment_costs_its_servers_volumes_and_endpoints_by_the_hour():
     asked = config(data__parts=4, servers__param_servers=2, cloud__gpu_instance="g4dn.xlarge", cloud__volume_gib=20)
-    volumes = 7 * 20 * 0.08 / 730
-    assert cost.per_hour(asked, num_endpoints=3) == pytest.approx(
-        {"graph_servers": 1.16, "param_servers": 0.29, "gpu": 0.526, "volumes": volumes, "endpoints": 0.03}
+    volumes = (6 * 20 + 120) * 0.08 / 730  # the GPU machine's image needs more than 20 GiB
+    assert cost.per_hour(asked) == pytest.approx(
+        {"graph_servers": 1.16, "param_servers": 0.29, "gpu": 0.526, "volumes": volumes, "endpoints": 0.04}
     )
-    assert set(cost.per_hour(config(), num_endpoints=0)) == {"graph_servers", "param_servers", "volumes"}
+    assert set(cost.per_hour(config())) == {"graph_servers", "param_servers", "volumes", "endpoints"}
     assert cost.per_hour(config(cloud__spot=True))["graph_servers"] == pytest.approx(0.29 * 0.31)
+    assert cost.per_hour(config(cloud__spot=True), on_demand=True) == cost.per_hour(config())
+
+
+@pytest.mark.parametrize(
+    ("settings", "number"), [({}, 1), ({"cloud__shell": True}, 4), ({"cloud__gpu_instance": "g5.xlarge"}, 4)]
+)
+def test_a_shell_and_a_gpu_machine_need_three_more_endpoints(settings: dict[str, object], number: int):
+    assert cost.num_endpoints(config(**settings)) == number
+
+
+def test_a_type_that_nobody_knows_the_spot_saving_of_is_not_said_to_be_cheaper():
+    asked = config(
+        run__on="aws", cloud__spot=True, cloud__graph_instance="c8i.2xlarge", cloud__param_instance="c7g.2xlarge"
+    )
+    assert cost.bought(asked, "c7g.2xlarge") == " (spot)"
+    assert cost.bought(asked, "c8i.2xlarge") == " (spot, counted on demand: what it saves is not known)"
+    assert cost.bought(config(), "c7g.2xlarge") == ""
+    assert cost.of_run(asked, requests=0, gb_s=0, seconds=1).counted == (
+        "what Lambda would charge for local, servers at spot prices, their volumes and endpoints for as long as the run took, "
+        "of them c8i.2xlarge at on-demand prices: what spot saves is not known"
+    )
 
 
 def test_environments_cost_their_memory_by_the_hour():
@@ -128,8 +149,8 @@ def test_a_run_on_aws_is_charged_its_servers_time_and_is_as_old_as_its_oldest_pr
             "graph_servers": 8 * 0.145,
             "param_servers": 0.085,
             "volumes": 9 * 20 * 0.04 / 730,
-            "endpoints": 0.005,
+            "endpoints": 4 * 0.005,
         }
     )
-    assert found.counted == "Lambda, servers, their volumes and an endpoint for as long as the run took"
+    assert found.counted == "Lambda, servers, their volumes and endpoints for as long as the run took"
     assert found.as_of == "2026-07-20"

@@ -76,6 +76,15 @@ def test_the_last_word_is_the_bill():
     assert gb_s(core, 1e6, 4) == pytest.approx(180)
 
 
+def test_what_was_cut_is_counted_on_where_the_bill_does_not_know_of_it():
+    core = meter()
+    core.report(0, {"invocations": 4}, 100.0, alive=4)
+    core.report(0, {"invocations": 4}, 150.0, alive=4)
+    core.last_word(0, {"invocations": 4, "gb_s": 60.0, "cut": 3}, 152.0)
+    assert gb_s(core, 152.0, 4) == pytest.approx(4 * 52)
+    assert gb_s(core, 162.0, 4) == pytest.approx(4 * 52 + 3 * 10)
+
+
 @pytest.mark.parametrize(
     ("now", "ahead", "limit"),
     [
@@ -106,6 +115,14 @@ def test_servers_on_aws_cost_from_the_start_a_minute_at_least():
     per_second = (2 * 0.29 + 0.145 + 0.01 + 3 * 50 * 0.08 / 730) / 3600
     assert core.cost(101.0).usd == pytest.approx(60 * per_second)
     assert core.cost(1100.0).usd == pytest.approx(1000 * per_second)
+
+
+def test_a_budget_is_held_to_on_demand_prices_and_the_cost_is_that_of_spot():
+    hour = 2 * 0.29 + 0.01 + 2 * 50 * 0.08 / 730
+    on_aws = {"run__on": "aws", "lambda__on": "aws", "cloud__volume_gib": 50, "run__budget_usd": hour}
+    core = meter(cloud__spot=True, cloud__param_instance="c7g.2xlarge", **on_aws)
+    assert [core.reached(100.0 + now) for now in (3590, 3596)] == ["", "budget"]
+    assert core.cost(3700.0).usd < 0.5 * hour
 
 
 def test_a_budget_needs_prices_and_a_run_without_one_says_that_it_has_none():

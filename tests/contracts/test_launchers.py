@@ -396,6 +396,7 @@ def test_close_ends_busy_and_idle_environments_and_reports_each_invocation(
     before = time.monotonic()
     driver.pool.close()
     assert time.monotonic() - before < 2.0
+    assert driver.pool.hangs_up is (launcher not in OWN_PROCESSES)
     assert {driver.outcome().request_id for _ in range(2)} == {"r0", "r1"}
     assert driver.outcomes.empty()
     assert len(pids) == 4

@@ -81,6 +81,39 @@ def test_the_first_round_after_a_change_decides_nothing():
     assert made.num_decisions == 1
 
 
+def test_what_is_seen_with_fewer_than_are_wanted_does_not_count_as_too_few():
+    made = tuner(wanted=8)
+    now = made._at or 0.0
+    assert not made.make_do(2, now)
+    for _ in range(3):
+        made.watch(now, 0, 1000, 2)
+        now += ROUND_S
+        made.watch(now, THREADS, 2, 2)
+        for _ in range(TASKS):
+            made.answered()
+        made._starved_s = THREADS * ROUND_S  # all the time
+        assert not made.make_do(2, now)
+    for _ in range(TASKS):
+        made.answered()
+    assert not made.decide(now + ROUND_S)
+    assert made.wanted == 8
+    settled(made, 0.0, 6)
+    assert settled(made, 0.0, 6) == 6  # 2 are not known to be too few
+
+
+def test_fewer_than_are_wanted_are_enough_if_threads_hardly_starve_with_them():
+    made = tuner(wanted=8)
+    now = made._at or 0.0
+    made.make_do(5, now)
+    made.watch(now, THREADS, 5, 5)
+    made.watch(now + ROUND_S, THREADS, 5, 5)
+    for _ in range(TASKS):
+        made.answered()
+    assert made.make_do(5, now + ROUND_S)
+    assert made.wanted == 5
+    assert made.num_decisions == 1
+
+
 # --- rule 3 -------------------------------------------------------------------------------------------------------------
 
 
@@ -147,7 +180,8 @@ def test_numbers_that_were_too_few_for_heavier_work_may_do_again():
 
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_it_settles_within_15_percent_of_the_best_fixed_number(ratio: float):
-    load = Load(threads=4, intervals=64, ratio=ratio)
+    threads = 8 if ratio == 1 else 4  # of 5 environments, one more or less would be too much
+    load = Load(threads=threads, intervals=16 * threads, ratio=ratio)
     fixed = sweep(load, seeds=3, epochs=16)
     number, runs = best(fixed), [tuned(load, seed) for seed in range(3)]
     for run in runs:
@@ -163,6 +197,43 @@ def test_where_all_wait_for_the_last_its_epochs_are_about_as_short_as_those_of_t
     load = Load(threads=4, intervals=64, ratio=ratio, in_layers=True)
     fixed, runs = sweep(load, seeds=2, epochs=10), [tuned(load, seed) for seed in range(2)]
     assert sum(run.epoch_s for run in runs) / len(runs) <= 1.1 * min(fixed.values()), (fixed, runs)
+
+
+class Throttled(PipelineModel):
+    """Has no more than ``cap`` environments from 60 to 120 s."""
+
+    cap = 2
+
+    def _watch(self) -> None:
+        assert self.tuner is not None
+        now = self.time_s
+        granted = min(self.tuner.wanted, self.cap) if 60 <= now < 120 else self.tuner.wanted
+        self.tuner.watch(
+            now, len(self._graph) + self._busy, len(self._tensor) + self._num_held, self._busy_environments
+        )
+        if 2 * self._starting > granted:
+            self.tuner.start_over(now)
+        elif granted < self.tuner.wanted:
+            self.tuner.make_do(granted, now)
+        elif self.tuner.decide(now):
+            granted = self.tuner.wanted
+        if granted != self.wanted:
+            self.wanted = granted
+            self._launch()
+
+
+@pytest.mark.parametrize("in_layers", [False, True])
+def test_a_time_with_fewer_leaves_the_number_as_it_was(in_layers: bool):
+    load = Load(ratio=1.0, in_layers=in_layers)
+    made = Autotuner(load.intervals, load.intervals, load.threads, load.intervals * load.layers, in_layers=in_layers)
+    model = Throttled(load, made.wanted, 1, made)
+    while model.time_s < 59:
+        model.run(1)
+    before = made.wanted
+    while model.time_s < 200:
+        model.run(1)
+    assert before < 40
+    assert abs(made.wanted - before) <= max(1, 0.15 * before)
 
 
 def test_it_follows_work_that_changes():

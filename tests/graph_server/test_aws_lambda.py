@@ -13,6 +13,7 @@ from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, LambdaBackend
 from graph_server.shipping import MIN_ROWS_PER_PART
 from graph_server.sizing import ENOUGH
 from graph_server.throttle import FIRST_S, PATIENCE_S
+from graph_server.workforce import LEAVE_S, START_S
 from lambda_funcs.desk import Desk
 from siafu import wire
 from siafu.address import Send, worker
@@ -108,7 +109,8 @@ def test_a_worker_is_asked_for_when_its_first_task_is_expected():
     expect(run, 0)
     assert launches(run) == 1
     run.submit(task(0))
-    assert launches(run) == 2  # it waits, and two are wanted
+    run.tick(0.1)
+    assert launches(run) == 1
     run.hold = lambda send: False
     run.deliver(worker("w-0"), run.held[0])
     assert [result.interval for result in run.results] == [0]
@@ -131,6 +133,61 @@ def test_nobody_is_asked_for_while_somebody_is_idle_or_starting():
     assert launches(run) == 2
     expect(run, 4)
     assert launches(run) == 3
+
+
+def test_one_task_invokes_one_environment_however_long_that_takes_to_start():
+    run = rig(count=50)
+    run.hold = lambda send: isinstance(send.message, wire.Pull)
+    expect(run, 0)
+    run.submit(task(0))
+    for tenths in range(round(10 * START_S)):
+        run.tick(tenths / 10)
+    assert launches(run) == 1
+
+
+def test_a_worker_that_does_not_start_in_time_is_replaced_and_works_if_it_does_later():
+    run = rig(count=1)
+    run.hold = lambda send: isinstance(send.message, wire.Pull)
+    run.submit(task(0))
+    run.tick(0.9 * START_S)
+    assert controller(run).workers == ["w-0"]
+    run.tick(START_S)
+    assert controller(run).workers == ["w-0", "w-1"]
+    run.tick(3 * START_S)  # twice as many as are wanted
+    assert controller(run).workers == ["w-0", "w-1"]
+    run.hold = lambda send: False
+    run.deliver(worker("w-0"), run.held[0])
+    assert [result.worker for result in run.results] == ["w-0"]
+
+
+def test_a_worker_that_said_bye_gives_up_its_place_soon_although_its_answer_never_comes():
+    run = busy(rig(count=1))
+    run.now = 1.0
+    run.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
+    run.tick(1 + 0.9 * LEAVE_S)
+    assert launches(run) == 1  # its answer is on its way, most likely: then its environment is warm, and there is room
+    run.tick(1 + LEAVE_S)
+    assert controller(run).workers == ["w-0", "w-1"]
+    assert len(run.loads()["w-1"]) == 2
+
+
+def test_a_worker_that_said_bye_is_replaced_at_once_when_its_answer_comes():
+    run = busy(rig(count=1))
+    run.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
+    run.end("w-0")
+    assert controller(run).workers == ["w-1"]
+
+
+def test_a_worker_whose_bye_overtook_its_pull_is_given_nothing():
+    run = rig(count=1)
+    run.hold = lambda send: isinstance(send.message, wire.Pull)
+    run.submit(task(0))
+    run.hold = lambda send: False
+    run.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
+    run.deliver(worker("w-0"), run.held[0])
+    assert run.sent == []
+    run.tick(LEAVE_S)
+    assert [result.worker for result in run.results] == ["w-1"]
 
 
 def test_no_more_are_asked_for_early_than_are_wanted():
@@ -203,6 +260,8 @@ def test_fewer_are_wanted_when_we_have_as_many_as_we_may_have():
     #  six are asked for, four are granted; another is tried after a while
     run = starting(rig(count=6))
     assert launches(run) == 6
+    for name in ("w-0", "w-1", "w-2", "w-3"):
+        run.do(run.backend.handle(worker(name), wire.Pull(name, 0), run.now))
     for name in ("w-4", "w-5"):
         refuse(run, name, reason="ConcurrentInvocationLimitExceeded")
     run.tick(0.9 * PATIENCE_S)
@@ -222,12 +281,24 @@ def test_a_refusal_that_time_does_not_mend_ends_the_run_and_says_why():
 
 def test_refused_for_too_long_with_nobody_at_work_ends_the_run_and_says_why():
     run = starting(rig(count=1))
-    refuse(run, "w-0", reason="CallerRateLimitExceeded")
-    run.tick(run.now + 299)
-    refuse(run, "w-1", reason="CallerRateLimitExceeded")
-    run.tick(run.now + 40)
+    for number, now in enumerate((0, 150, 299, 339)):
+        run.tick(now)
+        if now < 300:
+            refuse(run, f"w-{number}", reason="CallerRateLimitExceeded")
     with pytest.raises(WorkerError, match=r"^siafu: every invocation refused for 339 s, lambda.refused_s allows 300: "):
-        refuse(run, "w-2", reason="CallerRateLimitExceeded")
+        refuse(run, "w-3", reason="CallerRateLimitExceeded")
+
+
+def test_two_refusals_far_apart_are_no_long_time_in_vain():
+    #  the first of a worker that was asked for early; then a long gather
+    run = rig(count=1)
+    run.hold = lambda send: isinstance(send.message, wire.Pull)
+    expect(run, 0)
+    refuse(run, "w-0", reason="CallerRateLimitExceeded")
+    run.now = 600.0
+    run.submit(task(0))
+    refuse(run, "w-1", reason="CallerRateLimitExceeded")
+    assert run.backend.usage["refused"] == 2
 
 
 def test_refused_for_long_while_somebody_works_is_only_slow():
@@ -236,6 +307,48 @@ def test_refused_for_long_while_somebody_works_is_only_slow():
     run.do(run.backend.handle(worker("w-1"), wire.Pull("w-1", 0), run.now))
     run.tick(run.now + 400)
     refuse(run, "w-2", reason="CallerRateLimitExceeded")
+
+
+def test_workers_that_worked_until_their_deadline_are_no_time_in_vain():
+    #  two of three work, the third is refused again and again;  890 s  they leave, and those who follow are refused as well
+    run = starting(rig(count=3))
+    for name in ("w-0", "w-1"):
+        run.do(run.backend.handle(worker(name), wire.Pull(name, 0), run.now))
+    for now in range(0, 890, 100):
+        run.tick(now)
+        refuse(run, controller(run).workers[-1], reason="ConcurrentInvocationLimitExceeded")
+    run.now = 890.0
+    for name in ("w-0", "w-1"):
+        run.deliver(worker(name), Send(HOME, wire.Bye(name)))
+    run.end("w-0")
+    run.end("w-1")
+    for now in (890, 890 + 150, 890 + 299):
+        run.tick(now)
+        refuse(run, controller(run).workers[-1], reason="ConcurrentInvocationLimitExceeded")
+    run.tick(890 + 340)
+    with pytest.raises(WorkerError, match="every invocation refused for 340 s"):
+        refuse(run, controller(run).workers[-1], reason="ConcurrentInvocationLimitExceeded")
+
+
+def test_a_function_that_hung_was_not_refused():
+    run = starting(rig(count=1))
+    refuse(run, "w-0", reason="CallerRateLimitExceeded")
+    run.tick(FIRST_S)
+    run.now = 900.0
+    run.end("w-1", "Sandbox.Timedout")  # before it pulled
+    refuse(run, "w-2", reason="CallerRateLimitExceeded")
+    assert run.backend.usage["refused"] == 2
+
+
+def test_a_lost_connection_that_was_billed_is_no_refusal():
+    run = starting(rig(count=1))
+    run.end("w-0", "ConnectionClosedError", billed_ms=1500)
+    usage = run.backend.usage
+    assert (usage["invocations"], usage["refused"], usage["lost_workers"], usage["billed_ms"]) == (1, 0, 1, 1500)
+    run.tick(0.9 * FIRST_S)
+    assert controller(run).num_workers == 0  # it is waited out all the same
+    run.tick(FIRST_S)
+    assert controller(run).workers == ["w-1"]
 
 
 def test_a_worker_whose_invocation_has_ended_for_us_is_told_to_leave():
@@ -262,6 +375,38 @@ def test_as_many_are_invoked_as_the_tuner_wants():
     run.tick(1)
     assert launches(run) == 3
     assert (run.backend.usage["environments_wanted"], run.backend.usage["environments_wanted_peak"]) == (3, 3)
+
+
+class Watched(Fixed):
+    """Says what it was asked."""
+
+    def __init__(self, wanted: int, most: int):
+        super().__init__(wanted, most)
+        self.asked: list[str] = []
+
+    def decide(self, now: float) -> bool:
+        self.asked.append("decide")
+        return False
+
+    def make_do(self, granted: int, now: float) -> bool:
+        self.asked.append(f"make do with {granted}")
+        return False
+
+    def start_over(self, now: float) -> None:
+        self.asked.append("start over")
+
+
+def test_nothing_is_decided_while_most_are_starting_or_fewer_are_granted_than_are_wanted():
+    tuner = Watched(3, 3)
+    run = starting(rig(3, tuner))
+    run.tick(0.1)
+    for name in ("w-0", "w-1"):
+        run.do(run.backend.handle(worker(name), wire.Pull(name, 0), run.now))
+    run.tick(0.2)
+    refuse(run, "w-2", reason="ConcurrentInvocationLimitExceeded")
+    run.tick(0.3)
+    run.tick(0.3 + PATIENCE_S)
+    assert tuner.asked == ["start over", "decide", "make do with 2", "decide"]
 
 
 def test_workers_that_are_too_many_finish_what_they_have_and_leave():

@@ -45,13 +45,17 @@ def template(name: str, part: str) -> str:
             "BucketName": deployment.bucket(name, ACCOUNT, REGION), "Tags": tags}}},
         "network": {"Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16", "Tags": tags}}},
         "function": {"Logs": _log_group(groups["function"], tags), "Role": role},
-        "servers": {"Role": role, "Template": {"Type": "AWS::EC2::LaunchTemplate", "Properties": {
+        "servers": {"Role": role, "Profile": _profile("Role"), "Template": {"Type": "AWS::EC2::LaunchTemplate", "Properties": {
             "LaunchTemplateData": {"InstanceType": "t3.micro"},
             "TagSpecifications": [{"ResourceType": "launch-template", "Tags": tags}]}}},
-        "gpu": {"Role": role},
+        "gpu": {"Role": role, "Profile": _profile("Role")},
         "watch": {"Logs": _log_group(groups["flows"], tags)},
     }  # fmt: skip
     return json.dumps({"Resources": resources[part]})
+
+
+def _profile(role: str) -> dict[str, object]:
+    return {"Type": "AWS::IAM::InstanceProfile", "Properties": {"Roles": [{"Ref": role}]}}
 
 
 def _log_group(name: str, tags: list[dict[str, str]]) -> dict[str, object]:
@@ -70,6 +74,21 @@ def make(cloud: Cloud, parts: Sequence[str]) -> None:
         bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
         for key in ("packages/a.zip", "runs/r/request.json", "boot/graph_server-0.log"):
             cloud.client("s3").put_object(Bucket=bucket, Key=key, Body=b"x")
+
+
+def make_alarm(cloud: Cloud) -> None:
+    """As the watch stack has it: moto's CloudFormation makes none."""
+    cloud.client("cloudwatch").put_metric_alarm(
+        AlarmName=f"{deployment.stack(cloud.name, 'watch')}-Errors1A2B3C4D-EXAMPLE", MetricName="Errors",
+        Namespace="AWS/Lambda", Period=60, EvaluationPeriods=1, ComparisonOperator="GreaterThanThreshold", Threshold=1,
+        Statistic="Sum", Tags=[{"Key": TAG, "Value": cloud.name}],
+    )  # fmt: skip
+
+
+def make_topic(cloud: Cloud, name: str = "siafu-watch-Alarms1A2B3C4D-EXAMPLE") -> str:
+    """Its ARN."""
+    tags = [{"Key": TAG, "Value": cloud.name}]
+    return str(cloud.client("sns").create_topic(Name=name, Tags=tags)["TopicArn"])
 
 
 def stacks_of(cloud: Cloud) -> list[str]:

@@ -164,6 +164,43 @@ def test_each_role_and_index_is_a_group_of_one_that_its_machine_knows_by_tags(te
     assert all((one["MinSize"], one["MaxSize"], one["DesiredCapacity"]) == ("1", "1", "1") for one in groups)
 
 
+def test_machines_have_names_of_ours_and_what_watches_knows_them_by_these(templates):
+    groups = of_type(templates["servers"], "AWS::AutoScaling::AutoScalingGroup")
+    names = {one["AutoScalingGroupName"] for one in groups}
+    assert names == {"siafu-graph-server-0", "siafu-graph-server-1", "siafu-param-server-0"}
+    watched = {
+        dimension["Value"] for one in of_type(templates["watch"], "AWS::CloudWatch::Alarm")
+        for dimension in one["Dimensions"] if dimension["Name"] == "AutoScalingGroupName"
+    }  # fmt: skip
+    assert watched == names
+
+
+def imports(template: dict[str, Any]) -> set[str]:
+    return set(re.findall(r'"Fn::ImportValue": "([^"]+)"', json.dumps(template)))
+
+
+def exports(template: dict[str, Any]) -> set[str]:
+    return {one["Export"]["Name"] for one in template.get("Outputs", {}).values() if "Export" in one}
+
+
+def test_stacks_of_a_level_use_only_what_goes_after_them(templates):
+    for level, parts in enumerate(deployment.LEVELS):
+        later = {part for others in deployment.LEVELS[level + 1 :] for part in others}
+        used = {name.partition(":")[0] for part in parts for name in imports(templates[part])}
+        assert used <= {f"siafu-{part}" for part in later}
+
+
+def test_no_config_takes_away_what_a_stack_of_an_earlier_deploy_uses(templates, tmp_path):
+    """CloudFormation refuses to drop an export that is in use; stacks are made one after the other."""
+    from infra import app
+
+    used = set().union(*map(imports, templates.values()))
+    small = Config().replace({"servers.ports": "9000-9009", "cloud.reserved": 0})  # one server, no GPU, nobody told
+    app.synthesize(small, MADE, tmp_path, ["data", "network"])
+    files = [tmp_path / f"siafu-{part}.template.json" for part in ("data", "network")]
+    assert used == set().union(*(exports(json.loads(file.read_text())) for file in files))
+
+
 def test_image_comes_from_a_parameter_that_is_read_when_the_stack_is_made(templates):
     kinds = {one.get("Default", ""): one["Type"] for one in templates["servers"]["Parameters"].values()}
     image = next(path for path in kinds if "al2023" in path)
@@ -198,7 +235,7 @@ def test_code_in_the_function_may_not_touch_the_network(templates):
     assert ":function:siafu-worker" in json.dumps(condition["lambda:SourceFunctionArn"])
 
 
-def test_only_the_coordinators_machine_gives_orders_and_nobody_deletes(templates):
+def test_only_machines_of_the_coordinators_role_give_orders_and_nobody_deletes(templates):
     texts = [json.dumps(one) for one in statements(templates["servers"]) if "s3:PutObject" in as_list(one["Action"])]
     assert sorted("/orders/*" in text for text in texts) == [False, True]
     assert not any("Delete" in str(one["Action"]) for one in statements(templates["servers"]))

@@ -8,8 +8,18 @@ import pytest
 
 pytest.importorskip("boto3", reason="needs the extra aws")
 
-from bench.acceptance.endpoint import CONCURRENCY, EVERYTHING, Scenario, Setting, hopeless, run, run_locally
-from tests.fake_lambda import throttle
+from bench.acceptance.endpoint import (
+    CONCURRENCY,
+    EVERYTHING,
+    LAMBDAS,
+    PARTS,
+    Scenario,
+    Setting,
+    hopeless,
+    run,
+    run_locally,
+)
+from tests.fake_lambda import Trouble, throttle
 
 SETTING = Setting(epochs=30)
 
@@ -32,6 +42,15 @@ def test_throttled_start_is_waited_out(tmp_path: Path) -> None:
     scenario = Scenario("ten throttles", first=(throttle(CONCURRENCY),) * 10)
     row = run(Setting(epochs=2), scenario, tmp_path / "run", expected="")
     assert (row["code"], row["answers"][f"TooManyRequestsException {CONCURRENCY}"]) == (0, 10), row
+
+
+def test_answers_that_never_come_keep_no_place(tmp_path: Path) -> None:
+    #  those of the first workers of both servers; the calls are given up only after the function's timeout and 30 s more
+    scenario = Scenario("answers that never come", first=(Trouble("no answer"),) * (PARTS * LAMBDAS))
+    row = run(Setting(epochs=150), scenario, tmp_path / "run", expected="")
+    assert row["code"] == 0, row
+    assert row["calls"] > row["troubled"] == PARTS * LAMBDAS, row
+    assert row["seconds"] < 30, row
 
 
 def test_refusal_that_waiting_does_not_help_ends_the_run_with_what_to_do(tmp_path: Path) -> None:

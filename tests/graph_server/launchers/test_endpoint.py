@@ -25,12 +25,12 @@ from botocore.awsrequest import AWSPreparedRequest
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError, SSLError
 
 from graph_server import launchers
-from graph_server.launchers.endpoint import EndpointLauncher, endpoints
+from graph_server.launchers.endpoint import EndpointLauncher, _session, endpoints
 from graph_server.launchers.lines import KEEPALIVE, Lines, keep_alive
 from graph_server.verdicts import REFUSALS, THROTTLED, THROTTLES
 from lambda_funcs.function import Invocation
 from siafu.config import Config, Lambda
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, WorkerError
 from tests.fake_lambda import FakeLambda, Script, Trouble, quiet, throttle
 
 HANDLERS = "tests.lambda_funcs.handlers"
@@ -142,6 +142,15 @@ def test_tail_of_every_log_lies_beside_the_runs_logs(start: Start) -> None:
     assert lines.index("--- r1") < lines.index("--- r2")
 
 
+def test_log_that_cannot_be_written_costs_no_outcome(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    _, caller = start("talk")
+    caller.log.mkdir()
+    assert [caller.call({"nbytes": 1}, name).request_id for name in ("r1", "r2")] == ["r1", "r2"]
+    caller.launcher.close()
+    assert caller.outcomes.empty()
+    assert caplog.text.count("no more log in") == 1
+
+
 # --- several endpoints --------------------------------------------------------------------------------------------------
 
 
@@ -174,6 +183,23 @@ def test_endpoint_used_last_is_used_first(tmp_path: Path) -> None:
         for _ in range(3):
             caller.call()
         assert sorted(len(fake.calls) for fake in fakes) == [0, 3]
+
+
+@pytest.mark.parametrize("on", ["rie", "localstack"])
+def test_call_that_gets_no_thread_leaves_its_endpoint_free(
+    on: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, caller = start(settings={"lambda.on": on})
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("graph_server.launchers.endpoint.threading.Thread.start", refuse)
+        with pytest.raises(WorkerError, match=r"^invocation r1: can't start new thread, 0 are in flight$"):
+            caller.launcher.invoke({}, "r1")
+    assert caller.call(request_id="r2").error is None
+    assert len(fake.calls) == 1
 
 
 def test_graph_servers_share_several_endpoints_and_all_use_a_single_one() -> None:
@@ -229,13 +255,71 @@ def test_function_that_is_not_what_the_config_says_is_refused_before_the_run(
 
 
 def test_no_credentials_is_the_users_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _only({}, tmp_path, monkeypatch)
+    with pytest.raises(ConfigError, match=r"NoCredentialsError: .*run aws configure"):
+        EndpointLauncher.make(Config().replace({"lambda.on": "aws"}), 0, 1, print, tmp_path)
+
+
+SECRETS = {"AWS_ACCESS_KEY_ID": "AKIAREAL", "AWS_SECRET_ACCESS_KEY": "real", "AWS_SESSION_TOKEN": "real"}
+REAL = "aws_access_key_id = AKIAREAL\naws_secret_access_key = real\n"
+OURS = "aws_access_key_id = 000000000042\naws_secret_access_key = none\n"
+#: Whom boto3 would have to ask.
+SOURCED = "role_arn = arn:aws:iam::111122223333:role/x\nsource_profile = base\n[profile base]\n" + REAL
+
+
+@pytest.mark.parametrize("on", ["rie", "localstack"])
+@pytest.mark.parametrize(
+    ("environment", "profile", "key"),
+    [
+        ({}, "", "test"),
+        (SECRETS, "", "test"),
+        ({"AWS_ACCESS_KEY_ID": "AKIAREAL"}, "", "test"),  # half of them
+        ({**SECRETS, "AWS_ACCESS_KEY_ID": "test"}, "", "test"),
+        ({**SECRETS, "AWS_PROFILE": "mine"}, OURS, "000000000042"),
+        ({"AWS_PROFILE": "mine"}, REAL, "test"),
+        ({"AWS_PROFILE": "mine"}, OURS + "aws_session_token = real\n", "test"),
+        ({"AWS_PROFILE": "mine"}, SOURCED, "test"),
+    ],
+    ids=["none", "real", "half", "token", "profile before keys", "real profile", "profile with token", "role"],
+)  # fmt: skip
+def test_emulator_is_sent_no_real_credentials(
+    on: Any, environment: dict[str, str], profile: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _only(environment, tmp_path, monkeypatch)
+    (tmp_path / "config").write_text(f"[profile mine]\n{profile}")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    found = _session(Lambda(on=on, endpoint="http://127.0.0.1:1")).get_credentials().get_frozen_credentials()
+    assert (found.access_key, found.token) == (key, None)
+
+
+def test_aws_is_sent_the_users_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _only(SECRETS, tmp_path, monkeypatch)
+    found = _session(Lambda(on="aws")).get_credentials().get_frozen_credentials()
+    assert (found.access_key, found.secret_key, found.token) == ("AKIAREAL", "real", "real")
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"AWS_ACCESS_KEY_ID": "AKIAREAL"}, "Partial credentials found"),
+        ({"AWS_PROFILE": "nobody"}, r"profile \(nobody\) could not be found"),
+    ],
+)
+def test_credentials_that_cannot_be_are_the_users_mistake(
+    environment: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _only(environment, tmp_path, monkeypatch)
+    with pytest.raises(ConfigError, match=message):
+        EndpointLauncher.make(config("http://127.0.0.1:1", "aws"), 0, 1, print, tmp_path)
+
+
+def _only(environment: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These variables are all that is known of AWS here."""
     for name in list(os.environ):
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(ConfigError, match=r"NoCredentialsError: .*run aws configure"):
-        EndpointLauncher.make(Config().replace({"lambda.on": "aws"}), 0, 1, print, tmp_path)
+    for name, value in {**environment, "HOME": str(home), "AWS_EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(name, value)
 
 
 def test_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

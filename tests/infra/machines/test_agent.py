@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import secrets
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +18,11 @@ from typing import Any, ClassVar
 import pytest
 
 from datasets.prepare import prepare
-from infra.machines import agent, depot
-from infra.machines.duty import Order
+from infra.machines import agent, depot, remote
+from infra.machines.duty import End, Order
 from infra.machines.imds import Machine, Metadata
 from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
+from infra.machines.runfiles import Receiver
 from siafu import config as configs
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
@@ -202,6 +205,7 @@ def test_an_order_waits_until_the_last_runs_files_are_sent_and_its_end_is_writte
     box.write(order_key(post.member), order.value)
     sender: Any = SimpleNamespace(done=False, folder=tmp_path / "run" / "files", __exit__=lambda *_: None)
     post._sender = sender
+    post.duty.end = End("0" * 16, "last", 0, "")
     post.turn(1.0, "")
     assert post.duty.order is None
     sender.done = True
@@ -213,10 +217,93 @@ def test_an_order_waits_until_the_last_runs_files_are_sent_and_its_end_is_writte
         patch.setattr(post, "_keep_end", fail)
         with pytest.raises(PeerLost):
             post.turn(2.0, "")
+    assert post.duty.order is None
     post.turn(3.0, "")
-    assert post._sender is None
+    assert (post._sender, post.duty.end) == (None, End("0" * 16, "last", 0, "", kept=True))
     post.turn(4.0, "")
     assert post.duty.order == order
+
+
+@pytest.fixture
+def coordinator(box: Mailbox, tmp_path: Path) -> Iterator[agent.Post]:
+    for key in (order_key(COORDINATOR), report_key(COORDINATOR)):
+        box._s3.delete_object(Bucket=box.bucket, Key=key)
+    with agent.Post(COORDINATOR, agent.Setting(box, tmp_path, "i-0abc", "127.0.0.1", poll_s=0.05)) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("order", "code", "words"),
+    [
+        (Order("1" * 16, "start", "no-graph", "e" * 64), 1, "graph eeeeeeeeeeeeeeee is not in bucket siafu-test"),
+        (Order("2" * 16, "stop", "not-begun"), 130, "stopped before it began"),
+    ],
+)
+def test_the_end_of_a_run_that_did_not_begin_is_written_however_often_that_fails(
+    coordinator: agent.Post, box: Mailbox, monkeypatch: pytest.MonkeyPatch, order: Order, code: int, words: str
+) -> None:
+    def fail(*_: Any) -> bool:
+        raise PeerLost("bucket: no answer")
+
+    box.write(order_key(COORDINATOR), order.value)
+    with monkeypatch.context() as patch:
+        patch.setattr(box, "replace", fail)
+
+        def failed() -> bool:
+            with contextlib.suppress(PeerLost):
+                coordinator.turn(1.0, "")
+            return coordinator.duty.unkept
+
+        until(failed, "end")
+    assert box.read(run_key(order.run, "end.json")) is None
+    coordinator.turn(2.0, "")
+    end = box.read(run_key(order.run, "end.json"))
+    assert end is not None
+    assert end.value["code"] == code
+    assert words in end.value["last_line"]
+    assert said(coordinator)["ended"]["kept"]
+
+
+def test_ctrl_c_before_the_order_is_taken_ends_the_run_soon(
+    coordinator: agent.Post, box: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, over = Order("3" * 16, "start", "regretted", "e" * 64), threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.02):
+            coordinator.turn(time.monotonic(), "")
+
+    thread = threading.Thread(target=work)
+
+    def press(receiver: Receiver) -> None:
+        if not thread.ident:
+            thread.start()  # whose agent has not looked before
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Receiver, "update", press)
+    coordinator.turn(0.0, "")
+    box.write(order_key(COORDINATOR), order.value)
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            remote.follow(box, order.run, order, tmp_path, lambda status: None)
+    finally:
+        over.set()
+        thread.join()
+    assert time.monotonic() - begun < 10
+    end = box.read(run_key(order.run, "end.json"))
+    assert end is not None
+    assert end.value["code"] in (130, 1)  # it may have taken the order first, whose graph is not there
+
+
+def test_a_malformed_order_is_reported_and_what_goes_on_is_watched(post: agent.Post, box: Mailbox) -> None:
+    watched: list[float] = []
+    post._watch_child = watched.append  # type: ignore[method-assign]
+    for number, data in enumerate((b"{", b'{"do": "rm -rf /"}')):
+        box.put(order_key(post.member), data)
+        post.turn(float(number), "")
+    assert watched == [0.0, 1.0]
+    assert said(post)["error"] == "not an order: do"
 
 
 def test_what_is_no_order_is_survived(box: Mailbox, tmp_path: Path) -> None:
@@ -250,6 +337,8 @@ def test_a_killed_agent_takes_its_process_with_it_and_a_polite_one_reports_that(
             order = Order(f"{number:016x}", "start", "polite", shards.manifest.digest, "0" * 16, "tcp://127.0.0.1:9")
             box.write(order_key(member), order.value)
         until(lambda: deployment.child(G0, "graph_server") and deployment.child(Q0, "param_server"), "both")
+        # What is reported as running is on its leash, too: a process is seen a moment before.
+        until(lambda: all(state(box, member) == "running" for member in (G0, Q0)), "reports of both")
         pids = deployment.children(G0) + deployment.children(Q0)
         deployment.agents[G0].kill()
         deployment.agents[Q0].terminate()
@@ -269,6 +358,11 @@ def test_an_agent_without_a_bucket_says_so_in_one_line(box: Mailbox, tmp_path: P
     assert ended.returncode == 2
     assert "NoSuchBucket" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
+
+
+def state(box: Mailbox, member: Address) -> object:
+    letter = box.read(report_key(member))
+    return letter.value["state"] if letter else None
 
 
 def alive(pid: int) -> bool:

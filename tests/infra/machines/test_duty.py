@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench.hosts import LOST
-from infra.machines.duty import Duty, End, Fetch, Order, Start, Stop
+from infra.machines.duty import STOPPED, Duty, End, Fetch, Order, Start, Stop
 from siafu.address import COORDINATOR, graph_server
 from siafu.errors import RemoteProtocolError
 
@@ -114,7 +114,8 @@ def test_a_graph_that_does_not_come_is_the_end_of_the_order() -> None:
     duty = Duty(G0)
     duty.receive(order(1))
     assert duty.fetched("disk full") == []
-    assert duty.end == End(order(1).id, "run-1", 1, "disk full", True)
+    assert duty.end == End(order(1).id, "run-1", 1, "disk full")
+    assert duty.unkept
     assert (duty.state, duty.report()["error"]) == ("waiting", "disk full")
 
 
@@ -149,10 +150,39 @@ def test_an_order_of_another_run_ends_this_one_first() -> None:
     assert duty.receive(later) == [Start(later)]
 
 
+@pytest.mark.parametrize("state", ["fetching", "ready", "running", "ending"])
+def test_a_stop_of_another_run_is_seen_and_forgotten(state: str) -> None:
+    duty = Duty(COORDINATOR)
+    duty.receive(order(1, "fetch" if state == "ready" else "start"))
+    if state != "fetching":
+        duty.fetched()
+    if state == "ending":
+        duty.leave()
+    before, foreign = duty.report(), order(2, "stop", "of-somebody-else")
+    assert duty.state == state
+    assert duty.receive(foreign) == []
+    assert duty.report() == before
+    if state in ("running", "ending"):
+        duty.exited(0, "done")
+        assert duty.receive(foreign) == []
+        assert duty.end == End(order(1).id, "run-1", 0, "done")
+
+
+def test_a_process_that_ctrl_c_killed_before_it_could_say_so_was_stopped() -> None:
+    duty = running(COORDINATOR)
+    duty.leave()
+    duty.exited(-2, "KeyboardInterrupt")
+    assert duty.end == End(order(1).id, "run-1", 130, "KeyboardInterrupt")
+    duty = running(COORDINATOR)
+    duty.exited(-2, "")
+    assert duty.end == End(order(1).id, "run-1", -2, "")
+
+
 def test_stop_of_an_order_that_was_never_taken_is_its_end() -> None:
     duty = Duty(G0)
     assert duty.receive(order(2, "stop")) == []
-    assert duty.end == End(order(2).id, "run-1", LOST, "stopped before it began", True)
+    assert duty.end == End(order(2).id, "run-1", STOPPED, "stopped before it began")
+    assert duty.unkept
 
 
 def test_without_a_coordinator_a_process_is_ended_and_nothing_else() -> None:

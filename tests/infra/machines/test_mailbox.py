@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -199,6 +201,52 @@ def test_a_machine_fetches_its_own_partition_alone_and_once(box: Mailbox, shards
     come.clear()
     depot.fetch(box, digest, tmp_path, (1,), lambda now, total: come.append((now, total)))
     assert come == []
+
+
+def test_whoever_watches_a_machine_fetch_sees_large_files_move(shards: ShardSet, tmp_path: Path) -> None:
+    entries = shards.manifest.partitions[1].files
+    slow = max(entries, key=lambda name: entries[name].bytes)
+    total = sum(entry.bytes for entry in entries.values())
+    come: list[int] = []
+    others_done = threading.Event()
+
+    class Bucket:
+        """Gives a graph away; the end of its largest file once all others have been compared."""
+
+        bucket = "b"
+
+        def get(self, key: str, limit: int = 0) -> bytes:
+            return (shards.path / MANIFEST).read_bytes()
+
+        def download(self, key: str, file: Path, on_bytes: Callable[[int], object]) -> None:
+            data = (shards.path / key.split("/", 2)[2]).read_bytes()
+            file.write_bytes(data)
+            on_bytes(len(data) - 10)
+            if key.endswith(slow):
+                others_done.wait(5.0)
+                on_bytes(4)  # a block more: it must be seen before the file is whole
+                assert come[-1] == total - (entries[slow].bytes + 6 + 1) // 2
+                on_bytes(6)
+            else:
+                on_bytes(10)
+
+    def say(now: int, of: int) -> None:
+        assert of == total
+        come.append(now)
+        if now == total - (entries[slow].bytes + 10 + 1) // 2:
+            others_done.set()
+
+    box: Any = Bucket()
+    depot.fetch(box, shards.manifest.digest, tmp_path, (1,), say)
+    assert others_done.is_set()
+    assert come[-1] == total
+
+
+def test_a_download_tells_how_much_has_come(box: Mailbox, tmp_path: Path) -> None:
+    box.put("bytes", bytes(100_000))
+    come: list[int] = []
+    box.download("bytes", tmp_path / "file", come.append)
+    assert sum(come) == 100_000
 
 
 def test_a_graph_that_was_tampered_with_is_refused(box: Mailbox, shards: ShardSet, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -16,13 +17,15 @@ from bench import api
 from bench.api import Run
 from bench.coordinator import Status
 from datasets.prepare import prepare
-from infra.machines import depot, remote
+from infra.machines import depot, found, functionlogs, remote
 from infra.machines.duty import Order
 from infra.machines.found import Found
 from infra.machines.host import Report
-from infra.machines.mailbox import Letter, report_key
+from infra.machines.mailbox import Letter, order_key, piece_key, report_key, run_key
+from infra.machines.runfiles import Receiver
+from siafu import config as configs
 from siafu.__main__ import main
-from siafu.address import Address, graph_server
+from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, PeerLost
 from siafu.shards import ShardSet
@@ -223,14 +226,214 @@ def test_more_partitions_than_machines_is_the_users_mistake(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(
-        ConfigError, match="graph_server 2: no machine of the deployment has this role; see siafu status"
-    ):
+    monkeypatch.setattr(depot, "send", None)  # nothing is sent
+    with pytest.raises(ConfigError) as error:
         api.train(
             "digits", parts=3, epochs=1, backend="cpu", run_dir=str(tmp_path / "run"),
             settings=settings(**{"servers.start_timeout_s": 0.5}),
         )  # fmt: skip
-    deployment.until_idle()
+    assert str(error.value) == (
+        "deployment siafu has 2 graph servers and 1 parameter server, the run asks for 3 graph servers and "
+        "1 parameter server: siafu deploy --set data.parts=3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "param_servers", "words"),
+    [
+        (2, 2, None),
+        (1, 1, None),
+        (3, 2, "has 2 graph servers and 2 parameter servers, the run asks for 3 graph servers and 2 parameter servers: "
+               "siafu deploy --set data.parts=3"),
+        (2, 3, "siafu deploy --set servers.param_servers=3"),
+    ],
+)  # fmt: skip
+def test_what_is_deployed_is_known_before_it_has_booted(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, parts: int, param_servers: int, words: str | None
+) -> None:
+    def instances_of(name: str, region: str) -> dict[Address, dict[str, str]]:
+        roles = [graph_server(0), graph_server(1), param_server(0), param_server(1)]
+        return {**{role: {"state": "pending"} for role in roles}, graph_server(2): {"state": "terminated"}}
+
+    monkeypatch.setattr(found, "instances_of", instances_of)
+    servers = {"param_servers": param_servers, "start_timeout_s": 60.0}
+    config = Config.from_dict({"data": {"parts": parts}, "servers": servers})
+    begun = time.monotonic()
+    if words is None:
+        remote._check_members(deployment.mailbox, config, ignore)
+    else:
+        with pytest.raises(ConfigError, match=re.escape(words)):
+            remote._check_members(deployment.mailbox, config, ignore)
+    assert time.monotonic() - begun < 10.0
+
+
+# --- played machines --------------------------------------------------------------------------------------------------
+
+
+def ignore(status: Status) -> None:
+    pass
+
+
+class Played:
+    """A bucket that is a dict, for the laptop's side alone; ``report`` is what the coordinator's machine says."""
+
+    def __init__(self, told: Order | None = None, **report: Any):
+        self.letters = {order_key(COORDINATOR): told.value} if told else {}
+        if report:
+            self.say(**report)
+
+    def say(self, **words: Any) -> None:
+        self.letters[report_key(COORDINATOR)] = {
+            "state": "waiting",
+            "every_s": 0.1,
+            "ended": None,
+            "order": "",
+            **words,
+        }
+
+    def read(self, key: str) -> Letter | None:
+        value = self.letters.get(key)
+        return None if value is None else Letter(value, json.dumps(value), 0.0)
+
+    def write(self, key: str, value: dict[str, Any]) -> None:
+        self.letters[key] = value
+
+    def replace(self, key: str, value: dict[str, Any], before: Letter | None) -> bool:
+        there = self.read(key)
+        if (there and there.etag) != (before and before.etag):
+            return False
+        self.letters[key] = value
+        return True
+
+    def get(self, key: str, limit: int = 0) -> bytes | None:
+        return None
+
+    def entries(self, prefix: str) -> Iterator[Any]:
+        return iter(())
+
+
+MINE, BOBS = Order("1" * 16, "start", "mine", "a" * 64), Order("2" * 16, "start", "bobs", "a" * 64)
+BEGUN = {"state": "running", "order": MINE.id}
+
+
+def over(order: Order, *, kept: bool) -> dict[str, Any]:
+    return {"order": order.id, "run": order.run, "code": 1, "last_line": "no bread", "kept": kept}
+
+
+@pytest.mark.parametrize(
+    ("order", "report", "words"),
+    [
+        (
+            MINE,
+            {"order": MINE.id, "ended": over(MINE, kept=True)},
+            "run mine is over, and there is no word how: no bread",
+        ),
+        (MINE, {"order": BOBS.id}, "run mine is on no machine: waited"),  # not taken
+        (BOBS, {**BEGUN, "order": BOBS.id}, "run mine is on no machine"),  # overwritten
+        (MINE, {}, "run mine is on no machine"),  # nobody is there
+    ],
+)
+def test_a_run_whose_end_will_not_come_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, order: Order, report: dict[str, Any], words: str
+) -> None:
+    monkeypatch.setattr(remote, "TAKEN_S", 0.1)
+    box: Any = Played(order, **report)
+    with pytest.raises(PeerLost, match=words):
+        remote._until_end(box, "mine", MINE, Receiver(box, "mine", tmp_path), ignore, 5.0)
+    assert box.letters[order_key(COORDINATOR)]["do"] == ("stop" if order is MINE else "start")  # none is left to begin
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        BEGUN,
+        {"order": MINE.id, "ended": over(MINE, kept=False)},  # its files are on their way
+        {"order": BOBS.id, "ended": over(BOBS, kept=False)},  # those of the run before
+    ],
+)
+def test_a_run_that_goes_on_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, report: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(remote, "TAKEN_S", 0.1)
+    box: Any = Played(MINE, **report)
+    with pytest.raises(PeerLost, match=r"run mine has not ended within 0\.4 s"):
+        remote._until_end(box, "mine", MINE, Receiver(box, "mine", tmp_path), ignore, 0.4)
+    box.write(run_key("mine", "end.json"), {"code": 0})
+    assert remote._until_end(box, "mine", MINE, Receiver(box, "mine", tmp_path), ignore) == {"code": 0}
+
+
+def pressed(*_: object) -> list[Any]:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("order", [BOBS, Order("3" * 16, "stop", "bobs"), MINE])
+def test_ctrl_c_of_a_run_ends_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, order: Order, ended: bool
+) -> None:
+    box: Any = Played(order)
+    if ended:
+        box.write(run_key("mine", "end.json"), {"code": 0})
+    monkeypatch.setattr(Receiver, "update", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        remote.follow(box, "mine", MINE, tmp_path, ignore)
+    said = box.letters[order_key(COORDINATOR)]
+    if ended or order is not MINE:
+        assert said == order.value
+    else:
+        assert (said["do"], said["run"]) == ("stop", "mine")
+
+
+def test_a_stop_that_comes_too_late_replaces_no_order_of_another_run() -> None:
+    box: Any = Played(MINE)
+    read = box.read
+
+    def overtaken(key: str) -> Letter | None:
+        letter: Letter | None = read(key)
+        box.letters[key] = BOBS.value
+        return letter
+
+    box.read = overtaken
+    remote.stop(box, "mine")
+    assert box.letters[order_key(COORDINATOR)] == BOBS.value
+
+
+# --- what an attach brings --------------------------------------------------------------------------------------------
+
+
+def test_the_error_of_a_run_that_failed_early_is_not_hidden(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    box, run = deployment.mailbox, "failed-early"
+    request = {
+        "order": "a" * 16,
+        "data": "0" * 64,
+        "graph": "digits",
+        "epochs": 3,
+        "asked": "2026-11-21T07:00:00+00:00",
+    }
+    box.write(run_key(run, "request.json"), request)
+    box.write(run_key(run, "end.json"), {"code": 2, "last_line": "ConfigError: no machine"})
+    error = {"type": "ConfigError", "text": "graph_server 3: no machine of the deployment has this role"}
+    box.put(piece_key(run, "error.json"), json.dumps(error).encode())
+    for config in (None, b"no = [toml", configs.dump(Config()).encode()):
+        if config is not None:
+            box.put(run_key(run, "config.toml"), config)
+        assert main(["attach", run, "--run-dir", f"run-{len(config or b'')}", "--set", f"cloud.bucket={BUCKET}"]) == 2
+        assert error["text"] in capsys.readouterr().err
+
+
+def test_logs_of_the_function_are_brought_though_the_coordinator_wrote_no_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box: Any = Played()
+    config = Config.from_dict({"lambda": {"on": "aws", "function": "f"}})
+    box.get = lambda key: configs.dump(config).encode() if key == run_key("mine", "config.toml") else None
+    box.write(run_key("mine", "request.json"), {"asked": "1970-01-01T00:02:00+00:00"})
+    brought: list[Any] = []
+    monkeypatch.setattr(functionlogs, "bring", lambda *words: brought.append(words))
+    remote._bring_function_logs(box, "mine", tmp_path)
+    assert brought == [("f", config.lambdas.region, 60.0, tmp_path / "logs" / "lambda-aws")]
 
 
 # --- who may start ----------------------------------------------------------------------------------------------------
@@ -287,6 +490,21 @@ def test_what_the_deployment_has_fixed_goes_into_the_config() -> None:
     config = Config.from_dict({"run": {"on": "aws"}, "lambda": {"on": "aws"}})
     settled = remote._settled(config, Found("b", "my-function", "7000-7099"))
     assert (settled.lambdas.function, settled.servers.port_range) == ("my-function", (7000, 7099))
+
+
+@pytest.mark.parametrize("ports", ["6999-7050", "7050-7100", "9000-9099"])
+def test_ports_that_the_deployment_does_not_admit_are_refused(ports: str) -> None:
+    config = Config.from_dict({"run": {"on": "aws"}, "servers": {"ports": ports}})
+    with pytest.raises(
+        ConfigError, match=rf"servers\.ports = {ports}: the deployment's machines admit 7000-7099 alone"
+    ):
+        remote._settled(config, Found("b", "", "7000-7099"))
+    assert remote._settled(config, Found("b")).servers.ports == ports
+
+
+def test_ports_within_those_of_the_deployment_stay() -> None:
+    config = Config.from_dict({"run": {"on": "aws"}, "servers": {"ports": "7010-7099"}})
+    assert remote._settled(config, Found("b", "", "7000-7099")).servers.port_range == (7010, 7099)
 
 
 def pid_of(deployment: Deployment, member: Address) -> int:

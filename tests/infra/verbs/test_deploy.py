@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from boto3.exceptions import S3UploadFailedError
+from botocore.exceptions import ClientError
 
 from infra import cdk, deployment, leftovers, package, wheelhouse
-from infra.cloud import Cloud
+from infra.cloud import Cloud, speaking_plainly
 from infra.deployment import PARTS
 from infra.imports import ROOT
 from infra.verbs import deploy
@@ -23,7 +25,7 @@ from siafu.__main__ import main
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError
 from tests.infra.deployment import until
-from tests.infra.made import account, make
+from tests.infra.made import account, make, stacks_of
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="the CDK needs node, which is not installed")
 CONFIG = Config().replace({"data.parts": 2})
@@ -48,7 +50,7 @@ def steps(cloud, monkeypatch, tmp_path) -> list[str]:
     parts = [part for part in PARTS if part != "gpu"]
     plan = deploy.Plan({name: {} for name in deployment.stacks("siafu", parts)}, {}, "", 0.0)
     monkeypatch.setattr(deploy, "plan", lambda *_: plan)
-    monkeypatch.setattr(deploy, "_environments", lambda cloud: 1000)  # moto does not say
+    monkeypatch.setattr(deploy, "_environments", lambda cloud: (1000, 1000))  # moto does not say
     monkeypatch.setattr(cdk, "check", lambda: None)
     monkeypatch.setattr(cdk, "check_cli", lambda: None)
     monkeypatch.setattr(cdk, "bootstrap", lambda *_: done.append("bootstrap"))
@@ -78,12 +80,25 @@ def test_bucket_is_filled_before_the_function_and_servers_are_made_of_it(steps, 
     assert {made.package, f"{made.wheels}/arm64/numpy.whl"} <= keys
 
 
+def test_watchdog_is_there_before_anything_else_is_begun(steps, cloud, monkeypatch):
+    calls: list[list[str]] = []
+    make_stacks = cdk.deploy
+    monkeypatch.setattr(cdk, "deploy", lambda *call: (calls.append(call[1]), make_stacks(*call)))
+    deploy.deploy(CONFIG, cloud)
+    assert calls == [
+        ["siafu-expiry"],
+        ["siafu-data", "siafu-network"],
+        ["siafu-function", "siafu-servers", "siafu-watch"],
+    ]
+
+
 def test_second_deploy_goes_on_where_the_first_was_stopped(steps, cloud, monkeypatch):
     make_stacks = cdk.deploy
 
     def crash(assembly, stacks, region, endpoint):
-        make_stacks(assembly, stacks[:2], region, endpoint)
-        raise KeyboardInterrupt
+        make_stacks(assembly, stacks[:1], region, endpoint)
+        if stacks != ["siafu-expiry"]:
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(cdk, "deploy", crash)
     with pytest.raises(KeyboardInterrupt):
@@ -132,6 +147,51 @@ def test_deploy_waits_for_what_a_stopped_one_has_begun(steps, cloud, monkeypatch
     assert said == ["CloudFormation is still at work on siafu-data (CREATE_IN_PROGRESS)"]
 
 
+def test_machine_that_the_config_asks_for_no_more_is_removed(steps, cloud):
+    make(cloud, PARTS)
+    said: list[str] = []
+    deploy.deploy(CONFIG, cloud, say=said.append)
+    assert stacks_of(cloud) == sorted(name for name in deployment.stacks("siafu") if name != "siafu-gpu")
+    assert "siafu-gpu: deleting, the config asks for it no more" in said
+
+
+def test_machine_that_does_not_go_ends_deploy_with_its_name(steps, cloud, monkeypatch):
+    make(cloud, PARTS)
+    monkeypatch.setattr(deploy.reaper, "delete", lambda api, name: False)
+    with pytest.raises(GnnError, match=r"siafu-gpu: not asked for any more, and still there \(CREATE_COMPLETE\)"):
+        deploy.deploy(CONFIG, cloud)
+
+
+def test_deploy_of_some_parts_removes_no_other(steps, cloud):
+    make(cloud, PARTS)
+    deploy.deploy(CONFIG, cloud, ["data", "network", "function"])
+    assert stacks_of(cloud) == sorted(deployment.stacks("siafu"))
+
+
+def test_upload_that_fails_ends_in_an_error_of_ours(steps, cloud, monkeypatch):
+    """boto3's own, which is none of botocore's."""
+
+    def lies(s3, bucket, key, nbytes) -> bool:  # and then somebody removes the bucket
+        for one in leftovers._buckets(cloud):
+            leftovers._remove_bucket(cloud, one)
+        return False
+
+    monkeypatch.setattr(deploy, "_lies", lies)
+    with pytest.raises(GnnError, match=r"deployment siafu in us-east-1: Failed to upload .*NoSuchBucket"):
+        deploy.deploy(CONFIG, cloud)
+
+
+def test_upload_by_who_is_no_longer_known_is_the_users_to_mend(cloud):
+    def upload() -> None:
+        try:
+            raise ClientError({"Error": {"Code": "ExpiredToken", "Message": "expired"}}, "PutObject")
+        except ClientError as error:
+            raise S3UploadFailedError(f"Failed to upload x: {error}")  # noqa: B904 - as boto3 does
+
+    with pytest.raises(ConfigError, match="ExpiredToken"), speaking_plainly("siafu"):
+        upload()
+
+
 def test_bootstrap_is_done_once_per_account(steps, cloud):
     cloud.client("cloudformation").create_stack(
         StackName="CDKToolkit", TemplateBody='{"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}}'
@@ -144,6 +204,37 @@ def test_more_environments_than_the_account_may_keep_are_refused_before_anything
     with pytest.raises(ConfigError, match=r"cloud\.reserved = 5000: this account may run 1000 .* cloud\.reserved=900"):
         deploy.deploy(CONFIG.replace({"cloud.reserved": 5000}), cloud)
     assert steps == []
+
+
+#: Of an account of 1000 environments: unreserved, ours already (None: no function yet), asked for, at most possible.
+@pytest.mark.parametrize(
+    ("unreserved", "ours", "asked", "most"),
+    [
+        (1000, None, 900, None),
+        (200, None, 101, 100),
+        (100, None, 1, 0),
+        (100, 100, 100, None),
+        (150, 100, 200, 150),
+        (1000, 0, 901, 900),
+    ],
+)
+def test_environments_that_other_functions_keep_are_not_ours(cloud, monkeypatch, unreserved, ours, asked, most):
+    class Lambda:
+        def get_account_settings(self):
+            return {"AccountLimit": {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": unreserved}}
+
+        def get_function_concurrency(self, FunctionName):
+            assert FunctionName == "siafu-worker"
+            if ours is None:
+                raise ClientError(
+                    {"Error": {"Code": "ResourceNotFoundException", "Message": ""}}, "GetFunctionConcurrency"
+                )
+            return {"ReservedConcurrentExecutions": ours} if ours else {}
+
+    config = CONFIG.replace({"cloud.reserved": asked})
+    with_lambda = dataclasses.replace(cloud, _clients={"lambda": Lambda()})
+    with contextlib.nullcontext() if most is None else pytest.raises(ConfigError, match=rf"cloud\.reserved={most}$"):
+        deploy._check_concurrency(config, with_lambda, PARTS)
 
 
 # --- the verb -------------------------------------------------------------------------------------------------------------
@@ -179,6 +270,16 @@ def test_nobody_is_charged_who_was_not_asked(monkeypatch, capsys):
         monkeypatch.setattr("sys.stdin", io.StringIO())
         assert main(["deploy"]) == 2
     assert "say --yes" in capsys.readouterr().err
+
+
+@needs_node
+def test_who_is_asked_knows_what_will_be_removed(monkeypatch, capsys):
+    with account(monkeypatch) as cloud:
+        make(cloud, PARTS)
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        assert main(["deploy"]) == 2
+        assert stacks_of(cloud) == sorted(deployment.stacks("siafu"))
+    assert "siafu-gpu will be removed: the config asks for it no more" in capsys.readouterr().err
 
 
 @needs_node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
@@ -14,7 +15,7 @@ from infra.deployment import PARTS, TAG
 from infra.verbs import destroy as teardown
 from siafu.__main__ import main
 from siafu.errors import GnnError
-from tests.infra.made import account, make, stacks_of, template
+from tests.infra.made import account, make, make_alarm, make_topic, stacks_of, template
 
 
 @pytest.fixture
@@ -150,11 +151,14 @@ def make_orphans(cloud: Cloud) -> None:
         AutoScalingGroupName="siafu-servers-GraphServer0", MinSize=1, MaxSize=1, VPCZoneIdentifier=subnet,
         LaunchTemplate={"LaunchTemplateName": "template"}, Tags=[{**tags[0], "PropagateAtLaunch": True}],
     )  # fmt: skip
-    role = iam.create_role(RoleName="siafu-function-WorkerRole1", AssumeRolePolicyDocument="{}", Tags=tags)["Role"]
+    role = iam.create_role(RoleName="siafu-function-WorkerRole1-EXAMPLE", AssumeRolePolicyDocument="{}", Tags=tags)[
+        "Role"
+    ]
     iam.put_role_policy(RoleName=role["RoleName"], PolicyName="p", PolicyDocument=json.dumps(
         {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}))  # fmt: skip
-    iam.create_instance_profile(InstanceProfileName="siafu-servers-Profile1")
-    iam.add_role_to_instance_profile(InstanceProfileName="siafu-servers-Profile1", RoleName=role["RoleName"])
+    for profile in ("siafu-servers-Profile1-EXAMPLE", "siafu-servers-Profile2-EXAMPLE"):  # the second is of no role
+        iam.create_instance_profile(InstanceProfileName=profile)
+    iam.add_role_to_instance_profile(InstanceProfileName="siafu-servers-Profile1-EXAMPLE", RoleName=role["RoleName"])
     bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
     s3.create_bucket(Bucket=bucket)
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
@@ -164,10 +168,9 @@ def make_orphans(cloud: Cloud) -> None:
     s3.put_object(Bucket=bucket, Key="a", Body=b"a")
     for name in deployment.log_groups(cloud.name).values():
         logs.create_log_group(logGroupName=name, tags={TAG: cloud.name})
-    cloud.client("cloudwatch").put_metric_alarm(
-        AlarmName="siafu-watch-Errors1", MetricName="Errors", Namespace="AWS/Lambda", Period=60, EvaluationPeriods=1,
-        ComparisonOperator="GreaterThanThreshold", Threshold=1, Statistic="Sum",
-    )  # fmt: skip
+    make_alarm(cloud)
+    make_topic(cloud)
+    make_topic(cloud, "somebody-renamed-it")
     cloud.client("cloudwatch").put_dashboard(DashboardName="siafu", DashboardBody="{}")
     cloud.client("scheduler").create_schedule_group(Name="siafu")
     cloud.client("budgets").create_budget(
@@ -185,7 +188,7 @@ def test_resources_that_no_stack_has_are_found_and_removed(cloud):
     make_orphans(cloud)
     found = {left.kind for left in leftovers.find(cloud)}
     assert found >= {
-        "Auto Scaling group", "instance", "launch template", "schedule group", "dashboard", "alarm", "budget", "VPC endpoint",
+        "Auto Scaling group", "instance", "launch template", "schedule group", "dashboard", "alarm", "topic", "budget", "VPC endpoint",
         "network interface", "volume", "security group", "subnet", "route table", "VPC", "instance profile", "role", "bucket",
         "log group",
     }  # fmt: skip
@@ -193,14 +196,65 @@ def test_resources_that_no_stack_has_are_found_and_removed(cloud):
     assert nothing_is_left(cloud)
 
 
-def test_other_deployments_are_not_touched(cloud):
-    other = Cloud("siafu-data", cloud.account, cloud.region)
-    make(other, PARTS)
-    make(cloud, PARTS)
+@pytest.mark.parametrize("name", ["siafu-data", "siafu-gpu", "siafu-servers", "siafu-watch", "siafu-watch-watch"])
+def test_other_deployments_are_not_touched(cloud, name):
+    other = Cloud(name, cloud.account, cloud.region)
+    for one in (other, cloud):
+        make(one, PARTS)
+        make_alarm(one)
+        make_topic(one, f"{one.name}-watch-Alarms1A2B3C4D-EXAMPLE")
     before = sorted(str(left) for left in leftovers.find(other))
+    assert {text.partition(" siafu")[0] for text in before} >= {"instance profile", "role", "alarm"}
     destroy(cloud)
-    assert stacks_of(cloud) == sorted(deployment.stacks("siafu-data"))
+    assert stacks_of(cloud) == sorted(deployment.stacks(name))
     assert sorted(str(left) for left in leftovers.find(other)) == before
+
+
+def test_what_has_our_form_of_name_and_anothers_tag_is_not_touched(cloud):
+    """Of a stack of somebody's own, say, that is called like one of ours."""
+    iam, somebody = cloud.client("iam"), Cloud("somebody", cloud.account, cloud.region)
+    tags = [{"Key": TAG, "Value": "somebody"}]
+    iam.create_role(RoleName="siafu-gpu-Role1-EXAMPLE", AssumeRolePolicyDocument="{}", Tags=tags)
+    iam.create_instance_profile(InstanceProfileName="siafu-gpu-Profile1-EXAMPLE")
+    iam.add_role_to_instance_profile(
+        InstanceProfileName="siafu-gpu-Profile1-EXAMPLE", RoleName="siafu-gpu-Role1-EXAMPLE"
+    )
+    cloud.client("cloudwatch").put_metric_alarm(
+        AlarmName="siafu-watch-Errors-EXAMPLE", MetricName="Errors", Namespace="AWS/Lambda", Period=60, EvaluationPeriods=1,
+        ComparisonOperator="GreaterThanThreshold", Threshold=1, Statistic="Sum", Tags=tags,
+    )  # fmt: skip
+    make_topic(somebody)
+    assert leftovers.find(cloud) == []
+    assert destroy(cloud) == teardown.Gone([], [])
+
+
+def test_role_whose_name_was_cut_is_found(cloud):
+    """CloudFormation cuts names of roles at 64 characters."""
+    cut = Cloud("a-deployment-of-a-long-name-abc", cloud.account, cloud.region)
+    cloud.client("iam").create_role(
+        RoleName="a-deployment-of-a-long-name-GraphServerRole1A2B3C4D-EXAMPLE0", AssumeRolePolicyDocument="{}",
+        Tags=[{"Key": TAG, "Value": cut.name}],
+    )  # fmt: skip
+    assert [left.kind for left in leftovers.find(cut)] == ["role"]
+
+
+def test_what_is_listed_a_little_longer_than_it_is_there_is_not_left(cloud, monkeypatch):
+    make_topic(cloud)
+    cloud.client("sns").delete_topic(TopicArn=(gone := make_topic(cloud, "siafu-watch-Gone-EXAMPLE")))
+    with monkeypatch.context() as lagging:
+        pages = [{"Topics": [{"TopicArn": gone}]}]
+        lagging.setattr(
+            cloud.client("sns"), "get_paginator", lambda name: SimpleNamespace(paginate=lambda: pages), raising=False
+        )
+        assert leftovers.find(cloud) == []
+    assert [left.kind for left in leftovers.find(cloud)] == ["topic"]
+
+
+def test_tagging_service_that_lags_is_not_believed_about_stacks_and_topics(cloud, monkeypatch):
+    arns = ["arn:aws:cloudformation:us-east-1:1:stack/siafu-data/abc", "arn:aws:sns:us-east-1:1:siafu-watch-Alarms1-X"]
+    monkeypatch.setattr(leftovers, "_tagged", lambda cloud: arns)
+    make(cloud, PARTS)
+    assert destroy(cloud).left == []
 
 
 def test_what_cannot_be_removed_is_listed_with_the_reason(cloud, monkeypatch):
@@ -219,8 +273,15 @@ def test_what_cannot_be_removed_is_listed_with_the_reason(cloud, monkeypatch):
 
 
 def test_resource_of_an_unknown_kind_is_reported(cloud):
-    topic = cloud.client("sns").create_topic(Name="alarms", Tags=[{"Key": TAG, "Value": "siafu"}])["TopicArn"]
-    assert [str(left) for left in destroy(cloud).left] == [f"resource {topic}"]
+    queue = make_queue(cloud)
+    assert [str(left) for left in destroy(cloud).left] == [f"resource {queue}"]
+
+
+def make_queue(cloud: Cloud) -> str:
+    """Something of no kind that we know: its ARN."""
+    sqs = cloud.client("sqs")
+    url = sqs.create_queue(QueueName="queue", tags={TAG: cloud.name})["QueueUrl"]
+    return str(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"])
 
 
 # --- the verb -----------------------------------------------------------------------------------------------------------
@@ -239,7 +300,7 @@ def test_verb_ends_by_saying_that_nothing_is_left(cloud, monkeypatch, capsys):
 
 def test_verb_exits_with_1_when_something_is_left(cloud, monkeypatch, capsys):
     monkeypatch.setattr(teardown, "SWEEP_S", 0.0)
-    cloud.client("sns").create_topic(Name="alarms", Tags=[{"Key": TAG, "Value": "siafu"}])
+    make_queue(cloud)
     assert main(["destroy", "--yes"]) == 1
     assert "left of deployment siafu" in capsys.readouterr().out
 
