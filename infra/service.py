@@ -32,6 +32,4 @@ def client(service: str, region: str, endpoint: str = "") -> Any:
     if not endpoint:
         return boto3.client(service, **settings)
     key, secret = stand_in_keys(os.environ)
-    return boto3.client(
-        service, endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret, **settings
-    )
+    return boto3.client(service, endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret, **settings)
