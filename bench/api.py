@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,6 +124,17 @@ def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: Callab
         file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")
         checkpoint.save_model(file, weights, spec, {"epoch": epoch_of[name]})
     return result
+
+
+def settings_of(assignments: Sequence[str]) -> dict[str, str]:
+    """``SECTION.KEY=VALUE``, as on a command line, by key. ConfigError for one without a value."""
+    settings = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {assignment}: must be SECTION.KEY=VALUE")
+        settings[key] = value
+    return settings
 
 
 def resolve(

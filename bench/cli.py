@@ -11,7 +11,6 @@ from bench import api
 from bench.meter import BUDGET, LIMITS
 from siafu import config as configs
 from siafu.config import Config
-from siafu.errors import ConfigError
 from siafu.progress import Display, dollars, summary
 
 #: Config section -> title of its flags.
@@ -74,12 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    settings = {}
-    for assignment in args.set:
-        key, equals, value = assignment.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {assignment}: must be SECTION.KEY=VALUE")
-        settings[key] = value
+    settings = api.settings_of(args.set)
     short = {name: getattr(args, name) for name in api.SHORT if getattr(args, name) is not None}
     config = api.resolve(args.source, args.config, settings, short)
     with Display(_title(config), config.train.epochs, quiet=args.quiet) as display:

@@ -6,7 +6,6 @@ import argparse
 
 from bench import api
 from siafu.config import Config
-from siafu.errors import ConfigError
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -20,12 +19,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def config_of(args: argparse.Namespace) -> Config:
     """ConfigError for a setting that cannot be."""
-    settings = {}
-    for assignment in args.set:
-        key, equals, value = assignment.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {assignment}: must be SECTION.KEY=VALUE")
-        settings[key] = value
+    settings = api.settings_of(args.set)
     if args.name:
         settings["cloud.name"] = args.name
     return api.resolve("", args.config, settings, {})
