@@ -84,10 +84,14 @@ def main(args: argparse.Namespace) -> int:
     asked, spent = config.run, run.result["cost"]["usd"]
     limit = f"budget of {dollars(asked.budget_usd)}" if run.stopped == BUDGET else f"limit of {asked.max_seconds:g} s"
     print(
-        f"siafu train: stopped at its {limit} after {run.result['epochs']} epochs, {dollars(spent)}; the weights are saved",
+        f"siafu train: stopped at its {limit} after {_counted(run.result['epochs'])}, {dollars(spent)}; the weights are saved",
         file=sys.stderr,
     )
     return EXIT_AT_LIMIT
+
+
+def _counted(epochs: int) -> str:
+    return f"{epochs} epoch{'s' if epochs != 1 else ''}"
 
 
 def _title(config: Config) -> str:

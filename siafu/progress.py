@@ -135,7 +135,7 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     score = "F1-micro" if result["multilabel"] else "accuracy"
     best, usage = result["scores"], result["lambda"]
     lines = [
-        f"trained     {result['epochs']} epochs in {result['train_seconds']:.1f} s, "
+        f"trained     {result['epochs']} epoch{'s' * (result['epochs'] != 1)} in {result['train_seconds']:.1f} s, "
         f"{1000 * result['epoch_seconds_median']:.0f} ms each (median)",
     ]
     if best:  # else a limit has stopped the run before anything was evaluated
