@@ -350,4 +350,5 @@ def test_training_on_emulators_gives_the_local_launchers_weights_bit_for_bit(tas
     assert runs[0].result["weights_digest"] == runs[1].result["weights_digest"]
     assert runs[1].result["usage"]["lost_workers"] == 0
     logs = [path.read_text() for path in (runs[1].dir / "logs" / "lambda-rie").iterdir()]
-    assert sum(log.count("END RequestId:") for log in logs) == runs[1].result["usage"]["invocations"]
+    # its end is written after its answer: the emulator may be gone before
+    assert sum(log.count("START RequestId:") for log in logs) == runs[1].result["usage"]["invocations"]
