@@ -44,9 +44,15 @@ def source_of(module: str) -> Path | None:
 
 
 def shipped_to_lambda() -> set[Path]:
-    """The roots, and whatever of ours they import, and so on; a module brings its packages' ``__init__``."""
+    """All that runs in a Lambda."""
+    return needed_by(*LAMBDA_ROOTS)
+
+
+def needed_by(*roots: str) -> set[Path]:
+    """The files that these patterns name, and whatever of ours they import, and so on; a module brings its packages'
+    ``__init__``."""
     found: set[Path] = set()
-    waiting = files(*LAMBDA_ROOTS)
+    waiting = files(*roots)
     while waiting:
         path = waiting.pop()
         if path in found:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.imports import ROOT, files, imports, shipped_to_lambda, source_of
+from infra.imports import ROOT, files, imports, needed_by, shipped_to_lambda, source_of
+from infra.localstack.stack import ROOMS as ROOMS_OF_LOCALSTACK
 
-#: Room -> the other rooms that it may import. ``infra`` and ``gpu_baselines`` may not exist yet.
+#: Room -> the other rooms that it may import.
 ROOMS = {
     "siafu": set(),
     "datasets": {"siafu"},
@@ -32,7 +33,15 @@ ONLY_IN = {
     "boto3": ("graph_server/launchers/", "infra/"),
     "botocore": ("graph_server/launchers/", "infra/"),
     "ray": ("siafu/ray_cluster.py",),  # where hosts and launchers come in
-    "torch": ("gpu_baselines/", "graph_server/backends/gpu.py"),
+    # What exports are made of: read as text, and run in processes of their own.
+    "torch": ("gpu_baselines/", "graph_server/backends/gpu.py", "bench/export/modules/"),
+    "triton": ("gpu_baselines/kernels/",),
+    "torch_geometric": ("bench/export/modules/geometric.py",),
+    "dgl": ("bench/export/modules/dgl_nn.py",),
+    "onnxruntime": ("bench/export/modules/at_work.py",),
+    "tensorboard": ("bench/loggers/tensorboard.py",),
+    "mlflow": ("bench/loggers/mlflow.py",),
+    "wandb": ("bench/loggers/wandb.py",),
     "aws_cdk": ("infra/",),
     "cdk_nag": ("infra/",),
     "constructs": ("infra/",),
@@ -40,9 +49,17 @@ ONLY_IN = {
     "localstack_client": ("infra/",),
     "pymetis": ("datasets/",),
     "sklearn": ("datasets/",),
-    "rich": ("siafu/progress.py", "bench/"),
+    "rich": ("siafu/progress.py", "datasets/inspection/show.py", "bench/"),
     "safetensors": ("siafu/checkpoint.py", "bench/", "gpu_baselines/"),
-    "scipy": ("datasets/", "graph_server/", "bench/", "siafu/kernels/fallback.py", "siafu/kernels/attention_numpy.py"),
+    "scipy": (
+        "datasets/",
+        "graph_server/",
+        "bench/",
+        "gpu_baselines/",
+        "siafu/kernels/fallback.py",
+        "siafu/kernels/attention_numpy.py",
+    ),
+    "matplotlib": ("datasets/inspection/plot.py", "bench/curves.py"),
     "pyarrow": ("datasets/",),
 }
 
@@ -55,10 +72,13 @@ PURE = (
     "siafu/tensor_task.py", "siafu/address.py", "siafu/evaluation.py",
     "graph_server/scheduler.py", "graph_server/autotune.py", "graph_server/dispatch.py", "graph_server/waiting.py",
     "graph_server/verdicts.py", "graph_server/timing.py", "graph_server/sizing.py", "graph_server/throttle.py",
-    "graph_server/shipping.py", "graph_server/workforce.py", "graph_server/bill.py",
-    "param_server/stash.py", "param_server/summation.py", "param_server/optimisers.py", "param_server/schedules.py",
+    "graph_server/shipping.py", "graph_server/workforce.py", "graph_server/bill.py", "graph_server/placement.py",
+    "param_server/stash.py", "param_server/summation.py", "param_server/optimisers.py", "siafu/schedules.py",
     "param_server/replica.py", "param_server/epoch.py", "param_server/parameters.py",
-    "bench/cost.py", "bench/value.py", "bench/memory.py", "gpu_baselines/quantise.py",
+    "bench/cost.py", "bench/value.py", "bench/memory.py", "siafu/stopping.py", "siafu/baseline.py",
+    "gpu_baselines/quantise.py", "gpu_baselines/assigner.py", "gpu_baselines/schedule.py", "gpu_baselines/budget.py",
+    "gpu_baselines/collapse.py",
+    "gpu_baselines/smoothing.py", "gpu_baselines/pool.py",
 )  # fmt: skip
 IMPURE_MODULES = {
     "zmq", "threading", "time", "random", "socket", "selectors", "select", "queue", "concurrent", "multiprocessing",
@@ -113,6 +133,14 @@ def test_lambda_gets_the_leaf_modules_of_siafu_and_nothing_of_the_servers():
     assert {"siafu/ops.py", "siafu/sparse.py", "siafu/tasks.py", "siafu/errors.py"} <= found
     assert not {path for path in found if path.startswith("siafu/kernels/")}
     assert not found & {"siafu/checkpoint.py", "siafu/progress.py", "siafu/metrics.py", "siafu/__main__.py"}
+
+
+def test_localstack_reaches_all_that_its_executor_needs():
+    """What it cannot import there, it leaves out without a word, and looks for Docker."""
+    found = needed_by("infra/localstack/executor.py")
+    assert {path.relative_to(ROOT).parts[0] for path in found} <= set(ROOMS_OF_LOCALSTACK)
+    packages = {module.split(".")[0] for path in found for module in imports(path)}
+    assert packages - sys.stdlib_module_names - ROOMS.keys() <= {"localstack", "tomli"}
 
 
 @pytest.mark.parametrize("path", files("siafu/__init__.py", "siafu/__main__.py"), ids=name)

@@ -6,22 +6,19 @@ a stand-in for one of its modules (``bench/measure/peer_process.py``).
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from bench import pinned
 
 #: pip's arguments, one line after the other; "?": peers that are missing then are skipped, the rest still run.
 TORCH = "torch==2.13.0"
 STEPS = (
     ("", "torch-geometric==2.8.1 numpy==2.4.6 scipy==1.17.1 setuptools<81"),
-    ("?", "packaging pandas pyyaml pydantic networkx requests tqdm psutil"),
+    ("?", "packaging pandas pyyaml pydantic networkx requests tqdm psutil safetensors"),
     ("?", "--no-deps dgl==2.1.0"),
 )
 #: torch's CPU build spares 3 GB of CUDA; where its index cannot be reached, PyPI's will do.
@@ -32,8 +29,7 @@ MARKER = "complete.json"  # written last: what is installed
 def folder(cache: Path | None = None) -> Path:
     """Where the environment of these pins and this Python lies, or will."""
     pins = json.dumps([TORCH, STEPS, sys.version_info[:2]])
-    name = f"peers-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
-    return (cache or Path.home() / ".cache" / "siafu") / name
+    return pinned.folder("peers", pins.encode(), cache)
 
 
 def interpreter(cache: Path | None = None) -> str:
@@ -46,8 +42,7 @@ def interpreter(cache: Path | None = None) -> str:
     if (home / MARKER).is_file():
         return str(python)
     try:
-        home.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(home.with_suffix(".lock")):
+        with pinned.alone(home):
             if not (home / MARKER).is_file():  # while we waited, another process may have made it
                 _make(home, python)
     except (OSError, subprocess.SubprocessError) as error:
@@ -83,27 +78,13 @@ def _pip(python: Path, *arguments: str) -> None:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=_environment())
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=pinned.variables())
     if done.returncode:
         raise subprocess.CalledProcessError(done.returncode, command[:4], stderr=done.stderr)
 
 
-def _environment() -> dict[str, str]:
-    """Ours without what would lead their Python to our packages."""
-    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-
-
 def _reason(error: Exception) -> str:
-    lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-    errors = [line for line in lines if line.startswith("ERROR")]
-    return (errors or lines or [type(error).__name__])[-1]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return pinned.reason(getattr(error, "stderr", None) or str(error)) or type(error).__name__
 
 
 def _say(line: str) -> None:

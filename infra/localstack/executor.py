@@ -32,7 +32,7 @@ from localstack.services.lambda_.invocation.lambda_models import FunctionVersion
 from localstack.services.lambda_.invocation.plugins import RuntimeExecutorPlugin
 from localstack.services.lambda_.invocation.runtime_executor import RuntimeExecutor
 
-from infra.localstack.install import EXECUTOR, WHO
+from infra.localstack.identity import EXECUTOR, WHO
 from lambda_funcs.environment import Environment
 from lambda_funcs.function import Function, Invocation
 

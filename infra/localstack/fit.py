@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra import package, service
-from infra.localstack.install import WHO
+from infra.localstack.identity import WHO
 from infra.package import Package
 from infra.wheels import Target
 from siafu.errors import WorkerError

@@ -6,9 +6,7 @@ Python too: there they find AWS's runtime interface client, and everything else 
 
 from __future__ import annotations
 
-import fcntl
 import glob
-import hashlib
 import os
 import shutil
 import subprocess
@@ -17,13 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench import pinned
 from siafu.errors import ConfigError, GnnError
 
 RUNTIME = "python3.11"  # of LocalStack, and so of the functions
-#: Name of the executor in ``plugin/pyproject.toml``.
-EXECUTOR = "siafu"
-#: Where it says who it is.
-WHO = "/_siafu/executor"
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements.txt"
 PLUGIN = HERE / "plugin"
@@ -34,7 +29,7 @@ MARKER = "complete"  # written last: an installation that was killed is not take
 def folder(cache: Path | None = None) -> Path:
     """Where the environment of these pins lies, or will."""
     pins = REQUIREMENTS.read_bytes() + (PLUGIN / "pyproject.toml").read_bytes()
-    return (cache or Path.home() / ".cache" / "siafu") / f"localstack-{hashlib.sha256(pins).hexdigest()[:12]}"
+    return pinned.folder("localstack", pins, cache)
 
 
 def installed(cache: Path | None = None) -> bool:
@@ -54,8 +49,7 @@ def install(cache: Path | None = None) -> Path:
     ConfigError where there is no Python 3.11, GnnError with pip's words where a package cannot be had.
     """
     home = folder(cache)
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(home.with_suffix(".lock")):  # while we wait, another process may make it
+    with pinned.alone(home):  # while we wait, another process may make it
         if not installed(cache):
             _make(home)
     return interpreter(cache)
@@ -81,7 +75,7 @@ def _python() -> str:
     for candidate in [*ours, RUNTIME, *sorted(glob.glob(f"{pyenv}/versions/3.11*/bin/{RUNTIME}"), reverse=True)]:
         try:
             test = "import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))"
-            if subprocess.run([candidate, "-c", test], capture_output=True, env=_environment()).returncode == 0:
+            if subprocess.run([candidate, "-c", test], capture_output=True, env=pinned.variables()).returncode == 0:
                 return candidate
         except OSError:
             continue
@@ -94,7 +88,7 @@ def _watch(command: list[str]) -> None:
     output: list[str] = []
     seen = 0
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment()
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=pinned.variables()
     ) as pip:
         assert pip.stdout is not None
         for line in pip.stdout:
@@ -110,20 +104,13 @@ def _watch(command: list[str]) -> None:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment())
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=pinned.variables())
     if done.returncode:
         raise _failure(command, done.stdout)
 
 
 def _failure(command: list[str], output: str) -> GnnError:
-    lines = output.strip().splitlines()
-    errors = [line for line in lines if line.startswith("ERROR")]
-    return GnnError(f"LocalStack cannot be installed: {' '.join(command[:4])}: {(errors or lines or ['failed'])[-1]}")
-
-
-def _environment() -> dict[str, str]:
-    """Ours without what would lead their Python to our packages."""
-    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    return GnnError(f"LocalStack cannot be installed: {' '.join(command[:4])}: {pinned.reason(output) or 'failed'}")
 
 
 @contextmanager
@@ -131,13 +118,6 @@ def _copy_of(source: Path, target: Path) -> Iterator[Path]:
     shutil.copytree(source, target)
     yield target
     shutil.rmtree(target)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _say(line: str) -> None:

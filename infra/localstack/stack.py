@@ -24,6 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.localstack import install, ports
 from infra.localstack.fit import executor_at
+from infra.localstack.identity import EXECUTOR
 from infra.service import LOCAL_REGION, client
 from siafu.errors import WorkerError
 from siafu.leash import Leash
@@ -118,7 +119,7 @@ class Stack:
             "PYTHONDONTWRITEBYTECODE": "1",  # siafu's tree is not its own
             "TMPDIR": str(folder / "tmp"),
             "FILESYSTEM_ROOT": str(folder / "root"),
-            "LAMBDA_RUNTIME_EXECUTOR": install.EXECUTOR,
+            "LAMBDA_RUNTIME_EXECUTOR": EXECUTOR,
             "GATEWAY_SERVER": "hypercorn",  # its default one listens on every interface
             "GATEWAY_LISTEN": f"{LOOPBACK}:{port}",
             "LOCALSTACK_HOST": f"{LOOPBACK}:{port}",  # in URLs that it gives out

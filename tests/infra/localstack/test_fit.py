@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from infra.localstack import __main__ as command
-from infra.localstack import fit, install
+from infra.localstack import fit
+from infra.localstack.identity import WHO
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import WorkerError
@@ -41,7 +42,7 @@ def endpoint():
 
 def test_ours_says_who_it_is(endpoint):
     url, answers = endpoint
-    answers[install.WHO] = json.dumps({"pid": 7, "runtime": "python3.11"}).encode()
+    answers[WHO] = json.dumps({"pid": 7, "runtime": "python3.11"}).encode()
     assert fit.executor_at(url) == {"pid": 7, "runtime": "python3.11"}
 
 
@@ -49,7 +50,7 @@ def test_ours_says_who_it_is(endpoint):
 def test_any_other_is_not_ours(endpoint, answer):
     url, answers = endpoint
     if answer is not None:
-        answers[install.WHO] = answer
+        answers[WHO] = answer
     assert fit.executor_at(url) is None
 
 
@@ -58,7 +59,7 @@ def test_functions_are_made_for_this_machine_where_it_is_ours_else_for_lambdas_i
     monkeypatch.setattr(fit.package, "build_here", lambda runtime: ("here", runtime))
     monkeypatch.setattr(fit.package, "build", lambda arch: ("lambda", arch))
     assert fit.package_for(url)[0] == "lambda"
-    answers[install.WHO] = json.dumps({"pid": 7, "runtime": "python3.11"}).encode()
+    answers[WHO] = json.dumps({"pid": 7, "runtime": "python3.11"}).encode()
     assert fit.package_for(url) == ("here", "python3.11")
 
 

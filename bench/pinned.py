@@ -1,0 +1,40 @@
+"""Python environments of their own below ~/.cache/siafu: for packages whose pins ours would not bear.
+
+Each is named after its pins, made by one process at a time, and counts only once its marker, written last, is there: an
+installation that was killed is not taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def folder(name: str, pins: bytes, cache: Path | None = None) -> Path:
+    """Where the environment of these pins lies, or will; ``cache``: instead of ~/.cache/siafu."""
+    return (cache or Path.home() / ".cache" / "siafu") / f"{name}-{hashlib.sha256(pins).hexdigest()[:12]}"
+
+
+@contextmanager
+def alone(home: Path) -> Iterator[None]:
+    """While no other process makes the environment at ``home``. OSError if its folder cannot be written."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with home.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def variables() -> dict[str, str]:
+    """The environment variables of its Python: ours without what would lead it to our packages."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+
+
+def reason(output: str) -> str:
+    """Why pip failed, in one line of what it wrote; "" if it wrote nothing."""
+    lines = output.strip().splitlines()
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return (errors or lines or [""])[-1]
