@@ -14,7 +14,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml | head -n 1)
 
 help:
-	@echo "make demo       set up, then train the default graph: less than a minute, no account, no configuration"
+	@echo "make demo       set up, then train the default graph: a minute or two, no account, no configuration"
 	@echo "make test       set up for development, then lint, type-check and test"
 	@echo "make test-localstack  functions, training and deployment against LocalStack, without Docker or an account"
 	@echo "make setup      what training needs, in $(VENV)"
@@ -67,7 +67,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.setup: $(BUILT_FROM) | $(VENV)/bin/python
 	@echo "installing siafu into $(VENV)"
-	@set -o pipefail; $(PIP) -e . | $(SHOW)
+	@set -o pipefail; SIAFU_ISAS=native $(PIP) -e . | $(SHOW)
 	@$(KERNEL)
 	@touch $@
 

@@ -2,16 +2,20 @@
 
 One shared library, called through ctypes: no Python header is needed, and one build serves every Python. A source of
 ``PER_ISA`` is compiled once for each instruction set of the machine's architecture, and siafu picks at run time what the
-processor has, so that a library built on one x86 server runs on all of them. Without a compiler the installation succeeds
-all the same: siafu then computes with SciPy, slower, and ``siafu doctor`` says so.
+processor has, so that a library built on one x86 server runs on all of them. With SIAFU_ISAS=native in the environment only
+this machine's best is compiled, in a third of the time. Without a compiler the installation succeeds all the same: siafu
+then computes with SciPy, slower, and ``siafu doctor`` says so.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
+import shutil
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -21,10 +25,12 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 FOLDER = Path("siafu/kernels/src")
+IN_TREE = FOLDER.with_name("_native.so")  # where an editable installation leaves it
 #: Compiled once per instruction set; they use no templates of the standard library, which the linker would merge.
-PER_ISA = ("gather_rows", "pack_rows", "attention_rows", "dense_rows")
+PER_ISA = ("gather_rows", "pack_rows", "attention_rows", "dense_rows", "quantise_rows")
+LONGEST = ("attention_rows", "gather_rows")  # to compile: first, so that nothing is left to wait for at the end
 #: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
-COMMON = ("threads", "isa", "limits", "gather", "pack", "attention", "dense", "order", "checksum")
+COMMON = ("threads", "isa", "limits", "gather", "pack", "attention", "dense", "order", "checksum", "quantise")
 
 FLAGS = [
     "-std=c++17",
@@ -48,6 +54,10 @@ X86 = {
         "-mbmi2", "-mprefer-vector-width=512",
     ],
 }  # fmt: skip
+#: By the number that siafu/kernels/src/isa.hpp gives them.
+ISAS = ("scalar", "neon", "avx2", "avx512", "avx512bf16")
+#: Where nothing is multiplied in bfloat16, one set's functions are the other's.
+RESTS_ON = {"avx512bf16": "avx512"}
 #: NEON is part of every 64-bit arm processor: the compiler's own vectors become NEON.
 ARM = {"neon": []}
 
@@ -67,6 +77,20 @@ def sources_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+def is_new(library: Path, wanted: Iterable[str]) -> bool:
+    """Whether all that would be compiled is in it, which takes minutes: an extra that is installed later needs it no second
+    time."""
+    try:
+        if library.stat().st_mtime < Path(__file__).stat().st_mtime:  # perhaps with other flags
+            return False
+        found = ctypes.CDLL(str(library.resolve()))  # another machine's is not loaded
+        found.siafu_sources.restype = ctypes.c_char_p
+        has_all = all(found.siafu_built() >> ISAS.index(isa) & 1 for isa in wanted)
+        return has_all and bool(found.siafu_sources().decode() == sources_digest())
+    except (OSError, AttributeError):
+        return False
+
+
 class BuildKernels(build_ext):
     @cached_property
     def _knows_bf16(self) -> bool:
@@ -80,17 +104,40 @@ class BuildKernels(build_ext):
             return False
         return True
 
+    @cached_property
+    def _wanted(self) -> dict[str, list[str]]:
+        every = instruction_sets()
+        if os.environ.get("SIAFU_ISAS", "all") == "all":
+            return every
+        best = self._best()
+        return {isa: flags for isa, flags in every.items() if isa == best or isa == RESTS_ON.get(best)}
+
+    def _best(self) -> str:
+        """This machine's, in the words of the code that will choose."""
+        probe = Path(self.build_temp, "best.so").absolute()
+        made = self.compiler.compile(
+            [str(FOLDER / "isa.cpp")], output_dir=f"{self.build_temp}/probe", macros=[("SIAFU_SOURCES", '""')],
+            include_dirs=[str(FOLDER)], extra_postargs=FLAGS,
+        )  # fmt: skip
+        self.compiler.link_shared_object(made, str(probe), target_lang="c++")
+        return ISAS[ctypes.CDLL(str(probe)).siafu_best()]
+
     def build_extension(self, ext: Extension) -> None:
-        if "avx512bf16" in instruction_sets() and not self._knows_bf16:
-            print("siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it", file=sys.stderr)
-        units = [(name, "common", [], [("SIAFU_SOURCES", f'"{sources_digest()}"')]) for name in COMMON]
-        for isa, flags in instruction_sets().items():
-            macros = [("SIAFU_ISA", isa), (f"SIAFU_{isa.upper()}", "1")]
-            units += [(name, isa, flags, macros) for name in PER_ISA]
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # the compiler is a process of its own
-            objects = list(pool.map(lambda unit: self._compile(*unit), units))
         path = Path(self.get_ext_fullpath(ext.name))
         path.parent.mkdir(parents=True, exist_ok=True)
+        if is_new(IN_TREE, self._wanted):
+            shutil.copy2(IN_TREE, path)
+            return
+        if "avx512bf16" in self._wanted and not self._knows_bf16:
+            print("siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it", file=sys.stderr)
+        built = [(f"SIAFU_HAS_{isa.upper()}", "1") for isa in self._wanted]
+        units = [(name, "common", [], [("SIAFU_SOURCES", f'"{sources_digest()}"'), *built]) for name in COMMON]
+        for isa, flags in self._wanted.items():
+            macros = [("SIAFU_ISA", isa), (f"SIAFU_{isa.upper()}", "1")]
+            units += [(name, isa, flags, macros) for name in PER_ISA]
+        units.sort(key=lambda unit: unit[0] not in LONGEST)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # the compiler is a process of its own
+            objects = list(pool.map(lambda unit: self._compile(*unit), units))
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         self.compiler.link_shared_object(
             objects, str(draft), extra_postargs=["-pthread"], build_temp=self.build_temp, target_lang="c++"

@@ -35,7 +35,7 @@ test -f {home}/wheels/siafu.tar.gz
 pip="{home}/venv/bin/python -m pip install --quiet --no-index --find-links {home}/wheels"
 $pip --upgrade setuptools wheel
 $pip --requirement {home}/wheels/requirements.txt
-$pip --no-deps --no-build-isolation {home}/wheels/siafu.tar.gz
+SIAFU_ISAS=native $pip --no-deps --no-build-isolation {home}/wheels/siafu.tar.gz
 END
 
 cat > /etc/systemd/system/siafu.service << 'END'

@@ -10,11 +10,11 @@ from siafu.kernels.attention import (
     Records,
     attend,
     attend_backward,
-    edge_dot,
-    gather_heads,
     target_gradient,
 )
+from siafu.kernels.coefficients import attend_given, edge_dot, edge_scores, rows_gradient, segments
 from siafu.kernels.dense import matmul, matmul_bf16, matmul_bf16_transposed, matmul_transposed
+from siafu.kernels.dropout import EdgeDropout
 from siafu.kernels.gather import gather
 from siafu.kernels.library import isa
 from siafu.kernels.limits import read_rows, triad
@@ -27,22 +27,26 @@ ISA: Final = isa()
 __all__ = [
     "ISA",
     "Attended",
+    "EdgeDropout",
     "Records",
     "Table",
     "attend",
     "attend_backward",
+    "attend_given",
     "bias_relu",
     "column_sums",
     "edge_dot",
+    "edge_scores",
     "from_bfloat16",
     "gather",
-    "gather_heads",
     "matmul",
     "matmul_bf16",
     "matmul_bf16_transposed",
     "matmul_transposed",
     "read_rows",
     "relu_backward",
+    "rows_gradient",
+    "segments",
     "softmax_cross_entropy",
     "target_gradient",
     "to_bfloat16",

@@ -1,6 +1,7 @@
 """``attention`` without the compiled library: the same formulas over explicit edges, a block of rows at a time.
 
-Weights per edge and head exist here, for ``BLOCK_EDGES`` edges (or one row's) at once. Computes in the dtype of the rows.
+Coefficients per edge and head exist here, for ``BLOCK_EDGES`` edges (or one row's) at once. Computes in the dtype of the
+rows. Arrays that belong to the rows have only those of the range.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse as sp
 
+from siafu.kernels.dropout import EdgeDropout
 from siafu.shards import Edges
 from siafu.sparse import Array
 
@@ -17,11 +19,11 @@ BLOCK_EDGES = 1 << 20
 
 
 class _Block:
-    """The edges of some rows, with those to themselves if they count."""
+    """The edges of some rows; those to themselves first in each, if they count."""
 
-    def __init__(self, edges: Edges, begin: int, end: int, add_self: bool):
+    def __init__(self, edges: Edges, start: int, begin: int, end: int, add_self: bool):
         first, last = int(edges.indptr[begin]), int(edges.indptr[end])
-        self.begin, self.end, self.edges = begin, end, slice(first, last)
+        self.begin, self.place = begin, slice(begin - start, end - start)  # the rows, in the range
         self.indptr = np.asarray(edges.indptr[begin : end + 1]) - first
         self.columns = np.asarray(edges.indices[first:last])
         self.weight = None if edges.weight is None else np.asarray(edges.weight[first:last])
@@ -30,12 +32,14 @@ class _Block:
             self.weight = None if self.weight is None else np.insert(self.weight, self.indptr[:-1], 1)
             self.indptr = self.indptr + np.arange(len(self.indptr))
         counts = np.diff(self.indptr)
+        before = first - int(edges.indptr[start]) + (begin - start) * add_self
+        self.edges = slice(before, before + int(self.indptr[-1]))  # in the range
         self.row = np.repeat(np.arange(end - begin), counts)
         self.filled = np.flatnonzero(counts)
 
     def reduce(self, function: np.ufunc, values: Array, empty: float) -> Array:
         """Of each row's edges: [edges, heads] -> [rows, heads]."""
-        out = np.full((self.end - self.begin, values.shape[1]), empty, values.dtype)
+        out = np.full((len(self.indptr) - 1, values.shape[1]), empty, values.dtype)
         if len(self.filled):
             out[self.filled] = function.reduceat(values, self.indptr[:-1][self.filled], axis=0)
         return out
@@ -43,12 +47,19 @@ class _Block:
     def gather(self, weight: Array, rows: Array) -> Array:
         """Rows [N, heads * width] of the columns, summed with weight [edges, heads]."""
         heads = weight.shape[1]
-        shape = self.end - self.begin, len(rows)
+        shape = len(self.indptr) - 1, len(rows)
         parts = [
             sp.csr_array((np.ascontiguousarray(weight[:, h]), self.columns, self.indptr), shape=shape) @ part
             for h, part in enumerate(np.split(rows, heads, axis=1))
         ]
         return np.concatenate(parts, axis=1)
+
+    def kept(self, values: Array, dropout: EdgeDropout | None, forward: bool) -> Array:
+        """Values [edges, heads], without those that are dropped."""
+        if dropout is None:
+            return values
+        rows = self.begin + self.row
+        return values * dropout.mask(rows, self.columns, values.shape[1], forward=forward, dtype=values.dtype)
 
 
 def _blocks(edges: Edges, start: int, stop: int, add_self: bool) -> Iterator[_Block]:
@@ -57,18 +68,28 @@ def _blocks(edges: Edges, start: int, stop: int, add_self: bool) -> Iterator[_Bl
         limit = int(edges.indptr[begin]) + BLOCK_EDGES
         end = int(np.searchsorted(edges.indptr[: stop + 1], limit, side="right")) - 1
         end = max(end, begin + 1)
-        yield _Block(edges, begin, end, add_self)
+        yield _Block(edges, start, begin, end, add_self)
         begin = end
 
 
+# --- forward --------------------------------------------------------------------------------------------------------
+
+
 def attend(
-    edges: Edges, start: int, stop: int, T: Array, s: Array, t: Array, slope: float, add_self: bool
+    edges: Edges,
+    start: int,
+    stop: int,
+    T: Array,
+    s: Array,
+    t: Array,
+    slope: float,
+    add_self: bool,
+    dropout: EdgeDropout | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Z, log_total, leaned and leaned_total of the rows: see ``siafu.kernels.attention``."""
-    heads = s.shape[1]
-    made = [np.zeros((stop - start, columns), T.dtype) for columns in (T.shape[1], heads, T.shape[1], heads)]
+    made = _nothing(stop - start, T, s.shape[1])
     for block in _blocks(edges, start, stop, add_self):
-        score = t[block.begin : block.end][block.row] + s[block.columns]  # [edges, heads]
+        score = t[block.place][block.row] + s[block.columns]  # [edges, heads]
         lean = np.where(score < 0, T.dtype.type(slope), T.dtype.type(1))
         score *= lean
         best = block.reduce(np.maximum, score, 0.0)
@@ -79,13 +100,50 @@ def attend(
         some = total > 0
         divisor = np.where(some, total, 1)
         alpha /= divisor[block.row]
-        place = slice(block.begin - start, block.end - start)
-        made[0][place] = block.gather(alpha, T)
-        made[1][place] = np.where(some, best + np.log(divisor), np.inf)
-        alpha *= lean
-        made[2][place] = block.gather(alpha, T)
-        made[3][place] = block.reduce(np.add, alpha, 0.0)
-    return made[0], made[1], made[2], made[3]
+        made[1][block.place] = np.where(some, best + np.log(divisor), np.inf)
+        _sum_up(made, block, alpha, lean, T, dropout)
+    return made
+
+
+def attend_given(
+    edges: Edges,
+    start: int,
+    stop: int,
+    T: Array,
+    alpha: Array,
+    slope: float,
+    add_self: bool,
+    dropout: EdgeDropout | None,
+) -> tuple[Array, Array, Array, Array]:
+    """``attend`` with signed coefficients [edges of the range, heads]; log_total is not made."""
+    made = _nothing(stop - start, T, alpha.shape[1])
+    for block in _blocks(edges, start, stop, add_self):
+        signed = alpha[block.edges].astype(T.dtype, copy=False)
+        lean = np.where(signed < 0, T.dtype.type(slope), T.dtype.type(1))
+        _sum_up(made, block, np.abs(signed), lean, T, dropout)
+    return made
+
+
+def _nothing(k: int, T: Array, heads: int) -> tuple[Array, Array, Array, Array]:
+    wide, narrow = (k, T.shape[1]), (k, heads)
+    return np.zeros(wide, T.dtype), np.zeros(narrow, T.dtype), np.zeros(wide, T.dtype), np.zeros(narrow, T.dtype)
+
+
+def _sum_up(
+    made: tuple[Array, Array, Array, Array],
+    block: _Block,
+    alpha: Array,
+    lean: Array,
+    T: Array,
+    dropout: EdgeDropout | None,
+) -> None:
+    kept = block.kept(alpha, dropout, forward=True)
+    made[0][block.place] = block.gather(kept, T)
+    made[2][block.place] = block.gather(kept * lean, T)
+    made[3][block.place] = block.reduce(np.add, alpha * lean, 0.0)
+
+
+# --- backward -------------------------------------------------------------------------------------------------------
 
 
 def backward(
@@ -98,41 +156,50 @@ def backward(
     s: Array,
     slope: float,
     add_self: bool,
+    dropout: EdgeDropout | None,
 ) -> tuple[Array, Array]:
     """dT and ds of the rows; marks: t, log_total and delta of the targets."""
     t, log_total, delta = marks
-    heads = s.shape[1]
-    dT, ds = np.zeros((stop - start, dZ.shape[1]), dZ.dtype), np.zeros((stop - start, heads), dZ.dtype)
+    dT, ds = np.zeros((stop - start, dZ.shape[1]), dZ.dtype), np.zeros((stop - start, s.shape[1]), dZ.dtype)
     for block in _blocks(out_edges, start, stop, add_self):
-        score = s[block.begin : block.end][block.row] + t[block.columns]  # [edges, heads]
+        score = s[block.place][block.row] + t[block.columns]  # [edges, heads]
         lean = np.where(score < 0, dZ.dtype.type(slope), dZ.dtype.type(1))
         alpha = np.exp(score * lean - log_total[block.columns])
         if block.weight is not None:
             alpha *= block.weight[:, None]
-        place = slice(block.begin - start, block.end - start)
-        dT[place] = block.gather(alpha, dZ)
-        alpha *= lean
-        leaned = block.gather(alpha, dZ).reshape(block.end - block.begin, heads, -1)
-        own = T[block.begin : block.end].reshape(leaned.shape)
-        ds[place] = np.einsum("khd,khd->kh", own, leaned)
-        ds[place] -= block.reduce(np.add, alpha * delta[block.columns], 0.0)
+        kept = block.kept(alpha, dropout, forward=False)
+        dT[block.place] = block.gather(kept, dZ)
+        leaned = block.gather(kept * lean, dZ).reshape(len(block.indptr) - 1, s.shape[1], -1)
+        ds[block.place] = np.einsum("khd,khd->kh", T[block.place].reshape(leaned.shape), leaned)
+        ds[block.place] -= block.reduce(np.add, alpha * lean * delta[block.columns], 0.0)
     return dT, ds
 
 
-def gather_heads(edges: Edges, start: int, stop: int, T: Array, weight: Array) -> Array:
-    first = int(edges.indptr[start])
-    Z = np.zeros((stop - start, T.shape[1]), T.dtype)
-    for block in _blocks(edges, start, stop, False):
-        part = weight[block.edges.start - first : block.edges.stop - first]
-        Z[block.begin - start : block.end - start] = block.gather(part.astype(T.dtype, copy=False), T)
-    return Z
+def rows_gradient(
+    out_edges: Edges, start: int, stop: int, dZ: Array, alpha: Array, add_self: bool, dropout: EdgeDropout | None
+) -> Array:
+    """dT of the rows, with signed coefficients [edges of the range, heads]."""
+    dT = np.zeros((stop - start, dZ.shape[1]), dZ.dtype)
+    for block in _blocks(out_edges, start, stop, add_self):
+        values = np.abs(alpha[block.edges].astype(dZ.dtype, copy=False))
+        dT[block.place] = block.gather(block.kept(values, dropout, forward=False), dZ)
+    return dT
 
 
-def edge_dot(edges: Edges, start: int, stop: int, targets: Array, sources: Array, heads: int) -> Array:
-    first = int(edges.indptr[start])
-    out = np.empty((int(edges.indptr[stop]) - first, heads), sources.dtype)
-    for block in _blocks(edges, start, stop, False):
-        own = targets[block.begin : block.end][block.row].reshape(len(block.row), heads, -1)
-        other = sources[block.columns].reshape(own.shape)
-        out[block.edges.start - first : block.edges.stop - first] = np.einsum("ehd,ehd->eh", own, other)
+def edge_dot(
+    out_edges: Edges,
+    start: int,
+    stop: int,
+    T: Array,
+    dZ: Array,
+    heads: int,
+    add_self: bool,
+    dropout: EdgeDropout | None,
+) -> Array:
+    num_edges = int(out_edges.indptr[stop] - out_edges.indptr[start]) + (stop - start) * add_self
+    out = np.empty((num_edges, heads), dZ.dtype)
+    for block in _blocks(out_edges, start, stop, add_self):
+        own = T[block.place][block.row].reshape(len(block.row), heads, T.shape[1] // heads)
+        other = dZ[block.columns].reshape(own.shape)
+        out[block.edges] = block.kept(np.einsum("ehd,ehd->eh", own, other), dropout, forward=False)
     return out

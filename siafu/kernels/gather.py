@@ -181,7 +181,8 @@ def _check_ghosts(base: Base, ghosts: Base) -> None:
 def _check(name: str, array: Array | None, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     if array is None:
         return
-    if array.dtype != dtype or array.shape != shape or array.strides[-1] != array.itemsize:
+    gaps = array.size > 0 and array.strides[-1] != array.itemsize
+    if array.dtype != dtype or array.shape != shape or gaps:
         raise ValueError(
             f"{name} is {array.dtype} {list(array.shape)}, strides {array.strides}, must be {dtype} {list(shape)}, "
             "columns without gaps"

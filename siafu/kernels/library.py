@@ -25,9 +25,12 @@ def _load() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL(str(PATH))
         library.siafu_sources.restype = ctypes.c_char_p
-        if _sources_digest() in (None, library.siafu_sources().decode()):
+        if _sources_digest() not in (None, library.siafu_sources().decode()):
+            why = "were made of other sources: make setup builds them anew"
+        elif library.siafu_isa() < 0:
+            why = "were made for another processor: make clean, then make setup"
+        else:
             return library
-        why = "were made of other sources: make setup builds them anew"
     except (OSError, AttributeError) as error:  # built for another machine, or long ago
         why = str(error)
     logger.warning("compiled kernels: %s; SciPy does their work", why)

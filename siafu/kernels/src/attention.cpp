@@ -21,17 +21,20 @@ constexpr int LINE = 64;
 struct Call {
   const int64_t* indptr;
   const int32_t* indices;
-  const float* weight;  // [m] of the graph, or null; WEIGHTS: [edges of the range, heads]
+  const float *weight, *alpha;  // [m] of the graph, or null; null, or [edges of the range with add_self's, heads]
   const char *rows, *ghost_rows;
   const float *scores, *ghost_scores;
   const float* own;
-  const char* own_rows;
+  const char* own_rows;  // null: nobody wants ds
   float *out, *leaned, *total, *leaned_total;  // leaned: null if nobody wants it
+  const int64_t *ids, *ghost_ids;              // of dropout
+  uint64_t key;
   int64_t start, stop, num_inner;
   int64_t row_bytes, score_bytes;  // from a row, or its scores, to the next
   int64_t score_step;              // floats from one of a row's scores to the next
   int32_t mode, heads, width, bits16, own_bits16, add_self, threads;  // bits16: the rows are bfloat16
-  float slope;
+  int32_t drop_below;  // of 65536
+  float slope, keep_scale;
 };
 
 struct Unit {
@@ -114,6 +117,17 @@ int pass_end(const Call& c, int first) {
   return whole > first ? whole : most;
 }
 
+// ops.py: SOURCE_STEP, TARGET_STEP, HEADS_STEP.
+constexpr uint64_t SOURCE_STEP = 0xD1B54A32D192ED03, TARGET_STEP = 0xABC98388FB8FAC03, HEADS_STEP = 0x8CB92BA72F3D8DD7;
+
+void set_dropout(const Call& c, int head, Pass& p) {
+  const bool forward = c.mode == siafu::ATTEND;
+  p.drop_below = c.drop_below, p.keep_scale = c.keep_scale, p.drop_shift = head % 4 * 16;
+  p.key = c.key + static_cast<uint64_t>(head / 4) * HEADS_STEP, p.heads_step = HEADS_STEP;
+  p.row_step = forward ? TARGET_STEP : SOURCE_STEP, p.column_step = forward ? SOURCE_STEP : TARGET_STEP;
+  p.ids = c.ids, p.ghost_ids = c.ghost_ids - c.num_inner;
+}
+
 // Columns [first, end) of the call.
 Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
   const int columns = end - first, head = first / c.width, value_bytes = c.bits16 ? 2 : 4;
@@ -121,7 +135,7 @@ Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
   for (int j = 0; j < columns; ++j) head_of[j] = (first + j) / c.width - head;
   Pass p = {};
   p.start = c.start, p.num_inner = c.num_inner, p.indptr = c.indptr, p.indices = c.indices;
-  p.weight = c.mode == siafu::WEIGHTS ? c.weight + head : c.weight, p.weight_step = c.heads;
+  p.weight = c.weight, p.alpha = c.alpha ? c.alpha + head : nullptr, p.alpha_step = c.heads;
   p.row_bytes = c.row_bytes, p.score_bytes = c.score_bytes, p.score_step = c.score_step;
   p.rows = c.rows + first * value_bytes;
   p.ghost_rows = c.ghost_rows + first * value_bytes - c.num_inner * c.row_bytes;
@@ -129,7 +143,7 @@ Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
   p.ghost_scores = reinterpret_cast<const char*>(c.ghost_scores + head) - c.num_inner * c.score_bytes;
   p.own = c.own + head;
   p.own_row_bytes = static_cast<int64_t>(c.heads) * c.width * (c.own_bits16 ? 2 : 4);
-  p.own_rows = c.own_rows + first * (c.own_bits16 ? 2 : 4);
+  p.own_rows = c.own_rows ? c.own_rows + first * (c.own_bits16 ? 2 : 4) : nullptr;
   p.bits16 = c.bits16, p.own_bits16 = c.own_bits16, p.mode = c.mode, p.add_self = c.add_self, p.slope = c.slope;
   p.heads = (end - 1) / c.width - head + 1, p.padded_heads = padded(p.heads);
   p.columns = columns, p.width = c.width, p.cut = first - head * c.width, p.head_of = head_of.data();
@@ -138,6 +152,7 @@ Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
   p.value_bytes = value_bytes;
   p.loose = (reinterpret_cast<intptr_t>(p.rows) | p.row_bytes) % LINE != 0 && columns * value_bytes > LINE / 2;
   p.ahead = columns * value_bytes > 4 * LINE ? 16 : 48;
+  set_dropout(c, head, p);
   return p;
 }
 
@@ -163,7 +178,7 @@ SIAFU_EXPORT void siafu_attention(const Call* call) {
   }
 }
 
-// out [edges of the range, heads] = <own row of the edge's target, its source's row> by head.
+// out [edges of the range with add_self's, heads] = <own row, the row of the edge's other end> by head, if it is kept.
 SIAFU_EXPORT void siafu_edge_dot(const Call* call) {
   const Call& c = *call;
   const std::vector<Unit> units = cut(c);

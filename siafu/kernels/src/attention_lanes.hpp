@@ -137,6 +137,8 @@ template <int L>
 struct Lanes {
   typedef float F __attribute__((vector_size(4 * L)));
   typedef int32_t I __attribute__((vector_size(4 * L)));
+  typedef uint16_t H __attribute__((vector_size(2 * L)));
+  typedef uint64_t U __attribute__((vector_size(8 * L)));
 };
 typedef Lanes<4>::F Four;
 typedef Lanes<8>::F Eight;

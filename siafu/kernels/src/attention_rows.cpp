@@ -25,11 +25,14 @@ namespace {
 using siafu::ATTEND;
 using siafu::BACKWARD;
 using siafu::Pass;
-using siafu::WEIGHTS;
 
 constexpr float MARGIN = 32.0f;
-constexpr int MAX_HEADS = W;             // of one pass: what one permutation reaches
-constexpr int VECTORS = W == 8 ? 4 : 8;  // of columns: with AVX2, sums of more do not fit its 16 registers
+constexpr int MAX_HEADS = W;  // of one pass: what one permutation reaches
+#if defined(SIAFU_AVX2) || defined(SIAFU_SCALAR)
+constexpr int VECTORS = 4;  // of columns: sums of more do not fit 16 registers
+#else
+constexpr int VECTORS = 8;
+#endif
 constexpr int LINE = 64;
 
 // Scores are in vectors of one edge, or of several where its heads would fill less than a quarter of a vector: lane i
@@ -70,6 +73,15 @@ SIAFU_INLINE void each(const F& f) {
   }
 }
 
+SIAFU_INLINE const int64_t* id_of(const Pass& p, int64_t column) {
+  return (column < p.num_inner ? p.ids : p.ghost_ids) + column;
+}
+
+// Where a row's first coefficient, or product, lies among those of the range.
+SIAFU_INLINE int64_t place_of(const Pass& p, int64_t row) {
+  return p.indptr[row] - p.indptr[p.start] + (p.add_self ? row - p.start : 0);
+}
+
 // Where the rows and scores of a unit's next edges lie. While an edge is added, the one `ahead` of it is told to the
 // cache: evenly, for a processor waits for few lines at a time; across rows, so that short ones lose nothing.
 struct Stream {
@@ -82,9 +94,9 @@ struct Stream {
     for (int i = 0; i < SIZE; ++i) row[i] = row_of(p, 0), scores[i] = scores_of(p, 0);  // read behind the last edge
   }
 
-  // LINES: of a row's columns. Scores that lie beside them are lines of their own.
+  // LINES: of a row's columns. Scores that lie beside them are lines of their own. drops: whether there is dropout.
   template <int MODE, int LINES>
-  SIAFU_INLINE void fetch(const Pass& p) {
+  SIAFU_INLINE void fetch(const Pass& p, bool drops) {
     if (next >= last) return;
     const int64_t column = p.indices[next];
     const char *at = row_of(p, column), *marks = scores_of(p, column);
@@ -92,13 +104,14 @@ struct Stream {
     ++next;
     each<LINES>([&](auto i) SIAFU_LAMBDA { __builtin_prefetch(at + i.value * LINE); });
     if (p.loose) __builtin_prefetch(at + p.columns * p.value_bytes - 1);
-    if (MODE != WEIGHTS) __builtin_prefetch(marks);
+    if (drops) __builtin_prefetch(id_of(p, column));
+    __builtin_prefetch(marks);
     if (MODE == BACKWARD) __builtin_prefetch(marks + 8 * p.score_step + 4 * p.heads - 1);
   }
 
   template <int MODE, int LINES>
-  SIAFU_INLINE void fetch_until(const Pass& p, int64_t edge) {
-    while (next < edge && next < last) fetch<MODE, LINES>(p);
+  SIAFU_INLINE void fetch_until(const Pass& p, int64_t edge, bool drops) {
+    while (next < edge && next < last) fetch<MODE, LINES>(p, drops);
   }
 };
 
@@ -171,7 +184,7 @@ SIAFU_INLINE Scores<HP> sum(Scores<HP> x) {
 
 // Sums of NV vectors of columns (0: of fewer columns than a vector has), plain and times the slope, in registers. Few
 // vectors wait for their own last sum: then every other edge has sums of its own.
-template <class E, int HP, int NV, bool LEANED>
+template <class E, int HP, int NV>
 struct Sums {
   static constexpr int N = NV ? NV : 1, STRANDS = N <= 2 && EDGES<HP> > 1 ? 2 : 1;
   Floats plain[STRANDS][N] = {}, leaned[STRANDS][N] = {};
@@ -196,7 +209,7 @@ struct Sums {
       constexpr int K = k.value;
       const Floats x = NV ? load(at<K>(row)) : load_part(row, columns);
       plain[STRAND][K] += weight(head[K]) * x;
-      if constexpr (LEANED) leaned[STRAND][K] += bent(head[K]) * x;
+      leaned[STRAND][K] += bent(head[K]) * x;
     });
   }
 
@@ -216,10 +229,10 @@ struct Sums {
       if constexpr (STRANDS == 2) a += plain[1][K], b += leaned[1][K];
       if (NV) {
         store(at<K>(out), a);
-        if (LEANED) store(at<K>(out_leaned), b);
+        store(at<K>(out_leaned), b);
       } else {
         store_part(out, a, columns);
-        if (LEANED) store_part(out_leaned, b, columns);
+        store_part(out_leaned, b, columns);
       }
     });
   }
@@ -249,11 +262,12 @@ struct Weigher {
     reference = x < 0.0f ? x * p.slope : x;
   }
 
-  // score, log_total, delta: of the edges' other ends; given(x): x times the edges' weights; real: lanes of an edge.
-  template <int MODE, class G, class S>
-  SIAFU_INLINE void weigh(const Pass& p, F score, F log_total, F delta, const G& given, I real, S& sums) {
+  // score, log_total: of the edges' other ends; given(x): x times the edges' weights; real: lanes of an edge. FIRST: of
+  // the edge that the row began with.
+  template <int MODE, bool FIRST, class G, class S>
+  SIAFU_INLINE void weigh(const Pass& p, F score, F log_total, const G& given, I real, S& sums) {
     const F x = score + own, e = x < 0.0f ? x * p.slope : x;
-    if (MODE == ATTEND) {
+    if constexpr (MODE == ATTEND && !FIRST) {
       I over = e > reference + MARGIN;
       if (EDGES<HP> > 1) over &= real;
       if (__builtin_expect(any(over), 0)) {
@@ -266,10 +280,23 @@ struct Weigher {
       }
     }
     plain = given(exponential(e - (MODE == ATTEND ? reference : log_total)));
-    if (EDGES<HP> > 1) plain = real ? plain : F{}, delta = real ? delta : F{};
+    if (EDGES<HP> > 1) plain = real ? plain : F{};
     bent = x < 0.0f ? plain * p.slope : plain;
+  }
+
+  // Coefficients that are there already: negative where LeakyReLU was.
+  SIAFU_INLINE void take(const Pass& p, F alpha) {
+    plain = alpha < 0.0f ? -alpha : alpha;
+    bent = alpha < 0.0f ? plain * p.slope : plain;
+  }
+
+  // What totals have is not dropped: keep(x): x where it is kept, scaled.
+  template <int MODE, class K>
+  SIAFU_INLINE void count(F delta, I real, bool drops, const K& keep) {
+    if (EDGES<HP> > 1) delta = real ? delta : F{};
     total += plain;
     bent_total += MODE == ATTEND ? bent : bent * delta;
+    if (drops) keep(plain, bent);
     if constexpr (EDGES<HP> > 1) store(all_plain, plain), store(all_bent, bent);
   }
 
@@ -290,58 +317,131 @@ SIAFU_INLINE Scores<HP> edge_weights(const Pass& p, int64_t edge, int count) {
   else return permute(count < W ? load_part(p.weight + edge, count) : load(p.weight + edge), iota() / HP);
 }
 
-// Edges first..last of a row into out and leaned.
-template <class E, int MODE, int HP, int NV>
+// Lanes' coefficients that were given: of `count` edges from place `at` of the range's on; 0 behind them.
+template <int HP>
+SIAFU_INLINE Scores<HP> alphas(const Pass& p, int64_t at, int count) {
+  const float* from = p.alpha + at * p.alpha_step;
+  if constexpr (EDGES<HP> == 1) {
+    return load_heads<HP>(from, p.heads);
+  } else {
+    if (p.alpha_step == HP) return count < EDGES<HP> ? load_part(from, count * HP) : load(from);
+    alignas(64) float x[W] = {};
+    for (int b = 0; b < count; ++b)
+      for (int h = 0; h < p.heads; ++h) x[b * HP + h] = from[b * p.alpha_step + h];
+    return load(x);
+  }
+}
+
+// SplitMix64's finaliser, as ops.py has it; of one counter or of a vector of them.
+template <class T>
+SIAFU_INLINE void mix(T& x) {
+  x ^= x >> 30, x *= 0xBF58476D1CE4E5B9;
+  x ^= x >> 27, x *= 0x94D049BB133111EB;
+  x ^= x >> 31;
+}
+
+// Turns edges' counters into 16 random bits for each of four heads, from the pass's head 4 * quad on.
+template <class T>
+SIAFU_INLINE void draw(const Pass& p, T& x, int quad) {
+  x += quad * p.heads_step;
+  T next = x + p.heads_step;
+  mix(x);
+  if (__builtin_expect(p.drop_shift == 0, 1)) return;
+  mix(next);
+  x = x >> p.drop_shift | next << (64 - p.drop_shift);
+}
+
+SIAFU_INLINE uint64_t counter_of(const Pass& p, int64_t row, int64_t column) {
+  return p.key + static_cast<uint64_t>(p.ids[row]) * p.row_step +
+         static_cast<uint64_t>(*id_of(p, column)) * p.column_step;
+}
+
+// The lanes' random bits, of edges from `row` to columns[0 .. count - 1]; behind them, of anything.
+template <int HP>
+SIAFU_INLINE Marks<HP> drop_bits(const Pass& p, int64_t row, const int32_t* columns, int count) {
+  if constexpr (EDGES<HP> == 1) {
+    const uint64_t counter = counter_of(p, row, columns[0]);
+    uint64_t words[HP / 4];
+    each<HP / 4>([&](auto q) SIAFU_LAMBDA { draw(p, words[q.value] = counter, q.value); });
+    typename Lanes<HP>::H bits;
+    __builtin_memcpy(&bits, words, sizeof bits);
+    return __builtin_convertvector(bits, Marks<HP>);
+  } else {
+    using Counters = typename Lanes<EDGES<HP>>::U;
+    uint64_t each_one[EDGES<HP>] = {};
+    for (int b = 0; b < count; ++b) each_one[b] = counter_of(p, row, columns[b]);
+    Counters bits;
+    __builtin_memcpy(&bits, each_one, sizeof bits);
+    draw(p, bits, 0);
+    if constexpr (HP == 1) return __builtin_convertvector(bits & 0xffff, Marks<HP>);
+    else return reinterpret_cast<Marks<HP>>((bits & 0xffff) | (bits << 16 & 0xffff00000000));  // little-endian
+  }
+}
+
+// Edges first..last of a row into out and leaned. MORE: there may be coefficients that were given, or dropout.
+template <class E, int MODE, bool MORE, int HP, int NV>
 __attribute__((noinline)) State add_edges(const Pass& p, Stream& edges, int64_t row, int64_t first, int64_t last,
                                           bool self, float* out, float* leaned) {
+  using F = Scores<HP>;
   constexpr int MOST = EDGES<HP>, BYTES = (NV ? NV : 1) * W * static_cast<int>(sizeof(E));
   constexpr int LINES = (BYTES + LINE - 1) / LINE;
-  const Scores<HP> none = {};
-  const int64_t second = MODE == BACKWARD ? p.score_step : 0;
-  Sums<E, HP, NV, MODE != WEIGHTS> sums(p);
+  const F none = {};
+  Sums<E, HP, NV> sums(p);
   Weigher<HP> w;
   Marks<HP> edge_of = {};
   if constexpr (MOST > 1) edge_of = iota() / HP;
+  const bool given = MORE && p.alpha, drops = MORE && p.drop_below;  // once: no store can change them here
   const auto add = [&](const char* source, int b, auto strand) SIAFU_LAMBDA {
     sums.template add<strand.value>(
         reinterpret_cast<const E*>(source), [&](Ints head) SIAFU_LAMBDA { return w.plain_of(b, head); },
         [&](Ints head) SIAFU_LAMBDA { return w.bent_of(b, head); });
   };
-  if (MODE != WEIGHTS) w.own = repeat<HP>(p.own + row * p.total_step, p.heads);
-  if (MODE != WEIGHTS && self) {
+  const auto count = [&](F delta, const int32_t* columns, int number) SIAFU_LAMBDA {
+    w.template count<MODE>(delta, edge_of < number, drops, [&](F& plain, F& bent) SIAFU_LAMBDA {
+      const Marks<HP> stays = drop_bits<HP>(p, row, columns, number) >= p.drop_below;
+      plain = stays ? plain * p.keep_scale : none, bent = stays ? bent * p.keep_scale : none;
+    });
+  };
+  const bool marked = MODE == BACKWARD && p.own_rows;  // else nobody wants what delta is for
+  if (!given) w.own = repeat<HP>(p.own + row * p.total_step, p.heads);
+  if (self) {
     const float* scores = reinterpret_cast<const float*>(scores_of(p, row));
-    const Scores<HP> score = repeat<HP>(scores, p.heads);
-    w.begin(p, score);
-    w.template weigh<MODE>(p, score, repeat<HP>(scores + second, p.heads), repeat<HP>(scores + 2 * second, p.heads),
-                           [](Scores<HP> x) SIAFU_LAMBDA { return x; }, edge_of < 1, sums);
+    const auto score = [&](int number) SIAFU_LAMBDA { return repeat<HP>(scores + number * p.score_step, p.heads); };
+    if (given) {
+      w.take(p, alphas<HP>(p, place_of(p, row), 1));
+    } else {
+      w.begin(p, score(0));
+      w.template weigh<MODE, true>(p, score(0), MODE == BACKWARD ? score(1) : none,
+                                   [](F x) SIAFU_LAMBDA { return x; }, edge_of < 1, sums);
+    }
+    const int32_t column = static_cast<int32_t>(row);
+    count(marked ? score(2) : none, &column, 1);
     add(row_of(p, row), 0, Constant<0>{});
   }
-  edges.template fetch_until<MODE, LINES>(p, first + p.ahead);
-  if (MODE == ATTEND && !self && first < last)
+  edges.template fetch_until<MODE, LINES>(p, first + p.ahead, drops);
+  if (MODE == ATTEND && !self && first < last && !given)
     w.begin(p, repeat<HP>(reinterpret_cast<const float*>(edges.scores[first & Stream::MASK]), p.heads));
+  const int64_t place = given ? place_of(p, row) + p.add_self - p.indptr[row] : 0;  // of the coefficients of edge 0
   for (int64_t e = first; e < last; e += MOST) {
-    const int count = MOST == 1 ? 1 : last - e < MOST ? static_cast<int>(last - e) : MOST;
-    if (MODE == WEIGHTS) {
-      const float* given = p.weight + (e - p.indptr[p.start]) * p.weight_step;
-      if constexpr (MOST == 1) w.plain = load_heads<HP>(given, p.heads);
-      else
-        for (int b = 0; b < count; ++b)
-          for (int h = 0; h < HP; ++h) w.all_plain[b * HP + h] = h < p.heads ? given[b * p.weight_step + h] : 0.0f;
+    const int number = MOST == 1 ? 1 : last - e < MOST ? static_cast<int>(last - e) : MOST;
+    if (given) {
+      w.take(p, alphas<HP>(p, place + e, number));
     } else {
-      const Scores<HP> log_total = MODE == BACKWARD ? collect<HP>(edges, e, p.score_step, p.heads) : none;
-      const Scores<HP> delta = MODE == BACKWARD ? collect<HP>(edges, e, 2 * p.score_step, p.heads) : none;
-      w.template weigh<MODE>(p, collect<HP>(edges, e, 0, p.heads), log_total, delta,
-                             [&](Scores<HP> x)
-                                 SIAFU_LAMBDA { return p.weight ? x * edge_weights<HP>(p, e, count) : x; },
-                             edge_of < count, sums);
+      w.template weigh<MODE, false>(p, collect<HP>(edges, e, 0, p.heads),
+                                    MODE == BACKWARD ? collect<HP>(edges, e, p.score_step, p.heads) : none,
+                                    [&](F x) SIAFU_LAMBDA { return p.weight ? x * edge_weights<HP>(p, e, number) : x; },
+                                    edge_of < number, sums);
     }
+    count(marked ? collect<HP>(edges, e, 2 * p.score_step, p.heads) : none, p.indices + e, number);
     int b = 0;
-    for (; b + sums.STRANDS <= count; b += sums.STRANDS)
+    for (; b + sums.STRANDS <= number; b += sums.STRANDS)
       each<sums.STRANDS>([&](auto strand) SIAFU_LAMBDA {
-        edges.template fetch<MODE, LINES>(p);
+        edges.template fetch<MODE, LINES>(p, drops);
         add(edges.row[(e + b + strand.value) & Stream::MASK], b + strand.value, strand);
       });
-    if (b < count) edges.template fetch<MODE, LINES>(p), add(edges.row[(e + b) & Stream::MASK], b, Constant<0>{});
+    if (sums.STRANDS == 1 || b == number) continue;
+    edges.template fetch<MODE, LINES>(p, drops);
+    add(edges.row[(e + b) & Stream::MASK], b, Constant<0>{});
   }
   sums.put(out, leaned);
   return w.state();
@@ -370,9 +470,11 @@ SIAFU_INLINE int head_begin(const Pass& p, int h) {
 
 // Divides by the sums, or multiplies with the row's own, and writes what is per head.
 template <int MODE>
-SIAFU_INLINE void finish(const Pass& p, int64_t row, const State& s, float* out, float* leaned) {
+__attribute__((noinline)) void finish(const Pass& p, int64_t row, const State& s, float* out, float* leaned) {
   const int64_t place = (row - p.start) * p.total_step;
-  if (MODE == ATTEND) {
+  if (MODE == ATTEND && p.alpha) {  // they add up to 1 already
+    for (int h = 0; h < p.heads && p.leaned; ++h) p.leaned_total[place + h] = s.leaned[h];
+  } else if (MODE == ATTEND) {
     alignas(64) float log_total[W], inverse[W];
     const Floats total = load(s.total);
     const Ints some = total > 0.0f;
@@ -384,7 +486,7 @@ SIAFU_INLINE void finish(const Pass& p, int64_t row, const State& s, float* out,
     scale_columns(p, leaned, inverse);
     for (int h = 0; h < p.heads; ++h) p.leaned_total[place + h] = s.leaned[h] * inverse[h];
   }
-  if (MODE == BACKWARD) {
+  if (MODE == BACKWARD && p.own_rows) {
     const char* own = p.own_rows + row * p.own_row_bytes;
     for (int h = 0; h < p.heads; ++h) {
       const int begin = head_begin(p, h), n = head_begin(p, h + 1) - begin;
@@ -396,56 +498,78 @@ SIAFU_INLINE void finish(const Pass& p, int64_t row, const State& s, float* out,
   }
 }
 
-template <class E, int MODE, int HP, int NV>
-void whole_rows(const Pass& p, int64_t begin, int64_t end, float* scratch) {
+// An instance of add_edges: it alone is compiled for every shape, for compiling takes its time.
+using Add = State (*)(const Pass& p, Stream& edges, int64_t row, int64_t first, int64_t last, bool self, float* out,
+                      float* leaned);
+
+#if defined(SIAFU_SCALAR)
+constexpr int ONE = 2;  // two vectors do for one too: both are the same columns
+#else
+constexpr int ONE = 1;
+#endif
+
+template <class E, int MODE, bool MORE, int HP>
+Add for_columns(const Pass& p) {
+  return p.columns < W        ? add_edges<E, MODE, MORE, HP, 0>
+         : p.columns <= W     ? add_edges<E, MODE, MORE, HP, ONE>
+         : p.columns <= 2 * W ? add_edges<E, MODE, MORE, HP, 2>
+         : p.columns <= 4 * W ? add_edges<E, MODE, MORE, HP, 4>
+                              : add_edges<E, MODE, MORE, HP, VECTORS>;
+}
+
+template <class E, int MODE, bool MORE>
+Add for_heads(const Pass& p) {
+#if defined(SIAFU_SCALAR)  // a processor of before 2013: not worth the time that compiling takes
+  return for_columns<E, MODE, MORE, MAX_HEADS>(p);
+#else
+  return p.padded_heads == 1   ? for_columns<E, MODE, MORE, 1>(p)
+         : p.padded_heads == 2 ? for_columns<E, MODE, MORE, 2>(p)
+         : p.padded_heads == 4 ? for_columns<E, MODE, MORE, 4>(p)
+         : p.padded_heads == 8 ? for_columns<E, MODE, MORE, MAX_HEADS < 8 ? 4 : 8>(p)
+                               : for_columns<E, MODE, MORE, MAX_HEADS < 16 ? 4 : 16>(p);
+#endif
+}
+
+// The instance for the pass's rows, mode, heads and columns. Those without MORE are built where they pay: forward they are
+// a twelfth faster.
+template <class E>
+Add instance(const Pass& p) {
+  if (p.mode == BACKWARD) return for_heads<E, BACKWARD, true>(p);
+#if !defined(SIAFU_SCALAR)
+  if (!p.alpha && !p.drop_below) return for_heads<E, ATTEND, false>(p);
+#endif
+  return for_heads<E, ATTEND, true>(p);
+}
+
+Add instance(const Pass& p) { return p.bits16 ? instance<Bfloat16>(p) : instance<float>(p); }
+
+void finish_row(const Pass& p, int64_t row, const State& s, float* out, float* leaned) {
+  p.mode == ATTEND ? finish<ATTEND>(p, row, s, out, leaned) : finish<BACKWARD>(p, row, s, out, leaned);
+}
+
+void rows(const Pass& p, int64_t begin, int64_t end, float* scratch) {
+  const Add add = instance(p);
   Stream edges(p, p.indptr[begin], p.indptr[end]);
   for (int64_t row = begin; row < end; ++row) {
     float* out = p.out + (row - p.start) * p.out_step;
-    float* leaned = MODE == ATTEND && p.leaned ? p.leaned + (row - p.start) * p.out_step : scratch;
+    float* leaned = p.mode == ATTEND && p.leaned ? p.leaned + (row - p.start) * p.out_step : scratch;
     if (p.add_self) __builtin_prefetch(row_of(p, row + 1 < end ? row + 1 : row));
-    const int64_t first = p.indptr[row], last = p.indptr[row + 1];
-    const State s = add_edges<E, MODE, HP, NV>(p, edges, row, first, last, p.add_self, out, leaned);
-    finish<MODE>(p, row, s, out, leaned);
+    const State s = add(p, edges, row, p.indptr[row], p.indptr[row + 1], p.add_self, out, leaned);
+    finish_row(p, row, s, out, leaned);
   }
 }
 
 // The part first..last of a hub's edges; the first one has the vertex itself.
-template <class E, int MODE, int HP, int NV>
-void one_segment(const Pass& p, int64_t row, int64_t first, int64_t last, float* partial) {
+void segment(const Pass& p, int64_t row, int64_t first, int64_t last, float* partial) {
   Stream edges(p, first, last);
   const bool self = p.add_self && first == p.indptr[row];
-  const State s = add_edges<E, MODE, HP, NV>(p, edges, row, first, last, self, partial, partial + p.columns);
+  const State s = instance(p)(p, edges, row, first, last, self, partial, partial + p.columns);
   float* heads = partial + 2 * p.columns;
   for (int h = 0; h < p.heads; ++h) {
     heads[h] = s.reference[h];
     heads[siafu::MAX_HEADS + h] = s.total[h];
     heads[2 * siafu::MAX_HEADS + h] = s.leaned[h];
   }
-}
-
-// The instance for the pass's rows, mode, heads and columns.
-#define SIAFU_COLUMNS(f, E, MODE, HP)                                                                              \
-  (p.columns < W        ? f<E, MODE, HP, 0>                                                                        \
-   : p.columns <= W     ? f<E, MODE, HP, 1>                                                                        \
-   : p.columns <= 2 * W ? f<E, MODE, HP, 2>                                                                        \
-   : p.columns <= 4 * W ? f<E, MODE, HP, 4>                                                                        \
-                        : f<E, MODE, HP, VECTORS>)
-#define SIAFU_HEADS(f, E, MODE)                                                                                    \
-  (p.padded_heads == 1   ? SIAFU_COLUMNS(f, E, MODE, 1)                                                            \
-   : p.padded_heads == 2 ? SIAFU_COLUMNS(f, E, MODE, 2)                                                            \
-   : p.padded_heads == 4 ? SIAFU_COLUMNS(f, E, MODE, 4)                                                            \
-   : p.padded_heads == 8 ? SIAFU_COLUMNS(f, E, MODE, (MAX_HEADS < 8 ? 1 : 8))                                      \
-                         : SIAFU_COLUMNS(f, E, MODE, (MAX_HEADS < 16 ? 1 : 16)))
-#define SIAFU_MODE(f, E)                                                                                           \
-  (p.mode == ATTEND     ? SIAFU_HEADS(f, E, ATTEND)                                                                \
-   : p.mode == BACKWARD ? SIAFU_HEADS(f, E, BACKWARD)                                                              \
-                        : SIAFU_HEADS(f, E, WEIGHTS))
-#define SIAFU_ROWS(f) (p.bits16 ? SIAFU_MODE(f, Bfloat16) : SIAFU_MODE(f, float))
-
-void rows(const Pass& p, int64_t begin, int64_t end, float* scratch) { SIAFU_ROWS(whole_rows)(p, begin, end, scratch); }
-
-void segment(const Pass& p, int64_t row, int64_t first, int64_t last, float* partial) {
-  SIAFU_ROWS(one_segment)(p, row, first, last, partial);
 }
 
 inline float exponential_of(float x) { return exponential(splat(x))[0]; }
@@ -463,7 +587,7 @@ void merge_two(const Pass& p, float* whole, const float* part) {
     total[h] = ours[h] * total[h] + theirs[h] * other[siafu::MAX_HEADS + h];
     leaned[h] = ours[h] * leaned[h] + theirs[h] * other[2 * siafu::MAX_HEADS + h];
   }
-  for (int k = 0; k < (p.mode == WEIGHTS ? 1 : 2); ++k)
+  for (int k = 0; k < 2; ++k)
     for (int j = 0; j < p.columns; ++j) {
       const int h = p.head_of[j];
       float& to = whole[k * p.columns + j];
@@ -487,25 +611,39 @@ void merge(const Pass& p, int64_t row, float* partials, int64_t count) {
     s.total[h] = heads[siafu::MAX_HEADS + h];
     s.leaned[h] = heads[2 * siafu::MAX_HEADS + h];
   }
-  if (p.mode == ATTEND) finish<ATTEND>(p, row, s, out, leaned);
-  if (p.mode == BACKWARD) finish<BACKWARD>(p, row, s, out, leaned);
+  finish_row(p, row, s, out, leaned);
 }
 
-// Of edges first..last of a row: products of its own row and their sources', by head.
-template <class E>
+// Of edges first..last of a row: products of its own row and their other ends', by head.
+template <class E, class O>
 void dots(const Pass& p, int64_t row, int64_t first, int64_t last) {
-  const float* own = reinterpret_cast<const float*>(p.own_rows + row * p.own_row_bytes);
+  const O* own = reinterpret_cast<const O*>(p.own_rows + row * p.own_row_bytes);
+  float* out = p.out + (place_of(p, row) + p.add_self + first - p.indptr[row]) * p.out_step;
   Stream edges(p, first, last);
-  for (int64_t e = first; e < last; ++e) {
-    edges.fetch_until<WEIGHTS, 4>(p, e + 1 + p.ahead);
-    const E* source = reinterpret_cast<const E*>(edges.row[e & Stream::MASK]);
-    float* out = p.out + (e - p.indptr[p.start]) * p.out_step;
-    for (int h = 0; h < p.heads; ++h) out[h] = dot(own + h * p.width, source + h * p.width, p.width);
+  const auto multiply = [&](int64_t column, const char* there, float* to) SIAFU_LAMBDA {
+    const E* other = reinterpret_cast<const E*>(there);
+    uint64_t bits = 0;
+    const uint64_t counter = p.drop_below ? counter_of(p, row, column) : 0;
+    for (int h = 0; h < p.heads; ++h) {
+      to[h] = dot(own + h * p.width, other + h * p.width, p.width);
+      if (!p.drop_below) continue;
+      bits >>= 16;
+      if (h % 4 == 0) draw(p, bits = counter, h / 4);
+      to[h] = static_cast<int>(bits & 0xffff) >= p.drop_below ? to[h] * p.keep_scale : 0.0f;
+    }
+  };
+  if (p.add_self && first == p.indptr[row]) multiply(row, row_of(p, row), out - p.out_step);
+  for (int64_t e = first; e < last; ++e, out += p.out_step) {
+    edges.fetch_until<ATTEND, 4>(p, e + 1 + p.ahead, p.drop_below);
+    multiply(p.indices[e], edges.row[e & Stream::MASK], out);
   }
 }
 
 void edge_dot(const Pass& p, int64_t row, int64_t first, int64_t last) {
-  p.bits16 ? dots<Bfloat16>(p, row, first, last) : dots<float>(p, row, first, last);
+  const auto with = [&](auto own) {
+    p.bits16 ? dots<Bfloat16, decltype(own)>(p, row, first, last) : dots<float, decltype(own)>(p, row, first, last);
+  };
+  p.own_bits16 ? with(Bfloat16{}) : with(0.0f);
 }
 
 void exp_all(const float* x, float* y, int64_t n) {

@@ -409,6 +409,10 @@ struct Kernel {
         Kernel<Row, 1, true, MAYBE, ANY>::table(), SIAFU_PACKED(Row, PACKED),           \
         SIAFU_PACKED(Row, PACKED_ALONE)                                                 \
   }
+#if defined(SIAFU_SCALAR)  // processors of before 2013: not worth the time that compiling takes
+#undef SIAFU_TRAINED
+#define SIAFU_TRAINED(Row) SIAFU_OTHER(Row)
+#endif
 #define SIAFU_OTHER(Row)                                                                \
   {                                                                                     \
     lanes<Row>(), 4, {{SIAFU_FEW(Row, MAYBE)}, {SIAFU_FEW(Row, MAYBE)}},                \

@@ -1,4 +1,5 @@
-// Which instruction set the kernels use: the best that both the build and the processor have.
+// Which instruction set the kernels use: the best that both the build (SIAFU_HAS_<ISA>, given by setup.py) and the processor
+// have.
 #pragma once
 
 #define SIAFU_EXPORT extern "C" __attribute__((visibility("default")))
@@ -17,11 +18,32 @@ Isa isa();
 
 #if defined(__x86_64__)
 #define SIAFU_DECLARE(type, name) extern const type name##scalar, name##avx2, name##avx512, name##avx512bf16;
-#define SIAFU_PICK(name)                                                                                        \
-  (::siafu::isa() == ::siafu::avx512bf16 ? name##avx512bf16                                                     \
-   : ::siafu::isa() == ::siafu::avx512   ? name##avx512                                                         \
-   : ::siafu::isa() == ::siafu::avx2     ? name##avx2                                                           \
-                                         : name##scalar)
+// What was not compiled is not named: no object defines it.
+#ifdef SIAFU_HAS_SCALAR
+#define SIAFU_LEAST(name) name##scalar
+#elif defined(SIAFU_HAS_AVX2)
+#define SIAFU_LEAST(name) name##avx2
+#elif defined(SIAFU_HAS_AVX512)
+#define SIAFU_LEAST(name) name##avx512
+#else
+#define SIAFU_LEAST(name) name##avx512bf16
+#endif
+#ifdef SIAFU_HAS_AVX2
+#define SIAFU_AVX2_OR(name, other) (::siafu::isa() == ::siafu::avx2 ? name##avx2 : other)
+#else
+#define SIAFU_AVX2_OR(name, other) other
+#endif
+#ifdef SIAFU_HAS_AVX512
+#define SIAFU_AVX512_OR(name, other) (::siafu::isa() == ::siafu::avx512 ? name##avx512 : other)
+#else
+#define SIAFU_AVX512_OR(name, other) other
+#endif
+#ifdef SIAFU_HAS_AVX512BF16
+#define SIAFU_AVX512BF16_OR(name, other) (::siafu::isa() == ::siafu::avx512bf16 ? name##avx512bf16 : other)
+#else
+#define SIAFU_AVX512BF16_OR(name, other) other
+#endif
+#define SIAFU_PICK(name) SIAFU_AVX512BF16_OR(name, SIAFU_AVX512_OR(name, SIAFU_AVX2_OR(name, SIAFU_LEAST(name))))
 #elif defined(__aarch64__)
 #define SIAFU_DECLARE(type, name) extern const type name##neon;
 #define SIAFU_PICK(name) (name##neon)

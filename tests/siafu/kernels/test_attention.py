@@ -8,26 +8,24 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import torch
 
 from siafu.kernels import library
-from siafu.kernels.attention import (
-    Attended,
-    Records,
-    attend,
-    attend_backward,
-    edge_dot,
-    gather_heads,
-    target_gradient,
-)
+from siafu.kernels.attention import Attended, Records, attend, attend_backward
 from siafu.kernels.caches import L3_BYTES
+from siafu.kernels.rows import to_bfloat16
 from siafu.shards import Edges
+from tests.siafu.kernels.attention_problem import (
+    SEGMENT,
+    SHAPES,
+    Problem,
+    assert_attended,
+    assert_close,
+    gradients,
+    neighbours,
+    torch_gradients,
+    transposed,
+)
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
-
-#: heads x width: what the kernel has of its own, and what falls between.
-SHAPES = ((8, 8), (1, 8), (1, 16), (1, 64), (4, 16), (4, 32), (8, 16), (8, 64), (2, 8), (1, 1), (1, 3), (3, 5), (2, 41),
-          (1, 130), (17, 3), (40, 2), (5, 16))  # fmt: skip
-SEGMENT = 4096  # attention.cpp: longer rows are cut
 
 
 @pytest.fixture(params=INSTRUCTION_SETS)
@@ -40,102 +38,6 @@ def isa(request):
 def compiled(request):
     with using(request.param):
         yield
-
-
-class Problem:
-    """A directed graph of n vertices and g ghosts with rows and scores; vertices 0, n // 2 and n - 1 have no in-edges."""
-
-    def __init__(self, heads, width, *, n=40, ghosts=7, mean=6, hub=0, weighted=False, spread=1.0, seed=0):
-        rng = np.random.default_rng(seed)
-        self.heads, self.width, self.n, self.g = heads, width, n, ghosts
-        degree = rng.integers(0, 2 * mean + 1, n)
-        degree[[0, n // 2, n - 1]] = 0
-        degree[3] = hub or degree[3]
-        indptr = np.append(0, np.cumsum(degree)).astype(np.int64)
-        indices = np.concatenate([np.sort(rng.integers(0, n + ghosts, d)) for d in degree]).astype(np.int32)
-        weight = (rng.random(len(indices)) + 0.1).astype(np.float32) if weighted else None
-        self.edges = Edges(indptr, indices, weight)
-        self.T = rng.standard_normal((n + ghosts, heads * width)).astype(np.float32)
-        self.s = (spread * rng.standard_normal((n + ghosts, heads))).astype(np.float32)
-        self.t = (spread * rng.standard_normal((n, heads))).astype(np.float32)
-
-    def sources(self, dtype="float32"):
-        return self.records(self.T, self.s, dtype=dtype)
-
-    def records(self, rows, *scores, dtype="float32", beside=None):
-        """Of the inner vertices, and of the ghosts."""
-        inner = Records(self.n, self.heads, self.width, num_scores=len(scores), dtype=dtype, beside=beside)
-        inner.write(slice(None), rows[: self.n], *(score[: self.n] for score in scores))
-        ghosts = inner.like(self.g)
-        ghosts.write(slice(None), rows[self.n :], *(score[self.n :] for score in scores))
-        return inner, ghosts
-
-    def attend(self, start=0, stop=None, *, dtype="float32", **options):
-        inner, ghosts = self.sources(dtype)
-        stop = self.n if stop is None else stop
-        return attend(self.edges, start, stop, inner, self.t, ghosts=ghosts, **options)
-
-    def expected(self, slope=0.2, add_self=False):
-        """Edge by edge, in float64."""
-        heads, n = self.heads, self.n
-        T, s, t = (a.astype(np.float64) for a in (self.T, self.s, self.t))
-        T = T.reshape(len(T), heads, -1)
-        Z, leaned = np.zeros((n, heads, self.width)), np.zeros((n, heads, self.width))
-        log_total, leaned_total = np.full((n, heads), np.inf), np.zeros((n, heads))
-        for v, (sources, weight) in enumerate(neighbours(self.edges, add_self)):
-            if len(sources) == 0:
-                continue
-            x = t[v] + s[sources]  # [edges, heads]
-            lean = np.where(x < 0, slope, 1.0)
-            e = np.exp(x * lean - (x * lean).max(0)) * weight[:, None]
-            alpha = e / e.sum(0)
-            log_total[v] = (x * lean).max(0) + np.log(e.sum(0))
-            Z[v], leaned[v] = (np.einsum("eh,ehd->hd", a, T[sources]) for a in (alpha, alpha * lean))
-            leaned_total[v] = (alpha * lean).sum(0)
-        return Attended(Z.reshape(n, -1), log_total, leaned.reshape(n, -1), leaned_total)
-
-
-def neighbours(edges, add_self=False):
-    """Columns and weights of each row, itself first if it counts."""
-    for v in range(len(edges.indptr) - 1):
-        part = slice(edges.indptr[v], edges.indptr[v + 1])
-        columns = edges.indices[part]
-        weight = np.ones(len(columns)) if edges.weight is None else edges.weight[part].astype(np.float64)
-        yield (np.append(v, columns), np.append(1, weight)) if add_self else (columns, weight)
-
-
-def transposed(edges, n):
-    """Edges out of each of n vertices; the graph has no ghosts."""
-    row = np.repeat(np.arange(n), np.diff(edges.indptr))
-    order = np.lexsort((row, edges.indices))
-    indptr = np.append(0, np.cumsum(np.bincount(edges.indices, minlength=n))).astype(np.int64)
-    return Edges(indptr, row[order].astype(np.int32), None if edges.weight is None else edges.weight[order])
-
-
-def gradients(problem, dZ, *, slope=0.2, add_self=False, dtype="float32", threads=1):
-    """dT, ds and dt of <dZ, Z>, of a problem without ghosts."""
-    inner = problem.sources(dtype)[0]
-    n, real = problem.n, inner.real
-    t = problem.t.astype(real)
-    done = attend(problem.edges, 0, n, inner, t, slope=slope, add_self=add_self, threads=threads)
-    dt, delta = target_gradient(done, dZ.astype(real))
-    targets = problem.records(dZ.astype(real), t, done.log_total, delta, dtype=dtype)[0]
-    dT, ds = attend_backward(
-        transposed(problem.edges, n), 0, n, targets, problem.T.astype(real), problem.s.astype(real), slope=slope,
-        add_self=add_self, threads=threads,
-    )  # fmt: skip
-    return dT, ds, dt
-
-
-def assert_close(found, oracle, tolerance=1e-5):
-    np.testing.assert_allclose(
-        found, oracle, rtol=tolerance, atol=tolerance * max(1e-30, np.abs(oracle[np.isfinite(oracle)]).max(initial=0))
-    )
-
-
-def assert_attended(found, oracle, tolerance=1e-5):
-    for field in fields(Attended):
-        assert_close(getattr(found, field.name), getattr(oracle, field.name), tolerance)
 
 
 # --- forward ----------------------------------------------------------------------------------------------------------
@@ -201,6 +103,13 @@ def test_nan_stays_in_the_rows_that_see_it(isa):
     np.testing.assert_array_equal(np.isnan(problem.attend().Z).all(1), sees)
 
 
+def test_the_range_may_bring_its_own_targets_alone(isa):
+    problem = Problem(3, 5)
+    inner, ghosts = problem.sources()
+    found = attend(problem.edges, 7, 19, inner, problem.t[7:19], ghosts=ghosts)
+    np.testing.assert_array_equal(found.Z, problem.attend(7, 19).Z)
+
+
 @pytest.mark.parametrize(("heads", "width"), [(8, 8), (1, 16), (3, 5), (1, 3)])
 def test_bfloat16_rows_are_attended_to_as_their_roundings(isa, heads, width):
     problem = Problem(heads, width)
@@ -256,31 +165,25 @@ def test_backward_is_the_same_bit_for_bit_over_ranges_and_threads(isa):
     marks = [rng.standard_normal((40, 8)).astype(np.float32) for _ in range(3)]
     targets = problem.records(problem.T, *marks)[0]
 
-    def backward(a, b, threads=1):
-        return attend_backward(problem.edges, a, b, targets, problem.T, problem.s, threads=threads)
-
-    dT, ds = backward(0, 40)
+    dT, ds = attend_backward(problem.edges, 0, 40, targets, problem.T, problem.s)
     for a, b in ((0, 40), (0, 4), (3, 4), (4, 40)):
-        part_T, part_s = backward(a, b, threads=3)
-        np.testing.assert_array_equal(part_T, dT[a:b])
-        np.testing.assert_array_equal(part_s, ds[a:b])
+        for own in ((problem.T, problem.s), (problem.T[a:b], problem.s[a:b])):  # of all vertices, or of the range alone
+            part_T, part_s = attend_backward(problem.edges, a, b, targets, *own, threads=3)
+            np.testing.assert_array_equal(part_T, dT[a:b])
+            np.testing.assert_array_equal(part_s, ds[a:b])
+
+
+def test_backward_takes_bfloat16_rows_of_the_range_alone(isa):
+    problem = Problem(2, 8, ghosts=0)
+    targets = problem.records(problem.T, problem.s, problem.s, problem.s)[0]
+    rows = to_bfloat16(problem.T)
+    whole = attend_backward(problem.edges, 0, 40, targets, rows, problem.s)
+    part = attend_backward(problem.edges, 5, 30, targets, rows[5:30], problem.s[5:30])
+    for a, b in zip(whole, part, strict=True):
+        np.testing.assert_array_equal(a[5:30], b)
 
 
 # --- backward ---------------------------------------------------------------------------------------------------------
-
-
-def torch_gradients(problem, dZ, slope, add_self):
-    row = np.concatenate([np.full(len(c), v) for v, (c, _) in enumerate(neighbours(problem.edges, add_self))])
-    columns = np.concatenate([c for c, _ in neighbours(problem.edges, add_self)]).astype(np.int64)
-    weight = torch.tensor(np.concatenate([w for _, w in neighbours(problem.edges, add_self)]))[:, None]
-    T, s, t = (torch.tensor(a.astype(np.float64), requires_grad=True) for a in (problem.T, problem.s, problem.t))
-    row, columns = torch.tensor(row), torch.tensor(columns)
-    e = torch.exp(torch.nn.functional.leaky_relu(t[row] + s[columns], slope)) * weight
-    total = torch.zeros((problem.n, problem.heads), dtype=torch.float64).index_add(0, row, e)
-    message = (e / total[row])[:, :, None] * T.reshape(problem.n, problem.heads, -1)[columns]
-    Z = torch.zeros((problem.n, problem.heads, problem.width), dtype=torch.float64).index_add(0, row, message)
-    (Z.reshape(problem.n, -1) * torch.tensor(dZ)).sum().backward()
-    return [a.grad.numpy() for a in (T, s, t)]
 
 
 @pytest.mark.parametrize(("heads", "width"), SHAPES)
@@ -337,34 +240,6 @@ def test_backward_with_bfloat16_rows(isa):
     oracle = torch_gradients(problem, dZ, 0.2, False)
     for found, wanted in zip(gradients(problem, dZ, dtype="bfloat16"), oracle, strict=True):
         assert_close(found, wanted, 3e-2)
-
-
-# --- weights per edge and head ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("heads", "width"), SHAPES)
-def test_rows_are_gathered_with_a_weight_per_edge_and_head(isa, heads, width):
-    problem = Problem(heads, width, hub=SEGMENT + 7)
-    indptr, indices = problem.edges.indptr, problem.edges.indices
-    weight = np.random.default_rng(3).standard_normal((len(indices), heads)).astype(np.float32)
-    message = weight[:, :, None] * problem.T.astype(np.float64).reshape(47, heads, width)[indices]
-    oracle = np.array([message[indptr[v] : indptr[v + 1]].sum(0).ravel() for v in range(40)])
-    inner, ghosts = (Records.of(problem.T[part], heads=heads) for part in (slice(0, 40), slice(40, None)))
-    assert_close(gather_heads(problem.edges, 0, 40, inner, weight, ghosts=ghosts, threads=2), oracle)
-    part = weight[indptr[3] : indptr[30]]
-    assert_close(gather_heads(problem.edges, 3, 30, inner, part, ghosts=ghosts), oracle[3:30])
-
-
-@pytest.mark.parametrize(("heads", "width"), SHAPES)
-def test_edge_products_are_the_gradients_of_the_weights(isa, heads, width):
-    problem = Problem(heads, width, hub=SEGMENT + 7)
-    indptr, indices = problem.edges.indptr, problem.edges.indices
-    dZ = np.random.default_rng(3).standard_normal((40, heads * width)).astype(np.float32)
-    by_head = dZ.astype(np.float64).reshape(40, heads, width)[np.repeat(np.arange(40), np.diff(indptr))]
-    oracle = (by_head * problem.T.reshape(47, heads, width)[indices]).sum(2)
-    inner, ghosts = problem.sources()
-    assert_close(edge_dot(problem.edges, 0, 40, dZ, inner, ghosts=ghosts, threads=2), oracle)
-    assert_close(edge_dot(problem.edges, 3, 30, dZ, inner, ghosts=ghosts), oracle[indptr[3] : indptr[30]])
 
 
 # --- exponentials -----------------------------------------------------------------------------------------------------

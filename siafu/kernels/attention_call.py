@@ -1,0 +1,140 @@
+"""How attention's functions call the compiled library: what is checked before, and the structure that it gets."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from siafu.kernels.dropout import EdgeDropout
+from siafu.kernels.library import LIBRARY
+from siafu.kernels.records import Records, check
+from siafu.kernels.rows import from_bfloat16
+from siafu.ops import dropout_threshold
+from siafu.shards import Edges
+from siafu.sparse import Array
+
+ATTEND, BACKWARD = range(2)  # attention.hpp: Mode
+
+
+class Call(ctypes.Structure):
+    """attention.cpp: Call. It holds addresses only: who fills it in keeps the arrays."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("indptr", "indices", "weight", "alpha", "rows", "ghost_rows", "scores")),
+        *((name, ctypes.c_void_p) for name in ("ghost_scores", "own", "own_rows", "out", "leaned", "total")),
+        *((name, ctypes.c_void_p) for name in ("leaned_total", "ids", "ghost_ids")),
+        ("key", ctypes.c_uint64),
+        *((name, ctypes.c_int64) for name in ("start", "stop", "num_inner", "row_bytes", "score_bytes", "score_step")),
+        *((name, ctypes.c_int32) for name in ("mode", "heads", "width", "bits16", "own_bits16", "add_self", "threads")),
+        *(("drop_below", ctypes.c_int32), ("slope", ctypes.c_float), ("keep_scale", ctypes.c_float)),
+    )
+
+    @classmethod
+    def of(
+        cls, mode: int, edges: Edges, start: int, stop: int, base: Records, ghosts: Records | None, *, add_self: bool,
+        dropout: EdgeDropout | None, threads: int, slope: float = 1.0,
+    ) -> Call:  # fmt: skip
+        call = cls(mode=mode, start=start, stop=stop, threads=threads, heads=base.heads, width=base.width)
+        call.slope, call.add_self = slope, add_self
+        call.indptr, call.indices = edges.indptr.ctypes.data, edges.indices.ctypes.data
+        call.weight = None if edges.weight is None else edges.weight.ctypes.data
+        call.num_inner, call.bits16 = base.num_rows, base.dtype == "bfloat16"
+        call.rows, call.row_bytes = base.memory.ctypes.data, base.row_bytes
+        call.scores, call.score_bytes, call.score_step = base.scores.ctypes.data, base.score_bytes, base.heads
+        if ghosts is not None:
+            call.ghost_rows, call.ghost_scores = ghosts.memory.ctypes.data, ghosts.scores.ctypes.data
+        if dropout is not None:
+            call.drop_below, call.keep_scale = dropout_threshold(dropout.p)
+            call.key, call.ids, call.ghost_ids = dropout.key, dropout.inner.ctypes.data, dropout.ghosts.ctypes.data
+        return call
+
+    def set_own(self, scores: Array) -> Array:
+        """t of the range, or s backwards. Returns what the caller keeps until the call is done; so do the others."""
+        scores = np.ascontiguousarray(scores, np.float32)
+        self.own = scores.ctypes.data - self.start * self.heads * 4
+        return scores
+
+    def set_alpha(self, alpha: Array) -> Array:
+        alpha = np.ascontiguousarray(alpha, np.float32)
+        self.alpha = alpha.ctypes.data
+        return alpha
+
+    def set_own_rows(self, rows: Array) -> Array:
+        """T of the range."""
+        rows = np.ascontiguousarray(rows, np.uint16 if rows.dtype == np.uint16 else np.float32)
+        self.own_rows = rows.ctypes.data - self.start * rows.shape[1] * rows.itemsize
+        self.own_bits16 = rows.dtype == np.uint16
+        return rows
+
+    def run(self) -> None:
+        assert LIBRARY is not None
+        LIBRARY.siafu_attention(ctypes.byref(self))
+
+    def run_edge_dot(self) -> None:
+        assert LIBRARY is not None
+        LIBRARY.siafu_edge_dot(ctypes.byref(self))
+
+
+def computed_here(base: Records) -> bool:
+    """Whether numpy must do it."""
+    return LIBRARY is None or base.dtype == "float64"
+
+
+def joined(base: Records, ghosts: Records | None) -> tuple[Array, list[Array]]:
+    """Rows [N + g, heads * width] and the scores [N + g, heads] of both, copied."""
+    both = [base] if ghosts is None else [base, ghosts]
+    rows = np.concatenate([one.rows() for one in both])
+    return rows, [np.concatenate([one.scores[:, kind] for one in both]) for kind in range(base.num_scores)]
+
+
+def real_rows(rows: Array) -> Array:
+    return from_bfloat16(np.ascontiguousarray(rows)) if rows.dtype == np.uint16 else rows
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def rows_of_range(array: Array, edges: Edges, start: int, stop: int, columns: int, name: str) -> Array:
+    """The k rows of ``start:stop``, of an array of all inner vertices' rows or of those alone."""
+    if len(array) == stop - start:
+        check(array, (stop - start, columns), name)
+        return array
+    check(array, (len(edges.indptr) - 1, columns), name)
+    return array[start:stop]
+
+
+def check_out(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+        raise ValueError(f"out {array.dtype} {array.shape}, must be contiguous {dtype} {shape}")
+
+
+def check_range(edges: Edges, start: int, stop: int, threads: int) -> None:
+    n = len(edges.indptr) - 1
+    if not 0 <= start <= stop <= n:
+        raise ValueError(f"rows {start}..{stop}, must be in 0..{n}")
+    if threads < 1:
+        raise ValueError(f"{threads} threads, must be at least 1")
+    given = (edges.indptr, np.int64), (edges.indices, np.int32), (edges.weight, np.float32)
+    for array, dtype in given:
+        if array is not None and (array.dtype != dtype or not array.flags.c_contiguous):
+            raise ValueError(f"edges: {array.dtype}, must be contiguous {np.dtype(dtype)}")
+
+
+def check_bases(base: Records, ghosts: Records | None, num_scores: int) -> None:
+    if base.num_scores != num_scores:
+        raise ValueError(f"records with {base.num_scores} scores, must be {num_scores}")
+    if ghosts is None:
+        return
+    one, other = ((r.heads, r.width, r.num_scores, r.dtype, r.row_bytes, r.score_bytes) for r in (base, ghosts))
+    if one != other:
+        raise ValueError(f"ghosts are laid out as {other}, must be as the inner rows: {one} (Records.like)")
+
+
+def check_dropout(dropout: EdgeDropout | None, base: Records, ghosts: Records | None) -> None:
+    if dropout is None:
+        return
+    found, wanted = (len(dropout.inner), len(dropout.ghosts)), (base.num_rows, 0 if ghosts is None else ghosts.num_rows)
+    if found != wanted:
+        raise ValueError(f"dropout with ids of {found[0]} inner vertices and {found[1]} ghosts, must be {wanted}")
