@@ -21,7 +21,12 @@ from siafu.errors import GnnError
 #: verb -> (module that has ``add_arguments(parser)`` and ``main(args) -> int``, what the verb does)
 VERBS = {
     "train": ("bench.cli", "train a model on a graph"),
+    "baseline": ("bench.baseline.cli", "train as the GPU systems do that siafu competes with, on GPUs or without"),
+    "search": ("bench.search_cli", "train with many settings and rank them by validation score"),
+    "predict": ("bench.predict.cli", "say what a run's model makes of every vertex of a graph"),
+    "export": ("bench.export.cli", "write a run's model as a module of another library"),
     "prepare": ("datasets.cli", "turn a graph into shards on disk, to train on them again and again"),
+    "convert": ("datasets.convert", "write a graph in a format that other programs read"),
     "deploy": ("infra.verbs.deploy", "make servers and a Lambda function on AWS, and say first what they cost"),
     "destroy": ("infra.verbs.destroy", "remove a deployment from AWS, whatever state it is in"),
     "status": ("infra.verbs.status", "say how a deployment on AWS is: its machines and its runs"),

@@ -14,8 +14,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from siafu.errors import DatasetError
-from siafu.models import ModelSpec
+from siafu.errors import ConfigError, DatasetError
+from siafu.models import Model, ModelSpec
 from siafu.sparse import Array
 
 
@@ -54,3 +54,24 @@ def load_model(path: Path) -> tuple[dict[str, Array], ModelSpec]:
         return weights, ModelSpec(**{**spec, "widths": tuple(spec["widths"])})
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise DatasetError(f"{path}: not a model of siafu: {error}") from error
+
+
+def first_weights(model: Model, warm_start: str) -> dict[str, Array]:
+    """The weights that training begins with: the model's own, or those in ``warm_start``, a file or a run's directory.
+
+    Raises: ConfigError for a model of other parameters or shapes, naming the first; DatasetError if the file is none.
+    """
+    drawn = model.init()
+    if not warm_start:
+        return drawn
+    path = Path(warm_start)
+    saved, _ = load_model(path / "model.safetensors" if path.is_dir() else path)
+    for name in sorted(drawn.keys() ^ saved.keys()):
+        whose = "it has no" if name in drawn else "this model has no"
+        raise ConfigError(f"train.warm_start = {warm_start}: {whose} {name}")
+    for name, W in drawn.items():
+        if saved[name].shape != W.shape:
+            raise ConfigError(
+                f"train.warm_start = {warm_start}: {name} is {list(saved[name].shape)}, must be {list(W.shape)}"
+            )
+    return {name: saved[name].astype(W.dtype) for name, W in drawn.items()}

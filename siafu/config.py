@@ -26,6 +26,7 @@ from siafu.errors import ConfigError
 
 if typing.TYPE_CHECKING:
     import tomllib
+    from typing_extensions import Self
 else:
     try:
         import tomllib
@@ -47,51 +48,90 @@ class Data:
     val_per_class: int = 30  # where the source has no split
     cache_dir: str = "~/.cache/siafu"  # where prepared shards are kept
     keep_aggregate: bool = True  # keep layer 0's aggregate with the shards, for the runs to come
+    task: Literal["node", "link"] = "node"  # what is predicted: vertices' labels, or edges that are held out
+    inductive: bool = False  # train on the edges among training vertices alone, evaluate on the whole graph
+    val_edges: float = 0.05  # task link: share of edges held out for validation
+    test_edges: float = 0.1  # task link: share of edges held out for test
+    negatives: int = 8  # task link: pool of false edges per training edge; an epoch draws one of them each
+    eval_negatives: int = 100  # task link: false edges that a held-out edge is ranked among
 
     def __post_init__(self) -> None:
-        _at_least(self, parts=1, split=0, seed=0, train_per_class=1, val_per_class=0)
+        at_least(
+            self, parts=1, split=0, seed=0, train_per_class=1, val_per_class=0, val_edges=0, test_edges=0, negatives=1,
+            eval_negatives=1,
+        )  # fmt: skip
+        if not self.val_edges + self.test_edges < 1:
+            raise ConfigError(f"data.val_edges + data.test_edges = {self.val_edges + self.test_edges:g}: must be < 1")
+        if self.inductive and self.task == "link":
+            raise ConfigError("data.inductive: is for task node; task link always trains without the held-out edges")
 
 
 @dataclass(frozen=True)
 class Model:
-    name: str = "gcn"  # gcn or sage
+    name: str = "gcn"  # gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn
     layers: int = 2  # graph layers
     hidden: tuple[int, ...] = (16,)  # width of hidden layers: one number for all, or one per hidden layer
-    activation: Literal["relu", "tanh"] = "relu"  # of hidden layers
+    activation: Literal["relu", "tanh", "elu"] = "relu"  # of hidden layers
     bias: bool = True  # whether layers add a bias
     dropout: float = 0.0  # share of a layer's gathered inputs set to zero while training
     norm: Literal["none", "layer"] = "none"  # layer: LayerNorm before the activation of hidden layers
     init: Literal["xavier", "he"] = "xavier"  # distribution of the first weights
+    heads: int = 8  # gat: attention heads of a hidden layer, side by side in its width
+    out_heads: int = 1  # gat: attention heads of the last layer, averaged
+    attn_dropout: float = 0.0  # gat: share of attention coefficients set to zero while training
+    slope: float = 0.2  # gat: of LeakyReLU below zero
+    residual: bool = False  # add a layer's input before its activation: itself where widths agree, else times a weight
+    jump: Literal["none", "cat", "max", "sum"] = "none"  # the last stage reads every hidden layer: jumping knowledge
+    alpha: float = 0.1  # gcnii, appnp: share of the first representation in every propagation
+    theta: float = 0.5  # gcnii: lambda of the paper, beta_l = ln(theta / l + 1)
+    hops: int = 10  # appnp, sgc: propagations
+    eps: float = 0.0  # gin: first weight of the vertex's own row, beyond 1
+    train_eps: bool = False  # gin: whether that is learnt
+    bases: int = 0  # rgcn: matrices that all relations share; 0: one for each relation
+    decoder: Literal["dot", "mlp"] = "dot"  # task link: how two embeddings become a score
+    outputs: int = 0  # width of the last layer; 0: as many as the graph has classes
     narrow: bool = True  # transform before gathering where a layer's output is narrower than its input
     rows: Literal["exact", "bfloat16"] = "exact"  # storage of gathered rows; exact: that of model.dtype
     dtype: Literal["float32", "float64"] = "float32"  # of weights, activations and gradients
 
     def __post_init__(self) -> None:
-        _at_least(self, layers=1)
+        at_least(self, layers=1)
         if any(width < 1 for width in self.hidden) or not self.hidden:
             raise ConfigError(f"model.hidden = {list(self.hidden)}: widths must be >= 1")
-        if len(self.hidden) not in (1, self.layers - 1):
-            raise ConfigError(
-                f"model.hidden = {list(self.hidden)}: must be one width or model.layers - 1 = {self.layers - 1}"
-            )
+        if len(self.hidden) not in (1, self.num_hidden):
+            named = "model.layers" if self.num_hidden == self.layers else "model.layers - 1"
+            raise ConfigError(f"model.hidden = {list(self.hidden)}: must be one width or {named} = {self.num_hidden}")
         if self.rows == "bfloat16" and self.dtype != "float32":
             raise ConfigError(f"model.rows = bfloat16 needs model.dtype = float32, not {self.dtype}")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"model.dropout = {self.dropout}: must be >= 0 and < 1")
+        at_least(self, outputs=0, heads=1, out_heads=1, slope=0, alpha=0, theta=0, hops=1, bases=0)
+        for key in ("dropout", "attn_dropout"):
+            if not 0 <= getattr(self, key) < 1:
+                raise ConfigError(f"model.{key} = {getattr(self, key)}: must be >= 0 and < 1")
+        if not self.alpha <= 1:
+            raise ConfigError(f"model.alpha = {self.alpha}: must be <= 1")
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Outputs of the hidden layers, ``layers - 1`` of them."""
-        return self.hidden * (self.layers - 1) if len(self.hidden) == 1 else self.hidden
+        """Outputs of the hidden layers."""
+        return self.hidden * self.num_hidden if len(self.hidden) == 1 else self.hidden
+
+    @property
+    def num_hidden(self) -> int:
+        """All but the last layer; with jumping knowledge that too, and one more stage gives the classes."""
+        return self.layers if self.jump != "none" else self.layers - 1
 
 
 @dataclass(frozen=True)
 class Train:
-    epochs: int = 200  # passes over the graph, at most
+    epochs: int = 200  # passes over the graph, at most; 0: only evaluate the first weights
     lr: float = 0.01  # learning rate
     optimizer: Literal["adam", "sgd"] = "adam"  # what steps the weights, once per epoch
     momentum: float = 0.9  # of sgd
     weight_decay: float = 0.0  # L2 penalty added to the gradient, as torch.optim does
+    weight_decay_rest: float = -1.0  # of the weights that the model's paper decays otherwise; -1: the same
+    clip_norm: float = 0.0  # longest gradient, over all weights, that is stepped with; 0: any
+    label_smoothing: float = 0.0  # share of a label spread evenly over all classes, while training
+    warm_start: str = ""  # model.safetensors, or a run, whose weights are the first ones; empty: drawn from the seed
     schedule: Literal["constant", "cosine", "step"] = "constant"  # of the learning rate
     step_epochs: int = 50  # schedule step: epochs between two drops
     step_factor: float = 0.5  # schedule step: factor of a drop
@@ -110,14 +150,15 @@ class Train:
     eval_every: int = 1  # epochs between evaluations; 0: only after the last
     target_acc: float = 0.0  # stop when validation accuracy reaches it; 0: never
     patience: int = 0  # stop after so many evaluations without a better one; 0: never
+    stop_on: Literal["score", "loss", "both"] = "score"  # of validation: what patience and the best epoch go by
 
     def __post_init__(self) -> None:
-        _at_least(
-            self, epochs=1, lr=0, momentum=0, weight_decay=0, step_epochs=1, step_factor=0, seed=0, staleness=0,
+        at_least(
+            self, epochs=0, lr=0, momentum=0, weight_decay=0, step_epochs=1, step_factor=0, seed=0, staleness=0,
             intervals=1, ahead=0, freshness=0, smoothing=0, freeze_epochs=1, stale_lr=0, warmup_epochs=0, eval_every=0,
-            target_acc=0, patience=0,
+            target_acc=0, patience=0, weight_decay_rest=-1, clip_norm=0, label_smoothing=0,
         )  # fmt: skip
-        for key in ("momentum", "ahead", "freshness", "smoothing", "target_acc"):
+        for key in ("momentum", "ahead", "freshness", "smoothing", "target_acc", "label_smoothing"):
             if not getattr(self, key) <= 1:
                 raise ConfigError(f"train.{key} = {getattr(self, key)}: must be <= 1")
         if self.staleness and self.mode != "async":
@@ -131,7 +172,8 @@ class Train:
 @dataclass(frozen=True)
 class Servers:
     param_servers: int = 1  # processes that hold the weights
-    backend: Literal["lambda", "cpu"] = "lambda"  # where tensor tasks run: Lambda environments, or our own threads
+    backend: Literal["lambda", "cpu", "gpu"] = "lambda"  # where tensor tasks run: Lambda, our own threads, our GPU
+    device: Literal["auto", "cuda", "cpu"] = "auto"  # backend gpu: cpu does without a GPU, for tests; auto: as cuda
     threads: int = 0  # graph threads per graph server; 0: cores / graph servers on the machine, at least 1
     listen: str = "127.0.0.1"  # address that every role binds; a host that knows its machines' own overrides it
     ports: str = ""  # range of ports that roles bind, such as 7000-7099; empty: any free one
@@ -142,7 +184,7 @@ class Servers:
 
     def __post_init__(self) -> None:
         _ = self.port_range
-        _at_least(self, param_servers=1, threads=0, start_timeout_s=0.1, heartbeat_s=0.01, silence_s=0.1, stall_s=1)
+        at_least(self, param_servers=1, threads=0, start_timeout_s=0.1, heartbeat_s=0.01, silence_s=0.1, stall_s=1)
         if not self.heartbeat_s < self.silence_s:
             raise ConfigError(
                 f"servers.heartbeat_s = {self.heartbeat_s}: must be < servers.silence_s = {self.silence_s}"
@@ -184,9 +226,10 @@ class Lambda:
     keep_constants: bool = True  # workers keep rows that never change, and get their intervals again
     prefetch: int = 0  # tasks a worker holds at once: one computing, the rest on their way; 0: as many as pay
     proxy: str = ""  # SOCKS5 proxy host:port that workers dial through
+    apply_edge: Literal["auto", "lambda", "server"] = "auto"  # where ApplyEdge runs; auto: where it is measured faster
 
     def __post_init__(self) -> None:
-        _at_least(
+        at_least(
             self, count=0, memory_mb=128, timeout_s=1, margin_s=0, idle_s=0.01, task_timeout_s=0.01, relaunches=0,
             prefetch=0, relaunch_factor=1, relaunch_quantile=0.01, refused_s=1,
         )  # fmt: skip
@@ -208,9 +251,11 @@ class Run:
     on: Literal["local", "ray", "aws"] = "local"  # where the servers run: this machine, a Ray cluster, siafu deploy's
     budget_usd: float = 0.0  # stop, with a checkpoint, before the run costs more; 0: no limit
     max_seconds: float = 0.0  # stop, with a checkpoint, after so long; 0: no limit
+    loggers: tuple[str, ...] = ()  # who else is told of epochs: tensorboard, mlflow, wandb (offline)
+    write: str = ""  # siafu predict: slot of the evaluation whose rows servers write to RUN/rows; empty: none
 
     def __post_init__(self) -> None:
-        _at_least(self, checkpoint_every=0, budget_usd=0, max_seconds=0)
+        at_least(self, checkpoint_every=0, budget_usd=0, max_seconds=0)
 
 
 @dataclass(frozen=True)
@@ -232,7 +277,7 @@ class Cloud:
     ray_address: str = "auto"  # run.on = ray: the cluster's address
 
     def __post_init__(self) -> None:
-        _at_least(self, reserved=0, volume_gib=20, ttl_hours=0.1, monthly_usd=0)
+        at_least(self, reserved=0, volume_gib=20, ttl_hours=0.1, monthly_usd=0)
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", self.name):
             raise ConfigError(f"cloud.name = {self.name!r}: must be 1 to 31 of a-z, 0-9 and -, a letter first")
 
@@ -273,7 +318,7 @@ class Config:
         return {_section_name(f.name): dataclasses.asdict(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     @classmethod
-    def from_dict(cls, sections: Mapping[str, Any]) -> Config:
+    def from_dict(cls, sections: Mapping[str, Any]) -> Self:
         """Raises ConfigError naming the key, the value and what is allowed."""
         known = {_section_name(f.name): f for f in dataclasses.fields(cls)}
         for name in sections:
@@ -287,7 +332,7 @@ class Config:
             made[spec.name] = _section(name, spec.default_factory, values)  # type: ignore[arg-type]
         return cls(**made)
 
-    def replace(self, assignments: Mapping[str, Any]) -> Config:
+    def replace(self, assignments: Mapping[str, Any]) -> Self:
         """A config with ``{"section.key": value}`` put in; strings are parsed as the field's type asks."""
         sections = self.to_dict()
         for key, value in assignments.items():
@@ -295,7 +340,7 @@ class Config:
             if not dot or section not in sections or name not in sections[section]:
                 raise ConfigError(f"{key}: unknown key{_nearest(key)}")
             sections[section][name] = value
-        return Config.from_dict(sections)
+        return type(self).from_dict(sections)
 
 
 def load(path: str | Path) -> Config:
@@ -325,16 +370,26 @@ def dump(config: Config) -> str:
     return "\n".join(lines)
 
 
-@lru_cache(maxsize=1)
-def help_texts() -> dict[str, str]:
+@lru_cache(maxsize=2)
+def help_texts(of: type[Config] = Config) -> dict[str, str]:
     """``"section.key"`` -> the comment behind the field above."""
     texts = {}
-    for f in dataclasses.fields(Config):
+    for f in dataclasses.fields(of):
         cls = f.default_factory
         for line in inspect.getsource(cls).splitlines():  # type: ignore[arg-type]
             if match := re.match(r"    (\w+): [^=]+ = .*?(?:  # (.*))?$", line):
                 texts[f"{_section_name(f.name)}.{match[1]}"] = match[2] or ""
     return texts
+
+
+def parsed(key: str, value: Any) -> Any:
+    """The value of "section.key" as its type asks, not held against any other. ConfigError if it cannot be, or is no key."""
+    section, _, name = key.partition(".")
+    known = {_section_name(f.name): f.default_factory for f in dataclasses.fields(Config)}
+    hint = typing.get_type_hints(known[section]).get(name) if section in known else None
+    if hint is None:
+        raise ConfigError(f"{key}: unknown key{_nearest(key)}")
+    return _convert(key, value, hint)
 
 
 def _section_name(attribute: str) -> str:
@@ -389,7 +444,7 @@ def _article(hint: type) -> str:
     return {int: "an integer", float: "a finite number", bool: "true or false", str: "a string"}[hint]
 
 
-def _at_least(section: Any, **limits: float) -> None:
+def at_least(section: Any, **limits: float) -> None:
     for key, limit in limits.items():
         if not getattr(section, key) >= limit:
             raise ConfigError(

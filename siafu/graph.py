@@ -6,7 +6,9 @@ An edge ``src -> dst`` means that ``dst`` gathers from ``src``. Nothing behind `
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +19,15 @@ from siafu.sparse import Array, Rows
 log = logging.getLogger(__name__)
 
 NONE, TRAIN, VAL, TEST = 0, 1, 2, 3  # what a vertex is for, in one split
+
+#: Types of edges where edges are what is predicted (``datasets.links``): MESSAGE is gathered along, the others are pairs
+#: of vertices that are scored; a negative is no edge of the graph.
+MESSAGE, TRAIN_PAIR, TRAIN_NEGATIVE, VAL_PAIR, VAL_NEGATIVE, TEST_PAIR, TEST_NEGATIVE = range(7)
+NUM_LINK_TYPES = 7
+
+MAX_EDGE_TYPES = 1 << 16  # uint16 in shards
+
+Target = Literal["classes", "labels", "numbers"]  # one class, any set of classes, real numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +40,14 @@ class Graph:
     dst: Array  # int32 or int64 [E]
     weight: Array | None  # float32 [E], > 0; None: every edge weighs 1
     features: Rows  # [N, F] of any real dtype
-    labels: Array  # int64 [N], -1 = unknown; or uint8 [N, C] of 0 and 1 (multi-label)
-    num_classes: int
+    labels: Array  # int64 [N], -1 = unknown; uint8 [N, C] of 0 and 1 (multi-label); float [N] or [N, C], NaN = unknown
+    num_classes: int  # C; 1 if labels are float32 [N]
     split: Array  # uint8 [N, S] of NONE, TRAIN, VAL, TEST; S = 0: none published
     directed: bool  # False: every edge is listed in both directions, with one weight
-    ids: Array | None = None  # int64 [N], ascending: what the source calls the vertices; None: 0..N-1
+    ids: Any = None  # what the source calls vertices, ascending: int64 [N], datasets.sources.ids.NamedIds; None: 0..N-1
+    edge_type: Array | None = None  # uint16 [E], below num_edge_types; None: all edges are of one type
+    num_edge_types: int = 1
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of "classes" and "edge_types", if it has words
 
     @property
     def num_edges(self) -> int:
@@ -44,8 +58,15 @@ class Graph:
         return int(self.features.shape[1])
 
     @property
+    def target(self) -> Target:
+        """What the labels are, by their dtype and shape."""
+        if self.labels.dtype.kind == "f":
+            return "numbers"
+        return "labels" if self.labels.ndim == 2 else "classes"
+
+    @property
     def multilabel(self) -> bool:
-        return self.labels.ndim == 2
+        return self.target == "labels"
 
 
 def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Graph:
@@ -53,29 +74,37 @@ def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Gr
 
     Self-loops are dropped (a model adds its own). Parallel edges become one; their weights are summed. Unless
     ``directed``, every edge also runs backwards; where a source lists both directions with different weights, both get
-    the larger one (so an edge listed twice, once per direction, keeps its weight).
+    the larger one (so an edge listed twice, once per direction, keeps its weight). Edges of different types are
+    different edges; one that is made to run backwards keeps its type. Edges are sorted by type where ends are equal.
 
     ``row`` divides each feature row by its L1 norm, ``standard`` makes each column's mean 0 and deviation 1 over *all*
     vertices (in the transductive setting every vertex's features are input; splits then share one matrix). Rows of
-    zeros and constant columns become zeros. Vertices without a label leave every split.
+    zeros and constant columns become zeros. Vertices without a label leave every split; of several numbers per vertex,
+    none may be missing.
 
     Raises: DatasetError if the graph is malformed; ConfigError for an unknown ``feature_norm``.
     """
     check_norm(feature_norm)
-    _check_edges(graph)
-    check_vertices(graph)
+    check(graph)
     features = checked(graph.features, graph.num_vertices, graph.name)
-    src, dst, weight = _tidy_edges(graph, directed)
+    src, dst, weight, edge_type = _tidy_edges(graph, directed)
     return replace(
         graph,
         src=src,
         dst=dst,
         weight=weight,
+        edge_type=edge_type,
         features=normalised(features, feature_norm, graph.name),
-        labels=graph.labels.astype(np.uint8 if graph.multilabel else np.int64, copy=False),
+        labels=kept_labels(graph),
         split=labelled_split(graph),
         directed=directed,
     )
+
+
+def kept_labels(graph: Graph) -> Array:
+    """The labels in the dtype of shards."""
+    dtype = {"classes": np.int64, "labels": np.uint8, "numbers": np.float32}[graph.target]
+    return graph.labels.astype(dtype, copy=False)
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -92,6 +121,7 @@ def _check_edges(graph: Graph) -> None:
         if len(ids) and (ids.min() < 0 or ids.max() >= n):
             edge = int(np.argmax((ids < 0) | (ids >= n)))
             raise DatasetError(f"{graph.name}: edge {edge} has {end} vertex {ids[edge]}, must be in 0..{n - 1}")
+    _check_edge_types(graph)
     if graph.weight is None:
         return
     _check_length(graph, "edge weights", graph.weight, graph.num_edges)
@@ -105,6 +135,30 @@ def _check_edges(graph: Graph) -> None:
         raise DatasetError(f"{graph.name}: edge {edge} has weight {graph.weight[edge]}, must be finite and > 0")
 
 
+def _check_edge_types(graph: Graph) -> None:
+    kind, n, count = graph.edge_type, graph.num_vertices, graph.num_edge_types
+    if not 1 <= count <= MAX_EDGE_TYPES:
+        raise DatasetError(f"{graph.name}: {count} edge types, must be in 1..{MAX_EDGE_TYPES}")
+    if kind is None:
+        if count > 1:
+            raise DatasetError(f"{graph.name}: {count} edge types, but no edge has a type")
+        return
+    _check_length(graph, "edge types", kind, graph.num_edges)
+    if kind.ndim != 1 or kind.dtype.kind not in "iu":
+        raise DatasetError(f"{graph.name}: edge types are {kind.dtype} {list(kind.shape)}, must be integers [E]")
+    if len(kind) and (kind.min() < 0 or kind.max() >= count):
+        edge = int(np.argmax((kind < 0) | (kind >= count)))
+        raise DatasetError(f"{graph.name}: edge {edge} has type {kind[edge]}, must be in 0..{count - 1}")
+    if n * n * count >= 2**63:
+        raise DatasetError(f"{graph.name}: {n} vertices and {count} edge types: N * N * types must be < 2^63")
+
+
+def check(graph: Graph) -> None:
+    """Raises: DatasetError if edges, labels or splits are malformed. The features are not looked at."""
+    _check_edges(graph)
+    check_vertices(graph)
+
+
 def check_vertices(graph: Graph) -> None:
     """Raises: DatasetError if labels or splits are malformed. The edges are not looked at."""
     _check_labels(graph)
@@ -116,11 +170,14 @@ def _check_labels(graph: Graph) -> None:
     _check_length(graph, "labels", labels, graph.num_vertices)
     if classes < 1:
         raise DatasetError(f"{graph.name}: {classes} classes, must be >= 1")
-    if labels.dtype.kind not in "iub" or labels.ndim not in (1, 2):
+    if labels.dtype.kind not in "iubf" or labels.ndim not in (1, 2):
         raise DatasetError(
-            f"{graph.name}: labels are {labels.dtype} {list(labels.shape)}, must be integers [N] or [N, C]"
+            f"{graph.name}: labels are {labels.dtype} {list(labels.shape)}, must be integers or numbers, [N] or [N, C]"
         )
-    if not graph.multilabel:
+    if graph.target == "numbers":
+        _check_numbers(graph)
+        return
+    if graph.target == "classes":
         bad = (labels < -1) | (labels >= classes)
         if bad.any():
             v = int(np.argmax(bad))
@@ -132,6 +189,22 @@ def _check_labels(graph: Graph) -> None:
     if wrong.any():
         v, column = np.argwhere(wrong)[0]
         raise DatasetError(f"{graph.name}: vertex {v} has {labels[v, column]} in label column {column}, must be 0 or 1")
+
+
+def _check_numbers(graph: Graph) -> None:
+    labels, columns = graph.labels, 1 if graph.labels.ndim == 1 else graph.labels.shape[1]
+    if columns != graph.num_classes:
+        raise DatasetError(
+            f"{graph.name}: labels are {labels.dtype} {list(labels.shape)}, {columns} number(s) per vertex, but there are "
+            f"{graph.num_classes} classes: make both the same, or classes integers"
+        )
+    with np.errstate(over="ignore"):
+        infinite = np.isinf(labels.astype(np.float32, copy=False))
+    if infinite.any():
+        v = int(np.argwhere(infinite)[0][0])
+        raise DatasetError(
+            f"{graph.name}: vertex {v} has label {labels[infinite][0]}, must be a finite float32, or NaN where it is unknown"
+        )
 
 
 def _check_split(graph: Graph) -> None:
@@ -173,6 +246,23 @@ def unpack(keys: Array, n: int) -> tuple[Array, Array]:
     return row, column
 
 
+def pack_typed(row: Array, column: Array, kind: Array | None, n: int, num_types: int) -> Array:
+    """As ``pack``; where there are types, keys sort as (row, column, type) do."""
+    keys = pack(row, column, n)
+    if kind is not None:
+        keys *= num_types
+        keys += kind
+    return keys
+
+
+def unpack_typed(keys: Array, n: int, num_types: int) -> tuple[Array, Array, Array | None]:
+    """The (row, column, type) of each key; no types if there is one."""
+    if num_types == 1:
+        return *unpack(keys, n), None
+    pairs, kind = np.divmod(keys, num_types)
+    return *unpack(pairs, n), kind.astype(np.uint16)
+
+
 def row_starts(row: Array, n: int) -> Array:
     """CSR ``indptr``, int64 [n + 1], of edges sorted by row."""
     return np.searchsorted(row, np.arange(n + 1, dtype=row.dtype)).astype(np.int64)
@@ -195,22 +285,26 @@ def _first_of_run(keys: Array) -> Array:
     return first
 
 
-def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | None]:
-    n, src, dst, weight = graph.num_vertices, graph.src, graph.dst, graph.weight
-    loops = src == dst
-    if loops.any():
-        src, dst, weight = src[~loops], dst[~loops], None if weight is None else weight[~loops]
+def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | None, Array | None]:
+    """Sources, targets, weights and types."""
+    n, types = graph.num_vertices, graph.num_edge_types
+    src, dst, weight, kind = graph.src, graph.dst, graph.weight, graph.edge_type if types > 1 else None
+    apart = src != dst
+    if not apart.all():
+        src, dst = src[apart], dst[apart]
+        weight, kind = (None if array is None else array[apart] for array in (weight, kind))
     if directed or weight is not None:
-        keys, weight = _merged(pack(dst, src, n), weight, np.add)
-        dst, src = unpack(keys, n)
+        keys, weight = _merged(pack_typed(dst, src, kind, n, types), weight, np.add)
+        dst, src, kind = unpack_typed(keys, n, types)
     if not directed:  # each pair once, then its mirror image
-        keys, weight = _merged(pack(np.maximum(src, dst), np.minimum(src, dst), n), weight, np.maximum)
-        high, low = unpack(keys, n)
-        keys = np.concatenate([pack(high, low, n), pack(low, high, n)])
+        keys = pack_typed(np.maximum(src, dst), np.minimum(src, dst), kind, n, types)
+        keys, weight = _merged(keys, weight, np.maximum)
+        high, low, kind = unpack_typed(keys, n, types)
+        keys = np.concatenate([pack_typed(high, low, kind, n, types), pack_typed(low, high, kind, n, types)])
         del high, low
         keys, weight = _merged(keys, None if weight is None else np.tile(weight, 2), np.maximum)
-        dst, src = unpack(keys, n)
-    return src, dst, None if weight is None else weight.astype(np.float32)
+        dst, src, kind = unpack_typed(keys, n, types)
+    return src, dst, None if weight is None else weight.astype(np.float32), kind
 
 
 # --- splits -----------------------------------------------------------------------------------------------------------
@@ -218,11 +312,19 @@ def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | Non
 
 def labelled_split(graph: Graph) -> Array:
     """The split without the vertices that have no label, uint8 [N, S]."""
-    if graph.multilabel:
-        return graph.split
-    unlabelled = graph.labels < 0
+    unlabelled = ~labelled(graph)
     dropped = int((unlabelled & (graph.split != NONE).any(axis=1)).sum())
     if not dropped:
         return graph.split
     log.warning("%s: %d vertices without a label were in a split and are left out of it", graph.name, dropped)
     return np.where(unlabelled[:, None], np.uint8(NONE), graph.split)
+
+
+def labelled(graph: Graph) -> Array:
+    """Which vertices have their label, bool [N]: of several numbers, all."""
+    if graph.target == "labels":
+        return np.ones(graph.num_vertices, bool)
+    if graph.target == "classes":
+        return graph.labels >= 0
+    columns = graph.labels.reshape(graph.num_vertices, -1)
+    return np.asarray(np.isfinite(columns).all(axis=1))

@@ -46,7 +46,7 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
     # The coordinator ends a run: a terminal's Ctrl-C reaches it, and it tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {role} {args.index} %(name)s: %(message)s")
-    _allow_open_files()
+    allow_open_files()
     me = Address(role, str(args.index))
     config = configs.load(args.config)
     listen = args.listen or config.servers.listen
@@ -66,9 +66,9 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
     return 0
 
 
-def _allow_open_files() -> None:
-    """As many as this system lets us: a parameter server has a connection to every worker of the run, and processes begin
-    with 1,024 (docs/scale.md)."""
+def allow_open_files() -> None:
+    """As many as this system lets us: a parameter server has a connection to every worker of the run, a baseline's rank maps
+    the files of many partitions, and processes begin with 1,024 (docs/scale.md)."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, most)
     if now != resource.RLIM_INFINITY and now < wanted:

@@ -1,50 +1,187 @@
-"""Scores from counts, and counts from logits. Counts are integers: their sum over intervals and servers has no order."""
+"""What the outputs of a model are worth: a table of metrics, one for each kind of target.
+
+A metric works in three steps. Graph servers ``tally`` each interval's outputs against its labels; tallies are ``merge``d, on
+a server in the order of its intervals and by the coordinator in the order of the servers; the coordinator makes
+``scores`` of the whole. To add one: a class with these methods and its line in ``METRICS``.
+
+Scores of a split are numbers by name. "acc" is the one that picks the best epoch, whatever it is (``Metric.name`` says):
+higher is better. "loss" is the mean of what training minimises, without dropout, label smoothing and weight decay. A
+split without vertices scores 0.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
+from siafu.ranking import Ranked
 from siafu.sparse import Array
 
 SPLITS = ("train", "val", "test")
-TRUE_POSITIVE, FALSE_POSITIVE, FALSE_NEGATIVE = 0, 1, 2
+TRUE_POSITIVE, FALSE_POSITIVE, FALSE_NEGATIVE, TERMS, LOSS = range(5)
+COUNT, SUM, SPREAD, SQUARED_ERROR, ABSOLUTE_ERROR = range(5)
+#: Labels whose squared spread is smaller than this share of their squared mean are all equal: rounding leaves 1e-32 per
+#: vertex, two float32 that differ leave 1e-15.
+_EQUAL = 1e-20
+#: Logits that are counted at a time: what is made of them stays in a core's caches.
+_BLOCK = 1 << 16
+
+Scores = dict[str, dict[str, float]]  # split -> name -> score
+
+
+class Metric(Protocol):
+    """How one kind of target is scored."""
+
+    name: str  # of what "acc" is, as results say it
+
+    def tally(self, outputs: Any, labels: Any, split: Array) -> Array:
+        """Of one interval. outputs [n, C], labels as in shards, split uint8 [n]: 1 train, 2 validation, 3 test.
+
+        Of links, outputs are the scores of pairs and labels what the pairs are: ``siafu.ranking``.
+        """
+
+    def merge(self, tallies: Sequence[Array]) -> Array:
+        """One tally of many, at least one, given in a fixed order: equal bits whoever was first."""
+
+    def scores(self, tally: Array) -> Scores: ...
+
+    def occurs(self, tally: Array, split: str) -> bool:
+        """Whether anything of the split was scored."""
+
+
+class Counted:
+    """Classes and sets of classes: float64 ``[3 splits, 5, C]``. The sum of its losses is taken in one order."""
+
+    def __init__(self, name: str, *, multilabel: bool):
+        self.name, self.multilabel = name, multilabel
+
+    def tally(self, outputs: Array, labels: Array, split: Array) -> Array:
+        return counts(outputs, labels, split)
+
+    def merge(self, tallies: Sequence[Array]) -> Array:
+        return np.asarray(np.sum(tallies, axis=0))
+
+    def scores(self, tally: Array) -> Scores:
+        return scores(tally, multilabel=self.multilabel)
+
+    def occurs(self, tally: Array, split: str) -> bool:
+        return bool(tally[SPLITS.index(split), TERMS].any())
+
+
+class Measured:
+    """Numbers: float64 ``[intervals, 3 splits, 5, C]``; each interval keeps its row, so that sums are taken in one order.
+
+    Of each column: how many vertices, the sum of their labels, the sum of squared distances to the interval's mean label
+    (not of squares: labels may lie far from 0), of squared errors, of absolute errors.
+    """
+
+    name = "r2"
+
+    def tally(self, outputs: Array, labels: Array, split: Array) -> Array:
+        columns = outputs.shape[1]
+        wanted = np.asarray(labels, np.float64).reshape(len(outputs), columns)
+        error = outputs.astype(np.float64) - wanted  # [n, C]
+        tally = np.zeros((1, 3, 5, columns))
+        for i in range(3):
+            rows = np.flatnonzero(split == i + 1)
+            if len(rows):
+                y, e = wanted[rows], error[rows]
+                apart = ((y - y.mean(0)) ** 2).sum(0)
+                tally[0, i] = np.full(columns, len(rows)), y.sum(0), apart, (e**2).sum(0), np.abs(e).sum(0)
+        return tally
+
+    def merge(self, tallies: Sequence[Array]) -> Array:
+        return np.concatenate(tallies)
+
+    def scores(self, tally: Array) -> Scores:
+        """``r2`` (also ``acc``), ``mse`` (also ``loss``), ``mae``: means over the columns. r2 = 1 - squared error / squared
+        spread of the labels; of a column whose labels are all equal 1 if nothing is wrong, else 0."""
+        return {split: self._of_split(tally[:, i]) for i, split in enumerate(SPLITS)}
+
+    def _of_split(self, part: Array) -> dict[str, float]:
+        count, total = part[:, COUNT, 0].sum(), part[:, SUM].sum(0)
+        if not count:
+            return dict.fromkeys(("acc", "loss", "r2", "mse", "mae"), 0.0)
+        filled = part[part[:, COUNT, 0] > 0]
+        from_mean = filled[:, SUM] / filled[:, COUNT] - total / count  # [intervals, C]
+        spread = (filled[:, SPREAD] + filled[:, COUNT] * from_mean**2).sum(0)
+        error = filled[:, SQUARED_ERROR].sum(0)
+        known = spread > _EQUAL * (total / count) ** 2
+        r2 = float(np.mean(np.where(known, 1 - error / np.where(known, spread, 1), error == 0)))
+        mse, mae = float(np.mean(error / count)), float(np.mean(filled[:, ABSOLUTE_ERROR].sum(0) / count))
+        return {"acc": r2, "loss": mse, "r2": r2, "mse": mse, "mae": mae}
+
+    def occurs(self, tally: Array, split: str) -> bool:
+        return bool(tally[:, SPLITS.index(split), COUNT].any())
+
+
+#: What is learnt (``ModelSpec.target``) -> how it is scored.
+METRICS: Mapping[str, Metric] = {
+    "classes": Counted("accuracy", multilabel=False),
+    "labels": Counted("f1_micro", multilabel=True),
+    "numbers": Measured(),
+    "links": Ranked(),
+}
+
+#: Metric -> how people write it.
+TITLES = {"accuracy": "accuracy", "f1_micro": "F1-micro", "r2": "R²", "mrr": "MRR"}
 
 
 def counts(logits: Array, labels: Array, split: Array) -> Array:
-    """True positives, false positives and false negatives, int64 ``[3 splits, 3, C]``.
+    """Of each class true positives, false positives and false negatives, and its loss: of how many terms, and their sum.
+    float64 ``[3 splits, 5, C]``, in which counts are exact.
 
-    logits [n, C]; labels int [n] (argmax decides), or {0, 1} [n, C] (a positive logit decides); split uint8 [n]: 1 train,
-    2 validation, 3 test.
+    labels int [n] (argmax decides; a term is a vertex), or {0, 1} [n, C] (a positive logit decides; a vertex has C terms).
     """
-    num_classes = logits.shape[1]
-    result = np.zeros((3, 3, num_classes), np.int64)
+    found = np.zeros((3, 5, logits.shape[1]))
+    count = _of_sets if labels.ndim == 2 else _of_classes
+    step = max(1, _BLOCK // logits.shape[1])
     for i in range(3):
         rows = np.flatnonzero(split == i + 1)
-        if labels.ndim == 2:
-            predicted, true = logits[rows] > 0, labels[rows] > 0
-            result[i] = (predicted & true).sum(0), (predicted & ~true).sum(0), (~predicted & true).sum(0)
-        else:
-            chosen, wanted = logits[rows].argmax(1), labels[rows]
-            hit = chosen == wanted
-            for row, classes in enumerate((wanted[hit], chosen[~hit], wanted[~hit])):
-                result[i, row] = np.bincount(classes, minlength=num_classes)
-    return result
+        for start in range(0, len(rows), step):
+            block = rows[start : start + step]
+            found[i] += count(logits.take(block, 0), labels[block])
+    return found
 
 
-def scores(tally: Array, *, multilabel: bool) -> dict[str, dict[str, float]]:
-    """By split: ``acc`` (of multi-label graphs F1-micro), ``balanced_acc``, ``f1_micro``, ``f1_macro``; 0 for empty splits.
+def _of_classes(logits: Array, labels: Array) -> Array:
+    """[5, C]; the loss is softmax cross-entropy, in the logits' precision as in training (``siafu.ops``). Overwrites logits."""
+    row, num_classes = np.arange(len(labels)), logits.shape[1]
+    chosen = logits.argmax(1)
+    logits -= logits[row, chosen][:, None]
+    own = logits[row, labels].astype(np.float64)
+    loss = np.log(np.einsum("ij->i", np.exp(logits, out=logits))) - own  # [n]
+    hit = chosen == labels
+    counted = [np.bincount(c, minlength=num_classes) for c in (labels[hit], chosen[~hit], labels[~hit], labels)]
+    return np.array([*counted, np.bincount(labels, loss, num_classes)])
+
+
+def _of_sets(logits: Array, labels: Array) -> Array:
+    """[5, C]; the loss is sigmoid cross-entropy."""
+    predicted, true = logits > 0, labels > 0
+    loss = np.maximum(logits, 0) - logits * true  # [n, C]
+    loss += np.log1p(np.exp(-np.abs(logits)))
+    hits, positives, wanted = (mask.sum(0, dtype=np.uint32) for mask in (predicted & true, predicted, true))
+    terms = np.full(logits.shape[1], len(logits))
+    return np.array([hits, positives - hits, wanted - hits, terms, loss.sum(0, dtype=np.float64)])
+
+
+def scores(tally: Array, *, multilabel: bool) -> Scores:
+    """By split: ``acc`` (of multi-label graphs F1-micro), ``loss``, ``balanced_acc``, ``f1_micro``, ``f1_macro``; 0 for
+    empty splits.
 
     tally: a sum of ``counts``. Balanced accuracy is the mean recall over classes that occur; F1-macro the mean over classes
     that occur or were predicted.
     """
     result = {}
-    for split, (tp, fp, fn) in zip(SPLITS, tally, strict=True):
+    for split, (tp, fp, fn, terms, loss) in zip(SPLITS, tally, strict=True):
         f1_micro = _ratio(2 * tp.sum(), 2 * tp.sum() + fp.sum() + fn.sum())
         occurs, seen = tp + fn > 0, tp + fp + fn > 0
         result[split] = {
             "acc": f1_micro if multilabel else _ratio(tp.sum(), tp.sum() + fn.sum()),
+            "loss": _ratio(loss.sum(), terms.sum()),
             "balanced_acc": float(np.mean(tp[occurs] / (tp + fn)[occurs])) if occurs.any() else 0.0,
             "f1_micro": f1_micro,
             "f1_macro": float(np.mean((2 * tp / np.maximum(2 * tp + fp + fn, 1))[seen])) if seen.any() else 0.0,

@@ -13,9 +13,12 @@ import numpy as np
 
 from siafu.sparse import Array, Rows, SparseRows
 
-Activation = Literal["relu", "tanh", "identity"]
+Activation = Literal["relu", "tanh", "elu", "identity"]
 _BLOCK_BYTES = 2 << 20  # of a densified block of sparse rows, before its empty columns go: it stays in a core's caches
-_SEED = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+#: An edge's place in a lattice whose points lie far apart modulo 2^64 (Roberts' R3: powers of 1 / 1.2207, the root of
+#: x^4 = x + 1): distinct (source, target, four heads) have distinct counters. attention_lanes.hpp has the same.
+SOURCE_STEP, TARGET_STEP, HEADS_STEP = 0xD1B54A32D192ED03, 0xABC98388FB8FAC03, 0x8CB92BA72F3D8DD7
 
 
 # --- bfloat16 -----------------------------------------------------------------------------------------------------
@@ -114,14 +117,14 @@ def dropout_mask(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertic
         return None
     width = X.shape[1]
     with np.errstate(over="ignore"):
-        row_key = _mix(vertices.astype(np.uint64) * _SEED + _run_key(seed, epoch, layer))  # [n]
+        row_key = mixed(vertices.astype(np.uint64) * GOLDEN + _run_key(seed, epoch, layer))  # [n]
         threshold = np.uint16(_dropped_in_65536(p))
         if isinstance(X, np.ndarray):
-            quads = np.arange((width + 3) // 4, dtype=np.uint64) * _SEED  # one 64-bit hash serves four columns
-            bits = _mix(row_key[:, None] + quads).astype("<u8", copy=False).view("<u2")  # [n, 4 * quads]
+            quads = np.arange((width + 3) // 4, dtype=np.uint64) * GOLDEN  # one 64-bit hash serves four columns
+            bits = mixed(row_key[:, None] + quads).astype("<u8", copy=False).view("<u2")  # [n, 4 * quads]
             return np.asarray(bits[:, :width] >= threshold)
         column = X.indices.astype(np.uint64)
-        bits64 = _mix(np.repeat(row_key, np.diff(X.indptr)) + (column >> np.uint64(2)) * _SEED)
+        bits64 = mixed(np.repeat(row_key, np.diff(X.indptr)) + (column >> np.uint64(2)) * GOLDEN)
         shift = (column & np.uint64(3)) * np.uint64(16)
         return np.asarray(((bits64 >> shift) & np.uint64(0xFFFF)).astype(np.uint16) >= threshold)
 
@@ -140,8 +143,38 @@ def _run_key(seed: int, epoch: int, layer: int) -> np.uint64:
     return np.uint64(words[0])
 
 
-def _mix(x: Array) -> Array:
-    """SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014), in place on a fresh uint64 array."""
+@lru_cache(maxsize=256)
+def edge_key(seed: int, epoch: int, layer: int) -> int:
+    """What ``edge_dropout`` mixes in: another one than the vertices' for the same three."""
+    return int(np.random.SeedSequence([seed, epoch, layer, 1]).generate_state(1, np.uint64)[0])
+
+
+def edge_dropout(
+    sources: Array, targets: Array, heads: int, p: float, key: int, dtype: np.dtype[Any] | type = np.float32
+) -> Array:
+    """What each edge's coefficients are multiplied with, ``[m, heads]``: 0, or 1 / (the share that is kept).
+
+    A pure function of (key, source, target, head): whoever holds an edge sees the same mask, forwards over in-edges on
+    one server and backwards over out-edges on another, and no mask ever travels. p is rounded as in ``dropout_mask``.
+
+    sources, targets: global vertex ids, int64 [m].
+    """
+    with np.errstate(over="ignore"):
+        place = sources.astype(np.uint64) * np.uint64(SOURCE_STEP) + targets.astype(np.uint64) * np.uint64(TARGET_STEP)
+        quads = np.arange((heads + 3) // 4, dtype=np.uint64) * np.uint64(HEADS_STEP)  # one hash serves four heads
+        hashes = mixed((place + np.uint64(key))[:, None] + quads)
+    keep = hashes.astype("<u8", copy=False).view("<u2")[:, :heads] >= np.uint16(_dropped_in_65536(p))
+    real = np.dtype(dtype).type
+    return np.asarray(np.where(keep, real(1 / _kept_share(p)), real(0)))
+
+
+def dropout_threshold(p: float) -> tuple[int, float]:
+    """For other implementations of the same masks: what 16 bits must reach to be kept, and 1 / (the share that is)."""
+    return _dropped_in_65536(p), 1 / _kept_share(p)
+
+
+def mixed(x: Array) -> Array:
+    """64 bits from 64 that look like chance: SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014), in place on a fresh uint64 array."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)
@@ -157,6 +190,9 @@ def activate(N: Array, kind: Activation, out: Array | None = None) -> Array:
     """σ(N), elementwise; in ``out`` if given, which may be N."""
     if kind == "relu":
         return np.asarray(np.maximum(N, N.dtype.type(0), out=out))
+    if kind == "elu":
+        below = np.expm1(np.minimum(N, N.dtype.type(0)))  # 0 where N > 0: what is large there does not overflow
+        return np.asarray(np.add(np.maximum(N, N.dtype.type(0), out=out), below, out=below if out is None else out))
     return np.asarray(np.tanh(N, out=out)) if kind == "tanh" else N
 
 
@@ -164,12 +200,14 @@ def activate_backward(dH: Array, N: Array, kind: Activation) -> Array:
     """dH ⊙ σ'(N)."""
     if kind == "relu":
         return np.where(N > 0, dH, dH.dtype.type(0))
+    if kind == "elu":
+        return np.asarray(dH * np.exp(np.minimum(N, N.dtype.type(0))))
     return dH * (1 - np.tanh(N) ** 2) if kind == "tanh" else dH
 
 
 # --- layer normalisation ------------------------------------------------------------------------------------------
 
-_EPS = 1e-5
+LAYER_NORM_EPS = 1e-5
 
 
 def layer_norm(P: Array, gain: Array, shift: Array) -> Array:
@@ -187,23 +225,104 @@ def layer_norm_backward(dN: Array, P: Array, gain: Array) -> tuple[Array, Array,
 
 def _normalised(P: Array) -> tuple[Array, Array]:
     centred = P - P.mean(1, keepdims=True)
-    inverse_std = 1 / np.sqrt((centred**2).mean(1, keepdims=True) + P.dtype.type(_EPS))
+    inverse_std = 1 / np.sqrt((centred**2).mean(1, keepdims=True) + P.dtype.type(LAYER_NORM_EPS))
     return centred * inverse_std, inverse_std
+
+
+# --- softmax over the edges of a vertex --------------------------------------------------------------------------------
+#
+# siafu.kernels.coefficients says what travels: scores of the other end of each edge, row after row, and where rows begin.
+# Coefficients are signed: |alpha|, and negative where LeakyReLU was. weight: of the edges, [m]; None: all are 1.
+
+
+def segment_softmax(
+    source: Array, target: Array, indptr: Array, slope: float, weight: Array | None = None
+) -> tuple[Array, Array]:
+    """Signed alpha [m, heads] over each vertex's in-edges, and log_total [k, heads]: +inf for a vertex without any.
+
+    source: s of each edge's source [m, heads]; target: t [k, heads]; indptr: int64 [k + 1]. Scores may be of any size.
+    """
+    counts = np.diff(indptr)
+    score = source + np.repeat(target, counts, axis=0)  # [m, heads]
+    below = score < 0
+    score *= np.where(below, score.dtype.type(slope), score.dtype.type(1))
+    best = _reduce_segments(np.maximum, score, indptr)
+    score -= np.repeat(best, counts, axis=0)
+    alpha = np.exp(score, out=score)
+    if weight is not None:
+        alpha *= weight[:, None]
+    total = _reduce_segments(np.add, alpha, indptr)
+    divisor = np.where(total > 0, total, 1)
+    alpha /= np.repeat(divisor, counts, axis=0)
+    log_total = np.where(total > 0, best + np.log(divisor), alpha.dtype.type(np.inf))
+    return np.negative(alpha, out=alpha, where=below), log_total
+
+
+def segment_softmax_backward(
+    halves: Array, source: Array, products: Array, indptr: Array, slope: float, weight: Array | None = None
+) -> tuple[Array, Array]:
+    """The same signed alpha again, over the out-edges of k sources [m, heads], and their ds [k, heads].
+
+    ds is the sum of |alpha| l' (products - delta), where l' is LeakyReLU's slope at the edge.
+    halves: t, log_total and delta of each edge's target, side by side [m, 3 * heads]; source: s [k, heads]; products: of
+    each edge's rows T_u and dZ_v, where dropout keeps them [m, heads].
+    """
+    t, log_total, delta = np.split(halves, 3, axis=1)
+    score = t + np.repeat(source, np.diff(indptr), axis=0)  # [m, heads]
+    below = score < 0
+    lean = np.where(below, score.dtype.type(slope), score.dtype.type(1))
+    score *= lean
+    score -= log_total
+    alpha = np.exp(score, out=score)
+    if weight is not None:
+        alpha *= weight[:, None]
+    lean *= alpha
+    lean *= products - delta
+    return np.negative(alpha, out=alpha, where=below), _reduce_segments(np.add, lean, indptr)
+
+
+def _reduce_segments(function: np.ufunc, values: Array, indptr: Array) -> Array:
+    """Of each segment of the rows of values [m, h]: [k, h]; 0 for one without rows."""
+    out = np.zeros((len(indptr) - 1, values.shape[1]), values.dtype)
+    filled = np.flatnonzero(np.diff(indptr))
+    if len(filled):
+        out[filled] = function.reduceat(values, indptr[filled], axis=0)
+    return out
 
 
 # --- loss ---------------------------------------------------------------------------------------------------------
 
 
-def cross_entropy(logits: Array, labels: Array) -> tuple[float, Array]:
-    """Softmax cross-entropy summed over rows, and its gradient ``[n, C]``. logits ``[n, C]``, labels int ``[n]``."""
+def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0) -> tuple[float, Array]:
+    """Softmax cross-entropy summed over rows, and its gradient ``[n, C]``. logits ``[n, C]``, labels int ``[n]``.
+
+    smoothing: the share of a label that is spread evenly over all classes (Szegedy et al., CVPR 2016, section 7).
+    """
     shifted = logits - logits.max(1, keepdims=True, initial=-np.inf)
     exp = np.exp(shifted)
     total = exp.sum(1, keepdims=True)
     row = np.arange(len(labels))
     loss = np.log(total[:, 0]).astype(np.float64) - shifted[row, labels]
     gradient = exp / total
-    gradient[row, labels] -= 1
+    if not smoothing:
+        gradient[row, labels] -= 1
+        return float(loss.sum()), gradient
+    spread = smoothing / logits.shape[1]  # of a label, at each class
+    loss = (1 - smoothing) * loss + spread * (np.log(total).astype(np.float64) - shifted).sum(1)
+    gradient -= gradient.dtype.type(spread)
+    gradient[row, labels] -= gradient.dtype.type(1 - smoothing)
     return float(loss.sum()), gradient
+
+
+def squared_error(outputs: Array, labels: Array) -> tuple[float, Array]:
+    """Squared distances, mean over columns, summed over rows, and its gradient ``[n, C]``; labels ``[n, C]``, or ``[n]``.
+
+    Divided by the number of rows, it is torch's ``mse_loss``.
+    """
+    num_columns = outputs.shape[1]
+    error = outputs - labels.reshape(outputs.shape).astype(outputs.dtype)  # [n, C]
+    loss = np.square(error.astype(np.float64)).sum() / num_columns
+    return float(loss), error * outputs.dtype.type(2 / num_columns)
 
 
 def binary_cross_entropy(logits: Array, labels: Array) -> tuple[float, Array]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -14,6 +16,8 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
+
+from siafu.metrics import TITLES
 
 #: Plain lines of a phase are at least so far apart, but for the last.
 PLAIN_EVERY_S = 5.0
@@ -28,11 +32,14 @@ class Status(Protocol):
     loss: float
     evaluation: dict[str, dict[str, float]]
     epoch_s: float
-    tasks_in_flight: int
     workers: int
     ghost_bytes: int
     usd: float  # what the run has cost so far, at most
     budget_usd: float  # 0: none
+
+    @property
+    def tasks_in_flight(self) -> int | None:
+        """None: nothing here is cut into tasks."""
 
 
 class Display:
@@ -93,19 +100,57 @@ class Display:
             self._live.stop()
 
 
+class Cell:
+    """Progress below the cell of a notebook: one line that changes. Call it with every status."""
+
+    EVERY_S = 0.3  # between two changes: each is a message to the browser
+
+    def __init__(self, epochs: int, show: Callable[..., Any], clock: Callable[[], float] = time.monotonic):
+        """show: ``IPython.display.display``."""
+        self._epochs, self._clock = epochs, clock
+        self._handle = show({"text/plain": "starting"}, raw=True, display_id=True)
+        # All mutable state:
+        self._said_at = -math.inf
+        self._phase = ""
+        self._facts: list[str] = []
+
+    def __call__(self, status: Status) -> None:
+        now = self._clock()
+        if status.phase == self._phase and now - self._said_at < self.EVERY_S:
+            return
+        self._said_at, self._phase = now, status.phase
+        where = [f"epoch {status.epoch}/{self._epochs}"] if status.epoch else []
+        self._facts = [*where, *_scores(status), *_traffic(status)]
+        self._show(status.phase)
+
+    def end(self) -> None:
+        self._show("done")
+
+    def _show(self, phase: str) -> None:
+        self._handle.update({"text/plain": "  ".join([phase, *self._facts])}, raw=True)
+
+
+def of_notebook(epochs: int) -> Cell | None:
+    """Where progress goes in the kernel of a notebook; None anywhere else, also in IPython on a terminal."""
+    ipython = sys.modules.get("IPython")  # there is no notebook without it
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    return Cell(epochs, importlib.import_module("IPython.display").display)
+
+
 def _scores(status: Status) -> list[str]:
     if math.isnan(status.loss):
         return []
-    accuracies = [
-        f"{split} {status.evaluation[split]['acc']:.3f}" for split in ("train", "val", "test") if status.evaluation
-    ]
+    accuracies = [f"{split} {found['acc']:.3f}" for split, found in (status.evaluation or {}).items() if found]
     return [f"loss {status.loss:.4f}", *accuracies]
 
 
 def _traffic(status: Status) -> list[str]:
     if math.isnan(status.loss):
         return []
-    words = [f"{1000 * status.epoch_s:.0f} ms/epoch", f"{status.tasks_in_flight} tasks in flight"]
+    words = [f"{1000 * status.epoch_s:.0f} ms/epoch"]
+    words += [] if status.tasks_in_flight is None else [f"{status.tasks_in_flight} tasks in flight"]
     words += [f"{status.workers} Lambdas"] if status.workers else []
     words += [f"{size(status.ghost_bytes)} of ghosts/epoch"] if status.ghost_bytes else []
     return words + _money(status)
@@ -131,24 +176,24 @@ def size(nbytes: float) -> str:
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
-    """The last lines of a run."""
-    score = "F1-micro" if result["multilabel"] else "accuracy"
-    best, usage = result["scores"], result["lambda"]
+    """The last lines of a run. Baselines have no Lambdas, and no cost where nobody says what they run on."""
+    score = TITLES[result["metric"]]
+    best, usage, cost = result["scores"], result.get("lambda"), result["cost"]
     lines = [
         f"trained     {result['epochs']} epoch{'s' * (result['epochs'] != 1)} in {result['train_seconds']:.1f} s, "
         f"{1000 * result['epoch_seconds_median']:.0f} ms each (median)",
     ]
     if best:  # else a limit has stopped the run before anything was evaluated
+        train = f"train {score} {best['train']['acc']:.4f}, validation" if best["train"] else f"validation {score}"
         lines.append(
-            f"best epoch  {result['best_epoch']}: train {score} {best['train']['acc']:.4f}, "
-            f"validation {best['val']['acc']:.4f}, test {best['test']['acc']:.4f}"
+            f"best epoch  {result['best_epoch']}: {train} {best['val']['acc']:.4f}, test {best['test']['acc']:.4f}"
         )
-    if usage["invocations"]:
+    if usage and usage["invocations"]:
         lines.append(
             f"Lambda      {usage['invocations']:.0f} invocations, {usage['gb_s']:.1f} GB-s billed, "
             f"{usage['relaunches']:.0f} relaunches, {usage['duplicates']:.0f} duplicates"
         )
-    if result["cost"]["usd"]:
-        lines.append(f"cost        {dollars(result['cost']['usd'])} ({result['cost']['counted']})")
+    if cost and cost["usd"]:
+        lines.append(f"cost        {dollars(cost['usd'])} ({cost['counted']})")
     run_dir = Path(result["run_dir"])
     return [*lines, f"saved in    {run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir}"]

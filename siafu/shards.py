@@ -9,17 +9,22 @@ This is the format and its reader; ``datasets.writer`` writes it.
         in_indptr.npy                int64 [n + 1]  edges into the inner vertices, columns sorted in each row:
         in_indices.npy               int32 [m]        column c < n is the inner vertex c, else ghost c - n
         in_weight.npy                float32 [m]    only if the graph is weighted
+        in_type.npy                  uint16 [m]     only if edges have types; columns of a row are sorted by (column, type)
         ghosts_in.npy                int64 [g]      global ids, sorted by (owner, id)
         ghosts_in_owner.npy          int32 [g]
         degree_ghosts_in.npy         float64 [g]
         degree.npy                   float64 [n]    weighted in-degree in the *whole* graph, without self-loop
         features.npy                 [n, F] of uint8, float16 or float32; sparse ones are instead
         features_{indptr,indices,data}.npy            int64 [n + 1], int32 [nnz], [nnz]
-        labels.npy                   int64 [n], -1 = unknown; or uint8 [n, C]
+        labels.npy                   int64 [n], -1 = unknown; uint8 [n, C]; or float32 [n] or [n, C], NaN = unknown
         split.npy                    uint8 [n, S]   of NONE, TRAIN, VAL, TEST (siafu.graph)
         out_*, ghosts_out*, degree_ghosts_out.npy   the same for edges out of the inner vertices, for the backward pass:
                                                     only if the graph is directed, else they equal the in-edges
+        train_degree.npy, train_degree_ghosts_{in,out}.npy   float64, among training vertices alone: only if the graph
+                                                    was prepared for inductive training
 
+What types of edges mean is ``Manifest.edge_types``: relations of the graph; or which edges are gathered along and which
+are predicted ("links"); or whether both ends are for training ("inductive"). ``siafu.views`` takes them apart.
 Arrays are memory-mapped, so that a server pays for the pages it touches. Nothing is pickled.
 """
 
@@ -28,22 +33,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from siafu.errors import DatasetError
+from siafu.graph import TRAIN_NEGATIVE, TRAIN_PAIR, Target
 from siafu.sparse import Array, Rows, SparseRows
 
 FORMAT, VERSION = "siafu-shards", 1
 MANIFEST = "manifest.json"
 IDS = "ids.npy"
+ROWS_FOLDER = "rows"  # of a run directory: what its servers have written of their vertices (run.write), in local order
 HASH_BLOCK_BYTES = 1 << 20
 
 OrderScores = Mapping[str, Mapping[str, float]]  # order -> its "cost" and "crossing": see datasets.choice
+EdgeTypes = Literal["none", "relations", "links", "inductive"]  # what types of edges mean
 
 
 # --- what a shard is --------------------------------------------------------------------------------------------------
@@ -56,6 +64,7 @@ class Edges:
     indptr: Array  # int64 [n + 1]
     indices: Array  # int32 [m], sorted in each row
     weight: Array | None  # float32 [m]; None: every edge weighs 1
+    type: Array | None = None  # uint16 [m], not falling among equal columns of a row; None: one type
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +81,15 @@ class Shard:
     ghosts_in_owner: Array  # int32 [g]
     ghosts_out: Array
     ghosts_out_owner: Array
-    degree: Array  # float64 [n], weighted in-degree in the whole graph, without self-loop
+    degree: Array  # float64 [n], weighted in-degree in the whole graph, without self-loop; of links, along messages
     degree_ghosts_in: Array  # float64 [g]
     degree_ghosts_out: Array
     features: Rows  # [n, F]
-    labels: Array  # int64 [n], -1 = unknown; or uint8 [n, C]
+    labels: Array  # int64 [n], -1 = unknown; uint8 [n, C]; or float32 [n] or [n, C], NaN = unknown
     split: Array  # uint8 [n, S]
+    train_degree: Array | None = None  # float64 [n], as degree, among training vertices; None: not inductive
+    train_degree_ghosts_in: Array | None = None  # float64 [g]
+    train_degree_ghosts_out: Array | None = None
 
     @property
     def undirected(self) -> bool:
@@ -131,18 +143,39 @@ class Manifest:
     cut_edges: int  # edges whose ends are owned by different partitions
     partitions: tuple[PartitionEntry, ...]
     order_scores: OrderScores = field(default_factory=dict)  # of the orders among which there was a choice
+    num_edge_types: int = 1
+    edge_types: EdgeTypes = "none"  # what they mean
+    type_counts: tuple[int, ...] = ()  # edges of every type, as stored; () if there is one
+    inductive_split: int = -1  # the split whose training vertices type 0 runs among
+    target: Target = "classes"  # what labels are; "labels" follows from multilabel
+
+    def __post_init__(self) -> None:
+        if self.multilabel:
+            object.__setattr__(self, "target", "labels")
 
     def body(self) -> dict[str, Any]:
+        """As JSON, without fields at their defaults that older manifests did not have: their digests stay."""
         body = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        if not self.order_scores:  # as in the manifests of before there was a choice
-            del body["order_scores"]
-        return body
+        unsaid = {**ADDED, "target": "labels"} if self.multilabel else ADDED
+        return {key: value for key, value in body.items() if key not in unsaid or value != unsaid[key]}
+
+    @property
+    def training_pairs(self) -> tuple[int, int]:
+        """Of links: undirected training edges, and how many false ones the pool has for each."""
+        edges = self.type_counts[TRAIN_PAIR] // 2
+        return edges, self.type_counts[TRAIN_NEGATIVE] // 2 // max(1, edges)
 
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON of everything else."""
         canonical = json.dumps(self.body(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @property
+    def content(self) -> str:
+        """sha256 over those of all files: of equal shards equal, in whatever words they were asked for."""
+        found = [[name, entry.sha256] for part in self.partitions for name, entry in sorted(part.files.items())]
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
     @classmethod
     def from_json(cls, text: str, where: Path) -> Manifest:
@@ -160,14 +193,22 @@ class Manifest:
         try:
             raw["splits"] = tuple(SplitSizes(**s) for s in raw["splits"])
             raw["partitions"] = tuple(_partition_entry(p) for p in raw["partitions"])
+            raw["type_counts"] = tuple(raw.get("type_counts", ()))
             manifest = cls(**raw)
         except (KeyError, TypeError, AttributeError):
             names = {f.name for f in fields(cls)}
-            wrong = ", ".join(sorted(names ^ {*raw, "order_scores"})) or "splits or partitions"
+            wrong = ", ".join(sorted(names ^ {*raw, *ADDED})) or "splits or partitions"
             raise DatasetError(f"{where}: manifest fields missing, unknown or malformed: {wrong}") from None
         if digest != manifest.digest:
             raise DatasetError(f"{where}: digest {digest}, but its content has {manifest.digest}: the file was altered")
         return manifest
+
+
+#: Fields of later than the first manifests, and what they are in those.
+ADDED: dict[str, Any] = {
+    "order_scores": {}, "num_edge_types": 1, "edge_types": "none", "type_counts": (), "inductive_split": -1,
+    "target": "classes",
+}  # fmt: skip
 
 
 def _partition_entry(raw: dict[str, Any]) -> PartitionEntry:
@@ -223,7 +264,8 @@ class ShardSet:
 
         def side(name: str) -> tuple[Edges, Array, Array, Array]:
             weight = load(f"{name}_weight") if m.weighted else None
-            edges = Edges(load(f"{name}_indptr"), load(f"{name}_indices"), weight)
+            kind = load(f"{name}_type") if m.edge_types != "none" else None
+            edges = Edges(load(f"{name}_indptr"), load(f"{name}_indices"), weight, kind)
             return edges, load(f"ghosts_{name}"), load(f"ghosts_{name}_owner"), load(f"degree_ghosts_{name}")
 
         in_edges, ghosts_in, ghosts_in_owner, degree_ghosts_in = inward = side("in")
@@ -250,7 +292,19 @@ class ShardSet:
             features=features,
             labels=load("labels"),
             split=load("split"),
+            **self._train_degrees(load),
         )
+
+    def _train_degrees(self, load: Callable[[str], Array]) -> dict[str, Array]:
+        m = self.manifest
+        if m.edge_types != "inductive":
+            return {}
+        into = load("train_degree_ghosts_in")
+        return {
+            "train_degree": load("train_degree"),
+            "train_degree_ghosts_in": into,
+            "train_degree_ghosts_out": load("train_degree_ghosts_out") if m.directed else into,
+        }
 
     def _files(self, partitions: Collection[int] | None = None) -> list[tuple[Path, FileEntry]]:
         return [

@@ -1,7 +1,11 @@
-"""Rows of a wide, mostly empty matrix (bag-of-words features) that stay sparse from the source file to the worker."""
+"""Rows that are not a dense matrix: of a wide, mostly empty one (bag-of-words features), and with a value per edge.
+
+Like dense rows, all of these can be cut between any two rows: a tensor task may travel in pieces.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,4 +60,50 @@ class SparseRows:
         return out
 
 
+@dataclass(frozen=True, eq=False)
+class EdgeRows:
+    """Values of the edges of each row (a vertex), as ApplyEdge takes and gives them: row r has ``indptr[r]:indptr[r + 1]``."""
+
+    indptr: Array  # int64 [num_rows + 1], starts at 0
+    values: Array  # [num_edges, width]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows (vertices, not edges) and values of an edge."""
+        return len(self.indptr) - 1, int(self.values.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.indptr.nbytes + self.values.nbytes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def __getitem__(self, rows: slice) -> EdgeRows:
+        """Rows ``start:stop`` (step 1), sharing memory with these but for ``indptr``."""
+        start, stop, _ = rows.indices(len(self))
+        first, last = int(self.indptr[start]), int(self.indptr[stop])
+        return EdgeRows(self.indptr[start : stop + 1] - first, self.values[first:last])
+
+    def astype(self, dtype: npt.DTypeLike) -> EdgeRows:
+        return EdgeRows(self.indptr, self.values.astype(dtype, copy=False))
+
+
 Rows = Array | SparseRows
+TaskRows = Rows | EdgeRows  # what travels with a tensor task
+
+
+def stack(parts: Sequence[Rows]) -> Rows:
+    """Row blocks one under the other; all dense or all sparse."""
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate([np.asarray(part) for part in parts])
+    sparse = [part for part in parts if isinstance(part, SparseRows)]
+    assert len(sparse) == len(parts), "dense and sparse rows mixed"
+    counts = np.concatenate([np.diff(part.indptr) for part in sparse])
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    indices = np.concatenate([part.indices for part in sparse])
+    return SparseRows(indptr, indices, np.concatenate([part.data for part in sparse]), sparse[0].width)

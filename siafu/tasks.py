@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Literal
 
 
 class Kind(str, Enum):
@@ -33,6 +34,15 @@ class Lane(str, Enum):
     EVAL = "eval"
 
 
+#: linear: the model's weighted sum; attention: GAT's; typed: a sum for each edge type; pairs: of edges to be predicted.
+Operator = Literal["linear", "attention", "typed", "pairs"]
+
+
+def is_of_edges(slot: str) -> bool:
+    """Whether a slot holds ``EdgeRows``: its name begins with E."""
+    return slot.startswith("E")
+
+
 @dataclass(frozen=True)
 class Step:
     """One step of a program: what it reads and writes by slot name."""
@@ -44,6 +54,11 @@ class Step:
     gathers: str | None = None  # the published slot whose rows of *other* vertices this step reads
     publishes: str | None = None  # the slot that this Scatter makes readable by others
     fused: bool = False  # the last AV, the loss and AV' in one task (Dorylus §6, task fusion)
+    parameters: bool = True  # whether a tensor step has weights, at its ``layer``
+    operator: Operator = "linear"  # how the rows of edges' other ends are combined, in GA, SC, AE and their backwards
+    factor: float = 1.0  # linear GA: of what is gathered
+    own: float = 1.0  # linear GA: of the interval's own slots in ``reads``, which are added; SC: of what it adds
+    adds: tuple[str, ...] = ()  # those of ``writes`` that are added to what the slot holds already
 
     @property
     def name(self) -> str:
@@ -93,6 +108,12 @@ class Program:
     def waits_for(self) -> tuple[int | None, ...]:
         """For each step the index of the Scatter whose rows it gathers; None if it gathers nothing or constants."""
         return tuple(self.publisher.get(step.gathers) if step.gathers else None for step in self.steps)
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """Slots that are the same in every epoch: what is gathered of rows that nobody publishes."""
+        gathers = [step for step in self.steps if step.gathers and step.gathers not in self.publisher]
+        return frozenset(slot for step in gathers for slot in step.writes)
 
     @cached_property
     def last_reader(self) -> dict[str, int]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from siafu import models, ops
 from siafu.models import ModelSpec, Output, TensorOps
-from siafu.sparse import Array, Rows, SparseRows
+from siafu.sparse import Array, EdgeRows, SparseRows, TaskRows
 from siafu.tasks import Lane
 from siafu.wire import FetchWeights, Gradient, GradientAck, Task, TaskPart, TaskResult, Tensors, Weights
 
@@ -57,15 +58,17 @@ class TensorWorker:
         self._keep_bytes = keep_bytes
         # All mutable state:
         self._weights: dict[int, dict[int, dict[str, Array]]] = {}  # layer -> version -> parameters
-        self._constants: dict[tuple[int, int, int, str], Rows] = {}  # (interval, parts, part, slot), oldest first
+        self._constants: dict[tuple[int, int, int, str], TaskRows] = {}  # (interval, parts, part, slot), oldest first
 
     def perform(self, task: Task) -> Generator[Request, Reply, TaskResult]:
         lane = Lane(task.lane)
         step = self._programs[lane][task.pc]
-        held = dict(self._weights.get(step.layer, {}))
-        reply = yield FetchWeights(task.lane, task.epoch, task.interval, step.layer, task.attempt, tuple(held))
-        assert isinstance(reply, Weights), reply
-        weights = held[reply.version] if reply.version in held else self._remember(reply)
+        weights: dict[str, Array] = {}
+        if step.parameters:
+            held = dict(self._weights.get(step.layer, {}))
+            reply = yield FetchWeights(task.lane, task.epoch, task.interval, step.layer, task.attempt, tuple(held))
+            assert isinstance(reply, Weights), reply
+            weights = held[reply.version] if reply.version in held else self._remember(reply)
         outputs: list[Output] = []
         compute_s = 0.0
         for part in range(task.num_parts):
@@ -107,12 +110,14 @@ class TensorWorker:
     def _remember(self, reply: Weights) -> dict[str, Array]:
         # Copied, so that the network's buffer can go. The oldest version goes first.
         weights = {name: np.array(value) for name, value in reply.tensors.items()}
+        for W in weights.values():
+            W.flags.writeable = False  # a device may keep its copy
         versions = {**self._weights.get(reply.layer, {}), reply.version: weights}
         self._weights[reply.layer] = {v: versions[v] for v in sorted(versions)[-KEPT_VERSIONS:]}
         return weights
 
 
-def aligned(rows: Rows) -> Rows:
+def aligned(rows: TaskRows) -> TaskRows:
     """The same rows at an address that BLAS takes. Where a message lies in the network's buffer is chance, and numpy
     multiplies what lies crooked by a loop of its own: slower, and to other bits, so a run would not repeat itself."""
     if isinstance(rows, SparseRows):
@@ -120,6 +125,8 @@ def aligned(rows: Rows) -> Rows:
             np.require(array, requirements="A") for array in (rows.indptr, rows.indices, rows.data)
         )
         return SparseRows(indptr, indices, data, rows.width)
+    if isinstance(rows, EdgeRows):
+        return EdgeRows(np.require(rows.indptr, requirements="A"), np.require(rows.values, requirements="A"))
     return np.require(rows, requirements="A")
 
 
@@ -132,12 +139,20 @@ def split(rows: Tensors, num_parts: int) -> list[Tensors]:
 
 def _join(outputs: list[Output]) -> Output:
     """One output from those of consecutive parts: rows one after the other, gradients and losses summed in order."""
-    rows = {slot: np.concatenate([output.rows[slot] for output in outputs]) for slot in outputs[0].rows}
+    rows = {slot: _stacked([output.rows[slot] for output in outputs]) for slot in outputs[0].rows}
     gradients = dict(outputs[0].gradients)
     for output in outputs[1:]:
         for name, value in output.gradients.items():
             gradients[name] = gradients[name] + value
     return Output(rows, gradients, sum(output.loss for output in outputs))
+
+
+def _stacked(parts: list[Any]) -> Any:
+    if not isinstance(parts[0], EdgeRows):
+        return np.concatenate(parts)
+    counts = np.concatenate([np.diff(part.indptr) for part in parts])
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return EdgeRows(indptr, np.concatenate([part.values for part in parts]))
 
 
 def conversation(message: object) -> tuple[object, ...] | None:

@@ -3,10 +3,11 @@
     frame 0    b"SIAF", version (1 byte), tag (1 byte), run id (8 bytes)
     frame 1    UTF-8 JSON object, at most 1 MiB: every field of the message; a tensor stands there as its descriptor;
                a float may be NaN or Infinity (a loss that diverged)
-    frame 2..  one raw little-endian C-order buffer per tensor (three for sparse rows: indptr, indices, data), in order
+    frame 2..  one raw little-endian C-order buffer per tensor (three for sparse rows: indptr, indices, data; two for rows
+               of edges: indptr, values), in order
 
 A dense tensor's descriptor is ``{"d": dtype, "s": [shape], "c": crc32}``. Sparse rows are ``{"w": width, "t": [three
-dense descriptors]}``. A ``Tensors`` field is an object name -> descriptor, its buffers in the object's order. Dtypes
+dense descriptors]}``, rows of edges ``{"e": [two dense descriptors]}``. A ``Tensors`` field is an object name -> descriptor, its buffers in the object's order. Dtypes
 are those of ``DTYPES``; a tensor has at most 4 dimensions and MAX_TENSOR_BYTES bytes. Integers fit 64 bits. A lane is
 "train" or "eval". The run id keeps a message of another run out.
 
@@ -30,10 +31,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from siafu.errors import LocalProtocolError, RemoteProtocolError
-from siafu.sparse import Array, Rows, SparseRows
+from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 2
+MAGIC, VERSION = b"SIAF", 3
 RUN_ID_BYTES = 8
 MAX_HEADER_BYTES = 1 << 20
 MAX_TENSOR_BYTES = 1 << 34
@@ -48,7 +49,7 @@ _CODES = {dtype: code for code, dtype in DTYPES.items()}
 _LANES = tuple(lane.value for lane in Lane)
 
 Tensor = Array
-Tensors = dict[str, Rows]
+Tensors = dict[str, TaskRows]
 LaneName = str  # the value of a Lane
 TENSOR, TENSORS, LANE = "Tensor", "Tensors", "LaneName"  # as they stand in annotations
 Frame = bytes | bytearray | memoryview
@@ -166,7 +167,7 @@ class EvalReport:
 
     server: int
     epoch: int
-    counts: Tensor  # i8 [3, 3, C]: split (train, val, test), (true positive, false positive, false negative), class
+    counts: Tensor  # as the metric of what is learnt has it: siafu.metrics
 
 
 @message(15)
@@ -565,10 +566,12 @@ def _plain(value: Any, field: _Field) -> Any:
         raise LocalProtocolError(str(error)) from None
 
 
-def _describe(rows: Rows, buffers: list[Frame], where: str, checksum: Checksum) -> dict[str, Any]:
+def _describe(rows: TaskRows, buffers: list[Frame], where: str, checksum: Checksum) -> dict[str, Any]:
     if isinstance(rows, SparseRows):
         parts = (rows.indptr, rows.indices, rows.data)
         return {"w": rows.width, "t": [_describe_dense(part, buffers, where, checksum) for part in parts]}
+    if isinstance(rows, EdgeRows):
+        return {"e": [_describe_dense(part, buffers, where, checksum) for part in (rows.indptr, rows.values)]}
     return _describe_dense(rows, buffers, where, checksum)
 
 
@@ -615,8 +618,8 @@ def _parse(value: Any, field: _Field, buffers: Iterator[Buffer]) -> Any:
     where, kind = field.where, field.kind
     if kind == TENSOR:
         rows = _rows(where, value, buffers)
-        if isinstance(rows, SparseRows):
-            raise RemoteProtocolError(f"{where}: sparse, must be dense")
+        if not isinstance(rows, np.ndarray):
+            raise RemoteProtocolError(f"{where}: not a plain tensor, must be dense")
         return rows
     if kind == TENSORS:
         descriptors = _expect(where, value, dict).items()
@@ -646,7 +649,9 @@ def _expect(where: str, value: Any, kind: type) -> Any:
     return value
 
 
-def _rows(where: str, descriptor: Any, buffers: Iterator[Buffer]) -> Rows:
+def _rows(where: str, descriptor: Any, buffers: Iterator[Buffer]) -> TaskRows:
+    if isinstance(descriptor, dict) and set(descriptor) == {"e"}:
+        return _edge_rows(where, descriptor["e"], buffers)
     if not isinstance(descriptor, dict) or set(descriptor) != {"w", "t"}:
         return _dense(where, descriptor, buffers)
     indptr, indices, data = (_dense(where, part, buffers) for part in _expect(where, descriptor["t"], list))
@@ -662,6 +667,15 @@ def _rows(where: str, descriptor: Any, buffers: Iterator[Buffer]) -> Rows:
     if (indptr[1:] < indptr[:-1]).any() or (len(indices) and not 0 <= indices.min() <= indices.max() < width):
         raise RemoteProtocolError(f"{where}: sparse rows with an index outside of [0, {width})")
     return SparseRows(indptr, indices, data, width)
+
+
+def _edge_rows(where: str, parts: Any, buffers: Iterator[Buffer]) -> EdgeRows:
+    indptr, values = (_dense(where, part, buffers) for part in _expect(where, parts, list))
+    if indptr.dtype != DTYPES["i8"] or indptr.ndim != 1 or values.ndim != 2:
+        raise RemoteProtocolError(f"{where}: rows of edges need i8 indptr of one dimension and values of two")
+    if not len(indptr) or indptr[0] != 0 or indptr[-1] != len(values) or (indptr[1:] < indptr[:-1]).any():
+        raise RemoteProtocolError(f"{where}: rows of edges whose lengths disagree")
+    return EdgeRows(indptr, values)
 
 
 def _dense(where: str, descriptor: Any, buffers: Iterator[Buffer]) -> Array:

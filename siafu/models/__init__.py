@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from siafu import ops as numpy_ops
 from siafu.config import Config
@@ -24,7 +24,22 @@ if TYPE_CHECKING:
 MODELS = {
     "gcn": "siafu.models.gcn:GCN",
     "sage": "siafu.models.sage:GraphSAGE",
+    "gat": "siafu.models.gat:GAT",
+    "gin": "siafu.models.gin:GIN",
+    "gcnii": "siafu.models.gcnii:GCNII",
+    "appnp": "siafu.models.propagation:APPNP",
+    "sgc": "siafu.models.propagation:SGC",
+    "rgcn": "siafu.models.rgcn:RGCN",
 }
+
+#: What makes any model one that predicts edges.
+LINKS = "siafu.models.links"
+
+#: Fields of ModelSpec that some models have and others do not: those say so when they are given.
+OPTIONS = (
+    "activation", "dropout", "norm", "residual", "jump", "heads", "out_heads", "attn_dropout", "slope", "alpha", "theta",
+    "hops", "eps", "train_eps", "bases", "narrow",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,25 @@ class ModelSpec:
     fuse: bool = True  # last AV, loss and AV' in one task
     rematerialise: bool = True  # AV' recomputes P instead of fetching it
     narrow: bool = True  # layers whose output is narrower than their input are transformed before they are gathered
+    target: Literal["classes", "labels", "numbers", "links"] = "classes"  # what is learnt; labels: as ``multilabel``
+    label_smoothing: float = 0.0
+    heads: int = 8
+    out_heads: int = 1
+    attn_dropout: float = 0.0
+    slope: float = 0.2
+    residual: bool = False
+    jump: Literal["none", "cat", "max", "sum"] = "none"
+    alpha: float = 0.1
+    theta: float = 0.5
+    hops: int = 10
+    eps: float = 0.0
+    train_eps: bool = False
+    bases: int = 0
+    decoder: Literal["dot", "mlp"] = "dot"
+    num_edge_types: int = 1
+    negatives: int = 1  # links: false training edges to draw from, per training edge
+    apply_edge: Literal["server", "lambda"] = "server"  # where coefficients of edges are computed
+    write: str = ""  # a slot that evaluation writes too, if a stage has it on its way (siafu predict)
 
     @classmethod
     def of(cls, config: Config, graph: Manifest) -> ModelSpec:
@@ -54,19 +88,43 @@ class ModelSpec:
         model, train = config.model, config.train
         if not config.data.split < len(graph.splits):
             raise ConfigError(f"data.split = {config.data.split}: the graph has {len(graph.splits)} split(s)")
-        num_train = graph.splits[config.data.split].train
-        if not num_train:
+        links = graph.edge_types == "links"
+        target = "links" if links else graph.target
+        num_train, negatives = graph.training_pairs if links else (graph.splits[config.data.split].train, 1)
+        num_outputs = model.hidden[-1] if links else graph.num_classes
+        if not num_train and train.epochs:
             raise ConfigError(f"data.split = {config.data.split}: it has no training vertex")
+        _check_outputs(model.outputs, graph, config.data.split)
+        if train.label_smoothing and target != "classes":
+            raise ConfigError(
+                f"train.label_smoothing = {train.label_smoothing:g}: is for classes, the graph has {target}"
+            )
         return cls(
-            name=model.name, in_features=graph.num_features, num_classes=graph.num_classes, num_train=num_train,
-            widths=model.widths, multilabel=graph.multilabel, activation=model.activation, bias=model.bias,
+            name=model.name, in_features=graph.num_features, num_classes=model.outputs or num_outputs, num_train=num_train,
+            widths=model.widths, multilabel=target == "labels", activation=model.activation, bias=model.bias,
             dropout=model.dropout, norm=model.norm, init=model.init, seed=train.seed, dtype=model.dtype,
             fuse=config.lambdas.fuse, narrow=model.narrow, rematerialise=config.rematerialises,
+            target=target, label_smoothing=train.label_smoothing, heads=model.heads, out_heads=model.out_heads,
+            attn_dropout=model.attn_dropout, slope=model.slope, residual=model.residual, jump=model.jump,
+            alpha=model.alpha, theta=model.theta, hops=model.hops, eps=model.eps, train_eps=model.train_eps,
+            bases=model.bases, decoder=model.decoder, negatives=negatives,
+            num_edge_types=graph.num_edge_types if graph.edge_types == "relations" else 1,
+            apply_edge="lambda" if config.lambdas.apply_edge == "lambda" else "server", write=config.run.write,
         )  # fmt: skip
 
     @property
     def num_layers(self) -> int:
         return len(self.widths) + 1
+
+    def loss(self, ops: TensorOps, logits: Array, labels: Array) -> tuple[float, Array]:
+        """The loss summed over rows, and its gradient [n, C]."""
+        if self.target == "numbers":
+            return numpy_ops.squared_error(logits, labels)
+        if self.multilabel:
+            return ops.binary_cross_entropy(logits, labels)
+        if self.label_smoothing:
+            return numpy_ops.cross_entropy(logits, labels, self.label_smoothing)
+        return ops.cross_entropy(logits, labels)
 
     def shape(self, layer: int) -> tuple[int, int]:
         """(F_in, F_out) of a layer."""
@@ -74,11 +132,21 @@ class ModelSpec:
         return sizes[layer], sizes[layer + 1]
 
 
+def _check_outputs(outputs: int, graph: Manifest, split: int) -> None:
+    """Raises ConfigError if there are labels that outputs cannot be held against."""
+    sizes, classes = graph.splits[split], graph.num_classes
+    if not outputs or graph.edge_types == "links" or not (sizes.train or sizes.val or sizes.test):
+        return
+    if outputs < classes or (outputs > classes and graph.target != "classes"):
+        bound = "must be >= that" if graph.target == "classes" else "must be that"
+        raise ConfigError(f"model.outputs = {outputs}: the graph has {classes} {graph.target}, {bound}")
+
+
 @dataclass
 class Output:
     """What one tensor step gives: rows by slot, gradients by parameter name (empty unless the step has them), loss."""
 
-    rows: dict[str, Array]
+    rows: dict[str, Any]  # Array, or EdgeRows where the slot is one of edges
     gradients: dict[str, Array] = field(default_factory=dict)
     loss: float = 0.0  # this interval's share of the mean loss: sum over its training rows / num_train
 
@@ -108,9 +176,10 @@ class Model(Protocol):
 
     spec: ModelSpec
     aggregate: Literal["gcn", "mean", "sum"]  # how Gather weighs an edge (graph_server.aggregate)
+    takes: frozenset[str]  # those of OPTIONS that it has
 
     def program(self, lane: Lane) -> Program:
-        """The steps of one epoch; the evaluation's end with the logits in slot ``H<num_layers>``."""
+        """The steps of one epoch; the evaluation's last one writes the logits and nothing else."""
 
     def width(self, slot: str) -> int:
         """Columns of a slot."""
@@ -121,8 +190,11 @@ class Model(Protocol):
     def stage(self, parameter: str) -> int:
         """The ``step.layer`` of the tensor steps that read the parameter and give its gradient; the same for both."""
 
+    def rest(self, parameter: str) -> bool:
+        """Whether ``train.weight_decay_rest`` is its weight decay: the paper's authors decay some weights only, or less."""
+
     def run(
-        self, step: Step, rows: Mapping[str, Rows], weights: Mapping[str, Array], *, epoch: int, lane: Lane
+        self, step: Step, rows: Mapping[str, Any], weights: Mapping[str, Array], *, epoch: int, lane: Lane
     ) -> Output:
         """One tensor step on any rows. ``weights`` holds at least the parameters whose stage is ``step.layer``.
 
@@ -132,9 +204,18 @@ class Model(Protocol):
 
 
 def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
-    """The model that the spec names, computing with ``ops``. Raises ConfigError if there is none."""
+    """The model that the spec names, computing with ``ops``. Raises ConfigError if there is none, or not with its options."""
     if spec.name not in MODELS:
         raise ConfigError(f"model {spec.name!r}: unknown, must be one of {', '.join(MODELS)}")
     module, _, cls = MODELS[spec.name].partition(":")
-    model: Model = getattr(importlib.import_module(module), cls)(spec, ops)
+    made: Any = getattr(importlib.import_module(module), cls)
+    for option in OPTIONS:
+        value = getattr(spec, option)
+        if option not in made.takes and value != ModelSpec.__dataclass_fields__[option].default:
+            raise ConfigError(f"model.{option} = {value}: {spec.name} has none")
+    if spec.decoder != "dot" and spec.target != "links":
+        raise ConfigError(f"model.decoder = {spec.decoder}: is for data.task = link")
+    model: Model = made(spec, ops)
+    if spec.target == "links":
+        model = importlib.import_module(LINKS).Links(model)
     return model

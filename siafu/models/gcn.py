@@ -15,4 +15,9 @@ from siafu.models.layered import Layered, Term
 
 class GCN(Layered):
     aggregate = "gcn"
-    terms = (Term("Z", "weight", "dZ"),)
+    takes = Layered.takes | {"residual"}
+    terms = (Term("Z", "weight"),)
+
+    def rest(self, parameter: str) -> bool:
+        """All but layer 0's: the authors' code decays the first layer alone."""
+        return not parameter.startswith("0.")

@@ -1,328 +1,283 @@
-"""What message-passing models of the form "aggregate, transform, activate" share: their program and their tensor steps.
+"""What models of the form "aggregate, transform, activate" share: their graph, and their stages.
 
-    layer l:   P_l = Σ_t X_t W_t + b,   N = LayerNorm(P) (optional),   H_{l+1} = drop(σ(N))     (last layer: logits = P)
-    backward:  dN = drop'(dH) ⊙ σ'(N),  dP = LayerNorm'(dN),  dW_t = X_tᵀ dP,  db = Σ dP,  dX_t = dP W_tᵀ
+    layer l:   P_l = Σ_t X_t W_t + b (+ residual),   H_{l+1} = drop(σ(LayerNorm(P)))     (last layer: logits = P)
+    backward:  dP = LayerNorm'(σ'(drop'(dH))),  dW_t = X_tᵀ dP,  db = Σ dP,  dX_t = dP W_tᵀ
 
 The terms X_t are what tells the models apart: GCN has one (Z, the gathered rows), GraphSAGE two (the vertex's own rows
-H and Z). Dropout acts on activations where they are made, in AV, before they are scattered: as everywhere, and a mask never
-travels. Layer 0 drops its inputs X_t instead, after Gather: so its aggregate of constant features stays constant
-(docs/adr/0005).
+H and Z). The residual is one more: H itself, or H W_residual where widths differ. Dropout acts on activations where they
+are made, in AV, before they are scattered: as everywhere, and a mask never travels. Layer 0 drops its inputs X_t instead,
+after Gather: so its aggregate of constant features stays constant (docs/adr/0005).
 
 Gather is linear, so a layer whose output is narrower than its input is transformed *before* its rows are gathered
 ("narrow"): what is scattered and gathered, forward and backward, is then F_out wide (docs/adr/0012).
 
-    wide layer l      SC publishes H_l,   GA: Z_l = A H_l,   P_l = Z_l W + H_l W_own + b
-    narrow layer l    SC publishes T_l,   GA: Z_l = A T_l,   P_l = Z_l + S_l + b,     T_l = H_l W,  S_l = H_l W_own
-    backward          SC' publishes dZ_l, GA': dH_l = Aᵀ dZ_l + dS_l, or dT_l = Aᵀ dZ_l; dZ_l = dS_l = dP_l in a narrow layer
+    wide layer l      SC publishes H_l,   GA: Z_l = A H_l,         P_l = Z_l W + H_l W_own + b
+    narrow layer l    SC publishes T_l,   GA: Z_l = A T_l + S_l,   P_l = Z_l + b,     T_l = H_l W,  S_l = H_l W_own
+    backward          SC' publishes dZ_l, GA': dH_l = Aᵀ dZ_l + dP_l W_ownᵀ; narrow: dT_l = Aᵀ dZ_l, dS_l = dZ_l = dP_l
 
-A *stage* is the tensor work between two Gathers, one AV and one AV'. The weights of a narrow layer belong to the stage
-before its Gather, its bias to the one behind.
+A stage is the tensor work of a layer, behind its Gather. The weights of a narrow layer belong to the stage before, its bias
+to its own. With jumping knowledge all layers are hidden, and the last stage has a dense layer behind: logits = J W + b.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from siafu import ops as numpy_ops
-from siafu.models import ModelSpec, Output, TensorOps
+from siafu.models import ModelSpec, TensorOps, jump
+from siafu.models.dense import Activation, Dense, first_weight
+from siafu.models.staged import Dropout, Gathered, Stage, Staged
 from siafu.sparse import Array, Rows
-from siafu.tasks import Kind, Lane, Program, Step
+from siafu.tasks import Lane
 
 
 class Term(NamedTuple):
-    """One input of a layer: the letter of its slot ("Z" gathered, "H" own rows), of its gradient, and its weight."""
+    """One input of a layer: the letter of its slot ("Z" gathered, "H" own rows), and its weight; None: none."""
 
     slot: str
-    weight: str
-    gradient: str
+    weight: str | None
 
 
-class Layered:
+class Layered(Staged):
     """Base of the models with this form; a subclass names its terms and its aggregation."""
 
-    aggregate: Literal["gcn", "mean", "sum"]
+    takes = frozenset({"dropout", "norm", "activation", "narrow", "jump"})
     terms: tuple[Term, ...]  # the gathered one, and at most one of own rows
 
     def __init__(self, spec: ModelSpec, ops: TensorOps = numpy_ops):
+        self.jumps = spec.jump != "none"
+        self.sizes = (spec.in_features, *spec.widths, *(() if self.jumps else (spec.num_classes,)))
+        self.num_layers = len(self.sizes) - 1
+        self.logits = f"H{self.num_layers + self.jumps}"
+        self.num_joined = jump.width(spec.jump, self.sizes[1:]) if self.jumps else 0
         self.spec, self.ops = spec, ops
-        self.dtype = np.dtype(spec.dtype)
-        self.last = spec.num_layers - 1
-        self.gathered = next(term for term in self.terms if term.slot == "Z")
-        self.own = next((term for term in self.terms if term.slot == "H"), None)
+        self.joined = Dense(spec, ops, self.num_layers)
+        self.activations = [self.activation(layer) for layer in range(self.num_layers)]
+        super().__init__(spec, ops)
+
+    def activation(self, layer: int) -> Activation:
+        """Of a hidden layer; the keys 0 and 1 are those of layer 0's inputs."""
+        norm = self.spec.norm == "layer"
+        return Activation(self.spec, self.ops, layer, f"H{layer + 1}", f"P{layer}", key=2 + layer, norm=norm)
+
+    # --- graph ----------------------------------------------------------------------------------------------------
+
+    def terms_of(self, layer: int) -> tuple[Term, ...]:
+        if not self.spec.residual:
+            return self.terms
+        fan_in, fan_out = self.shape(layer)
+        return (*self.terms, Term("H", None if fan_in == fan_out else "residual"))
+
+    def shape(self, layer: int) -> tuple[int, int]:
+        """(F_in, F_out)."""
+        return self.sizes[layer], self.sizes[layer + 1]
 
     def is_narrow(self, layer: int) -> bool:
         """Whether the layer's rows are transformed before they are gathered."""
-        fan_in, fan_out = self.spec.shape(layer)
+        fan_in, fan_out = self.sizes[layer : layer + 2] if layer < self.num_layers else (0, 0)
         return self.spec.narrow and layer > 0 and fan_out < fan_in
 
-    # --- program --------------------------------------------------------------------------------------------------
+    def graph(self) -> list[Stage | Gathered]:
+        return [node for layer in range(self.num_layers) for node in (self.gathered(layer), self._stage(layer))]
 
-    def program(self, lane: Lane) -> Program:
-        forward = [step for layer in range(self.spec.num_layers) for step in self._forward(layer, lane)]
-        if lane is Lane.EVAL:
-            return Program(tuple(forward))
-        backward = [step for layer in reversed(range(self.spec.num_layers)) for step in self._backward(layer)]
-        return Program((*forward, *backward, Step(Kind.WU, 0)))
-
-    def _forward(self, layer: int, lane: Lane) -> list[Step]:
-        gather = Step(Kind.GA, layer, writes=(f"Z{layer}",), gathers=self._published(layer))
-        reads = (*self._inputs_of(layer), *self._vertex(layer, lane))
-        if layer == self.last:
-            if lane is Lane.TRAIN and self.spec.fuse:
-                return [
-                    gather,
-                    Step(Kind.AV, layer, (*reads, "label", "train"), self._made_backward(layer), fused=True),
-                ]
-            return [gather, Step(Kind.AV, layer, reads, (f"H{layer + 1}",))]
-        publishes = self._published(layer + 1)
-        own = (f"S{layer + 1}",) if self.own and self.is_narrow(layer + 1) else ()
-        kept = tuple(s for s in self._kept(layer) if s != publishes) if lane is Lane.TRAIN else ()
-        apply = Step(Kind.AV, layer, reads, (publishes, *own, *kept))
-        return [gather, apply, Step(Kind.SC, layer, (publishes,), publishes=publishes)]
-
-    def _backward(self, layer: int) -> list[Step]:
-        steps = []
-        if not (layer == self.last and self.spec.fuse):
-            reads = [*self._inputs_of(layer), *self._vertex(layer, Lane.TRAIN), *self._kept(layer)]
-            if layer == self.last:
-                reads += ["label", "train"]
-            elif self.is_narrow(layer + 1):
-                reads += [f"dT{layer + 1}", *((f"dZ{layer + 1}",) if self.own else ())]
-            else:
-                reads += [f"dH{layer + 1}"]
-            steps.append(Step(Kind.AV_B, layer, tuple(reads), self._made_backward(layer)))
-        if layer > 0:
-            own = (f"{self.own.gradient}{layer}",) if self.own and not self.is_narrow(layer) else ()
-            made = f"dT{layer}" if self.is_narrow(layer) else f"dH{layer}"
-            steps += [
-                Step(Kind.SC_B, layer, (f"dZ{layer}",), publishes=f"dZ{layer}"),
-                Step(Kind.GA_B, layer, own, (made,), gathers=f"dZ{layer}"),
-            ]
-        return steps
-
-    def _published(self, layer: int) -> str:
-        """The slot that the layer gathers."""
-        return f"T{layer}" if self.is_narrow(layer) else f"H{layer}"
-
-    def _inputs_of(self, layer: int) -> tuple[str, ...]:
-        """Slots that the stage reads of its own interval."""
+    def gathered(self, layer: int) -> Gathered:
         if not self.is_narrow(layer):
-            return tuple(f"{term.slot}{layer}" for term in self.terms)
-        return (f"Z{layer}", f"S{layer}") if self.own else (f"Z{layer}",)
+            return Gathered(f"Z{layer}", of=f"H{layer}")
+        return Gathered(f"Z{layer}", of=f"T{layer}", own=(f"S{layer}",) if self._own_weight(layer) else ())
 
-    def _kept(self, layer: int) -> tuple[str, ...]:
-        """What forward leaves for backward; nothing if backward computes it again. H says where relu was 0."""
-        if self.spec.rematerialise:
-            return ()
-        if layer == self.last:
-            return (f"H{layer + 1}",)
-        relu_alone = self.spec.activation == "relu" and not self._normalises(layer)
-        return (f"H{layer + 1}",) if relu_alone else (f"H{layer + 1}", f"P{layer}")
+    def reads(self, layer: int) -> tuple[str, ...]:
+        """Slots that the layer is computed from."""
+        if self.is_narrow(layer):
+            return (f"Z{layer}",)
+        return tuple(f"{term.slot}{layer}" for term in self.terms_of(layer))
 
-    def _made_backward(self, layer: int) -> tuple[str, ...]:
-        """Slots of the gradients of the stage's inputs."""
-        if layer == 0:
-            return ()
-        return (f"dZ{layer}",) if self.is_narrow(layer) else tuple(f"{t.gradient}{layer}" for t in self.terms)
+    def _stage(self, layer: int) -> Stage:
+        reads = self.reads(layer)
+        drops = {slot: key for key, slot in enumerate(reads)} if layer == 0 else {}
+        last, ends = layer == self.num_layers - 1, (self.logits,) if self.jumps else ()
+        if not last:
+            return Stage(layer, reads, self._handed_on(layer + 1), drops, self.saves(layer))
+        hidden = tuple(f"H{l}" for l in range(1, self.num_layers)) if self.jumps else ()
+        reads = (*reads, *(slot for slot in hidden if slot not in reads))
+        return Stage(layer, reads, (self.logits,), drops, (*self.saves(layer), *ends))
 
-    def _vertex(self, layer: int, lane: Lane) -> tuple[str, ...]:
-        drops = self.spec.dropout and lane is Lane.TRAIN and (layer == 0 or layer < self.last)
-        return ("vertex",) if drops else ()
+    def _handed_on(self, layer: int) -> tuple[str, ...]:
+        """What is written for a layer: rows to be gathered, and what it or the last stage reads of its own interval."""
+        if not self.is_narrow(layer):
+            return (f"H{layer}",)
+        own = (f"S{layer}",) if self._own_weight(layer) else ()
+        return (f"T{layer}", *own, *((f"H{layer}",) if self.jumps else ()))
 
-    def width(self, slot: str) -> int:
-        letters = slot.rstrip("0123456789")
-        layer = int(slot[len(letters) :])
-        sizes = (self.spec.in_features, *self.spec.widths, self.spec.num_classes)
-        wide = letters in ("H", "dH", "dS") or (letters in ("Z", "dZ") and not self.is_narrow(layer))
-        return sizes[layer] if wide else sizes[layer + 1]
+    def _own_weight(self, layer: int) -> str | None:
+        """The weight of a narrow layer's own rows."""
+        return next((term.weight for term in self.terms_of(layer) if term.slot == "H"), None)
+
+    def _transforms(self, layer: int) -> list[tuple[str, str]]:
+        """Slots that a narrow layer's rows become before they are gathered, and by which weight."""
+        if not self.is_narrow(layer):
+            return []
+        gathered = next(term.weight for term in self.terms if term.slot == "Z")
+        own = self._own_weight(layer)
+        return [(f"T{layer}", f"{layer}.{gathered}"), *([(f"S{layer}", f"{layer}.{own}")] if own else [])]
+
+    def _extra(self, stage: Stage, lane: Lane) -> tuple[str, ...]:
+        drops = stage.number == 0 or stage.number < self.num_layers - (not self.jumps)
+        return super()._extra(stage, lane) if drops else ()
+
+    def inside(self, stage: Stage) -> tuple[str, ...]:
+        return (f"H{stage.number + 1}",)
+
+    def widths_of(self) -> dict[str, int]:
+        widths = {self.logits: self.spec.num_classes}
+        for layer in range(self.num_layers):
+            fan_in, fan_out = self.shape(layer)
+            widths |= {f"Z{layer}": fan_out if self.is_narrow(layer) else fan_in, f"H{layer}": fan_in}
+            widths |= dict.fromkeys((f"T{layer}", f"S{layer}", *self.saves(layer)), fan_out)
+        return widths
 
     # --- weights --------------------------------------------------------------------------------------------------
 
     def init(self) -> dict[str, Array]:
-        """Glorot & Bengio 2010 or He et al. 2015, uniform, drawn in float64, then cast; bias, shift 0, gain 1."""
-        weights = {}
-        for layer in range(self.spec.num_layers):
-            fan_in, fan_out = self.spec.shape(layer)
-            bound = np.sqrt(6 / (fan_in + fan_out)) if self.spec.init == "xavier" else np.sqrt(6 / fan_in)
-            for i, term in enumerate(self.terms):
-                rng = np.random.default_rng([self.spec.seed, layer, i])
-                weights[f"{layer}.{term.weight}"] = rng.uniform(-bound, bound, (fan_in, fan_out)).astype(self.dtype)
-            if self.spec.bias:
-                weights[f"{layer}.bias"] = np.zeros(fan_out, self.dtype)
-            if self._normalises(layer):
-                weights[f"{layer}.gain"] = np.ones(fan_out, self.dtype)
-                weights[f"{layer}.shift"] = np.zeros(fan_out, self.dtype)
+        """Products as ``first_weight`` draws them; bias and shift 0, gain 1."""
+        weights: dict[str, Array] = {}
+        for layer in range(self.num_layers):
+            weights |= self.init_layer(layer)
+        if self.jumps:
+            weights |= self.joined.init(self.num_joined, self.spec.num_classes)
         return weights
 
+    def init_layer(self, layer: int) -> dict[str, Array]:
+        fan_in, fan_out = self.shape(layer)
+        weights = {}
+        for number, term in enumerate(self.terms_of(layer)):
+            if term.weight:
+                weights[f"{layer}.{term.weight}"] = first_weight(self.spec, layer, number, fan_in, fan_out)
+        if self.spec.bias:
+            weights[f"{layer}.bias"] = np.zeros(fan_out, self.dtype)
+        return weights if self._is_output(layer) else weights | self.activations[layer].init(fan_out)
+
     def stage(self, parameter: str) -> int:
-        layer, _, what = parameter.partition(".")
-        transforms = what in {term.weight for term in self.terms}
-        return int(layer) - (transforms and self.is_narrow(int(layer)))
+        layer = super().stage(parameter)
+        before = parameter in dict(self._transforms(layer)).values()
+        return min(layer - before, self.num_layers - 1)
 
-    def _normalises(self, layer: int) -> bool:
-        return self.spec.norm == "layer" and layer < self.last
+    def _is_output(self, layer: int) -> bool:
+        """Whether the layer gives the logits."""
+        return layer == self.num_layers - 1 and not self.jumps
 
-    # --- tensor steps ---------------------------------------------------------------------------------------------
+    # --- stages ---------------------------------------------------------------------------------------------------
 
-    def run(
-        self, step: Step, rows: Mapping[str, Rows], weights: Mapping[str, Array], *, epoch: int, lane: Lane
-    ) -> Output:
-        if step.fused or (step.has_gradient and step.layer == self.last):
-            return self._loss(step, rows, weights, epoch)
-        if step.kind is Kind.AV:
-            return self._apply(step, rows, weights, epoch, lane)
-        return self._apply_backward(step, rows, weights, epoch)
+    def forward(
+        self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        saved = self.update(stage, self.combine(stage, rows, weights), weights, drop)
+        H = saved[f"H{stage + 1}"]  # [n, F_out]
+        made = {f"H{stage + 1}": H}
+        for slot, weight in self._transforms(stage + 1):
+            made[slot] = self.ops.matmul(H, weights[weight])
+        if stage == self.last and self.jumps:
+            J = jump.joined(self.spec.jump, self._hidden(rows, H))
+            made[self.logits] = saved[self.logits] = self.joined.forward(J, weights)
+        return made, saved
 
-    def _apply(
-        self, step: Step, rows: Mapping[str, Rows], weights: Mapping[str, Array], epoch: int, lane: Lane
-    ) -> Output:
-        """AV: P, then H; T and S of a narrow layer that follows. The last layer gives logits, H = P."""
-        layer = step.layer
-        P = self._pre_activation(layer, self._inputs(layer, rows, epoch, lane), weights)  # [n, F_out]
-        if layer == self.last:
-            return Output({f"H{layer + 1}": P})
-        made = {f"P{layer}": P} if f"P{layer}" in step.writes else {}
-        H = made[f"H{layer + 1}"] = self._activation(layer, P, rows, weights, epoch, lane, keep=bool(made))
-        if self.is_narrow(layer + 1):
-            made[f"T{layer + 1}"] = self.ops.matmul(H, weights[f"{layer + 1}.{self.gathered.weight}"])
-            if self.own:
-                made[f"S{layer + 1}"] = self.ops.matmul(H, weights[f"{layer + 1}.{self.own.weight}"])
-        return Output({slot: made[slot] for slot in step.writes})
-
-    def _apply_backward(self, step: Step, rows: Mapping[str, Rows], weights: Mapping[str, Array], epoch: int) -> Output:
-        """AV': dH from what was gathered back, dP from dH through σ and LayerNorm, then gradients of weights and inputs."""
-        layer = step.layer
-        inputs = self._inputs(layer, rows, epoch, Lane.TRAIN)
-        H, P = rows.get(f"H{layer + 1}"), rows.get(f"P{layer}")
-        if H is None:
-            P = self._pre_activation(layer, inputs, weights)
-            H = self._activation(layer, P, rows, weights, epoch, Lane.TRAIN, keep=True)
-        assert isinstance(H, np.ndarray)
-        gradients: dict[str, Array] = {}
-        dH = self._next_gradient(layer, H, rows, weights, gradients)  # [n, F_out]
-        dN = np.asarray(self._drop(dH, _activation_key(layer + 1), rows, epoch, Lane.TRAIN))
-        if self.spec.activation == "relu" and not self._normalises(layer):
-            dP = self.ops.activate_backward(dN, H, "relu")  # H > 0 where N > 0 and was not dropped, where dN is 0
-        else:
-            assert isinstance(P, np.ndarray)
-            dP = self.ops.activate_backward(dN, self._norm(layer, P, weights), self.spec.activation)
-        if self._normalises(layer):
-            assert isinstance(P, np.ndarray)
-            dP, dgain, dshift = self.ops.layer_norm_backward(dP, P, weights[f"{layer}.gain"])
-            gradients |= {f"{layer}.gain": dgain, f"{layer}.shift": dshift}
-        return self._gradients(step, dP, inputs, weights, gradients)
-
-    def _next_gradient(
+    def backward(
         self,
-        layer: int,
-        H: Array,
+        stage: int,
+        saved: Any,
+        d: Mapping[str, Array],
         rows: Mapping[str, Rows],
         weights: Mapping[str, Array],
-        gradients: dict[str, Array],
+        drop: Dropout,
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        H, gradients, inputs = saved[f"H{stage + 1}"], dict[str, Array](), dict[str, Array]()
+        if stage == self.last and self.jumps:
+            hidden = self._hidden(rows, H)
+            J = jump.joined(self.spec.jump, hidden)
+            dJ = self.joined.backward(J, d[self.logits], weights, gradients)
+            *others, dH = jump.joined_backward(self.spec.jump, dJ, hidden)
+            inputs = {f"H{layer + 1}": dX for layer, dX in enumerate(others)}
+        else:
+            dH = self._next_gradient(stage + 1, H, d, weights, gradients)
+        dP = self.update_backward(stage, dH, saved, weights, drop, gradients)
+        for slot, dX in self.combine_backward(stage, dP, rows, weights, gradients).items():
+            inputs[slot] = inputs[slot] + dX if slot in inputs else dX
+        return inputs, gradients
+
+    def _next_gradient(
+        self, layer: int, H: Array, d: Mapping[str, Array], weights: Mapping[str, Array], gradients: dict[str, Array]
     ) -> Array:
-        """dH_{l+1}: as it was gathered, or through the weights of a narrow layer, whose gradients are taken here."""
-        following = layer + 1
-        if not self.is_narrow(following):
-            return np.asarray(rows[f"dH{following}"])
-        dH = None
-        for term, slot in ((self.gathered, "dT"), (self.own, "dZ")):
-            if term is not None:
-                dX, W = np.asarray(rows[f"{slot}{following}"]), weights[f"{following}.{term.weight}"]
-                gradients[f"{following}.{term.weight}"] = self.ops.matmul_transposed(H, dX)
-                dH = self.ops.matmul(dX, W.T, add=dH)
-        assert dH is not None
-        return dH
+        """dH_l: as it was gathered, or through the weights of a narrow layer, whose gradients are taken here."""
+        dH: Array | None = None
+        for slot, weight in self._transforms(layer):
+            gradients[weight] = self.ops.matmul_transposed(H, d[slot])
+            dH = self.ops.matmul(d[slot], weights[weight].T, add=dH)
+        if dH is None:
+            return d[f"H{layer}"]
+        return dH + d[f"H{layer}"] if self.jumps else dH
 
-    def _loss(self, step: Step, rows: Mapping[str, Rows], weights: Mapping[str, Array], epoch: int) -> Output:
-        """The last layer's AV, the loss and AV', on the training rows alone: all other rows have gradient zero."""
-        train = np.asarray(rows["train"])  # [n]
-        chosen = np.flatnonzero(train)
-        mine = {slot: numpy_ops.take(value, chosen) for slot, value in rows.items()}
-        inputs = self._inputs(step.layer, mine, epoch, Lane.TRAIN)
-        cached = mine.get(f"H{step.layer + 1}")
-        logits = cached if isinstance(cached, np.ndarray) else self._pre_activation(step.layer, inputs, weights)
-        loss = self.ops.binary_cross_entropy if self.spec.multilabel else self.ops.cross_entropy
-        total, dP = loss(logits, np.asarray(mine["label"]))
-        dP /= self.dtype.type(self.spec.num_train)
-        output = self._gradients(step, dP, inputs, weights, {})
-        for slot, value in output.rows.items():
-            output.rows[slot] = np.zeros((len(train), value.shape[1]), self.dtype)
-            output.rows[slot][chosen] = value
-        output.loss = total / self.spec.num_train
-        return output
-
-    def _inputs(self, layer: int, rows: Mapping[str, Rows], epoch: int, lane: Lane) -> list[Rows]:
-        """What the stage reads, in the order of ``_inputs_of``; that of layer 0 after dropout."""
-        values: list[Rows] = [rows[slot] for slot in self._inputs_of(layer)]
-        if layer > 0:
-            return values
-        return [self._drop(X, key, rows, epoch, lane) for key, X in enumerate(values)]
-
-    def _drop(self, X: Rows, key: int, rows: Mapping[str, Rows], epoch: int, lane: Lane) -> Rows:
-        """X, or its gradient, after dropout; ``key`` tells apart what is dropped."""
-        if not self.spec.dropout or lane is Lane.EVAL:
-            return X
-        mask = numpy_ops.dropout_mask(
-            X, self.spec.dropout, seed=self.spec.seed, epoch=epoch, layer=key, vertices=np.asarray(rows["vertex"])
-        )
-        return numpy_ops.dropout(numpy_ops.real(X, self.dtype), mask, self.spec.dropout)
-
-    def _pre_activation(self, layer: int, inputs: list[Rows], weights: Mapping[str, Array]) -> Array:
+    def combine(self, layer: int, rows: Mapping[str, Rows], weights: Mapping[str, Array]) -> Array:
         """P_l, a fresh array."""
         P: Array | None = None
         if self.is_narrow(layer):
-            P = np.array(inputs[0])
-            for S in inputs[1:]:
-                P += S
+            P = np.array(rows[f"Z{layer}"])
         else:
-            for X, term in zip(inputs, self.terms, strict=True):
-                P = self.ops.matmul(X, weights[f"{layer}.{term.weight}"], add=P)
+            for slot, weight in self.terms_of(layer):
+                X = rows[f"{slot}{layer}"]
+                if weight is None:
+                    assert P is not None
+                    P += numpy_ops.real(X if isinstance(X, np.ndarray) else X.dense(), self.dtype)
+                else:
+                    P = self.ops.matmul(X, weights[f"{layer}.{weight}"], add=P)
         assert P is not None
         if self.spec.bias:
             P += weights[f"{layer}.bias"]
         return P
 
-    def _activation(
+    def combine_backward(
         self,
         layer: int,
-        P: Array,
+        dP: Array,
         rows: Mapping[str, Rows],
         weights: Mapping[str, Array],
-        epoch: int,
-        lane: Lane,
-        *,
-        keep: bool,
-    ) -> Array:
-        """H_{l+1} = drop(σ(N)), in the place of P unless that is kept."""
-        N = self._norm(layer, P, weights)
-        H = self.ops.activate(N, self.spec.activation, out=None if keep and N is P else N)
-        return np.asarray(self._drop(H, _activation_key(layer + 1), rows, epoch, lane))
-
-    def _norm(self, layer: int, P: Array, weights: Mapping[str, Array]) -> Array:
-        if not self._normalises(layer):
-            return P
-        return self.ops.layer_norm(P, weights[f"{layer}.gain"], weights[f"{layer}.shift"])
-
-    def _gradients(
-        self, step: Step, dP: Array, inputs: list[Rows], weights: Mapping[str, Array], gradients: dict[str, Array]
-    ) -> Output:
-        """dW_t = X_tᵀ dP, db = Σ_rows dP, and dX_t = dP W_tᵀ where the step writes it; in a narrow layer dZ = dP."""
-        layer, rows = step.layer, {}
+        gradients: dict[str, Array],
+    ) -> dict[str, Array]:
+        """dX_t by slot, but for features; dW_t and db."""
         if self.spec.bias:
             gradients[f"{layer}.bias"] = dP.sum(0)
         if self.is_narrow(layer):
-            return Output({f"dZ{layer}": dP}, gradients)
-        for X, term in zip(inputs, self.terms, strict=True):
-            W = weights[f"{layer}.{term.weight}"]
-            gradients[f"{layer}.{term.weight}"] = self.ops.matmul_transposed(X, dP)
-            if f"{term.gradient}{layer}" in step.writes:
-                rows[f"{term.gradient}{layer}"] = self.ops.matmul(dP, W.T)
-        return Output(rows, gradients)
+            return {f"Z{layer}": dP}
+        d: dict[str, Array] = {}
+        for slot, weight in ((f"{term.slot}{layer}", term.weight) for term in self.terms_of(layer)):
+            if weight is not None:
+                gradients[f"{layer}.{weight}"] = self.ops.matmul_transposed(rows[slot], dP)
+            if layer > 0:
+                d[slot] = dP if weight is None else self.ops.matmul(dP, weights[f"{layer}.{weight}"].T)
+        return d
 
+    def saves(self, layer: int) -> tuple[str, ...]:
+        """What ``update`` saves of a layer."""
+        return (self.logits,) if self._is_output(layer) else self.activations[layer].saves
 
-def _activation_key(layer: int) -> int:
-    """Of the mask of H_layer; 0 and 1 are those of layer 0's terms."""
-    return 1 + layer
+    def update(self, layer: int, P: Array, weights: Mapping[str, Array], drop: Dropout) -> dict[str, Array]:
+        """H_{l+1} from P_l, which may go, and what backward needs, by slot."""
+        return {self.logits: P} if self._is_output(layer) else self.activations[layer].forward(P, weights, drop)
+
+    def update_backward(
+        self,
+        layer: int,
+        dH: Array,
+        saved: Mapping[str, Array],
+        weights: Mapping[str, Array],
+        drop: Dropout,
+        gradients: dict[str, Array],
+    ) -> Array:
+        """dP_l."""
+        if self._is_output(layer):
+            return dH
+        return self.activations[layer].backward(dH, saved, weights, drop, gradients)
+
+    def _hidden(self, rows: Mapping[str, Rows], H: Array) -> list[Array]:
+        return [*(np.asarray(rows[f"H{layer}"]) for layer in range(1, self.num_layers)), H]

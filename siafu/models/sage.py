@@ -15,4 +15,4 @@ from siafu.models.layered import Layered, Term
 
 class GraphSAGE(Layered):
     aggregate = "mean"
-    terms = (Term("H", "self", "dS"), Term("Z", "neighbour", "dZ"))
+    terms = (Term("H", "self"), Term("Z", "neighbour"))

@@ -152,13 +152,13 @@ BAD = [
     ("model.hidden",           [0],           "model.hidden = [0]: widths must be >= 1"),
     ("model.hidden",           "a",           "model.hidden = 'a': must be an integer"),
     ("model.hidden",           [16, 8],       "model.hidden = [16, 8]: must be one width or model.layers - 1 = 1"),
-    ("model.activation",       "gelu",        "model.activation = 'gelu': must be one of relu, tanh"),
+    ("model.activation",       "gelu",        "model.activation = 'gelu': must be one of relu, tanh, elu"),
     ("model.dropout",          1,             "model.dropout = 1.0: must be >= 0 and < 1"),
     ("model.dropout",          -0.1,          "model.dropout = -0.1: must be >= 0 and < 1"),
     ("model.norm",             "batch",       "model.norm = 'batch': must be one of none, layer"),
     ("model.init",             "zeros",       "model.init = 'zeros': must be one of xavier, he"),
     ("model.dtype",            "float16",     "model.dtype = 'float16': must be one of float32, float64"),
-    ("train.epochs",           0,             "train.epochs = 0: must be >= 1"),
+    ("train.epochs",           -1,            "train.epochs = -1: must be >= 0"),
     ("train.lr",               -1,            "train.lr = -1.0: must be >= 0"),
     ("train.lr",               "fast",        "train.lr = 'fast': must be a finite number"),
     ("train.lr",               "nan",         "train.lr = 'nan': must be a finite number"),
@@ -189,7 +189,7 @@ BAD = [
     ("train.target_acc",       95,            "train.target_acc = 95.0: must be <= 1"),
     ("train.patience",         -1,            "train.patience = -1: must be >= 0"),
     ("servers.param_servers",  0,             "servers.param_servers = 0: must be >= 1"),
-    ("servers.backend",        "tpu",         "servers.backend = 'tpu': must be one of lambda, cpu"),
+    ("servers.backend",        "tpu",         "servers.backend = 'tpu': must be one of lambda, cpu, gpu"),
     ("servers.threads",        -1,            "servers.threads = -1: must be >= 0"),
     ("servers.heartbeat_s",    0,             "servers.heartbeat_s = 0.0: must be >= 0.01"),
     ("servers.heartbeat_s",    30,            "servers.heartbeat_s = 30.0: must be < servers.silence_s = 30.0"),
@@ -232,8 +232,8 @@ def test_staleness_needs_the_asynchronous_mode():
 
 
 def test_limits_hold_for_sections_made_in_python_too():
-    with pytest.raises(ConfigError, match=r"^train.epochs = 0: must be >= 1$"):
-        config.Train(epochs=0)
+    with pytest.raises(ConfigError, match=r"^train.epochs = -1: must be >= 0$"):
+        config.Train(epochs=-1)
     with pytest.raises(ConfigError, match=r"^lambda.prefetch = -1: must be >= 0$"):
         config.Lambda(prefetch=-1)
 

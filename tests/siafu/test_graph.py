@@ -7,7 +7,7 @@ from siafu import features as features_module
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import NONE, TRAIN, Graph, tidy
 from siafu.sparse import SparseRows
-from tests.datasets.graphs import edge_dict, random_graph, sparse_rows
+from tests.datasets.graphs import edge_dict, random_graph, sparse_rows, typed_edge_dict
 
 
 def of_edges(n, edges, weight=None, **fields):
@@ -94,6 +94,35 @@ def test_the_source_graph_is_not_changed():
     assert np.array_equal(graph.features, features)
 
 
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_edges_of_each_type_are_merged_as_a_graph_of_their_own(seed, weighted, directed):
+    graph = random_graph(seed, n=12, weighted=weighted, types=3)
+    found = typed_edge_dict(tidy(graph, directed))
+    assert {kind for _, _, kind in found} == {0, 1, 2}
+    for kind in range(3):
+        of_type = graph.edge_type == kind
+        weight = graph.weight[of_type] if weighted else None
+        alone = replace(
+            graph, src=graph.src[of_type], dst=graph.dst[of_type], weight=weight, edge_type=None, num_edge_types=1
+        )
+        assert {(u, v): w for (u, v, r), w in found.items() if r == kind} == edge_dict(tidy(alone, directed))
+
+
+def test_edges_with_types_are_sorted_by_target_source_and_type():
+    tidied = tidy(random_graph(3, n=6, types=3))
+    assert np.array_equal(np.lexsort((tidied.edge_type, tidied.src, tidied.dst)), np.arange(tidied.num_edges))
+    assert (tidied.edge_type.dtype, tidied.src.dtype) == (np.uint16, np.int32)
+
+
+def test_one_type_is_no_types():
+    graph = random_graph()
+    tidied = tidy(replace(graph, edge_type=np.zeros(graph.num_edges, int)))
+    assert tidied.edge_type is None
+    assert edge_dict(tidied) == edge_dict(tidy(graph))
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 nan_at_1_1 = np.array([[0, 0], [0, np.nan], [0, 0]], np.float32)
@@ -120,7 +149,35 @@ REFUSED = {
     "label too large": ({"labels": np.array([0, 2, 0])}, "g: vertex 1 has label 2, must be in -1..1"),
     "label below -1": ({"labels": np.array([0, 0, -2])}, "g: vertex 2 has label -2, must be in -1..1"),
     "label count": ({"labels": np.array([0])}, "g: 1 labels, must be 3"),
-    "label dtype": ({"labels": np.zeros(3)}, "g: labels are float64 [3], must be integers [N] or [N, C]"),
+    "label dtype": (
+        {"labels": np.array(["a", "b", "c"])},
+        "g: labels are <U1 [3], must be integers or numbers, [N] or [N, C]",
+    ),
+    "classes as numbers": (
+        {"labels": np.zeros(3)},
+        "g: labels are float64 [3], 1 number(s) per vertex, but there are 2 classes: make both the same, or classes integers",
+    ),
+    "number infinite": (
+        {"labels": np.array([[0, 1], [2, np.nan], [np.inf, 1]]), "num_classes": 2},
+        "g: vertex 2 has label inf, must be a finite float32, or NaN where it is unknown",
+    ),
+    "number beyond float32": (
+        {"labels": np.array([0, -1e300, 1]), "num_classes": 1},
+        "g: vertex 1 has label -1e+300, must be a finite float32, or NaN where it is unknown",
+    ),
+    "type too large": (
+        {"edge_type": np.array([0, 2]), "num_edge_types": 2},
+        "g: edge 1 has type 2, must be in 0..1",
+    ),
+    "type negative": ({"edge_type": np.array([-1, 0])}, "g: edge 0 has type -1, must be in 0..0"),
+    "types of another count": ({"edge_type": np.zeros(1, int)}, "g: 1 edge types, must be 2"),
+    "type dtype": ({"edge_type": np.zeros(2)}, "g: edge types are float64 [2], must be integers [E]"),
+    "types missing": ({"num_edge_types": 3}, "g: 3 edge types, but no edge has a type"),
+    "types too many": ({"num_edge_types": 65537}, "g: 65537 edge types, must be in 1..65536"),
+    "keys too large": (
+        {"num_vertices": 1 << 25, "edge_type": np.zeros(2, int), "num_edge_types": 1 << 13},
+        "g: 33554432 vertices and 8192 edge types: N * N * types must be < 2^63",
+    ),
     "label columns": (
         {"labels": np.zeros((3, 3), np.uint8)},
         "g: 3 label columns, must be 2, the number of classes",
@@ -240,6 +297,27 @@ def test_standard_norm_of_sparse_features_has_a_memory_limit(monkeypatch):
 def test_unknown_feature_norm_is_a_config_error():
     with pytest.raises(ConfigError, match="feature norm 'l2' is not one of none, row, standard"):
         tidy(random_graph(), feature_norm="l2")
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "target", "dtype"),
+    [
+        (np.array([0, 1, -1], np.int32), 2, "classes", np.int64),
+        (np.eye(3, dtype=bool), 3, "labels", np.uint8),
+        (np.array([0.5, np.nan, 2]), 1, "numbers", np.float32),
+        (np.ones((3, 2)), 2, "numbers", np.float32),
+    ],
+    ids=["classes", "labels", "number", "numbers"],
+)
+def test_what_labels_are_follows_from_their_dtype(labels, classes, target, dtype):
+    tidied = tidy(of_edges(3, [], labels=labels, num_classes=classes))
+    assert (tidied.target, tidied.labels.dtype, tidied.multilabel) == (target, dtype, target == "labels")
+
+
+def test_vertices_without_all_their_numbers_leave_every_split():
+    labels, split = np.array([[0, 1], [2, np.nan], [3, 4]]), np.full((3, 1), TRAIN, np.uint8)
+    tidied = tidy(of_edges(3, [], labels=labels, num_classes=2, split=split))
+    assert tidied.split.ravel().tolist() == [TRAIN, NONE, TRAIN]
 
 
 def test_vertices_without_a_label_leave_every_split_and_are_counted(caplog):

@@ -10,7 +10,7 @@ import pytest
 import siafu
 
 
-@pytest.mark.parametrize("name", ["prepare", "train", "Run"])
+@pytest.mark.parametrize("name", ["prepare", "train", "repeat", "search", "Run"])
 def test_the_calls_of_the_command_line_exist_in_python(name):
     assert callable(getattr(siafu, name))
 

@@ -112,5 +112,5 @@ def test_a_member_may_open_as_many_files_as_the_system_lets_it_within_reason(
     found: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (now, most))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: found.append(limits))
-    member._allow_open_files()
+    member.allow_open_files()
     assert found == ([set_to] if set_to else [])

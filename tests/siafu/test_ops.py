@@ -6,6 +6,7 @@ import hashlib
 
 import numpy as np
 import pytest
+import torch
 
 from siafu import ops
 from siafu.sparse import Array, SparseRows
@@ -189,12 +190,24 @@ def numeric_gradient(f, X: Array, step: float = 1e-6) -> Array:
     return gradient
 
 
-@pytest.mark.parametrize("kind", ["relu", "tanh", "identity"])
+@pytest.mark.parametrize("kind", ["relu", "tanh", "elu", "identity"])
 def test_activation_backward_equals_finite_differences(kind):
     rng = np.random.default_rng(7)
     N, dH = rng.normal(size=(5, 4)), rng.normal(size=(5, 4))
     expected = numeric_gradient(lambda N: (ops.activate(N, kind) * dH).sum(), N)
     np.testing.assert_allclose(ops.activate_backward(dH, N, kind), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_elu_is_that_of_torch_for_numbers_of_any_size_and_in_place(dtype):
+    N = np.array([-1e4, -3, -1e-6, 0, 1e-6, 2, 1e4], dtype)
+    expected = torch.nn.functional.elu(torch.tensor(N)).numpy()
+    found = ops.activate(N, "elu")
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_array_equal(ops.activate_backward(np.ones_like(N), N, "elu") == 1, N >= 0)
+    ops.activate(N, "elu", out=N)
+    np.testing.assert_array_equal(N, found)
 
 
 def test_relu_has_gradient_zero_at_zero():
@@ -242,6 +255,35 @@ def test_cross_entropy_gradient_equals_finite_differences():
     np.testing.assert_allclose(ops.cross_entropy(logits, labels)[1], expected, atol=1e-8)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("smoothing", [0.1, 1.0])
+def test_smoothed_cross_entropy_equals_torch(smoothing, dtype):
+    rng = np.random.default_rng(12)
+    logits, labels = rng.normal(size=(7, 4)).astype(dtype), rng.integers(0, 4, 7)
+    x = torch.tensor(logits, requires_grad=True)
+    torch.nn.functional.cross_entropy(x, torch.tensor(labels), reduction="sum", label_smoothing=smoothing).backward()
+    loss, gradient = ops.cross_entropy(logits, labels, smoothing)
+    expected = torch.nn.functional.cross_entropy(
+        x.double(), torch.tensor(labels), reduction="sum", label_smoothing=smoothing
+    )
+    assert loss == pytest.approx(expected.item(), rel=1e-6 if dtype == np.float32 else 1e-12)
+    assert gradient.dtype == dtype
+    np.testing.assert_allclose(gradient, x.grad.numpy(), atol=1e-6 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 1), (7, 3)])
+def test_squared_error_equals_torch(shape):
+    rng = np.random.default_rng(13)
+    labels = rng.normal(size=shape).astype(np.float32)
+    outputs = rng.normal(size=(7, shape[1] if len(shape) > 1 else 1))
+    x = torch.tensor(outputs, requires_grad=True)
+    expected = torch.nn.functional.mse_loss(x, torch.tensor(labels.reshape(x.shape)).double())
+    expected.backward()
+    loss, gradient = ops.squared_error(outputs, labels)
+    assert loss / 7 == pytest.approx(expected.item(), rel=1e-12)
+    np.testing.assert_allclose(gradient / 7, x.grad.numpy(), rtol=1e-12)
+
+
 def test_binary_cross_entropy_in_closed_form():
     loss, gradient = ops.binary_cross_entropy(np.log([[1.0, 3.0]]), np.array([[1, 0]], np.uint8))
     assert loss == pytest.approx((-np.log(1 / 2) - np.log(1 / 4)) / 2)
@@ -276,3 +318,5 @@ def test_the_sigmoid_keeps_its_small_values():
 def test_losses_of_no_rows_are_zero():
     assert ops.cross_entropy(np.zeros((0, 3)), np.zeros(0, np.int64))[0] == 0.0
     assert ops.binary_cross_entropy(np.zeros((0, 3)), np.zeros((0, 3), np.uint8))[0] == 0.0
+    assert ops.cross_entropy(np.zeros((0, 3)), np.zeros(0, np.int64), 0.1)[0] == 0.0
+    assert ops.squared_error(np.zeros((0, 1)), np.zeros(0))[0] == 0.0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from siafu import progress
-from siafu.progress import Display, dollars, size, summary
+from siafu.progress import Cell, Display, dollars, of_notebook, size, summary
 
 SCORES = {split: {"acc": value} for split, value in (("train", 0.9944), ("val", 0.9777), ("test", 0.9878))}
 
@@ -108,7 +110,7 @@ def test_size(nbytes, words):
 def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = {
-        "multilabel": False, "epochs": 200, "train_seconds": 8.31, "epoch_seconds_median": 0.0372, "best_epoch": 78,
+        "metric": "accuracy", "epochs": 200, "train_seconds": 8.31, "epoch_seconds_median": 0.0372, "best_epoch": 78,
         "scores": SCORES, "run_dir": str(tmp_path / "runs" / "one"),
         "lambda": {"invocations": 4, "gb_s": 6.24, "relaunches": 0, "duplicates": 1, "billed_ms": 33280},
         "cost": {"usd": 0.0123456, "counted": "Lambda"},
@@ -125,9 +127,18 @@ def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, mon
     assert summary(without) == [*lines[:2], "saved in    /elsewhere"]
 
 
+def test_a_split_that_is_never_scored_is_not_mentioned():
+    """Training edges, where edges are predicted."""
+    result = {
+        "metric": "mrr", "epochs": 9, "train_seconds": 1.0, "epoch_seconds_median": 0.1, "best_epoch": 8,
+        "scores": {**SCORES, "train": {}}, "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
+    }  # fmt: skip
+    assert summary(result)[1] == "best epoch  8: validation MRR 0.9777, test 0.9878"
+
+
 def test_a_run_that_was_stopped_before_its_first_evaluation_has_no_best_epoch():
     result = {
-        "multilabel": False, "epochs": 0, "train_seconds": 0.0, "epoch_seconds_median": 0.0, "best_epoch": None,
+        "metric": "accuracy", "epochs": 0, "train_seconds": 0.0, "epoch_seconds_median": 0.0, "best_epoch": None,
         "scores": None, "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
     }  # fmt: skip
     assert summary(result) == ["trained     0 epochs in 0.0 s, 0 ms each (median)", "saved in    /elsewhere"]
@@ -139,3 +150,48 @@ def test_a_run_that_was_stopped_before_its_first_evaluation_has_no_best_epoch():
 )
 def test_dollars(usd, words):
     assert dollars(usd) == words
+
+
+# --- notebooks ----------------------------------------------------------------------------------------------------------
+
+
+class Output:
+    """``IPython.display``, and the handle that it gives: what stands below the cell, one text after the other."""
+
+    def __init__(self):
+        self.texts = []
+
+    def display(self, data, *, raw, display_id):
+        assert raw
+        assert display_id
+        self.update(data, raw=raw)
+        return self
+
+    def update(self, data, *, raw):
+        assert raw
+        self.texts.append(data["text/plain"])
+
+
+def test_a_cell_changes_one_line_now_and_then_and_for_each_phase():
+    output, now = Output(), [0.0]
+    cell = Cell(200, output.display, lambda: now[0])
+    early = replace(LATE, phase="loading", epoch=0, loss=float("nan"))
+    for seconds, status in ((0.0, early), (0.1, LATE), (0.2, LATE), (0.5, LATE)):
+        now[0] = seconds
+        cell(status)
+    assert output.texts[:2] == ["starting", "loading"]
+    cell.end()
+    assert output.texts[4].removeprefix("done") == output.texts[3].removeprefix(LATE.phase)
+    assert output.texts[2].startswith(f"{LATE.phase}  epoch {LATE.epoch}/200  loss {LATE.loss:.4f}  train ")
+
+
+@pytest.mark.parametrize(
+    ("shell", "found"), [(None, False), (SimpleNamespace(), False), (SimpleNamespace(kernel=1), True)]
+)
+def test_progress_goes_below_the_cell_in_the_kernel_of_a_notebook_alone(shell, found, monkeypatch):
+    output = Output()
+    assert of_notebook(200) is None or "IPython" in sys.modules
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", output)
+    assert isinstance(of_notebook(200), Cell) is found
+    assert output.texts == ["starting"] * found

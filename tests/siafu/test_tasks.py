@@ -58,6 +58,11 @@ def test_a_slot_is_kept_until_its_last_reader():
     assert PROGRAM.last_reader == {"Z0": 7, "H1": 2, "Z1": 4, "label": 4, "dZ1": 5, "unread": 4, "dH1": 7}
 
 
+def test_what_is_gathered_of_rows_that_nobody_publishes_is_constant():
+    assert PROGRAM.constants == {"Z0"}
+    assert not Program(PROGRAM.steps[2:]).constants
+
+
 def test_a_program_is_a_sequence_of_steps():
     assert len(PROGRAM) == 9
     assert PROGRAM[8].kind is Kind.WU

@@ -17,7 +17,7 @@ import pytest
 
 from siafu import wire
 from siafu.errors import LocalProtocolError, RemoteProtocolError
-from siafu.sparse import SparseRows
+from siafu.sparse import EdgeRows, SparseRows
 from siafu.tasks import Lane, TaskId
 from tests.siafu.wire_examples import (
     CLASSES,
@@ -75,6 +75,7 @@ def test_examples_show_every_kind_of_field_in_every_form():
     assert {X.ndim for X in tensors if isinstance(X, np.ndarray)} == {0, 1, 2, 3, 4}
     assert {X.dtype for X in tensors if isinstance(X, np.ndarray)} == set(wire.DTYPES.values())
     assert {len(X) for X in tensors if isinstance(X, SparseRows)} == {0, 3}
+    assert {(len(X), X.values.shape[1]) for X in tensors if isinstance(X, EdgeRows)} >= {(0, 0), (0, 1), (3, 1), (3, 2)}
 
 
 def test_tags_are_unique_and_fit_a_byte():
@@ -181,8 +182,9 @@ def test_what_the_protocol_does_not_allow_is_our_own_fault(message, error):
 
 def test_sparse_rows_do_not_fit_a_dense_field():
     sparse = SparseRows(np.array([0]), np.zeros(0, np.int32), np.zeros(0, np.float32), 9)
-    with pytest.raises(LocalProtocolError, match=r"PublishedRows\.values: SparseRows, must be a dense array"):
-        wire.encode(rows_message(sparse), RUN_ID)
+    for rows in (sparse, EdgeRows(np.array([0]), np.zeros((0, 1)))):
+        with pytest.raises(LocalProtocolError, match=r"PublishedRows\.values: \w+Rows, must be a dense array"):
+            wire.encode(rows_message(rows), RUN_ID)
 
 
 # --- what we do not take --------------------------------------------------------------------------------------------------------
@@ -192,6 +194,7 @@ ROWS = frames_of(rows_message(np.arange(6.0).reshape(2, 3)))
 SPARSE = frames_of(
     task_message(H0=SparseRows(np.array([0, 1, 3]), np.array([4, 0, 2], np.int32), np.ones(3, np.float32), 5))
 )  # fmt: skip
+EDGES = frames_of(task_message(E0=EdgeRows(np.array([0, 1, 1, 3]), np.arange(6.0).reshape(3, 2))))
 
 
 def test_frames_of_another_protocol_version_or_run_are_refused():
@@ -199,8 +202,8 @@ def test_frames_of_another_protocol_version_or_run_are_refused():
     refused(START[:1], "^1 frames, at least 2$")
     refused([b"GET / HTTP/1.1", b"{}"], "^not a message of siafu$")
     refused([START[0] + b"x", b"{}"], "^not a message of siafu$")
-    refused([b"SIAF\x01" + START[0][5:], b"{}"], "^protocol version 1, this is version 2$")
-    refused([b"SIAF\x02\xff" + START[0][6:], b"{}"], "^unknown tag 255$")
+    refused([b"SIAF\x01" + START[0][5:], b"{}"], "^protocol version 1, this is version 3$")
+    refused([b"SIAF\x03\xff" + START[0][6:], b"{}"], "^unknown tag 255$")
     refused(START, "^a Start of another run$", run_id=b"another!")
 
 
@@ -273,15 +276,17 @@ def test_booleans_are_zero_or_one():
     refused(with_head(frames, lambda head: head["values"].update(d="b1")), "a boolean that is neither 0 nor 1$")
 
 
-def with_part(part: int, values: Any) -> Frames:
-    """The sparse example with one of its arrays replaced, checksum and shape in order."""
+def with_part(part: int, values: Any, *, example: Frames = SPARSE) -> Frames:
+    """The sparse example, or another one, with one of its arrays replaced, checksum and shape in order."""
     values = np.asarray(values)
 
     def edit(head: dict[str, Any]) -> None:
         code = {v: k for k, v in wire.DTYPES.items()}[values.dtype]
-        head["rows"]["H0"]["t"][part] = {"d": code, "s": list(values.shape), "c": zlib.crc32(values.tobytes())}
+        (rows,) = head["rows"].values()
+        parts = rows["t"] if "t" in rows else rows["e"]
+        parts[part] = {"d": code, "s": list(values.shape), "c": zlib.crc32(values.tobytes())}
 
-    frames = with_head(SPARSE, edit)
+    frames = with_head(example, edit)
     frames[2 + part] = values.tobytes()
     return frames
 
@@ -310,6 +315,24 @@ def with_part(part: int, values: Any) -> Frames:
 )
 def test_sparse_rows_that_are_not_rows_are_refused(frames, error):
     refused(frames, error)
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "error"),
+    [
+        (0, np.array([0, 1, 1, 3], np.int32), "rows of edges need i8 indptr of one dimension and values of two"),
+        (0, np.array([[0, 1, 1, 3]]), "rows of edges need i8 indptr of one dimension and values of two"),
+        (1, np.zeros(3), "rows of edges need i8 indptr of one dimension and values of two"),
+        (0, np.zeros(0, np.int64), "rows of edges whose lengths disagree"),
+        (0, np.array([1, 1, 1, 3]), "rows of edges whose lengths disagree"),
+        (0, np.array([0, 1, 1, 2]), "rows of edges whose lengths disagree"),
+        (0, np.array([0, 2, 1, 3]), "rows of edges whose lengths disagree"),
+        (0, np.array([0, 2**63 - 1, -(2**63), 3]), "rows of edges whose lengths disagree"),
+        (1, np.zeros((2, 2)), "rows of edges whose lengths disagree"),
+    ],
+)
+def test_rows_of_edges_that_are_not_are_refused(part, values, error):
+    refused(with_part(part, values, example=EDGES), error)
 
 
 def test_sparse_rows_do_not_arrive_in_a_dense_field():
@@ -491,6 +514,8 @@ def outcome(frames: Frames) -> Any:
             assert 0 <= rows.width <= wire.MAX_WIDTH
             if len(rows.indices):
                 assert 0 <= rows.indices.min() <= rows.indices.max() < rows.width
+        if isinstance(rows, EdgeRows):
+            assert rows.indptr[-1] == len(rows.values) == sum(len(rows[i : i + 1].values) for i in range(len(rows)))
     return message
 
 

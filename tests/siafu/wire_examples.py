@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from siafu import wire
-from siafu.sparse import Array, Rows, SparseRows
+from siafu.sparse import Array, EdgeRows, SparseRows, TaskRows
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 RUN_ID = b"\x00\x01run id"
@@ -34,7 +34,7 @@ def _value(kind: Any, hint: Any, n: int) -> Any:
     if kind == wire.TENSOR:
         return dense(n)
     if kind == wire.TENSORS:
-        return {f"slot{i}": sparse(n + i) if (n + i) % 3 == 0 else dense(n + i) for i in range(n % 4)}
+        return {f"slot{i}": (sparse, edges, dense, dense, dense)[(n + i) % 5](n + i) for i in range(n % 4)}
     if kind == wire.LANE:
         return ("train", "eval")[n % 2]
     if hint is bool:
@@ -64,6 +64,12 @@ def sparse(n: int) -> SparseRows:
     return SparseRows(np.array([0, 1, 1, 4]), indices, np.arange(4, dtype=np.float16), n + 5)
 
 
+def edges(n: int) -> EdgeRows:
+    """Three vertices, the second without an edge; or none at all."""
+    counts = [0] if n % 2 else [0, 2, 2, 5]
+    return EdgeRows(np.array(counts), np.arange(counts[-1] * (n % 3), dtype=np.float64).reshape(counts[-1], n % 3))
+
+
 def equal(a: Any, b: Any) -> bool:
     """Whether two messages carry the same: their own ``==`` is identity."""
     return type(a) is type(b) and all(
@@ -74,12 +80,16 @@ def equal(a: Any, b: Any) -> bool:
 def _equal(x: Any, y: Any) -> bool:
     if isinstance(x, dict):
         return list(x) == list(y) and all(_equal(x[key], y[key]) for key in x)
-    if isinstance(x, (np.ndarray, SparseRows)):
+    if isinstance(x, (np.ndarray, SparseRows, EdgeRows)):
         return _equal_rows(x, y)
     return type(x) is type(y) and x == y
 
 
-def _equal_rows(x: Rows, y: Rows) -> bool:
+def _equal_rows(x: TaskRows, y: TaskRows) -> bool:
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, EdgeRows):
+        return all(_equal_rows(getattr(x, part), getattr(y, part)) for part in ("indptr", "values"))
     if isinstance(x, SparseRows):
         parts = ("indptr", "indices", "data")
         return x.width == y.width and all(_equal_rows(getattr(x, part), getattr(y, part)) for part in parts)

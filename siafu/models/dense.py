@@ -1,0 +1,123 @@
+"""Dense pieces that layers are made of, forward next to backward; what they compute stands in ``siafu.ops``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from siafu.models import ModelSpec, TensorOps
+from siafu.sparse import Array, Rows
+
+
+class Drop(Protocol):
+    """``siafu.models.staged.Dropout``."""
+
+    def __call__(self, X: Any, key: int) -> Any: ...
+
+
+def first_weight(spec: ModelSpec, layer: int, number: int, fan_in: int, fan_out: int) -> Array:
+    """Glorot & Bengio 2010 or He et al. 2015, uniform [fan_in, fan_out], drawn in float64, then cast.
+
+    ``layer`` and ``number`` tell apart the matrices of a model.
+    """
+    bound = np.sqrt(6 / (fan_in + fan_out)) if spec.init == "xavier" else np.sqrt(6 / fan_in)
+    rng = np.random.default_rng([spec.seed, layer, number])
+    return rng.uniform(-bound, bound, (fan_in, fan_out)).astype(spec.dtype)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Y = X W + b, W [F_in, F_out] and, with ``spec.bias``, b [F_out]; X may be sparse."""
+
+    spec: ModelSpec
+    ops: TensorOps
+    layer: int  # of its parameters
+    weight: str = "weight"
+    bias: str = "bias"
+    number: int = 0  # of the matrix in its layer
+
+    def init(self, fan_in: int, fan_out: int) -> dict[str, Array]:
+        weights = {f"{self.layer}.{self.weight}": first_weight(self.spec, self.layer, self.number, fan_in, fan_out)}
+        return weights | ({f"{self.layer}.{self.bias}": np.zeros(fan_out, self.spec.dtype)} if self.spec.bias else {})
+
+    def forward(self, X: Rows, weights: Mapping[str, Array]) -> Array:
+        """Y, a fresh array."""
+        Y = self.ops.matmul(X, weights[f"{self.layer}.{self.weight}"])
+        if self.spec.bias:
+            Y += weights[f"{self.layer}.{self.bias}"]
+        return Y
+
+    def learn(self, X: Rows, dY: Array, gradients: dict[str, Array]) -> None:
+        """Puts dW = Xᵀ dY and db = Σ dY into ``gradients``."""
+        gradients[f"{self.layer}.{self.weight}"] = self.ops.matmul_transposed(X, dY)
+        if self.spec.bias:
+            gradients[f"{self.layer}.{self.bias}"] = dY.sum(0)
+
+    def backward(self, X: Rows, dY: Array, weights: Mapping[str, Array], gradients: dict[str, Array]) -> Array:
+        """dX = dY Wᵀ; dW and db into ``gradients``."""
+        self.learn(X, dY, gradients)
+        return self.ops.matmul(dY, weights[f"{self.layer}.{self.weight}"].T)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """H = drop(σ(N)), N = LayerNorm(P) or P: what ends a hidden layer.
+
+    Backward: dN = drop'(dH) ⊙ σ'(N), dP = LayerNorm'(dN). It needs H alone where σ is relu and nothing is normalised
+    (H > 0 where N > 0 and was not dropped, where dN is 0), else P.
+    """
+
+    spec: ModelSpec
+    ops: TensorOps
+    layer: int  # of its parameters
+    slot: str  # H's name
+    before: str  # P's name
+    key: int | None = None  # of the mask; None: nothing is dropped
+    norm: bool = False
+
+    @property
+    def saves(self) -> tuple[str, ...]:
+        """The slots that backward needs."""
+        return (self.slot,) if self._by_itself else (self.slot, self.before)
+
+    @property
+    def _by_itself(self) -> bool:
+        return self.spec.activation == "relu" and not self.norm
+
+    def init(self, width: int) -> dict[str, Array]:
+        if not self.norm:
+            return {}
+        ones = np.ones(width, self.spec.dtype)
+        return {f"{self.layer}.gain": ones, f"{self.layer}.shift": np.zeros_like(ones)}
+
+    def forward(self, P: Array, weights: Mapping[str, Array], drop: Drop) -> dict[str, Array]:
+        """What it ``saves``. P must be a fresh array: H may take its place."""
+        N = self._norm(P, weights)
+        H = self.ops.activate(N, self.spec.activation, out=N if self._by_itself or self.norm else None)
+        H = H if self.key is None else np.asarray(drop(H, self.key))
+        return {self.slot: H} if self._by_itself else {self.slot: H, self.before: P}
+
+    def backward(
+        self,
+        dH: Array,
+        saved: Mapping[str, Array],
+        weights: Mapping[str, Array],
+        drop: Drop,
+        gradients: dict[str, Array],
+    ) -> Array:
+        """dP; puts the gradients of its parameters into ``gradients``."""
+        dN = dH if self.key is None else np.asarray(drop(dH, self.key))
+        if self._by_itself:
+            return self.ops.activate_backward(dN, saved[self.slot], "relu")
+        P = saved[self.before]
+        dP = self.ops.activate_backward(dN, self._norm(P, weights), self.spec.activation)
+        if self.norm:
+            dP, dgain, dshift = self.ops.layer_norm_backward(dP, P, weights[f"{self.layer}.gain"])
+            gradients |= {f"{self.layer}.gain": dgain, f"{self.layer}.shift": dshift}
+        return dP
+
+    def _norm(self, P: Array, weights: Mapping[str, Array]) -> Array:
+        return self.ops.layer_norm(P, *(weights[f"{self.layer}.{w}"] for w in ("gain", "shift"))) if self.norm else P

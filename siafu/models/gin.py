@@ -1,0 +1,120 @@
+"""Graph isomorphism network (Xu et al., ICLR 2019, eq. 4.1):  H' = σ(MLP((1 + ε) H + Σ_{u→v} w_uv H_u)).
+
+    GA:   Z = A H + (1 + ε) H           where ε is fixed and H no features: there the server adds the vertex's own row
+    AV:   P = Z W_1 + b_1  (+ (1 + ε) H W_1 where Gather has not added it),  U = σ(LayerNorm(P))
+          Q = U W_2 + b_2,  H' = drop(σ(Q))              (last layer: logits = Q)
+    AV':  dQ from dH', dW_2 = Uᵀ dQ, db_2 = Σ dQ, dU = dQ W_2ᵀ, dP from dU, then as in every layer; a learnt ε (one per
+          layer): dε = <Hᵀ dP, W_1>, dH = (1 + ε) dP W_1ᵀ
+    GA':  dH = Aᵀ dZ + (1 + ε) dZ
+
+The MLP is as wide inside as its output. LayerNorm stands where the authors have BatchNorm, which would need sums over all
+vertices in the middle of a step. Rows are gathered before they are transformed: an own row would have to be, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from siafu import ops as numpy_ops
+from siafu.models import ModelSpec, TensorOps
+from siafu.models.dense import Activation, Dense
+from siafu.models.layered import Layered, Term
+from siafu.models.staged import Dropout, Gathered
+from siafu.sparse import Array, Rows
+
+
+class GIN(Layered):
+    aggregate = "sum"
+    takes = (Layered.takes | {"residual", "eps", "train_eps"}) - {"narrow"}
+    terms = (Term("Z", "weight"),)
+
+    def __init__(self, spec: ModelSpec, ops: TensorOps = numpy_ops):
+        self.inner = [
+            Activation(spec, ops, layer, f"U{layer}", f"P{layer}", norm=spec.norm == "layer")
+            for layer in range(len(spec.widths) + 1)
+        ]
+        self.second = [Dense(spec, ops, inner.layer, "second", "second_bias", number=2) for inner in self.inner]
+        super().__init__(spec, ops)
+
+    def is_narrow(self, layer: int) -> bool:
+        return False
+
+    # --- the vertex's own rows --------------------------------------------------------------------------------------
+
+    def _adds_own(self, layer: int) -> bool:
+        """Whether the stage adds (1 + ε) H, and not Gather."""
+        return layer == 0 or self.spec.train_eps
+
+    def gathered(self, layer: int) -> Gathered:
+        node = super().gathered(layer)
+        return node if self._adds_own(layer) else replace(node, own=(node.of,), own_factor=1 + self.spec.eps)
+
+    def reads(self, layer: int) -> tuple[str, ...]:
+        slots, own = super().reads(layer), f"H{layer}"
+        return (*slots, own) if self._adds_own(layer) and own not in slots else slots
+
+    def _own(self, layer: int, weights: Mapping[str, Array]) -> Array | float:
+        return 1 + (weights[f"{layer}.eps"] if self.spec.train_eps else self.spec.eps)
+
+    def combine(self, layer: int, rows: Mapping[str, Rows], weights: Mapping[str, Array]) -> Array:
+        P = super().combine(layer, rows, weights)
+        if self._adds_own(layer):
+            W = (self._own(layer, weights) * weights[f"{layer}.weight"]).astype(self.dtype, copy=False)
+            P = self.ops.matmul(rows[f"H{layer}"], W, add=P)
+        return P
+
+    def combine_backward(
+        self,
+        layer: int,
+        dP: Array,
+        rows: Mapping[str, Rows],
+        weights: Mapping[str, Array],
+        gradients: dict[str, Array],
+    ) -> dict[str, Array]:
+        d = super().combine_backward(layer, dP, rows, weights, gradients)
+        if not self._adds_own(layer):
+            return d
+        own, weight = self._own(layer, weights), f"{layer}.weight"
+        G = self.ops.matmul_transposed(rows[f"H{layer}"], dP)  # Hᵀ dP, [F_in, F_out]
+        gradients[weight] = (gradients[weight] + own * G).astype(self.dtype, copy=False)
+        if self.spec.train_eps:
+            gradients[f"{layer}.eps"] = np.array([np.vdot(G, weights[weight])], self.dtype)
+        if layer > 0:
+            dH = (own * d[f"Z{layer}"]).astype(self.dtype, copy=False)
+            d[f"H{layer}"] = d[f"H{layer}"] + dH if f"H{layer}" in d else dH
+        return d
+
+    # --- the rest of the MLP ----------------------------------------------------------------------------------------
+
+    def activation(self, layer: int) -> Activation:
+        return replace(super().activation(layer), before=f"Q{layer}", norm=False)
+
+    def init_layer(self, layer: int) -> dict[str, Array]:
+        _, width = self.shape(layer)
+        weights = super().init_layer(layer) | self.inner[layer].init(width)
+        weights |= self.second[layer].init(width, width)
+        return weights | ({f"{layer}.eps": np.array([self.spec.eps], self.dtype)} if self.spec.train_eps else {})
+
+    def saves(self, layer: int) -> tuple[str, ...]:
+        return (*self.inner[layer].saves, *super().saves(layer))
+
+    def update(self, layer: int, P: Array, weights: Mapping[str, Array], drop: Dropout) -> dict[str, Array]:
+        saved = self.inner[layer].forward(P, weights, drop)
+        Q = self.second[layer].forward(saved[f"U{layer}"], weights)
+        return saved | super().update(layer, Q, weights, drop)
+
+    def update_backward(
+        self,
+        layer: int,
+        dH: Array,
+        saved: Mapping[str, Array],
+        weights: Mapping[str, Array],
+        drop: Dropout,
+        gradients: dict[str, Array],
+    ) -> Array:
+        dQ = super().update_backward(layer, dH, saved, weights, drop, gradients)
+        dU = self.second[layer].backward(saved[f"U{layer}"], dQ, weights, gradients)
+        return self.inner[layer].backward(dU, saved, weights, drop, gradients)

@@ -1,0 +1,126 @@
+"""Link prediction, around any model that is made of stages: what it ends with is an embedding H [N, F], and pairs are scored.
+
+    SC:  publishes H
+    AE:  s_uv = <H_u, H_v>  (decoder dot), or MLP(H_u ⊙ H_v) = relu((H_u ⊙ H_v) W + b) w + c  (mlp): symmetric in u and v
+         loss: sigmoid cross-entropy, mean over the pairs of an epoch; dH_v = Σ_u dloss/ds_uv ds_uv/dH_v
+    then the model's own backward, from dH
+
+Every training pair is computed where either end lies, from its own row and the other's: so each takes the gradient of its
+own row alone, and none travels. What belongs to the pair, its loss and the decoder's gradients, each counts by half.
+
+An epoch's pairs are the training edges and, drawn anew from the pool (``graph_server.operators.pairs``), about as many false
+ones. AE is sent the rows of the other ends and what the pairs are, edge by edge: F numbers and one byte a pair. Its
+evaluation gives the scores of held-out pairs, which ``siafu.ranking`` ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from siafu import ops as numpy_ops
+from siafu.errors import ConfigError
+from siafu.models import Model, Output
+from siafu.models.dense import Dense
+from siafu.models.staged import Staged
+from siafu.sparse import Array, EdgeRows
+from siafu.tasks import Kind, Lane, Program, Step
+
+#: Slots of pairs: whether a training pair is an edge (1) or a false one (0), [m, 1]; the scores of held-out ones, [m, 1].
+TRUE, SCORES = "Etrue", "Escores"
+
+
+class Links:
+    def __init__(self, encoder: Model):
+        """Raises ConfigError unless the model can be trained from behind."""
+        if not isinstance(encoder, Staged):
+            raise ConfigError(f"data.task = link: {encoder.spec.name} cannot predict edges")
+        self.encoder, self.spec, self.ops = encoder, encoder.spec, encoder.ops
+        self.aggregate, self.takes = encoder.aggregate, encoder.takes
+        (self.slot,) = encoder.stages[encoder.last].writes
+        self.number = encoder.last + 1  # of AE, and so of the decoder's weights
+        self.inner = Dense(self.spec, self.ops, self.number, "decoder", "decoder_bias")
+        self.outer = Dense(self.spec, self.ops, self.number, "decoder_second", "decoder_second_bias", number=2)
+
+    # --- the contract of models -------------------------------------------------------------------------------------
+
+    def program(self, lane: Lane) -> Program:
+        steps = self.encoder.program(lane).steps
+        forward = [step for step in steps if not step.backward and step.kind is not Kind.WU]
+        reads, made = (self.slot,), (f"d{self.slot}",) if lane is Lane.TRAIN else (SCORES,)
+        score = Step(
+            Kind.AE, self.number, reads, made, gathers=self.slot, operator="pairs", fused=lane is Lane.TRAIN,
+            parameters=self.spec.decoder == "mlp",
+        )  # fmt: skip
+        scatter = Step(Kind.SC, self.number, reads, publishes=self.slot, operator="pairs")
+        return Program((*forward, scatter, score, *steps[len(forward) :]))
+
+    def width(self, slot: str) -> int:
+        if slot in (TRUE, SCORES):
+            return 1
+        return self.encoder.width(self.slot if slot == f"E{self.slot}" else slot)
+
+    def init(self) -> dict[str, Array]:
+        return self.encoder.init() | self._decoder()
+
+    def _decoder(self) -> dict[str, Array]:
+        if self.spec.decoder == "dot":
+            return {}
+        width = self.encoder.width(self.slot)
+        return self.inner.init(width, width) | self.outer.init(width, 1)
+
+    def stage(self, parameter: str) -> int:
+        of_decoder = parameter.startswith(f"{self.number}.decoder")
+        return self.number if of_decoder else self.encoder.stage(parameter)
+
+    def rest(self, parameter: str) -> bool:
+        return not parameter.startswith(f"{self.number}.decoder") and self.encoder.rest(parameter)
+
+    def run(
+        self, step: Step, rows: Mapping[str, Any], weights: Mapping[str, Array], *, epoch: int, lane: Lane
+    ) -> Output:
+        if step.kind is not Kind.AE or step.layer != self.number:
+            return self.encoder.run(step, rows, weights, epoch=epoch, lane=lane)
+        others = rows[f"E{self.slot}"]
+        assert isinstance(others, EdgeRows)
+        H = numpy_ops.real(np.asarray(rows[self.slot]), self.encoder.dtype)
+        own = np.repeat(H, np.diff(others.indptr), axis=0)  # [m, F]
+        if lane is Lane.EVAL:
+            scores, _ = self._scored(own, others.values, weights)
+            return Output({SCORES: EdgeRows(others.indptr, scores)})
+        return self._learnt(own, others, rows[TRUE].values, weights)
+
+    # --- pairs ------------------------------------------------------------------------------------------------------
+
+    def _scored(self, own: Array, other: Array, weights: Mapping[str, Array]) -> tuple[Array, Array]:
+        """Scores [m, 1], and what the MLP's last layer reads, [m, F]; empty with decoder dot."""
+        if self.spec.decoder == "dot":
+            return np.einsum("ij,ij->i", own, other)[:, None], own[:0]
+        U = self.ops.activate(self.inner.forward(own * other, weights), "relu")
+        return self.outer.forward(U, weights), U
+
+    def _learnt(self, own: Array, others: EdgeRows, true: Array, weights: Mapping[str, Array]) -> Output:
+        """Half of the loss and of the decoder's gradients, all of dH."""
+        other, terms = others.values, 2 * self.spec.num_train  # an edge, and about one false one for each
+        scores, U = self._scored(own, other, weights)
+        total, ds = self.ops.binary_cross_entropy(scores, true)
+        ds /= self.encoder.dtype.type(2 * terms)  # [m, 1], a half
+        gradients: dict[str, Array] = {}
+        if self.spec.decoder == "dot":
+            dX = ds
+        else:
+            dU = self.outer.backward(U, ds, weights, gradients)
+            dX = self.inner.backward(own * other, self.ops.activate_backward(dU, U, "relu"), weights, gradients)
+        dH = _summed(2 * dX * other, others.indptr)
+        return Output({f"d{self.slot}": dH}, gradients, total / (2 * terms))
+
+
+def _summed(values: Array, indptr: Array) -> Array:
+    """Rows of pairs [m, F] added up by vertex, [n, F]."""
+    out = np.zeros((len(indptr) - 1, values.shape[1]), values.dtype)
+    filled = np.flatnonzero(np.diff(indptr))
+    if len(filled):
+        out[filled] = np.add.reduceat(values, indptr[filled], axis=0)
+    return out

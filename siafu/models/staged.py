@@ -1,0 +1,317 @@
+"""What a new model is made of: *stages* of tensor work, and *gathers* between them; program and backward order follow.
+
+A model lists its graph, in the order of a forward pass, as ``Stage`` and ``Gathered``, and computes each stage forward and
+backward. All else is derived here: Scatters, the backward program with every slot's gradient added up, recomputation,
+the fused last task, the loss on training rows alone, dropout.
+
+    Gathered("Z1", of="H1", own=("H0",), factor=0.9, own_factor=0.1)        Z1 = 0.9 A H1 + 0.1 H0
+    Stage(1, reads=("Z1",), writes=("H2",))                                 H2 = σ(Z1 W + b), say
+    backward                                                                dZ1 = ...;  dH1 = 0.9 Aᵀ dZ1,  dH0 += 0.1 dZ1
+
+Slots: "H0" are the features, which nobody takes the gradient of; the last stage writes the logits. ``d`` before a
+slot's name is its gradient. A slot may be read by any number of stages and gathers, its own interval's or others'.
+docs/adding-a-model.md writes a model with this, step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from siafu import ops as numpy_ops
+from siafu.models import ModelSpec, Output, TensorOps
+from siafu.sparse import Array, Rows
+from siafu.tasks import Kind, Lane, Operator, Program, Step
+
+FEATURES = "H0"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Tensor work on rows of one interval: ``forward`` and ``backward`` of this ``number``, also that of its weights.
+
+    ``drops``: those of ``reads`` that dropout acts on as they are read, and the key of each one's mask.
+    ``keeps``: slots that ``forward`` saves, by which ``backward`` need not compute them again (``spec.rematerialise``).
+    """
+
+    number: int
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    drops: Mapping[str, int] = field(default_factory=dict)
+    keeps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """slot = factor · A of + own_factor · (own slots); with another operator what that makes of ``of`` and ``own``.
+
+    Of the features ("H0") the sum is a constant, computed once: such a node has neither own slots, factor nor operator.
+    """
+
+    slot: str
+    of: str
+    own: tuple[str, ...] = ()
+    factor: float = 1.0
+    own_factor: float = 1.0
+    operator: Operator = "linear"
+
+
+class Staged:
+    """Base of models. A subclass gives ``aggregate``, ``graph``, ``widths_of``, ``init``, ``forward`` and ``backward``."""
+
+    aggregate: Literal["gcn", "mean", "sum"] = "gcn"
+    takes: frozenset[str] = frozenset()  # those of siafu.models.OPTIONS that the model has
+
+    def __init__(self, spec: ModelSpec, ops: TensorOps = numpy_ops):
+        self.spec, self.ops = spec, ops
+        self.dtype = np.dtype(spec.dtype)
+        self.nodes = self.graph()
+        self.stages = {node.number: node for node in self.nodes if isinstance(node, Stage)}
+        self.last = max(self.stages)
+        # Where edges are predicted the loss comes behind the last stage (siafu.models.links).
+        self.ends_in_loss = spec.target != "links"
+        gathers = [node for node in self.nodes if isinstance(node, Gathered)]
+        for node in gathers:  # else the constant would be another than the model asked for
+            plain = not node.own and node.factor == 1.0 and node.operator == "linear"
+            assert node.of != FEATURES or plain, f"{node.slot}: of the features the plain sum alone is gathered"
+        self._layers = {node.slot: number for number, node in enumerate(gathers)}
+        self._constants = {
+            FEATURES,
+            *(node.slot for node in gathers if node.of == FEATURES),
+        }  # nobody's gradient is taken
+        self._widths = {**self.widths_of(), FEATURES: spec.in_features}
+
+    # --- what a model says -----------------------------------------------------------------------------------------
+
+    def graph(self) -> list[Stage | Gathered]:
+        """The model, in the order of a forward pass."""
+        raise NotImplementedError
+
+    def widths_of(self) -> dict[str, int]:
+        """Columns of every slot that a Stage or a Gathered writes."""
+        raise NotImplementedError
+
+    def init(self) -> dict[str, Array]:
+        """The first weights, by name ``"<stage>.<what>"``."""
+        raise NotImplementedError
+
+    def forward(
+        self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
+    ) -> tuple[dict[str, Array], Any]:
+        """The slots that the stage writes, and whatever ``backward`` wants of it: by slot, where the stage keeps some."""
+        raise NotImplementedError
+
+    def recall(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
+        """What ``backward`` wants of a forward pass: as it was kept, or made again (a model may do less than all of it)."""
+        if kept := self._kept(self.stages[stage]):
+            return {slot: rows[slot] for slot in kept}
+        return self.forward(stage, rows, weights, drop)[1]
+
+    def backward(
+        self,
+        stage: int,
+        saved: Any,
+        d: Mapping[str, Array],
+        rows: Mapping[str, Rows],
+        weights: Mapping[str, Array],
+        drop: Dropout,
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Gradients of the slots that it reads, by slot (those of features may be left out), and of its weights, by name.
+
+        ``d``: gradients of the slots that it writes, by slot.
+        """
+        raise NotImplementedError
+
+    # --- the contract of models ------------------------------------------------------------------------------------
+
+    def stage(self, parameter: str) -> int:
+        return int(parameter.partition(".")[0])
+
+    def rest(self, parameter: str) -> bool:
+        """Whether ``train.weight_decay_rest`` is its weight decay: the paper's authors decay some weights only, or less."""
+        return False
+
+    def inside(self, stage: Stage) -> tuple[str, ...]:
+        """Slots of activations that ``forward`` gives of a stage and no step needs: a prediction may ask for them."""
+        return ()
+
+    def width(self, slot: str) -> int:
+        return self._widths[slot[1:] if slot.startswith("d") else slot]
+
+    def program(self, lane: Lane) -> Program:
+        with_weights = {self.stage(name) for name in self.parameters()}
+        forward, published = [], {FEATURES}
+        for node in self.nodes:
+            if isinstance(node, Stage):
+                forward.append(self._apply(node, lane, node.number in with_weights))
+                continue
+            if node.of not in published:
+                published.add(node.of)
+                forward.append(self._scatter(node))
+            forward += self._gather(node, lane)
+        if lane is Lane.EVAL:
+            return Program(tuple(forward))
+        return Program((*forward, *self._backward_steps(with_weights), Step(Kind.WU, 0)))
+
+    def parameters(self) -> list[str]:
+        """Their names. Kept, so that programs cost no weights."""
+        if not hasattr(self, "_parameters"):
+            self._parameters = list(self.init())
+        return self._parameters
+
+    def run(
+        self, step: Step, rows: Mapping[str, Any], weights: Mapping[str, Array], *, epoch: int, lane: Lane
+    ) -> Output:
+        stage = self.stages[step.layer]
+        if step.fused or (step.has_gradient and self._has_loss(step.layer)):
+            return self._loss(step, stage, rows, weights, epoch)
+        drop = Dropout(self.spec, epoch, lane, rows)
+        read = self._dropped(stage, rows, drop)
+        if step.kind is Kind.AV:
+            made, saved = self.forward(stage.number, read, weights, drop)
+            return Output({slot: made[slot] if slot in made else saved[slot] for slot in step.writes})
+        saved = self.recall(stage.number, read, weights, drop)
+        d = {slot: np.asarray(rows[f"d{slot}"]) for slot in stage.writes}
+        return self._descended(step, stage, drop, *self.backward(stage.number, saved, d, read, weights, drop))
+
+    # --- programs --------------------------------------------------------------------------------------------------
+
+    def _layer(self, node: Gathered) -> int:
+        """Gathers are numbered by the order in which they come."""
+        return self._layers[node.slot]
+
+    def _extra(self, stage: Stage, lane: Lane) -> tuple[str, ...]:
+        """Constants that a stage reads besides its slots."""
+        return ("vertex",) if self.spec.dropout and lane is Lane.TRAIN else ()
+
+    def _apply(self, stage: Stage, lane: Lane, parameters: bool) -> Step:
+        reads = (*stage.reads, *self._extra(stage, lane))
+        if self._has_loss(stage.number) and lane is Lane.TRAIN and self.spec.fuse:
+            made = self._gradients_of(stage)
+            return Step(Kind.AV, stage.number, (*reads, "label", "train"), made, fused=True, parameters=parameters)
+        besides = self._kept(stage) if lane is Lane.TRAIN else {*self.inside(stage)} & {self.spec.write}
+        kept = tuple(slot for slot in besides if slot not in stage.writes)
+        return Step(Kind.AV, stage.number, reads, (*stage.writes, *kept), parameters=parameters)
+
+    def _has_loss(self, number: int) -> bool:
+        return number == self.last and self.ends_in_loss
+
+    def _kept(self, stage: Stage) -> tuple[str, ...]:
+        """What forward leaves for backward."""
+        return () if self.spec.rematerialise else stage.keeps
+
+    def _scatter(self, node: Gathered) -> Step:
+        layer = self._layer(node) - (len(self._constants) > 1)  # that of the stage before, as Dorylus numbers them
+        return Step(Kind.SC, layer, (node.of,), publishes=node.of, operator=node.operator)
+
+    def _gather(self, node: Gathered, lane: Lane) -> list[Step]:
+        return [
+            Step(
+                Kind.GA, self._layer(node), node.own, (node.slot,), gathers=node.of, operator=node.operator,
+                factor=node.factor, own=node.own_factor,
+            )
+        ]  # fmt: skip
+
+    def _gradients_of(self, stage: Stage) -> tuple[str, ...]:
+        return tuple(f"d{slot}" for slot in stage.reads if slot not in self._constants)
+
+    def _backward_steps(self, with_weights: set[int]) -> list[Step]:
+        """Every node in reverse; the first gradient of a slot is written, later ones are added to it."""
+        steps: list[Step] = []
+        begun: set[str] = set()  # gradient slots that hold something
+
+        def adds(slots: tuple[str, ...]) -> tuple[str, ...]:
+            known = tuple(slot for slot in slots if slot in begun)
+            begun.update(slots)
+            return known
+
+        for node in reversed(self.nodes):
+            if isinstance(node, Stage):
+                made = self._gradients_of(node)
+                if self._has_loss(node.number) and self.spec.fuse:
+                    begun.update(made)  # written by the fused task
+                    continue
+                reads = (*node.reads, *self._extra(node, Lane.TRAIN), *self._kept(node))
+                ends = self._has_loss(node.number)
+                reads += ("label", "train") if ends else tuple(f"d{slot}" for slot in node.writes)
+                parameters = node.number in with_weights
+                steps.append(Step(Kind.AV_B, node.number, reads, made, adds=adds(made), parameters=parameters))
+            elif node.of != FEATURES:
+                steps += self._gather_backward(node, adds)
+        return steps
+
+    def _gather_backward(self, node: Gathered, adds: Any) -> list[Step]:
+        """dof = factor Aᵀ dslot, and down = own_factor dslot for the own slots."""
+        layer, gradient = self._layer(node), f"d{node.slot}"
+        own, of = tuple(f"d{slot}" for slot in node.own), (f"d{node.of}",)
+        scatter = Step(
+            Kind.SC_B, layer, (gradient,), own, publishes=gradient, operator=node.operator, own=node.own_factor,
+            adds=adds(own),
+        )  # fmt: skip
+        known = adds(of)
+        if node.operator == "linear":  # it adds what it reads as it sums
+            return [scatter, Step(Kind.GA_B, layer, known, of, gathers=gradient, factor=node.factor)]
+        return [scatter, Step(Kind.GA_B, layer, (), of, gathers=gradient, operator=node.operator, adds=known)]
+
+    # --- tensor steps ----------------------------------------------------------------------------------------------
+
+    def _dropped(self, stage: Stage, rows: Mapping[str, Any], drop: Dropout) -> Mapping[str, Any]:
+        """The rows as the stage reads them; those of 8 or 16 bits as they are, if nothing is dropped."""
+        if not drop.active:
+            return rows
+        return {**rows, **{slot: drop(rows[slot], key) for slot, key in stage.drops.items()}}
+
+    def _descended(
+        self, step: Step, stage: Stage, drop: Dropout, d_in: Mapping[str, Array], gradients: dict[str, Array]
+    ) -> Output:
+        d = {slot: d_in[slot[1:]] for slot in step.writes}
+        return Output(d | {f"d{s}": drop(d[f"d{s}"], key) for s, key in stage.drops.items() if f"d{s}" in d}, gradients)
+
+    def _loss(
+        self, step: Step, stage: Stage, rows: Mapping[str, Any], weights: Mapping[str, Array], epoch: int
+    ) -> Output:
+        """The last stage, the loss and its backward, on the training rows alone: all other rows have gradient zero."""
+        train = np.asarray(rows["train"])  # [n]
+        chosen = np.flatnonzero(train)
+        mine = {slot: numpy_ops.take(value, chosen) for slot, value in rows.items()}
+        drop = Dropout(self.spec, epoch, Lane.TRAIN, mine)
+        read = self._dropped(stage, mine, drop)
+        (slot,) = stage.writes
+        if slot in mine:  # forward was a task of its own, and kept them
+            logits, saved = np.asarray(mine[slot]), self.recall(stage.number, read, weights, drop)
+        else:
+            made, saved = self.forward(stage.number, read, weights, drop)
+            logits = made[slot]
+        total, dP = self.spec.loss(self.ops, logits, np.asarray(mine["label"]))
+        dP /= self.dtype.type(self.spec.num_train)
+        output = self._descended(
+            step, stage, drop, *self.backward(stage.number, saved, {slot: dP}, read, weights, drop)
+        )
+        for name, value in output.rows.items():
+            output.rows[name] = np.zeros((len(train), value.shape[1]), self.dtype)
+            output.rows[name][chosen] = value
+        output.loss = total / self.spec.num_train
+        return output
+
+
+class Dropout:
+    """Dropout in one task: ``drop(X, key)``; its gradient is dropped by the same call. ``key`` tells apart what is dropped."""
+
+    def __init__(self, spec: ModelSpec, epoch: int, lane: Lane, rows: Mapping[str, Any]):
+        self._spec, self._epoch = spec, epoch
+        self.active = bool(spec.dropout) and lane is Lane.TRAIN
+        self._rows = rows  # of "vertex", which a stage that drops nothing has not
+
+    def __call__(self, X: Any, key: int) -> Any:
+        """X, dense or sparse, as numbers of the model's dtype."""
+        X = numpy_ops.real(X, np.dtype(self._spec.dtype))
+        if not self.active:
+            return X
+        vertices = np.asarray(self._rows["vertex"])
+        mask = numpy_ops.dropout_mask(
+            X, self._spec.dropout, seed=self._spec.seed, epoch=self._epoch, layer=key, vertices=vertices
+        )
+        return numpy_ops.dropout(X, mask, self._spec.dropout)

@@ -1,0 +1,91 @@
+"""What the scores of held-out edges are worth: how high each stands among false ones.
+
+    MRR, hits@10   an edge u -> v is ranked by v among v's own false edges of the same role; of equal scores half are above.
+                   MRR is the mean of 1 / rank over edges, hits@10 the share of ranks of at most 10
+    AUC            the share of (edge, false edge) of a role, whichever vertex ranks them, in which the edge scores higher;
+                   equal scores count half
+    loss           sigmoid cross-entropy, half of it the mean over edges, half that over false edges: training sees about as
+                   many of either
+
+A tally has a row for each pair: role (0: validation, 1: test), rank (0: a false edge), score, in the scores' dtype. All scores
+come to the coordinator, since AUC is of pairs that no one server has: 12 bytes a pair and evaluation, in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from siafu.graph import TEST_NEGATIVE, TEST_PAIR, VAL_NEGATIVE, VAL_PAIR
+from siafu.sparse import Array, EdgeRows
+
+ROLES = {"val": (VAL_PAIR, VAL_NEGATIVE), "test": (TEST_PAIR, TEST_NEGATIVE)}
+ROLE, RANK, SCORE = range(3)
+NAMES = ("acc", "loss", "mrr", "auc", "hits@10")
+
+
+class Ranked:
+    """Edges that are predicted. Training edges are not scored: split "train" has no score at all."""
+
+    name = "mrr"
+
+    def tally(self, outputs: EdgeRows, labels: EdgeRows, split: Array) -> Array:
+        """outputs: scores; labels: types of the same pairs; both in the order of the interval's vertices."""
+        scores, kind = outputs.values[:, 0], labels.values[:, 0]
+        vertex = np.repeat(np.arange(len(outputs)), np.diff(outputs.indptr))
+        parts = []
+        for role, (positive, negative) in enumerate(ROLES.values()):
+            true, false = np.flatnonzero(kind == positive), np.flatnonzero(kind == negative)
+            ranks = _ranks(vertex[true], scores[true], vertex[false], scores[false])
+            part = np.zeros((len(true) + len(false), 3), scores.dtype)
+            part[:, ROLE] = role
+            part[: len(true), RANK] = ranks
+            part[:, SCORE] = scores[np.concatenate([true, false])]
+            parts.append(part)
+        return np.concatenate(parts)
+
+    def merge(self, tallies: Sequence[Array]) -> Array:
+        return np.concatenate(tallies)
+
+    def scores(self, tally: Array) -> dict[str, dict[str, float]]:
+        """``mrr`` (also ``acc``), ``loss``, ``auc`` and ``hits@10``."""
+        return {"train": {}} | {split: self._of_role(tally[tally[:, ROLE] == i]) for i, split in enumerate(ROLES)}
+
+    def _of_role(self, part: Array) -> dict[str, float]:
+        true = part[:, RANK] > 0
+        if not true.any():
+            return dict.fromkeys(NAMES, 0.0)
+        ranks = part[true, RANK].astype(np.float64)
+        mrr = float(np.mean(1 / ranks))
+        found = auc(part[true, SCORE], part[~true, SCORE])
+        wrong = np.where(true, -part[:, SCORE], part[:, SCORE])
+        terms = np.maximum(wrong, 0) + np.log1p(np.exp(-np.abs(wrong)))
+        loss = float(np.mean([terms[of].mean(dtype=np.float64) for of in (true, ~true) if of.any()]))
+        return {"acc": mrr, "loss": loss, "mrr": mrr, "auc": found, "hits@10": float(np.mean(ranks <= 10))}
+
+    def occurs(self, tally: Array, split: str) -> bool:
+        return split in ROLES and bool((tally[tally[:, RANK] > 0, ROLE] == list(ROLES).index(split)).any())
+
+
+def auc(true: Array, false: Array) -> float:
+    """The share of (true, false) in which the true one is larger; of equal ones half. 0 if there is none of either."""
+    if not len(true) or not len(false):
+        return 0.0
+    false = np.sort(false)
+    below, up_to = np.searchsorted(false, true, "left"), np.searchsorted(false, true, "right")
+    return float((below + up_to).sum(dtype=np.int64) / (2 * len(true) * len(false)))
+
+
+def _ranks(vertex: Array, score: Array, false_vertex: Array, false_score: Array) -> Array:
+    """1 + how many false edges of the same vertex score higher + half of those that score the same; vertices ascend."""
+    order = np.lexsort((false_score, false_vertex))
+    values, owners = false_score[order], false_vertex[order]
+    first, stop = np.searchsorted(owners, vertex, "left"), np.searchsorted(owners, vertex, "right")
+    # Positions of (vertex, score) in the sorted false ones: of the whole list, by ranks of scores that all share.
+    levels = np.unique(np.concatenate([score, false_score]))
+    keys = owners * len(levels) + np.searchsorted(levels, values)
+    wanted = vertex * len(levels) + np.searchsorted(levels, score)
+    below = np.searchsorted(keys, wanted, "left") - first
+    equal = np.searchsorted(keys, wanted, "right") - first - below
+    return 1 + (stop - first - below - equal) + equal / 2

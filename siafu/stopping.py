@@ -1,0 +1,36 @@
+"""Which evaluation is the best one, and for how long there was none that counts: ``train.stop_on``. Pure.
+
+    stop_on   best, so far                                            starts patience again
+    score     the highest score, the earlier of equals                the best
+    loss      the lowest loss, the earlier of equals                  the best
+    both      as high a score and as low a loss as any before         as high a score or as low a loss as any before
+
+"both" is Veličković et al.'s rule, "loss" that of Kipf & Welling's paper and of Chen et al. (``bench.presets``).
+"""
+
+from __future__ import annotations
+
+import math
+
+
+class Stopping:
+    def __init__(self, stop_on: str):
+        self.stop_on = stop_on
+        # All mutable state:
+        self.waited = 0  # evaluations since one that starts patience again
+        self._begun = False
+        self._score, self._loss = -math.inf, math.inf  # the best of either
+
+    def judge(self, score: float, loss: float) -> bool:
+        """An evaluation of validation vertices; whether it is the best so far. The first is, and NaN is no other's best."""
+        if self.stop_on == "both":
+            reached = score >= self._score, loss <= self._loss
+            best, counts = all(reached), any(reached)
+        else:
+            best = counts = score > self._score if self.stop_on == "score" else loss < self._loss
+        best, counts = best or not self._begun, counts or not self._begun
+        self._begun = True
+        self._score = score if score > self._score else self._score
+        self._loss = loss if loss < self._loss else self._loss
+        self.waited = 0 if counts else self.waited + 1
+        return best
