@@ -12,6 +12,7 @@ import numpy as np
 
 from datasets.ahead import ahead
 from datasets.edges import Block, EdgeSource
+from datasets.sources.ids import Ids, NamedIds
 from siafu.errors import DatasetError
 from siafu.sparse import Array
 
@@ -27,7 +28,7 @@ class Census:
 
     num_vertices: int
     num_edges: int  # as listed
-    ids: Array | None  # int64 [N], ascending: the id of every vertex; None: ids are 0..N-1
+    ids: Ids | None  # int64 [N], ascending, or names: the id of every vertex; None: ids are 0..N-1
     src: Array  # int64 [S], ids of the ends of edges drawn at random
     dst: Array
 
@@ -67,7 +68,7 @@ def take_census(
     n = num_vertices or (0 if ids is None else len(ids))
     if n < 1:
         raise DatasetError(f"{edges.pieces[0]}: has no edge, so no vertex")
-    if ids is not None and ids[-1] == n - 1:
+    if ids is not None and ids[0] == 0 and ids[-1] == n - 1:
         ids = None
     return Census(n, count, ids, *drawn.kept())
 
@@ -124,7 +125,7 @@ class _Seen:
         if not len(ids):
             return
         largest = int(ids.max())
-        if self._map is not None and largest < self._dense_ids:
+        if self._map is not None and largest < self._dense_ids and ids.min() >= 0:
             if largest >= len(self._map):
                 grown = np.zeros(max(2 * len(self._map), largest + 1), bool)
                 grown[: len(self._map)] = self._map
@@ -159,18 +160,20 @@ def _unique(ids: Array) -> Array:
 class Numbering:
     """From ids to vertex numbers, the places of the ids in ascending order."""
 
-    def __init__(self, ids: Array | None, dense_ids: int) -> None:
+    def __init__(self, ids: Ids | None, dense_ids: int) -> None:
         """``dense_ids``: how many table entries of 4 bytes there may be."""
         self._ids = ids
         self._table: Array | None = None
-        if ids is not None and ids[-1] < dense_ids:
+        if isinstance(ids, np.ndarray) and ids[0] >= 0 and ids[-1] < dense_ids:
             self._table = np.full(int(ids[-1]) + 1, -1, np.int32)
             self._table[ids] = np.arange(len(ids), dtype=np.int32)
 
     def of(self, ids: Array) -> Array:
-        """int64 numbers of ids that all occur."""
+        """int64 numbers of ids, or hashes of ids, that all occur."""
         if self._ids is None or not len(ids):
             return ids
+        if isinstance(self._ids, NamedIds):
+            return self._ids.numbers(ids)
         if self._table is not None:
             return self._table[ids].astype(np.int64)
         order = np.argsort(ids)  # searching in order stays in the cache

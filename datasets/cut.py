@@ -7,26 +7,31 @@ from dataclasses import replace
 
 import numpy as np
 
-from siafu.graph import Graph, pack, row_starts, unpack
-from siafu.shards import Edges, Shard
+from siafu.graph import MESSAGE, Graph, pack_typed, row_starts, unpack_typed
+from siafu.shards import Edges, EdgeTypes, Shard
 from siafu.sparse import Array, Rows, SparseRows
+from siafu.views import TRAINING
 
 
-def shards_of(graph: Graph, parts: list[Array]) -> Iterator[Shard]:
+def shards_of(graph: Graph, parts: list[Array], edge_types: EdgeTypes = "none") -> Iterator[Shard]:
     """The shard of every partition; ``parts[p]`` lists the vertices of partition p in local order.
 
-    ``graph`` is tidy (``siafu.graph.tidy``): edges sorted by (dst, src), both directions there unless it is directed.
+    ``graph`` is tidy (``siafu.graph.tidy``): edges sorted by (dst, src, type), both directions there unless it is
+    directed. ``edge_types`` tells what their types mean, and so which edges a degree counts.
     """
     n = graph.num_vertices
     owner = np.empty(n, np.int32)  # [N]
     for p, vertices in enumerate(parts):
         owner[vertices] = p
-    into = Edges(row_starts(graph.dst, n), graph.src, graph.weight)
+    into = Edges(row_starts(graph.dst, n), graph.src, graph.weight, graph.edge_type)
     out_of = _reversed(graph) if graph.directed else None
-    degree = in_degree(graph, into.indptr)  # [N]
+    degree = in_degree(graph, into.indptr) if edge_types != "links" else in_degree_of(graph, MESSAGE)  # [N]
+    among = in_degree_of(graph, TRAINING) if edge_types == "inductive" else None  # [N]
     for p, vertices in enumerate(parts):
-        in_edges, ghosts_in = _local_edges(into, vertices, owner)
-        out_edges, ghosts_out = _local_edges(out_of, vertices, owner) if out_of else (in_edges, ghosts_in)
+        in_edges, ghosts_in = _local_edges(into, vertices, owner, graph.num_edge_types)
+        out_edges, ghosts_out = (
+            _local_edges(out_of, vertices, owner, graph.num_edge_types) if out_of else (in_edges, ghosts_in)
+        )
         yield Shard(
             index=p,
             num_partitions=len(parts),
@@ -44,6 +49,9 @@ def shards_of(graph: Graph, parts: list[Array]) -> Iterator[Shard]:
             features=rows_at(graph.features, vertices),
             labels=graph.labels[vertices],
             split=graph.split[vertices],
+            train_degree=None if among is None else among[vertices],
+            train_degree_ghosts_in=None if among is None else among[ghosts_in],
+            train_degree_ghosts_out=None if among is None else among[ghosts_out],
         )
 
 
@@ -58,6 +66,14 @@ def in_degree(graph: Graph, indptr: Array) -> Array:
     if graph.weight is None:
         return np.diff(indptr).astype(np.float64)
     return np.bincount(graph.dst, graph.weight, minlength=graph.num_vertices)
+
+
+def in_degree_of(graph: Graph, kind: int) -> Array:
+    """The same, of the edges of one type."""
+    assert graph.edge_type is not None
+    chosen = graph.edge_type == kind
+    weight = None if graph.weight is None else graph.weight[chosen]
+    return np.bincount(graph.dst[chosen], weight, minlength=graph.num_vertices).astype(np.float64)
 
 
 def entries_of(indptr: Array, rows: Array) -> tuple[Array, Array]:
@@ -82,18 +98,18 @@ def rows_at(features: Rows, vertices: Array) -> Rows:
 
 def _reversed(graph: Graph) -> Edges:
     """CSR of the out-edges: row u lists the v with an edge u -> v."""
-    n = graph.num_vertices
-    keys, weight = pack(graph.src, graph.dst, n), None
+    n, types = graph.num_vertices, graph.num_edge_types
+    keys, weight = pack_typed(graph.src, graph.dst, graph.edge_type, n, types), None
     if graph.weight is None:
         keys.sort()
     else:
         order = np.argsort(keys)
         keys, weight = keys[order], graph.weight[order]
-    src, dst = unpack(keys, n)
-    return Edges(row_starts(src, n), dst, weight)
+    src, dst, kind = unpack_typed(keys, n, types)
+    return Edges(row_starts(src, n), dst, weight, kind)
 
 
-def _local_edges(edges: Edges, vertices: Array, owner: Array) -> tuple[Edges, Array]:
+def _local_edges(edges: Edges, vertices: Array, owner: Array, num_types: int) -> tuple[Edges, Array]:
     """The rows of these vertices with local columns, and the global ids of the ghosts that they mention."""
     positions, indptr = entries_of(edges.indptr, vertices)
     neighbour = edges.indices[positions]  # [m]
@@ -109,12 +125,19 @@ def _local_edges(edges: Edges, vertices: Array, owner: Array) -> tuple[Edges, Ar
     width = len(vertices) + len(ghosts)
     keys = np.repeat(np.arange(len(vertices), dtype=np.int64) * width, np.diff(indptr))
     keys += column_of[neighbour]
+    if edges.type is not None:
+        keys *= num_types
+        keys += edges.type[positions]
     if edges.weight is None:
         keys.sort()  # rows stand in order already: this sorts the columns in each
         weight = None
     else:
         order = np.argsort(keys)
         keys, weight = keys[order], edges.weight[positions[order]]
+    kind = None
+    if edges.type is not None:
+        keys, remainder = np.divmod(keys, num_types)
+        kind = remainder.astype(np.uint16)
     indices = np.empty(len(keys), np.int32)
     np.remainder(keys, max(1, width), out=indices, casting="unsafe")
-    return Edges(indptr, indices, weight), ghosts
+    return Edges(indptr, indices, weight, kind), ghosts

@@ -20,9 +20,10 @@ from datasets.memory import Budget, available, show_bytes
 from datasets.options import Options
 from datasets.partitioners import RESTREAMING, split_name
 from datasets.rowfile import read_header
-from datasets.sources import edgelist, synthetic, vertexfiles
-from datasets.sources.columns import TEXT
+from datasets.sources import bsnap, edgelist, synthetic
 from datasets.sources.names import Source
+from datasets.sources.randomrows import random_width
+from datasets.sources.textfile import TEXT
 from datasets.stream.work import size_of
 from siafu.errors import DatasetError
 from siafu.graph import Graph
@@ -33,6 +34,7 @@ VERTEX_BYTES = 48
 # nanoseconds per entry: of everything in memory or over the disk, of reading it as text, of partitioners and orders
 MEMORY_NS, DISK_NS, TEXT_NS, METIS_NS, CLUSTERS_NS, PASS_NS = 150, 100, 100, 450, 200, 18
 FEATURE_NS = 1.5  # per byte
+PACKED = 3  # bytes in memory of a byte of compressed text
 DISK_BYTES, WEIGHTED_DISK_BYTES = 16, 32  # per edge as listed: the most that lies there at once, the shards included
 
 
@@ -83,6 +85,8 @@ def estimate_of(found: Source | Graph, options: Options, memory: str | int | Non
     sizes = sizes_of(found)
     budget = Budget.of(memory)  # now that the libraries that read the source are there
     entries = sizes.num_edges * (1 if options.directed or sizes.mirrored else 2)
+    if options.task == "link":  # messages, pairs and false pairs
+        entries *= 2 + options.negatives
     cutting = options.parts > 1 and options.partitioner == "metis"
     ordering = options.order.startswith("metis") or (options.order in CHOICES and entries <= MAX_EDGES["metis"])
     each = METIS_BYTES if cutting or ordering else WEIGHTED_TIDY_BYTES if sizes.weighted else TIDY_BYTES
@@ -130,16 +134,31 @@ def sizes_of(found: Source | Graph) -> Sizes:
         return Sizes(n, edges, 4 * n * width, mirrored=True)
     if found.kind == "npz":
         return _of_archive(Path(found.argument))
+    if found.kind == "bsnap":
+        return _of_bsnap(bsnap.parse(found.argument))
+    if files := [file for file in found.files() if file.is_file()]:
+        return _of_unopened(files)
     return Sizes(2000, 40_000, 1 << 20)
 
 
 def _of_edges(edges: edgelist.EdgeList) -> Sizes:
     listed = edges.num_edges()
     n = edges.num_vertices or edges.largest_id(default=listed // 8) + 1
-    width = vertexfiles.random_width(edges.features)
+    width = random_width(edges.features)
     nbytes = 2 * n * width if width else sum(file.stat().st_size for file in edges.vertex_files())
     text = edges.files[0].name.endswith(tuple(TEXT))
     return Sizes(n, listed, nbytes, edges.weight is not None, text=text)
+
+
+def _of_bsnap(found: bsnap.Bsnap) -> Sizes:
+    nbytes = sum(file.stat().st_size for file in found.vertex_files())
+    return Sizes(found.num_vertices, found.listed, nbytes, found.weight_dtype is not None)
+
+
+def _of_unopened(files: list[Path]) -> Sizes:
+    """A guess for files whose sizes are not told at their beginning: half of the bytes are features, the rest edges."""
+    nbytes = sum((PACKED if file.suffix == ".gz" else 1) * file.stat().st_size for file in files)
+    return Sizes(nbytes // 1000, nbytes // 32, nbytes // 2)
 
 
 def _of_archive(path: Path) -> Sizes:

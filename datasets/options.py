@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
 from datasets.choice import check_order
-from datasets.splits import by_share, per_class
+from datasets.links import Shares, hold_out, messages
+from datasets.splits import by_share, per_class, training_edges
 from siafu.errors import ConfigError
 from siafu.features import check_norm
-from siafu.graph import TEST, TRAIN, VAL, Graph
-from siafu.shards import Manifest, OrderScores, PartitionEntry, SplitSizes
+from siafu.graph import TEST, TRAIN, VAL, Graph, labelled
+from siafu.shards import EdgeTypes, Manifest, OrderScores, PartitionEntry, SplitSizes
 from siafu.sparse import Array, SparseRows
 
-MULTILABEL_SHARES = (0.6, 0.2)  # of the random split of a multi-label graph that has none; the rest is test
+SHARES = (0.6, 0.2)  # of the random split of a graph that has none, where labels are no classes; the rest is test
+TASKS = ("node", "link")
+LINK_OPTIONS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,38 @@ class Options:
     seed: int
     train_per_class: int
     val_per_class: int
+    task: str = "node"  # "link": some edges are held out, to be predicted (datasets.links)
+    inductive: int | None = None  # the split whose training vertices are trained on as a graph of their own
+    val_edges: float = 0.05
+    test_edges: float = 0.1
+    negatives: int = 8
+    eval_negatives: int = 100
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Options:
+        """Out of the keyword arguments of ``prepare``, some of which are none of the shards' options."""
+        return cls(**{field.name: given[field.name] for field in fields(cls)})
+
+    @property
+    def shares(self) -> Shares:
+        return Shares(self.val_edges, self.test_edges, self.negatives, self.eval_negatives)
+
+    def key(self) -> dict[str, Any]:
+        """What tells these shards from those of other options: nothing of a task that is not asked for."""
+        unsaid = () if self.task == "link" else ("task", *LINK_OPTIONS)
+        unsaid = unsaid if self.inductive is not None else (*unsaid, "inductive")
+        return {name: value for name, value in asdict(self).items() if name not in unsaid}
 
     def check(self) -> None:
         """Raises: ConfigError for what cannot be, whatever the graph."""
+        if self.task not in TASKS:
+            raise ConfigError(f"task {self.task!r} is not one of {', '.join(TASKS)}")
+        if self.task == "link":
+            self.shares.check()
+            if self.directed:
+                raise ConfigError("task link predicts undirected edges: it cannot keep directions")
+            if self.inductive is not None:
+                raise ConfigError("inductive is for task node: task link always trains without the held-out edges")
         if self.train_per_class < 1 or self.val_per_class < 0:
             raise ConfigError(
                 f"{self.train_per_class} training and {self.val_per_class} validation vertices per class, "
@@ -45,10 +78,39 @@ class Options:
         """The graph with a seeded split if it has none."""
         if graph.split.shape[1]:
             return graph
-        if graph.multilabel:
-            return replace(graph, split=by_share(graph.num_vertices, *MULTILABEL_SHARES, self.seed))
+        if graph.target == "labels":
+            return replace(graph, split=by_share(graph.num_vertices, *SHARES, self.seed))
+        if graph.target == "numbers":
+            return replace(graph, split=by_share(graph.num_vertices, *SHARES, self.seed, labelled(graph)))
         split = per_class(graph.labels, self.train_per_class, self.val_per_class, self.seed)
         return replace(graph, split=split)
+
+    def edge_types(self, graph: Graph) -> EdgeTypes:
+        """What types of edges mean in the shards of a tidy graph."""
+        if self.task == "link":
+            return "links"
+        if self.inductive is not None:
+            return "inductive"
+        return "none" if graph.edge_type is None else "relations"
+
+    def with_types(self, graph: Graph) -> Graph:
+        """The tidy graph, which has a split, with the edges and types that task and ``inductive`` ask for.
+
+        Raises: DatasetError or ConfigError if it does not fit them.
+        """
+        if self.task == "link":
+            return hold_out(graph, self.shares, self.seed)
+        if self.inductive is None:
+            return graph
+        if graph.edge_type is not None:
+            raise ConfigError(f"{graph.name}: its edges have {graph.num_edge_types} types, inductive takes one")
+        return replace(graph, edge_type=training_edges(graph, self.inductive), num_edge_types=2)
+
+    def topology(self, graph: Graph) -> Graph:
+        """Of a graph of ``with_types``: what a partitioner or an order looks at, which know no types."""
+        if graph.edge_type is None:
+            return graph
+        return messages(graph) if self.task == "link" else _each_once(graph)
 
     def manifest(
         self,
@@ -67,7 +129,7 @@ class Options:
             num_features=graph.num_features,
             num_classes=graph.num_classes,
             multilabel=graph.multilabel,
-            directed=self.directed,
+            directed=self.directed or self.task == "link",
             weighted=graph.weight is not None,
             sparse_features=isinstance(graph.features, SparseRows),
             feature_norm=self.feature_norm,
@@ -79,7 +141,26 @@ class Options:
             cut_edges=sum(entry.cut_edges for entry in entries),
             partitions=tuple(entries),
             order_scores=order_scores or {},
+            num_edge_types=graph.num_edge_types,
+            edge_types=self.edge_types(graph),
+            type_counts=_type_counts(graph),
+            inductive_split=-1 if self.inductive is None else self.inductive,
+            target=graph.target,
         )
+
+
+def _each_once(graph: Graph) -> Graph:
+    """The edges without their types, each once."""
+    first = np.ones(graph.num_edges, bool)
+    first[1:] = (graph.src[1:] != graph.src[:-1]) | (graph.dst[1:] != graph.dst[:-1])
+    weight = None if graph.weight is None else graph.weight[first]
+    return replace(graph, src=graph.src[first], dst=graph.dst[first], weight=weight, edge_type=None, num_edge_types=1)
+
+
+def _type_counts(graph: Graph) -> tuple[int, ...]:
+    if graph.edge_type is None:
+        return ()
+    return tuple(np.bincount(graph.edge_type, minlength=graph.num_edge_types).tolist())
 
 
 def _sizes(split: Array) -> SplitSizes:

@@ -8,6 +8,7 @@ targets of out-edges. All but metis take ``indices`` that lie on disk, and read 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
 
@@ -32,6 +33,7 @@ PARTITIONERS = {
 }
 RESTREAMING = ("ldg", "fennel")  # take a number of passes: "fennel:10"
 MAX_PASSES = 1000
+FILE = "file"  # "file:PATH": who owns what was decided elsewhere
 
 
 def partition(graph: Graph, name: str, parts: int, seed: int) -> Array:
@@ -43,22 +45,27 @@ def partition(graph: Graph, name: str, parts: int, seed: int) -> Array:
 def owners(sides: list[Edges], name: str, parts: int, seed: int) -> Array:
     """Owner of every vertex, int32 [N], by the named partitioner; every partition owns at least one vertex."""
     base, passes = split_name(name)
-    function, options = named(PARTITIONERS, base, "partitioner"), {"passes": passes} if passes else {}
     if parts == 1:
         return np.zeros(len(sides[0].indptr) - 1, np.int32)
+    if base == FILE:
+        return _without_empty(from_file(Path(name.partition(":")[2]), len(sides[0].indptr) - 1, parts), parts, name)
+    function, options = named(PARTITIONERS, base, "partitioner"), {"passes": passes} if passes else {}
     return _without_empty(function(sides, parts, seed, **options), parts, name)
 
 
 def check_parts(graph_name: str, num_vertices: int, name: str, parts: int) -> None:
     """Raises: ConfigError for an unknown partitioner; DatasetError if there are fewer vertices than partitions."""
-    named(PARTITIONERS, split_name(name)[0], "partitioner")
+    if split_name(name)[0] != FILE:
+        named(PARTITIONERS, split_name(name)[0], "partitioner")
     if not 1 <= parts <= num_vertices:
         raise DatasetError(f"{graph_name}: {parts} partitions, must be in 1..{num_vertices}, its vertex count")
 
 
 def split_name(name: str) -> tuple[str, int | None]:
-    """NAME, or NAME:PASSES of those in RESTREAMING. Raises: ConfigError if PASSES is no number in 1..MAX_PASSES."""
+    """NAME, or NAME:PASSES of those in RESTREAMING, or file:PATH. Raises: ConfigError if PASSES is no number in 1..MAX_PASSES."""
     base, _, passes = name.partition(":")
+    if base == FILE and passes:
+        return FILE, None
     if not passes or base not in RESTREAMING:
         return name, None
     if not passes.isdecimal() or not 1 <= int(passes) <= MAX_PASSES:
@@ -140,3 +147,19 @@ def hashed(sides: list[Edges], parts: int, seed: int) -> Array:
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z ^= z >> np.uint64(31)
     return (z % np.uint64(parts)).astype(np.int32)
+
+
+def from_file(path: Path, num_vertices: int, parts: int) -> Array:
+    """What a text file says, a partition's number per line in the order of vertices: Dorylus' .parts, METIS' .part.P.
+
+    Raises: DatasetError if it is malformed, or of another graph.
+    """
+    try:
+        owner = np.array(path.read_text().split(), np.int64)
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path}: not a partition's number per line ({error})") from None
+    if len(owner) != num_vertices:
+        raise DatasetError(f"{path}: {len(owner)} lines, must be {num_vertices}, one per vertex")
+    if not 0 <= owner.min() <= owner.max() < parts:
+        raise DatasetError(f"{path}: partitions {owner.min()}..{owner.max()}, must be in 0..{parts - 1}")
+    return owner.astype(np.int32)

@@ -6,10 +6,10 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from datasets.choice import choose_order
+from datasets.counts import counts_of
 from datasets.cut import shards_of
 from datasets.estimate import Estimate, estimate_of
+from datasets.links import counts_line
 from datasets.memory import show_bytes
+from datasets.objects import graph_of
 from datasets.options import Options
 from datasets.partitioners import partition
-from datasets.sources import edgelist
 from datasets.sources.names import SOURCES, Source, resolve
 from datasets.stream.pipeline import Input, check_options, of_graph, prepare_on_disk
 from datasets.stream.work import Work
@@ -41,7 +43,7 @@ ORDERS_VERSION = 2
 
 
 def prepare(
-    source: str | Graph,
+    source: Any,
     out: str | os.PathLike[str],
     *,
     parts: int = 1,
@@ -52,6 +54,12 @@ def prepare(
     seed: int = 0,
     train_per_class: int = 20,
     val_per_class: int = 30,
+    task: str = "node",
+    inductive: int | None = None,
+    val_edges: float = 0.05,
+    test_edges: float = 0.1,
+    negatives: int = 8,
+    eval_negatives: int = 100,
     memory: str | int | None = None,
     stream: bool | None = None,
     work: str | os.PathLike[str] | None = None,
@@ -59,10 +67,14 @@ def prepare(
 ) -> ShardSet:
     """Writes the shards of ``source`` to the folder ``out``, in place of a prepared graph that is there.
 
-    ``source`` is a name (``resolve``) or a graph in memory. ``partitioner`` is a name in ``datasets.partitioners``,
+    ``source`` is a name (``resolve``), or a graph in memory, also one of another package (``datasets.objects``). ``partitioner`` is a name in ``datasets.partitioners``,
     ``order`` one in ``datasets.orders``, or "auto" or "best" (``datasets.choice``). ``directed`` and ``feature_norm``:
     see ``siafu.graph.tidy``. A graph without a split gets a seeded one: ``train_per_class`` and ``val_per_class``
-    vertices of every class and the rest for test, or 60/20/20 percent if it is multi-label.
+    vertices of every class and the rest for test, or 60/20/20 percent if it is multi-label or its labels are numbers.
+
+    ``task`` "link" holds out the shares ``val_edges`` and ``test_edges`` of the edges, to be predicted, and draws false
+    ones: ``negatives`` per training edge, ``eval_negatives`` per vertex that ranks held-out edges (``datasets.links``).
+    ``inductive``: the split whose training vertices, and the edges among them, are the graph that is trained on.
 
     ``memory`` limits what this process may take (bytes, or "6GiB"; None: 60% of what is free, or all of it if the
     partitioner or order needs the graph in memory). A graph that would take more is prepared on disk
@@ -72,52 +84,64 @@ def prepare(
 
     Raises: DatasetError for a source that is unknown or malformed; ConfigError for an option that cannot be.
     """
-    options = Options(parts, partitioner, order, directed, feature_norm, seed, train_per_class, val_per_class)
+    options = Options(
+        parts, partitioner, order, directed, feature_norm, seed, train_per_class, val_per_class, task, inductive,
+        val_edges, test_edges, negatives, eval_negatives,
+    )  # fmt: skip
     options.check()
     with ShardWriter(out) as writer:  # first, so that a bad destination costs no time
-        found = source if isinstance(source, Graph) else resolve(source)
+        found = found_in(source)
         guess = estimate_of(found, options, memory, stream)
         say(guess.line())
         if not guess.on_disk:
-            return _in_memory(found if isinstance(found, Graph) else found.load(), options, writer)
+            return _in_memory(found if isinstance(found, Graph) else found.load(), options, writer, say)
         check_options(options, show_bytes(guess.memory_in_memory))
         folder = Path(work) if work else writer.out.parent / f".{writer.out.name}.work"
         guess.check_disk(folder)
+        streamed = _input(found)
         with Work(folder, _work_key(found, options), say) as unfinished:
-            return prepare_on_disk(_input(found), options, writer, unfinished, guess.budget)
+            return prepare_on_disk(streamed, options, writer, unfinished, guess.budget)
 
 
-def estimate(
-    source: str | Graph, *, memory: str | int | None = None, stream: bool | None = None, **given: Any
-) -> Estimate:
+def found_in(source: Any) -> Source | Graph:
+    """What a name means, or the graph in an object. Raises: DatasetError for what is neither."""
+    if isinstance(source, str | os.PathLike):
+        return resolve(os.fspath(source))
+    return graph_of(source)
+
+
+def estimate(source: Any, *, memory: str | int | None = None, stream: bool | None = None, **given: Any) -> Estimate:
     """What ``prepare`` with these options will take, and which way it will go. Options as for ``prepare``."""
     defaults: dict[str, Any] = prepare.__kwdefaults__ or {}
-    options = Options(**{field.name: given.get(field.name, defaults[field.name]) for field in fields(Options)})
-    found = source if isinstance(source, Graph) else resolve(source)
+    options = Options.of({**defaults, **given})
+    found = found_in(source)
     return estimate_of(found, options, memory, stream)
 
 
-def _in_memory(graph: Graph, options: Options, writer: ShardWriter) -> ShardSet:
-    graph = options.with_split(tidy(graph, options.directed, options.feature_norm))
-    owner = partition(graph, options.partitioner, options.parts, options.seed)
-    chosen = choose_order(graph, owner, options.order, options.seed)
-    for shard in shards_of(graph, chosen.parts):
+def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callable[[str], None]) -> ShardSet:
+    say(f"{graph.name}: {counts_of(graph).line()}")
+    graph = options.with_types(options.with_split(tidy(graph, options.directed, options.feature_norm)))
+    if options.task == "link":
+        say(counts_line(graph))
+    topology = options.topology(graph)
+    owner = partition(topology, options.partitioner, options.parts, options.seed)
+    chosen = choose_order(topology, owner, options.order, options.seed)
+    for shard in shards_of(graph, chosen.parts, options.edge_types(graph)):
         writer.add(shard)
-    writer.add_ids(graph.ids)
+    writer.add_names(graph)
     return writer.finish(options.manifest(graph, chosen.name, graph.num_edges, writer.entries, chosen.scores))
 
 
 def _input(found: Graph | Source) -> Input:
-    if isinstance(found, Source) and found.kind == "edges":
-        edges = edgelist.parse(found.argument)
+    if isinstance(found, Source) and (edges := found.streamed):
+        edges.check_streams()
         return Input(edges, edges.census, edges.vertices)
     return of_graph(found if isinstance(found, Graph) else found.load())
 
 
 def _work_key(found: Graph | Source, options: Options) -> str:
     """What an unfinished preparation must have been of to be continued."""
-    identity = [found.name, found.num_vertices, _digest(found)] if isinstance(found, Graph) else _identity(found)
-    return json.dumps({"siafu": version("siafu"), "source": identity, "options": asdict(options)}, sort_keys=True)
+    return json.dumps({"siafu": version("siafu"), "source": _identity(found), "options": options.key()}, sort_keys=True)
 
 
 def _digest(graph: Graph) -> str:
@@ -126,35 +150,33 @@ def _digest(graph: Graph) -> str:
     features = graph.features
     sparse = isinstance(features, SparseRows)
     rows = [features.indptr, features.indices, features.data] if sparse else [features]  # type: ignore[union-attr]
-    for array in (graph.src, graph.dst, graph.weight, graph.labels, graph.split, *rows):
+    for array in (graph.src, graph.dst, graph.weight, graph.edge_type, graph.labels, graph.split, *rows):
         digest.update(b"none" if array is None else np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
-def cached(source: str, *, cache_dir: str | os.PathLike[str] | None = None, **options: Any) -> Path:
+def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **options: Any) -> Path:
     """The folder where ``source`` lies prepared with these options of ``prepare``; prepares it if it does not yet.
 
     The key covers every option of the shards, this version of siafu, and the source: its name, or its files' paths,
-    sizes and times. How it is prepared (``memory``, ``stream``) is not in it.
+    sizes and times, or all arrays of a graph in memory. How it is prepared (``memory``, ``stream``) is not in it.
     Of two processes that prepare the same thing at once, the one that ends first wins. Nothing is ever evicted.
     """
     folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "siafu"
-    found = resolve(source)
-    all_options = {**(prepare.__kwdefaults__ or {}), **options}
-    chosen = {field.name: all_options[field.name] for field in fields(Options)}
+    found = found_in(source)
     key = {
         "format": [FORMAT, VERSION],
         "orders": ORDERS_VERSION,
         "siafu": version("siafu"),
         "source": _identity(found),
-        "options": chosen,
+        "options": Options.of({**(prepare.__kwdefaults__ or {}), **options}).key(),
     }
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     done = folder / f"{_slug(found)}-{digest[:16]}"
     if (done / MANIFEST).is_file():
         return done
     mine = folder / f".{done.name}.{uuid.uuid4().hex}"
-    prepare(source, mine, **{"work": folder / f".{done.name}.work", **options})
+    prepare(found if isinstance(found, Graph) else source, mine, **{"work": folder / f".{done.name}.work", **options})
     try:
         mine.rename(done)
     except OSError as error:
@@ -164,14 +186,10 @@ def cached(source: str, *, cache_dir: str | os.PathLike[str] | None = None, **op
     return done
 
 
-def _identity(source: Source) -> list[Any]:
-    if source.kind not in ("npz", "edges"):
-        return list(source)
-    files = [Path(source.argument)]
-    if source.kind == "edges":
-        edges = edgelist.parse(source.argument)
-        files = [*edges.files, *edges.vertex_files()]
-    return [source.kind, source.argument, *(_file_identity(file) for file in files)]
+def _identity(found: Graph | Source) -> list[Any]:
+    if isinstance(found, Graph):
+        return [found.name, found.num_vertices, _digest(found)]
+    return [*found, *(_file_identity(file) for file in found.files())]
 
 
 def _file_identity(file: Path) -> list[Any]:
@@ -182,9 +200,11 @@ def _file_identity(file: Path) -> list[Any]:
     return [str(file.resolve()), status.st_size, status.st_mtime_ns]
 
 
-def _slug(source: Source) -> str:
+def _slug(found: Graph | Source) -> str:
     """A readable start for the name of a cache folder."""
-    if source.kind == "edges":
-        return edgelist.parse(source.argument).name
-    stem = Path(source.argument).stem if source.kind == "npz" else source.argument.partition("?")[0]
-    return stem or source.kind
+    if isinstance(found, Graph):
+        return re.sub(r"[^A-Za-z0-9.-]+", "-", found.name)
+    if edges := found.streamed:
+        return str(edges.name)
+    stem = Path(found.argument.partition("?")[0]).name.partition(".")[0]
+    return stem or found.kind

@@ -1,11 +1,13 @@
-"""Seeded splits for the graphs that come without one."""
+"""Seeded splits for the graphs that come without one, and what a split makes of edges where training is inductive."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from siafu.graph import NONE, TEST, TRAIN, VAL
+from siafu.errors import ConfigError
+from siafu.graph import NONE, TEST, TRAIN, VAL, Graph
 from siafu.sparse import Array
+from siafu.views import TRAINING
 
 
 def per_class(labels: Array, train: int, val: int, seed: int) -> Array:
@@ -19,12 +21,30 @@ def per_class(labels: Array, train: int, val: int, seed: int) -> Array:
     return split[:, None]
 
 
-def by_share(num_vertices: int, train: float, val: float, seed: int) -> Array:
-    """A random ``train`` share of the vertices, then a ``val`` share, the rest test: uint8 [N, 1]."""
+def by_share(num_vertices: int, train: float, val: float, seed: int, among: Array | None = None) -> Array:
+    """A random ``train`` share of the vertices, then a ``val`` share, the rest test: uint8 [N, 1].
+
+    ``among``: bool [N], the vertices that are shared out; the others have no role. None: all.
+    """
     rng = np.random.default_rng(seed)
     split = np.full(num_vertices, TEST, np.uint8)  # [N]
-    order = rng.permutation(num_vertices)
-    first, second = round(train * num_vertices), round((train + val) * num_vertices)
+    members = np.arange(num_vertices) if among is None else np.flatnonzero(among)
+    if among is not None:
+        split[~among] = NONE
+    order = rng.permutation(members)
+    first, second = round(train * len(members)), round((train + val) * len(members))
     split[order[:first]] = TRAIN
     split[order[first:second]] = VAL
     return split[:, None]
+
+
+def training_edges(graph: Graph, column: int) -> Array:
+    """Type 0 for the edges both of whose ends are training vertices of this split, type 1 for the others: uint16 [E].
+
+    Raises: ConfigError if the graph has no such split.
+    """
+    if not 0 <= column < graph.split.shape[1]:
+        raise ConfigError(f"inductive split {column}: {graph.name} has {graph.split.shape[1]} split(s), from 0 on")
+    training = graph.split[:, column] == TRAIN
+    among = training[graph.src] & training[graph.dst]
+    return np.where(among, np.uint16(TRAINING), np.uint16(TRAINING + 1))

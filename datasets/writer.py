@@ -13,11 +13,12 @@ from typing import IO, Any
 import numpy as np
 
 from datasets.rowfile import header
+from datasets.sources.ids import save as save_ids
 from siafu.errors import DatasetError
+from siafu.graph import Graph
 from siafu.shards import (
     FORMAT,
     HASH_BLOCK_BYTES,
-    IDS,
     MANIFEST,
     Edges,
     FileEntry,
@@ -28,6 +29,8 @@ from siafu.shards import (
     folder_of,
 )
 from siafu.sparse import Array, SparseRows
+
+NAMES = "names.json"  # beside the shards: words for "classes" and "edge_types", in the order of their numbers
 
 
 class ShardWriter:
@@ -86,10 +89,13 @@ class ShardWriter:
             os.link(written / name, folder / name)
         self.entries.append(entry)
 
-    def add_ids(self, ids: Array | None) -> None:
-        """Writes what the source calls the vertices, int64 [N], to ids.npy; nothing if they are 0..N-1."""
-        if ids is not None:
-            write_array(self._folder / IDS, ids)
+    def add_names(self, graph: Graph) -> None:
+        """Writes what the source calls vertices (ids.npy or ids.parquet), and classes and types of edges (names.json); nothing
+        of what is 0, 1, 2, ..."""
+        if graph.ids is not None:
+            save_ids(self._folder, graph.ids)
+        if graph.names:
+            (self._folder / NAMES).write_text(json.dumps(graph.names, ensure_ascii=False, indent=1) + "\n")
 
     def finish(self, manifest: Manifest) -> ShardSet:
         """Writes the manifest and moves everything to its destination, in place of a prepared graph that is there."""
@@ -125,6 +131,7 @@ def _arrays(shard: Shard) -> dict[str, Array]:
     arrays |= _side("in", shard.in_edges, shard.ghosts_in, shard.ghosts_in_owner, shard.degree_ghosts_in)
     if not shard.undirected:
         arrays |= _side("out", shard.out_edges, shard.ghosts_out, shard.ghosts_out_owner, shard.degree_ghosts_out)
+    arrays |= _train_degrees(shard)
     if isinstance(shard.features, SparseRows):
         rows = shard.features
         return arrays | {"features_indptr": rows.indptr, "features_indices": rows.indices, "features_data": rows.data}
@@ -132,14 +139,21 @@ def _arrays(shard: Shard) -> dict[str, Array]:
 
 
 def _side(name: str, edges: Edges, ghosts: Array, owner: Array, degree: Array) -> dict[str, Array]:
-    weight = {} if edges.weight is None else {f"{name}_weight": edges.weight}
-    return weight | {
+    of_edge = {f"{name}_weight": edges.weight, f"{name}_type": edges.type}
+    return {key: array for key, array in of_edge.items() if array is not None} | {
         f"{name}_indptr": edges.indptr,
         f"{name}_indices": edges.indices,
         f"ghosts_{name}": ghosts,
         f"ghosts_{name}_owner": owner,
         f"degree_ghosts_{name}": degree,
     }
+
+
+def _train_degrees(shard: Shard) -> dict[str, Array]:
+    found = {"train_degree": shard.train_degree, "train_degree_ghosts_in": shard.train_degree_ghosts_in}
+    if not shard.undirected:
+        found["train_degree_ghosts_out"] = shard.train_degree_ghosts_out
+    return {name: array for name, array in found.items() if array is not None}
 
 
 class _Hashing:

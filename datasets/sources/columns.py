@@ -6,25 +6,57 @@ What cannot be used is named by file, row (counted from 1, without a header) and
 from __future__ import annotations
 
 import glob
-import gzip
-import re
-import zlib
-from collections.abc import Iterator
-from importlib import import_module
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from siafu.errors import ConfigError, DatasetError
+from datasets.sources import textfile
+from datasets.sources.arrow import arrow, first_line_of
+from datasets.sources.textfile import TEXT
+from siafu.errors import DatasetError
 from siafu.sparse import Array
 
 PARQUET = (".parquet", ".pq")
-TEXT = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}  # ending -> delimiter
 SUFFIXES = (*PARQUET, *TEXT)
-TEXT_BLOCK_BYTES = 4 << 20
 PARQUET_BUFFER_BYTES = 1 << 20  # read ahead per column: row groups may be larger than memory
 LARGEST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the first value of an Arrow array stands."""
+
+    file: Path
+    row: int
+    column: str
+
+    def refuse(self, offset: int, value: str, must: str) -> NoReturn:
+        """Raises: DatasetError about the value so many rows on."""
+        raise DatasetError(f"{self.file}: row {self.row + offset}: column {self.column!r} is {value}, must be {must}")
+
+    def refuse_column(self, kind: str, must: str) -> NoReturn:
+        raise DatasetError(f"{self.file}: column {self.column!r} is {kind}, must be {must}")
+
+    def check(self, good: Array, values: Sequence[Any] | Array, must: str) -> None:
+        """Raises: DatasetError about the first value that is not good."""
+        if not good.all():
+            offset = int(np.argmin(good))
+            self.refuse(offset, str(values[offset]), must)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is read from a column."""
+
+    text: str  # the Arrow type that a column of text is converted to
+    must: str  # what a value must be
+    read: Callable[[Any, Where], Array]  # an Arrow array as numpy's, of the same length
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def files_of(pattern: str) -> list[Path]:
@@ -49,29 +81,47 @@ def files_of(pattern: str) -> list[Path]:
     return found
 
 
+def is_parquet(file: Path) -> bool:
+    return file.name.endswith(PARQUET)
+
+
 def column_names(file: Path) -> list[str]:
     """Names of the columns; those of a CSV file whose first line is numbers are its column numbers, from 0."""
-    if file.name.endswith(PARQUET):
-        with _opened(file) as parquet:
-            return list(parquet.schema_arrow.names)
-    first = _first_line(file)
-    return first if _is_header(first) else [str(i) for i in range(len(first))]
+    if not is_parquet(file):
+        return textfile.column_names(file)
+    with _opened(file) as parquet:
+        return list(parquet.schema_arrow.names)
+
+
+def check_columns(file: Path, columns: Sequence[str]) -> None:
+    """Raises: DatasetError that lists the columns that there are, if one of these is none of them."""
+    names = column_names(file)
+    for column in columns:
+        if column not in names:
+            raise DatasetError(f"{file}: has no column {column!r}, only {', '.join(names)}")
+
+
+def column_type(file: Path, column: str) -> Any:
+    """The Arrow type of a column of a Parquet file, without the dictionary or extension that it may be wrapped in."""
+    pa = arrow()
+    with _opened(file) as parquet:
+        kind = parquet.schema_arrow.field(column).type
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def num_rows(file: Path) -> int:
     """Rows of a table: exact for Parquet, for text an estimate from the length of its first lines."""
-    if file.name.endswith(PARQUET):
-        with _opened(file) as parquet:
-            return int(parquet.metadata.num_rows)
-    head = _head(file)
-    compression = 1 if not file.name.endswith(".gz") else 4
-    lines = head.count(b"\n") - _is_header(_first_line(file))
-    return lines if len(head) < 1 << 16 else int(compression * file.stat().st_size * lines / len(head))
+    if not is_parquet(file):
+        return textfile.num_rows(file)
+    with _opened(file) as parquet:
+        return int(parquet.metadata.num_rows)
 
 
 def largest(file: Path, column: str) -> int | None:
     """The largest value of an integer column by the statistics in the file; None if there are none."""
-    if not file.name.endswith(PARQUET):
+    if not is_parquet(file):
         return None
     with _opened(file) as parquet:
         if column not in parquet.schema_arrow.names:
@@ -83,22 +133,22 @@ def largest(file: Path, column: str) -> int | None:
     return max(known) if known and len(known) == len(found) else None
 
 
-def blocks(file: Path, columns: list[str], rows: int, kinds: str) -> Iterator[tuple[Array, ...]]:
-    """The columns in blocks of about so many rows; ``kinds`` has one letter each: i for int64 ids, f for floats.
+# --- blocks -----------------------------------------------------------------------------------------------------------
 
-    Raises: DatasetError for a file that cannot be read, a column that is not there, or a value that is no such number.
+
+def blocks(file: Path, columns: Sequence[str], rows: int, kinds: Sequence[Kind]) -> Iterator[tuple[Array, ...]]:
+    """The columns in blocks of about so many rows, each read as its kind.
+
+    Raises: DatasetError for a file that cannot be read, a column that is not there, or a value that is not of its kind.
     """
-    names = column_names(file)
-    for column in columns:
-        if column not in names:
-            raise DatasetError(f"{file}: has no column {column!r}, only {', '.join(names)}")
+    check_columns(file, columns)
     waiting: list[tuple[Array, ...]] = []
     count, first = 0, 1
-    for batch in _batches(file, columns, rows, kinds):
-        here = (file, first)
+    for batch in _batches(file, list(columns), rows, kinds):
         waiting.append(
             tuple(
-                (_ids if kind == "i" else _numbers)(batch.column(i), *here, columns[i]) for i, kind in enumerate(kinds)
+                kind.read(batch.column(i), Where(file, first, name))
+                for i, (name, kind) in enumerate(zip(columns, kinds, strict=True))
             )
         )
         count += len(batch)
@@ -114,145 +164,96 @@ def _joined(waiting: list[tuple[Array, ...]]) -> tuple[Array, ...]:
     return waiting[0] if len(waiting) == 1 else tuple(np.concatenate(column) for column in zip(*waiting, strict=True))
 
 
-# --- pyarrow ----------------------------------------------------------------------------------------------------------
-
-
-def arrow(module: str) -> Any:
-    """A module of pyarrow. Raises: ConfigError if that is not installed."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise ConfigError("Parquet and CSV files need pyarrow: pip install 'siafu[data]'") from None
-
-
 def _opened(file: Path) -> Any:
     pa, parquet = arrow("pyarrow"), arrow("pyarrow.parquet")
     try:
         return parquet.ParquetFile(file, pre_buffer=False, buffer_size=PARQUET_BUFFER_BYTES)
     except (pa.ArrowException, OSError) as error:
-        raise DatasetError(f"{file}: not a readable Parquet file ({_line(error)})") from None
+        raise DatasetError(f"{file}: not a readable Parquet file ({first_line_of(error)})") from None
 
 
-def _batches(file: Path, columns: list[str], rows: int, kinds: str) -> Iterator[Any]:
+def _batches(file: Path, columns: list[str], rows: int, kinds: Sequence[Kind]) -> Iterator[Any]:
     pa = arrow("pyarrow")
+    types = [kind.text for kind in kinds]
     try:
-        if file.name.endswith(PARQUET):
+        if is_parquet(file):
             with _opened(file) as parquet:
                 yield from parquet.iter_batches(rows, columns=columns)
         else:
-            yield from _text_batches(file, columns, kinds, use_threads=True)
+            yield from textfile.batches(file, columns, types)
     except (pa.ArrowException, OSError) as error:
-        if not file.name.endswith(PARQUET):
-            _raise_where(file, columns, kinds)
-        raise DatasetError(f"{file}: not readable ({_line(error)})") from None
+        if not is_parquet(file):
+            textfile.explain(file, columns, types, [kind.must for kind in kinds])
+        raise DatasetError(f"{file}: not readable ({first_line_of(error)})") from None
 
 
-def _text_batches(file: Path, columns: list[str], kinds: str, use_threads: bool) -> Iterator[Any]:
-    pa, csv = arrow("pyarrow"), arrow("pyarrow.csv")
-    first = _first_line(file)
-    names = None if _is_header(first) else [str(i) for i in range(len(first))]
-    types = {"i": pa.int64(), "f": pa.float64()}
-    with csv.open_csv(
-        str(file),
-        read_options=csv.ReadOptions(block_size=TEXT_BLOCK_BYTES, use_threads=use_threads, column_names=names),
-        parse_options=csv.ParseOptions(delimiter=_delimiter(file)),
-        convert_options=csv.ConvertOptions(
-            include_columns=columns, column_types={c: types[kind] for c, kind in zip(columns, kinds, strict=True)}
-        ),
-    ) as reader:
-        yield from reader
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _raise_where(file: Path, columns: list[str], kinds: str) -> None:
-    """Reads a bad file again on one thread: only then does pyarrow say which row it stumbles over."""
-    try:
-        for _ in _text_batches(file, columns, kinds, use_threads=False):
-            pass
-    except arrow("pyarrow").ArrowException as error:
-        text = _line(error)
-        row, value = re.search(r"Row #(\d+)", text), re.search(r"invalid value '(.*)'", text)
-        column = re.search(r"CSV column #(\d+)", text)
-        if row and value and column:
-            named = column_names(file)[int(column[1])]
-            number = int(row[1]) - _is_header(_first_line(file))
-            _refuse(
-                file, number, named, repr(value[1]), "a number" if kinds[columns.index(named)] == "f" else "an integer"
-            )
+def ids(num_vertices: int | None = None, hint: str = "") -> Kind:
+    """Vertices that are integers, as int64: any that fit, or the numbers of that many vertices.
+
+    ``hint`` is what a message about another one says at its end.
+    """
+    must = f"an integer{hint}"
+
+    def read(array: Any, where: Where) -> Array:
+        if array.null_count:
+            refuse_null(array, where, "an integer")
+        values = _values(array, where, must)
+        if values.dtype.kind == "f":
+            where.check(values == np.floor(values), values, must)
+            where.check(np.abs(values) < 2.0**53, values, "an integer, not a rounded one")
+        if values.dtype == np.uint64:
+            where.check(values <= LARGEST_ID, values, f"in 0..{LARGEST_ID}{hint}")
+        if num_vertices and len(values) and values.min() < 0:
+            where.check(values >= 0, values, f"in 0..{num_vertices - 1}")
+        return values.astype(np.int64, copy=False)
+
+    return Kind("int64", must, read)
 
 
-def _line(error: BaseException) -> str:
-    return str(error).partition("\n")[0].rstrip(". ")
-
-
-def _text(file: Path) -> Any:
-    return gzip.open(file) if file.name.endswith(".gz") else file.open("rb")
-
-
-def _head(file: Path) -> bytes:
-    """The first bytes of the text. Raises: DatasetError if they cannot be read."""
-    try:
-        with _text(file) as stream:
-            return bytes(stream.read(1 << 16))
-    except (OSError, EOFError, zlib.error) as error:
-        raise DatasetError(f"{file}: not readable ({_line(error)})") from None
-
-
-def _first_line(file: Path) -> list[str]:
-    line = _head(file).partition(b"\n")[0].decode("utf-8", "replace").strip("\ufeff\r")
-    if not line:
-        raise DatasetError(f"{file}: is empty, or its first line is")
-    return [field.strip().strip('"') for field in line.split(_delimiter(file))]
-
-
-def _is_header(fields: list[str]) -> bool:
-    """False if every field of a first line is a number."""
-    return not all(re.fullmatch(r"[-+]?[\d.]+([eE][-+]?\d+)?", field) for field in fields)
-
-
-def _delimiter(file: Path) -> str:
-    return next(delimiter for suffix, delimiter in TEXT.items() if file.name.endswith(suffix))
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
-def _refuse(file: Path, row: int, column: str, value: str, must: str) -> NoReturn:
-    raise DatasetError(f"{file}: row {row}: column {column!r} is {value}, must be {must}")
-
-
-def _ids(array: Any, file: Path, first: int, column: str) -> Array:
-    """int64 of an Arrow array of vertex ids."""
-    values = _values(array, file, first, column, "an integer")
-    if values.dtype.kind == "f":
-        _first_bad(values == np.floor(values), values, file, first, column, "an integer")
-        _first_bad(np.abs(values) < 2.0**53, values, file, first, column, "an integer, not a rounded one")
-    if values.dtype == np.uint64:
-        _first_bad(values <= LARGEST_ID, values, file, first, column, f"in 0..{LARGEST_ID}")
-    if len(values) and values.min() < 0:
-        _first_bad(values >= 0, values, file, first, column, f"in 0..{LARGEST_ID}")
-    return values.astype(np.int64, copy=False)
-
-
-def _numbers(array: Any, file: Path, first: int, column: str) -> Array:
-    values = _values(array, file, first, column, "a number")
+def _read_numbers(array: Any, where: Where) -> Array:
+    values = _values(array, where, "a number")
     return values if values.dtype == np.float32 else values.astype(np.float64, copy=False)
 
 
-def _values(array: Any, file: Path, first: int, column: str, must: str) -> Array:
+NUMBERS = Kind("float64", "a number", _read_numbers)
+
+
+def _read_features(array: Any, where: Where) -> Array:
+    values = _read_numbers(array, where)
+    where.check(np.isfinite(values), values, "finite")
+    return values
+
+
+def _read_weights(array: Any, where: Where) -> Array:
+    values = _read_numbers(array, where)
+    where.check(values > 0, values, "finite and > 0")  # what is too large is seen by the census
+    return values
+
+
+FEATURES = Kind("float64", "a number", _read_features)
+WEIGHTS = Kind("float64", "a number", _read_weights)
+
+
+def _values(array: Any, where: Where, must: str) -> Array:
     """The numbers of an Arrow array."""
     if array.null_count:
-        row = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-        _refuse(file, first + row, column, "missing", must)
+        refuse_null(array, where, must)
+    types = arrow("pyarrow").types
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if types.is_boolean(array.type) and must == "a number":
+        array = array.cast("uint8")
     try:
         values: Array = array.to_numpy(zero_copy_only=False)
     except (ValueError, TypeError, NotImplementedError):
         values = np.empty(0, object)
     if values.dtype.kind not in "iuf":
-        _refuse(file, first, column, f"{array[0].as_py()!r}, {array.type}", must)
+        where.refuse(0, f"{array[0].as_py()!r}, {array.type}", must)
     return values
 
 
-def _first_bad(good: Array, values: Array, file: Path, first: int, column: str, must: str) -> None:
-    if not good.all():
-        row = int(np.argmin(good))
-        _refuse(file, first + row, column, str(values[row]), must)
+def refuse_null(array: Any, where: Where, must: str) -> NoReturn:
+    where.refuse(int(np.argmax(array.is_null().to_numpy(zero_copy_only=False))), "missing", must)

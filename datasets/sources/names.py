@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from datasets.sources.columns import SUFFIXES
+from datasets.sources.folders import data_folders
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
 SOURCES = {  # kind -> function of the rest of the name; "KIND" and "KIND:REST" name a source
+    "bsnap": "datasets.sources.bsnap:load",
+    "dgl": "datasets.sources.dglfile:load",
     "digits": "datasets.sources.digits:load",
+    "distdgl": "datasets.sources.distdgl:load",
     "edges": "datasets.sources.edgelist:load",
     "npz": "datasets.sources.npz:load",
+    "ogb": "datasets.sources.ogb:load",
+    "pyg": "datasets.objects.pyg:load",
     "synthetic": "datasets.sources.synthetic:load",
 }
-
-DATA_VARIABLE = "SIAFU_DATA"  # the folder where bare names are looked up first
-DATA_FOLDERS = ("data", "../shared/data")
+#: Kinds whose edges can be read a block at a time, again and again -> function that finds them: an ``EdgeList``, or the like
+STREAMED = {"bsnap": "datasets.sources.bsnap:parse", "edges": "datasets.sources.edgelist:parse"}
+#: Kinds that are folders -> function that lists their files
+FOLDERS = {"distdgl": "datasets.sources.distdgl:files", "ogb": "datasets.sources.ogb:files"}
+ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # of a file -> what it is
 
 
 class Source(NamedTuple):
@@ -27,28 +34,49 @@ class Source(NamedTuple):
     argument: str  # what its function is called with
 
     def load(self) -> Graph:
-        module, _, function = SOURCES[self.kind].partition(":")
-        graph: Graph = getattr(import_module(module), function)(self.argument)
+        graph: Graph = _called(SOURCES[self.kind], self.argument)
         return graph
+
+    @property
+    def streamed(self) -> Any:
+        """Its edges and vertices on disk; None if it can only be loaded."""
+        return _called(STREAMED[self.kind], self.argument) if self.kind in STREAMED else None
+
+    def files(self) -> list[Path]:
+        """All that it is read from; none if it is made."""
+        if self.kind in STREAMED:
+            found = self.streamed
+            return [*map(Path, found.pieces), *found.vertex_files()]
+        if self.kind in FOLDERS:
+            return list(_called(FOLDERS[self.kind], self.argument))
+        return [Path(self.argument)] if self.kind in ENDINGS.values() else []
+
+
+def _called(name: str, argument: str) -> Any:
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)(argument)
 
 
 def resolve(name: str) -> Source:
-    """What a source's name means: KIND, KIND:REST, a path to a .npz file, a path, pattern or folder of edge lists
-    (``datasets.sources.edgelist``), or NAME of a NAME.npz in a data folder.
+    """What a source's name means: KIND, KIND:REST, a path to a file that ends as one of ENDINGS does, a path, pattern or folder
+    of edge lists (``datasets.sources.edgelist``), a folder with a graph.bsnap, or NAME of a NAME.npz in a data folder.
 
     Raises: DatasetError that lists what is known.
     """
     kind, _, rest = name.partition(":")
     if kind in SOURCES:
         return Source(kind, rest)
-    if name.endswith(".npz"):
-        return Source("npz", name)
     path = name.partition("?")[0]
+    ending = Path(path).suffix
+    if ending in ENDINGS:
+        return Source(ENDINGS[ending], name)
+    if (Path(path) / "graph.bsnap").is_file():
+        return Source("bsnap", name)
     if path.endswith(SUFFIXES) or (
         Path(path).is_dir() and any(f.name.endswith(SUFFIXES) for f in Path(path).iterdir())
     ):
         return Source("edges", name)
-    folders = [Path(f) for f in (os.environ.get(DATA_VARIABLE, ""), *DATA_FOLDERS) if f]
+    folders = data_folders()
     for folder in folders:
         if (folder / f"{name}.npz").is_file():
             return Source("npz", str(folder / f"{name}.npz"))

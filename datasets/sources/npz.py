@@ -2,9 +2,11 @@
 
 edge_index                            int [2, E], rows are source and target, as published
 edge_weight                           float [E], optional
+edge_type                             int [E], optional, from 0 on; num_edge_types, int scalar, where the last do not occur
 num_nodes, num_features, num_classes  int scalars
 x                                     [N, F]; or as CSR: x_indptr [N + 1], x_indices [nnz], x_data [nnz]
-y                                     int [N], -1 = no label; or [N, C] of 0 and 1 (multi-label)
+y                                     int [N], -1 = no label; [N, C] of 0 and 1 (multi-label); or float [N] or [N, C],
+                                      NaN = unknown (numbers: num_classes is 1 or C)
 train_mask, val_mask, test_mask       bool [N] or [N, S], optional, disjoint; S splits as columns
 """
 
@@ -12,15 +14,16 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from datasets.masks import split_of
 from siafu.errors import DatasetError
-from siafu.graph import TEST, TRAIN, VAL, Graph
+from siafu.graph import Graph
 from siafu.sparse import Array, Rows, SparseRows
-
-MASKS = (("train_mask", TRAIN), ("val_mask", VAL), ("test_mask", TEST))
 
 
 def load(argument: str) -> Graph:
@@ -63,9 +66,22 @@ def load(argument: str) -> Graph:
         features=features,
         labels=need("y"),
         num_classes=need_scalar("num_classes"),
-        split=_split(path, arrays, num_vertices),
+        split=split_of(arrays, num_vertices, str(path)),
         directed=True,
+        **_types(path, arrays, need_scalar),
     )
+
+
+def _types(path: Path, arrays: dict[str, Array], need_scalar: Callable[[str], int]) -> dict[str, Any]:
+    """The fields of a graph whose edges have types; none if they have not. The graph checks them."""
+    if "edge_type" not in arrays:
+        return {}
+    kind = arrays["edge_type"]
+    if "num_edge_types" in arrays:
+        return {"edge_type": kind, "num_edge_types": need_scalar("num_edge_types")}
+    if kind.dtype.kind not in "iu":
+        raise DatasetError(f"{path}: edge_type is {kind.dtype} {list(kind.shape)}, must be integers [E]")
+    return {"edge_type": kind, "num_edge_types": int(kind.max(initial=0)) + 1}
 
 
 def _read(path: Path) -> dict[str, Array]:
@@ -80,25 +96,3 @@ def _read(path: Path) -> dict[str, Array]:
         raise DatasetError(f"{path}: no such file") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DatasetError(f"{path}: not a readable npz archive of plain arrays ({error})") from None
-
-
-def _split(path: Path, arrays: dict[str, Array], num_vertices: int) -> Array:
-    """The masks as one uint8 [N, S]; S = 0 if there is none."""
-    masks = {name: arrays[name].reshape(len(arrays[name]), -1) for name, _ in MASKS if name in arrays}
-    if not masks:
-        return np.zeros((num_vertices, 0), np.uint8)
-    split = np.zeros((num_vertices, next(iter(masks.values())).shape[1]), np.uint8)  # [N, S]
-    for name, role in MASKS:
-        if name not in masks:
-            continue
-        mask = masks[name]
-        if mask.shape != split.shape or mask.dtype != bool:
-            raise DatasetError(f"{path}: {name} is {mask.dtype} {list(mask.shape)}, must be bool {list(split.shape)}")
-        twice = mask & (split != 0)
-        if twice.any():
-            v, s = np.argwhere(twice)[0]
-            raise DatasetError(
-                f"{path}: vertex {v} is in {MASKS[split[v, s] - 1][0]} and {name} of split {s}, must be in one"
-            )
-        split[mask] = role
-    return split

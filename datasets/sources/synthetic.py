@@ -8,6 +8,8 @@ small ``scale`` keeps the average degree, so it makes blocks denser; shares are 
 pairs of a block are edges. Features are the class's mean, plus half as much of the community's, plus noise
 that is too strong to tell classes from one vertex, but not from its neighbourhood. Some labels are wrong on purpose, so
 that no model reaches 100 percent.
+
+``typed?...`` is another graph: its edges have types (``datasets.sources.relations``).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
+from datasets.sources import relations
 from datasets.splits import by_share
 from siafu.errors import DatasetError
 from siafu.graph import Graph, id_dtype, pack, unpack
@@ -52,6 +55,8 @@ FAMILIES = {  # the counts are those of Dorylus, table 1, and of OGB (Hu et al.,
     "ogbn-products": Family(2_449_029, 123_718_280, 100, 47, 2.1, 0.30, 0.30, 1000, 2.5, 0.08, 0.016),
 }
 
+TYPED = "typed"
+
 WRONG_LABELS = 0.05  # share of vertices whose label is drawn at random
 MAX_BLOCK_DENSITY = 0.5  # of the pairs inside a class or community
 MAX_DENSITY = 1 / 8  # of all pairs: caps the average degree of a very small scale
@@ -66,6 +71,8 @@ def load(argument: str) -> Graph:
 
     Raises: DatasetError for an unknown name or option, or if the graph cannot fit this machine's memory.
     """
+    if argument.partition("?")[0] == TYPED:
+        return relations.load(argument.partition("?")[2])
     name, family, seed, noise = _parse(argument)
     _check_memory(argument, family)
     rng = np.random.default_rng(seed)
@@ -97,6 +104,8 @@ def load(argument: str) -> Graph:
 
 def counts(argument: str) -> tuple[int, int, int]:
     """Vertices, edges (both directions) and features of the graph that ``load`` would make."""
+    if argument.partition("?")[0] == TYPED:
+        return relations.counts(argument.partition("?")[2])
     family = _parse(argument)[1]
     return family.num_vertices, family.num_edges, family.num_features
 
@@ -104,7 +113,7 @@ def counts(argument: str) -> tuple[int, int, int]:
 def _parse(argument: str) -> tuple[str, Family, int, float]:
     name, _, query = argument.partition("?")
     if name not in FAMILIES:
-        raise DatasetError(f"synthetic graph {name!r} is not one of {', '.join(FAMILIES)}")
+        raise DatasetError(f"synthetic graph {name!r} is not one of {', '.join((*FAMILIES, TYPED))}")
     options = {"scale": "1", "seed": "0", "feature_noise": "1"}
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in options:

@@ -1,159 +1,129 @@
 """Features, labels and splits of an edge list's vertices: in .npy files by vertex number, or in tables by id.
 
-A table is Parquet or CSV; its first column is the id, the others are values. A split's values are numbers (0 nothing,
-1 train, 2 validation, 3 test).
+A table is Parquet or CSV; its first column is the id, the others are values. FILE#COLUMN,COLUMN takes only those. What
+labels and splits take from a table of features is no feature. A label may be missing; words are numbered in ascending order.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from datasets.rowfile import RowFile
-from datasets.sources import columns
+from datasets.sources import columns, words
+from datasets.sources.columns import FEATURES, Kind
+from datasets.sources.ids import Ids, places
+from datasets.sources.randomrows import RandomRows, random_width
 from siafu.errors import DatasetError
 from siafu.graph import NONE
 from siafu.sparse import Array, Rows, SparseRows
 
-RANDOM_WIDTH = 32
-RANDOM_ROWS = 1 << 14  # random rows drawn with one generator
 TABLE_VALUES = 1 << 20  # of a table, read together
+TARGETS = ("auto", "classes", "labels", "numbers")
+MANY = "; --target numbers makes numbers of labels"
 
 
-class RandomRows:
-    """Standard normal features for a graph that has none, float16 [N, F]; made when they are read, always the same."""
+@dataclass(frozen=True)
+class Table:
+    """Columns of a table whose rows are vertices."""
 
-    dtype = np.dtype(np.float16)
-    ndim = 2
+    text: str  # as the user wrote it
+    files: tuple[Path, ...]
+    id: str
+    values: tuple[str, ...]
 
-    def __init__(self, num_rows: int, width: int) -> None:
-        self.shape = (num_rows, width)
+    def ids(self, kind: Kind) -> Iterator[Array]:
+        """The ids, or their hashes, in blocks."""
+        for file in self.files:
+            for (found,) in columns.blocks(file, [self.id], TABLE_VALUES, [kind]):
+                yield found
 
-    def __len__(self) -> int:
-        return self.shape[0]
+    def rows(
+        self, kinds: Sequence[Kind], id_kind: Kind, ids: Ids | None, seen: Array
+    ) -> Iterator[tuple[Array, list[Array]]]:
+        """Blocks as vertex numbers [k] and values [k] of every column; marks who was ``seen``, bool [N]."""
+        rows = max(1, TABLE_VALUES // (1 + len(self.values)))
+        for file in self.files:
+            first = 1
+            for keys, *values in columns.blocks(file, (self.id, *self.values), rows, [id_kind, *kinds]):
+                where, known = places(ids, len(seen), keys)
+                if not known.all():
+                    row = int(np.argmin(known))
+                    raise DatasetError(f"{file}: row {first + row}: vertex {keys[row]} is not in the graph")
+                order = np.argsort(where, kind="stable")
+                twice = seen[where]
+                twice[order[1:]] |= where[order[1:]] == where[order[:-1]]
+                if twice.any():
+                    row = int(np.argmax(twice))
+                    raise DatasetError(f"{file}: row {first + row}: vertex {name_of(ids, where[row])} is there twice")
+                seen[where] = True
+                first += len(keys)
+                yield where, values
 
-    def __getitem__(self, rows: slice) -> Array:
-        start, stop, _ = rows.indices(len(self))
-        first = start - start % RANDOM_ROWS
-        drawn = [self._draw(block) for block in range(first, stop, RANDOM_ROWS)]
-        joined = np.concatenate([np.empty((0, self.shape[1]), np.float16), *drawn])
-        return joined[start - first : max(start, stop) - first]
 
-    def _draw(self, first: int) -> Array:
-        rng = np.random.default_rng([first, self.shape[1]])
-        return rng.standard_normal((RANDOM_ROWS, self.shape[1]), np.float32).astype(np.float16)
+def name_of(ids: Ids | None, vertex: int) -> str:
+    return str(vertex if ids is None else ids[vertex])
 
 
-def random_width(text: str) -> int | None:
-    """F of "random" or "random:F"; None for anything else."""
-    match = re.fullmatch(r"random(?::([1-9]\d{0,5}))?", text)
-    return (int(match[1]) if match[1] else RANDOM_WIDTH) if match else None
-
-
-def is_by_number(path: str) -> bool:
+def is_by_number(text: str) -> bool:
     """Whether the rows of the file are the vertices 0, 1, 2, ...: a ``.npy`` or ``.npz`` file, not a table."""
-    return path.endswith((".npy", ".npz"))
+    return text.endswith((".npy", ".npz"))
 
 
 def num_rows(path: str) -> int:
     return len(_sparse(Path(path))) if path.endswith(".npz") else len(RowFile(Path(path)))
 
 
-def ids_in(path: str) -> Iterator[Array]:
-    """The ids of a table, in blocks."""
-    for file in columns.files_of(path):
-        id_column = columns.column_names(file)[0]
-        for (ids,) in columns.blocks(file, [id_column], TABLE_VALUES, "i"):
-            yield ids
+def table(text: str, without: Sequence[str] = ()) -> Table:
+    """What FILE or FILE#COLUMN,COLUMN names; all columns but the id and those of ``without``.
+
+    Raises: DatasetError if there is no such file or column, or none is left.
+    """
+    path, _, chosen = text.rpartition("#") if "#" in text and not Path(text).exists() else (text, "", "")
+    files = columns.files_of(path)
+    names = columns.column_names(files[0])
+    values = tuple(chosen.split(",")) if chosen else tuple(name for name in names[1:] if name not in without)
+    if not values:
+        used = " that is not a label or split" if len(names) > 1 else ""
+        raise DatasetError(
+            f"{files[0]}: its columns are {', '.join(names)}: must be an id and at least one value{used}"
+        )
+    for file in files:
+        columns.check_columns(file, (names[0], *values))
+    return Table(text, tuple(files), names[0], values)
 
 
-def features(text: str, num_vertices: int, ids: Array | None, scratch: Path | None) -> Rows | RowFile | RandomRows:
-    """The feature rows of all vertices, [N, F]; ``ids`` are those of the vertices if they are not their numbers.
+# --- features ---------------------------------------------------------------------------------------------------------
+
+
+def features(
+    text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None, scratch: Path | None
+) -> Rows | RowFile | RandomRows:
+    """The feature rows of all vertices, [N, F]: of the table ``rows`` if ``text`` is one.
 
     A table is copied to the file ``scratch`` in vertex order, or to memory if there is none. Raises: DatasetError.
     """
-    width = random_width(text)
-    if width:
-        return RandomRows(num_vertices, width)
-    if text.endswith(".npz"):
-        return _sparse(Path(text))
-    if text.endswith(".npy"):
-        return RowFile(Path(text))
-    files = columns.files_of(text)
-    shape = (num_vertices, len(columns.column_names(files[0])) - 1)
+    if rows is None:
+        width = random_width(text)
+        if width:
+            return RandomRows(num_vertices, width)
+        return _sparse(Path(text)) if text.endswith(".npz") else RowFile(Path(text))
+    shape = (num_vertices, len(rows.values))
     seen = np.zeros(num_vertices, bool)
     if scratch is None:
         out = np.zeros(shape, np.float32)
     else:
         np.lib.format.open_memmap(scratch, "w+", np.float32, shape).flush()
-    for where, values in _table(text, num_vertices, ids, seen):
+    for where, values in rows.rows([FEATURES] * shape[1], id_kind, ids, seen):
         if scratch is not None:  # mapped anew for every block: what was written does not stay in our memory
             out = np.lib.format.open_memmap(scratch, "r+")
-        out[where] = values
+        out[where] = np.stack(values, axis=1)
     if not seen.all():
-        v = int(np.argmin(seen))
-        raise DatasetError(f"{text}: has no features of vertex {v if ids is None else ids[v]}")
+        raise DatasetError(f"{text}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}")
     return out if scratch is None else RowFile(scratch)
-
-
-def labels(text: str, num_vertices: int, ids: Array | None) -> Array:
-    """int64 [N], -1 where a table has none, or uint8 [N, C] from a file with more than one column."""
-    found = _values(text, num_vertices, ids, -1)
-    whole = found.astype(np.int64)
-    if (whole != found).any():
-        v = int(np.argwhere(whole != found)[0][0])
-        raise DatasetError(f"{text}: label of vertex {v if ids is None else ids[v]} is {found[v]}, must be an integer")
-    if whole.ndim == 1 or whole.shape[1] == 1:
-        return whole.reshape(num_vertices)
-    return np.maximum(whole, 0)
-
-
-def split(text: str, num_vertices: int, ids: Array | None) -> Array:
-    """uint8 [N, S] of NONE, TRAIN, VAL, TEST."""
-    found = _values(text, num_vertices, ids, NONE).reshape(num_vertices, -1)
-    if not np.isin(found, (0, 1, 2, 3)).all():
-        v, s = np.argwhere(~np.isin(found, (0, 1, 2, 3)))[0]
-        raise DatasetError(
-            f"{text}: split of vertex {v if ids is None else ids[v]} is {found[v, s]}, "
-            "must be 0 (nothing), 1 (train), 2 (validation) or 3 (test)"
-        )
-    return found.astype(np.uint8)
-
-
-def _values(text: str, num_vertices: int, ids: Array | None, missing: int) -> Array:
-    """All values of a file, [N] or [N, columns]; ``missing`` where a table does not mention a vertex."""
-    if text.endswith(".npy"):
-        found = RowFile(Path(text))
-        if len(found) != num_vertices or found.dtype.kind not in "iufb":
-            raise DatasetError(f"{text}: {len(found)} rows of {found.dtype}, must be {num_vertices} rows of numbers")
-        return found[:]
-    out = np.full((num_vertices, len(columns.column_names(columns.files_of(text)[0])) - 1), missing, np.float64)
-    for where, values in _table(text, num_vertices, ids, np.zeros(num_vertices, bool)):
-        out[where] = values
-    return out
-
-
-def _table(text: str, num_vertices: int, ids: Array | None, seen: Array) -> Iterator[tuple[Array, Array]]:
-    """Blocks of a table as vertex numbers [k] and values [k, columns - 1]; marks who was ``seen``."""
-    for file in columns.files_of(text):
-        names = columns.column_names(file)
-        if len(names) < 2:
-            raise DatasetError(f"{file}: has one column, must have an id and at least one value")
-        rows = max(1, TABLE_VALUES // len(names))
-        for block_ids, *values in columns.blocks(file, names, rows, "i" + "f" * (len(names) - 1)):
-            where = block_ids if ids is None else np.minimum(np.searchsorted(ids, block_ids), len(ids) - 1)
-            known = where < num_vertices if ids is None else ids[where] == block_ids
-            if not known.all():
-                raise DatasetError(f"{file}: vertex {block_ids[np.argmin(known)]} is not in the graph")
-            ordered = np.sort(where)
-            twice = np.concatenate([where[seen[where]], ordered[1:][ordered[1:] == ordered[:-1]]])
-            if len(twice):
-                raise DatasetError(f"{file}: vertex {twice[0] if ids is None else ids[twice[0]]} is there twice")
-            seen[where] = True
-            yield where, np.stack(values, axis=1)
 
 
 def _sparse(path: Path) -> SparseRows:
@@ -165,3 +135,117 @@ def _sparse(path: Path) -> SparseRows:
         raise DatasetError(f"{path}: not a CSR matrix of scipy.sparse.save_npz ({error})") from None
     indices = arrays["indices"].astype(np.int32, copy=False)
     return SparseRows(arrays["indptr"].astype(np.int64), indices, arrays["data"], int(arrays["shape"][1]))
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """As in ``siafu.graph.Graph``, with the names of the classes if the source has words for them."""
+
+    values: Array
+    names: tuple[str, ...] = ()
+
+    @property
+    def num_classes(self) -> int:
+        if self.values.dtype.kind == "f" or self.values.ndim == 2:
+            return 1 if self.values.ndim == 1 else int(self.values.shape[1])
+        return len(self.names) or max(1, int(self.values.max()) + 1)
+
+
+def labels(
+    text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None, target: str = "auto"
+) -> Labels:
+    """Of one column, classes: words, or integers from 0 on, -1 or missing where unknown. Of several, 0 or 1 for every
+    class. Or numbers, if ``target`` says so or the column is of fractions. Raises: DatasetError."""
+    if rows is None:
+        found = _by_number(text, num_vertices)
+        whole = found.dtype.kind in "iub"
+        found = found.astype(np.float64) if found.dtype.kind in "ub" else found
+    else:
+        wordy = [words.is_words(rows.files[0], column) for column in rows.values]
+        if wordy == [True] and target in ("auto", "classes"):
+            return _words(rows, num_vertices, id_kind, ids)
+        for column, bad in zip(rows.values, wordy, strict=True):
+            if bad:
+                raise DatasetError(f"{rows.files[0]}: column {column!r} is of words, must be of numbers")
+        whole = target != "numbers" and all(words.is_whole(rows.files[0], column) for column in rows.values)
+        found = _numbers(rows, num_vertices, id_kind, ids, whole)
+    return _labels(text, found, whole, ids, target)
+
+
+def _words(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> Labels:
+    vocabulary = words.Vocabulary("a word", optional=True)
+    out, seen = np.full(num_vertices, -1, np.int64), np.zeros(num_vertices, bool)
+    for where, (values,) in rows.rows([vocabulary.kind], id_kind, ids, seen):
+        out[where] = values
+    values, names = vocabulary.sorted(out)
+    if len(names) > words.MAX_CLASSES:
+        raise DatasetError(
+            f"{rows.text}: column {rows.values[0]!r} has {len(names)} words, must have <= {words.MAX_CLASSES} classes"
+        )
+    return Labels(values, names)
+
+
+def _numbers(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None, whole: bool) -> Array:
+    """float64 [N] or [N, C], NaN where the table has none."""
+    kind = words.OPTIONAL_INTEGERS if whole else words.OPTIONAL_NUMBERS
+    width = len(rows.values)
+    out, seen = np.full((num_vertices, width), np.nan), np.zeros(num_vertices, bool)
+    for where, values in rows.rows([kind] * width, id_kind, ids, seen):
+        out[where] = np.stack(values, axis=1)
+    return out[:, 0] if width == 1 else out
+
+
+def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) -> Labels:
+    """Numbers [N] or [N, C], NaN where unknown, as what they are meant to be."""
+    unknown = np.isnan(found) if found.dtype.kind == "f" else np.zeros(found.shape, bool)
+    if target == "auto":
+        fractions = not whole and bool((~unknown & (found != np.floor(found))).any())
+        target = "numbers" if fractions else "classes" if found.ndim == 1 else "labels"
+    if target == "numbers":
+        return Labels(found.astype(np.float32))
+    if target == "classes" and found.ndim == 2:
+        raise DatasetError(f"{text}: {found.shape[1]} columns of labels, must be one: classes")
+    if target == "labels":
+        found = np.where(unknown, 0, found).reshape(len(found), -1)
+        return Labels(_checked(text, np.maximum(found, 0), 0, 1, "0 or 1" + MANY, ids).astype(np.uint8))
+    found = np.where(unknown, -1, found)
+    must = f"an integer in -1..{words.MAX_CLASSES - 1}{MANY}"
+    return Labels(_checked(text, found, -1, words.MAX_CLASSES - 1, must, ids).astype(np.int64))
+
+
+def _checked(text: str, found: Array, low: int, high: int, must: str, ids: Ids | None) -> Array:
+    bad = (found < low) | (found > high) | (found != np.floor(found))
+    if bad.any():
+        place = tuple(np.argwhere(bad)[0])
+        raise DatasetError(f"{text}: label of vertex {name_of(ids, place[0])} is {found[place]:g}, must be {must}")
+    return found
+
+
+# --- splits -----------------------------------------------------------------------------------------------------------
+
+
+def split(text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None) -> Array:
+    """uint8 [N, S] of NONE, TRAIN, VAL, TEST; a column is a split."""
+    if rows is None:
+        found = _by_number(text, num_vertices).reshape(num_vertices, -1)
+        good = np.isin(found, (0, 1, 2, 3))
+        if not good.all():
+            v, s = np.argwhere(~good)[0]
+            raise DatasetError(f"{text}: split of vertex {v} is {found[v, s]}, must be {words.ROLES_ARE}")
+        return found.astype(np.uint8)
+    width = len(rows.values)
+    out, seen = np.full((num_vertices, width), NONE, np.uint8), np.zeros(num_vertices, bool)
+    for where, values in rows.rows([words.ROLE] * width, id_kind, ids, seen):
+        out[where] = np.stack(values, axis=1)
+    return out
+
+
+def _by_number(text: str, num_vertices: int) -> Array:
+    """All rows of a ``.npy`` file of labels or splits."""
+    found = RowFile(Path(text))
+    if len(found) != num_vertices or found.dtype.kind not in "iufb":
+        raise DatasetError(f"{text}: {len(found)} rows of {found.dtype}, must be {num_vertices} rows of numbers")
+    return found[:]

@@ -14,6 +14,9 @@ from datasets.edges import EdgeSource, GraphEdges
 from datasets.memory import Budget
 from datasets.options import Options
 from datasets.partitioners import check_parts, owners
+from datasets.sources.ids import Ids, NamedIds
+from datasets.sources.ids import load as load_ids
+from datasets.sources.ids import save as save_ids
 from datasets.stream.buckets import Buckets, bucket_limits, keys_of, most_keys, turned
 from datasets.stream.deal import deal, deal_whole, dealt_edges, row_blocks
 from datasets.stream.localise import columns_of, ghosts_of, link_rows, weighted_degree, write_rows
@@ -56,6 +59,9 @@ def of_graph(graph: Graph) -> Input:
 
 def check_options(options: Options, needs: str) -> None:
     """Raises: ConfigError for what needs the graph in memory; ``needs`` tells how much that would take."""
+    if options.task == "link" or options.inductive is not None:
+        what = "task link" if options.task == "link" else "inductive training"
+        raise ConfigError(f"{what} needs the graph in memory, which takes about {needs}: raise the memory limit")
     if options.partitioner == "metis" and options.parts > 1:
         raise ConfigError(
             f"partitioner 'metis' holds the graph in memory, which takes about {needs}: choose fennel, ldg, chunk, "
@@ -93,37 +99,44 @@ class _Preparation:
         entries = [self.partition(p) for p in range(self.options.parts)]
         for p, entry in enumerate(entries):
             writer.adopt(self.work.path(f"shards/{folder_of(p)}"), entry)
-        writer.add_ids(graph.ids)
+        writer.add_names(graph)
         num_edges = sum(entry.in_edges for entry in entries)
         return writer.finish(self.options.manifest(graph, ORDER, num_edges, entries))
 
     # --- vertices ---------------------------------------------------------------------------------------------------------
 
     def census(self) -> None:
-        """Writes ids.npy (if ids are not vertex numbers) and sample.npy."""
+        """Writes ids.npy or ids.parquet (if ids are not vertex numbers) and sample.npy."""
         work = self.work
         if not work.get("census"):
             work.say("census: which vertices there are")
             found = self.source.census(self.rows(BYTES_PER_EDGE), self.room // 8)
             if found.ids is not None:
-                np.save(work.path("ids.npy"), found.ids)
+                save_ids(work.folder, found.ids)
             np.save(work.path("sample.npy"), np.stack([found.src, found.dst]))
-            counts = {"vertices": found.num_vertices, "edges": found.num_edges, "ids": found.ids is not None}
+            counts = {"vertices": found.num_vertices, "edges": found.num_edges, "ids": self.bytes_per_id(found)}
             work.record("census", counts)
         counts = work.get("census")
         self.num_vertices, self.num_listed = int(counts["vertices"]), int(counts["edges"])
-        each = BYTES_PER_VERTEX + (BYTES_PER_ID if counts["ids"] else 0)
+        each = BYTES_PER_VERTEX + counts["ids"]
         self.room = self.budget.beside(each * self.num_vertices, f"{self.num_vertices} vertices at {each} bytes each")
 
-    def ids(self) -> Array | None:
-        ids: Array | None = np.load(self.work.path("ids.npy")) if self.work.get("census")["ids"] else None
-        return ids
+    def bytes_per_id(self, census: Census) -> int:
+        """Of memory, beside BYTES_PER_VERTEX; 0 where ids are vertex numbers."""
+        if isinstance(census.ids, NamedIds):
+            return -(-census.ids.nbytes // census.num_vertices)
+        return BYTES_PER_ID if census.ids is not None else 0
+
+    def ids(self) -> Ids | None:
+        return load_ids(self.work.folder)
 
     def vertices(self) -> Graph:
         """All of the graph but its edges, checked, with a split."""
         nothing = np.empty(0, np.int64)
         census = Census(self.num_vertices, self.num_listed, self.ids(), nothing, nothing)
         graph = self.source.vertices(census, self.work.path("features.npy"))
+        if graph.num_edge_types > 1:
+            raise ConfigError(f"{graph.name}: edges with types need the graph in memory: raise the memory limit")
         check_parts(graph.name, graph.num_vertices, self.options.partitioner, self.options.parts)
         if not self.work.get("vertices"):
             self.work.say("vertices: features and labels")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.sources.columns import arrow
+from datasets.sources.arrow import arrow
 from siafu.errors import ConfigError
 from siafu.sparse import Array
 

@@ -11,7 +11,7 @@ import numpy as np
 from datasets.cut import rows_at
 from datasets.writer import BlockFile, write_array
 from siafu.features import blocks, check_shape, checked, checked_block, densified, kept_dtype, normalised, scale_of
-from siafu.graph import Graph, check_vertices, labelled_split
+from siafu.graph import Graph, check_vertices, kept_labels, labelled_split
 from siafu.shards import FileEntry, folder_of
 from siafu.sparse import Array, SparseRows
 
@@ -37,7 +37,7 @@ def tidy_vertices(graph: Graph, feature_norm: str) -> Graph:
     return replace(
         graph,
         features=features,
-        labels=graph.labels.astype(np.uint8 if graph.multilabel else np.int64, copy=False),
+        labels=kept_labels(graph),
         split=labelled_split(graph),
     )
 

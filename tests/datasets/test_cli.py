@@ -1,10 +1,12 @@
 """``siafu prepare`` as it is typed."""
 
+import argparse
 import json
 
 import pytest
 
-from datasets.cli import source_with_flags
+from datasets.cli import add_arguments, source_with_flags
+from datasets.prepare import prepare
 from siafu.__main__ import main
 from siafu.errors import ConfigError
 
@@ -46,3 +48,32 @@ def test_a_bad_limit_is_the_users_mistake(edges, tmp_path, capsys):
     assert capsys.readouterr().err.endswith(
         "siafu prepare: memory limit 'lots' is no size: write 6GiB, 500MB or a number of bytes\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], ("none", -1)),
+        (["--inductive"], ("inductive", 0)),
+        (["--inductive", "0"], ("inductive", 0)),
+        (["--task", "link", "--val-edges", "0.2", "--negatives", "2", "--eval-negatives", "3"], ("links", -1)),
+    ],
+    ids=str,
+)
+def test_flags_say_what_is_predicted(flags, expected, tmp_path, capsys):
+    source = "synthetic:typed?vertices=100&relations=1&degree=6"
+    assert main(["prepare", source, "--out", str(tmp_path / "out"), "--json", *flags]) == 0
+    out, err = capsys.readouterr()
+    result = json.loads(out)
+    assert (result["edge_types"], result["inductive_split"]) == expected
+    assert ("links: " in err) == (expected[0] == "links")
+
+
+def test_defaults_of_flags_are_those_of_python():
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    args = vars(parser.parse_args(["digits", "--out", "x"]))
+    python = prepare.__kwdefaults__
+    assert {key: args[key] for key in python if key in args and key != "stream"} == {
+        key: value for key, value in python.items() if key in args and key != "stream"
+    }

@@ -8,7 +8,7 @@ from datasets.orders import ORDERS, order_vertices
 from datasets.partitioners import PARTITIONERS, partition
 from siafu.graph import tidy
 from siafu.sparse import SparseRows
-from tests.datasets.graphs import edge_dict, random_graph
+from tests.datasets.graphs import edge_dict, edges_of_shards, random_graph, typed_edge_dict
 
 SHAPES = [
     {},
@@ -108,6 +108,21 @@ def test_columns_are_sorted_in_each_row(shape):
             assert edges.indices.dtype == np.int32
             for start, stop in zip(edges.indptr[:-1], edges.indptr[1:], strict=True):
                 assert (np.diff(edges.indices[start:stop]) > 0).all()
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_edges_of_several_types_reassemble_the_graph(parts, weighted, directed):
+    graph, _, shards = cut(parts, order="random", directed=directed, weighted=weighted, types=3, n=15)
+    expected = typed_edge_dict(graph)
+    assert edges_of_shards(shards, "in") == expected
+    assert edges_of_shards(shards, "out") == expected
+    for shard in shards:
+        for edges in (shard.in_edges, shard.out_edges):
+            assert edges.type.dtype == np.uint16
+            row = np.repeat(np.arange(len(shard.vertices)), np.diff(edges.indptr))
+            assert np.array_equal(np.lexsort((edges.type, edges.indices, row)), np.arange(len(row)))
 
 
 def test_an_undirected_shard_has_its_edges_once():

@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -9,8 +10,9 @@ from datasets.orders import ORDERS
 from datasets.partitioners import PARTITIONERS
 from datasets.prepare import SOURCES, Source, cached, prepare, resolve
 from siafu.errors import ConfigError, DatasetError
+from siafu.graph import MESSAGE, tidy
 from siafu.shards import MANIFEST, ShardSet
-from tests.datasets.graphs import random_graph
+from tests.datasets.graphs import edge_dict, random_graph
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_an_unknown_name_is_refused_with_what_is_known(archive, tmp_path, monkey
     monkeypatch.delenv("SIAFU_DATA", raising=False)
     with pytest.raises(
         DatasetError,
-        match=r"^source 'coral' is not a \.npz, \.parquet or \.csv file and not one of digits, edges, npz,",
+        match=r"^source 'coral' is not a \.npz, \.parquet or \.csv file and not one of bsnap, dgl, digits, distdgl, edges, npz,",
     ):
         resolve("coral")
 
@@ -101,6 +103,127 @@ def test_a_graph_without_split_gets_some_vertices_of_every_class(tmp_path):
 def test_a_multi_label_graph_without_split_gets_60_20_20_percent(tmp_path):
     (split,) = prepare(random_graph(n=50, splits=0, multilabel=True), tmp_path / "out").manifest.splits
     assert (split.train, split.val, split.test) == (30, 10, 10)
+
+
+def test_a_graph_of_numbers_without_split_gets_60_20_20_percent_of_those_known(tmp_path):
+    graph = random_graph(n=60, splits=0, numbers=2)
+    known = int(np.isfinite(graph.labels).all(axis=1).sum())
+    (split,) = prepare(graph, tmp_path / "out").manifest.splits
+    assert (split.train, split.val) == (round(0.6 * known), round(0.8 * known) - round(0.6 * known))
+    assert split.train + split.val + split.test == known < 60
+
+
+def test_links_are_split_and_counted(tmp_path):
+    said = []
+    options = {"task": "link", "val_edges": 0.1, "test_edges": 0.2, "negatives": 2, "eval_negatives": 5}
+    m = prepare(random_graph(n=80), tmp_path / "out", parts=2, say=said.append, **options).manifest
+    _, training, false, val, _, test, _ = m.type_counts
+    assert (m.edge_types, m.directed, false) == ("links", True, 2 * training)
+    (line,) = (line for line in said if line.startswith("links"))
+    assert line.startswith(f"links: {training // 2} training edges and {false // 2} false ones; {val} validation edges")
+    assert test == round(0.2 * (training // 2 + val + test))
+
+
+def test_links_need_no_labels(tmp_path):
+    graph = random_graph(n=80, splits=0)
+    unlabelled = replace(graph, labels=np.full(80, -1), num_classes=1)
+    assert (
+        prepare(unlabelled, tmp_path / "out", task="link", eval_negatives=5, negatives=1).manifest.edge_types == "links"
+    )
+
+
+def test_partitions_of_links_are_cut_along_messages(tmp_path, monkeypatch):
+    seen, original = [], prepare_module.partition
+
+    def watched(graph, *options):
+        seen.append(graph)
+        return original(graph, *options)
+
+    monkeypatch.setattr(prepare_module, "partition", watched)
+    m = prepare(random_graph(n=80), tmp_path / "out", task="link", negatives=2, eval_negatives=5).manifest
+    assert [(graph.num_edges, graph.edge_type) for graph in seen] == [(m.type_counts[MESSAGE], None)]
+
+
+def test_partitions_of_relations_are_cut_along_every_pair_once(tmp_path, monkeypatch):
+    seen, original = [], prepare_module.partition
+
+    def watched(graph, *options):
+        seen.append(graph)
+        return original(graph, *options)
+
+    monkeypatch.setattr(prepare_module, "partition", watched)
+    graph = random_graph(n=20, types=4)
+    m = prepare(graph, tmp_path / "out", parts=2).manifest
+    assert edge_dict(seen[0]) == edge_dict(tidy(replace(graph, edge_type=None, num_edge_types=1)))
+    assert seen[0].num_edges < m.num_edges == sum(m.type_counts)
+
+
+NOT_TOGETHER = {
+    "unknown task": ({"task": "edge"}, {}, ConfigError, "task 'edge' is not one of node, link"),
+    "directed links": (
+        {"task": "link", "directed": True},
+        {},
+        ConfigError,
+        "task link predicts undirected edges: it cannot keep directions",
+    ),
+    "inductive links": (
+        {"task": "link", "inductive": 0},
+        {},
+        ConfigError,
+        "inductive is for task node: task link always trains without the held-out edges",
+    ),
+    "links with types": (
+        {"task": "link"},
+        {"types": 2},
+        DatasetError,
+        "random: its edges have 2 types, task link predicts one",
+    ),
+    "inductive with types": (
+        {"inductive": 0},
+        {"types": 2},
+        ConfigError,
+        "random: its edges have 2 types, inductive takes one",
+    ),
+    "inductive without the split": (
+        {"inductive": 5},
+        {},
+        ConfigError,
+        "inductive split 5: random has 2 split(s), from 0 on",
+    ),
+    "shares": (
+        {"task": "link", "val_edges": 0.9},
+        {},
+        ConfigError,
+        "val_edges 0.9 and test_edges 0.1: must be >= 0, and together < 1",
+    ),
+    "inductive over the disk": (
+        {"inductive": 0, "stream": True},
+        {},
+        ConfigError,
+        "inductive training needs the graph in memory, which takes about",
+    ),
+    "links over the disk": (
+        {"task": "link", "stream": True},
+        {},
+        ConfigError,
+        "task link needs the graph in memory, which takes about",
+    ),
+    "types over the disk": (
+        {"stream": True},
+        {"types": 3},
+        ConfigError,
+        "random: edges with types need the graph in memory: raise the memory limit",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_TOGETHER)
+def test_what_does_not_go_together_is_refused_and_leaves_nothing(case, tmp_path):
+    options, shape, error, message = NOT_TOGETHER[case]
+    with pytest.raises(error) as caught:
+        prepare(random_graph(**shape), tmp_path / "out", **options)
+    assert str(caught.value).startswith(message)
+    assert not (tmp_path / "out").exists()
 
 
 def test_no_training_vertex_per_class_is_a_config_error(tmp_path):
@@ -175,11 +298,25 @@ def test_a_default_that_is_spelled_out_is_the_same_key(archive, tmp_path, prepar
         {"feature_norm": "row"},
         {"seed": 1},
         {"train_per_class": 2},
+        {"inductive": 0},
+        {"task": "link", "negatives": 1, "eval_negatives": 2},
     ],
     ids=str,
 )
 def test_another_option_is_another_folder(options, archive, tmp_path):
     assert cached(str(archive), cache_dir=tmp_path) != cached(str(archive), cache_dir=tmp_path, **options)
+
+
+def test_options_of_a_task_that_is_not_asked_for_are_not_in_the_key(archive, tmp_path, prepares):
+    cached(str(archive), cache_dir=tmp_path)
+    cached(str(archive), cache_dir=tmp_path, val_edges=0.3, negatives=2)
+    assert len(prepares) == 1
+
+
+def test_options_of_links_are_in_their_key(archive, tmp_path):
+    options = {"task": "link", "negatives": 1, "eval_negatives": 2}
+    folders = [cached(str(archive), cache_dir=tmp_path, **options, val_edges=share) for share in (0.1, 0.2)]
+    assert folders[0] != folders[1]
 
 
 def test_a_changed_file_is_prepared_again(archive, tmp_path):

@@ -51,6 +51,26 @@ def test_dense_archive_becomes_the_graph(archive):
     assert graph.split.tolist() == [[TRAIN], [VAL], [NONE]]
 
 
+def test_edges_may_have_types(archive):
+    graph = load(archive(edge_type=np.array([2, 0], np.int8)))
+    assert (graph.edge_type.tolist(), graph.num_edge_types) == ([2, 0], 3)
+    assert load(archive(edge_type=np.array([2, 0]), num_edge_types=np.int64(5))).num_edge_types == 5
+    assert (load(archive()).edge_type, load(archive()).num_edge_types) == (None, 1)
+
+
+def test_types_of_edges_are_integers(archive):
+    with pytest.raises(DatasetError, match=r"three\.npz: edge_type is float64 \[2\], must be integers \[E\]$"):
+        load(archive(edge_type=np.array([0.0, 1.0])))
+
+
+def test_labels_may_be_numbers(archive):
+    graph = load(
+        archive(y=np.array([0.5, np.nan, 2]), num_classes=np.int64(1), train_mask=None, val_mask=None, test_mask=None)
+    )
+    assert graph.target == "numbers"
+    assert tidy(graph).labels.dtype == np.float32
+
+
 def test_csr_features_stay_sparse(archive):
     features = load(archive(**CSR)).features
     assert isinstance(features, SparseRows)

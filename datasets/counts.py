@@ -1,0 +1,59 @@
+"""What a graph has, in one line, so that whoever converts it sees whether it is all there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from siafu.features import check_shape
+from siafu.graph import Graph, check, pack_typed
+from siafu.sparse import Array
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of a graph as its source lists it; a parallel edge has an earlier one of the same ends and type."""
+
+    vertices: int
+    edges: int
+    edge_types: int
+    features: int
+    classes: int
+    target: str  # what the classes are: see ``Graph.target``
+    splits: int
+    self_loops: int
+    parallel_edges: int
+
+    def line(self) -> str:
+        what = {"classes": "classes", "labels": "labels", "numbers": "numbers"}[self.target]
+        splits = "split" if self.splits == 1 else "splits"
+        types = f" of {self.edge_types} types" if self.edge_types > 1 else ""
+        return (
+            f"{self.vertices:,} vertices, {self.edges:,} edges{types}, {self.features:,} features, {self.classes} {what}, "
+            f"{self.splits} {splits}, {self.self_loops:,} self-loops, {self.parallel_edges:,} parallel edges"
+        )
+
+
+def counts_of(graph: Graph) -> Counts:
+    """Checks the graph, then counts. Raises: DatasetError, in one line, if it is malformed."""
+    check(graph)
+    check_shape(graph.features, graph.num_vertices, graph.name)
+    return Counts(
+        vertices=graph.num_vertices,
+        edges=graph.num_edges,
+        edge_types=graph.num_edge_types,
+        features=graph.num_features,
+        classes=graph.num_classes,
+        target=graph.target,
+        splits=int(graph.split.shape[1]),
+        self_loops=int(np.count_nonzero(graph.src == graph.dst)),
+        parallel_edges=_repeats(
+            pack_typed(graph.dst, graph.src, graph.edge_type, graph.num_vertices, graph.num_edge_types)
+        ),
+    )
+
+
+def _repeats(keys: Array) -> int:
+    keys.sort()
+    return int(np.count_nonzero(keys[1:] == keys[:-1]))

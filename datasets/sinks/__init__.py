@@ -1,0 +1,39 @@
+"""Where a graph goes that leaves siafu: formats of files, and how each names what it cannot hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from siafu.errors import ConfigError
+from siafu.graph import Graph
+
+#: format -> function of the graph and a folder, which is there and empty
+SINKS = {
+    "npz": "datasets.sinks.npz:save",
+    "csv": "datasets.sinks.tables:save_csv",
+    "parquet": "datasets.sinks.tables:save_parquet",
+    "bsnap": "datasets.sinks.bsnap:save",
+    "pyg": "datasets.sinks.pyg:save",
+    "dgl": "datasets.sinks.dgl:save",
+}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a sink has done."""
+
+    source: str  # the name of a source that reads it back
+    notes: tuple[str, ...] = ()  # what is other than in the graph, a line each
+
+
+def save(graph: Graph, kind: str, folder: Path) -> Written:
+    """Writes a graph that has been checked. Raises: ConfigError for an unknown format, or a package that is not there."""
+    if kind not in SINKS:
+        raise ConfigError(f"format {kind!r} is not one of {', '.join(SINKS)}")
+    module, _, function = SINKS[kind].partition(":")
+    written: Any = getattr(import_module(module), function)(graph, folder)
+    assert isinstance(written, Written)
+    return written

@@ -1,0 +1,20 @@
+"""pyarrow, where it is installed: it reads Parquet and CSV files and keeps ids that are no integers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from siafu.errors import ConfigError
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """A module of pyarrow. Raises: ConfigError if that is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ConfigError("Parquet and CSV files need pyarrow: pip install 'siafu[data]'") from None
+
+
+def first_line_of(error: BaseException) -> str:
+    return str(error).partition("\n")[0].rstrip(". ")
