@@ -105,18 +105,6 @@ def _matrix(rows: SparseRows) -> Any:
     return sp.csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape)
 
 
-def stack(parts: list[Rows]) -> Rows:
-    """Row blocks one under the other; all dense or all sparse."""
-    if all(isinstance(part, np.ndarray) for part in parts):
-        return np.concatenate([np.asarray(part) for part in parts])
-    sparse = [part for part in parts if isinstance(part, SparseRows)]
-    assert len(sparse) == len(parts), "dense and sparse rows mixed"
-    counts = np.concatenate([np.diff(part.indptr) for part in sparse])
-    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    indices = np.concatenate([part.indices for part in sparse])
-    return SparseRows(indptr, indices, np.concatenate([part.data for part in sparse]), sparse[0].width)
-
-
 def edges_between(shard: Shard, interval_of_column: Array, ranges: list[tuple[int, int]], *, backward: bool) -> Any:
     """How many edges reach each range of rows from each interval: CSR ``[ranges, intervals]``, int64.
 

@@ -4,7 +4,7 @@ Asynchronous gathers read rows that their interval has not refreshed in this epo
 such rows when an epoch turns (the mends of PipeGCN §3.3 and GNNPipe §4; MEASURED: docs/adr/0003):
 
     use      the rows of the epoch before (Dorylus)
-    drop     zeros, and ``rescale`` for the edges that are missing (GNNPipe omits historical gradients)
+    drop     a row that adds nothing, and Gather's ``share`` for the edges that are missing (GNNPipe omits historical gradients)
     smooth   a running mean, ŝ = γ ŝ + (1 - γ) s (PipeGCN's smoothing)
     freeze   the rows as they were at the last multiple of ``freeze_epochs`` (GNNPipe's fixed history)
 """
@@ -12,11 +12,13 @@ such rows when an epoch turns (the mends of PipeGCN §3.3 and GNNPipe §4; MEASU
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from siafu import kernels, ops
 from siafu.kernels import Table
+from siafu.ops import BFLOAT16
 from siafu.sparse import Array
 
 Index = slice | Array
@@ -29,26 +31,67 @@ class StalePolicy:
     freeze_epochs: int = 23
 
 
-class PublishedSlot:
-    """The rows of one slot, ``[inner + ghosts, width]``. Rows of an interval stand where ``places[interval]`` says.
+_USE = StalePolicy()
 
-    They are kept as Gather wants them: each times its factor of ``scale`` (Gather's s), in ``storage``.
+
+class Store(Protocol):
+    """Memory for published rows, laid out as their operator gathers them. Several threads may use different rows at once."""
+
+    @property
+    def travelling(self) -> tuple[int, np.dtype[Any]]:
+        """Columns and dtype of rows on their way to a peer."""
+
+    def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
+        """Rows as a model gives them, each times its scale."""
+
+    def read(self, place: Index) -> Array:
+        """Rows as they were written, in float32 or float64: a copy."""
+
+    def cut(self, place: Index) -> Array:
+        """Rows as they travel: as they are stored, so that a peer reads the very same."""
+
+    def paste(self, place: Index, rows: Array) -> None:
+        """Rows that a peer has cut."""
+
+
+class TableStore:
+    """Rows that are gathered by a weighted sum."""
+
+    def __init__(self, num_rows: int, width: int, storage: str):
+        self.table, self.storage = Table(num_rows, width, storage), storage
+
+    @property
+    def travelling(self) -> tuple[int, np.dtype[Any]]:
+        return self.table.width, BFLOAT16 if self.storage == "bfloat16" else np.dtype(self.storage)
+
+    def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
+        self.table.write(place, rows, scale)
+
+    def read(self, place: Index) -> Array:
+        return self.table.read(place)
+
+    def cut(self, place: Index) -> Array:
+        rows = self.table.read(place)
+        return kernels.to_bfloat16(rows) if self.storage == "bfloat16" else rows
+
+    def paste(self, place: Index, rows: Array) -> None:
+        self.table.write(place, ops.real(rows, np.dtype(np.float64 if self.storage == "float64" else np.float32)))
+
+
+class PublishedSlot:
+    """The rows of one slot, of inner vertices and ghosts. Rows of an interval stand where ``places[interval]`` says.
+
+    They are kept as Gather wants them: each times its factor of ``scale`` (Gather's s), in the operator's store.
     """
 
     def __init__(
-        self,
-        width: int,
-        num_rows: int,
-        places: dict[int, Index],
-        storage: str,
-        policy: StalePolicy,
-        scale: Array | None = None,
-    ):
-        self.places = places
-        self.policy = policy
+        self, store: Store, places: dict[int, Index], policy: StalePolicy = _USE, scale: Array | None = None,
+        nothing: Array | float = 0.0,
+    ):  # fmt: skip
+        """``nothing``: a row that adds nothing to what is gathered, or the number that all its columns are."""
+        self.store, self.places, self.policy, self.nothing = store, places, policy, nothing
         self.scale = scale  # [inner + ghosts]
         # All mutable state:
-        self.table = Table(num_rows, width, storage)
         self.epoch_of = np.full(max(places, default=-1) + 1, -1, np.int64)  # by interval: the epoch of its rows
         self._turned = -1
         keeps = policy.kind in ("smooth", "freeze")
@@ -56,17 +99,27 @@ class PublishedSlot:
 
     @property
     def rows(self) -> Array:
-        """What is in the table, in float32 or float64: a copy."""
-        return self.table.read(slice(None))
+        """What is in the store, in float32 or float64: a copy."""
+        return self.store.read(slice(None))
 
-    def write(self, interval: int, epoch: int, values: Array, *, scaled: bool = False) -> None:
-        """Puts an interval's rows in; ``values`` in the order of its places. ``scaled``: a peer has done that."""
+    def write(self, interval: int, epoch: int, values: Array) -> None:
+        """Puts an interval's rows in; ``values`` in the order of its places."""
         self.turn(epoch)
         place = self.places[interval]
-        self.table.write(place, values, None if scaled or self.scale is None else self.scale[place])
+        self.store.write(place, values, None if self.scale is None else self.scale[place])
+        self._written(interval, epoch, place)
+
+    def paste(self, interval: int, epoch: int, rows: Array) -> None:
+        """Puts rows in that a peer has cut for us: they are scaled already."""
+        self.turn(epoch)
+        place = self.places[interval]
+        self.store.paste(place, rows)
+        self._written(interval, epoch, place)
+
+    def _written(self, interval: int, epoch: int, place: Index) -> None:
         if self._history is not None and self.policy.kind == "smooth":
             known = self.policy.smoothing if self.epoch_of[interval] >= 0 else 0.0
-            self._history[place] = known * self._history[place] + (1 - known) * self.table.read(place)
+            self._history[place] = known * self._history[place] + (1 - known) * self.store.read(place)
         self.epoch_of[interval] = max(epoch, self.epoch_of[interval])
 
     def turn(self, epoch: int) -> None:
@@ -79,13 +132,15 @@ class PublishedSlot:
         stale = [place for interval, place in self.places.items() if self.epoch_of[interval] < epoch]
         if self.policy.kind == "drop":
             for place in stale:
-                self.table.write(place, np.zeros_like(self.table.read(place)))
+                rows = self.store.read(place)
+                rows[:] = self.nothing
+                self.store.write(place, rows)
         elif self._history is not None:
             for place in stale:
                 if self.policy.kind == "freeze" and epoch % self.policy.freeze_epochs == 0:
-                    self._history[place] = self.table.read(place)
+                    self._history[place] = self.store.read(place)
                 elif epoch > 0 and (self.policy.kind == "smooth" or epoch >= self.policy.freeze_epochs):
-                    self.table.write(place, self._history[place])
+                    self.store.write(place, self._history[place])
 
     def oldest(self, intervals: Array, epoch: int) -> int:
         """By how many epochs the oldest rows of these intervals trail ``epoch``; 0 if none does."""

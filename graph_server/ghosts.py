@@ -8,19 +8,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from graph_server.aggregate import edges_between, stack
+from graph_server.aggregate import edges_between
 from graph_server.exchange import Bounds, GhostPlaces, needed_rows
 from graph_server.scheduler import Crossing
 from siafu import ops
 from siafu.address import Send, graph_server
 from siafu.errors import RemoteProtocolError
 from siafu.shards import Shard
-from siafu.sparse import Array, Rows
+from siafu.sparse import Array, EdgeRows, Rows, stack
 from siafu.wire import ConstantRows, GhostMap
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Edges that an interval gathers along, those from a vertex to itself too, by the interval they come from."""
+
+    sources: Array  # an interval may stand there twice
+    counts: Array
+
+    def share(self, epoch_of: Array, epoch: int) -> float:
+        """What makes up for rows that were dropped: all edges / those whose rows are of this epoch.
+
+        ``epoch_of``: the epoch of every interval's rows.
+        """
+        total = int(self.counts.sum())
+        return total / max(int(self.counts[epoch_of[self.sources] >= epoch].sum()), 1) if total else 1.0
 
 
 class Ghosts:
@@ -76,6 +93,16 @@ class Ghosts:
         interval_of = self._places[backward].interval_of_row()
         return _crossing(edges_between(self.shard, interval_of, self.bounds, backward=backward), self.intervals)
 
+    def reading(self, view: Shard, *, loops: bool) -> list[Reading]:
+        """What each of our intervals gathers backwards along the edges of ``view``, the shard or a part of it."""
+        matrix = edges_between(view, self._places[True].interval_of_row(), self.bounds, backward=True).tocsr()
+        made = []
+        for i, (interval, (start, stop)) in enumerate(zip(self.intervals, self.bounds, strict=True)):
+            place = slice(matrix.indptr[i], matrix.indptr[i + 1])
+            sources, counts = matrix.indices[place], matrix.data[place]
+            made.append(Reading(np.append(sources, interval), np.append(counts, loops * (stop - start))))
+        return made
+
     # --- 3 ------------------------------------------------------------------------------------------------------------
 
     def features_for_peers(self) -> list[Send]:
@@ -93,7 +120,7 @@ class Ghosts:
 
     def add_features(self, message: ConstantRows) -> None:
         rows = message.rows.get("features")
-        if rows is None or rows.shape[1:] != self.shard.features.shape[1:]:
+        if rows is None or isinstance(rows, EdgeRows) or rows.shape[1:] != self.shard.features.shape[1:]:
             raise RemoteProtocolError(
                 f"graph_server {message.server}: no features of {self.shard.features.shape[1]} columns"
             )

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from graph_server.aggregate import Gather, stack
+from graph_server.aggregate import Gather
 from siafu import kernels
 from siafu.kernels import Table
 from siafu.ops import BFLOAT16
-from siafu.sparse import Array, Rows, SparseRows
+from siafu.sparse import Array, Rows, SparseRows, stack
 
 logger = logging.getLogger(__name__)
 

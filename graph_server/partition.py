@@ -14,31 +14,34 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from graph_server.aggregate import Gather
-from graph_server.backends import Action, Backend, Completed, Compute, Job, Priority, TensorTask
+from graph_server import operators
+from graph_server.backends import Action, Backend, Completed, Compute, Job, Keep, Priority, TensorTask
 from graph_server.buffers import PublishedSlot, StalePolicy
 from graph_server.exchange import bounds_of
-from graph_server.ghosts import Ghosts
+from graph_server.ghosts import Ghosts, Reading
 from graph_server.layer_zero import Kept, aggregate
 from graph_server.ledger import Ledger
+from graph_server.operators import Operator, Setting
+from graph_server.operators.linear import Linear
+from graph_server.operators.pairs import Pairs
 from graph_server.scheduler import Event, Opened, Published, Scheduler, StepDone
-from siafu import kernels, ops
+from siafu import kernels, views
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
-from siafu.evaluation import is_evaluated
+from siafu.evaluation import is_evaluated, rounds
 from siafu.graph import TRAIN
-from siafu.metrics import counts
+from siafu.metrics import METRICS
 from siafu.models import Model
 from siafu.ops import BFLOAT16
-from siafu.shards import Shard
-from siafu.sparse import Array, Rows, SparseRows
-from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step, TaskId
+from siafu.shards import EdgeTypes, Shard
+from siafu.sparse import Array, Rows, SparseRows, TaskRows
+from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, Step, TaskId
 from siafu.wire import (
     ConstantRows,
     EvalReport,
@@ -54,35 +57,45 @@ from siafu.wire import (
 )  # fmt: skip
 
 Work = Callable[[], Any]
+FEATURES = "H0"  # the slot of the features; what gathers them is a constant
 
 
 class Partition:
     def __init__(
-        self, config: Config, shard: Shard, model: Model, backend: Backend, num_threads: int, kept: Kept | None = None
-    ):
-        """``kept``: where layer 0's aggregate is kept from run to run."""
+        self, config: Config, shard: Shard, model: Model, backend: Backend, num_threads: int, kept: Kept | None = None,
+        edge_types: EdgeTypes = "none",
+    ):  # fmt: skip
+        """``kept``: where layer 0's aggregate is kept from run to run; ``edge_types``: what the shard's stand for."""
         self.config, self.shard, self.model, self.backend = config, shard, model, backend
+        self.edge_types = edge_types
         self.index, self.dtype = shard.index, np.dtype(config.model.dtype)
         self.num_threads = num_threads
         per_server = config.train.intervals
         self.bounds = bounds_of(len(shard.vertices), per_server)
         self.intervals = list(range(self.index * per_server, (self.index + 1) * per_server))
         self.programs = {lane: model.program(lane) for lane in Lane}
-        self.evaluated = [e for e in range(config.train.epochs) if is_evaluated(e, config.train)]
+        self.evaluated = [e for e in range(rounds(config.train)) if is_evaluated(e, config.train)]
+        self.lanes = tuple(Lane) if config.train.epochs else (Lane.EVAL,)
         self.split = np.asarray(shard.split[:, config.data.split])
         self.storage = "bfloat16" if config.model.rows == "bfloat16" else self.dtype.name
         self.stored = BFLOAT16 if self.storage == "bfloat16" else self.dtype
         self.kept = kept or Kept(None, shard.features.shape, self.stored)
+        self.of_features = _gather_of_features(self.programs)
         # All mutable state:
-        self._aggregate: Rows | None = None if isinstance(shard.features, SparseRows) else self.kept.load()
-        self.ghosts = Ghosts(shard, self.intervals, self.bounds, wants_features=self._aggregate is None)
+        self._aggregates: dict[Lane, Rows] = {}  # layer 0's, until it is cut up
+        if self.of_features and self._one_view and not isinstance(shard.features, SparseRows):
+            known = self.kept.load()
+            self._aggregates = {} if known is None else dict.fromkeys(Lane, known)
+        wants_features = bool(self.of_features) and not self._aggregates
+        self.ghosts = Ghosts(shard, self.intervals, self.bounds, wants_features=wants_features)
         self.ledger = Ledger(self.index, self.intervals, config.servers.param_servers)
         self.schedulers: dict[Lane, Scheduler] = {}  # from the moment the peers' maps are in
         self.published: dict[tuple[Lane, str], PublishedSlot] = {}
-        self._constants: list[dict[str, Rows]] = []  # by interval
-        self._slots: dict[tuple[Lane, int], dict[str, Rows]] = {(x, i): {} for x in Lane for i in self.intervals}
-        self._gathers: dict[bool, Gather] = {}
+        self._constants: dict[Lane, list[dict[str, Rows]]] = {}  # by interval
+        self._slots: dict[tuple[Lane, int], dict[str, TaskRows]] = {(x, i): {} for x in Lane for i in self.intervals}
+        self._operators: dict[tuple[Lane, str], Operator] = {}
         self._sources: dict[bool, list[Array]] = {}  # by interval: the other intervals that it gathers from
+        self._reading: list[Reading] = []  # by interval, backwards: of train.stale_gradients = drop
         self._jobs: list[tuple[Priority, int, Job]] = []  # the task queue
         self._num_jobs = 0
         self._busy = 0  # pool threads at work
@@ -95,7 +108,7 @@ class Partition:
         self._judged = -1
         self._param_server: dict[int, int] = {}  # interval -> its parameter server in its current epoch
         self._load = [0] * config.servers.param_servers  # stashes of ours that each holds
-        self._tallies: dict[int, tuple[int, Array]] = {}  # evaluated epoch -> (intervals counted, counts)
+        self._tallies: dict[int, dict[int, Array]] = {}  # evaluated epoch -> interval -> its tally
         self.now = 0.0
         self.trace: list[dict[str, Any]] | None = None  # filled if it is a list; whoever made it empties it
 
@@ -176,15 +189,13 @@ class Partition:
         crossing = {}
         for backward in (False, True):
             crossing[backward], self._sources[backward] = self.ghosts.crossing(backward=backward)
-            if backward and self.shard.undirected and self.model.aggregate != "mean":  # a symmetric matrix
-                self._gathers[True] = self._gathers[False]
-                continue
-            self._gathers[backward] = Gather(
-                self.shard, self.model.aggregate, backward=backward, dtype=self.dtype, threads=self.num_threads
-            )
+        along = self._make_operators()
         train = self.config.train
+        if train.mode == "async" and train.stale_gradients == "drop" and Lane.TRAIN in along:
+            self._reading = self.ghosts.reading(along[Lane.TRAIN], loops=self.model.aggregate == "gcn")
         pipe = train.mode != "async"
-        for lane, epochs in ((Lane.TRAIN, range(train.epochs)), (Lane.EVAL, self.evaluated)):
+        for lane in self.lanes:
+            epochs = range(train.epochs) if lane is Lane.TRAIN else self.evaluated
             self._make_buffers(lane)
             self.schedulers[lane] = Scheduler(
                 self.programs[lane], lane, self.intervals, epochs, forward=crossing[False], backward=crossing[True],
@@ -192,6 +203,24 @@ class Partition:
                 max_ahead=max(1, int(train.ahead * len(self.intervals))), in_step=not self.config.overlaps,
             )  # fmt: skip
         return [*self.ghosts.features_for_peers(), *(self._ready() if self.ghosts.complete else [])]
+
+    @property
+    def _one_view(self) -> bool:
+        """Whether both lanes look along the same edges."""
+        return self.edge_types != "inductive"
+
+    def _make_operators(self) -> dict[Lane, Shard]:
+        """Of every name in a lane's program; of both lanes one where they look along the same edges: which, by lane."""
+        seen: dict[Lane, Shard] = {}
+        for lane in self.lanes:
+            same = Lane.TRAIN in seen and self._one_view
+            seen[lane] = seen[Lane.TRAIN] if same else views.view(self.shard, self.edge_types, lane)
+            for name in {step.operator for step in self.programs[lane].steps}:
+                along = self.shard if name == "pairs" else seen[lane]  # pairs are none of those that are gathered along
+                setting = Setting(self.config, self.model, along, lane, self.num_threads)
+                known = self._operators.get((Lane.TRAIN, name)) if same and name == "linear" else None
+                self._operators[lane, name] = known or operators.build(name, setting)
+        return seen
 
     def _make_buffers(self, lane: Lane) -> None:
         train = self.config.train
@@ -203,42 +232,56 @@ class Partition:
                 kind = train.stale_gradients if backward else train.stale_rows
             policy = StalePolicy(kind, train.smoothing, train.freeze_epochs)  # type: ignore[arg-type]
             num_rows = self.ghosts.num_rows(backward=backward)
-            scale = self._gathers[backward].source_scale
+            step = self.programs[lane][pc]
+            operator = self._operators[lane, step.operator]
             self.published[lane, slot] = PublishedSlot(
-                self.model.width(slot), num_rows, places, self.storage, policy, scale
-            )
+                operator.store(step, num_rows), places, policy, operator.scale(step),
+                operator.nothing(step) if kind == "drop" else 0.0,
+            )  # fmt: skip
             if lane is Lane.TRAIN:
                 self._rows_due += len(places) - len(self.intervals)
 
     def _ready(self) -> list[Action]:
         """The features of every ghost that are wanted are here: layer 0 can be aggregated."""
-        features, gather = self.shard.features, self._gathers[False]
+        features = self.shard.features
 
-        def work() -> Rows:
-            if self._aggregate is not None:
-                return self._aggregate
-            return aggregate(gather, features, self.ghosts.take_features(), self.kept, self.dtype)
+        def work() -> dict[Lane, Rows]:
+            if self._aggregates or not self.of_features:
+                return self._aggregates
+            ghosts = self.ghosts.take_features()
+            made: dict[Lane, Rows] = {}
+            for lane in self.lanes:
+                if self._one_view and made:
+                    made[lane] = made[Lane.TRAIN]
+                    continue
+                operator = self._operators[lane, "linear"]
+                assert isinstance(operator, Linear)
+                kept = self.kept if self._one_view else Kept(None, self.kept.shape, self.kept.dtype)
+                made[lane] = aggregate(operator.gathers[False], features, ghosts, kept, self.dtype)
+            return made
 
         return [Job((-1,), lambda: work, self._set_constants)]
 
-    def _set_constants(self, Z: Rows) -> list[Action]:
-        """``Z``: layer 0's aggregate ``[n, F]``. What never changes is cut into intervals, and that was all."""
-        self._aggregate = None
-        read = {slot for program in self.programs.values() for step in program.steps for slot in step.reads}
+    def _set_constants(self, aggregates: dict[Lane, Rows]) -> list[Action]:
+        """``aggregates``: layer 0's, ``[n, F]``. What never changes is cut into intervals, and that was all."""
+        self._aggregates = {}
         is_train = self.split == TRAIN
-        H: Rows | None = self.shard.features if "H0" in read else None
+        H: Rows = self.shard.features
         if isinstance(H, np.ndarray) and H.dtype == np.float32 and self.storage == "bfloat16":
             H = kernels.to_bfloat16(H)
-        for start, stop in self.bounds:
-            constants: dict[str, Rows] = {
-                "Z0": Z[start:stop],
-                "vertex": np.asarray(self.shard.vertices[start:stop], np.int64),
-                "label": np.asarray(self.shard.labels[start:stop]),
-                "train": is_train[start:stop],
-            }
-            if H is not None:
-                constants["H0"] = H[start:stop]
-            self._constants.append({slot: rows for slot, rows in constants.items() if slot in read})
+        read = {slot for program in self.programs.values() for step in program.steps for slot in step.reads}
+        for lane in self.lanes:
+            self._constants[lane] = []
+            for start, stop in self.bounds:
+                constants: dict[str, Rows] = {
+                    "H0": H[start:stop],
+                    "vertex": np.asarray(self.shard.vertices[start:stop], np.int64),
+                    "label": np.asarray(self.shard.labels[start:stop]),
+                    "train": is_train[start:stop],
+                }
+                if self.of_features:
+                    constants[self.of_features] = aggregates[lane][start:stop]
+                self._constants[lane].append({slot: rows for slot, rows in constants.items() if slot in read})
         return [Send(COORDINATOR, Ready("graph_server", self.index))]
 
     # --- epochs -----------------------------------------------------------------------------------------------------
@@ -250,6 +293,8 @@ class Partition:
         1 + s epochs old."""
         if not self._started or self._stopped:
             return []
+        if Lane.TRAIN not in self.lanes:
+            return self._step(Lane.EVAL, Opened(0, 0))
         slowest = min(self._versions)
         if self._rows_due:
             slowest = min(slowest, self._epochs_in)
@@ -289,10 +334,14 @@ class Partition:
     def _done(self, task: TaskId) -> list[Action]:
         """A step has finished: slots that nobody reads any more go, and the scheduler says what is next."""
         slots, program = self._slots[task.lane, task.interval], self.programs[task.lane]
+        kept: list[Action] = []
+        if task.lane is Lane.EVAL and self.config.run.write in program[task.pc].writes:
+            start, _ = self.bounds[task.interval - self.intervals[0]]
+            kept = [Keep(start, np.asarray(slots[self.config.run.write]))]
         for slot in [slot for slot in slots if program.last_reader[slot] <= task.pc]:
             del slots[slot]
         self._note("done", task)
-        return self._step(task.lane, StepDone(task))
+        return [*kept, *self._step(task.lane, StepDone(task))]
 
     def _note(self, event: str, task: TaskId) -> None:
         if self.trace is not None:
@@ -320,25 +369,34 @@ class Partition:
 
     def _gather(self, task: TaskId, step: Step) -> list[Action]:
         local = task.interval - self.intervals[0]
-        (target,) = step.writes
-        if target in self._constants[local]:
+        if step.gathers == FEATURES:
             return self._done(task)
         start, stop = self.bounds[local]
-        gather = self._gathers[step.backward]
-        slots = self._slots[task.lane, task.interval]
-        own = np.asarray(slots[step.reads[0]]) if step.reads else None  # [stop - start, F]
+        operator = self._operators[task.lane, step.operator]
+        rows = self._rows_of(task)
         slot = self.published[task.lane, str(step.gathers)]
 
         def begin() -> Work:
             slot.turn(task.epoch)
-            factor = self._note_staleness(task, step, slot)
-            return lambda: gather(start, stop, slot.table, add=own, factor=factor)
+            share = self._note_staleness(task, step, slot)
+            return lambda: operator.gather(step, slot, start, stop, task.epoch, rows, share)
 
-        def then(rows: Array) -> list[Action]:
-            slots[target] = rows
+        def then(made: dict[str, Array]) -> list[Action]:
+            self._put(task, step, made)
             return self._done(task)
 
         return [Job(self._priority(task), begin, then, self._tensor_task_after(task))]
+
+    def _rows_of(self, task: TaskId) -> dict[str, TaskRows]:
+        """Everything that the interval holds now."""
+        constants = self._constants[task.lane][task.interval - self.intervals[0]]
+        return {**constants, **self._slots[task.lane, task.interval]}
+
+    def _put(self, task: TaskId, step: Step, made: Mapping[str, Any]) -> None:
+        """Takes the slots that a step has written, or added to."""
+        slots = self._slots[task.lane, task.interval]
+        for name, rows in made.items():
+            slots[name] = np.asarray(slots[name]) + rows if name in step.adds else rows
 
     def _tensor_task_after(self, task: TaskId) -> TaskId | None:
         """The next step of the interval, if it is one."""
@@ -356,49 +414,38 @@ class Partition:
         entry.stale_edges += stale
         entry.crossing_edges += total
         entry.ages[slot.oldest(self._sources[step.backward][task.interval - self.intervals[0]], task.epoch)] += 1
-        if slot.policy.kind != "drop" or not stale:
+        if slot.policy.kind != "drop":
             return 1.0
-        inside = self._inside_edges(step.backward, task.interval)
-        return (total + inside) / max(total + inside - stale, 1)
-
-    def _inside_edges(self, backward: bool, interval: int) -> int:
-        start, stop = self.bounds[interval - self.intervals[0]]
-        edges = self.shard.out_edges if backward else self.shard.in_edges
-        crossing = self.schedulers[Lane.TRAIN].crossing_edges(interval, backward=backward)
-        loops = stop - start if self.model.aggregate == "gcn" else 0
-        return int(edges.indptr[stop] - edges.indptr[start]) - crossing + loops
+        return self._reading[task.interval - self.intervals[0]].share(slot.epoch_of, task.epoch)
 
     def _scatter(self, task: TaskId, step: Step) -> list[Action]:
-        (source,) = step.reads
-        values = np.asarray(self._slots[task.lane, task.interval][source])
+        operator, rows = self._operators[task.lane, step.operator], self._rows_of(task)
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
         start, _ = self.bounds[local]
         needed = {p: start + plan[local] for p, plan in self.ghosts.needed[step.backward].items() if len(plan[local])}
 
-        def work() -> dict[int, Array]:
-            slot.write(task.interval, task.epoch, values)
-            return {peer: self._as_stored(slot.table.read(rows)) for peer, rows in needed.items()}
+        def work() -> tuple[dict[str, Array], dict[int, Array]]:
+            made = operator.scatter(step, slot, task.interval, task.epoch, rows)
+            return made, {peer: slot.store.cut(places) for peer, places in needed.items()}
 
         def begin() -> Work:
             slot.turn(task.epoch)  # it touches the rows of other intervals: on the server's thread
             return work
 
-        def then(cut: dict[int, Array]) -> list[Action]:
+        def then(done: tuple[dict[str, Array], dict[int, Array]]) -> list[Action]:
+            made, cut = done
+            self._put(task, step, made)
             actions: list[Action] = []
-            for peer, rows in cut.items():
-                message = PublishedRows(task.lane.value, task.epoch, task.pc, task.interval, rows)
+            for peer, values in cut.items():
+                message = PublishedRows(task.lane.value, task.epoch, task.pc, task.interval, values)
                 actions.append(Send(graph_server(peer), message))
                 if task.lane is Lane.TRAIN:
-                    self.ledger[task.epoch].ghost_bytes += rows.nbytes
+                    self.ledger[task.epoch].ghost_bytes += values.nbytes
             published = self._step(task.lane, Published(task.epoch, task.pc, task.interval))
             return actions + published + self._done(task)
 
         return [Job(self._priority(task), begin, then)]
-
-    def _as_stored(self, rows: Array) -> Array:
-        """How rows that were read from a table travel: as they are stored, so that a peer reads the very same."""
-        return kernels.to_bfloat16(rows) if self.storage == "bfloat16" else rows
 
     def _arrived(self, sender: Address, message: PublishedRows) -> list[Action]:
         """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be."""
@@ -406,19 +453,18 @@ class Partition:
         step = self.programs[lane][message.pc] if 0 <= message.pc < len(self.programs[lane]) else None
         slot = self.published.get((lane, str(step.publishes))) if step and step.publishes else None
         what = f"rows of interval {message.interval}, {lane.value} epoch {message.epoch} step {message.pc}"
-        if slot is None or message.interval not in slot.places or not 0 <= message.epoch < self.config.train.epochs:
+        if slot is None or message.interval not in slot.places or not 0 <= message.epoch < rounds(self.config.train):
             raise RemoteProtocolError(f"{sender}: {what}: nobody gathers them")
         if message.interval // len(self.intervals) != sender.index or sender.role != "graph_server":
             raise RemoteProtocolError(f"{sender}: {what}: the interval is not its own")
-        shape = len(slot.places[message.interval]), slot.table.width  # type: ignore[arg-type]  # a peer's are an array
-        if (message.values.shape, message.values.dtype) != (shape, self.stored):
+        columns, dtype = slot.store.travelling
+        shape = len(slot.places[message.interval]), columns  # type: ignore[arg-type]  # a peer's are an array
+        if (message.values.shape, message.values.dtype) != (shape, dtype):
             raise RemoteProtocolError(
-                f"{sender}: {what}: {message.values.dtype} {list(message.values.shape)}, "
-                f"must be {self.stored} {list(shape)}"
+                f"{sender}: {what}: {message.values.dtype} {list(message.values.shape)}, must be {dtype} {list(shape)}"
             )
         if slot.epoch_of[message.interval] < message.epoch:
-            values = ops.real(message.values, self.dtype)
-            slot.write(message.interval, message.epoch, values, scaled=True)
+            slot.paste(message.interval, message.epoch, message.values)
         actions = self._step(lane, Published(message.epoch, message.pc, message.interval))
         if lane is Lane.TRAIN and message.epoch >= self._epochs_in:
             self._rows_in.setdefault(message.epoch, set()).add((message.pc, message.interval))
@@ -434,16 +480,38 @@ class Partition:
         return self._open_epochs() if self._epochs_in > before else []
 
     def _apply(self, task: TaskId, step: Step) -> list[Action]:
-        constants = self._constants[task.interval - self.intervals[0]]
-        rows = {**constants, **self._slots[task.lane, task.interval]}
+        rows = self._rows_of(task)
+        if step.gathers:
+            return self._cut_edges(task, step, rows)
+        return self._submit(task, step, {slot: rows[slot] for slot in step.reads})
+
+    def _cut_edges(self, task: TaskId, step: Step, rows: dict[str, TaskRows]) -> list[Action]:
+        """AE, AE': of the rows that others published, the task gets what its edges need."""
+        start, stop = self.bounds[task.interval - self.intervals[0]]
+        operator, slot = self._operators[task.lane, step.operator], self.published[task.lane, str(step.gathers)]
+
+        def begin() -> Work:
+            slot.turn(task.epoch)
+            share = self._note_staleness(task, step, slot)
+            assert share == 1.0, "bench.api.built refuses edge tasks of gradients that are dropped"
+            return lambda: operator.edge_rows(step, slot, start, stop, task.epoch, rows)
+
+        def then(cut: dict[str, TaskRows]) -> list[Action]:
+            return self._submit(task, step, {**{slot: rows[slot] for slot in step.reads}, **cut})
+
+        return [Job(self._priority(task), begin, then, task)]
+
+    def _submit(self, task: TaskId, step: Step, wanted: dict[str, TaskRows]) -> list[Action]:
+        constants = self._constants[task.lane][task.interval - self.intervals[0]]
         server = task.interval % len(self._load)
         if task.lane is Lane.TRAIN:
             if task.interval not in self._param_server:
                 self._param_server[task.interval] = self._least_loaded()
                 self._load[self._param_server[task.interval]] += 1
             server = self._param_server[task.interval]
-        wanted = {slot: rows[slot] for slot in step.reads}
-        fixed = tuple(slot for slot in step.reads if slot in constants)
+        # What a worker keeps has one name in both lanes: an aggregate along other edges is sent each time.
+        differs = self.of_features if task.lane is Lane.EVAL and not self._one_view else None
+        fixed = tuple(slot for slot in step.reads if slot in constants and slot != differs)
         tensor_task = TensorTask(task, step, self._priority(task), server, wanted, fixed)
         following = self._tensor_task_after(task)
         expected = self.backend.expect(following, self.now) if following is not None else []
@@ -464,26 +532,29 @@ class Partition:
         step = self.programs[task.lane][task.pc]
         if step.has_gradient:
             self.ledger[task.epoch].losses[task.interval] += result.loss
+        self._put(task, step, result.rows)
         if task.lane is Lane.EVAL and task.pc == len(self.programs[Lane.EVAL]) - 1:
-            return [self._count(task, np.asarray(result.rows[step.writes[0]]))]
-        self._slots[task.lane, task.interval].update(result.rows)
+            return [self._count(task, result.rows[step.writes[0]])]
         return self._done(task)
 
-    def _count(self, task: TaskId, logits: Array) -> Action:
-        """The last step of an evaluation: compare with the labels."""
+    def _count(self, task: TaskId, outputs: TaskRows) -> Action:
+        """The last step of an evaluation: compare with the labels, or with what the pairs are."""
         start, stop = self.bounds[task.interval - self.intervals[0]]
-        labels, split = np.asarray(self.shard.labels[start:stop]), self.split[start:stop]
+        split, metric = self.split[start:stop], METRICS[self.model.spec.target]
+        pairs = self._operators.get((Lane.EVAL, "pairs"))
+        labels = pairs.types(start, stop) if isinstance(pairs, Pairs) else np.asarray(self.shard.labels[start:stop])
 
         def then(tally: Array) -> list[Action]:
-            number, total = self._tallies.get(task.epoch, (0, np.zeros_like(tally)))
-            self._tallies[task.epoch] = (number + 1, total + tally)
+            tallies = self._tallies.setdefault(task.epoch, {})
+            tallies[task.interval] = tally
             actions = self._done(task)
-            if number + 1 == len(self.intervals):
-                _, total = self._tallies.pop(task.epoch)
+            if len(tallies) == len(self.intervals):
+                del self._tallies[task.epoch]
+                total = metric.merge([tallies[interval] for interval in self.intervals])
                 actions.append(Send(COORDINATOR, EvalReport(self.index, task.epoch, total)))
             return actions
 
-        return Job(self._priority(task), lambda: lambda: counts(logits, labels, split), then)
+        return Job(self._priority(task), lambda: lambda: metric.tally(outputs, labels, split), then)
 
     def _update(self, task: TaskId) -> list[Action]:
         server = self._param_server.pop(task.interval)
@@ -494,3 +565,9 @@ class Partition:
             *self.ledger.close(task.epoch, lambda: json.dumps(self.backend.usage)),
             *self._done(task),
         ]
+
+
+def _gather_of_features(programs: Mapping[Lane, Program]) -> str:
+    """The slot of layer 0's aggregate, or "": some models transform the features before they gather."""
+    found = [step for step in programs[Lane.TRAIN].steps if step.kind is Kind.GA and step.gathers == FEATURES]
+    return found[0].writes[0] if found else ""

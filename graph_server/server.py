@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from graph_server import backends, launchers
-from graph_server.backends import Action, Compute, Launch
+from graph_server.backends import Action, Compute, Keep, Launch
 from graph_server.backends.aws_lambda import LambdaBackend
 from graph_server.launchers import Ended, Launcher
 from graph_server.layer_zero import Kept
 from graph_server.machine import num_threads
 from graph_server.partition import Partition
+from graph_server.rows_written import RowsWritten
 from siafu import models
 from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
 from siafu.config import Config
@@ -33,7 +34,7 @@ from siafu.kernels.checksum import crc32
 from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.ops import BFLOAT16
-from siafu.shards import ShardSet, folder_of
+from siafu.shards import ROWS_FOLDER, ShardSet, folder_of
 from siafu.wire import Heartbeat, Hello, Leave, Refused, Stop, Stopped, Usage, Welcome
 
 logger = logging.getLogger(__name__)
@@ -60,13 +61,15 @@ class Server:
         self.backend = backends.build(self.config, self.spec, self.index, time.perf_counter)
         self.partition = Partition(
             self.config, shards.partition(self.index), models.build(self.spec), self.backend, num_threads(self.config),
-            _kept(self.config, shards, self.index, self.spec),
+            _kept(self.config, shards, self.index, self.spec), shards.manifest.edge_types,
         )  # fmt: skip
         self._events: SimpleQueue[tuple[Callable[..., list[Action]], tuple[Any, ...]]] = SimpleQueue()
         self._pool = stack.enter_context(ThreadPoolExecutor(num_threads(self.config), "graph"))
         self._launcher = (
             self._launch(joined.run_dir / "logs", stack) if isinstance(self.backend, LambdaBackend) else None
         )
+        rows_file = joined.run_dir / ROWS_FOLDER / f"{folder_of(self.index)}.npy"
+        self._rows_written = stack.enter_context(RowsWritten(rows_file, len(self.partition.shard.vertices)))
         self._running_invocations = 0
         self._trace = stack.enter_context(_trace_file(joined)) if self.config.run.trace else None
         if self._trace is not None:
@@ -113,6 +116,8 @@ class Server:
                     self._compute(action)
                 case Launch(worker=name, credits=credits):
                     self._invoke(name, credits)
+                case Keep(start=start, rows=rows):
+                    self._rows_written.write(start, rows)
 
     def _compute(self, action: Compute) -> None:
         def hand_over(future: Future[Any]) -> None:

@@ -1,12 +1,13 @@
 """Optimisers: one step of all parameters from one gradient, elementwise, so that every replica gets equal bits.
 
-To add one: a class that is built from ``config.Train`` and has ``step``, and its line in ``OPTIMISERS``.
+To add one: a class that is built from ``config.Train`` and ``Decay``, has ``step``, and its line in ``OPTIMISERS``.
 A step returns new arrays: the old ones are versions that the stash may still hold. State is created at a parameter's
 first step and has its dtype.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from siafu.config import Train
 from siafu.sparse import Array
+
+Decay = Callable[[str], float]  # the L2 penalty λ of a parameter, by its name
 
 
 class Optimiser(Protocol):
@@ -28,8 +31,8 @@ class Adam:
     W ← W - lr / (1-β1^t) · m / (√v / √(1-β2^t) + ε)
     """
 
-    def __init__(self, train: Train):
-        self.weight_decay = train.weight_decay
+    def __init__(self, train: Train, decay: Decay):
+        self.decay = decay
         self.beta1, self.beta2, self.epsilon = 0.9, 0.999, 1e-8  # the paper's
         # Everything that changes:
         self.num_steps = 0
@@ -41,7 +44,7 @@ class Adam:
         return {name: self._step(name, W, gradients[name], lr) for name, W in weights.items()}
 
     def _step(self, name: str, W: Array, dW: Array, lr: float) -> Array:
-        g = dW + self.weight_decay * W if self.weight_decay else dW
+        g = _decayed(dW, W, self.decay(name))
         m = self._m[name] = self.beta1 * self._m.get(name, np.zeros_like(W)) + (1 - self.beta1) * g
         v = self._v[name] = self.beta2 * self._v.get(name, np.zeros_like(W)) + (1 - self.beta2) * g * g
         correction1, correction2 = 1 - self.beta1**self.num_steps, 1 - self.beta2**self.num_steps
@@ -55,8 +58,8 @@ class SGD:
     g ← g + λW,  b ← μ b + g,  W ← W - lr · b
     """
 
-    def __init__(self, train: Train):
-        self.weight_decay, self.momentum = train.weight_decay, train.momentum
+    def __init__(self, train: Train, decay: Decay):
+        self.decay, self.momentum = decay, train.momentum
         # Everything that changes:
         self._b: dict[str, Array] = {}
 
@@ -64,15 +67,45 @@ class SGD:
         return {name: self._step(name, W, gradients[name], lr) for name, W in weights.items()}
 
     def _step(self, name: str, W: Array, dW: Array, lr: float) -> Array:
-        g = dW + self.weight_decay * W if self.weight_decay else dW
+        g = _decayed(dW, W, self.decay(name))
         b = self._b[name] = self.momentum * self._b[name] + g if name in self._b else g
         next_W: Array = W - lr * b
         return next_W
 
 
-OPTIMISERS: dict[str, Callable[[Train], Optimiser]] = {"adam": Adam, "sgd": SGD}
+OPTIMISERS: dict[str, Callable[[Train, Decay], Optimiser]] = {"adam": Adam, "sgd": SGD}
 
 
-def build(train: Train) -> Optimiser:
-    """The optimiser that the config names."""
-    return OPTIMISERS[train.optimizer](train)
+def build(train: Train, is_rest: Callable[[str], bool] = lambda parameter: False) -> Optimiser:
+    """The optimiser that the config names. ``is_rest``: which parameters take ``weight_decay_rest``, where that is given."""
+    apart = train.weight_decay_rest >= 0
+    return OPTIMISERS[train.optimizer](
+        train, lambda name: train.weight_decay_rest if apart and is_rest(name) else train.weight_decay
+    )
+
+
+def clipped(gradients: Mapping[str, Array], longest: float) -> dict[str, Array]:
+    """The gradients, all scaled by one factor where their common L2 norm is beyond ``longest`` (> 0).
+
+    As torch.nn.utils.clip_grad_norm_: the factor is longest / (norm + 1e-6), at most 1. The norm is in float64.
+    """
+    norm = math.sqrt(math.fsum(map(_sum_of_squares, gradients.values())))
+    factor = longest / (norm + 1e-6)
+    if factor >= 1:
+        return dict(gradients)
+    return {name: g * g.dtype.type(factor) for name, g in gradients.items()}
+
+
+def _sum_of_squares(values: Array) -> float:
+    """By halving, with nothing but additions of elements: ``np.sum`` may add in another order on another processor, and
+    replicas on unlike machines must clip by the same bits."""
+    squares = np.square(values.ravel().astype(np.float64))
+    while len(squares) > 1:
+        half = len(squares) // 2
+        folded = squares[:half] + squares[half : 2 * half]
+        squares = np.append(folded, squares[-1]) if len(squares) % 2 else folded
+    return float(squares.sum())
+
+
+def _decayed(dW: Array, W: Array, decay: float) -> Array:
+    return dW + decay * W if decay else dW

@@ -8,17 +8,19 @@ import numpy as np
 
 from siafu.errors import RemoteProtocolError
 from siafu.models import Model
-from siafu.sparse import Array, Rows
+from siafu.sparse import Array, TaskRows
+from siafu.tasks import TENSOR_KINDS, Lane
 
 
 class Parameters:
     """Names, shapes and dtypes, taken from the first weights."""
 
     def __init__(self, model: Model, weights: Mapping[str, Array]):
-        self.num_stages = model.spec.num_layers
         self.layers: dict[int, dict[str, Array]] = {}  # stages without parameters are not in it
         for name, array in weights.items():
             self.layers.setdefault(model.stage(name), {})[name] = array
+        steps = model.program(Lane.TRAIN).steps
+        self.num_stages = 1 + max(step.layer for step in steps if step.kind in TENSOR_KINDS)
 
     def of(self, layer: int, where: str) -> Mapping[str, Array]:
         """The stage's first weights. Raises RemoteProtocolError if there is no such stage."""
@@ -26,7 +28,7 @@ class Parameters:
             raise RemoteProtocolError(f"{where}: layer {layer}, must be in 0..{self.num_stages - 1}")
         return self.layers.get(layer, {})
 
-    def check(self, layer: int, values: Mapping[str, Rows], where: str) -> dict[str, Array]:
+    def check(self, layer: int, values: Mapping[str, TaskRows], where: str) -> dict[str, Array]:
         """The values, in the order of the parameters. Raises RemoteProtocolError for other names, shapes or dtypes."""
         known = self.of(layer, where)
         if set(values) != set(known):

@@ -19,34 +19,38 @@ R8  Duplicates of any message are counted, and otherwise ignored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from param_server import optimisers, schedules
+from param_server import optimisers
 from param_server.epoch import Epoch
 from param_server.parameters import Parameters
 from param_server.stash import Stash
 from param_server.summation import Node
-from siafu import wire
+from siafu import schedules, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError
-from siafu.evaluation import is_checkpoint, is_evaluated
+from siafu.evaluation import evaluated_version, is_checkpoint, is_evaluated, rounds
 from siafu.models import Model
-from siafu.sparse import Rows
+from siafu.sparse import Array, TaskRows
 from siafu.tasks import Lane
 
 
 class Replica:
     """Parameter server ``index``. ``num_leaves``: the intervals of all graph servers. Only ``handle`` changes its state."""
 
-    def __init__(self, index: int, config: Config, model: Model, num_graph_servers: int, num_leaves: int):
+    def __init__(
+        self, index: int, config: Config, model: Model, num_graph_servers: int, num_leaves: int,
+        first: Mapping[str, Array] | None = None,
+    ):  # fmt: skip
+        """``first``: the weights to begin with; None: those that the model draws."""
         self.index, self.train, self.run = index, config.train, config.run
         self.num_graph_servers, self.num_leaves = num_graph_servers, num_leaves
         self.peers = [peer for peer in range(config.servers.param_servers) if peer != index]
-        weights = model.init()
+        weights = model.init() if first is None else first
         self._parameters = Parameters(model, weights)
         self._handlers: dict[type, Callable[[Address, Any], list[Send]]] = {
             wire.FetchWeights: self._fetch,
@@ -59,7 +63,7 @@ class Replica:
         }
         # Everything that changes:
         self._stash = Stash(0, weights)
-        self._optimiser = optimisers.build(config.train)
+        self._optimiser = optimisers.build(config.train, model.rest)
         self._epochs: dict[int, Epoch] = {}  # not yet stepped, of which something is in
         self._final: int | None = None  # the version that a stop named
         self._early: dict[int, wire.Judged] = {}  # verdicts by version, of versions to come
@@ -114,7 +118,7 @@ class Replica:
         names = self._parameters.of(fetch.layer, where)
         version = self._evaluated_version(fetch) if fetch.lane == Lane.EVAL else self._train_version(fetch)
         weights = self._stash.weights(version)
-        tensors: dict[str, Rows] = {} if version in fetch.have else {name: weights[name] for name in names}
+        tensors: dict[str, TaskRows] = {} if version in fetch.have else {name: weights[name] for name in names}
         reply = wire.Weights(fetch.lane, fetch.epoch, fetch.interval, fetch.layer, fetch.attempt, version, tensors)
         return [Send(sender, reply)]
 
@@ -129,7 +133,7 @@ class Replica:
         return self._stash.acquire((fetch.epoch, fetch.interval))
 
     def _evaluated_version(self, fetch: wire.FetchWeights) -> int:
-        version = fetch.epoch + 1
+        version = evaluated_version(fetch.epoch, self.train)
         if version < self.version and version not in self.versions_held:
             self._duplicates["FetchWeights"] += 1
             return self.version
@@ -143,7 +147,7 @@ class Replica:
         version = versions[request.which]
         if version is None:
             raise StaleWeights("best weights: no evaluation was judged best yet")
-        tensors: dict[str, Rows] = dict(self._stash.weights(version))
+        tensors: dict[str, TaskRows] = dict(self._stash.weights(version))
         return [Send(sender, wire.ModelWeights(request.which, version, tensors, self.stash_peak))]
 
     # --- gradients ----------------------------------------------------------------------------------------------------
@@ -197,7 +201,7 @@ class Replica:
         if epoch is None or (sums.server, sums.layer) in epoch.peer_sums:
             self._duplicates["PartialSums"] += 1
             return []
-        values: dict[str, dict[str, Rows]] = {node: {} for node in sums.nodes}
+        values: dict[str, dict[str, TaskRows]] = {node: {} for node in sums.nodes}
         for key, value in sums.tensors.items():
             node, _, name = key.partition("/")
             if node not in values:
@@ -226,7 +230,7 @@ class Replica:
         messages: list[wire.PartialSums] = []
         for layer, total in epoch.sums.items():
             nodes = {f"{level}:{index}": value for (level, index), value in total.nodes().items()}
-            tensors: dict[str, Rows] = {
+            tensors: dict[str, TaskRows] = {
                 f"{n}/{name}": array for n, value in nodes.items() for name, array in value.items()
             }
             last = len(messages) == len(epoch.sums) - 1
@@ -236,7 +240,10 @@ class Replica:
     def _step(self, epoch: Epoch) -> list[Send]:
         """WU: one optimiser step from the gradient of the whole graph; everyone hears of the new version."""
         lr = schedules.learning_rate(epoch.epoch, self.train) / (1 + self.train.stale_lr * epoch.stale_share)
-        weights = self._optimiser.step(self._stash.weights(self.version), epoch.gradient(), lr)
+        gradient = epoch.gradient()
+        if self.train.clip_norm:
+            gradient = optimisers.clipped(gradient, self.train.clip_norm)
+        weights = self._optimiser.step(self._stash.weights(self.version), gradient, lr)
         self._stash.publish(epoch.epoch + 1, weights)
         del self._epochs[epoch.epoch]
         if is_evaluated(epoch.epoch, self.train) and self._final is None:
@@ -255,7 +262,7 @@ class Replica:
 
     def _judged(self, sender: Address, verdict: wire.Judged) -> list[Send]:
         self._check_range(f"verdict of {sender}", verdict.epoch)
-        version = verdict.epoch + 1
+        version = evaluated_version(verdict.epoch, self.train)
         if version > self.version:
             self._early[version] = verdict
         else:
@@ -263,8 +270,8 @@ class Replica:
         return []
 
     def _judge(self, verdict: wire.Judged) -> None:
-        version = verdict.epoch + 1
-        if verdict.best and version > (self._stash.best or 0):
+        version = evaluated_version(verdict.epoch, self.train)
+        if verdict.best and (self._stash.best is None or version > self._stash.best):
             self._stash.keep_best(version)
         if verdict.stop and self._final is None:
             self._stash.pin(version)
@@ -289,8 +296,9 @@ class Replica:
         return epoch < self.version or (epoch in self._epochs and interval in self._epochs[epoch].done)
 
     def _check_range(self, where: str, epoch: int, interval: int = 0) -> None:
-        if not (0 <= epoch < self.train.epochs and 0 <= interval < self.num_leaves):
-            limits = f"epochs are 0 to {self.train.epochs - 1}, intervals 0 to {self.num_leaves - 1}"
+        num_epochs = rounds(self.train)
+        if not (0 <= epoch < num_epochs and 0 <= interval < self.num_leaves):
+            limits = f"epochs are 0 to {num_epochs - 1}, intervals 0 to {self.num_leaves - 1}"
             raise RemoteProtocolError(f"{where}: epoch {epoch}, interval {interval}: {limits}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from param_server.replica import Replica
-from siafu import models
+from siafu import checkpoint, models
 from siafu.address import COORDINATOR, param_server
 from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
@@ -17,7 +17,8 @@ def serve(joined: Joined) -> None:
     """Runs until the coordinator says stop. Raises whatever the replica raises."""
     hub, config, index = joined.hub, joined.config, joined.index
     model = models.build(ModelSpec.of(config, ShardSet.open(joined.shards, ()).manifest))
-    replica = Replica(index, config, model, config.data.parts, config.data.parts * config.train.intervals)
+    first = checkpoint.first_weights(model, config.train.warm_start)
+    replica = Replica(index, config, model, config.data.parts, config.data.parts * config.train.intervals, first)
     for peer, endpoint in enumerate(joined.roster.param_servers):
         if peer != index:
             hub.dial(param_server(peer), endpoint)

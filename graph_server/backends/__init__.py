@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, Protocol
 from siafu.address import Address, Send
 from siafu.config import Config
 from siafu.models import ModelSpec
+from siafu.sparse import Array
 from siafu.tasks import Step, TaskId
 from siafu.wire import Message, TaskResult, Tensors
 
 BACKENDS = {
     "cpu": "graph_server.backends.cpu:CpuBackend",
+    "gpu": "graph_server.backends.gpu:GpuBackend",
     "lambda": "graph_server.backends.aws_lambda:LambdaBackend",
 }
 
@@ -74,7 +76,15 @@ class Launch:
     credits: int
 
 
-Action = Send | Job | Compute | Completed | Launch
+@dataclass(frozen=True)
+class Keep:
+    """Action: write these rows of ``run.write``'s slot down; they are of the inner vertices from ``start`` on."""
+
+    start: int
+    rows: Array
+
+
+Action = Send | Job | Compute | Completed | Launch | Keep
 
 
 class Backend(Protocol):

@@ -47,8 +47,8 @@ from siafu.config import Config, Lambda
 from siafu.errors import WorkerError
 from siafu.models import Model, ModelSpec
 from siafu.models import build as build_model
-from siafu.sparse import Rows, SparseRows
-from siafu.tasks import TENSOR_KINDS, Lane, TaskId
+from siafu.sparse import EdgeRows, SparseRows, TaskRows
+from siafu.tasks import TENSOR_KINDS, Lane, TaskId, is_of_edges
 from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskResult
 
 logger = logging.getLogger(__name__)
@@ -274,7 +274,11 @@ class LambdaBackend:
         if task is None:
             return None
         dtype, length = self.model.spec.dtype, num_rows(task)
-        expected = {slot: f"{dtype} [{length}, {self.model.width(slot)}]" for slot in task.step.writes}
+        edges = next((len(rows.values) for rows in task.rows.values() if isinstance(rows, EdgeRows)), 0)
+        expected = {
+            slot: f"{dtype} {f'{edges} edges ' * is_of_edges(slot)}[{length}, {self.model.width(slot)}]"
+            for slot in task.step.writes
+        }
         found = {slot: _kind(rows) for slot, rows in result.rows.items()}
         return None if found == expected else f"the result is {found}, must be {expected}"
 
@@ -331,7 +335,9 @@ class LambdaBackend:
         return [Send(worker_address(worker), Leave()), *self._send(self._dispatcher.lost(worker, now), now)]
 
 
-def _kind(rows: Rows) -> str:
+def _kind(rows: TaskRows) -> str:
+    if isinstance(rows, EdgeRows):
+        return f"{rows.dtype} {len(rows.values)} edges {list(rows.shape)}"
     return f"{'sparse ' if isinstance(rows, SparseRows) else ''}{rows.dtype} {list(rows.shape)}"
 
 

@@ -12,15 +12,15 @@ from typing import Any
 from graph_server.backends import Action, Completed, Job, TensorTask, arithmetic
 from siafu.address import Address, Send, param_server
 from siafu.config import Config
-from siafu.models import ModelSpec
+from siafu.models import ModelSpec, TensorOps
 from siafu.tasks import TaskId
 from siafu.tensor_task import Reply, Request, TensorWorker, conversation
 from siafu.wire import Message, Task, TaskResult
 
 
 class CpuBackend:
-    def __init__(self, spec: ModelSpec, name: str, clock: Callable[[], float]):
-        self._worker = TensorWorker(spec, name, clock, arithmetic=arithmetic)
+    def __init__(self, spec: ModelSpec, name: str, clock: Callable[[], float], ops: TensorOps = arithmetic):
+        self._worker = TensorWorker(spec, name, clock, arithmetic=ops)
         # All mutable state:
         self._open: dict[TaskId, tuple[TensorTask, Generator[Request, Reply, TaskResult]]] = {}
         self._waiting: dict[object, TaskId] = {}  # conversation with a parameter server -> task
@@ -50,7 +50,7 @@ class CpuBackend:
 
         # Weights are asked for when it is the task's turn, not before: an interval that is ahead of others should not
         # fix an old version while there is older work to do.
-        return [Job(task.priority, lambda: lambda: next(run), then)]
+        return [Job(task.priority, lambda: lambda: _resume(run, None), then)]
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         task_id = self._waiting.pop(conversation(message), None)

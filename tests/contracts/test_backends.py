@@ -45,6 +45,7 @@ CONFIG = Config().replace(
         "train.intervals": INTERVALS,
         "train.epochs": 3,
         "model.dtype": "float64",
+        "servers.device": "cpu",
         "model.hidden": 4,
         "lambda.relaunches": 3,
     }
@@ -146,7 +147,16 @@ def lambdas(count: int = 2, **options: Any) -> Rig:
     return Rig(LambdaBackend(config.lambdas, MODEL, count, "w"))
 
 
-MAKE: dict[str, Callable[[], Rig]] = {"cpu": lambda: Rig(CpuBackend(SPEC, "cpu", clock())), "lambda": lambdas}
+def gpu() -> Rig:
+    torch = pytest.importorskip("torch")
+    from graph_server.backends.gpu import Arithmetic, GpuBackend, Memory
+
+    return Rig(GpuBackend(SPEC, "gpu", clock(), Arithmetic(Memory(torch.device("cpu")))))
+
+
+MAKE: dict[str, Callable[[], Rig]] = {
+    "cpu": lambda: Rig(CpuBackend(SPEC, "cpu", clock())), "gpu": gpu, "lambda": lambdas,
+}  # fmt: skip
 
 
 @pytest.fixture(params=BACKENDS)

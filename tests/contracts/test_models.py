@@ -1,22 +1,30 @@
 """The contract of ``siafu.models.Model``, run by every model in ``MODELS``.
 
-A toy graph is trained in one process by walking the model's program interval by interval, with dense matrices for Gather.
+A toy graph is trained in one process by walking the model's program interval by interval, with dense matrices for linear
+Gathers and the graph server's own operators for others.
 Whatever is optional (fusion, rematerialisation, sparse inputs, where rows are cut) must not change a gradient.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
+from datasets.cut import shards_of
+from graph_server import operators
+from graph_server.buffers import PublishedSlot
+from graph_server.operators import Operator, Setting
+from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.graph import TRAIN, Graph
-from siafu.models import MODELS, Model, ModelSpec, Output, build
-from siafu.sparse import Array, Rows, SparseRows
+from siafu.graph import TRAIN, Graph, tidy
+from siafu.models import MODELS, OPTIONS, Model, ModelSpec, Output, build
+from siafu.sparse import Array, EdgeRows, Rows, SparseRows
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, Step
 from tests import reference
 from tests.toy_graphs import random_graph, sparse, with_sparse_features
@@ -26,16 +34,47 @@ EPOCH = 3
 WHOLE: tuple[int, ...] = (0, 23)
 INTERVALS = (0, 5, 5, 6, 17, 23)  # bounds; one of the intervals is empty, one has a single vertex
 
-VARIANTS = {
+#: Of every model, as far as it has these options ...
+VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "one layer": {"widths": ()},
-    "dropout": {"dropout": 0.4},
-    "layer norm, tanh": {"norm": "layer", "activation": "tanh"},
     "multi-label, no bias": {"multilabel": True, "bias": False, "dropout": 0.2},
     "wider and wider": {"widths": (9, 12), "dropout": 0.2},
-    "never narrow": {"narrow": False, "dropout": 0.2},
     "everything": {"dropout": 0.3, "norm": "layer", "activation": "tanh", "multilabel": True},
 }
+#: ... and what it has beside them.
+OF_ONE: dict[str, dict[str, dict[str, Any]]] = {
+    "gcn": {
+        "never narrow": {"narrow": False, "dropout": 0.2},
+        "residual": {"residual": True, "dropout": 0.2, "widths": (7, 5)},
+        "jump cat": {"jump": "cat", "dropout": 0.2},
+        "jump max, residual": {"jump": "max", "widths": (6, 6), "residual": True, "norm": "layer"},
+        "jump sum": {"jump": "sum", "widths": (6, 6), "bias": False},
+        "jump over one layer": {"jump": "cat", "widths": (5,)},
+        "residual, never narrow": {"residual": True, "narrow": False, "activation": "elu"},
+    },
+    "sage": {
+        "never narrow": {"narrow": False, "dropout": 0.2},
+        "jump cat": {"jump": "cat", "dropout": 0.2},
+        "jump max, wide": {"jump": "max", "widths": (9, 9), "activation": "tanh"},
+    },
+    "gin": {
+        "eps": {"eps": 0.3, "dropout": 0.2},
+        "learnt eps": {"eps": -0.2, "train_eps": True},
+        "learnt eps, residual, jump": {
+            "train_eps": True, "residual": True, "jump": "cat", "widths": (7, 5), "dropout": 0.2, "norm": "layer",
+        },
+        "residual, jump": {"residual": True, "jump": "sum", "widths": (6, 6), "activation": "elu"},
+    },
+    "gcnii": {
+        "deep": {"widths": (5,) * 5, "dropout": 0.1, "alpha": 0.2, "theta": 1.5},
+        "elu": {"activation": "elu", "alpha": 0.0},
+    },
+    "appnp": {"hops": {"hops": 3, "alpha": 0.3, "dropout": 0.2}, "one hop": {"hops": 1}},
+    "sgc": {"hops": {"hops": 3, "dropout": 0.2}, "one hop": {"hops": 1}},
+    "gat": {"residual": {"residual": True, "heads": 3, "widths": (6, 9), "attn_dropout": 0.3, "out_heads": 2}},
+}  # fmt: skip
+CASES = [(name, variant) for name in MODELS for variant in (*VARIANTS, *OF_ONE.get(name, ()))]
 
 
 @pytest.fixture(params=MODELS)
@@ -43,16 +82,31 @@ def name(request):
     return request.param
 
 
-@pytest.fixture(params=VARIANTS)
-def case(request, name):
-    return case_of(name, **VARIANTS[request.param])
+@pytest.fixture(params=CASES, ids="-".join)
+def case(request):
+    return variant_of(*request.param)
 
 
-def case_of(name: str, **options: object) -> tuple[Graph, ModelSpec]:
+def variant_of(name: str, variant: str) -> tuple[Graph, ModelSpec]:
+    return case_of(name, **(VARIANTS | OF_ONE.get(name, {}))[variant])
+
+
+def case_of(name: str, **options: Any) -> tuple[Graph, ModelSpec]:
+    """The model with those of the options that it has, and widths that it may have."""
     graph = random_graph(11, multilabel=bool(options.get("multilabel")))
     num_train = int((graph.split[:, 0] == TRAIN).sum())
     spec = ModelSpec(name, graph.num_features, graph.num_classes, num_train, widths=(6, 5), seed=3, dtype="float64")
-    return graph, replace(spec, **options)
+    spec = replace(spec, **{key: value for key, value in options.items() if key not in OPTIONS or has(name, key)})
+    if name == "gat":
+        spec = replace(spec, heads=options.get("heads", 1))
+    return graph, replace(
+        spec, widths=(spec.widths or (6,))[:1] * max(1, len(spec.widths))
+    ) if name == "gcnii" else spec
+
+
+def has(name: str, option: str) -> bool:
+    module, _, cls = MODELS[name].partition(":")
+    return option in getattr(importlib.import_module(module), cls).takes
 
 
 def weights_of(spec: ModelSpec) -> dict[str, Array]:
@@ -81,14 +135,31 @@ class Epoch:
         self.program = self.model.program(lane)
         self.intervals = [slice(*pair) for pair in pairwise(bounds)]
         self.A = reference.propagation(graph, self.model.aggregate).toarray()  # [N, N]
+        self.operators = self._operators() if {step.operator for step in self.program.steps} != {"linear"} else {}
         # Everything that changes: each interval's rows by slot, published rows of all vertices, and the results.
         self.rows = [self._constants(interval) for interval in self.intervals]
         self.published: dict[str, Array] = {"H0": reference.features(graph)}
+        self.slots = {step.publishes: self._slot(step) for step in self.program.steps if step.publishes}
         self.gradients: dict[str, Array] = {}
         self.loss = 0.0
         for pc, step in enumerate(self.program.steps):
-            for interval, rows in zip(self.intervals, self.rows, strict=True):
-                self._run(pc, step, interval, rows)
+            for number, (interval, rows) in enumerate(zip(self.intervals, self.rows, strict=True)):
+                self._run(pc, step, number, interval, rows)
+
+    def _operators(self) -> dict[str, Operator]:
+        """Those that are no matrix, on a server that has the whole graph."""
+        (shard,) = shards_of(tidy(self.graph, self.graph.directed, "none"), [np.arange(self.graph.num_vertices)])
+        config = Config().replace({"model.dtype": self.model.spec.dtype})
+        setting = Setting(config, self.model, shard, self.lane, threads=1)
+        names = {step.operator for step in self.program.steps} - {"linear"}
+        return {name: operators.build(name, setting) for name in names}
+
+    def _slot(self, step: Step) -> PublishedSlot | None:
+        if step.operator not in self.operators:
+            return None
+        operator = self.operators[step.operator]
+        store, places = operator.store(step, self.graph.num_vertices), dict(enumerate(self.intervals))
+        return PublishedSlot(store, places, scale=operator.scale(step))
 
     def _constants(self, interval: slice) -> dict[str, Rows]:
         return {
@@ -98,48 +169,64 @@ class Epoch:
             "train": (self.graph.split[:, 0] == TRAIN)[interval],
         }
 
-    def _run(self, pc: int, step: Step, interval: slice, rows: dict[str, Rows]) -> None:
+    def _run(self, pc: int, step: Step, number: int, interval: slice, rows: dict[str, Rows]) -> None:
         reads = {slot: rows[slot] for slot in step.reads}
-        if step.kind in TENSOR_KINDS:
-            rows |= self._tensor(step, reads)
+        made: dict[str, Any] = {}
+        if step.operator in self.operators and step.kind not in (Kind.AV, Kind.AV_B):
+            made = self._by_operator(step, number, interval, reads)
+        elif step.kind in TENSOR_KINDS:
+            made = self._tensor(step, reads)
         elif step.kind in (Kind.GA, Kind.GA_B):
-            rows |= self._gather(step, interval, reads)
+            made = self._gather(step, interval, reads)
         elif step.kind in (Kind.SC, Kind.SC_B):
-            self._scatter(step, interval, reads)
+            made = self._scatter(step, interval, reads)
+        assert set(made) == set(step.writes)
+        for slot, value in made.items():
+            rows[slot] = rows[slot] + value if slot in step.adds else value
         for slot in list(rows):  # a server frees them here: nobody may miss them
             if slot not in CONSTANTS and self.program.last_reader[slot] <= pc:
                 del rows[slot]
         if self.lane is Lane.EVAL and pc == len(self.program) - 1:
-            rows |= self._logits
+            rows |= made
+
+    def _by_operator(self, step: Step, number: int, interval: slice, reads: dict[str, Any]) -> dict[str, Any]:
+        operator, slot = self.operators[step.operator], self.slots[step.publishes or step.gathers]
+        place = interval.start, interval.stop, EPOCH
+        if step.publishes:
+            return operator.scatter(step, slot, number, EPOCH, reads)
+        if step.kind in TENSOR_KINDS:
+            return self._tensor(step, reads | operator.edge_rows(step, slot, *place, reads))
+        return operator.gather(step, slot, *place, reads, 1.0)
 
     def _gather(self, step: Step, interval: slice, reads: dict[str, Rows]) -> dict[str, Rows]:
         A = self.A if step.kind is Kind.GA else self.A.T
-        total = A[interval] @ self.published[step.gathers]
+        total = step.factor * (A[interval] @ self.published[step.gathers])
         for own in reads.values():
-            total = total + own
+            total = total + step.own * own
         total = total.astype(self.model.spec.dtype)
         (slot,) = step.writes
         # Layer 0's aggregate of sparse features may stay sparse: a tensor step takes both.
         return {slot: sparse(total) if step.gathers == "H0" and isinstance(self.graph.features, SparseRows) else total}
 
-    def _scatter(self, step: Step, interval: slice, reads: dict[str, Rows]) -> None:
+    def _scatter(self, step: Step, interval: slice, reads: dict[str, Rows]) -> dict[str, Rows]:
         (values,) = reads.values()
         shape = (self.graph.num_vertices, values.shape[1])
         self.published.setdefault(step.publishes, np.full(shape, np.nan))[interval] = values
+        return {slot: (step.own * values).astype(values.dtype) for slot in step.writes}
 
     def _tensor(self, step: Step, reads: dict[str, Rows]) -> dict[str, Rows]:
         parts = [self.model.run(step, half, self.weights, epoch=EPOCH, lane=self.lane) for half in self._halves(reads)]
         assert {tuple(part.rows) for part in parts} == {step.writes}
         for part in parts:
-            mine = {name for name in self.weights if step.has_gradient and self.model.stage(name) == step.layer}
+            has_gradient = step.has_gradient and step.parameters
+            mine = {name for name in self.weights if has_gradient and self.model.stage(name) == step.layer}
             assert part.gradients.keys() == mine
             self.loss += part.loss
             for name, gradient in part.gradients.items():
                 self.gradients[name] = self.gradients.get(name, 0) + gradient
-        rows = {slot: np.concatenate([part.rows[slot] for part in parts]) for slot in step.writes}
+        rows = {slot: stacked([part.rows[slot] for part in parts]) for slot in step.writes}
         for slot, value in rows.items():
             assert value.shape[1] == self.model.width(slot)
-        self._logits = rows
         return rows
 
     def _halves(self, reads: dict[str, Rows]) -> list[dict[str, Rows]]:
@@ -147,6 +234,13 @@ class Epoch:
             return [reads]
         at = round(self.cut * len(next(iter(reads.values()))))
         return [{slot: X[:at] for slot, X in reads.items()}, {slot: X[at:] for slot, X in reads.items()}]
+
+
+def stacked(parts: list[Any]) -> Any:
+    if not isinstance(parts[0], EdgeRows):
+        return np.concatenate(parts)
+    counts = np.concatenate([np.diff(part.indptr) for part in parts])
+    return EdgeRows(np.concatenate([[0], counts.cumsum()]), np.concatenate([part.values for part in parts]))
 
 
 def same(epoch: Epoch, expected: Epoch, tolerance: float = 1e-12) -> None:
@@ -190,41 +284,49 @@ def test_evaluation_ends_with_the_logits_of_every_vertex(case):
     graph, spec = case
     weights = weights_of(spec)
     epoch = Epoch(graph, spec, weights, lane=Lane.EVAL)
-    logits = np.concatenate([rows[f"H{spec.num_layers}"] for rows in epoch.rows])
+    (slot,) = epoch.program.steps[-1].writes
+    logits = np.concatenate([rows[slot] for rows in epoch.rows])
     np.testing.assert_allclose(logits, reference.predict(graph, spec, weights), rtol=0, atol=1e-12)
     assert not epoch.gradients
 
 
-@pytest.mark.parametrize("rematerialise", [True, False])
-@pytest.mark.parametrize("fuse", [True, False])
-def test_fusion_and_rematerialisation_change_nothing(case, fuse, rematerialise):
+def test_fusion_and_rematerialisation_change_nothing(case):
     graph, spec = case
+    weights = weights_of(spec)
+    plainest = replace(spec, fuse=False, rematerialise=False)
+    same(Epoch(graph, plainest, weights), Epoch(graph, spec, weights))
+
+
+@pytest.mark.parametrize(("fuse", "rematerialise"), [(True, False), (False, True)])
+def test_fusion_and_rematerialisation_are_independent(name, fuse, rematerialise):
+    graph, spec = case_of(name, **VARIANTS["everything"])
     weights = weights_of(spec)
     other = replace(spec, fuse=fuse, rematerialise=rematerialise)
     same(Epoch(graph, other, weights), Epoch(graph, spec, weights))
 
 
-@pytest.mark.parametrize("bounds", [WHOLE, (0, 12, 23), tuple(range(24))])
-def test_intervals_sum_to_the_whole(case, bounds):
-    graph, spec = case
+@pytest.mark.parametrize("bounds", [WHOLE, tuple(range(24))], ids=["one", "one each"])
+def test_intervals_sum_to_the_whole(name, bounds):
+    graph, spec = case_of(name, **VARIANTS["everything"])
     weights = weights_of(spec)
     same(Epoch(graph, spec, weights, bounds=bounds), Epoch(graph, spec, weights))
 
 
-@pytest.mark.parametrize("rematerialise", [True, False])
-@pytest.mark.parametrize("fuse", [True, False])
-@pytest.mark.parametrize("cut", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_rows_may_be_cut_anywhere(name, cut, fuse, rematerialise):
-    graph, spec = case_of(name, **VARIANTS["everything"], fuse=fuse, rematerialise=rematerialise)
+@pytest.mark.parametrize("alone", [True, False], ids=["fused", "in steps"])
+def test_rows_may_be_cut_anywhere(name, alone):
+    graph, spec = case_of(name, **VARIANTS["everything"], fuse=alone, rematerialise=alone)
     weights = weights_of(spec)
-    same(Epoch(graph, spec, weights, cut=cut), Epoch(graph, spec, weights))
+    expected = Epoch(graph, spec, weights)
+    for cut in (0.0, 0.1, 0.5, 1.0):
+        same(Epoch(graph, spec, weights, cut=cut), expected)
 
 
-@pytest.mark.parametrize("cut", [None, 0.3])
-def test_sparse_inputs_give_the_same_as_dense_ones(case, cut):
+def test_sparse_inputs_give_the_same_as_dense_ones(case):
     graph, spec = case
     weights = weights_of(spec)
-    same(Epoch(with_sparse_features(graph), spec, weights, cut=cut), Epoch(graph, spec, weights))
+    expected = Epoch(graph, spec, weights)
+    same(Epoch(with_sparse_features(graph), spec, weights), expected)
+    same(Epoch(with_sparse_features(graph), spec, weights, cut=0.3), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16])
@@ -288,7 +390,7 @@ def test_first_weights_are_a_function_of_the_seed_alone(name):
 
 @pytest.mark.parametrize("init", ["xavier", "he"])
 def test_first_weights_have_the_variance_of_their_paper(name, init):
-    spec = ModelSpec(name, in_features=300, num_classes=3, num_train=1, widths=(200,), init=init, dtype="float64")
+    spec = ModelSpec(name, in_features=300, num_classes=200, num_train=1, widths=(200,), init=init, dtype="float64")
     for parameter, W in build(spec).init().items():
         if parameter.startswith("0.") and W.ndim == 2:
             fan_in, fan_out = W.shape
@@ -314,61 +416,58 @@ def test_inputs_are_left_as_they_were(case):
 
 # --- programs -----------------------------------------------------------------------------------------------------------
 
-PROGRAMS = [
-    (name, lane, num_layers, fuse, rematerialise, dropout)
-    for name in MODELS
-    for lane in Lane
-    for num_layers in (1, 2, 4)
-    for fuse in (True, False)
-    for rematerialise in (True, False)
-    for dropout in (0.0, 0.5)
-]
+
+@pytest.fixture
+def programs(case) -> list[Program]:
+    """Evaluation's, that of training, and that with a step for everything."""
+    _, spec = case
+    plainest = build(replace(spec, fuse=False, rematerialise=False))
+    return [build(spec).program(Lane.EVAL), build(spec).program(Lane.TRAIN), plainest.program(Lane.TRAIN)]
 
 
-@pytest.fixture(params=PROGRAMS, ids=lambda p: f"{p[0]}-{p[1].value}-{p[2]} layers-{p[3]}-{p[4]}-{p[5]}")
-def program(request) -> Program:
-    name, lane, num_layers, fuse, rematerialise, dropout = request.param
-    spec = ModelSpec(
-        name, 7, 4, 9, widths=(6,) * (num_layers - 1), dropout=dropout, fuse=fuse, rematerialise=rematerialise
-    )  # fmt: skip
-    return build(spec).program(lane)
+def test_every_slot_is_written_before_it_is_read(programs):
+    for program in programs:
+        check_slots(program)
 
 
-def test_every_slot_is_written_before_it_is_read(program):
+def check_slots(program: Program) -> None:
     written, published = set(CONSTANTS), {"H0"}
     for step in program.steps:
         assert set(step.reads) <= written, step.name
         assert step.gathers is None or step.gathers in published, step.name
         assert len(set(step.writes)) == len(step.writes), step.name
-        assert not set(step.writes) & written, f"{step.name} writes a slot twice"
+        assert not set(step.writes) & written - {*step.reads, *step.adds}, f"{step.name} writes a slot twice"
         written |= set(step.writes)
         if step.publishes:
-            assert step.reads == (step.publishes,), step.name
+            assert step.publishes in step.reads, step.name
             published.add(step.publishes)
 
 
-def test_every_published_slot_is_gathered_later(program):
-    for slot, pc in program.publisher.items():
-        assert any(step.gathers == slot for step in program.steps[pc + 1 :]), slot
+def test_every_published_slot_is_gathered_later(programs):
+    for program in programs:
+        for slot, pc in program.publisher.items():
+            assert any(step.gathers == slot for step in program.steps[pc + 1 :]), slot
 
 
-def test_steps_hold_to_their_kind(program):
-    for step in program.steps:
-        assert (step.gathers is not None) == (step.kind in (Kind.GA, Kind.GA_B)), step.name
+def test_steps_hold_to_their_kind(programs):
+    for step in (step for program in programs for step in program.steps):
+        assert (step.gathers is not None) == (step.kind in (Kind.GA, Kind.GA_B, Kind.AE, Kind.AE_B)), step.name
         assert (step.publishes is not None) == (step.kind in (Kind.SC, Kind.SC_B)), step.name
         assert not step.fused or step.kind is Kind.AV
 
 
-def test_training_ends_with_one_weight_update_and_evaluation_has_none(program):
-    kinds = [step.kind for step in program.steps]
-    training = any(step.has_gradient for step in program.steps)
-    assert kinds.count(Kind.WU) == int(training)
-    assert not training or kinds[-1] is Kind.WU
+def test_training_ends_with_one_weight_update_and_evaluation_has_none(programs):
+    for program in programs:
+        kinds = [step.kind for step in program.steps]
+        training = any(step.has_gradient for step in program.steps)
+        assert kinds.count(Kind.WU) == int(training)
+        assert not training or kinds[-1] is Kind.WU
 
 
-def test_each_stage_has_its_gradient_once(program):
-    layers = [step.layer for step in program.steps if step.has_gradient]
-    assert layers == sorted(set(layers), reverse=True)
+def test_each_stage_has_its_gradient_once(programs):
+    for program in programs:
+        layers = [step.layer for step in program.steps if step.has_gradient and step.parameters]
+        assert layers == sorted(set(layers), reverse=True)
 
 
 def test_vertex_ids_travel_only_with_dropout_in_training(name):
@@ -415,14 +514,14 @@ def test_sage_program_with_everything_spelled_out():
         GA1                              -> Z1          gathers H1
         AV1   H1 Z1 vertex               -> T2 S2 H2 P1
         SC1   T2                                        publishes T2
-        GA2                              -> Z2          gathers T2
-        AV2   Z2 S2                      -> H3
-        AV'2  Z2 S2 H3 label train       -> dZ2
-        SC'2  dZ2                                       publishes dZ2
+        GA2   S2                         -> Z2          gathers T2
+        AV2   Z2                         -> H3
+        AV'2  Z2 H3 label train          -> dZ2
+        SC'2  dZ2                        -> dS2         publishes dZ2
         GA'2                             -> dT2         gathers dZ2
-        AV'1  H1 Z1 vertex H2 P1 dT2 dZ2 -> dS1 dZ1
+        AV'1  H1 Z1 vertex H2 P1 dT2 dS2 -> dH1 dZ1
         SC'1  dZ1                                       publishes dZ1
-        GA'1  dS1                        -> dH1         gathers dZ1
+        GA'1  dH1                        -> dH1         gathers dZ1
         AV'0  H0 Z0 vertex H1 P0 dH1
         WU0
     """
@@ -430,11 +529,65 @@ def test_sage_program_with_everything_spelled_out():
     assert written_out(build(spec).program(Lane.TRAIN)) == tidied(table)
 
 
-@pytest.mark.parametrize("layer_widths", [(6, 5), (9, 12), ()])
-def test_every_parameter_has_one_stage(name, layer_widths):
-    model = build(ModelSpec(name, 7, 4, 9, widths=layer_widths, norm="layer"))
-    assert {model.stage(parameter) for parameter in model.init()} == set(range(model.spec.num_layers))
-    assert model.stage("0.bias") == 0
+def test_gcnii_program_in_which_what_every_layer_reads_travels_once():
+    table = """
+        AV0   H0 vertex       -> H1 R0
+        SC0   H1                                publishes H1
+        GA0   R0              -> Z1             gathers H1
+        AV1   Z1 vertex       -> H2
+        SC1   H2                                publishes H2
+        GA1   R0              -> Z2             gathers H2
+        AV2   Z2 vertex label train -> dZ2      fused
+        SC'1  dZ2             -> dR0            publishes dZ2
+        GA'1                  -> dH2            gathers dZ2
+        AV'1  Z1 vertex dH2   -> dZ1
+        SC'0  dZ1             -> dR0            publishes dZ1
+        GA'0                  -> dH1            gathers dZ1
+        AV'0  H0 vertex dH1 dR0
+        WU0
+    """
+    program = build(ModelSpec("gcnii", 7, 4, 9, dropout=0.5)).program(Lane.TRAIN)
+    assert written_out(program) == tidied(table)
+    assert [step.adds for step in program.steps if step.kind is Kind.SC_B] == [(), ("dR0",)]
+
+
+def test_appnp_program_has_no_tensor_task_between_hops():
+    table = """
+        AV0   H0                -> H1
+        SC0   H1                         publishes H1
+        GA0   H1                -> Z1    gathers H1
+        SC1   Z1                         publishes Z1
+        GA1   H1                -> Z2    gathers Z1
+        AV1   Z2 label train    -> dZ2   fused
+        SC'1  dZ2               -> dH1   publishes dZ2
+        GA'1                    -> dZ1   gathers dZ2
+        SC'0  dZ1               -> dH1   publishes dZ1
+        GA'0  dH1               -> dH1   gathers dZ1
+        AV'0  H0 dH1
+        WU0
+    """
+    assert written_out(build(ModelSpec("appnp", 7, 4, 9, hops=2)).program(Lane.TRAIN)) == tidied(table)
+
+
+def test_every_parameter_has_one_stage(case):
+    model = build(case[1])
+    weights = model.init()
+    for steps in (
+        [step for step in model.program(Lane.EVAL).steps if step.kind in TENSOR_KINDS],
+        [step for step in model.program(Lane.TRAIN).steps if step.has_gradient],
+    ):
+        assert {step.layer for step in steps if step.parameters} == {model.stage(parameter) for parameter in weights}
+
+
+def test_weights_that_papers_decay_otherwise():
+    def rest(name: str) -> set[str]:
+        model = build(ModelSpec(name, 7, 4, 9, widths=(6, 6)))
+        return {parameter for parameter in model.init() if model.rest(parameter)}
+
+    assert rest("gcn") == {"1.weight", "1.bias", "2.weight", "2.bias"}
+    assert rest("gcnii") == {"0.weight", "0.bias", "4.weight", "4.bias"}
+    assert rest("appnp") == {"1.weight", "1.bias", "2.weight", "2.bias"}
+    assert rest("sage") == rest("gin") == rest("sgc") == set()
 
 
 def written_out(program: Program) -> list[str]:
@@ -458,6 +611,37 @@ def tidied(table: str) -> list[str]:
 def test_an_unknown_model_is_named_with_those_that_exist():
     with pytest.raises(ConfigError, match=r"^model 'gnc': unknown, must be one of gcn, sage"):
         build(ModelSpec("gnc", 7, 4, 9))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("sage", {"residual": True}, "model.residual = True: sage has none"),
+        ("gcn", {"alpha": 0.5}, "model.alpha = 0.5: gcn has none"),
+        ("gcn", {"train_eps": True}, "model.train_eps = True: gcn has none"),
+        ("sgc", {"norm": "layer"}, "model.norm = layer: sgc has none"),
+        ("appnp", {"jump": "cat"}, "model.jump = cat: appnp has none"),
+        ("gin", {"attn_dropout": 0.1}, "model.attn_dropout = 0.1: gin has none"),
+        ("gcnii", {"widths": ()}, "model.layers = 1: gcnii needs at least 2"),
+        ("gcnii", {"widths": (4, 5)}, "model.hidden = [4, 5]: layers of gcnii must have one width"),
+        (
+            "gcn",
+            {"jump": "max", "widths": (4, 5)},
+            "model.jump = max: layers must have one width, model.hidden = [4, 5]",
+        ),
+    ],
+)
+def test_options_that_a_model_does_not_have_are_named(name, options, message):
+    with pytest.raises(ConfigError) as caught:
+        build(replace(ModelSpec(name, 7, 4, 9), **options))
+    assert str(caught.value) == message
+
+
+def test_with_jumping_knowledge_every_layer_is_a_hidden_one():
+    assert Config().replace({"model.layers": 3, "model.jump": "cat", "model.hidden": "7 5 3"}).model.widths == (7, 5, 3)
+    assert Config().replace({"model.layers": 3, "model.jump": "sum", "model.hidden": 8}).model.widths == (8, 8, 8)
+    with pytest.raises(ConfigError, match=r"^model.hidden = \[7, 5\]: must be one width or model.layers = 3$"):
+        Config().replace({"model.layers": 3, "model.jump": "cat", "model.hidden": "7 5"})
 
 
 def test_models_keep_no_state(name):

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from graph_server.aggregate import SPARSE_BELOW, Aggregation, Gather, edges_between, stack
+from graph_server.aggregate import SPARSE_BELOW, Aggregation, Gather, edges_between
 from graph_server.exchange import bounds_of
 from siafu.graph import Graph
 from siafu.kernels import Table
@@ -147,16 +147,6 @@ def test_sparse_rows_give_what_dense_ones_give(aggregation: Aggregation, parts: 
                     for first, last in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)
                 )
             np.testing.assert_allclose(rows.dense() if isinstance(rows, SparseRows) else rows, dense_rows, rtol=1e-12)
-
-
-def test_blocks_are_stacked_dense_or_sparse():
-    X = np.array([[0.0, 1.0], [0.0, 0.0], [2.0, 0.0]])
-    assert np.asarray(stack([X[:1], X[1:]])).tolist() == X.tolist()
-    stacked = stack([sparse(X[:1]), sparse(X[1:2]), sparse(X[2:])])
-    assert isinstance(stacked, SparseRows)
-    assert stacked.dense().tolist() == X.tolist()
-    with pytest.raises(AssertionError, match="mixed"):
-        stack([X[:1], sparse(X[1:])])
 
 
 # --- edges between intervals ----------------------------------------------------------------------------------------------

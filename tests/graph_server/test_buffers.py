@@ -10,14 +10,14 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from graph_server.buffers import PublishedSlot, StalePolicy
+from graph_server.buffers import PublishedSlot, StalePolicy, TableStore
 from siafu.sparse import Array
 
 PLACES: dict[int, slice | Array] = {0: np.array([2, 0]), 1: slice(1, 2)}
 
 
 def slot(kind: Literal["use", "drop", "smooth", "freeze"] = "use", *, smoothing: float = 0.5, freeze_epochs: int = 3):
-    return PublishedSlot(2, 3, dict(PLACES), "float64", StalePolicy(kind, smoothing, freeze_epochs))
+    return PublishedSlot(TableStore(3, 2, "float64"), dict(PLACES), StalePolicy(kind, smoothing, freeze_epochs))
 
 
 def value(interval: int, epoch: int) -> float:
@@ -105,6 +105,14 @@ def test_drop_leaves_zeros_until_rows_of_this_epoch_come():
         assert stale(made, 0, epoch) == 0
         publish(made, 0, epoch)
         assert made.rows[:, 0].tolist() == [value(0, epoch), 0, value(0, epoch)]
+
+
+def test_drop_leaves_the_row_that_adds_nothing():
+    nothing = np.array([0, np.inf])
+    made = PublishedSlot(TableStore(3, 2, "float64"), dict(PLACES), StalePolicy("drop"), nothing=nothing)
+    publish(made, 0, 0)
+    made.turn(1)
+    np.testing.assert_array_equal(made.rows, np.tile(nothing, (3, 1)))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.5, 0.9])

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from param_server import optimisers, schedules
+from param_server import optimisers
 from param_server.replica import Replica
-from siafu import models, wire
+from siafu import models, schedules, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server, worker
 from siafu.config import Config, Data, Servers, Train
 from siafu.evaluation import is_evaluated

@@ -1,0 +1,88 @@
+"""What graph steps compute: how rows are published, and what an interval makes of the rows at its edges' other ends.
+
+To add one: write ``graph_server/operators/<name>.py``, its line in ``OPERATORS``, and its name in ``siafu.tasks.Operator``.
+An operator belongs to one partition and one view of its edges (``siafu.views``). It has no state but what it was built from:
+its methods run on pool threads, several at once; rows that change from epoch to epoch are the ``PublishedSlot``'s.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from graph_server.buffers import PublishedSlot, Store
+from siafu.config import Config
+from siafu.models import Model
+from siafu.shards import Shard
+from siafu.sparse import Array, TaskRows
+from siafu.tasks import Lane, Step
+
+OPERATORS = {
+    "attention": "graph_server.operators.attention:Attention",
+    "linear": "graph_server.operators.linear:Linear",
+    "pairs": "graph_server.operators.pairs:Pairs",
+    "typed": "graph_server.operators.typed:Typed",
+}
+#: Those that servers.backend = gpu has on the device; of the others it has the host's.
+ON_GPU = {"linear": "graph_server.backends.gpu:DeviceLinear"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an operator is built from."""
+
+    config: Config
+    model: Model
+    shard: Shard  # with the edges that it looks along
+    lane: Lane
+    threads: int  # that one call may use
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.config.model.dtype)
+
+    @property
+    def storage(self) -> str:
+        """Of rows that are gathered: "float32", "float64" or "bfloat16"."""
+        return "bfloat16" if self.config.model.rows == "bfloat16" else self.dtype.name
+
+
+class Operator(Protocol):
+    """``rows``: the slots in ``step.reads``, and the interval's constants, by name."""
+
+    def __init__(self, setting: Setting): ...
+
+    def store(self, step: Step, num_rows: int) -> Store:
+        """Where the rows that the Scatter ``step`` publishes will lie: of inner vertices, then ghosts."""
+
+    def scale(self, step: Step) -> Array | None:
+        """What each row of such a store is multiplied by when it is written, ``[num_rows]``; None: nothing."""
+
+    def nothing(self, step: Step) -> Array | float:
+        """A row for that store that adds nothing to what is gathered, or the number that all its columns are."""
+
+    def scatter(
+        self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Writes the interval's rows into the slot; returns the slots in ``step.writes``."""
+
+    def gather(
+        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any], share: float
+    ) -> dict[str, Array]:
+        """The slots in ``step.writes`` for the vertices ``start:stop``; ``share``: what sums over edges are multiplied by."""
+
+    def edge_rows(
+        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
+    ) -> dict[str, TaskRows]:
+        """AE, AE': what the tensor task reads besides ``step.reads``: of the published rows just what its edges need."""
+
+
+def build(name: str, setting: Setting) -> Operator:
+    table = {**OPERATORS, **(ON_GPU if setting.config.servers.backend == "gpu" else {})}
+    module, _, cls = table[name].partition(":")
+    operator: Operator = getattr(importlib.import_module(module), cls)(setting)
+    return operator

@@ -1,0 +1,173 @@
+"""A mean over the in-edges of each relation, on its own, which is what R-GCN gathers. R relations:
+
+    expand   Z_v = [mean_1 | ... | mean_R] of H_u        slot Z is R times as wide as what it gathers
+    sum      Z_v = mean_1 of T_1u + ... + mean_R of T_Ru    T_u = [T_1u | ... | T_Ru]; slot Z is as wide as one of them
+
+mean_r is Σ w_uv X_u / c_vr over the edges u -> v of relation r, c_vr the sum of their weights: rows of zeros where there is none.
+Backward, c_v comes with what v publishes, so that nobody needs to know it of a ghost; a sum's dZ_v travels once, for all relations.
+
+    SC'  expand: publishes [dZ_v1 / c_v1 | ... | dZ_vR / c_vR];  sum: [dZ_v | 1 / c_v1 ... 1 / c_vR], stored as those R products
+    GA'  dH_u or dT_ru = Σ w_uv (dZ_vr / c_vr)              along out-edges of relation r; dH sums over r, too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graph_server.buffers import Index, PublishedSlot, Store, TableStore
+from graph_server.operators import Setting
+from siafu import kernels, views
+from siafu.shards import Edges
+from siafu.sparse import Array, TaskRows
+from siafu.tasks import Kind, Step
+
+
+class SideBySide:
+    """Blocks of columns, each a table of its own."""
+
+    def __init__(self, blocks: list[TableStore]):
+        self.blocks = blocks
+
+    @property
+    def travelling(self) -> tuple[int, np.dtype[Any]]:
+        columns, dtype = self.blocks[0].travelling
+        return columns * len(self.blocks), dtype
+
+    def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
+        for block, part in self._parts(rows):
+            block.write(place, part, scale)
+
+    def read(self, place: Index) -> Array:
+        return np.concatenate([block.read(place) for block in self.blocks], axis=1)
+
+    def cut(self, place: Index) -> Array:
+        return np.concatenate([block.cut(place) for block in self.blocks], axis=1)
+
+    def paste(self, place: Index, rows: Array) -> None:
+        for block, part in self._parts(rows):
+            block.paste(place, part)
+
+    def _parts(self, rows: Array) -> list[tuple[TableStore, Array]]:
+        width = self.blocks[0].table.width
+        return [(block, rows[:, i * width : (i + 1) * width]) for i, block in enumerate(self.blocks)]
+
+
+class Multiplied:
+    """Rows beside a factor for each block: written and sent so, and kept as blocks, which are the rows times their factors."""
+
+    def __init__(self, blocks: list[TableStore]):
+        self.blocks = blocks
+        num_rows, self._width = blocks[0].table.shape
+        real = np.float64 if blocks[0].storage == "float64" else np.float32
+        self._rows = np.zeros((num_rows, self._width + len(blocks)), real)  # as they were written
+
+    @property
+    def travelling(self) -> tuple[int, np.dtype[Any]]:
+        return self._rows.shape[1], self._rows.dtype
+
+    def write(self, place: Index, rows: Array, scale: Array | None = None) -> None:
+        self._rows[place] = rows
+        for i, block in enumerate(self.blocks):
+            block.write(place, rows[:, : self._width], rows[:, self._width + i])
+
+    def read(self, place: Index) -> Array:
+        return self._rows[place].copy()
+
+    def cut(self, place: Index) -> Array:
+        return self.read(place)
+
+    def paste(self, place: Index, rows: Array) -> None:
+        self.write(place, rows)
+
+
+class Typed:
+    def __init__(self, setting: Setting):
+        self.setting, self.model = setting, setting.model
+        shard, self.num_types = setting.shard, setting.model.spec.num_edge_types
+        self.edges = {False: views.typed(shard.in_edges, self.num_types)}
+        self.edges[True] = self.edges[False] if shard.undirected else views.typed(shard.out_edges, self.num_types)
+        self.inverse = [_inverse_degree(edges, setting.dtype) for edges in self.edges[False]]  # 1 / c, [n] by relation
+        self._width: dict[str, int] = {}  # of a block of columns, by the slot that is published
+        for step in self.model.program(setting.lane).steps:
+            if step.operator == "typed" and step.kind is Kind.GA:
+                width = min(self.model.width(str(step.gathers)), self.model.width(step.writes[0]))
+                self._width |= {str(step.gathers): width, f"d{step.writes[0]}": width}
+
+    def store(self, step: Step, num_rows: int) -> Store:
+        slot = str(step.publishes)
+        width = self._width[slot]
+        num_blocks = self.num_types if step.backward else self.model.width(slot) // width
+        blocks = [TableStore(num_rows, width, self.setting.storage) for _ in range(num_blocks)]
+        return Multiplied(blocks) if step.backward and self._sums(slot) else SideBySide(blocks)
+
+    def scale(self, step: Step) -> Array | None:
+        return None
+
+    def nothing(self, step: Step) -> Array | float:
+        return 0.0
+
+    def scatter(
+        self, step: Step, slot: PublishedSlot, interval: int, epoch: int, rows: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        values = np.asarray(rows[str(step.publishes)])  # [k, F] or [k, R F]
+        published = values
+        if step.backward:
+            factors = [inverse[slot.places[interval]][:, None] for inverse in self.inverse]  # [k, 1] each
+            if self._sums(str(step.publishes)):
+                published = np.concatenate([values, *factors], axis=1)
+            else:
+                blocks = np.split(values, self.num_types, axis=1)
+                published = np.concatenate([dZ * c for dZ, c in zip(blocks, factors, strict=True)], axis=1)
+        slot.write(interval, epoch, published)
+        return dict.fromkeys(step.writes, values)
+
+    def _sums(self, gradient: str) -> bool:
+        """Whether the slot whose gradient this is was summed over relations."""
+        return self.model.width(gradient) == self._width[gradient]
+
+    def gather(
+        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any], share: float
+    ) -> dict[str, Array]:
+        assert isinstance(slot.store, SideBySide | Multiplied)
+        (target,) = step.writes
+        blocks, width = slot.store.blocks, self._width[str(step.gathers)]
+        expands = self.model.width(target) > width
+        shape = stop - start, self.model.width(target)
+        out = np.empty(shape, self.setting.dtype) if expands else None  # else a sum, on top of the interval's own rows
+        total: Array | None = None
+        for name in step.reads:
+            total = np.asarray(rows[name]) if total is None else total + np.asarray(rows[name])
+        for r, edges in enumerate(self.edges[step.backward]):
+            total = kernels.gather(
+                edges, start, stop, blocks[r % len(blocks)].table, scale=self._scale(step, r, share),
+                add=None if expands else total, out=None if out is None else out[:, r * width : (r + 1) * width],
+                threads=self.setting.threads,
+            )  # fmt: skip
+        assert total is not None
+        return {target: total if out is None else out}
+
+    def _scale(self, step: Step, relation: int, share: float) -> Array | None:
+        """What sums of a relation are multiplied by, [n]."""
+        if not step.backward:
+            inverse: Array = self.inverse[relation] * self.setting.dtype.type(share)
+            return inverse
+        return None if share == 1.0 else np.full_like(self.inverse[relation], share)
+
+    def edge_rows(
+        self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
+    ) -> dict[str, TaskRows]:
+        raise NotImplementedError("a mean over edges has no ApplyEdge")
+
+
+def _inverse_degree(edges: Edges, dtype: np.dtype[Any]) -> Array:
+    """1 / the sum of the weights of each row's edges; 0 for a row without any."""
+    counts = np.diff(edges.indptr)
+    degree: Array = counts.astype(np.float64)  # [n]
+    if edges.weight is not None:
+        row = np.repeat(np.arange(len(counts)), counts)
+        degree = np.bincount(row, np.asarray(edges.weight, np.float64), len(counts))
+    with np.errstate(divide="ignore"):
+        return np.where(degree > 0, 1 / degree, 0).astype(dtype)
