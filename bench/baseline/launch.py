@@ -1,0 +1,175 @@
+"""Starts the ranks of a baseline as processes of this machine, follows what rank 0 writes, and leaves none behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.coordinator import Status
+from bench.hosts.child import Child
+from siafu import errors
+from siafu.baseline import BaselineConfig
+from siafu.errors import GnnError, PeerLost
+
+POLL_S = 0.1
+#: How long after the first rank has ended others may say that it was their fault: a rank that missed another says so at once.
+LAST_WORDS_S = 3.0
+
+
+def run(
+    config: BaselineConfig, shards: Path, run_dir: Path, on_status: Callable[[Any], None], *, resume: bool = False
+) -> dict[str, Any]:
+    """Trains in as many processes as there are ranks; the result of rank 0.
+
+    ``run_dir`` has config.toml already; metrics, weights, checkpoints and ``logs/rank-<N>.log`` are left there.
+    Raises: the error of the rank that failed first for a reason of its own; PeerLost, naming it, of one that was killed or
+    that the others wait for in vain.
+    """
+    for old in (*run_dir.glob("failed-*.json"), run_dir / "result.json"):
+        old.unlink(missing_ok=True)
+    with _started(config, shards, run_dir, resume=resume) as ranks:
+        status, lines = Status(tasks_in_flight=None), _Lines(run_dir / "metrics.jsonl", from_end=resume)
+        while not ranks.ended:
+            for record in lines.new():
+                _read(status, record)
+            on_status(status)
+            ranks.check()
+            time.sleep(POLL_S)
+        for record in lines.new():
+            _read(status, record)
+        status.phase = "saving"
+        on_status(status)
+    result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
+    return result
+
+
+def _read(status: Status, record: Mapping[str, Any]) -> None:
+    """A line of metrics.jsonl."""
+    status.phase = "training"
+    if record["event"] == "epoch":
+        status.epoch, status.loss = record["epoch"] + 1, record["loss"]
+        status.epoch_s, status.ghost_bytes = record["epoch_s"], record["ghost_bytes"]
+    elif record["event"] == "evaluation":
+        status.evaluation = {split: record[split] for split in ("train", "val", "test") if split in record}
+
+
+class Ranks:
+    """Processes, by rank."""
+
+    def __init__(self, children: list[Child], run_dir: Path, timeout_s: float):
+        self._children, self._dir, self._timeout_s = children, run_dir, timeout_s
+
+    @property
+    def ended(self) -> bool:
+        """Whether all have, and well."""
+        return all(child.poll() == 0 for child in self._children)
+
+    def check(self) -> None:
+        """Raises what the first that failed for its own reason says, or that it died. Once one has failed, takes up to
+        ``LAST_WORDS_S`` to find out which."""
+        if not self._failed():
+            return
+        deadline = time.monotonic() + LAST_WORDS_S
+        while (cause := self._cause()) is None and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        raise cause or self._nobodys()
+
+    def _failed(self) -> dict[int, int]:
+        """Rank -> exit code, of those that have failed."""
+        codes = {rank: child.poll() for rank, child in enumerate(self._children)}
+        return {rank: code for rank, code in codes.items() if code}
+
+    def _cause(self) -> GnnError | None:
+        """Of those that have ended by now: who was killed, else who failed first for its own reason."""
+        failed = self._failed()
+        for rank, code in failed.items():
+            if code < 0:
+                return PeerLost(f"rank {rank} died: killed by {signal.Signals(-code).name}")
+        own: list[tuple[float, int, GnnError]] = []
+        for rank, code in failed.items():
+            file = self._dir / f"failed-{rank}.json"
+            if not file.is_file():  # it never came as far as to say why
+                return PeerLost(f"rank {rank} died: exit code {code}; {self._children[rank].last_line()}")
+            said = json.loads(file.read_text())
+            if not said["lost"]:
+                own.append((file.stat().st_mtime_ns, rank, _error(rank, said)))
+        return min(own)[2] if own else None
+
+    def _nobodys(self) -> GnnError:
+        """When all that have failed only miss others: those they wait for have not failed."""
+        failed = self._failed()
+        silent = [rank for rank, child in enumerate(self._children) if child.poll() is None]
+        if silent:
+            which = f"rank {silent[0]} is" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))} are"
+            return PeerLost(f"{which} silent for more than {self._timeout_s:g} s")
+        rank = min(failed)
+        return PeerLost(json.loads((self._dir / f"failed-{rank}.json").read_text())["message"])
+
+
+def _error(rank: int, said: Mapping[str, Any]) -> GnnError:
+    """A rank's failure as the error it was there. A mistake of the user is no rank's in particular."""
+    cls = getattr(errors, said["type"], GnnError)
+    cls = cls if isinstance(cls, type) and issubclass(cls, GnnError) else GnnError
+    first = str(said["message"]).strip().splitlines()[0] if str(said["message"]).strip() else said["type"]
+    return cls(first if cls.exit_code == 2 else f"rank {rank}: {first}")
+
+
+@contextmanager
+def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: bool) -> Iterator[Ranks]:
+    """Every rank; whatever happens, none is left."""
+    size = config.baseline.ranks
+    command = [
+        sys.executable, "-m", "gpu_baselines", "--config", str(run_dir / "config.toml"), "--shards", str(shards),
+        "--run-dir", str(run_dir), *(["--resume"] if resume else []),
+    ]  # fmt: skip
+    threads = str(max(1, (os.cpu_count() or 1) // size))
+    shared = {
+        "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()),
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
+    }  # fmt: skip
+    children: list[Child] = []
+    try:
+        for rank in range(size):
+            mine = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            children.append(Child(command, run_dir / "logs" / f"rank-{rank}.log", {**shared, **mine}))
+        yield Ranks(children, run_dir, config.baseline.timeout_s)
+    finally:
+        for child in children:
+            child.kill()
+        for child in children:
+            child.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class _Lines:
+    """The lines of a file that grows, each once it is whole."""
+
+    def __init__(self, file: Path, *, from_end: bool):
+        self._file, self._rest = file, b""
+        self._at = file.stat().st_size if from_end and file.is_file() else 0
+
+    def new(self) -> list[dict[str, Any]]:
+        try:
+            with self._file.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self._at:  # a rank that resumes has cut off what is done again
+                    self._at, self._rest = 0, b""
+                file.seek(self._at)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._at += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines]

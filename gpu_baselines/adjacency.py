@@ -1,0 +1,95 @@
+"""Sums over edges: a sparse matrix that is multiplied with rows, forward and transposed.
+
+On the CPU by siafu's gather kernels, on a GPU by torch's sparse products. Values are as ``graph_server.aggregate`` has
+them: a_vu = t_v w_uv s_u, so that rows are scaled before they are summed, and sums after.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from siafu import kernels
+from siafu.shards import Edges
+from siafu.sparse import Array
+
+
+class Half:
+    """One direction: row v of the product sums the rows that ``edges`` list for it."""
+
+    def __init__(self, edges: Edges, num_columns: int, threads: int):
+        self.edges, self.num_columns, self.threads = edges, num_columns, threads
+        self._matrices: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """[num_rows, F] of rows X [num_columns, F]."""
+        num_rows = len(self.edges.indptr) - 1
+        if not len(self.edges.indices) or not X.shape[1]:
+            return X.new_zeros(num_rows, X.shape[1])
+        if X.device.type == "cpu":
+            table = np.ascontiguousarray(X.numpy())
+            return torch.from_numpy(kernels.gather(self.edges, 0, num_rows, table, threads=self.threads))
+        return torch.sparse.mm(self._matrix(X), X)
+
+    def _matrix(self, X: Tensor) -> Tensor:
+        """torch's copy of the edges, made where it is first wanted."""
+        made, key = self._matrices, (X.device, X.dtype)
+        if key not in made:
+            value = np.ones(len(self.edges.indices), np.float32) if self.edges.weight is None else self.edges.weight
+            made[key] = torch.sparse_csr_tensor(
+                torch.from_numpy(np.array(self.edges.indptr)), torch.from_numpy(np.array(self.edges.indices)).long(),
+                torch.from_numpy(np.array(value)).to(X.dtype), (len(self.edges.indptr) - 1, self.num_columns),
+                device=X.device,
+            )  # fmt: skip
+        return made[key]
+
+
+class Adjacency:
+    """Edges between ``num_rows`` targets and ``num_columns`` sources, with one factor for each of either."""
+
+    def __init__(
+        self, edges: Edges, num_columns: int, target_scale: Tensor | None, source_scale: Tensor | None, threads: int = 1
+    ):
+        self.edges, self.num_rows, self.num_columns = edges, len(edges.indptr) - 1, num_columns
+        self.target_scale, self.source_scale = target_scale, source_scale  # [num_rows], [num_columns]
+        self._forward = Half(edges, num_columns, threads)
+        self._threads = threads
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """A X, [num_rows, F]."""
+        return _scaled(self._forward(_scaled(X, self.source_scale)), self.target_scale)
+
+    @cached_property
+    def _backward(self) -> Half:
+        """Made where it is first wanted: sums of features have no backward."""
+        return Half(transposed(self.edges, self.num_columns), self.num_rows, self._threads)
+
+    def transposed(self, D: Tensor) -> Tensor:
+        """Aᵀ D, [num_columns, F]."""
+        return _scaled(self._backward(_scaled(D, self.target_scale)), self.source_scale)
+
+
+def _scaled(X: Tensor, scale: Tensor | None) -> Tensor:
+    return X if scale is None else X * scale[:, None]
+
+
+def transposed(edges: Edges, num_columns: int) -> Edges:
+    """The same edges by source."""
+    indices = np.asarray(edges.indices)
+    target = np.repeat(np.arange(len(edges.indptr) - 1, dtype=np.int32), np.diff(edges.indptr))
+    order = np.argsort(indices, kind="stable")
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(indices, minlength=num_columns))]).astype(np.int64)
+    weight = None if edges.weight is None else np.ascontiguousarray(np.asarray(edges.weight)[order])
+    return Edges(indptr, target[order], weight)
+
+
+def columns(edges: Edges, first: int, stop: int) -> Edges:
+    """The edges from sources ``first:stop`` alone, which are 0 and on there."""
+    indices: Array = np.asarray(edges.indices)
+    kept = np.flatnonzero((indices >= first) & (indices < stop))
+    indptr = np.searchsorted(kept, edges.indptr).astype(np.int64)
+    weight = None if edges.weight is None else np.ascontiguousarray(np.asarray(edges.weight)[kept])
+    return Edges(indptr, (indices[kept] - first).astype(np.int32), weight)

@@ -1,0 +1,66 @@
+"""What layers see of a graph: neighbours' rows, wherever they are, and the vertices whose rows a layer makes.
+
+``Graph`` is the whole contract between layers and methods: a part with a halo, a subgraph by itself, a chunk with its
+history, a sampled block. Layers are written once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gpu_baselines.adjacency import Adjacency
+from siafu.sparse import Array
+
+
+class Graph(Protocol):
+    """Rows ``H`` [n, F] are those of the graph's own vertices, in its order, before dropout. ``layer`` counts from 0.
+
+    key: of the dropout mask that every row gets, wherever it is; None: none. A layer whose rows are constant ("the
+    features") asks with ``layer`` = 0 and the very tensor that ``features`` is.
+    """
+
+    num_inner: int
+    training: bool
+    epoch: int
+
+    def drop(self, X: Tensor, key: int | None) -> Tensor:
+        """X of the graph's own vertices [n, F] under the mask of that key; X itself when not training."""
+
+    def gather(self, layer: int, H: Tensor, key: int | None = None) -> Tensor:
+        """[n, F]: Σ_u a_vu drop(H_u) over in-edges (and v itself, with gcn); differentiable."""
+
+    def rows(self, layer: int, H: Tensor, key: int | None = None) -> Tensor:
+        """[n + h, F]: drop(H), then that of the sources that are not the graph's own, as ``edges`` counts them."""
+
+    @property
+    def edges(self) -> AttentionEdges:
+        """All in-edges and every vertex's edge to itself."""
+
+
+class AttentionEdges:
+    """Edges as attention wants them: by target, sources counted as in ``Graph.rows``."""
+
+    def __init__(
+        self, source: Tensor, target: Tensor, weight: Tensor | None, ids: tuple[Array, Array], num_targets: int
+    ):
+        self.source, self.target = source, target  # int64 [m]
+        self.weight = weight  # [m] or None
+        self.source_ids, self.target_ids = ids  # int64 [m], global ids on the host: of masks
+        self.num_targets = num_targets
+
+
+class Propagate(torch.autograd.Function):
+    """Z = A (mask ⊙ H) of a matrix without halo; backward dH = mask ⊙ Aᵀ dZ."""
+
+    @staticmethod
+    def forward(ctx: Any, H: Tensor, A: Adjacency, mask: Tensor | None) -> Tensor:
+        ctx.A, ctx.mask = A, mask
+        return A(H.detach() if mask is None else H.detach() * mask)
+
+    @staticmethod
+    def backward(ctx: Any, dZ: Tensor) -> tuple[Tensor, None, None]:
+        dH = ctx.A.transposed(dZ.contiguous())
+        return dH if ctx.mask is None else dH * ctx.mask, None, None

@@ -1,0 +1,206 @@
+"""The ranks of a run. Every byte between them passes here: it is counted, and slowed if a slow network is emulated.
+
+``Group`` is what methods see; ``TorchGroup`` is torch.distributed (NCCL or Gloo), and tests have one whose ranks are
+threads. All calls are collective unless they name a peer: every rank makes them in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gpu_baselines.link import Link
+from siafu.errors import PeerLost
+
+
+class Traffic:
+    """Bytes that this rank has sent, by kind and peer; several threads may count."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bytes: dict[tuple[str, int], int] = defaultdict(int)
+
+    def add(self, kind: str, peer: int, nbytes: int) -> None:
+        with self._lock:
+            self._bytes[kind, peer] += nbytes
+
+    def by_kind(self) -> dict[str, int]:
+        with self._lock:
+            found: dict[str, int] = defaultdict(int)
+            for (kind, _), nbytes in self._bytes.items():
+                found[kind] += nbytes
+            return dict(found)
+
+    def by_peer(self, kind: str, size: int) -> list[int]:
+        with self._lock:
+            return [self._bytes.get((kind, peer), 0) for peer in range(size)]
+
+
+class Group(Protocol):
+    rank: int
+    size: int
+    traffic: Traffic
+
+    def exchange(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> None:
+        """All-to-all in a ring: in round r each rank sends ``sends[rank + r]`` and fills ``recvs[rank - r]``. Tensors are
+        contiguous, of the shape and dtype that the other side has; empty ones do not travel; one's own are not looked at."""
+
+    def send(self, tensor: Tensor, peer: int, kind: str) -> None:
+        """Returns when the tensor may be changed."""
+
+    def receive(self, tensor: Tensor, peer: int) -> None: ...
+
+    def all_reduce(self, tensor: Tensor, kind: str = "reduce") -> None:
+        """The sum over all ranks, in place, with equal bits on all."""
+
+    def broadcast(self, tensor: Tensor, root: int, kind: str) -> None: ...
+
+    def share(self, value: Any) -> list[Any]:
+        """Every rank's value, by rank; values are JSON. For set-up and control: not counted."""
+
+    def barrier(self) -> None: ...
+
+    def twin(self, *, host: bool = False) -> Group:
+        """The same ranks over connections of their own, for another thread; one traffic, one link.
+
+        host: through the CPU's memory whatever the transport, for threads that wait without a GPU's stream waiting too."""
+
+    def subgroup(self, ranks: Sequence[int]) -> Group:
+        """These ranks alone, of which this one is, counted anew from 0 in that order; one traffic (by the ranks of the
+        whole), one link. Collective among them."""
+
+
+class TorchGroup:
+    """Over torch.distributed, whose default group must be there. Raises PeerLost where a rank does not answer in time."""
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float,
+        link: Link,
+        traffic: Traffic | None = None,
+        of: Any = None,
+        members: Sequence[int] = (),
+    ):
+        """members: the ranks of the default group that these are; (): all."""
+        self._members = list(members) or list(range(dist.get_world_size()))
+        self.rank, self.size = self._members.index(dist.get_rank()), len(self._members)
+        self.traffic = traffic or Traffic()
+        self._timeout_s, self._link, self._of = timeout_s, link, of
+        self._device = torch.device("cuda" if dist.get_backend(of) == "nccl" else "cpu")
+
+    def exchange(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> None:
+        for turn in range(1, self.size):
+            to, source = (self.rank + turn) % self.size, (self.rank - turn) % self.size
+            wanted, operations = recvs[source], []
+            if sends[to].numel():
+                operations.append(dist.P2POp(dist.isend, self._out(sends[to], to, kind), self._members[to], self._of))
+            inbox = self._inbox(wanted)
+            if wanted.numel():
+                operations.append(dist.P2POp(dist.irecv, inbox, self._members[source], self._of))
+            with self._named(f"{self._members[to]} or {self._members[source]}"):
+                for work in dist.batch_isend_irecv(operations) if operations else ():
+                    work.wait()
+            if inbox is not wanted:
+                wanted.copy_(inbox)
+
+    def send(self, tensor: Tensor, peer: int, kind: str) -> None:
+        with self._named(str(self._members[peer])):
+            dist.send(self._out(tensor, peer, kind), self._members[peer], self._of)
+
+    def receive(self, tensor: Tensor, peer: int) -> None:
+        inbox = self._inbox(tensor)
+        with self._named(str(self._members[peer])):
+            dist.recv(inbox, self._members[peer], self._of)
+        if inbox is not tensor:
+            tensor.copy_(inbox)
+
+    def all_reduce(self, tensor: Tensor, kind: str = "reduce") -> None:
+        if self.size == 1:
+            return
+        # As a ring does it: every rank sends (and gets) its share of the vector 2 (N - 1) times.
+        nbytes = 2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size
+        self.traffic.add(kind, self._members[(self.rank + 1) % self.size], nbytes)
+        self._link.pass_through(nbytes)
+        with self._named("of the others"), self._moved(tensor) as here:
+            dist.all_reduce(here, group=self._of)
+
+    def broadcast(self, tensor: Tensor, root: int, kind: str) -> None:
+        if self.size == 1:
+            return
+        nbytes = tensor.numel() * tensor.element_size()
+        if self.rank == root:
+            for peer in range(self.size):
+                if peer != root:
+                    self.traffic.add(kind, self._members[peer], nbytes)
+            self._link.pass_through(nbytes)  # a tree or a chain: the root's link carries it about once
+        with self._named(str(self._members[root])), self._moved(tensor) as here:
+            dist.broadcast(here, self._members[root], group=self._of)
+
+    def share(self, value: Any) -> list[Any]:
+        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(self._device)
+        sizes = [torch.zeros(1, dtype=torch.int64, device=self._device) for _ in range(self.size)]
+        with self._named("of the others"):
+            dist.all_gather(sizes, torch.tensor([text.numel()], device=self._device), group=self._of)
+            longest = max(int(size) for size in sizes)
+            padded = torch.zeros(longest, dtype=torch.uint8, device=self._device)
+            padded[: text.numel()] = text
+            found = [torch.empty_like(padded) for _ in range(self.size)]
+            dist.all_gather(found, padded, group=self._of)
+        return [
+            json.loads(bytes(one[: int(size)].cpu().numpy()).decode()) for one, size in zip(found, sizes, strict=True)
+        ]
+
+    def barrier(self) -> None:
+        self.share(None)
+
+    def twin(self, *, host: bool = False) -> Group:
+        return self._new(self._members, "gloo" if host else "")
+
+    def subgroup(self, ranks: Sequence[int]) -> Group:
+        return self._new([self._members[rank] for rank in ranks])
+
+    def _new(self, members: list[int], backend: str = "") -> Group:
+        with self._named("of the others"):
+            of = dist.new_group(
+                members, backend=backend or dist.get_backend(), timeout=timedelta(seconds=self._timeout_s), use_local_synchronization=True
+            )  # fmt: skip
+        return TorchGroup(timeout_s=self._timeout_s, link=self._link, traffic=self.traffic, of=of, members=members)
+
+    def _out(self, tensor: Tensor, peer: int, kind: str) -> Tensor:
+        """What is sent, counted, once it would be at the other end."""
+        nbytes = tensor.numel() * tensor.element_size()
+        self.traffic.add(kind, self._members[peer], nbytes)
+        self._link.pass_through(nbytes)
+        return tensor.contiguous().to(self._device)
+
+    def _inbox(self, tensor: Tensor) -> Tensor:
+        same = tensor.device.type == self._device.type and tensor.is_contiguous()
+        return tensor if same else torch.empty_like(tensor, device=self._device, memory_format=torch.contiguous_format)
+
+    @contextmanager
+    def _moved(self, tensor: Tensor) -> Any:
+        """The tensor where the transport can reach it (Gloo: in the CPU's memory), and back."""
+        here = self._inbox(tensor)
+        if here is not tensor:
+            here.copy_(tensor)
+        yield here
+        if here is not tensor:
+            tensor.copy_(here)
+
+    @contextmanager
+    def _named(self, whom: str) -> Any:
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:  # torch's own errors of connections are RuntimeErrors
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise PeerLost(f"rank {self._members[self.rank]}: rank {whom} is lost: {first[:300]}") from error

@@ -1,0 +1,33 @@
+"""Rows into messages of 2, 4 and 8 bits and back, with the bytes of ``gpu_baselines.quantise``, where the rows are."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gpu_baselines.quantise import Layout
+
+
+class Packing(Protocol):
+    """Between rows of one layout and messages."""
+
+    layout: Layout
+
+    def pack(self, rows: Tensor, key: int) -> Tensor:
+        """The message, uint8, of rows float32 [k, F], contiguous, F >= 1. Raises: ValueError for values that cannot be sent."""
+
+    def unpack(self, message: Tensor, out: Tensor) -> None:
+        """Writes the rows into ``out``, float32 [k, F], contiguous."""
+
+
+def packing(layout: Layout, device: torch.device, threads: int) -> Packing:
+    """threads: on the CPU."""
+    if device.type == "cuda":
+        from gpu_baselines.kernels import cuda  # where there is no GPU, there may be no Triton
+
+        return cuda.Packing(layout, device)
+    from gpu_baselines.kernels import cpu
+
+    return cpu.Packing(layout, threads)

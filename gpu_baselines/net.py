@@ -1,0 +1,128 @@
+"""Models as torch modules, over any ``Graph``: GCN, GraphSAGE, GAT and GCNII with siafu's names, first weights and masks.
+
+A net is a list of layers, so that a pipeline can give each stage some of them; ``layer(graph, H)`` is one. Rows go between
+ranks before dropout, and every copy is dropped alike. In float64, without lateness and quantising, a net has the losses of
+``siafu train --mode pipe`` to rounding: its formulas are those of ``siafu.models``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gpu_baselines.bag import Bag
+from gpu_baselines.graph import Graph
+from siafu.errors import ConfigError
+from siafu.models import ModelSpec
+from siafu.models import build as build_model
+
+#: Model -> its layers here.
+LAYERS = {
+    "gcn": "gpu_baselines.layers.convolution:layers",
+    "sage": "gpu_baselines.layers.convolution:layers",
+    "gcnii": "gpu_baselines.layers.gcnii:layers",
+    "gat": "gpu_baselines.layers.gat:layers",
+}
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "tanh": torch.tanh,
+    "elu": functional.elu,
+}
+
+#: Sums over all vertices of all ranks, differentiable: what SyncBN asks for. None: layers normalise as siafu's do.
+Summed = Callable[[Tensor], Tensor]
+
+
+class Layer(nn.Module):
+    """One step of a net. ``state`` is what goes from layer to layer besides H: GCNII's first representation, for one."""
+
+    def __init__(self, number: int, parameters: Mapping[str, Tensor]):
+        """parameters: all of the net's; the layer's own are those whose name begins with its number."""
+        super().__init__()
+        self.number = number
+        mine = {name.partition(".")[2]: W for name, W in parameters.items() if int(name.partition(".")[0]) == number}
+        self.weights = nn.ParameterDict({name: nn.Parameter(W) for name, W in mine.items()})
+
+    def forward(self, graph: Graph, H: Any, state: dict[str, Tensor]) -> Tensor:
+        raise NotImplementedError
+
+
+class Net(nn.Module):
+    """All layers, or those of one stage."""
+
+    def __init__(self, spec: ModelSpec, layers: list[Layer]):
+        super().__init__()
+        self.spec = spec
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, graph: Graph, X: Any) -> Tensor:
+        """Logits [n, C] of the graph's own vertices; X their features: a tensor [n, F] or a Bag."""
+        H, state = X, dict[str, Tensor]()
+        for layer in self.layers:
+            H = layer(graph, H, state)
+        return H
+
+    def weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """By siafu's names, on the host."""
+        return {name: W.detach().cpu().numpy().copy() for name, W in self.named()}
+
+    def named(self) -> list[tuple[str, nn.Parameter]]:
+        """Parameters by siafu's names, in one order on every rank."""
+        layers: list[Any] = list(self.layers)
+        return sorted((f"{layer.number}.{name}", W) for layer in layers for name, W in layer.weights.items())
+
+    def load(self, weights: Mapping[str, Any]) -> None:
+        with torch.no_grad():
+            for name, W in self.named():
+                W.copy_(torch.from_numpy(np.asarray(weights[name])))
+
+
+def build(
+    spec: ModelSpec, device: torch.device, *, batch_norm: Summed | None = None, num_vertices: int = 0,
+    weights: Mapping[str, Any] | None = None,
+) -> Net:  # fmt: skip
+    """The net with siafu's first weights, or those given. ``batch_norm``: SyncBN in hidden layers, over ``num_vertices``.
+
+    Raises: ConfigError for a model without layers here, or with options that they do not have.
+    """
+    if spec.name not in LAYERS:
+        raise ConfigError(f"model.name = {spec.name}: baselines have {', '.join(LAYERS)}")
+    if spec.jump != "none":
+        raise ConfigError(f"model.jump = {spec.jump}: baselines have none")
+    first = dict(build_model(spec).init() if weights is None else weights)
+    if batch_norm is not None:
+        if spec.norm != "none" or spec.name not in ("gcn", "sage"):
+            raise ConfigError("baseline.norm = batch: is for gcn and sage without model.norm")
+        for layer, width in enumerate(spec.widths):
+            first.setdefault(f"{layer}.gain", np.ones(width, spec.dtype))
+            first.setdefault(f"{layer}.shift", np.zeros(width, spec.dtype))
+    parameters = {name: torch.from_numpy(np.array(W)).to(device) for name, W in first.items()}
+    module, _, function = LAYERS[spec.name].partition(":")
+    normalised = None if batch_norm is None else BatchNorm(batch_norm, num_vertices)
+    layers: list[Layer] = getattr(importlib.import_module(module), function)(spec, parameters, normalised)
+    return Net(spec, layers)
+
+
+def linear(X: Any, W: Tensor) -> Tensor:
+    """X W of rows or a bag of words."""
+    return X.linear(W) if isinstance(X, Bag) else X @ W
+
+
+class BatchNorm:
+    """Ioffe & Szegedy 2015 over the vertices of all ranks ("SyncBN"): mean and variance of the whole graph in every epoch,
+    in training and in evaluation alike, as full-graph training sees all of it at once."""
+
+    def __init__(self, summed: Summed, num_vertices: int, eps: float = 1e-5):
+        self._summed, self._count, self._eps = summed, num_vertices, eps
+
+    def __call__(self, P: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
+        mean = self._summed(P.sum(0)) / self._count  # [F]
+        centred = P - mean
+        variance = self._summed((centred**2).sum(0)) / self._count
+        return centred * torch.rsqrt(variance + self._eps) * gain + shift

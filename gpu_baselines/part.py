@@ -1,0 +1,124 @@
+"""One rank's part of the graph: its vertices and edges, and who has the rows of its halo.
+
+The halo of a part is what siafu's shards call ghosts: the remote vertices that its vertices have an edge from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpu_baselines.adjacency import Adjacency, columns
+from gpu_baselines.group import Group
+from siafu.graph import TRAIN
+from siafu.ops import real
+from siafu.shards import EdgeTypes, Shard
+from siafu.sparse import Array, Rows, SparseRows
+from siafu.tasks import Lane
+from siafu.views import view
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """n inner vertices and h halo vertices. Tensors are on the rank's device."""
+
+    vertices: Array  # int64 [n], global ids, on the host: masks of dropout are made from them
+    halo: Array  # int64 [h], global ids, by owner
+    inner: Adjacency  # [n, n]
+    outer: Adjacency  # [n, h]
+    own_scale: Tensor | None  # [n], of a vertex's own row in its sum (gcn); None: it is not in it
+    features: Rows  # [n, F], on the host, as in the shard
+    labels: Tensor  # int64 [n], or [n, C] of numbers
+    split: Array  # uint8 [n], of siafu.graph
+    num_train: int  # training vertices of the whole graph
+    wanted: list[int]  # halo rows that come from each rank, in the order of ``halo``
+    given: list[Tensor]  # int64, inner rows that each rank wants, in the order in which it wants them
+
+    @property
+    def num_inner(self) -> int:
+        return len(self.vertices)
+
+    @property
+    def num_halo(self) -> int:
+        return len(self.halo)
+
+    @property
+    def train(self) -> Tensor:
+        """int64, inner rows that are trained on."""
+        return torch.from_numpy(np.flatnonzero(self.split == TRAIN)).to(self.labels.device)
+
+
+def load(
+    shard: Shard, group: Group, aggregation: str, *, edge_types: EdgeTypes, lane: Lane, split: int, num_train: int,
+    device: torch.device, dtype: torch.dtype, threads: int = 1,
+) -> Part:  # fmt: skip
+    """The part that a rank trains (or evaluates: ``lane``) with. aggregation: "gcn" or "mean". Collective."""
+    part = alone(
+        view(shard, edge_types, lane), aggregation, split=split, num_train=num_train, device=device, dtype=dtype,
+        threads=threads,
+    )  # fmt: skip
+    wanted = np.bincount(np.asarray(shard.ghosts_in_owner), minlength=group.size).tolist()
+    return replace(part, wanted=wanted, given=_given(part.vertices, part.halo, wanted, group, device))
+
+
+def alone(
+    shard: Shard, aggregation: str, *, split: int, num_train: int, device: torch.device, dtype: torch.dtype,
+    threads: int = 1,
+) -> Part:  # fmt: skip
+    """The part of a shard as it is, which nothing travels to or from: ``wanted`` and ``given`` are empty."""
+    n, halo = len(shard.vertices), np.asarray(shard.ghosts_in)
+    degree = np.concatenate([shard.degree, shard.degree_ghosts_in])
+    scales = Scales.of(aggregation, degree, n, device, dtype)
+    return Part(
+        vertices=np.asarray(shard.vertices), halo=halo,
+        inner=Adjacency(columns(shard.in_edges, 0, n), n, scales.target, scales.source_of(0, n), threads),
+        outer=Adjacency(columns(shard.in_edges, n, n + len(halo)), len(halo), scales.target, scales.source_of(n, n + len(halo)), threads),
+        own_scale=scales.own, features=shard.features, labels=torch.from_numpy(np.array(shard.labels)).to(device),
+        split=np.asarray(shard.split)[:, split], num_train=num_train, wanted=[], given=[],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scales:
+    """a_vu = target_v w_uv source_u, as ``graph_server.aggregate`` has it."""
+
+    target: Tensor  # [n]
+    source: Tensor | None  # [n + h]
+    own: Tensor | None  # [n]
+
+    @classmethod
+    def of(cls, aggregation: str, degree: Array, n: int, device: torch.device, dtype: torch.dtype) -> Scales:
+        """degree: float64 [n + h], weighted in-degrees in the whole graph."""
+
+        def made(values: Array) -> Tensor:
+            return torch.from_numpy(values).to(device, dtype)
+
+        if aggregation == "gcn":
+            root = 1 / np.sqrt(degree + 1)
+            return cls(made(root[:n]), made(root), made(root[:n] ** 2))
+        assert aggregation == "mean", aggregation
+        return cls(made(1 / np.where(degree[:n] > 0, degree[:n], np.inf)), None, None)
+
+    def source_of(self, start: int, stop: int) -> Tensor | None:
+        return None if self.source is None else self.source[start:stop]
+
+
+def _given(vertices: Array, halo: Array, wanted: list[int], group: Group, device: torch.device) -> list[Tensor]:
+    """Everybody tells the owners of its halo which rows it wants."""
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size)]
+    group.exchange([torch.tensor([count]) for count in wanted], sizes, "setup")
+    ids = torch.from_numpy(np.array(halo)).split(wanted)
+    asked = [torch.zeros(0 if p == group.rank else int(size), dtype=torch.int64) for p, size in enumerate(sizes)]
+    group.exchange(list(ids), asked, "setup")
+    order = np.argsort(vertices, kind="stable")
+    return [torch.from_numpy(order[np.searchsorted(vertices, one.numpy(), sorter=order)]).to(device) for one in asked]
+
+
+def dense(rows: Rows, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Features as a tensor [n, F]; bags of words with their zeros."""
+    host: Any = rows.dense() if isinstance(rows, SparseRows) else np.asarray(rows)
+    return torch.from_numpy(np.array(real(host, np.dtype(str(dtype).removeprefix("torch."))))).to(device)

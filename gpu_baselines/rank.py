@@ -1,0 +1,125 @@
+"""One rank of a baseline: what torchrun, or ``siafu baseline``, starts as many times as there are ranks.
+
+    torchrun --nproc-per-node 2 -m gpu_baselines --config runs/x/config.toml --shards DIR --run-dir runs/x [--resume]
+
+RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are torchrun's. Rank 0 writes result.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from gpu_baselines import runner
+from gpu_baselines.clock import Clock
+from gpu_baselines.group import TorchGroup
+from gpu_baselines.link import Link
+from gpu_baselines.run import Run
+from siafu import config as configs
+from siafu.baseline import Baseline, BaselineConfig
+from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.member import allow_open_files
+from siafu.models import ModelSpec
+from siafu.shards import ShardSet
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 when trained; 1 for a failure, 2 for the user's mistake: in one line on stderr and in failed-<rank>.json."""
+    parser = argparse.ArgumentParser(
+        prog="python -m gpu_baselines", description="One rank of a baseline; see siafu baseline."
+    )
+    parser.add_argument("--config", required=True, metavar="FILE")
+    parser.add_argument("--shards", required=True, metavar="DIR", type=Path)
+    parser.add_argument("--run-dir", required=True, metavar="DIR", type=Path)
+    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in the run directory")
+    args = parser.parse_args(argv)
+    rank = int(os.environ.get("RANK", "0"))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    allow_open_files()
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {rank} %(name)s: %(message)s")
+    try:
+        _serve(args, rank)
+    except Exception as error:  # the edge of the process: whoever started us must learn why
+        text = str(error) if isinstance(error, GnnError) else f"{type(error).__name__}: {error}"
+        logger.error("%s", traceback.format_exc())
+        code = error.exit_code if isinstance(error, GnnError) else 1
+        failed = {
+            "type": type(error).__name__,
+            "message": text[:4000],
+            "code": code,
+            "lost": isinstance(error, PeerLost),
+        }
+        (args.run_dir / f"failed-{rank}.json").write_text(json.dumps(failed))
+        print(f"gpu_baselines: rank {rank}: {text}", file=sys.stderr, flush=True)
+        os._exit(code)  # a thread may still wait for a rank that is gone
+    return 0
+
+
+def _serve(args: argparse.Namespace, rank: int) -> None:
+    config = BaselineConfig.from_dict(configs.sections_of(args.config))
+    shards = ShardSet.open(args.shards)
+    baseline, size = config.baseline, int(os.environ.get("WORLD_SIZE", "1"))
+    if size != baseline.ranks:
+        raise ConfigError(f"baseline.ranks = {baseline.ranks}: there are {size} ranks")
+    if shards.manifest.num_partitions != config.partitions:
+        raise ConfigError(
+            f"{args.shards}: {shards.manifest.num_partitions} partitions, {baseline.method} on {size} ranks needs {config.partitions}"
+        )
+    device = _device(baseline)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29500")
+    transport = baseline.transport if baseline.transport != "auto" else _transport(device, size)
+    try:
+        dist.init_process_group(
+            transport, rank=rank, world_size=size, timeout=timedelta(seconds=baseline.timeout_s),
+            device_id=device if transport == "nccl" else None,
+        )  # fmt: skip
+    except (RuntimeError, ValueError) as error:
+        raise PeerLost(
+            f"rank {rank}: the others did not come within {baseline.timeout_s:g} s: {str(error)[:200]}"
+        ) from error
+    group = TorchGroup(timeout_s=baseline.timeout_s, link=Link(baseline.link_rate, baseline.link_delay_s))
+    # Not the whole device: what a channel carries meanwhile on its own stream is nothing that the main thread waits for.
+    clock = Clock(lambda: torch.cuda.current_stream().synchronize()) if device.type == "cuda" else Clock()
+    run = Run(config, shards, group, ModelSpec.of(config, shards.manifest), device, clock)
+    result = runner.train(run, args.run_dir, resume=args.resume)
+    if not rank:
+        result["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        result["transport"] = transport
+        beside = args.run_dir / ".result.json"
+        beside.write_text(json.dumps(result, indent=1) + "\n")
+        os.replace(beside, args.run_dir / "result.json")
+    with contextlib.suppress(PeerLost):  # whoever left first has its result too
+        group.barrier()
+
+
+def _device(baseline: Baseline) -> torch.device:
+    there = torch.cuda.is_available()
+    if baseline.device == "cuda" and not there:
+        raise ConfigError("baseline.device = cuda: torch sees no GPU")
+    if baseline.device == "cpu" or not there:
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+
+
+def _transport(device: torch.device, size: int) -> str:
+    """NCCL wants a GPU for each rank of a machine."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", str(size)))
+    return "nccl" if device.type == "cuda" and local <= torch.cuda.device_count() else "gloo"

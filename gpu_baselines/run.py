@@ -1,0 +1,74 @@
+"""What every method of a run works with, and what it must offer."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpu_baselines.clock import Clock
+from gpu_baselines.group import Group
+from gpu_baselines.net import Net
+from siafu.baseline import Baseline, BaselineConfig
+from siafu.models import ModelSpec
+from siafu.shards import ShardSet
+from siafu.sparse import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One rank's view of a run."""
+
+    config: BaselineConfig
+    shards: ShardSet
+    group: Group
+    spec: ModelSpec
+    device: torch.device
+    clock: Clock = field(default_factory=Clock)
+
+    @property
+    def baseline(self) -> Baseline:
+        return self.config.baseline
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float64 if self.spec.dtype == "float64" else torch.float32
+
+    @property
+    def threads(self) -> int:
+        """Of one rank on the CPU: ranks share the machine."""
+        return max(1, (os.cpu_count() or 1) // self.group.size)
+
+
+class Method(Protocol):
+    """``METHODS`` of siafu.baseline names classes that are made of a ``Run``, on every rank at once.
+
+    Contract tests: tests/gpu_baselines/test_methods.py.
+    """
+
+    net: Net  # whose weights are evaluated, saved and exported; equal on all ranks after ``tally`` and ``state``
+
+    def epoch(self, epoch: int) -> float:
+        """Trains one epoch; the loss of the whole graph, equal on all ranks. Collective."""
+
+    def tally(self) -> Array:
+        """Of this rank's vertices under the net's weights, as ``siafu.metrics`` counts them; exact: no lateness, full
+        graph. Collective."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What this rank needs, beside the net's weights, to go on with the same bits."""
+
+    def restore(self, state: dict[str, Tensor]) -> None: ...
+
+    def facts(self) -> dict[str, object]:
+        """What is worth saying in the result beyond what all methods say; JSON."""
+
+    def close(self) -> None: ...
+
+
+def as_array(X: Tensor) -> Array:
+    return np.ascontiguousarray(X.detach().cpu().numpy())

@@ -1,0 +1,104 @@
+"""Which rank is named when a run fails, and what is read of one that goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.baseline import launch
+from bench.baseline.launch import Ranks, _Lines, _read
+from bench.coordinator import Status
+from siafu.errors import ConfigError, GnnError, PeerLost
+
+LOST = {"type": "PeerLost", "message": "rank 0: rank 1 is lost: connection closed", "code": 1, "lost": True}
+OWN = {"type": "RuntimeError", "message": "RuntimeError: out of memory\nmore", "code": 1, "lost": False}
+MISTAKE = {"type": "ConfigError", "message": "baseline.norm = batch: is for gcn", "code": 2, "lost": False}
+
+
+class Process:
+    """A rank's process that ended with a code, or lives."""
+
+    def __init__(self, code: int | None):
+        self._code = code
+
+    def poll(self) -> int | None:
+        return self._code
+
+    def last_line(self) -> str:
+        return "ImportError: libsomething.so"
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(launch, "POLL_S", 0.0)
+
+
+def failure(folder: Path, codes: list[int | None], said: dict[int, Any]) -> GnnError:
+    """What ``check`` raises; ``said``: by rank, in the order of time."""
+    for when, (rank, words) in enumerate(said.items()):
+        file = folder / f"failed-{rank}.json"
+        file.write_text(json.dumps(words))
+        os.utime(file, ns=(when, when))
+    with pytest.raises(GnnError) as caught:
+        Ranks([Process(code) for code in codes], folder, 20).check()  # type: ignore[misc]
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("codes", "said", "words"),
+    [
+        ([1, None, -9], {0: LOST}, "rank 2 died: killed by SIGKILL"),
+        ([1, 1], {0: OWN, 1: LOST}, "rank 0: RuntimeError: out of memory"),
+        ([1, 1, 1], {0: LOST, 2: OWN, 1: {**OWN, "message": "ValueError: later"}}, "rank 2: RuntimeError: out of memory"),
+        ([2, 2], {1: MISTAKE, 0: MISTAKE}, "baseline.norm = batch: is for gcn"),
+        ([1, None], {0: LOST}, "rank 1 is silent for more than 20 s"),
+        ([1, None, None], {0: LOST}, "ranks 1, 2 are silent for more than 20 s"),
+        ([1, 1], {0: LOST, 1: {**LOST, "message": "rank 1: the others did not come"}}, LOST["message"]),
+        ([None, 1], {}, "rank 1 died: exit code 1; ImportError: libsomething.so"),
+    ],
+)  # fmt: skip
+def test_the_rank_that_failed_first_for_its_own_reason_is_named(
+    codes: list[int | None], said: dict[int, Any], words: str, tmp_path: Path
+) -> None:
+    assert str(failure(tmp_path, codes, said)) == words
+
+
+def test_a_mistake_of_the_user_is_one_here_too(tmp_path: Path) -> None:
+    assert type(failure(tmp_path, [2], {0: MISTAKE})) is ConfigError
+    assert failure(tmp_path, [2], {0: MISTAKE}).exit_code == 2
+    assert type(failure(tmp_path, [1, None], {0: LOST})) is PeerLost
+
+
+def test_nothing_is_raised_while_all_live_or_end_well(tmp_path: Path) -> None:
+    ranks = Ranks([Process(None), Process(0)], tmp_path, 20)  # type: ignore[list-item]
+    ranks.check()
+    assert not ranks.ended
+    assert Ranks([Process(0), Process(0)], tmp_path, 20).ended  # type: ignore[list-item]
+
+
+def test_lines_are_read_once_they_are_whole_and_again_when_the_file_was_cut(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    lines = _Lines(file, from_end=False)
+    assert lines.new() == []
+    file.write_text('{"n": 1}\n{"n"')
+    assert lines.new() == [{"n": 1}]
+    file.write_text('{"n": 1}\n{"n": 2}\n')
+    assert lines.new() == [{"n": 2}]
+    file.write_text('{"n": 1}\n')
+    assert lines.new() == [{"n": 1}]
+    assert _Lines(file, from_end=True).new() == []
+
+
+def test_status_is_what_the_lines_say() -> None:
+    status = Status(tasks_in_flight=None)
+    _read(status, {"event": "start"})
+    assert (status.phase, status.epoch) == ("training", 0)
+    _read(status, {"event": "epoch", "epoch": 4, "loss": 0.5, "epoch_s": 0.1, "ghost_bytes": 12})
+    _read(status, {"event": "evaluation", "val": {"acc": 0.9}})
+    assert (status.epoch, status.loss, status.epoch_s, status.ghost_bytes) == (5, 0.5, 0.1, 12)
+    assert status.evaluation == {"val": {"acc": 0.9}}

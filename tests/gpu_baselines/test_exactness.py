@@ -1,0 +1,103 @@
+"""Vanilla partition-parallel training is what one machine computes, whatever the ranks: float64, against the oracle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from siafu.graph import tidy
+from siafu.metrics import METRICS
+from tests.gpu_baselines.training import config_of, differs_by, oracle, prepared, train
+from tests.toy_graphs import random_graph, with_sparse_features
+
+EPOCHS = 4
+#: name -> settings
+MODELS: dict[str, dict[str, Any]] = {
+    "gcn": {"model__name": "gcn", "model__hidden": "6", "model__layers": 3},
+    "gcn, narrow": {"model__name": "gcn", "model__hidden": "6,3", "model__layers": 3, "model__narrow": True},
+    "gcn, LayerNorm, residual": {"model__norm": "layer", "model__residual": True, "model__layers": 3, "model__hidden": "6,5"},
+    "sage": {"model__name": "sage", "model__hidden": "6", "model__layers": 3},
+    "sage, tanh": {"model__name": "sage", "model__hidden": "5", "model__activation": "tanh", "model__bias": False},
+    "gat": {"model__name": "gat", "model__hidden": "6", "model__heads": 2, "model__activation": "elu"},
+    "gat, more": {
+        "model__name": "gat", "model__hidden": "6", "model__heads": 3, "model__out_heads": 2, "model__attn_dropout": 0.4,
+        "model__residual": True,
+    },
+    "gcnii": {"model__name": "gcnii", "model__hidden": "5", "model__layers": 4},
+}  # fmt: skip
+GRAPHS = {
+    "directed, weighted": random_graph(1),
+    "undirected": random_graph(2, directed=False, weighted=False),
+    "multi-label": random_graph(3, multilabel=True),
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", MODELS)
+def test_vanilla_is_what_one_machine_computes(name: str, ranks: int, tmp_path: Path) -> None:
+    graph = GRAPHS["directed, weighted"]
+    config = config_of("vanilla", ranks, model__dropout=0.5, **MODELS[name])
+    shards = prepared(graph, tmp_path, ranks)
+    trained, wanted = train(config, shards, EPOCHS), oracle(config, shards, tidy(graph, directed=True), EPOCHS)
+    assert differs_by(trained.losses, wanted.losses) < 1e-12
+    for name, W in wanted.weights.items():
+        assert np.allclose(trained.weights[name], W, rtol=0, atol=1e-9), name
+    metric = METRICS["classes"]
+    whole = metric.tally(wanted.logits, tidy(graph, directed=True).labels, graph.split[:, 0])
+    for split, scores in metric.scores(whole).items():
+        assert metric.scores(metric.merge(trained.scores))[split] == pytest.approx(scores, abs=1e-9)
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+def test_any_graph(graph: Any, sparse: bool, model: str, tmp_path: Path) -> None:
+    graph = with_sparse_features(graph) if sparse else graph
+    config = config_of("vanilla", 3, model__dropout=0.3, **MODELS[model])
+    shards = prepared(graph, tmp_path, 3)
+    wanted = oracle(config, shards, tidy(graph, directed=graph.directed), EPOCHS)
+    assert differs_by(train(config, shards, EPOCHS).losses, wanted.losses) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "settings", [{"preaggregate": False}, {"overlap": False}, {"preaggregate": False, "overlap": False}]
+)
+def test_how_rows_travel_changes_no_bit(settings: dict[str, Any], tmp_path: Path) -> None:
+    graph = GRAPHS["directed, weighted"]
+    config = config_of("vanilla", 3, model__dropout=0.5)
+    shards = prepared(graph, tmp_path, 3)
+    plain = train(config, shards, EPOCHS)
+    other = train(config.replace({f"baseline.{key}": value for key, value in settings.items()}), shards, EPOCHS)
+    assert other.losses == plain.losses
+    assert other.bytes["halo"] >= plain.bytes["halo"]
+
+
+def test_more_ranks_than_convenient(tmp_path: Path) -> None:
+    """Parts of a vertex or two, some without a halo."""
+    graph = replace(random_graph(4, num_vertices=7, num_edges=5), name="tiny")
+    config = config_of("vanilla", 6)
+    shards = prepared(graph, tmp_path, 6)
+    wanted = oracle(config, shards, tidy(graph, directed=True), EPOCHS)
+    assert differs_by(train(config, shards, EPOCHS).losses, wanted.losses) < 1e-12
+
+
+def test_batch_norm_is_the_same_on_any_number_of_ranks(tmp_path: Path) -> None:
+    graph = GRAPHS["undirected"]
+    found = []
+    for ranks in (1, 3):
+        config = config_of(
+            "vanilla", ranks, model__layers=3, model__hidden=6, baseline__norm="batch", model__dropout=0.3
+        )
+        found.append(train(config, prepared(graph, tmp_path, ranks), EPOCHS))
+    assert differs_by(found[0].losses, found[1].losses) < 1e-12
+    assert {"0.gain", "1.shift"} <= found[0].weights.keys()
+    for name in found[0].weights.keys() - {
+        "0.bias",
+        "1.bias",
+    }:  # normalising takes them out: their gradients are rounding
+        W = found[0].weights[name]
+        assert np.allclose(found[1].weights[name], W, rtol=0, atol=1e-9), name
