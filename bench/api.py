@@ -15,36 +15,45 @@ from typing import Any
 
 import numpy as np
 
-from bench import launch
+from bench import curves, launch, loggers, presets
 from bench.coordinator import Status
+from bench.measure import apply_edge
 from bench.meter import Meter
 from bench.site import lambda_site
 from datasets.prepare import cached
-from siafu import __version__, checkpoint, models
+from siafu import __version__, checkpoint, models, progress
 from siafu import config as configs
 from siafu.config import Config, Data
 from siafu.errors import ConfigError
-from siafu.models import ModelSpec
+from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
+from siafu.models import Model, ModelSpec
 from siafu.shards import MANIFEST, ShardSet
 from siafu.sparse import Array
+from siafu.tasks import Lane, is_of_edges
 
+#: Settings of data that mean nothing but with task link.
+OF_LINKS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 #: Short names of keyword arguments and command-line flags -> config keys.
 SHORT = {
     "parts": "data.parts", "partitioner": "data.partitioner", "order": "data.order", "directed": "data.directed",
     "feature_norm": "data.feature_norm", "split": "data.split",
+    "task": "data.task", "inductive": "data.inductive",
     "model": "model.name", "layers": "model.layers", "hidden": "model.hidden", "dropout": "model.dropout",
+    "heads": "model.heads", "attn_dropout": "model.attn_dropout", "residual": "model.residual",
     "epochs": "train.epochs", "lr": "train.lr", "weight_decay": "train.weight_decay", "seed": "train.seed",
+    "warm_start": "train.warm_start",
     "mode": "train.mode", "staleness": "train.staleness", "intervals": "train.intervals",
     "target_acc": "train.target_acc", "eval_every": "train.eval_every", "patience": "train.patience",
+    "stop_on": "train.stop_on",
     "stale_gradients": "train.stale_gradients", "stale_rows": "train.stale_rows",
     "param_servers": "servers.param_servers", "backend": "servers.backend",
     "lambdas": "lambda.count", "lambda_memory": "lambda.memory_mb", "lambda_on": "lambda.on",
     "checkpoint_every": "run.checkpoint_every", "run_dir": "run.dir", "trace": "run.trace",
-    "on": "run.on", "budget": "run.budget_usd", "max_time": "run.max_seconds",
+    "logger": "run.loggers", "on": "run.on", "budget": "run.budget_usd", "max_time": "run.max_seconds",
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A finished run and its directory."""
 
@@ -53,7 +62,7 @@ class Run:
 
     @property
     def test_acc(self) -> float:
-        """Test accuracy of the epoch with the best validation accuracy; NaN if a limit came before the first evaluation."""
+        """Test accuracy of the best epoch, by validation (``train.stop_on``); NaN if a limit came before the first evaluation."""
         return float("nan") if self.result["test_acc"] is None else float(self.result["test_acc"])
 
     @property
@@ -69,37 +78,65 @@ class Run:
         """The lines of metrics.jsonl."""
         return [json.loads(line) for line in (self.dir / "metrics.jsonl").read_text().splitlines()]
 
+    def plot(self) -> Any:
+        """Loss and scores over the epochs, as a matplotlib Figure."""
+        return curves.plot(self.result, self.metrics())
+
+    def __repr__(self) -> str:
+        scores = [f"{split} {self.result[f'{split}_acc']:.4f}" for split in ("val", "test") if self.result["scores"]]
+        return f"Run({', '.join([str(self.dir), *scores])})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return curves.html(self.result, self.metrics())
+
 
 def train(
-    source: str = "",
+    source: Any = "",
     *,
     config: Config | str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
-    on_status: Callable[[Status], None] = lambda status: None,
+    preset: str = "",
+    on_status: Callable[[Status], None] | None = None,
     **short: Any,
 ) -> Run:
-    """Trains a model and returns the finished run.
+    """Trains a model and returns the finished run. In a notebook, progress is shown below the cell.
 
-    source: what to train on; see ``siafu prepare --help``. config: a Config or a TOML file to start from. settings:
-    ``{"section.key": value}``. Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``.
+    source: what to train on; see ``siafu prepare --help``; or a graph in memory, also one of PyG, DGL, NetworkX or SciPy
+    (``datasets.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from. settings:
+    ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph (``bench.presets``).
+    Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``.
 
         >>> run = siafu.train("digits", epochs=50)
         >>> run.test_acc
 
     Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
     """
-    resolved = resolve(source, config, settings, short)
+    in_memory = None if isinstance(source, str | os.PathLike) else source
+    resolved = resolve("" if in_memory is not None else os.fspath(source), config, settings, short, preset)
+    cell = progress.of_notebook(resolved.train.epochs) if on_status is None else None
+    on_status = on_status or cell or (lambda status: None)
     on_status(Status(phase="preparing"))
-    shards_path = shards_of(resolved)
+    shards_path = shards_of(resolved, in_memory)
+    if in_memory is not None:
+        resolved = resolved.replace({"data.source": str(shards_path)})  # so that the run's config.toml repeats it
     on_status(Status(phase="starting"))
     shards = ShardSet.open(shards_path)
-    resolved = _fit(resolved, shards)
-    models.build(ModelSpec.of(resolved, shards.manifest))  # a model that cannot be must not cost a run directory
+    resolved, placement = apply_edge.placed(fit(resolved, shards), shards)
+    model = built(resolved, shards)  # what cannot be must not cost a run directory
+    resolved = _with_first_weights(resolved, model)
     Meter(resolved)  # nor a budget without prices
-    run_dir = _run_dir(resolved, shards.manifest.name)
-    do = _far_away() if resolved.run.on == "aws" else carry_out
-    result = {**do(resolved, shards, run_dir, on_status), "run_dir": str(run_dir)}
+    loggers.check(resolved.run.loggers)
+    run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
+    far = resolved.run.on == "aws"
+    do = _far_away() if far else carry_out
+    told = resolved.replace({"run.loggers": ()}) if far else resolved  # there, nobody has their packages
+    result = {**do(told, shards, run_dir, on_status), **placement, "run_dir": str(run_dir)}
+    if far:
+        loggers.replay(resolved, run_dir)
     (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    if cell is not None:
+        cell.end()
     return Run(run_dir, result)
 
 
@@ -117,7 +154,7 @@ def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: Callab
     """Trains, with this process as coordinator; the result. The models, and all that a run leaves, are in ``run_dir``."""
     spec = ModelSpec.of(config, shards.manifest)
     with lambda_site(config, run_dir) as site:
-        _write_manifest(run_dir, site.config, shards)
+        write_manifest(run_dir, site.config, shards)
         result, weights_of = launch.run(site.config, shards, shards.path.resolve(), run_dir, on_status, site.check)
     epoch_of = {"best": result["best_epoch"] or result["epochs"], "final": result["epochs"]}
     for name, weights in weights_of.items():
@@ -138,9 +175,10 @@ def settings_of(assignments: Sequence[str]) -> dict[str, str]:
 
 
 def resolve(
-    source: str, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any]
-) -> Config:
-    """Defaults < config < settings < keyword arguments. ConfigError for a name that does not exist."""
+    source: str, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any],
+    preset: str = "",
+) -> Config:  # fmt: skip
+    """Defaults < config < preset < settings < keyword arguments. ConfigError for a name that does not exist."""
     base = config if isinstance(config, Config) else configs.load(config) if config else Config()
     changes = dict(settings or {})
     for name, value in short.items():
@@ -149,6 +187,9 @@ def resolve(
         changes[SHORT[name]] = seconds(value) if name == "max_time" else value
     if source:
         changes["data.source"] = source
+    if preset:
+        asked = base.replace({key: changes[key] for key in ("data.source", "model.name") if key in changes})
+        changes = {**presets.find(preset, asked).settings, **changes}
     resolved = base.replace(changes)
     if resolved.run.on == "aws" and "lambda.on" not in changes and not _says_where_lambdas_are(config):
         return resolved.replace({"lambda.on": "aws"})
@@ -170,39 +211,114 @@ def seconds(text: str | float) -> float:
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
-def shards_of(config: Config) -> Path:
-    """The prepared graph: the source itself if it is one, else from the cache."""
+def shards_of(config: Config, in_memory: Any = None) -> Path:
+    """The prepared graph: the source itself if it is one, else from the cache. ``in_memory``: a graph that is the source."""
     data = config.data
-    if (Path(data.source) / MANIFEST).is_file():
+    if in_memory is None and (Path(data.source) / MANIFEST).is_file():
         return Path(data.source)
     return cached(
-        data.source, cache_dir=os.path.expanduser(data.cache_dir), parts=data.parts, partitioner=data.partitioner,
+        data.source if in_memory is None else in_memory, cache_dir=os.path.expanduser(data.cache_dir), parts=data.parts, partitioner=data.partitioner,
         order=data.order, directed=data.directed, feature_norm=data.feature_norm, seed=data.seed,
-        train_per_class=data.train_per_class, val_per_class=data.val_per_class,
+        train_per_class=data.train_per_class, val_per_class=data.val_per_class, task=data.task,
+        inductive=data.split if data.inductive else None, val_edges=data.val_edges, test_edges=data.test_edges,
+        negatives=data.negatives, eval_negatives=data.eval_negatives,
     )  # fmt: skip
 
 
-def _fit(config: Config, shards: ShardSet) -> Config:
+def fit(config: Config, shards: ShardSet) -> Config:
     """The config with what prepared shards have fixed already. ConfigError if it asks for something else."""
     manifest = shards.manifest
+    links, inductive = manifest.edge_types == "links", manifest.edge_types == "inductive"
     held = {
         "parts": manifest.num_partitions, "partitioner": manifest.partitioner, "order": manifest.order,
-        "directed": manifest.directed, "feature_norm": manifest.feature_norm, "seed": manifest.seed,
+        "directed": manifest.directed and not links, "feature_norm": manifest.feature_norm, "seed": manifest.seed,
+        "task": "link" if links else "node", "inductive": inductive,
     }  # fmt: skip
+    if inductive:
+        held["split"] = manifest.inductive_split
+    if links:
+        held |= _held_of_links(config.data, shards)
     defaults = Data()
     for key, value in held.items():
         asked = getattr(config.data, key)
         if asked not in (getattr(defaults, key), value):
-            raise ConfigError(f"data.{key} = {asked}: {config.data.source} was prepared with {value}")
+            told = f"{value:g}" if isinstance(value, float) else value
+            raise ConfigError(f"data.{key} = {asked}: {config.data.source} was prepared with {told}")
+    for key in OF_LINKS if not links else ():
+        if (asked := getattr(config.data, key)) != getattr(defaults, key):
+            raise ConfigError(f"data.{key} = {asked}: is for data.task = link")
     smallest = min(entry.vertices for entry in manifest.partitions)
     # More intervals than vertices would only be empty tasks.
     fixed = {"train.intervals": min(config.train.intervals, smallest)}
     return config.replace({**{f"data.{key}": value for key, value in held.items()}, **fixed})
 
 
-def _run_dir(config: Config, graph: str) -> Path:
-    """Makes the run directory. ConfigError if it has a run in it already."""
-    name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{graph}-{config.model.name}-{config.train.mode}")
+def _held_of_links(asked: Data, shards: ShardSet) -> dict[str, Any]:
+    """What the counts of link shards say that they were prepared with; a share that gives such a count is the one asked for."""
+    counts = shards.manifest.type_counts
+    held: dict[str, Any] = {"negatives": counts[TRAIN_NEGATIVE] // counts[TRAIN_PAIR]}  # a whole number
+    edges = counts[TRAIN_PAIR] // 2 + counts[VAL_PAIR] + counts[TEST_PAIR]  # a held-out one is stored once
+    for key, found in (("val_edges", counts[VAL_PAIR]), ("test_edges", counts[TEST_PAIR])):
+        share = getattr(asked, key)
+        held[key] = share if round(share * edges) == found else found / edges
+    if (ranked := _false_edges_of_one(shards)) is not None:
+        held["eval_negatives"] = ranked
+    return held
+
+
+def _false_edges_of_one(shards: ShardSet) -> int | None:
+    """How many false edges a held-out edge is ranked among: every vertex that ranks any has as many. None: nothing is held out."""
+    for part in range(shards.manifest.num_partitions):
+        edges = shards.partition(part).in_edges
+        for kind in (VAL_NEGATIVE, TEST_NEGATIVE):
+            false = np.flatnonzero(np.asarray(edges.type) == kind)
+            if len(false):
+                row = int(np.searchsorted(edges.indptr, false[0], side="right"))  # one behind it
+                return int(np.searchsorted(false, edges.indptr[row]))
+    return None
+
+
+def built(config: Config, shards: ShardSet) -> Model:
+    """The model of a fitted config. ConfigError if there is none such, or for a setting that it would not heed."""
+    model = models.build(ModelSpec.of(config, shards.manifest))
+    name, rest, write = config.model.name, config.train.weight_decay_rest, config.run.write
+    if rest >= 0 and not any(model.rest(parameter) for parameter in model.init()):
+        raise ConfigError(f"train.weight_decay_rest = {rest:g}: {name} has no weights that are decayed otherwise")
+    if config.lambdas.apply_edge == "lambda" and all(
+        s.operator != "attention" for s in model.program(Lane.TRAIN).steps
+    ):
+        raise ConfigError(f"lambda.apply_edge = lambda: {name} has no coefficients of edges to be computed there")
+    dropped = config.train.mode == "async" and config.train.stale_gradients == "drop"
+    if config.lambdas.apply_edge == "lambda" and dropped:  # what it gathers before and behind the task must be the same
+        raise ConfigError(
+            "lambda.apply_edge = lambda: train.stale_gradients = drop needs lambda.apply_edge = server in mode async"
+        )
+    unheeded = ("layers", "hidden")[: 1 + (model.spec.target != "links")] if name == "sgc" else ()
+    for key in unheeded:  # with links the last of hidden is the embedding's width
+        if (value := getattr(config.model, key)) != getattr(configs.Model(), key):
+            told = list(value) if isinstance(value, tuple) else value
+            raise ConfigError(f"model.{key} = {told}: sgc has one layer, and no hidden one")
+    if write and (is_of_edges(write) or all(write not in step.writes for step in model.program(Lane.EVAL).steps)):
+        raise ConfigError(f"run.write = {write}: {name} writes no such rows in an evaluation")
+    return model
+
+
+def _with_first_weights(config: Config, model: Model) -> Config:
+    """The config with a warm start where servers find it. ConfigError or DatasetError if it is none for this model."""
+    if not config.train.warm_start:
+        return config
+    if config.run.on != "local":
+        raise ConfigError(
+            f"train.warm_start = {config.train.warm_start}: its file is on this machine, and parameter servers are "
+            f"elsewhere (run.on = {config.run.on}): it needs run.on = local"
+        )
+    checkpoint.first_weights(model, config.train.warm_start)
+    return config.replace({"train.warm_start": str(Path(config.train.warm_start).resolve())})
+
+
+def made_run_dir(config: Config, what: str) -> Path:
+    """Makes the run directory, by default named after what runs there. ConfigError if it has a run in it already."""
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", what)
     path = Path(config.run.dir or f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{name}")
     number = 1
     while True:
@@ -221,11 +337,12 @@ def _run_dir(config: Config, graph: str) -> Path:
     return path.resolve()
 
 
-def _write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
+def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
+    """config.toml, and manifest.json: what ran where, on which data. ConfigError if they cannot be written."""
     manifest = {
         "siafu": __version__, "python": platform.python_version(), "numpy": np.__version__,
         "machine": platform.platform(), "cores": os.cpu_count(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "config_digest": config.digest, "data_digest": shards.manifest.digest, "seed": config.train.seed,
+        "config_digest": config.digest, "data_digest": shards.manifest.digest, "data_content": shards.manifest.content, "seed": config.train.seed,
     }  # fmt: skip
     try:
         (run_dir / "config.toml").write_text(configs.dump(config))

@@ -3,10 +3,10 @@
 Rules:
 1. Servers say hello; once all have, everybody learns where everybody listens; once all are ready, training starts.
 2. An epoch's loss is the sum of its intervals' shares in the order of their numbers, whoever reported first.
-3. An evaluation is judged when every graph server has counted. The best is the one with the highest validation accuracy,
-   the earlier of equals; without validation vertices, the last.
-4. Training stops after the last epoch, at the target accuracy, or after ``patience`` evaluations without a better one. The
-   final weights are those of the epoch that the decision is about, however far the servers have got meanwhile.
+3. An evaluation is judged when every graph server has counted. ``siafu.stopping`` says which is the best; without
+   validation vertices, it is the last.
+4. Training stops after the last epoch, at the target accuracy, or when patience ends (``siafu.stopping``). The final
+   weights are those of the epoch that the decision is about, however far the servers have got meanwhile.
 5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond a limit
    (``bench.meter``). If the limit comes first, the run breaks off: the final weights are then the latest whole version.
    Where nobody is ready or answers, they are the best that came, or those that training began with (``fall_back``).
@@ -26,9 +26,11 @@ from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.checkpoint import digest
 from siafu.config import Config
 from siafu.errors import GnnError, ProtocolError
+from siafu.evaluation import evaluated_version, rounds
 from siafu.member import answer
-from siafu.metrics import scores
+from siafu.metrics import METRICS
 from siafu.sparse import Array
+from siafu.stopping import Stopping
 from siafu.wire import (
     EpochReport,
     EvalReport,
@@ -77,7 +79,7 @@ class Status:
     loss: float = float("nan")
     evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
     epoch_s: float = 0.0
-    tasks_in_flight: int = 0
+    tasks_in_flight: int | None = 0  # None: nothing is cut into tasks
     workers: int = 0
     ghost_bytes: int = 0
     usd: float = 0.0
@@ -85,8 +87,9 @@ class Status:
 
 
 class Coordinator:
-    def __init__(self, config: Config, *, multilabel: bool):
-        self.config, self.multilabel = config, multilabel
+    def __init__(self, config: Config, target: str = "classes"):
+        """``target``: what is learnt (``ModelSpec.target``)."""
+        self.config, self.metric = config, METRICS[target]
         self.meter = Meter(config)
         self.members = [graph_server(p) for p in range(config.data.parts)] + [
             param_server(q) for q in range(config.servers.param_servers)
@@ -108,7 +111,7 @@ class Coordinator:
         self._ready: set[Address] = set()
         self._reports: dict[int, dict[int, EpochReport]] = {}
         self._counts: dict[int, dict[int, Array]] = {}
-        self._since_best = 0
+        self._stopping = Stopping(config.train.stop_on)
         self._last_epoch_at = 0.0
         self._live: dict[int, Usage] = {}
         self._num_tasks: dict[int, float] = {}  # graph server -> tensor tasks that it has done, by its last Usage
@@ -226,7 +229,7 @@ class Coordinator:
         if len(self._ready) < len(self.members) or self.stopped:
             return []
         self.started_at = self._last_epoch_at = now
-        self.status.phase = "training"
+        self.status.phase = "training" if self.config.train.epochs else "evaluating"
         return [Record({"event": "start", "siafu": __version__}), *(Send(member, Start()) for member in self.members)]
 
     def _epoch(self, message: EpochReport, now: float) -> list[Action]:
@@ -262,16 +265,16 @@ class Coordinator:
         by_server[message.server] = message.counts
         if len(by_server) < self.config.data.parts or self.stopped_at:
             return []
-        tally = np.sum(list(self._counts.pop(message.epoch).values()), axis=0)
-        result = scores(tally, multilabel=self.multilabel)
+        tallies = self._counts.pop(message.epoch)
+        tally = self.metric.merge([tallies[server] for server in sorted(tallies)])
+        result = self.metric.scores(tally)
         record = {"event": "evaluation", "epoch": message.epoch, "time_s": now - self.started_at, **result}
         self.status.evaluation, self.final = result, record
-        has_validation = bool(tally[1].any())
-        best = not self.best or not has_validation or result["val"]["acc"] > self.best["val"]["acc"]
+        val = result["val"]
+        best = not self.metric.occurs(tally, "val") or self._stopping.judge(val["acc"], val["loss"])
         if best:
             self.best = record
-        self._since_best = 0 if best else self._since_best + 1
-        reason = self._reason(message.epoch, result["val"]["acc"], now)
+        reason = self._reason(message.epoch, val["acc"], now)
         actions: list[Action] = [Record(record)]
         actions += [Send(member, Judged(message.epoch, best, reason != "")) for member in self.members]
         if reason:
@@ -284,11 +287,11 @@ class Coordinator:
         train = self.config.train
         step_s = now - self._evaluated_at if self._evaluated_at else 0.0  # the first one also waited for cold starts
         self._evaluated_at = now
-        if epoch == train.epochs - 1:
+        if epoch == rounds(train) - 1:
             return "epochs"
         if train.target_acc > 0 and accuracy >= train.target_acc:
             return "target"
-        if train.patience > 0 and self._since_best >= train.patience:
+        if train.patience > 0 and self._stopping.waited >= train.patience:
             return "patience"
         return self.meter.reached(now, step_s)
 
@@ -332,7 +335,8 @@ class Coordinator:
         best, epochs = self.best, finals[0].version
         return {
             "test_acc": best["test"]["acc"] if best else None, "val_acc": best["val"]["acc"] if best else None,
-            "best_epoch": best["epoch"] + 1 if best else None, "scores": splits_of(best), "final_scores": splits_of(self.final),
+            "val_loss": best["val"]["loss"] if best else None,
+            "best_epoch": evaluated_version(best["epoch"], self.config.train) if best else None, "scores": splits_of(best), "final_scores": splits_of(self.final),
             "epochs": epochs, "stopped": self.stopped,
             "train_seconds": self.stopped_at - self.started_at if self.started_at else 0.0,
             "epoch_seconds_median": float(np.median(later)) if later else 0.0,
@@ -340,7 +344,7 @@ class Coordinator:
             "usage_complete": self.usage_complete, "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
             "ghost_bytes_per_epoch": self.status.ghost_bytes,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
-            "multilabel": self.multilabel,
+            "metric": self.metric.name,
         }  # fmt: skip
 
     def _take_usage(self, message: Usage, now: float) -> None:

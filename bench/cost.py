@@ -4,7 +4,8 @@
 2. Servers, volumes and endpoints: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
 3. Environments on this machine (local, RIE, LocalStack) or on Ray count as what Lambda would have charged for them.
 4. Traffic costs nothing: servers and functions are in one zone and talk over private addresses.
-5. With ``cloud.spot`` servers cost what they do on an average day. What spot saves is not known of every type: such a one
+5. Baselines: one machine of ``cloud.gpu_instance`` and its disk, for as long as the run took; without one, nothing is known.
+6. With ``cloud.spot`` servers cost what they do on an average day. What spot saves is not known of every type: such a one
    counts at its on-demand price, and ``bought`` says so.
 
 A deployment costs as long as it stands, runs or not: of its servers and endpoints a run is charged its own time.
@@ -135,3 +136,15 @@ def of_run(config: Config, *, requests: float, gb_s: float, seconds: float, on_d
     else:
         counted.append(f"no servers: run.on = {config.run.on}")
     return Cost(parts, ", ".join(counted), region, min(dates))
+
+
+def of_baseline(config: Config, *, seconds: float) -> Cost | None:
+    """Of a baseline that took ``seconds``; None where no ``cloud.gpu_instance`` says on what. PriceUnknown if it has no price."""
+    cloud, region = config.cloud, config.lambdas.region
+    if not cloud.gpu_instance:
+        return None
+    machine, hours = instance(cloud.gpu_instance, region), max(seconds, EC2_MINIMUM_S) / HOUR_S
+    disk = volume_gib(config, "gpu") * rates("volume_gp3", region=region)[0].usd / HOURS_PER_MONTH
+    parts = {"gpu": machine.price(spot=cloud.spot) * hours, "volumes": disk * hours}
+    counted = f"one {machine.name}{bought(config, machine.name)} and its disk, for as long as the run took"
+    return Cost(parts, counted, region, machine.as_of)

@@ -29,7 +29,12 @@ EXTRAS = {
     "ray": ("ray", "servers and Lambdas on a Ray cluster"),
     "infra": ("aws-cdk-lib", "siafu deploy"),
     "data": ("pyarrow", "edge lists in Parquet and CSV"),
-    "gpu": ("torch", "GPU baselines; a later version"),
+    "plot": ("matplotlib", "pictures of graphs and of runs"),
+    "networkx": ("networkx", "graphs of NetworkX"),
+    "pyg": ("torch_geometric", "graphs of PyG"),
+    "export": ("onnx", "siafu export to torch, PyG, DGL and ONNX"),
+    "loggers": ("wandb", "--logger: TensorBoard, MLflow, W&B offline"),
+    "gpu": ("torch", "siafu baseline, and servers with a GPU"),
     "dev": ("pytest", "tests and development"),
 }
 
@@ -79,7 +84,7 @@ def examine() -> dict[str, Any]:
         "checks": [asdict(check) for check in checks],
         "kernels": asdict(compiled_kernels()),
         "extras": [{"name": name, "for": what, "found": _version(brings)} for name, (brings, what) in EXTRAS.items()],
-        "tools": [_node(), *(_emulator(name) for name in EMULATORS)],
+        "tools": [_gpus(), _node(), *(_emulator(name) for name in EMULATORS)],
         "ok": all(check.ok for check in checks),
     }  # fmt: skip
 
@@ -146,6 +151,16 @@ def _node() -> dict[str, str | None]:
         )
         found = ended.stdout.strip() or None
     return {"name": "node", "for": "siafu deploy, with npx; 20 or newer", "found": found}
+
+
+def _gpus() -> dict[str, str | None]:
+    """As their driver names them: torch takes seconds to import, and may not be there."""
+    program, found = shutil.which("nvidia-smi"), ""
+    if program is not None:
+        asked = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+        ended = subprocess.run(asked, capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False)
+        found = "; ".join(ended.stdout.strip().splitlines()) if not ended.returncode else ""
+    return {"name": "GPUs", "for": "siafu baseline; without any it runs on the CPU", "found": found or None}
 
 
 def _emulator(name: str) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from bench import hosts
+from bench import hosts, loggers
 from bench.coordinator import Action, Coordinator, Record, Save, Status
 from bench.hosts import Host
 from siafu import checkpoint, models
@@ -22,6 +22,7 @@ from siafu.errors import GnnError, PeerLost
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sockets import Hub
+from siafu.sparse import Array
 from siafu.wire import RUN_ID_BYTES, Heartbeat, Message
 
 logger = logging.getLogger(__name__)
@@ -51,14 +52,15 @@ def run(
     """
     run_id = secrets.token_bytes(RUN_ID_BYTES)
     spec = ModelSpec.of(config, shards.manifest)
-    coordinator = Coordinator(config, multilabel=shards.manifest.multilabel)
+    coordinator = Coordinator(config, spec.target)
     config_file = run_dir / "config.toml"
     with (
         open(run_dir / "metrics.jsonl", "a", encoding="utf-8") as metrics,
+        loggers.opened(config, run_dir) as tell,
         hosts.build(config, run_dir, shards_path, config_file, run_id) as host,
         Hub(COORDINATOR, run_id, listen=host.listen, ports=config.servers.port_range) as hub,
     ):
-        session = _Session(config, spec, coordinator, host, run_dir, hub, metrics, on_status, check)
+        session = _Session(config, spec, coordinator, host, run_dir, hub, metrics, on_status, check, tell)
         try:
             session.train()
             session.farewell("done", BILLING_S)
@@ -79,10 +81,11 @@ class _Session:
     def __init__(
         self, config: Config, spec: ModelSpec, coordinator: Coordinator, host: Host, run_dir: Path, hub: Hub,
         metrics: IO[str], on_status: Callable[[Status], None], check: Callable[[], None] = lambda: None,
+        tell: loggers.Tell = lambda record: None,
     ):  # fmt: skip
         self.config, self.spec, self.coordinator, self.hub = config, spec, coordinator, hub
         self.host, self.run_dir = host, run_dir
-        self.metrics, self.on_status, self._check = metrics, on_status, check
+        self.metrics, self.on_status, self._check, self._tell = metrics, on_status, check, tell
         self._beat = 0.0
         self._unread: deque[tuple[Address, Message]] = deque()  # an error leaves the rest for the next turn
 
@@ -98,7 +101,10 @@ class _Session:
             logger.warning("after the run came to its limit: %s", error)
         if ("final", 0) not in self.coordinator.models:
             logger.warning("the final weights did not come: those of the best epoch, or the first ones, are saved")
-            self._do(self.coordinator.fall_back(dict(models.build(self.spec).init())))
+            self._do(self.coordinator.fall_back(dict(self._first_weights())))
+
+    def _first_weights(self) -> dict[str, Array]:
+        return checkpoint.first_weights(models.build(self.spec), self.config.train.warm_start)
 
     def _train(self) -> None:
         self.coordinator.begin(time.monotonic())
@@ -182,6 +188,7 @@ class _Session:
                 case Record(values=values):
                     self.metrics.write(json.dumps(values) + "\n")
                     self.metrics.flush()
+                    self._tell(values)
                 case Save(epoch=epoch, weights=weights):
                     folder = self.run_dir / "checkpoints"
                     folder.mkdir(exist_ok=True)

@@ -21,7 +21,7 @@ from siafu import models
 from siafu.config import Config
 from siafu.models import Model, ModelSpec
 from siafu.shards import Manifest, PartitionEntry
-from siafu.tasks import TENSOR_KINDS, Lane, Program
+from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
 from siafu.tensor_task import KEPT_VERSIONS
 
 GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER = (
@@ -133,17 +133,19 @@ def _graph_server(
     threads = config.servers.threads or max(1, cores // config.data.parts)
     programs = {lane: model.program(lane) for lane in Lane}
     # Evaluation computes while training waits, at the end of its epoch: when it holds the least.
-    slots = max(slot_bytes(model, program, n, itemsize) for program in programs.values())
+    degree = (entry.in_edges + n) / max(1, n)
+    slots = max(slot_bytes(model, program, n, itemsize, degree) for program in programs.values())
     rows_per_task = -(-n // config.train.intervals)
-    widest = max(model.width(slot) for p in programs.values() for slot in p.last_reader if _is_rows(slot))
+    widest = int(max(_columns(model, p, slot, degree) for p in programs.values() for slot in p.last_reader))
     tables = table_bytes(config, model, entry, programs)
-    making = 0 if aggregated else _making_bytes(manifest, entry, itemsize)
-    on_server = config.servers.backend == "cpu"
+    of_features = bool(programs[Lane.TRAIN].constants)  # some models transform features before they gather
+    making = 0 if aggregated or not of_features else _making_bytes(manifest, entry, itemsize)
+    on_server = config.servers.backend != "lambda"
     # What layer 0 is made from is gone before the first row is published.
     at_work = tables + int(FRAGMENTATION * slots) + TEMPORARIES * threads * rows_per_task * widest * itemsize
     return [
         Part(GRAPH_SERVERS, "shard, mapped", _mapped_bytes(model, manifest, entry, programs)),
-        Part(GRAPH_SERVERS, "layer 0's aggregate", aggregate_bytes(config, manifest, entry)),
+        Part(GRAPH_SERVERS, "layer 0's aggregate", aggregate_bytes(config, manifest, entry) if of_features else 0),
         Part(GRAPH_SERVERS, "published rows", tables),
         Part(GRAPH_SERVERS, "rows between steps", max(at_work, making) - tables),
         Part(GRAPH_SERVERS, "factors and places", _vertex_bytes(entry, itemsize)),
@@ -152,15 +154,15 @@ def _graph_server(
     ]
 
 
-def slot_bytes(model: Model, program: Program, num_rows: int, itemsize: int) -> int:
-    """The most that intervals hold between two steps, if all of them are at the same step."""
+def slot_bytes(model: Model, program: Program, num_rows: int, itemsize: int, degree: float = 1.0) -> int:
+    """The most that intervals hold between two steps, if all of them are at the same step. ``degree``: edges of a row."""
     live: set[str] = set()
-    most = 0
+    most = 0.0
     for pc, step in enumerate(program.steps):
-        live |= {slot for slot in step.writes if slot != "Z0"}  # which is constant
+        live |= set(step.writes)
         live -= {slot for slot in live if program.last_reader[slot] <= pc}  # inside a step are only as many as threads
-        most = max(most, sum(model.width(slot) for slot in live))
-    return most * num_rows * itemsize
+        most = max(most, sum(_columns(model, program, slot, degree) for slot in live))
+    return int(most * num_rows * itemsize)
 
 
 def table_bytes(config: Config, model: Model, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
@@ -223,9 +225,11 @@ def _vertex_bytes(entry: PartitionEntry, itemsize: int) -> int:
     return (entry.vertices + ghosts) * itemsize + 4 * 8 * ghosts + 8 * (entry.vertices + entry.ghosts_in)
 
 
-def _is_rows(slot: str) -> bool:
-    """Whether the slot has rows that are made anew in every epoch."""
-    return slot not in ("label", "train", "vertex", "Z0", "H0")
+def _columns(model: Model, program: Program, slot: str, degree: float) -> float:
+    """Of a row of the slot, for all its edges if it is one of edges; 0 if the slot is the same in every epoch."""
+    if slot in program.constants or slot in ("label", "train", "vertex", "H0"):
+        return 0
+    return model.width(slot) * (degree if is_of_edges(slot) else 1)
 
 
 # --- the others -----------------------------------------------------------------------------------------------------------
@@ -250,18 +254,21 @@ def _param_servers(config: Config, weights: int) -> list[Part]:
 def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cores: int) -> list[Part]:
     lambdas, parts, itemsize = config.lambdas, config.data.parts, np.dtype(config.model.dtype).itemsize
     count = processes(config, cores)[LAMBDAS]
-    constants = sum(aggregate_bytes(config, manifest, entry) for entry in manifest.partitions)
-    if any("H0" in step.reads for step in model.program(Lane.TRAIN).steps):
+    program, edges = model.program(Lane.TRAIN), manifest.num_edges + manifest.num_vertices
+    constants = 0
+    if program.constants:
+        constants += sum(aggregate_bytes(config, manifest, entry) for entry in manifest.partitions)
+    if any("H0" in step.reads for step in program.steps):
         constants += sum(
             file.bytes for e in manifest.partitions for name, file in e.files.items() if name.startswith("features")
         )
     rows_per_task = -(-manifest.num_vertices // (parts * config.train.intervals))
     widths = [
-        sum(model.width(slot) for slot in (*step.reads, *step.writes) if _is_rows(slot))
-        for step in model.program(Lane.TRAIN).steps
+        sum(_columns(model, program, slot, edges / manifest.num_vertices) for slot in (*step.reads, *step.writes))
+        for step in program.steps
         if step.kind in TENSOR_KINDS
     ]
-    task = rows_per_task * max(widths) * itemsize
+    task = int(rows_per_task * max(widths) * itemsize)
     kept = min(HOMES * constants, count * ((lambdas.memory_mb << 20) // 4)) if lambdas.keep_constants else 0
     return [
         Part(LAMBDAS, "buffers of products", count * _blas_bytes(config, manifest)),

@@ -29,8 +29,8 @@ from siafu.shards import FileEntry, Manifest, PartitionEntry, SplitSizes
 from siafu.tasks import TENSOR_KINDS, Lane
 
 GB, GIB = 1e9, 2**30
-#: Slots that never change: with ``lambda.keep_constants`` they travel once, not in every epoch.
-CONSTANTS = frozenset({"Z0", "H0", "label", "train", "vertex"})
+#: Slots that never change, beside a program's: with ``lambda.keep_constants`` they travel once, not in every epoch.
+CONSTANTS = frozenset({"H0", "label", "train", "vertex"})
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,12 @@ def traffic(setting: Setting) -> Traffic:
     published = [step.publishes for step in program.steps if step.publishes]
     tensor = [step for step in program.steps if step.kind in TENSOR_KINDS]
     num_intervals = setting.servers * setting.intervals
+    fixed, rows = CONSTANTS | program.constants, {"H0"} | program.constants
     return Traffic(
         ghosts=setting.ghosts * stored * sum(model.width(slot) for slot in published),
-        down=n * 4 * _width(model, [slot for step in tensor for slot in step.reads if slot not in CONSTANTS]),
+        down=n * 4 * _width(model, [slot for step in tensor for slot in step.reads if slot not in fixed]),
         up=n * 4 * _width(model, [slot for step in tensor for slot in step.writes]),
-        constants=n * 4 * _width(model, sorted({slot for step in tensor for slot in step.reads} & {"Z0", "H0"})),
+        constants=n * 4 * _width(model, sorted({slot for step in tensor for slot in step.reads} & rows)),
         gradients=num_intervals * 4 * _num_weights(model) / setting.param_servers,
         messages=setting.intervals * (setting.servers - 1) * len(published),
     )

@@ -364,6 +364,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--per-connection", action="store_true", help="a link for each connection, not destination")
     args = parser.parse_args(argv)
     shaper = Shaper(rate=args.rate, delay_s=args.delay, port=args.port, per_connection=args.per_connection)
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # also where a shell began us in the background, deaf to it
     with shaper, contextlib.suppress(KeyboardInterrupt):
         print(shaper.address, flush=True)
         signal.pause()

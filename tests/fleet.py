@@ -22,14 +22,14 @@ from typing import Any
 
 from bench.coordinator import Coordinator, Record
 from bench.reports import total
+from graph_server import backends
 from graph_server.autotune import Autotuner
-from graph_server.backends import Action, Compute, Launch
+from graph_server.backends import Action, Backend, Compute, Launch
 from graph_server.backends.aws_lambda import LambdaBackend
-from graph_server.backends.cpu import CpuBackend
 from graph_server.partition import Partition
 from lambda_funcs.desk import Desk
 from param_server.replica import Replica
-from siafu import models, wire
+from siafu import checkpoint, models, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, worker
 from siafu.config import Config
 from siafu.models import ModelSpec
@@ -115,14 +115,23 @@ class Fleet:
         self.keep_bytes = self.rng.choice([0, 300, 1 << 20])  # of constants, by a worker: so some are always missing
         model = models.build(self.spec)
         parts = config.data.parts
-        self.coordinator = Coordinator(config, multilabel=shards.manifest.multilabel)
+        self.coordinator = Coordinator(config, self.spec.target)
         self.partitions = [
-            Partition(config, _shard(shards.path, p), model, self._backend(p), num_threads) for p in range(parts)
+            Partition(
+                config,
+                _shard(shards.path, p),
+                model,
+                self._backend(p),
+                num_threads,
+                edge_types=shards.manifest.edge_types,
+            )
+            for p in range(parts)
         ]
         for partition in self.partitions:
             partition.trace = []
+        first = checkpoint.first_weights(model, config.train.warm_start)
         self.replicas = [
-            Replica(q, config, model, parts, parts * config.train.intervals)
+            Replica(q, config, model, parts, parts * config.train.intervals, first)
             for q in range(config.servers.param_servers)
         ]
         self.workers: dict[str, SimulatedWorker] = {}
@@ -138,9 +147,9 @@ class Fleet:
         self._lines: dict[tuple[Address, Address], deque[Any]] = {}  # messages on links that keep their order
         self._may_fail = set(self.coordinator.members)  # whose next invocation may be stillborn
 
-    def _backend(self, index: int) -> CpuBackend | LambdaBackend:
-        if self.config.servers.backend == "cpu":
-            return CpuBackend(self.spec, f"cpu{index}", lambda: 0.0)
+    def _backend(self, index: int) -> Backend:
+        if self.config.servers.backend != "lambda":
+            return backends.build(self.config, self.spec, index, lambda: 0.0)
         count = self.config.lambdas.count or 3
         tuner = Moody(2 * count, self.rng) if self.faults != Faults() and self.rng.random() < 0.5 else None
         most = 2 * count if tuner else count

@@ -1,11 +1,7 @@
-"""The oracle: full-batch training of GCN and GraphSAGE on one machine, in float64 numpy, as a textbook would write it.
+"""The oracle: full-batch training on one machine, in float64 numpy, each model as a textbook would write it.
 
 No interval, no partition, no pipeline, no message: one propagation matrix ``A`` [N, N] and dense rows of all vertices.
-
-    Z_l = A H_l                                 GCN: A = D̃^-1/2 (W + I) D̃^-1/2;  GraphSAGE: A = D^-1 W
-    P_l = drop(Z_l) W_l + b_l                   GraphSAGE: drop(H_l) W_self + drop(Z_l) W_neighbour + b_l
-    H_{l+1} = σ(LayerNorm(P_l))                 last layer: logits = P_l
-    loss = mean over the training vertices
+``tests/tape.py`` takes the gradients; models with a file of their own (``OTHERS``) take theirs themselves.
 
 It shares with siafu the first weights (``init``) and the dropout masks (``ops.dropout_mask``), which are definitions, and
 nothing else. ``tests/test_reference.py`` holds it to torch's autograd and optimisers.
@@ -13,6 +9,7 @@ nothing else. ``tests/test_reference.py`` holds it to torch's autograd and optim
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,8 +21,13 @@ from siafu import ops
 from siafu.graph import TRAIN, Graph
 from siafu.models import ModelSpec, build
 from siafu.sparse import Array, SparseRows
+from tests import tape
+from tests.tape import Node
 
 LAYER_NORM_EPS = 1e-5
+AGGREGATE = {"sage": "mean", "gin": "sum"}  # all others: gcn
+#: Models whose oracle is a module with ``forward`` and ``loss_and_gradients``.
+OTHERS = {"gat": "tests.reference_gat", "rgcn": "tests.reference_rgcn"}
 
 
 class Trained(NamedTuple):
@@ -47,21 +49,28 @@ def train(
     step_epochs: int = 50,
     step_factor: float = 0.5,
     split: int = 0,
+    clip_norm: float = 0.0,
+    first: dict[str, Array] | None = None,
+    weight_decay_rest: float = -1.0,
 ) -> Trained:
-    """Full-batch gradient descent. The arguments are those of ``[train]`` in the config."""
+    """Full-batch gradient descent. The arguments are those of ``[train]`` in the config; ``first``: weights to begin with."""
     rates: dict[str, Callable[[int], float]] = {
         "constant": lambda epoch: lr,
         "cosine": lambda epoch: lr * (1 + math.cos(math.pi * epoch / epochs)) / 2,
         "step": lambda epoch: lr * step_factor ** (epoch // step_epochs),
     }
     step = {"adam": Adam(), "sgd": Momentum(momentum)}[optimizer].step
-    weights = first_weights(spec)
-    losses = []
+    weights = first_weights(spec) if first is None else dict(first)
+    rest, losses = build(spec).rest, []
     for epoch in range(epochs):
         loss, gradients = loss_and_gradients(graph, spec, weights, epoch=epoch, split=split)
         losses.append(loss)
+        norm = math.sqrt(sum(float((g**2).sum()) for g in gradients.values()))
+        if clip_norm and norm > clip_norm:
+            gradients = {name: g * clip_norm / (norm + 1e-6) for name, g in gradients.items()}
         for name, W in weights.items():
-            weights[name] = step(name, W, gradients[name] + weight_decay * W, rates[schedule](epoch))
+            decay = weight_decay_rest if weight_decay_rest >= 0 and rest(name) else weight_decay
+            weights[name] = step(name, W, gradients[name] + decay * W, rates[schedule](epoch))
     return Trained(losses, weights, predict(graph, spec, weights))
 
 
@@ -71,7 +80,10 @@ def first_weights(spec: ModelSpec) -> dict[str, Array]:
 
 def predict(graph: Graph, spec: ModelSpec, weights: dict[str, Array]) -> Array:
     """Logits [N, C] of all vertices, without dropout."""
-    return forward(graph, spec, weights, epoch=None)[0]
+    if spec.name in OTHERS:
+        logits: Array = importlib.import_module(OTHERS[spec.name]).forward(graph, spec, weights, epoch=None)[0]
+        return logits
+    return MODELS[spec.name](graph, spec, Leaves(weights), None).value
 
 
 # --- the graph --------------------------------------------------------------------------------------------------------
@@ -82,6 +94,7 @@ def propagation(graph: Graph, aggregate: str) -> Any:
 
     gcn: w_uv / sqrt(deg_u deg_v) for every edge u -> v and 1 / deg_v on the diagonal, deg = weighted in-degree + 1.
     mean: w_uv / weighted in-degree; a row of zeros where v has no in-edge.
+    sum: w_uv.
     """
     n, src, dst = graph.num_vertices, graph.src, graph.dst
     w = np.ones(len(src)) if graph.weight is None else graph.weight.astype(np.float64)  # [E]
@@ -92,7 +105,7 @@ def propagation(graph: Graph, aggregate: str) -> Any:
         values = np.concatenate([w / np.sqrt(degree[src] * degree[dst]), 1 / degree])
         src, dst = np.concatenate([src, own]), np.concatenate([dst, own])
     else:
-        values = w / in_degree[dst]
+        values = w / in_degree[dst] if aggregate == "mean" else w
     return scipy.sparse.csr_array((values, (dst, src)), shape=(n, n))
 
 
@@ -101,78 +114,113 @@ def features(graph: Graph) -> Array:
     return X.astype(np.float64)  # [N, F]
 
 
-# --- one pass ---------------------------------------------------------------------------------------------------------
+# --- the models -------------------------------------------------------------------------------------------------------
 
 
-def forward(
-    graph: Graph, spec: ModelSpec, weights: dict[str, Array], epoch: int | None
-) -> tuple[Array, list[dict[str, Any]]]:
-    """Logits [N, C] and what backward needs of each layer. ``epoch``: whose dropout masks; None: no dropout."""
-    A = propagation(graph, "gcn" if spec.name == "gcn" else "mean")
-    H = features(graph)  # [N, F_0]
-    tape = []
-    for layer in range(spec.num_layers):
-        Z = A @ H  # [N, F_in]
-        inputs = {"weight": Z} if spec.name == "gcn" else {"self": H, "neighbour": Z}
+class Leaves(dict[str, Node]):
+    """The weights, by name, as leaves of the tape."""
+
+    def __init__(self, weights: dict[str, Array]):
+        super().__init__({name: Node(W) for name, W in weights.items()})
+
+    def dense(self, X: Node, layer: int, weight: str = "weight", bias: str = "bias") -> Node:
+        """X W + b, where there is a b."""
+        return self.biased(X @ self[f"{layer}.{weight}"], layer, bias)
+
+    def biased(self, P: Node, layer: int, bias: str = "bias") -> Node:
+        return P + self[f"{layer}.{bias}"] if f"{layer}.{bias}" in self else P
+
+    def normalised(self, P: Node, layer: int) -> Node:
+        if f"{layer}.gain" not in self:
+            return P
+        return tape.normalised(P, self[f"{layer}.gain"], self[f"{layer}.shift"], LAYER_NORM_EPS)
+
+
+def convolution(graph: Graph, spec: ModelSpec, W: Leaves, epoch: int | None) -> Node:
+    """GCN: A H W + b. GraphSAGE: H W_self + A H W_neighbour + b. GIN: MLP((1 + ε) H + A H). Plus residual; activation;
+    jumping knowledge."""
+    A, H, hidden = propagation(graph, AGGREGATE.get(spec.name, "gcn")), Node(features(graph)), []
+    num_layers = len(spec.widths) + (spec.jump == "none")
+    for layer in range(num_layers):
+        Z = tape.through(A, H)
         if layer == 0:  # dropped here, after the gather; deeper inputs were dropped as activations
-            inputs = {what: X * dropout_scale(X, spec, epoch, key) for key, (what, X) in enumerate(inputs.items())}
-        P = sum(X @ weights[f"{layer}.{what}"] for what, X in inputs.items())  # [N, F_out]
-        if spec.bias:
-            P = P + weights[f"{layer}.bias"]
-        tape.append({"A": A, "inputs": inputs, "P": P})
-        if layer < spec.num_layers - 1:
-            N = P
-            if spec.norm == "layer":
-                N = normalised(P)[0] * weights[f"{layer}.gain"] + weights[f"{layer}.shift"]
-            tape[-1]["N"] = N
-            H = np.tanh(N) if spec.activation == "tanh" else np.where(N > 0, N, 0)
-            tape[-1]["scale"] = dropout_scale(H, spec, epoch, 2 + layer)  # the mask of H_{layer + 1}
-            H = H * tape[-1]["scale"]
-    return P, tape
+            keys = (1, 0) if spec.name == "sage" else (0, 1)
+            Z, H = dropped(Z, spec, epoch, keys[0]), dropped(H, spec, epoch, keys[1])
+        if spec.name == "sage":
+            P = H @ W[f"{layer}.self"] + Z @ W[f"{layer}.neighbour"]
+        elif spec.name == "gin":
+            own = H * W[f"{layer}.eps"] if spec.train_eps else H * spec.eps
+            P = (Z + H + own) @ W[f"{layer}.weight"]
+        else:
+            P = Z @ W[f"{layer}.weight"]
+        if spec.residual:
+            P = P + (H @ W[f"{layer}.residual"] if f"{layer}.residual" in W else H)
+        P = W.biased(P, layer)
+        if spec.name == "gin":
+            P = W.dense(tape.activated(W.normalised(P, layer), spec.activation), layer, "second", "second_bias")
+        if layer == num_layers - 1 and spec.jump == "none":
+            return P
+        N = P if spec.name == "gin" else W.normalised(P, layer)
+        H = dropped(tape.activated(N, spec.activation), spec, epoch, 2 + layer)
+        hidden.append(H)
+    joined = {"cat": tape.side_by_side, "max": tape.largest, "sum": lambda layers: sum(layers[1:], layers[0])}
+    return W.dense(joined[spec.jump](hidden), num_layers)
+
+
+def gcnii(graph: Graph, spec: ModelSpec, W: Leaves, epoch: int | None) -> Node:
+    A, last = propagation(graph, "gcn"), len(spec.widths) + 1
+    R = tape.activated(W.dense(dropped(Node(features(graph)), spec, epoch, 0), 0), spec.activation)
+    H = dropped(R, spec, epoch, 1)
+    for layer in range(1, last + 1):
+        beta = math.log(spec.theta / layer + 1)
+        S = tape.through(A, H) * (1 - spec.alpha) + R * spec.alpha
+        P = S * (1 - beta) + (S @ W[f"{layer}.weight"]) * beta
+        H = dropped(tape.activated(P, spec.activation), spec, epoch, 1 + layer)
+    return W.dense(H, last + 1)
+
+
+def appnp(graph: Graph, spec: ModelSpec, W: Leaves, epoch: int | None) -> Node:
+    A, H = propagation(graph, "gcn"), dropped(Node(features(graph)), spec, epoch, 0)
+    for layer in range(len(spec.widths)):
+        N = W.normalised(W.dense(H, layer), layer)
+        H = dropped(tape.activated(N, spec.activation), spec, epoch, 1 + layer)
+    first = Z = W.dense(H, len(spec.widths))
+    for _ in range(spec.hops):
+        Z = tape.through(A, Z) * (1 - spec.alpha) + first * spec.alpha
+    return Z
+
+
+def sgc(graph: Graph, spec: ModelSpec, W: Leaves, epoch: int | None) -> Node:
+    A, Z = propagation(graph, "gcn"), dropped(Node(features(graph)), spec, epoch, 0) @ W["0.weight"]
+    for _ in range(spec.hops):
+        Z = tape.through(A, Z)
+    return W.biased(Z, 1)
+
+
+#: Logits [N, C] of every vertex. ``epoch``: whose dropout masks; None: no dropout.
+MODELS: dict[str, Callable[[Graph, ModelSpec, Leaves, int | None], Node]] = {
+    "gcn": convolution, "sage": convolution, "gin": convolution, "gcnii": gcnii, "appnp": appnp, "sgc": sgc,
+}  # fmt: skip
 
 
 def loss_and_gradients(
     graph: Graph, spec: ModelSpec, weights: dict[str, Array], *, epoch: int, split: int = 0
 ) -> tuple[float, dict[str, Array]]:
     """The mean loss over the training vertices and its gradient by parameter."""
-    logits, tape = forward(graph, spec, weights, epoch)
-    loss, dP = loss_and_gradient(graph, spec, logits, np.flatnonzero(graph.split[:, split] == TRAIN))
-    gradients: dict[str, Array] = {}
-    for layer in reversed(range(spec.num_layers)):
-        kept = tape[layer]
-        if spec.bias:
-            gradients[f"{layer}.bias"] = dP.sum(0)
-        d = {}
-        for what, X in kept["inputs"].items():
-            gradients[f"{layer}.{what}"] = X.T @ dP
-            d[what] = dP @ weights[f"{layer}.{what}"].T  # [N, F_in]
-        A = kept["A"]
-        dH = A.T @ d["weight"] if spec.name == "gcn" else d["self"] + A.T @ d["neighbour"]
-        if layer > 0:
-            dP = before_activation(spec, layer - 1, dH, tape[layer - 1], weights, gradients)
-    return loss, gradients
+    if spec.name in OTHERS:
+        module = importlib.import_module(OTHERS[spec.name])
+        found: tuple[float, dict[str, Array]] = module.loss_and_gradients(
+            graph, spec, weights, epoch=epoch, split=split
+        )
+        return found
+    leaves = Leaves(weights)
+    logits = MODELS[spec.name](graph, spec, leaves, epoch)
+    loss, d = loss_and_gradient(graph, spec, logits.value, np.flatnonzero(graph.split[:, split] == TRAIN))
+    return loss, tape.gradients(logits, d, leaves)
 
 
-def before_activation(
-    spec: ModelSpec,
-    layer: int,
-    dH: Array,
-    kept: dict[str, Any],
-    weights: dict[str, Array],
-    gradients: dict[str, Array],
-) -> Array:
-    """dP [N, F_out] of a hidden layer from dH of its activations; adds the gradients of LayerNorm's parameters."""
-    N, P = kept["N"], kept["P"]
-    dH = dH * kept["scale"]
-    dN = dH * (1 - np.tanh(N) ** 2) if spec.activation == "tanh" else dH * (N > 0)
-    if spec.norm == "none":
-        return dN
-    X, deviation = normalised(P)
-    gradients[f"{layer}.gain"] = (dN * X).sum(0)
-    gradients[f"{layer}.shift"] = dN.sum(0)
-    dX = dN * weights[f"{layer}.gain"]
-    width = P.shape[1]
-    return (width * dX - dX.sum(1, keepdims=True) - X * (dX * X).sum(1, keepdims=True)) / (width * deviation)
+def dropped(X: Node, spec: ModelSpec, epoch: int | None, key: int) -> Node:
+    return X * dropout_scale(X.value, spec, epoch, key)
 
 
 def dropout_scale(X: Array, spec: ModelSpec, epoch: int | None, layer: int) -> Array | float:
@@ -194,11 +242,17 @@ def loss_and_gradient(graph: Graph, spec: ModelSpec, logits: Array, train: Array
     assert len(train) == spec.num_train
     x, y = logits[train], graph.labels[train]  # [n, C]
     gradient = np.zeros_like(logits)
+    if spec.target == "numbers":
+        error = x - y.reshape(x.shape)
+        gradient[train] = 2 * error / x.size
+        return float((error**2).mean()), gradient
     if spec.multilabel:
         loss = -(y * log_sigmoid(x) + (1 - y) * log_sigmoid(-x)).mean()
         gradient[train] = (np.exp(log_sigmoid(x)) - y) / x.size
         return float(loss), gradient
-    target = np.eye(spec.num_classes)[y]  # [n, C]
+    target = (
+        np.eye(spec.num_classes)[y] * (1 - spec.label_smoothing) + spec.label_smoothing / spec.num_classes
+    )  # [n, C]
     peak = x.max(1, keepdims=True)
     log_probability = x - peak - np.log(np.exp(x - peak).sum(1, keepdims=True))
     gradient[train] = (np.exp(log_probability) - target) / len(train)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -29,13 +30,29 @@ VARIANTS = {
     "layer norm": {"norm": "layer", "widths": (6, 5)},
     "multi-label": {"multilabel": True},
     "everything": {"widths": (6, 5), "dropout": 0.3, "norm": "layer", "activation": "tanh", "multilabel": True},
+    "residual, jump cat": {"widths": (7, 6), "residual": True, "jump": "cat", "dropout": 0.3, "activation": "elu"},
+    "jump max": {"widths": (6, 6), "jump": "max", "norm": "layer"},
+    "jump sum": {"widths": (6, 6), "jump": "sum", "activation": "elu"},
+    "learnt eps": {"eps": 0.2, "train_eps": True, "widths": (6, 5)},
 }
+MANY = ("plain", "dropout", "everything")
+CASES = [
+    *(("gcn", variant) for variant in VARIANTS if variant != "learnt eps"),
+    *(("sage", variant) for variant in VARIANTS if "residual" not in variant and variant != "learnt eps"),
+    *(("gin", variant) for variant in VARIANTS),
+    *(("gcnii", variant) for variant in ("plain", "dropout", "tanh", "multi-label")),
+    *(("appnp", variant) for variant in (*MANY, "one layer", "layer norm")),
+    *(("sgc", variant) for variant in ("plain", "dropout", "no bias")),
+]
 
 
 def spec_of(graph: Graph, name: str, **options: object) -> ModelSpec:
     num_train = int((graph.split[:, 0] == TRAIN).sum())
     spec = ModelSpec(name, graph.num_features, graph.num_classes, num_train, widths=(6,), seed=3, dtype="float64")
-    return replace(spec, **options)
+    spec = replace(spec, **options)
+    if name == "gcnii":
+        spec = replace(spec, widths=(6,) * 4, theta=1.0, alpha=0.2)
+    return replace(spec, hops=3, alpha=0.15) if name == "appnp" else replace(spec, hops=2) if name == "sgc" else spec
 
 
 # --- the same model in torch --------------------------------------------------------------------------------------------
@@ -48,6 +65,8 @@ def matrix(graph: Graph, name: str) -> torch.Tensor:
     W = torch.zeros(n, n, dtype=torch.float64)
     for u, v, w in zip(graph.src, graph.dst, weight, strict=True):
         W[v, u] = float(w)
+    if name == "gin":
+        return W
     if name == "sage":
         return W / W.sum(1, keepdim=True).clamp(min=1e-300)
     W = W + torch.eye(n, dtype=torch.float64)
@@ -73,25 +92,72 @@ class Net(torch.nn.Module):
         return torch.where(torch.from_numpy(mask), X / kept, 0.0)
 
     def forward(self, epoch: int | None) -> torch.Tensor:
-        H = self.X
-        for layer in range(self.spec.num_layers):
-            Z, own = self.A @ H, H
+        return {"gcnii": self.gcnii, "appnp": self.propagated, "sgc": self.propagated}.get(
+            self.spec.name, self.convolution
+        )(epoch)
+
+    def linear(self, X: torch.Tensor, layer: int, weight: str = "weight", bias: str = "bias") -> torch.Tensor:
+        return functional.linear(X, self.W[f"{layer}.{weight}"].T, self.W.get(f"{layer}.{bias}"))
+
+    def normed(self, P: torch.Tensor, layer: int) -> torch.Tensor:
+        if self.spec.norm == "none":
+            return P
+        return functional.layer_norm(P, P.shape[1:], self.W[f"{layer}.gain"], self.W[f"{layer}.shift"])
+
+    def activated(self, N: torch.Tensor) -> torch.Tensor:
+        return {"relu": torch.relu, "tanh": torch.tanh, "elu": functional.elu}[self.spec.activation](N)
+
+    def convolution(self, epoch: int | None) -> torch.Tensor:
+        name, H, layers = self.spec.name, self.X, []
+        num_layers = len(self.spec.widths) + (self.spec.jump == "none")
+        for layer in range(num_layers):
+            Z = self.A @ H
             if layer == 0:
-                Z = self.dropped(Z, 0 if self.spec.name == "gcn" else 1, epoch)
-                own = self.dropped(H, 0, epoch)
-            if self.spec.name == "gcn":
-                P = Z @ self.W[f"{layer}.weight"]
+                Z = self.dropped(Z, 1 if name == "sage" else 0, epoch)
+                H = self.dropped(H, 0 if name == "sage" else 1, epoch)
+            if name == "gcn":
+                P = self.linear(Z, layer)
+            elif name == "sage":
+                P = self.linear(H, layer, "self") + Z @ self.W[f"{layer}.neighbour"]
             else:
-                P = own @ self.W[f"{layer}.self"] + Z @ self.W[f"{layer}.neighbour"]
-            if self.spec.bias:
-                P = P + self.W[f"{layer}.bias"]
-            if layer == self.spec.num_layers - 1:
+                P = self.linear((1 + self.W.get(f"{layer}.eps", self.spec.eps)) * H + Z, layer)
+            if self.spec.residual:
+                P = P + (H @ self.W[f"{layer}.residual"] if f"{layer}.residual" in self.W else H)
+            if name == "gin":
+                P = self.linear(self.activated(self.normed(P, layer)), layer, "second", "second_bias")
+            if layer == num_layers - 1 and self.spec.jump == "none":
                 return P
-            if self.spec.norm == "layer":
-                P = functional.layer_norm(P, P.shape[1:], self.W[f"{layer}.gain"], self.W[f"{layer}.shift"])
-            H = torch.tanh(P) if self.spec.activation == "tanh" else torch.relu(P)
-            H = self.dropped(H, 2 + layer, epoch)
-        raise AssertionError("a model has at least one layer")
+            N = P if name == "gin" else self.normed(P, layer)
+            H = self.dropped(self.activated(N), 2 + layer, epoch)
+            layers.append(H)
+        stacked = torch.stack(layers) if self.spec.jump != "cat" else torch.empty(0)
+        joined = {"cat": lambda: torch.cat(layers, 1), "max": lambda: stacked.max(0)[0], "sum": lambda: stacked.sum(0)}
+        return self.linear(joined[self.spec.jump](), num_layers)
+
+    def gcnii(self, epoch: int | None) -> torch.Tensor:
+        first = self.activated(self.linear(self.dropped(self.X, 0, epoch), 0))
+        H = self.dropped(first, 1, epoch)
+        for layer in range(1, len(self.spec.widths) + 2):
+            beta = math.log(self.spec.theta / layer + 1)
+            S = (1 - self.spec.alpha) * (self.A @ H) + self.spec.alpha * first
+            identity = torch.eye(H.shape[1], dtype=torch.float64)
+            P = S @ ((1 - beta) * identity + beta * self.W[f"{layer}.weight"])
+            H = self.dropped(self.activated(P), 1 + layer, epoch)
+        return self.linear(H, len(self.spec.widths) + 2)
+
+    def propagated(self, epoch: int | None) -> torch.Tensor:
+        H, simple = self.dropped(self.X, 0, epoch), self.spec.name == "sgc"
+        num_hidden = 0 if simple else len(self.spec.widths)
+        for layer in range(num_hidden):
+            H = self.dropped(self.activated(self.normed(self.linear(H, layer), layer)), 1 + layer, epoch)
+        if simple:
+            return self.linear(torch.linalg.matrix_power(self.A, self.spec.hops) @ H, 0, bias="none") + self.W.get(
+                "1.bias", 0
+            )
+        Z = first = self.linear(H, num_hidden)
+        for _ in range(self.spec.hops):
+            Z = (1 - self.spec.alpha) * (self.A @ Z) + self.spec.alpha * first
+        return Z
 
     def loss(self, epoch: int | None) -> torch.Tensor:
         logits = self(epoch)[self.chosen]
@@ -103,8 +169,7 @@ class Net(torch.nn.Module):
 # --- facts --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("name", ["gcn", "sage"])
+@pytest.mark.parametrize(("name", "variant"), CASES)
 def test_gradients_equal_autograd(name, variant):
     graph = random_graph(1, multilabel=VARIANTS[variant].get("multilabel", False))
     spec = spec_of(graph, name, **VARIANTS[variant])
@@ -168,8 +233,10 @@ def test_training_equals_torch(name, optimizer, schedule):
     np.testing.assert_allclose(logits, net(None).detach().numpy(), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("variant", ["dropout", "everything"])
-@pytest.mark.parametrize("name", ["gcn", "sage"])
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [*((n, v) for n in ("gcn", "sage", "gin") for v in ("dropout", "everything")), ("gcnii", "dropout")],
+)
 def test_long_training_equals_torch(name, variant):
     graph = random_graph(3, multilabel=VARIANTS[variant].get("multilabel", False))
     spec = spec_of(graph, name, **VARIANTS[variant])

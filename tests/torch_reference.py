@@ -1,8 +1,10 @@
-"""The judge of acceptance 3: GCN and GraphSAGE as a PyTorch user would train them, one process, full batch, float32.
+"""The judge of accuracy: models as a PyTorch user would train them, one process, full batch, float32.
 
 Placements of dropout: ``input`` on a layer's input H before aggregation (PyG's examples, Kipf's code), ``gathered`` on
-the inputs of the tensor step after aggregation, ``mixed``: gathered in layer 0, input in the others. All else is one: Glorot-uniform
-weights, zero biases, Adam with weight decay on every parameter, test score at the epoch with the best validation score.
+the inputs of the tensor step after aggregation, ``mixed``: gathered in layer 0, input in the others
+(GCN and GraphSAGE; the others have dropout where their authors have it). GAT is PyTorch Geometric's own. All else is one:
+Glorot-uniform weights, zero biases, Adam with weight decay (of some parameters another, ``weight_decay_rest``), test score at
+the epoch that ``train.stop_on`` calls the best.
 
 It reads siafu's prepared shards (one partition), so that graph, features and split are the same, and shares no
 arithmetic with siafu. ``bench.acceptance.accuracy`` runs it as a process:
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 import warnings
 from itertools import pairwise
@@ -24,10 +27,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.nn import functional
+from torch_geometric.nn import GATConv
 
 from siafu.metrics import counts, scores
 from siafu.shards import Shard, ShardSet
 from siafu.sparse import SparseRows
+from siafu.stopping import Stopping
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
@@ -94,6 +99,7 @@ class Data(NamedTuple):
     AX: Matrix  # A X
     labels: np.ndarray[Any, Any]
     split: np.ndarray[Any, Any]
+    edges: torch.Tensor  # [2, E], sources first, without self-loops: GAT's
 
 
 def load(shard: Shard, model: str, split: int) -> Data:
@@ -103,10 +109,11 @@ def load(shard: Shard, model: str, split: int) -> Data:
     row = np.repeat(np.arange(n), np.diff(indptr))
     weight = np.ones(len(column)) if shard.in_edges.weight is None else np.asarray(shard.in_edges.weight, np.float64)
     degree = np.bincount(row, weight, n)  # [N]
-    if model == "gcn":
+    edges = torch.from_numpy(np.stack([column, row]))
+    if model in ("gcn", "gcnii", "appnp"):
         row, column = np.append(row, np.arange(n)), np.append(column, np.arange(n))
         weight = np.append(weight, np.ones(n)) / np.sqrt((degree + 1)[row] * (degree + 1)[column])
-    else:
+    elif model == "sage":
         weight = weight / degree[row]
     matrix = torch.sparse_coo_tensor(np.stack([row, column]), weight.astype(np.float32), (n, n)).to_sparse_csr()
     A = Sparse.of(matrix.crow_indices(), matrix.col_indices(), matrix.values(), (n, n))
@@ -114,17 +121,47 @@ def load(shard: Shard, model: str, split: int) -> Data:
     features = shard.features
     if not isinstance(features, SparseRows):
         dense = torch.from_numpy(np.asarray(features, np.float32))
-        return Data(A, dense, A.forward() @ dense, labels, kinds)
+        return Data(A, dense, A.forward() @ dense, labels, kinds, edges)
     X = Sparse.of(features.indptr, features.indices, features.data, features.shape)
     product = A.forward() @ X.forward()
     AX = Sparse.of(product.crow_indices(), product.col_indices(), product.values(), features.shape)
-    return Data(A, X, AX, labels, kinds)
+    return Data(A, X, AX, labels, kinds, edges)
+
+
+class Dense(torch.nn.Module):
+    """X W + b."""
+
+    def __init__(self, fan_in: int, fan_out: int):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.nn.init.xavier_uniform_(torch.empty(fan_in, fan_out)))
+        self.bias = torch.nn.Parameter(torch.zeros(fan_out))
+
+    def forward(self, X: Matrix) -> torch.Tensor:
+        return times(X, self.weight) + self.bias
 
 
 class Net(torch.nn.Module):
-    def __init__(self, model: str, widths: list[int], p: float, placement: str):
+    """A model; ``rest``: its parameters that ``weight_decay_rest`` is for."""
+
+    def __init__(self, settings: dict[str, Any], widths: list[int]):
         super().__init__()
-        self.p, self.placement, self.model = p, placement, model
+        self.settings, self.p = settings, settings["dropout"]
+
+    @property
+    def rest(self) -> list[torch.nn.Parameter]:
+        return []
+
+    def drop(self, X: Matrix) -> Matrix:
+        return drop(X, self.p, self.training)
+
+
+class Convolution(Net):
+    """GCN and GraphSAGE."""
+
+    def __init__(self, settings: dict[str, Any], widths: list[int]):
+        super().__init__(settings, widths)
+        self.placement, self.model = settings["placement"], settings["model"]
+        model = self.model
         pairs = list(pairwise(widths))
         terms = 1 if model == "gcn" else 2
         self.weights = torch.nn.ParameterList(torch.empty(pair) for pair in pairs for _ in range(terms))
@@ -152,15 +189,108 @@ class Net(torch.nn.Module):
         return times(drop(H, self.p, self.training), self.weights[2 * layer]) + times(Z, self.weights[2 * layer + 1])
 
 
+class GIN(Net):
+    def __init__(self, settings: dict[str, Any], widths: list[int]):
+        super().__init__(settings, widths)
+        pairs = list(pairwise(widths))
+        self.first = torch.nn.ModuleList(Dense(*pair) for pair in pairs)
+        self.second = torch.nn.ModuleList(Dense(width, width) for _, width in pairs)
+        norm = torch.nn.LayerNorm if settings["norm"] == "layer" else torch.nn.Identity
+        self.norms = torch.nn.ModuleList(norm(width) for _, width in pairs)
+
+    def forward(self, data: Data) -> torch.Tensor:
+        H: Matrix = data.X
+        for layer, (first, norm, second) in enumerate(zip(self.first, self.norms, self.second, strict=True)):
+            H = self.drop(H)
+            T = times(H, first.weight)  # the sum over neighbours comes after: it is linear
+            P = second(norm(times(data.A, T) + (1 + self.settings["eps"]) * T + first.bias).relu())
+            H = P.relu() if layer < len(self.first) - 1 else P
+        return P
+
+
+class GCNII(Net):
+    def __init__(self, settings: dict[str, Any], widths: list[int]):
+        super().__init__(settings, widths)
+        hidden = widths[1]
+        self.enter, self.leave = Dense(widths[0], hidden), Dense(hidden, widths[-1])
+        square = (torch.nn.init.xavier_uniform_(torch.empty(hidden, hidden)) for _ in range(settings["layers"]))
+        self.weights = torch.nn.ParameterList(square)
+
+    @property
+    def rest(self) -> list[torch.nn.Parameter]:
+        return [*self.enter.parameters(), *self.leave.parameters()]
+
+    def forward(self, data: Data) -> torch.Tensor:
+        alpha = self.settings["alpha"]
+        first = H = self.enter(self.drop(data.X)).relu()
+        for layer, W in enumerate(self.weights, 1):
+            beta = math.log(self.settings["theta"] / layer + 1)
+            S = (1 - alpha) * times(data.A, self.drop(H)) + alpha * first  # type: ignore[arg-type]
+            H = ((1 - beta) * S + beta * (S @ W)).relu()
+        return self.leave(self.drop(H))  # type: ignore[no-any-return]
+
+
+class APPNP(Net):
+    def __init__(self, settings: dict[str, Any], widths: list[int]):
+        super().__init__(settings, widths)
+        self.layers = torch.nn.ModuleList(Dense(*pair) for pair in pairwise(widths))
+
+    @property
+    def rest(self) -> list[torch.nn.Parameter]:
+        return [parameter for layer in self.layers[1:] for parameter in layer.parameters()]
+
+    def forward(self, data: Data) -> torch.Tensor:
+        H: Matrix = data.X
+        for layer in self.layers[:-1]:
+            H = layer(self.drop(H)).relu()
+        first = Z = self.layers[-1](self.drop(H))
+        for _ in range(self.settings["hops"]):
+            Z = (1 - self.settings["alpha"]) * times(data.A, Z) + self.settings["alpha"] * first
+        return Z  # type: ignore[no-any-return]
+
+
+class GAT(Net):
+    """PyTorch Geometric's layers, as its example has them."""
+
+    def __init__(self, settings: dict[str, Any], widths: list[int]):
+        super().__init__(settings, widths)
+        heads = [settings["heads"]] * (len(widths) - 2) + [settings["out_heads"]]
+        shared = {"dropout": settings["attn_dropout"], "negative_slope": settings["slope"]}
+        self.dense: torch.Tensor | None = None  # the features, once for all epochs
+        self.layers = torch.nn.ModuleList(
+            GATConv(fan_in, fan_out if last else fan_out // count, count, concat=not last, **shared)
+            for (fan_in, fan_out), count, last in zip(
+                pairwise(widths), heads, [False] * (len(heads) - 1) + [True], strict=True
+            )
+        )
+
+    def forward(self, data: Data) -> torch.Tensor:
+        if self.dense is None:
+            self.dense = data.X.forward().to_dense() if isinstance(data.X, Sparse) else data.X
+        H = self.dense
+        for layer in self.layers[:-1]:
+            H = functional.elu(layer(functional.dropout(H, self.p, self.training), data.edges))
+        return self.layers[-1](functional.dropout(H, self.p, self.training), data.edges)  # type: ignore[no-any-return]
+
+
+NETS = {"gcn": Convolution, "sage": Convolution, "gin": GIN, "gcnii": GCNII, "appnp": APPNP, "gat": GAT}
+
+
 def train(data: Data, settings: dict[str, Any], seed: int, num_classes: int) -> dict[str, Any]:
     torch.manual_seed(seed)
     multilabel = data.labels.ndim == 2
     widths = [data.X.shape[1], *[settings["hidden"]] * (settings["layers"] - 1), num_classes]
-    net = Net(settings["model"], widths, settings["dropout"], settings["placement"])
-    optimiser = torch.optim.Adam(net.parameters(), settings["lr"], weight_decay=settings["weight_decay"])
+    net = NETS[settings["model"]](settings, widths)
+    rest, decay = {id(parameter) for parameter in net.rest}, settings["weight_decay"]
+    groups = [
+        {"params": [W for W in net.parameters() if id(W) not in rest], "weight_decay": decay},
+        {"params": net.rest, "weight_decay": settings.get("weight_decay_rest", decay)},
+    ]
+    optimiser = torch.optim.Adam(groups, settings["lr"])
     chosen = torch.from_numpy(np.flatnonzero(data.split == 1))
     wanted = torch.from_numpy(data.labels)[chosen]
-    best: dict[str, Any] = {"val": -1.0}
+    stopping, patience = Stopping(settings.get("stop_on", "score")), settings.get("patience", 0)
+    best: dict[str, Any] = {}
     started = time.perf_counter()
     for epoch in range(settings["epochs"]):
         net.train()
@@ -177,8 +307,10 @@ def train(data: Data, settings: dict[str, Any], seed: int, num_classes: int) -> 
             with torch.no_grad():
                 tally = counts(net(data).numpy(), data.labels, data.split)
             score = scores(tally, multilabel=multilabel)
-            if score["val"]["acc"] > best["val"]:
+            if stopping.judge(score["val"]["acc"], score["val"]["loss"]):
                 best = {"val": score["val"]["acc"], "test": score["test"]["acc"], "best_epoch": epoch + 1}
+            if patience and stopping.waited >= patience:
+                break
     seconds = time.perf_counter() - started
     return {**best, "seed": seed, "final_test": score["test"]["acc"], "loss": float(loss.detach()), "seconds": seconds}
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from siafu.address import Address
@@ -23,10 +23,12 @@ _TAIL_BYTES = 4096
 class Child:
     """Leads a group of its own. ``close`` it: that kills what is left of the group."""
 
-    def __init__(self, command: Sequence[str], log: Path):
+    def __init__(self, command: Sequence[str], log: Path, variables: Mapping[str, str] | None = None):
+        """``variables``: of its environment, besides ours."""
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        path = os.pathsep.join(p for p in sys.path if p)
+        environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": path, **(variables or {})}
         self._leash = Leash()
         with open(log, "wb") as output, _undisturbed():
             self._process = subprocess.Popen(

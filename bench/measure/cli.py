@@ -25,7 +25,7 @@ MEASURES = {
 }
 
 HELP = {
-    "gather": "the aggregation of one layer, beside DGL, PyG, torch and SciPy, and the limit of this machine's memory",
+    "gather": "the aggregation of one layer, beside DGL, PyG, torch, SciPy, and the limit of this machine's memory",
     "epoch": "whole training epochs in one process, beside DGL and PyG; --servers: what servers and Lambdas add",
     "prepare": "from an edge list to shards: rate, memory, and how well each partitioner cuts",
     "wire": "messages and bytes per second over each transport",
@@ -51,9 +51,7 @@ DGL and PyG are installed once, in an environment of their own below ~/.cache/si
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu bench WHAT [--FLAG VALUE ...]"
-    parser.description = (
-        "Measure one part of siafu beside its peers and beside what this machine can do at most, in interleaved rounds."
-    )
+    parser.description = "Measure one part of siafu beside its peers and this machine's limits, in interleaved rounds."
     parser.epilog = EXAMPLES
     subjects = parser.add_subparsers(dest="what", metavar="WHAT", title="what", required=True, prog="siafu bench")
     for name, text in HELP.items():

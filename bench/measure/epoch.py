@@ -53,15 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--lr", type=float, default=0.01, metavar="X", help="learning rate [0.01]")
     parser.add_argument("--epochs-per-round", type=int, default=3, metavar="E", help="timed together [3]")
-    parser.add_argument(
-        "--peers", default=",".join(PEER_NAMES), metavar="NAME,...", help=f"of {', '.join(PEER_NAMES)} [all]"
-    )
+    parser.add_argument("--peers", metavar="NAME,...", help=f"of {', '.join(PEER_NAMES)} [all; with --servers none]")
     parser.add_argument("--servers", action="store_true", help="instead: siafu train against the single-process loop")
     parser.add_argument("--profile", action="store_true", help="show where siafu's epochs spend their time")
 
 
 def measure(args: argparse.Namespace) -> Measurement:
-    names = [name for name in chosen(args.peers, PEER_NAMES) if not args.servers]
+    default = "" if args.servers else ",".join(PEER_NAMES)
+    names = chosen(default if args.peers is None else args.peers, PEER_NAMES)
     for name in ("hidden", "layers", "heads", "epochs_per_round"):
         if getattr(args, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be >= 1")
@@ -70,12 +69,12 @@ def measure(args: argparse.Namespace) -> Measurement:
     with tempfile.TemporaryDirectory() as folder:
         weights = f"{folder}/weights.npz"
         save_first_weights(spec, args.heads, weights)
-        if args.servers:
-            return _servers(args, graph, spec, Path(folder))
-        contenders = [_loop(args, graph, spec, name) for name in LOOPS if _offered(spec, name)]
+        loops = [_loop(args, graph, spec, name) for name in LOOPS if _offered(spec, name)]
         python = peers.interpreter() if names else ""
-        contenders += [_peer(args, graph, spec, name, python, weights) for name in names if _offered(spec, name)]
-        fitting, too_large = _fitting(contenders)
+        rivals = [_peer(args, graph, spec, name, python, weights) for name in names if _offered(spec, name)]
+        if args.servers:
+            return _servers(args, graph, spec, [loops[0], *rivals], Path(folder))
+        fitting, too_large = _fitting([*loops, *rivals])
         times = race(fitting, args.rounds, {"epochs": args.epochs_per_round})
     times.update(too_large)
     return Measurement(
@@ -176,17 +175,19 @@ def _summary(args: argparse.Namespace, times: dict[str, Times]) -> dict[str, Any
 # --- servers ----------------------------------------------------------------------------------------------------------
 
 
-def _servers(args: argparse.Namespace, graph: Measured, spec: ModelSpec, folder: Path) -> Measurement:
-    """``siafu train`` in every way of ``SERVERS``, each round beside the single-process loop."""
+def _servers(
+    args: argparse.Namespace, graph: Measured, spec: ModelSpec, beside: list[Contender], folder: Path
+) -> Measurement:
+    """``siafu train`` in every way of ``SERVERS``, each round beside the single-process loop and the peers asked for."""
     if spec.name not in MODELS:
         raise ConfigError(f"--servers: siafu train has {', '.join(MODELS)}, not {spec.name}")
-    seconds: dict[str, list[float]] = {"siafu": [], **{name: [] for name in SERVERS}}
+    seconds: dict[str, list[float]] = {name: [] for name in (*(one.name for one in beside), *SERVERS)}
     failed: dict[str, str] = {}
     for number in range(args.rounds):
-        loop = race([_loop(args, graph, spec, "siafu")], 1, {"epochs": args.epochs_per_round})["siafu"]
-        if loop.median_s is None:
-            raise GnnError(f"the single-process loop failed: {loop.failed}")
-        seconds["siafu"].append(loop.median_s)
+        for name, times in race(beside, 1, {"epochs": args.epochs_per_round}).items():
+            if times.median_s is None:
+                raise GnnError(f"{name} failed: {times.failed}")
+            seconds[name].append(times.median_s)
         for name, flags in SERVERS.items():
             if name in failed:
                 continue
@@ -205,10 +206,14 @@ def _servers(args: argparse.Namespace, graph: Measured, spec: ModelSpec, folder:
         for name, values in seconds.items()
     ]  # fmt: skip
     ratios = {name: _over(values, seconds["siafu"]) for name, values in seconds.items() if name in SERVERS}
+    over_peers = {
+        f"servers_over_{peer.name}": {name: _over(seconds[name], seconds[peer.name]) for name in SERVERS}
+        for peer in beside[1:]
+    }
     title = f"siafu train of {_words(args)}, {graph.title}, {args.threads} threads, against one process"
     return Measurement(
         title, ("contender", "ms/epoch", "times siafu", "note"), rows,
-        {"servers_over_single": ratios, "threads": args.threads, "rounds": args.rounds},
+        {"servers_over_single": ratios, **over_peers, "threads": args.threads, "rounds": args.rounds},
     )  # fmt: skip
 
 
@@ -224,6 +229,7 @@ def _train(args: argparse.Namespace, flags: tuple[str, ...], run_dir: Path) -> f
         "--layers", str(args.layers), "--lr", str(args.lr), "--mode", "pipe", "--epochs", str(epochs),
         "--eval-every", "0", "--order", args.order, "--run-dir", str(run_dir), "--quiet", "--json",
         "--set", f"servers.threads={max(1, args.threads // int(flags[-1]))}",
+        *(("--set", f"model.heads={args.heads}") if args.model == "gat" else ()),
     ]  # fmt: skip
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:

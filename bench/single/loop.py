@@ -30,7 +30,7 @@ import numpy as np
 
 from bench.single.layers import Layer, made
 from bench.single.workspace import Memory, Worker
-from param_server.optimisers import Adam
+from param_server import optimisers
 from siafu import models
 from siafu.config import Train
 from siafu.errors import ConfigError
@@ -67,7 +67,7 @@ class Loop:
             raise ConfigError(f"the single-process loop trains one partition with one label per vertex, not {what}")
         self.spec, self.threads = spec, threads
         self.weights = dict(first_weights(spec, heads) if weights is None else weights)
-        self._optimiser, self._lr = Adam(Train(lr=lr)), lr
+        self._optimiser, self._lr = optimisers.build(Train(lr=lr)), lr
         self._pool = ThreadPoolExecutor(threads)
         n = len(shard.vertices)
         self._blocks = [slice(start, min(start + BLOCK_ROWS, n)) for start in range(0, n, BLOCK_ROWS)]

@@ -60,7 +60,7 @@ def coordinate(config_file: Path, shards_path: Path, run_dir: Path) -> None:
         on_status(Status(phase=phase))
 
     mailbox = Mailbox(place.bucket, endpoint=place.endpoint, region=place.region)
-    members = Coordinator(config, multilabel=shards.manifest.multilabel).members
+    members = Coordinator(config).members
     muster(mailbox, place, members, config.servers.start_timeout_s, say)
     result = api.carry_out(config, shards, run_dir, on_status)
     (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import cost
 from infra.verbs.arguments import add_config, config_of
-from siafu import config as configs
+from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.progress import dollars
@@ -22,7 +22,7 @@ FILES = ("config.toml", "metrics.jsonl", "result.json")
 EXAMPLES = """examples:
   siafu cost                                          of the newest directory in runs/
   siafu cost runs/20261121-060000-digits-gcn-pipe
-  siafu cost 20261121-060000-digits-gcn-pipe-0a1b2c   of a run on a deployment, as siafu status calls it
+  siafu cost 20261121-060000-digits-gcn-pipe-0a1b2c   of a deployment's, as siafu status calls it
   siafu cost RUN --json
 """
 
@@ -55,12 +55,14 @@ def examine(run_dir: Path, name: str) -> dict[str, Any]:
     for needed in FILES[:2]:
         if not (run_dir / needed).is_file():
             raise ConfigError(f"{name}: not a run directory: it has no {needed}")
-    config = configs.load(run_dir / "config.toml")
+    config = load(run_dir / "config.toml")
     try:
         lines = [json.loads(line) for line in _whole_lines(run_dir / "metrics.jsonl")]
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {FILES[1]}: {error}") from None
     result = _read(run_dir / "result.json")
+    if isinstance(config, BaselineConfig):
+        return {"run": name, "finished": bool(result), **_of_baseline(config, result, lines, name)}
     if result:
         counts, seconds = result["lambda"], result["train_seconds"]
         spent: Mapping[str, Any] = result["cost"]
@@ -82,6 +84,22 @@ def examine(run_dir: Path, name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _of_baseline(
+    config: BaselineConfig, result: Mapping[str, Any], lines: list[dict[str, Any]], name: str
+) -> dict[str, Any]:
+    """Without Lambdas. ConfigError if nobody has said which machine it ran on."""
+    times = [result["train_seconds"]] if result else [line["time_s"] for line in lines if "time_s" in line]
+    if not times:
+        raise ConfigError(f"{name}: no epoch has ended yet, so nothing is known")
+    spent = cost.of_baseline(config, seconds=times[-1])
+    if spent is None:
+        raise ConfigError(
+            f"{name}: a baseline on a machine of its own costs what that costs: cloud.gpu_instance is empty"
+        )
+    machine = {"count": 1, "type": config.cloud.gpu_instance, "seconds": times[-1]}
+    return {**spent.to_dict(), "seconds": times[-1], "requests": 0, "gb_s": 0.0, "servers": {"gpu": machine}}
+
+
 def _servers(config: Config, seconds: float) -> dict[str, Any]:
     """Servers of each kind, and the seconds that all of them together have served."""
     counts = {"graph_servers": config.data.parts, "param_servers": config.servers.param_servers}
@@ -100,7 +118,8 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     details = {"lambda": f"{report['requests']:.0f} requests, {report['gb_s']:.1f} GB-s"}
     for kind, servers in report["servers"].items():
         details[kind] = f"{servers['count']} x {servers['type']}, {servers['seconds']:.0f} s in all"
-    parts = {"lambda": 0.0, **dict.fromkeys(report["servers"], 0.0), **report["parts"]}
+    with_lambda = {} if "gpu" in report["servers"] else {"lambda": 0.0}
+    parts = {**with_lambda, **dict.fromkeys(report["servers"], 0.0), **report["parts"]}
     lines = [f"{report['run']}{'' if report['finished'] else ', so far'}: {report['seconds']:.1f} s"]
     lines += [f"  {part:16}{dollars(usd):>12}  {details.get(part, '')}".rstrip() for part, usd in parts.items()]
     lines += [f"  {'all':16}{dollars(report['usd']):>12}  {report['counted']}"]

@@ -99,7 +99,7 @@ def _why(api: object, name: str, state: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu destroy [--name NAME] [--yes] [--json]"
     parser.description = (
-        "Remove a deployment from AWS with all its data, whatever state it is in; then list what is left: nothing."
+        "Remove a deployment from AWS with its data, whatever its state; then list what is left: nothing."
     )
     parser.epilog = "examples:\n  siafu destroy\n  siafu destroy --name my-run --yes --json\n"
     arguments.add_config(parser)

@@ -45,7 +45,7 @@ def test_r7_only_parameter_server_0_sends_what_is_to_be_saved():
 
 
 def test_the_coordinator_has_it_saved_and_does_not_take_it_for_the_final_weights():
-    coordinator = Coordinator(CONFIG, multilabel=False)
+    coordinator = Coordinator(CONFIG)
     weights = {"0.bias": np.ones(3, np.float32)}
     actions = coordinator.handle(param_server(0), wire.ModelWeights("checkpoint", 2, weights, 1), 0.0)
     assert actions == [Save(2, weights)]

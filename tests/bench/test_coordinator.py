@@ -14,6 +14,7 @@ from bench.reports import total
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost, ProtocolError, RemoteProtocolError, WorkerError
+from siafu.metrics import LOSS, TERMS
 from siafu.sparse import Array
 from siafu.wire import (
     EpochReport,
@@ -39,7 +40,7 @@ MEMBERS = [G0, G1, Q0, Q1]
 
 def coordinator(**train: Any) -> Coordinator:
     settings = {"data.parts": 2, "servers.param_servers": 2, "train.epochs": 6, "servers.silence_s": 30}
-    return Coordinator(Config().replace({**settings, **{f"train.{k}": v for k, v in train.items()}}), multilabel=False)
+    return Coordinator(Config().replace({**settings, **{f"train.{k}": v for k, v in train.items()}}))
 
 
 def hello(core: Coordinator, member: Address, now: float = 0.0) -> list[Action]:
@@ -68,18 +69,21 @@ def epoch_report(server: int, epoch: int, loss: list[float] | None = None, **fie
     )
 
 
-def tally(correct: int, of: int = 10) -> Array:
-    """Counts of one server: ``correct`` of ``of`` validation vertices; 1 of 2 test vertices."""
-    counts = np.zeros((3, 3, 2), np.int64)
+def tally(correct: int, of: int = 10, loss: float = 1.0) -> Array:
+    """Counts of one server: ``correct`` of ``of`` validation vertices, their mean loss; 1 of 2 test vertices."""
+    counts = np.zeros((3, 5, 2))
+    counts[1, TERMS, 0], counts[1, LOSS, 0] = of, of * loss
     counts[1, 0, 0], counts[1, 2, 0], counts[1, 1, 1] = correct, of - correct, of - correct
     counts[2, 0, 0], counts[2, 2, 0], counts[2, 1, 1] = 1, 1, 1
     return counts
 
 
-def evaluate(core: Coordinator, epoch: int, correct: int, of: int = 10, now: float = 20.0) -> list[Action]:
+def evaluate(
+    core: Coordinator, epoch: int, correct: int, of: int = 10, now: float = 20.0, loss: float = 1.0
+) -> list[Action]:
     """Both servers count; the validation accuracy is ``correct / of``."""
     assert core.handle(G1, EvalReport(1, epoch, tally(0, 0)), now) == []
-    return core.handle(G0, EvalReport(0, epoch, tally(correct, of)), now)
+    return core.handle(G0, EvalReport(0, epoch, tally(correct, of, loss)), now)
 
 
 def messages(actions: list[Action], kind: type) -> list[tuple[Address, Any]]:
@@ -189,11 +193,12 @@ def test_the_best_is_the_highest_validation_accuracy_and_the_earlier_of_equals()
     assert core.best["epoch"] == 4
 
 
-def test_without_validation_vertices_the_last_is_the_best():
-    core = started()
+@pytest.mark.parametrize("stop_on", ["score", "loss", "both"])
+def test_without_validation_vertices_the_last_is_the_best_and_patience_never_ends(stop_on: str):
+    core = started(stop_on=stop_on, patience=1)
     for epoch in range(3):
         ((_, verdict), *_) = messages(evaluate(core, epoch, 0, of=0), Judged)
-        assert verdict.best
+        assert (verdict.best, verdict.stop) == (True, False)
     assert core.best["epoch"] == 2
 
 
@@ -215,6 +220,15 @@ def test_training_stops_at_the_target_accuracy():
 def test_training_stops_after_patience_evaluations_without_a_better_one():
     #  best          *     *                 equal is not better
     assert stops(started(patience=2), [3, 4, 4, 2]) == [False, False, False, True]
+
+
+def test_training_stops_by_validation_loss_and_keeps_that_of_the_lowest():
+    #  loss    0.9   0.8   0.8   0.85     equal is not lower, and accuracy says nothing
+    core = started(patience=2, stop_on="loss")
+    evaluations = enumerate([(3, 0.9), (4, 0.8), (5, 0.8), (9, 0.85)])
+    verdicts = [messages(evaluate(core, epoch, c, loss=x), Judged)[0][1] for epoch, (c, x) in evaluations]
+    assert [(verdict.best, verdict.stop) for verdict in verdicts] == [(1, 0), (1, 0), (0, 0), (0, 1)]
+    assert (core.best["epoch"], core.best["val"]["loss"], core.stopped) == (1, 0.8, "patience")
 
 
 def test_at_the_stop_the_weights_are_asked_for_after_the_verdict():
@@ -244,7 +258,7 @@ def test_what_comes_after_the_stop_changes_nothing():
 def limited(**run: Any) -> Coordinator:
     """Begun at 0, everybody ready at 10."""
     settings = {"data.parts": 2, "servers.param_servers": 2, "train.epochs": 60}
-    core = Coordinator(Config().replace({**settings, **{f"run.{k}": v for k, v in run.items()}}), multilabel=False)
+    core = Coordinator(Config().replace({**settings, **{f"run.{k}": v for k, v in run.items()}}))
     core.begin(0.0)
     for member in MEMBERS:
         hello(core, member)
@@ -292,12 +306,13 @@ def test_before_the_first_evaluation_there_are_no_scores_and_no_best():
     core.handle(Q0, ModelWeights("latest", 0, {"0.weight": np.zeros(1)}, 1), 46.0)
     assert core.complete
     result = core.result()
-    assert [result[key] for key in ("epochs", "best_epoch", "test_acc", "scores", "final_scores")] == [0, *[None] * 4]
+    assert [result[key] for key in ("epochs", "best_epoch", "test_acc", "val_loss", "scores")] == [0, *[None] * 4]
+    assert result["final_scores"] is None
     json.dumps(result)
 
 
 def test_a_limit_that_comes_before_anybody_is_ready_waits_for_nobody_and_starts_nobody():
-    core = Coordinator(Config().replace({"run.max_seconds": 1.0}), multilabel=False)
+    core = Coordinator(Config().replace({"run.max_seconds": 1.0}))
     core.begin(5.0)
     assert messages(core.tick(5.95), object) == []
     assert core.complete
@@ -379,6 +394,7 @@ def test_the_result_is_what_the_members_reported():
     result = finished(started(target_acc=0.9)).result()
     assert result["loss_history"] == [1.0, 1.0]
     assert (result["val_acc"], result["test_acc"], result["best_epoch"], result["epochs"]) == (0.9, 0.5, 2, 2)
+    assert (result["val_loss"], result["scores"]["val"]["loss"]) == (1.0, 1.0)
     assert (result["train_seconds"], result["epoch_seconds_median"]) == (7.0, 4.0)
     assert result["stash_peak_versions"] == 3
     assert result["lambda"]["invocations"] == 5

@@ -29,7 +29,7 @@ def session(tmp_path: Path) -> Iterator[Any]:
     config = Config()
     with Hub(COORDINATOR, RUN_ID, listen="127.0.0.1") as hub:
         host: Any = SimpleNamespace(dead=lambda: None, lag_s=0.0)
-        core = Coordinator(config, multilabel=False)
+        core = Coordinator(config)
         spec: Any = None
         yield _Session(config, spec, core, host, tmp_path, hub, io.StringIO(), lambda status: None)
 

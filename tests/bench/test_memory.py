@@ -88,6 +88,19 @@ def test_slots_are_those_of_the_widest_moment_of_the_program():
     assert slot_bytes(model, model.program(Lane.TRAIN), 10, 4) == (128 + 40) * 10 * 4
 
 
+def test_a_model_that_transforms_features_first_has_no_aggregate():
+    gat = predict(config(model__name="gat"), manifest(), cores=2)
+    assert part(gat, GRAPH_SERVERS, "layer 0's aggregate") == 0
+    assert part(gat, GRAPH_SERVERS, "shard, mapped") > 100_000 * 600 * 4  # features stay
+
+
+def test_slots_of_edges_are_as_long_as_the_edges():
+    model = models.build(ModelSpec("gat", 600, 40, 1, widths=(), out_heads=2, apply_edge="lambda"))
+    dense = slot_bytes(model, model.program(Lane.TRAIN), 10, 4, degree=1000)
+    # The products and coefficients of two heads, beside them T0 and dZ0 at the most, and a few scores.
+    assert 2 * 1000 * 10 * 4 < dense < (2 * 2 * 1000 + 10 * 80) * 10 * 4
+
+
 def test_ghosts_histories_and_servers_cost_what_they_hold():
     alone, two = predict(config(), manifest(), cores=2), predict(config(data__parts=2), manifest(parts=2), cores=2)
     grown = part(two, GRAPH_SERVERS, "published rows") / part(alone, GRAPH_SERVERS, "published rows")

@@ -47,7 +47,7 @@ def test_throttled_start_is_waited_out(tmp_path: Path) -> None:
 def test_answers_that_never_come_keep_no_place(tmp_path: Path) -> None:
     #  those of the first workers of both servers; the calls are given up only after the function's timeout and 30 s more
     scenario = Scenario("answers that never come", first=(Trouble("no answer"),) * (PARTS * LAMBDAS))
-    row = run(Setting(epochs=150), scenario, tmp_path / "run", expected="")
+    row = run(Setting(epochs=40), scenario, tmp_path / "run", expected="")
     assert row["code"] == 0, row
     assert row["calls"] > row["troubled"] == PARTS * LAMBDAS, row
     assert row["seconds"] < 30, row

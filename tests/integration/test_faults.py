@@ -33,7 +33,7 @@ def test_killed_environments_and_double_answers_change_nothing_but_counters(tmp_
 
 
 def test_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
-    arguments = (*DIGITS, "--epochs", "3", "--set", f"{HANDLERS}.first_hangs", "--set", "lambda.task_timeout_s=0.5")
+    arguments = (*DIGITS, "--epochs", "3", "--set", f"{HANDLERS}.first_hangs", "--set", "lambda.task_timeout_s=3")
     with Training(tmp_path / "run", *arguments) as training:
         assert training.wait() == 0, training.errors
         assert training.result["lambda"]["relaunches"] >= 2  # one worker of each graph server hangs
@@ -45,8 +45,8 @@ def test_death_of_a_server_ends_the_run_with_its_name(tmp_path: Path, role: str)
     with Training(tmp_path / "run", *ENDLESS) as training:
         training.until(lambda: training.epochs() >= 2, "two epochs")
         os.kill(training.pids(role)[1], signal.SIGKILL)
-        assert training.wait(10) == 1
-        assert training.all_gone(1)
+        assert training.wait() == 1
+        assert training.all_gone(10)
         assert f"siafu train: {role} 1 died: killed by SIGKILL" in training.errors.splitlines()[-1]
         assert "Traceback" not in training.errors
 
@@ -60,8 +60,8 @@ def test_death_of_a_server_ends_the_run_with_its_name(tmp_path: Path, role: str)
 )
 def test_handler_that_never_works_ends_the_run(tmp_path: Path, handler: str, reason: str) -> None:
     with Training(tmp_path / "run", *ENDLESS, "--set", f"lambda.handler={handler}") as training:
-        assert training.wait(30) == 1
-        assert training.all_gone(1)
+        assert training.wait() == 1
+        assert training.all_gone(10)
         last = training.errors.splitlines()[-1]
         assert last.startswith("siafu train: graph_server ")
         assert f"invocations of {handler} in a row ended before they took a task: {reason}" in last
@@ -86,9 +86,9 @@ def test_ctrl_c_and_polite_kill_leave_nothing(
             training.until(lambda: training.pids("graph_server"), "graph server")
         begun = time.monotonic()
         training.process.send_signal(number)
-        assert training.wait(10) == 128 + number
+        assert training.wait() == 128 + number
         assert time.monotonic() - begun < 5
-        assert training.all_gone(0.5)
+        assert training.all_gone(10)
         assert training.errors.splitlines()[-1].endswith("siafu: stopped")
         assert "Traceback" not in training.errors
 
@@ -98,4 +98,4 @@ def test_launcher_killed_takes_everybody_with_it(tmp_path: Path) -> None:
         training.until(lambda: training.epochs() >= 2, "two epochs")
         assert len(training.pids(ENVIRONMENT)) >= 2
         training.process.kill()
-        assert training.all_gone(5)
+        assert training.all_gone(30)

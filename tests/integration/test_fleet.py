@@ -7,6 +7,7 @@ ahead, how old what is read may be, that each step is applied once, and that not
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from graph_server.partition import Partition
 from siafu.address import graph_server as graph_server_address
 from siafu.config import Config
 from siafu.graph import Graph
-from siafu.metrics import counts, scores
+from siafu.metrics import SPLITS, counts, scores
 from siafu.shards import ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane
@@ -188,9 +189,15 @@ def test_each_optimisation_can_be_switched_off(fleet: Build, model: str, backend
 
 
 def expected_scores(graph: Graph, run: Fleet, weights: dict[str, Array]) -> dict[str, Any]:
-    logits = reference.predict(graph, run.spec, weights)
-    tally = counts(logits, graph.labels, graph.split[:, run.config.data.split])
-    return scores(tally, multilabel=run.spec.multilabel)
+    """The loss is the textbook's, and equal but for rounding; what is counted is equal."""
+    logits, split = reference.predict(graph, run.spec, weights), graph.split[:, run.config.data.split]
+    expected = scores(counts(logits, graph.labels, split), multilabel=run.spec.multilabel)
+    for number, name in enumerate(SPLITS):
+        rows = np.flatnonzero(split == number + 1)
+        spec = dataclasses.replace(run.spec, num_train=len(rows), label_smoothing=0.0)
+        loss, _ = reference.loss_and_gradient(graph, spec, logits, rows)
+        expected[name]["loss"] = pytest.approx(loss, rel=1e-9)
+    return expected
 
 
 @pytest.mark.parametrize("graph", ["directed", "multi-label"])
@@ -210,21 +217,23 @@ def test_an_evaluation_sees_the_weights_of_its_epoch(
 
 
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
-@pytest.mark.parametrize("rule", ["target", "patience"])
+@pytest.mark.parametrize("rule", ["target", "score", "loss", "both"])
 def test_an_early_stop_gives_the_weights_of_the_verdict_whatever_the_order(fleet: Build, rule: str, backend: str):
     graph = GRAPHS["directed"]()
     options = {"train.epochs": 8, "train.eval_every": 1, "servers.backend": backend, "servers.param_servers": 2}
     options["train.seed"] = 6
     run = fleet(options)
     weights = [textbook(run, graph, epoch + 1).weights for epoch in range(8)]
-    accuracy = [expected_scores(graph, run, W)["val"]["acc"] for W in weights]
+    expected = [expected_scores(graph, run, W)["val"] for W in weights]
+    accuracy, loss = [val["acc"] for val in expected], [val["loss"].expected for val in expected]
     assert np.round(accuracy, 2).tolist() == [0.17, 0.17, 0.17, 0.33, 0.33, 0.17, 0.17, 0.17]
+    assert np.round(loss, 3).tolist() == [1.448, 1.419, 1.400, 1.396, 1.399, 1.412, 1.432, 1.460]
     if rule == "target":
         options["train.target_acc"] = max(accuracy)
         last = best = 3
     else:
-        options["train.patience"] = 2
-        last, best = 2, 0
+        options |= {"train.patience": 2, "train.stop_on": rule}
+        last, best = {"score": (2, 0), "loss": (5, 3), "both": (6, 3)}[rule]
     digests = set()
     for seed in range(8):
         run = fleet(options, seed, FAULTS if backend == "lambda" else None)
@@ -233,7 +242,8 @@ def test_an_early_stop_gives_the_weights_of_the_verdict_whatever_the_order(fleet
         assert len(result["loss_history"]) == last + 1
         close(run.weights("final"), weights[last])
         close(run.weights("best"), weights[best])
-        digests.add(result["weights_digest"])
+        assert result["val_loss"] == pytest.approx(loss[best], rel=1e-9)
+        digests.add((result["weights_digest"], result["val_loss"]))  # to the bit
     assert len(digests) == 1
 
 

@@ -98,6 +98,31 @@ def test_servers_are_measured_beside_the_loop(monkeypatch, capsys):
     assert found["servers_over_single"] == pytest.approx(ratios)
 
 
+def test_peers_that_are_asked_for_are_measured_beside_the_servers(monkeypatch, capsys):
+    seconds = iter([3.0, 4.0, 6.0])
+    monkeypatch.setattr(epoch, "_train", lambda *_: next(seconds))
+    monkeypatch.setattr(epoch.peers, "interpreter", lambda: "python")
+    monkeypatch.setattr(epoch, "race", lambda beside, *_: {one.name: Times(seconds=[2.0]) for one in beside})
+    words = [
+        "--graph",
+        GRAPH,
+        "--model",
+        "gat",
+        "--hidden",
+        "8",
+        "--servers",
+        "--peers",
+        "dgl",
+        "--rounds",
+        "1",
+        "--json",
+    ]
+    assert main(["bench", "epoch", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["contender"] for row in found["rows"]] == ["siafu", "dgl", *epoch.SERVERS]
+    assert found["servers_over_dgl"] == {"cpu, 1 part": 1.5, "cpu, 2 parts": 2.0, "lambda, 1 part": 3.0}
+
+
 def test_epoch_seconds_of_a_real_training_run(tmp_path):
     args = argparse.Namespace(
         graph=GRAPH, model="gcn", hidden=4, layers=2, lr=0.01, epochs_per_round=2, order="given", threads=2

@@ -342,8 +342,8 @@ def test_a_killed_agent_takes_its_process_with_it_and_a_polite_one_reports_that(
         pids = deployment.children(G0) + deployment.children(Q0)
         deployment.agents[G0].kill()
         deployment.agents[Q0].terminate()
-        until(lambda: not any(map(alive, pids)), "end of both", 5.0)
-        assert deployment.agents[Q0].wait(10) == 0
+        until(lambda: not any(map(alive, pids)), "end of both")
+        assert deployment.agents[Q0].wait(60) == 0
     letter = box.read(report_key(Q0))
     assert letter is not None
     assert (letter.value["ended"]["last_line"], letter.value["state"]) == ("its agent was stopped", "waiting")

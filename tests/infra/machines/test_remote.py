@@ -58,7 +58,7 @@ def _account(deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def settings(**more: Any) -> dict[str, Any]:
-    fast = {"servers.heartbeat_s": 0.2, "servers.silence_s": 5.0}
+    fast = {"servers.heartbeat_s": 0.2, "servers.silence_s": 60.0}  # a busy machine makes its servers silent
     return {"run.on": "aws", "cloud.bucket": BUCKET, **fast, **more}
 
 
@@ -144,10 +144,8 @@ def train_until(epoch: int, then: Callable[[], object], shards: Path, run_dir: P
             called = True
             then()
 
-    common = {"backend": "cpu", "epochs": 1_000_000, **SHORT}
-    return api.train(
-        str(shards), on_status=on_status, run_dir=str(run_dir), settings=settings(), **{**common, **changes}
-    )
+    common = {"backend": "cpu", "epochs": 1_000_000, "settings": settings(), **SHORT}
+    return api.train(str(shards), on_status=on_status, run_dir=str(run_dir), **{**common, **changes})
 
 
 def test_a_killed_role_ends_the_run_with_its_name_and_machine(
@@ -175,10 +173,10 @@ def test_a_killed_agent_ends_the_run_once_it_is_silent_and_its_successor_starts_
     silent, missed = r"is lost: machine .* has said nothing for \d+ s", r"not connected|silent for more than"
     try:
         with pytest.raises(PeerLost, match=rf"graph_server 1(:)? ({silent}|{missed})"):
-            train_until(2, kill, shards, tmp_path / "run")
+            train_until(2, kill, shards, tmp_path / "run", settings=settings(**{"servers.silence_s": 10.0}))
     finally:
         deployment.start_agent(G1)
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 90
     until(lambda: _report(deployment, G1).value["ended"], "report of the successor")
     assert _report(deployment, G1).value["ended"]["last_line"] == "its agent was started anew"
     deployment.until_idle()
@@ -192,7 +190,7 @@ def test_ctrl_c_ends_the_run_and_its_roles_and_leaves_the_machines(
 
     with pytest.raises(KeyboardInterrupt):
         train_until(2, press, shards, tmp_path / "run")
-    deployment.until_idle(1.0)
+    deployment.until_idle()
     assert (tmp_path / "run" / "logs" / "graph_server-0.log").is_file()
     assert all(agent.poll() is None for agent in deployment.agents.values())
 
@@ -264,7 +262,7 @@ def test_what_is_deployed_is_known_before_it_has_booted(
     else:
         with pytest.raises(ConfigError, match=re.escape(words)):
             remote._check_members(deployment.mailbox, config, ignore)
-    assert time.monotonic() - begun < 10.0
+    assert time.monotonic() - begun < 30.0  # start_timeout_s is 60
 
 
 # --- played machines --------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def damaged(ray_cluster: SimulatedRay) -> Iterator[SimulatedRay]:
         ray_cluster.add(host)
 
 
-def all_gone(cluster: SimulatedRay, timeout_s: float = 5.0) -> bool:
+def all_gone(cluster: SimulatedRay, timeout_s: float = 30.0) -> bool:
     """Whether no server and no environment of a run is left on the cluster."""
     deadline = time.monotonic() + timeout_s
     while cluster.members(*SERVERS, ENVIRONMENT):
@@ -88,7 +88,7 @@ def test_pipe_on_three_nodes_has_the_bits_of_local_processes(
     with Training(tmp_path / "run", *arguments) as training:
         result = training.result  # all of stdout: Ray has put nothing beside it
         assert training.wait() == 0, training.errors
-        assert training.all_gone(2)
+        assert training.all_gone(20)
     assert all_gone(ray_cluster)
     assert result["weights_digest"] == expected["weights_digest"]
     assert result["loss_history"] == expected["loss_history"]
@@ -101,7 +101,7 @@ def test_pipe_on_three_nodes_has_the_bits_of_local_processes(
         "trace-0.jsonl",
         "trace-1.jsonl",
     } <= written
-    assert ("env-0001.log" in written) == (backend == "lambda")
+    assert any(name.startswith("env-") for name in written) == (backend == "lambda")
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_stopped_run_leaves_nothing_on_the_cluster(
         code = training.wait(10)
         assert code == (-number if number == signal.SIGKILL else 128 + number)
         assert "Traceback" not in training.errors
-    assert all_gone(ray_cluster, 10)
+    assert all_gone(ray_cluster)
 
 
 @pytest.mark.slow

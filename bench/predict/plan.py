@@ -1,0 +1,165 @@
+"""What a prediction is of: a run's model, a graph, a slot of the evaluation; and the config of the servers that make it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from bench import api
+from bench.site import SITES
+from siafu import checkpoint, models
+from siafu.baseline import BaselineConfig, load
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.models import ModelSpec
+from siafu.shards import MANIFEST, Manifest, ShardSet
+from siafu.tasks import Lane
+
+#: Models that transform vertices once: what they gather later are logits, and no layer's activations.
+WITHOUT_LAYERS = ("appnp", "sgc")
+Kind = Literal["probabilities", "labels", "logits", "numbers", "embedding"]  # labels: probabilities, one per label
+#: What a run may have asked for that a prediction does not.
+WITHOUT: dict[str, Any] = {
+    "train.epochs": 0, "run.dir": "", "run.checkpoint_every": 0, "run.budget_usd": 0.0, "run.max_seconds": 0.0,
+    "run.loggers": (), "run.trace": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    run_dir: Path
+    config: Config  # of the servers
+    spec: ModelSpec  # of the saved model
+    kind: Kind
+    layer: int | None  # whose entering activations are asked for; None: the scores
+    content: str = ""  # of the run's prepared graph (``Manifest.content``), if this must be the same
+
+    def fitted(self, shards: ShardSet) -> Plan:
+        """With what the prepared graph has fixed. ConfigError if the model does not fit it."""
+        manifest, source = shards.manifest, self.config.data.source
+        if self.content not in ("", manifest.content):
+            raise ConfigError(
+                f"{source}: it is no longer the graph that {self.run_dir} was trained on; siafu predict --graph {source} takes it as it is"
+            )
+        _check(self.spec, manifest, source)
+        changes: dict[str, Any] = {}
+        if manifest.num_classes != self.spec.num_classes:
+            changes["model.outputs"] = self.spec.num_classes
+        if not self.config.data.split < len(manifest.splits):
+            changes["data.split"] = 0
+        return replace(self, config=api.fit(self.config.replace(changes), shards))
+
+
+def check_run(run_dir: Path) -> None:
+    """Raises: ConfigError for a folder without a finished run in it."""
+    for name in ("config.toml", "model.safetensors"):
+        if not (run_dir / name).is_file():
+            raise ConfigError(f"{run_dir}: no finished run there, it has no {name}")
+
+
+def plan_of(
+    run_dir: Path, *, graph: str = "", layer: int | None = None, scores: str = "probabilities", settings: Mapping[str, Any]
+) -> Plan:  # fmt: skip
+    """Raises: ConfigError for a folder without a run in it, and for a layer or scores that the model does not have."""
+    if scores not in ("probabilities", "logits"):
+        raise ConfigError(f"scores = {scores!r}: must be probabilities or logits")
+    check_run(run_dir)
+    _, spec = checkpoint.load_model(run_dir / "model.safetensors")
+    config = _of_servers(run_dir).replace(WITHOUT)
+    config = config.replace({"train.warm_start": str((run_dir / "model.safetensors").resolve())})
+    if config.lambdas.on in SITES and config.servers.backend == "lambda":  # what the run made for itself is gone
+        config = config.replace({"lambda.endpoint": "", "lambda.callback_host": ""})
+    content = ""
+    if graph:
+        config = config.replace(_another(graph, config, settings))
+    elif not any(key.startswith("data.") for key in settings) and config.data.parts == _parts(run_dir):
+        content = _content(run_dir)
+    config = config.replace(settings)
+    if config.run.on == "aws":
+        raise ConfigError("run.on = aws: siafu predict runs on this machine or on Ray: --on local")
+    kind: Kind
+    if layer is not None or spec.target == "links":
+        kind = "embedding"
+    elif spec.target == "numbers":
+        kind = "numbers"
+    elif scores == "logits":
+        kind = "logits"
+    else:
+        kind = "labels" if spec.multilabel else "probabilities"
+    config = config.replace({"run.write": _slot(spec, layer)})
+    return Plan(run_dir, config, spec, kind, layer, content)
+
+
+def _of_servers(run_dir: Path) -> Config:
+    """The run's config; of a baseline's run that of graph servers with its model and graph, which multiply on their own cores.
+
+    Raises: ConfigError for a model that only baselines have.
+    """
+    begun = load(run_dir / "config.toml")
+    if not isinstance(begun, BaselineConfig):
+        return begun
+    if begun.baseline.norm != "model":
+        raise ConfigError(f"{run_dir}: baseline.norm = {begun.baseline.norm}: graph servers do not normalise so")
+    sections = {section: values for section, values in begun.to_dict().items() if section != "baseline"}
+    config = Config.from_dict(sections).replace({"servers.backend": "cpu"})
+    # What was cut into batches and chunks needs no server for each.
+    return config if begun.partitions == begun.baseline.ranks else config.replace({"data.parts": 1})
+
+
+def _parts(run_dir: Path) -> int:
+    """That the run's graph was cut into."""
+    return load(run_dir / "config.toml").data.parts
+
+
+def _another(graph: str, config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of data for another graph: those of the run, but for what shards that are prepared already have fixed."""
+    changes: dict[str, Any] = {"data.source": graph, "data.split": 0, "data.inductive": False}
+    if (Path(graph) / MANIFEST).is_file():
+        made = ShardSet.open(graph).manifest
+        fixed = {"parts": made.num_partitions, "partitioner": made.partitioner, "order": made.order, "seed": made.seed}
+        changes |= {f"data.{key}": value for key, value in fixed.items()}
+        changes["data.inductive"] = made.edge_types == "inductive"
+        changes["data.split"] = max(0, made.inductive_split)
+    return {key: value for key, value in changes.items() if key not in settings}
+
+
+def _check(spec: ModelSpec, manifest: Manifest, source: str) -> None:
+    if manifest.num_features != spec.in_features:
+        raise ConfigError(f"{source}: it has {manifest.num_features} features, the model takes {spec.in_features}")
+    if manifest.num_edge_types != spec.num_edge_types and spec.num_edge_types > 1:
+        raise ConfigError(f"{source}: it has {manifest.num_edge_types} types of edges, the model {spec.num_edge_types}")
+    labelled = any(split.train + split.val + split.test for split in manifest.splits)
+    if labelled and spec.target != "links" and manifest.num_classes != spec.num_classes:
+        raise ConfigError(
+            f"{source}: its labels are of {manifest.num_classes} classes, the model's of {spec.num_classes}"
+        )
+
+
+def _content(run_dir: Path) -> str:
+    try:
+        return str(json.loads((run_dir / "manifest.json").read_text())["data_content"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(f"{run_dir}: no finished run there, its manifest.json is not readable") from None
+
+
+def _slot(spec: ModelSpec, layer: int | None) -> str:
+    """The slot of the evaluation that is asked for. ConfigError if the model has no such layer."""
+    steps = models.build(spec).program(Lane.EVAL).steps
+    last = next((str(step.gathers) for step in steps if step.operator == "pairs" and step.gathers), steps[-1].writes[0])
+    if layer is None or (layer == spec.num_layers and spec.target != "links"):
+        return last
+    hidden = range(1, 1 if spec.name in WITHOUT_LAYERS else spec.num_layers)
+    known = [number for number in hidden if _written(spec, f"H{number}")]
+    if layer not in known:
+        layers = ", ".join(map(str, [*known, spec.num_layers]))
+        raise ConfigError(f"layer = {layer}: model {spec.name} shows what enters layers {layers}")
+    return f"H{layer}"
+
+
+def _written(spec: ModelSpec, slot: str) -> bool:
+    """Whether an evaluation writes it, if it is asked to."""
+    program = models.build(replace(spec, write=slot)).program(Lane.EVAL)
+    return any(slot in step.writes for step in program.steps)

@@ -1,0 +1,150 @@
+"""``siafu baseline`` with processes: what it leaves, and what becomes of ranks that die, and of a launcher that does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import siafu
+from bench.baseline import train_baseline
+from bench.export import export
+from bench.predict import predict
+from datasets.prepare import prepare
+from infra.verbs import cost
+from siafu import checkpoint
+from siafu.errors import ConfigError
+from tests.integration.processes import Training
+from tests.toy_graphs import random_graph
+
+pytest.importorskip("torch", reason="needs the extra gpu")
+
+GRAPH = random_graph(5, 300, num_edges=1500, num_features=20)
+RANK = "gpu_baselines"
+#: A rank that was killed must have ended the run by then.
+ENDS_WITHIN_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("baselines") / "shards"
+    prepare(GRAPH, folder, parts=2, directed=True)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def run(shards: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    settings = {"cloud.gpu_instance": "g4dn.xlarge"}
+    return train_baseline("vanilla", shards, run_dir=str(folder), epochs=6, hidden=8, dropout=0.5, settings=settings)
+
+
+def test_a_run_leaves_what_siafu_train_does(run: Any) -> None:
+    files = {path.name for path in run.dir.iterdir()}
+    assert {
+        "config.toml",
+        "manifest.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "final.safetensors",
+        "result.json",
+        "logs",
+    } <= files
+    assert {path.name for path in (run.dir / "logs").iterdir()} == {"rank-0.log", "rank-1.log"}
+    assert [line["epoch"] for line in run.metrics() if line["event"] == "epoch"] == list(range(6))
+    result = run.result
+    assert json.loads((run.dir / "result.json").read_text()) == result
+    assert (result["method"], result["ranks"], result["epochs"], result["transport"]) == ("vanilla", 2, 6, "gloo")
+    assert result["bytes_per_epoch"].keys() >= {"halo", "gradient", "reduce"}
+    assert sum(result["seconds_per_epoch"].values()) > 0
+    weights, _ = checkpoint.load_model(run.dir / "final.safetensors")
+    assert checkpoint.digest(weights) == result["weights_digest"]
+    assert siafu.train_baseline is train_baseline
+
+
+def test_what_it_cost_is_its_machine_by_the_second(run: Any) -> None:
+    found = cost.examine(run.dir, "run")
+    assert found["usd"] == run.result["cost"]["usd"] > 0
+    assert found["servers"]["gpu"]["type"] == "g4dn.xlarge"
+
+
+def test_graph_servers_predict_with_its_weights(run: Any) -> None:
+    found = predict(run.dir)
+    assert len(found.ids) == GRAPH.num_vertices
+    assert found.result["scores"]["test"]["acc"] == run.test_acc
+
+
+def test_its_model_is_exported(run: Any, tmp_path: Path) -> None:
+    assert export(run.dir, to="torch", out=tmp_path / "out")["max_abs_logit_difference"] < 1e-4
+
+
+def test_a_mistake_that_only_ranks_see_is_one_line_and_leaves_no_directory(
+    shards: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^baseline.norm = batch: is for gcn and sage"):
+        train_baseline("vanilla", shards, model="gat", norm="batch", epochs=1)
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_killed_rank_ends_the_run_with_its_name_and_resume_comes_to_the_same_weights(
+    shards: str, tmp_path: Path
+) -> None:
+    settings = [
+        "--epochs",
+        "400",
+        "--eval-every",
+        "50",
+        "--checkpoint-every",
+        "10",
+        "--hidden",
+        "8",
+        "--dropout",
+        "0.5",
+    ]
+    with Training(tmp_path / "whole", "vanilla", shards, *settings, verb="baseline") as whole:
+        wanted = whole.result
+    with Training(tmp_path / "killed", "vanilla", shards, *settings, verb="baseline") as training:
+        training.until(lambda: training.epochs() >= 15, "epoch 15")
+        victim = max(training.pids(RANK), key=rank_of)
+        os.kill(victim, signal.SIGKILL)
+        assert training.wait(ENDS_WITHIN_S) == 1
+        assert training.errors.splitlines()[-1] == "siafu baseline: rank 1 died: killed by SIGKILL"
+        assert training.all_gone(5)
+    with Training(tmp_path / "killed", "--resume", str(tmp_path / "killed"), verb="baseline") as resumed:
+        result = resumed.result
+    assert result["weights_digest"] == wanted["weights_digest"]
+    assert result["loss_history"] == wanted["loss_history"]
+    with Training(tmp_path / "killed", "--resume", str(tmp_path / "killed"), verb="baseline") as again:
+        assert again.wait() == 2
+        assert again.errors.splitlines()[-1].endswith("it is finished")
+
+
+def test_a_killed_launcher_leaves_no_rank(shards: str, tmp_path: Path) -> None:
+    with Training(
+        tmp_path / "run", "vanilla", shards, "--epochs", "100000", "--eval-every", "0", verb="baseline"
+    ) as training:
+        training.until(lambda: training.epochs() >= 1, "epoch")
+        assert len(training.pids(RANK)) == 2
+        training.process.kill()
+        training.wait()
+        assert training.all_gone(5)
+
+
+def test_ctrl_c_ends_every_rank_within_five_seconds(shards: str, tmp_path: Path) -> None:
+    with Training(
+        tmp_path / "run", "vanilla", shards, "--epochs", "100000", "--eval-every", "0", verb="baseline"
+    ) as training:
+        training.until(lambda: training.epochs() >= 1, "epoch")
+        training.process.send_signal(signal.SIGINT)
+        assert training.wait(5) == 130
+        assert training.all_gone(5)
+
+
+def rank_of(pid: int) -> int:
+    environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next(int(entry.removeprefix(b"RANK=")) for entry in environ if entry.startswith(b"RANK="))
