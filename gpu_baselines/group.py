@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol
@@ -54,6 +55,10 @@ class Group(Protocol):
         """All-to-all in a ring: in round r each rank sends ``sends[rank + r]`` and fills ``recvs[rank - r]``. Tensors are
         contiguous, of the shape and dtype that the other side has; empty ones do not travel; one's own are not looked at."""
 
+    def post(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> Callable[[], None]:
+        """The same exchange, begun and not waited for: what is returned does, on any thread, and is called in the order of
+        posting. Nothing waits for turns, and what is posted later travels beside it. Tensors are left alone until then."""
+
     def send(self, tensor: Tensor, peer: int, kind: str) -> None:
         """Returns when the tensor may be changed."""
 
@@ -97,6 +102,10 @@ class TorchGroup:
         self.traffic = traffic or Traffic()
         self._timeout_s, self._link, self._of = timeout_s, link, of
         self._device = torch.device("cuda" if dist.get_backend(of) == "nccl" else "cpu")
+        self._leaving, self._landing = (
+            ThreadPoolExecutor(1, "leaving"),
+            ThreadPoolExecutor(1, "landing"),
+        )  # start when used
 
     def exchange(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> None:
         for turn in range(1, self.size):
@@ -112,6 +121,45 @@ class TorchGroup:
                     work.wait()
             if inbox is not wanted:
                 wanted.copy_(inbox)
+
+    def post(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> Callable[[], None]:
+        if self._device.type == "cuda":  # a stream waits for all that NCCL does on it: whoever waits begins
+            return lambda: self.exchange(sends, recvs, kind)
+        others = [(self.rank + turn) % self.size for turn in range(1, self.size)]
+        going = [self._posted(sends[to], to, kind) for to in others if sends[to].numel()]
+        wanted = {source: recvs[source] for source in reversed(others) if recvs[source].numel()}
+        inboxes = {source: self._inbox(tensor) for source, tensor in wanted.items()}
+        with self._named("of the others"):
+            coming = {source: dist.irecv(inbox, self._members[source], self._of) for source, inbox in inboxes.items()}
+
+        def wait() -> None:
+            for source, work in coming.items():
+                with self._named(str(self._members[source])):
+                    work.wait()
+                if inboxes[source] is not wanted[source]:
+                    wanted[source].copy_(inboxes[source])
+            with self._named("of the others"):
+                for landed in going:
+                    landed().wait()
+
+        return wait
+
+    def _posted(self, tensor: Tensor, peer: int, kind: str) -> Callable[[], Any]:
+        """Sends without waiting, when the tensor would be at the other end; returns what gives the transport's own handle."""
+        nbytes = tensor.numel() * tensor.element_size()
+        self.traffic.add(kind, self._members[peer], nbytes)
+        tensor = tensor.contiguous().to(self._device)
+
+        def land(at: float) -> Any:
+            self._link.until(at)
+            return dist.isend(tensor, self._members[peer], self._of)
+
+        if not self._link.slows:
+            work = land(0.0)
+            return lambda: work
+        # Two threads: while one message is on its way, the next one leaves.
+        left = self._leaving.submit(lambda: self._landing.submit(land, self._link.leave(nbytes)))
+        return lambda: left.result().result()
 
     def send(self, tensor: Tensor, peer: int, kind: str) -> None:
         with self._named(str(self._members[peer])):

@@ -126,9 +126,15 @@ class Routes:
         return Parcels(stream, sends, inboxes, counts, rows.new_empty(0, rows.shape[1]))
 
     def carried(self, parcels: Parcels, group: Group | None = None) -> Parcels:
-        kind = self._kind if parcels.stream.way == "forward" else "gradient"
-        (group or self.group).exchange(parcels.sends, parcels.inboxes, kind)
+        (group or self.group).exchange(parcels.sends, parcels.inboxes, self._kind_of(parcels))
         return parcels
+
+    def posted(self, parcels: Parcels, group: Group) -> Callable[[], None]:
+        """Begins to carry them; what is returned waits for the network."""
+        return group.post(parcels.sends, parcels.inboxes, self._kind_of(parcels))
+
+    def _kind_of(self, parcels: Parcels) -> str:
+        return self._kind if parcels.stream.way == "forward" else "gradient"
 
     def unpacked(self, parcels: Parcels) -> Tensor:
         """forward: our halo's rows [h, F]; backward: the gradients of our rows, from halos: as ``given`` lists them, by rank."""

@@ -34,7 +34,7 @@ class Message(NamedTuple):
 class Late:
     """Rows of ``depth`` epochs ago (a ``Halo``). Which rows are used never depends on when they came: runs have equal bits.
 
-    Main thread: all state. The channel's thread sees parcels alone, and counts its time in ``_carried_s``.
+    Main thread: all state. The channel's thread sees parcels alone, and counts its time in ``_carried_s``, up to ``_carried_until``.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Late:
         self._epoch = 0
         self._sent: dict[Message, Future[Parcels] | Tensor] = {}  # on the way, or the rows that came
         self._depths: dict[Stream, int] = {}  # of streams with another depth
-        self._carried_s, self._epochs = 0.0, 0
+        self._carried_s, self._carried_until, self._epochs = 0.0, 0.0, 0
 
     def set_depth(self, stream: Stream, depth: int) -> None:
         """From the next epoch on; at most ``self.depth``, 0: rows are those of their epoch. Equal on all ranks."""
@@ -113,17 +113,20 @@ class Late:
     def _send(self, stream: Stream, rows: Tensor) -> None:
         parcels, message = self.routes.packed(stream, rows), Message(stream, self._epoch)
         if self._channel:
-            self._sent[message] = self._channel.submit(lambda: self._carried(parcels))
+            arrive, begin = self.routes.posted(parcels, self._group), self._now()
+            self._sent[message] = self._channel.submit(lambda: self._carried(parcels, arrive, begin))
             return
         with self._clock("communicate"):
             future: Future[Parcels] = Future()
-            future.set_result(self._carried(parcels))
+            future.set_result(self._carried(parcels, lambda: self.routes.carried(parcels), self._now()))
         self._sent[message] = future
 
-    def _carried(self, parcels: Parcels) -> Parcels:
-        begin = self._now()
-        self.routes.carried(parcels, self._group)
-        self._carried_s += self._now() - begin
+    def _carried(self, parcels: Parcels, arrive: Callable[[], object], begin: float) -> Parcels:
+        """Counts the time in which anything is on its way once."""
+        arrive()
+        now = self._now()
+        self._carried_s += now - max(begin, self._carried_until)
+        self._carried_until = now
         return parcels._replace(sends=[])
 
     def _used(self, stream: Stream, count: int, like: Tensor) -> Tensor:

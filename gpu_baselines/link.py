@@ -1,7 +1,8 @@
 """A slow network between fast processes: every rank's link has a rate and a delay, whoever it talks to.
 
-The clock of a link is computed, not slept: waking up late delays bytes, but loses no rate. Both threads of a rank, that
-computes and that which carries late halo rows, share one link, as they share one network card.
+Messages leave in packets, so that threads of a rank that send at once share its link fairly, as connections share a network
+card: weights do not wait behind the late halo rows of a whole epoch. The clock of a link is computed, not slept, and runs
+up to a packet ahead: waking up late delays bytes, but loses no rate.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+
+#: A link is busy with one packet for so long.
+PACKET_S = 0.002
 
 
 class Link:
@@ -23,13 +27,26 @@ class Link:
         self._lock = threading.Lock()
         self._free_at = 0.0
 
+    @property
+    def slows(self) -> bool:
+        return bool(self.rate or self.delay_s)
+
     def pass_through(self, nbytes: int) -> None:
-        """Returns when so many bytes would be out at the other end."""
-        if not self.rate and not self.delay_s:
-            return
-        with self._lock:
-            begin = max(self._clock(), self._free_at)
-            self._free_at = begin + (nbytes / self.rate if self.rate else 0.0)
-            arrives = self._free_at + self.delay_s
-        if (left := arrives - self._clock()) > 0:
+        """Returns when so many bytes would be at the other end."""
+        if self.slows:
+            self.until(self.leave(nbytes))
+
+    def leave(self, nbytes: int) -> float:
+        """Returns when so many bytes are about to be out of here: when they will be at the other end, by the link's clock."""
+        out = self._clock()
+        packet = max(1, int(self.rate * PACKET_S))
+        for first in range(0, nbytes if self.rate else 0, packet):
+            self.until(self._free_at - PACKET_S)
+            with self._lock:
+                begin = max(self._clock(), self._free_at)
+                self._free_at = out = begin + min(packet, nbytes - first) / self.rate
+        return out + self.delay_s
+
+    def until(self, then: float) -> None:
+        if (left := then - self._clock()) > 0:
             self._sleep(left)

@@ -112,8 +112,13 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if args.verb is None:
         parser.print_help(sys.stderr)
         parser.exit(2)
+    verb = parsers[args.verb]
+    # At its first word argparse takes every positional that may be missing for missing; words after a flag are left over.
+    for action in verb._actions:
+        missing = action.nargs == "?" and not action.option_strings and getattr(args, action.dest) == action.default
+        if missing and unknown and not unknown[0].startswith("-"):
+            setattr(args, action.dest, unknown.pop(0))
     if unknown:
-        verb = parsers[args.verb]
         known = [flag for action in verb._actions for flag in action.option_strings]
         close = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
         verb.error(f"unknown argument {unknown[0]}" + (f", did you mean {close[0]}?" if close else ""))

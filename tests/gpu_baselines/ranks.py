@@ -61,6 +61,19 @@ class ThreadGroup:
             if recvs[source].numel():
                 self.receive(recvs[source], source)
 
+    def post(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> Callable[[], None]:
+        others = [peer for peer in range(self.size) if peer != self.rank]
+        for to in others:
+            if sends[to].numel():
+                self.send(sends[to], to, kind)
+
+        def wait() -> None:
+            for source in others:
+                if recvs[source].numel():
+                    self.receive(recvs[source], source)
+
+        return wait
+
     def send(self, tensor: Tensor, peer: int, kind: str) -> None:
         self.traffic.add(kind, self._members[peer], tensor.numel() * tensor.element_size())
         self._box(self._channel, peer).put(tensor.detach().clone())
