@@ -124,6 +124,8 @@ MISTAKES = [
     ("train --json --epochs -1", "train.epochs = -1: must be >= 0"),
     ("baseline vanilla --ranks 2 nosuch", "source 'nosuch' is not"),  # a word after a flag is still the source
     ("baseline vanilla --ranks 2 digits more", "unknown argument more"),
+    ("value", "nothing to judge"),
+    ("value --paper pipegcn", "argument --paper: invalid choice: 'pipegcn'"),
     ("prepare digits", "--out DIR is missing"),
     ("prepare digits --out d --parts two", "argument --parts: invalid int value: 'two'"),
     ("prepare nosuch --out d", "source 'nosuch' is not"),

@@ -1,0 +1,14 @@
+"""Value: what a run is worth that took so long and so much money. Pure."""
+
+from __future__ import annotations
+
+
+def value(seconds: float, usd: float) -> float:
+    """V = 1 / (T C) (Dorylus, Thorpe et al., OSDI 2021, section 7.3), per second and US dollar; infinite for what is free."""
+    spent = seconds * usd
+    return 1 / spent if spent else float("inf")
+
+
+def break_even(seconds: float, usd: float, usd_per_s: float) -> float:
+    """Seconds in which a machine of this price does as much for its money: T with value(T, T usd_per_s) = value(seconds, usd)."""
+    return float((seconds * usd / usd_per_s) ** 0.5)
