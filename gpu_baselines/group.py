@@ -130,7 +130,9 @@ class TorchGroup:
         wanted = {source: recvs[source] for source in reversed(others) if recvs[source].numel()}
         inboxes = {source: self._inbox(tensor) for source, tensor in wanted.items()}
         with self._named("of the others"):
-            coming = {source: dist.irecv(inbox, self._members[source], self._of) for source, inbox in inboxes.items()}
+            coming: dict[int, Any] = {
+                source: dist.irecv(inbox, self._members[source], self._of) for source, inbox in inboxes.items()
+            }
 
         def wait() -> None:
             for source, work in coming.items():
