@@ -14,7 +14,7 @@ UNITS = {
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
 SHARE = 0.6  # of the available memory, where no limit is given
-RESERVED = 32 << 20  # bytes that readers and allocators take beside our arrays: Parquet's pages, above all
+RESERVED = 48 << 20  # bytes that readers and allocators take beside our arrays: Parquet's pages, above all
 LEAST_WORKING = 16 << 20  # bytes of arrays without which nothing moves
 
 

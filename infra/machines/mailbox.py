@@ -40,7 +40,7 @@ MAX_LETTER_BYTES = 1 << 20
 MAX_FILE_BYTES, MAX_PIECE_BYTES = 8 << 30, 8 << 20
 #: A sender is lost when its object is older than so many of its intervals, and than the least that dates in whole seconds
 #: can tell.
-MISSED_BEATS, LEAST_SILENCE_S = 6.0, 3.0
+MISSED_BEATS, LEAST_SILENCE_S = 6.0, 10.0
 #: Connections of one large file; several travel at a time.
 _PARTS = TransferConfig(max_concurrency=4)
 _OFFSET_DIGITS = 15

@@ -16,7 +16,7 @@ from siafu.errors import ConfigError, DatasetError
 from siafu.shards import ShardSet
 from tests.datasets.graphs import random_graph
 
-LIMIT = 160 << 20
+LIMIT = 192 << 20
 
 MEASURED = """
 import re, sys
