@@ -1,0 +1,142 @@
+"""Time, money and value to one score, from what runs have written down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import cost
+from bench.prices import instance
+from bench.value import judge
+from bench.value.judge import StandIn
+from siafu import config as configs
+from siafu.__main__ import main
+from siafu.baseline import BaselineConfig
+from siafu.config import Config
+from siafu.errors import ConfigError, PriceUnknown
+
+C5 = instance("c5.2xlarge").usd_per_hour / 3600
+AS = StandIn(graph="c5.2xlarge", param="c5.large", gpu="g4dn.xlarge")
+
+
+def write(folder: Path, config: Config, scores: list[float], *, epoch_s: float = 100.0, gb_s: float = 0.0) -> Path:
+    """A run whose epochs take ``epoch_s`` and use ``gb_s``, each evaluated."""
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(configs.dump(config))
+    records: list[dict[str, Any]] = [{"event": "start"}]
+    for epoch, score in enumerate(scores):
+        at, used = (epoch + 1) * epoch_s, (epoch + 1) * gb_s
+        usage = {"invocations": 2 * (epoch + 1), "gb_s": used}
+        usd = cost.lambda_usd(usage["invocations"], used) if config.servers.backend == "lambda" else 0.0
+        records += [
+            {"event": "epoch", "epoch": epoch, "time_s": at, "usage": usage, "usd": usd},
+            {
+                "event": "evaluation",
+                "epoch": epoch,
+                "time_s": at + 5,
+                "train": {"acc": 1.0},
+                "val": {"acc": score, "loss": 0.1},
+            },
+        ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+def cpu(**changes: Any) -> Config:
+    return Config().replace({"servers.backend": "cpu", "train.mode": "pipe", "data.parts": 2, **changes})
+
+
+def lambdas(**changes: Any) -> Config:
+    return Config().replace({"servers.backend": "lambda", "train.mode": "async", "data.parts": 2, **changes})
+
+
+def judged(*runs: Path, stand_in: StandIn = AS, **options: Any) -> dict[str, Any]:
+    return judge.judged([judge.read(run) for run in runs], stand_in, **options)
+
+
+def test_time_is_that_of_the_first_epoch_that_reaches_the_target(tmp_path):
+    found = judged(write(tmp_path / "a", cpu(), [0.5, 0.7, 0.6, 0.9]), target=0.7)
+    (row,) = found["rows"]
+    assert (row["name"], row["seconds"], row["epochs"]) == ("cpu pipe", 200.0, 2)
+
+
+def test_target_is_the_highest_that_all_reach(tmp_path):
+    runs = write(tmp_path / "a", cpu(), [0.5, 0.9]), write(tmp_path / "b", lambdas(), [0.8, 0.7])
+    found = judged(*runs)
+    assert found["target"] == 0.8
+    assert [row["epochs"] for row in found["rows"]] == [2, 1]
+
+
+def test_servers_are_charged_as_what_they_stand_for(tmp_path):
+    (row,) = judged(write(tmp_path / "a", cpu(), [0.9]))["rows"]
+    assert row["cost"]["parts"]["graph_servers"] == pytest.approx(2 * C5 * 100)
+    assert row["stand_in"]
+    assert row["value"] == pytest.approx(1 / (100 * row["cost"]["usd"]))
+
+
+def test_lambdas_come_on_top_of_servers(tmp_path):
+    runs = write(tmp_path / "a", cpu(), [0.9]), write(tmp_path / "b", lambdas(), [0.9], gb_s=3.0)
+    base, row = judged(*runs)["rows"]
+    assert row["name"] == "lambda async s=0"
+    assert row["cost"]["usd"] - base["cost"]["usd"] == pytest.approx(cost.lambda_usd(2, 3.0))
+    assert row["relative_value"] == pytest.approx(base["cost"]["usd"] / row["cost"]["usd"])
+
+
+def test_baselines_cost_what_their_machine_costs(tmp_path):
+    config = BaselineConfig().replace({"baseline.method": "pipegcn", "baseline.ranks": 2})
+    run = write(tmp_path / "a", config, [0.9])
+    (row,) = judged(run)["rows"]
+    assert (row["name"], row["cost"]["parts"]["gpu"]) == (
+        "pipegcn", pytest.approx(instance("g4dn.xlarge").usd_per_hour / 36),
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="on which machine"):
+        judged(run, stand_in=StandIn("c5.2xlarge"))
+
+
+def test_runs_of_one_name_are_repetitions(tmp_path):
+    runs = [write(tmp_path / str(n), cpu(), [0.9], epoch_s=n * 100.0) for n in (1, 2, 6)]
+    lost = write(tmp_path / "lost", cpu(), [0.2])
+    (row,) = judged(*runs, lost, target=0.9)["rows"]
+    assert (row["runs"], row["reached"], row["seconds"]) == (4, 3, 200.0)
+
+
+def test_who_does_not_get_there_has_no_value(tmp_path):
+    runs = write(tmp_path / "a", cpu(), [0.9]), write(tmp_path / "b", lambdas(), [0.4])
+    row = judged(*runs, target=0.9)["rows"][1]
+    assert (row["reached"], row["value"], row["relative_value"], row["best"]) == (0, None, None, 0.4)
+
+
+def test_a_run_on_aws_keeps_its_own_machines(tmp_path):
+    config = cpu(**{"run.on": "aws", "cloud.graph_instance": "c7g.xlarge"})
+    (row,) = judged(write(tmp_path / "a", config, [0.9]))["rows"]
+    assert row["cost"]["parts"]["graph_servers"] == pytest.approx(2 * instance("c7g.xlarge").usd_per_hour / 36)
+    assert not row["stand_in"]
+
+
+def test_mistakes_are_named(tmp_path):
+    run = write(tmp_path / "a", cpu(), [0.9])
+    with pytest.raises(ConfigError, match="nowhere: not a run directory"):
+        judge.read(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="nothing was evaluated"):
+        judge.read(write(tmp_path / "b", cpu(), []))
+    with pytest.raises(ConfigError, match=r"--relative-to gpu: must be one of cpu pipe"):
+        judged(run, beside="gpu")
+    with pytest.raises(PriceUnknown, match=r"c5\.tiny"):
+        judged(run, stand_in=StandIn("c5.tiny"))
+    with pytest.raises(ConfigError, match="--split test: a run has no score of it"):
+        judged(run, split="test")
+
+
+def test_verb(tmp_path, capsys):
+    runs = [str(write(tmp_path / "a", cpu(), [0.9])), str(write(tmp_path / "b", lambdas(), [0.4, 0.9], gb_s=2.0))]
+    assert main(["value", *runs, "--json", "--relative-to", "lambda async s=0"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [row["relative_value"] for row in said["rows"]][1] == 1.0
+    assert main(["value", *runs, "--target", "0.95"]) == 0
+    assert "best 0.9" in capsys.readouterr().out
+    other = str(write(tmp_path / "c", cpu(**{"data.source": "cora"}), [0.9]))
+    assert main(["value", runs[0], other]) == 2
+    assert "runs of 2 graphs" in capsys.readouterr().err
