@@ -25,7 +25,11 @@ ROOMS = {
     "bench": {"siafu", "datasets"},
 }
 #: Benchmarks of parts, and the single process that servers are measured against, run those parts in their own process.
-INSIDE = {"bench/measure/": {"graph_server", "param_server"}, "bench/single/": {"graph_server", "param_server"}}
+#: A plan runs the real scheduler and autotuner in simulated time.
+INSIDE = {
+    "bench/measure/": {"graph_server", "param_server"}, "bench/single/": {"graph_server", "param_server"},
+    "bench/plan/": {"graph_server"},
+}  # fmt: skip
 
 #: Third-party package -> the only files (or rooms, with a slash at their end) that may import it.
 ONLY_IN = {
@@ -75,7 +79,7 @@ PURE = (
     "graph_server/shipping.py", "graph_server/workforce.py", "graph_server/bill.py", "graph_server/placement.py",
     "param_server/stash.py", "param_server/summation.py", "param_server/optimisers.py", "siafu/schedules.py",
     "param_server/replica.py", "param_server/epoch.py", "param_server/parameters.py",
-    "bench/cost.py", "bench/value.py", "bench/memory.py", "siafu/stopping.py", "siafu/baseline.py",
+    "bench/cost.py", "bench/plan/parts.py", "bench/plan/simulator.py", "bench/memory.py", "siafu/stopping.py", "siafu/baseline.py",
     "gpu_baselines/quantise.py", "gpu_baselines/assigner.py", "gpu_baselines/schedule.py", "gpu_baselines/budget.py",
     "gpu_baselines/collapse.py",
     "gpu_baselines/smoothing.py", "gpu_baselines/pool.py",

@@ -1,0 +1,115 @@
+"""What simulated servers, links and Lambdas are made of: things that take time, one after the other. Pure: time is simulated."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from random import Random
+
+Then = Callable[[], None]
+
+
+class Timeline:
+    """Events in order of time; those of one time in the order in which they were asked for."""
+
+    def __init__(self, rng: Random):
+        self.rng = rng
+        # All mutable state:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Then]] = []
+        self._number = 0
+
+    def at(self, when: float, then: Then) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (max(when, self.now), self._number, then))
+
+    def after(self, seconds: float, then: Then) -> None:
+        self.at(self.now + seconds, then)
+
+    def step(self) -> bool:
+        """The next event; False if there is none."""
+        if not self._events:
+            return False
+        self.now, _, then = heapq.heappop(self._events)
+        then()
+        return True
+
+    def noisy(self, seconds: float, sigma: float) -> float:
+        """Log-normal with this mean; ``sigma`` of the logarithm."""
+        return seconds * self.rng.lognormvariate(-sigma * sigma / 2, sigma) if sigma else seconds
+
+
+@dataclass(frozen=True)
+class LinkRate:
+    """Of one direction. What a link has not used of its rate adds up to ``burst`` bytes, which leave at ``peak``."""
+
+    bytes_per_s: float
+    burst: float = 0.0
+    peak: float = 0.0  # bytes per second; 0: as ``bytes_per_s``
+
+
+class Link:
+    """One direction of a network link: bytes leave in the order of asking. A token bucket."""
+
+    def __init__(self, timeline: Timeline, rate: LinkRate):
+        self._timeline, self._rate = timeline, rate
+        # All mutable state:
+        self.busy_s = 0.0
+        self.began = 0.0  # when what was asked for last began, or will
+        self._free_at = 0.0
+        self._tokens, self._counted_at = rate.burst, 0.0
+
+    def leave(self, nbytes: float) -> float:
+        """When so many bytes, asked for now, are through."""
+        rate = self._rate
+        begin = max(self._timeline.now, self._free_at)
+        seconds = nbytes / rate.bytes_per_s
+        if rate.burst and rate.peak > rate.bytes_per_s:
+            self._tokens = min(rate.burst, self._tokens + (begin - self._counted_at) * rate.bytes_per_s)
+            # At the peak, tokens go faster than they come; a burst of this many bytes lasts until they are gone.
+            fast = min(nbytes, self._tokens * rate.peak / (rate.peak - rate.bytes_per_s))
+            seconds = fast / rate.peak + (nbytes - fast) / rate.bytes_per_s
+            self._tokens = max(0.0, self._tokens + seconds * rate.bytes_per_s - nbytes)
+            self._counted_at = begin + seconds
+        self._free_at = begin + seconds
+        self.busy_s += seconds
+        self.began = begin
+        return self._free_at
+
+
+class Pool:
+    """Threads that take the most urgent of the tasks that wait."""
+
+    def __init__(self, timeline: Timeline, threads: int):
+        self._timeline, self._threads = timeline, threads
+        # All mutable state:
+        self.busy_s = 0.0
+        self.working = 0
+        self._waiting: list[tuple[tuple[int, ...], int, float, Then]] = []
+        self._number = 0
+
+    @property
+    def num_tasks(self) -> int:
+        """That run or wait."""
+        return self.working + len(self._waiting)
+
+    def add(self, priority: tuple[int, ...], seconds: float, then: Then) -> None:
+        self._number += 1
+        heapq.heappush(self._waiting, (priority, self._number, seconds, then))
+        self._start()
+
+    def _start(self) -> None:
+        while self._waiting and self.working < self._threads:
+            _, _, seconds, then = heapq.heappop(self._waiting)
+            self.working += 1
+            self.busy_s += seconds
+            self._timeline.after(seconds, lambda then=then: self._done(then))  # type: ignore[misc]
+
+    def _done(self, then: Then) -> None:
+        self.working -= 1
+        then()
+        self._start()
