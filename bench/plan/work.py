@@ -19,7 +19,8 @@ from math import ceil
 
 import numpy as np
 
-from bench.plan.simulator import Environments, LinkRate, Plan, StepWork
+from bench.plan.parts import LinkRate
+from bench.plan.simulator import Environments, Plan, StepWork
 from siafu import models
 from siafu.config import Config
 from siafu.models import Model, ModelSpec
