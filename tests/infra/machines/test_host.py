@@ -93,11 +93,11 @@ def test_a_machine_that_is_silent_is_lost_by_name(host: MachineHost, box: Mailbo
     host.start(G0, "tcp://10.0.1.9:7000")
     host._stop.set()
     host._thread.join()
-    host._reports = {**host._reports, G0: Report(host._reports[G0].value | {"every_s": 1.0}, 7.2)}
+    host._reports = {**host._reports, G0: Report(host._reports[G0].value | {"every_s": 2.0}, 14.2)}
     death = host.dead()
     assert death is not None
     assert death.code == LOST
-    assert str(death) == "graph_server 0 is lost: machine i-0abc (10.0.1.7) has said nothing for 7 s"
+    assert str(death) == "graph_server 0 is lost: machine i-0abc (10.0.1.7) has said nothing for 14 s"
     assert host.num_alive == 0
 
 

@@ -452,7 +452,7 @@ def report(state: str, order: str = ORDER.id, age_s: float = 0.0) -> Report:
         (0.0, report("waiting"), False),
         (0.0, report("waiting", "another"), True),  # it was ordered a moment ago
         (99.0, report("waiting", "another"), False),  # nobody takes it
-        (0.0, report("running", age_s=7.0), False),  # its machine is lost
+        (0.0, report("running", age_s=11.0), False),  # its machine is lost
     ],
 )
 def test_a_deployment_serves_one_run_at_a_time(before: float | None, said: Report | None, busy: bool) -> None:
