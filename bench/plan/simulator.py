@@ -171,7 +171,7 @@ class Fleet:
 class Server:
     def __init__(self, fleet: Fleet, index: int):
         plan, timeline = fleet.plan, fleet.timeline
-        self.fleet, self.plan, self.index, self.timeline = fleet, plan, index, timeline
+        self.fleet, self.plan, self.timeline = fleet, plan, timeline
         self.pool = Pool(timeline, plan.threads)
         self.loop = Pool(timeline, 1)
         self.out, self.into = Link(timeline, plan.link), Link(timeline, plan.link)
@@ -270,6 +270,7 @@ class Lambdas:
         self._free = FreeWorkers()
         self._waiting: deque[TaskId] = deque()
         self._starting = self._number = self._held = 0
+        self._at_work = 0  # environments that hold a task
         self._launch()
 
     @property
@@ -283,8 +284,8 @@ class Lambdas:
     def watch(self) -> None:
         if self.tuner is None:
             return
-        now, busy = self.timeline.now, sum(bool(one.tasks) for one in self._there.values())
-        self.tuner.watch(now, self.server.pool.num_tasks, len(self._waiting) + self._held, busy)
+        now = self.timeline.now
+        self.tuner.watch(now, self.server.pool.num_tasks, len(self._waiting) + self._held, self._at_work)
         if 2 * self._starting > self.tuner.wanted:
             self.tuner.start_over(now)
         elif self.tuner.decide(now):
@@ -311,8 +312,9 @@ class Lambdas:
 
     def _hand_out(self) -> None:
         while self._waiting and (least := self._free.least_busy()) is not None:
-            name = least[1]
+            load, name = least
             self._held += 1
+            self._at_work += not load
             self._there[name].take(self._waiting.popleft())
             self._note(name)
 
@@ -330,6 +332,7 @@ class Lambdas:
 
     def answered(self, name: str, task: TaskId) -> None:
         self._held -= 1
+        self._at_work -= not self._there[name].tasks
         if self.tuner:
             self.tuner.answered()
         self._note(name)

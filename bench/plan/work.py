@@ -13,9 +13,9 @@ Sparse features count as dense ones.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 
@@ -71,6 +71,7 @@ def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds) -> lis
     stored = 2 if config.model.rows == "bfloat16" else item
     fixed = CONSTANTS | program.constants if config.lambdas.keep_constants else frozenset()
     flops = speeds.lambda_flops if config.servers.backend == "lambda" else speeds.flops
+    weights = _weights(model)
     to_peers = counts.ghosts / intervals  # rows of an interval that others gather, each peer's counted
 
     def nbytes(slots: Sequence[str]) -> float:
@@ -78,7 +79,7 @@ def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds) -> lis
 
     def made(step: Step) -> StepWork:
         if step.kind in TENSOR_KINDS:
-            products = 2 * n * _weights(model, step) * (3 if step.has_gradient else 1)
+            products = 2 * n * weights[step.layer] * (3 if step.has_gradient else 1)
             return StepWork(products / flops, nbytes(step.reads), nbytes(step.writes))
         if step.publishes:
             columns = model.width(step.publishes)
@@ -107,11 +108,9 @@ def plan_of(
     )  # fmt: skip
 
 
-def environments_per_server(config: Config) -> int:
-    """0: the autotuner says."""
-    return ceil(config.lambdas.count / config.data.parts)
-
-
-def _weights(model: Model, step: Step) -> int:
-    """Of the products of a tensor step."""
-    return sum(array.size for name, array in model.init().items() if array.ndim > 1 and model.stage(name) == step.layer)
+def _weights(model: Model) -> Counter[int]:
+    """Stage -> how many weights its products have."""
+    found: Counter[int] = Counter()
+    for name, array in model.init().items():
+        found[model.stage(name)] += array.size if array.ndim > 1 else 0
+    return found
