@@ -1,0 +1,37 @@
+"""What a machine can do, measured: the constants of the model behind ``siafu plan``, and how far off it was with them.
+
+Kept as JSON in the user's cache, one file per machine; without one, what was measured on the developers' machine.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from bench.plan.work import Speeds
+from siafu.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Calibration:
+    speeds: Speeds = field(default_factory=Speeds)
+    error: float = 0.15  # of predicted epoch times, relative: nine in ten are closer
+    machine: str = "2 cores of an AMD EPYC (Zen 5)"
+    measured: str = "2026-11-22"  # ISO date
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> Calibration:
+        """None: the last one of this machine, or else the built-in one. ConfigError for a file that is none."""
+        if path is None:
+            return cls()
+        try:
+            found = json.loads(path.read_text())
+            known = {one.name for one in fields(Speeds)}
+            return cls(**{**found, "speeds": Speeds(**{k: float(v) for k, v in found["speeds"].items() if k in known})})
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ConfigError(f"{path}: no calibration: {error}") from None
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
