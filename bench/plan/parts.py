@@ -81,11 +81,51 @@ class Link:
         return self._free_at
 
 
-class Pool:
-    """Threads that take the most urgent of the tasks that wait."""
+class Cores:
+    """Processors that all running threads share equally, none of them faster than one processor."""
 
-    def __init__(self, timeline: Timeline, threads: int):
-        self._timeline, self._threads = timeline, threads
+    def __init__(self, timeline: Timeline, count: float):
+        self._timeline, self._count = timeline, count
+        # All mutable state: work is kept as the value of a clock that runs as fast as each thread does.
+        self._clock = self._read_at = 0.0
+        self._running: list[tuple[float, int, Then]] = []
+        self._number = self._alarm = 0
+
+    @property
+    def _rate(self) -> float:
+        return min(1.0, self._count / len(self._running)) if self._running else 1.0
+
+    def run(self, seconds: float, then: Then) -> None:
+        """``seconds`` of a processor."""
+        self._read()
+        self._number += 1
+        heapq.heappush(self._running, (self._clock + seconds, self._number, then))
+        self._set_alarm()
+
+    def _read(self) -> None:
+        self._clock += (self._timeline.now - self._read_at) * self._rate
+        self._read_at = self._timeline.now
+
+    def _set_alarm(self) -> None:
+        self._alarm += 1
+        if self._running:
+            left = (self._running[0][0] - self._clock) / self._rate
+            self._timeline.after(max(0.0, left), lambda alarm=self._alarm: self._due(alarm))  # type: ignore[misc]
+
+    def _due(self, alarm: int) -> None:
+        if alarm != self._alarm:
+            return
+        self._read()
+        _, _, then = heapq.heappop(self._running)
+        self._set_alarm()
+        then()
+
+
+class Pool:
+    """Threads that take the most urgent of the tasks that wait, on cores that they share with others."""
+
+    def __init__(self, timeline: Timeline, threads: int, cores: Cores):
+        self._timeline, self._threads, self._cores = timeline, threads, cores
         # All mutable state:
         self.busy_s = 0.0
         self.working = 0
@@ -98,6 +138,9 @@ class Pool:
         return self.working + len(self._waiting)
 
     def add(self, priority: tuple[int, ...], seconds: float, then: Then) -> None:
+        """``seconds`` of a core. What takes none is not waited for."""
+        if not seconds:
+            return then()
         self._number += 1
         heapq.heappush(self._waiting, (priority, self._number, seconds, then))
         self._start()
@@ -106,10 +149,11 @@ class Pool:
         while self._waiting and self.working < self._threads:
             _, _, seconds, then = heapq.heappop(self._waiting)
             self.working += 1
-            self.busy_s += seconds
-            self._timeline.after(seconds, lambda then=then: self._done(then))  # type: ignore[misc]
+            begun = self._timeline.now
+            self._cores.run(seconds, lambda begun=begun, then=then: self._done(begun, then))  # type: ignore[misc]
 
-    def _done(self, then: Then) -> None:
+    def _done(self, begun: float, then: Then) -> None:
         self.working -= 1
+        self.busy_s += self._timeline.now - begun
         then()
         self._start()

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
+from bench.plan.environments import Environments
 from bench.plan.parts import LinkRate
-from bench.plan.simulator import Environments, Plan, StepWork
+from bench.plan.simulator import Plan, StepWork
 from siafu import models
 from siafu.config import Config
 from siafu.models import Model, ModelSpec
@@ -31,18 +32,44 @@ from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step
 OTHERS = {"vertex": 8, "label": 8, "train": 1}
 #: Slots that never change, beside a program's.
 CONSTANTS = frozenset({"H0", *OTHERS})
+#: Between two machines of one zone, one way.
+LATENCY_S = 0.0002
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """Of one thread, on the machine that is meant. The defaults are of 2 cores of an AMD EPYC (Zen 5), memory shared by both."""
+    """Processor time of everything that is done, of one core. Every step's time is linear in these, which is how they are
+    measured (``bench.plan.calibrate``). The defaults are of the developers' machine, 2 cores of an Intel Xeon with AMX."""
 
-    edge_ns: float = 1.0  # gather: for an edge
-    value_ns: float = 0.08  # gather: and for each column of it
-    copy_ns: float = 0.5  # scatter: for a value that is copied
+    # A server's graph threads.
     task_s: float = 50e-6  # for every graph task
-    flops: float = 60e9  # products on the server's threads
-    lambda_flops: float = 60e9  # products on a whole core of an environment
+    edge_ns: float = 1.0  # gather: for an edge
+    value_ns: float = 0.08  # and for each column of it
+    copy_ns: float = 0.5  # scatter: for a value that is copied
+    # A server's main and I/O threads.
+    main_task_s: float = 30e-6  # for every task
+    main_tensor_s: float = 100e-6  # and for one that goes to an environment and comes back
+    main_byte_ns: float = 0.1  # of what is sent or received
+    io_message_s: float = 20e-6
+    io_byte_ns: float = 0.2
+    # Tensor tasks, wherever they are computed.
+    flop_ns: float = 1 / 60  # products: for an addition or a multiplication
+    element_ns: float = 1.0  # for a value that is read or written
+    tensor_s: float = 100e-6  # for every task
+    # And in an environment.
+    lambda_task_s: float = 300e-6
+    lambda_byte_ns: float = 0.5
+    # Parameter servers.
+    exchange_s: float = 50e-6  # for a request, or a gradient
+    exchange_byte_ns: float = 0.5
+    update_s: float = 500e-6  # once per epoch
+    update_byte_ns: float = 1.0  # of weights
+    # No processor's time: from one process to another on this machine.
+    hop_s: float = 100e-6
+
+    def scaled(self, factor: float) -> Speeds:
+        """Of a core that takes ``factor`` times as long."""
+        return Speeds(**{one.name: getattr(self, one.name) * factor for one in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -63,54 +90,100 @@ class Counts:
         )  # fmt: skip
 
 
-def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds) -> list[StepWork]:
-    """By step of the training program, for one interval."""
-    program, intervals = model.program(Lane.TRAIN), config.train.intervals
+def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds, lane: Lane = Lane.TRAIN) -> list[StepWork]:
+    """By step of a lane's program, for one interval."""
+    program, intervals = model.program(lane), config.train.intervals
     n, e = counts.vertices / intervals, counts.edges / intervals
     item = np.dtype(config.model.dtype).itemsize
     stored = 2 if config.model.rows == "bfloat16" else item
-    fixed = CONSTANTS | program.constants if config.lambdas.keep_constants else frozenset()
-    flops = speeds.lambda_flops if config.servers.backend == "lambda" else speeds.flops
-    weights = _weights(model)
+    kept = CONSTANTS | program.constants if config.lambdas.keep_constants else frozenset()
+    remote = config.servers.backend == "lambda"
+    products, nbytes_of = _weights(model)
     to_peers = counts.ghosts / intervals  # rows of an interval that others gather, each peer's counted
 
-    def nbytes(slots: Sequence[str]) -> float:
-        return n * sum(OTHERS.get(slot) or item * model.width(slot) for slot in slots if slot not in fixed)
+    def nbytes(slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
+        return n * sum(OTHERS.get(slot) or item * model.width(slot) for slot in slots if slot not in known)
+
+    def tensor(step: Step) -> StepWork:
+        times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features
+        flops, values = 2 * n * products[step.layer] * times, nbytes((*step.reads, *step.writes)) / item
+        seconds = speeds.tensor_s + (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
+        weights = float(nbytes_of[step.layer])
+        if not remote:
+            return StepWork(seconds, main=3 * speeds.main_task_s, weights=weights)
+        down, up = nbytes(step.reads, kept), nbytes(step.writes)
+        seconds += speeds.lambda_task_s + (down + up + weights * step.has_gradient) * speeds.lambda_byte_ns * 1e-9
+        main = speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9
+        io = 2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9
+        return StepWork(seconds, down, up, main=main, io=io, weights=weights)
+
+    def scatter(columns: int) -> StepWork:
+        others = max(1, counts.parts - 1)
+        peers = to_peers * columns * stored / others if counts.parts > 1 else 0.0
+        return StepWork(
+            speeds.task_s + (n + to_peers) * columns * speeds.copy_ns * 1e-9, peers=peers,
+            main=speeds.main_task_s + peers * others * speeds.main_byte_ns * 1e-9,
+            io=speeds.io_message_s + peers * speeds.io_byte_ns * 1e-9,
+            pasted=speeds.main_task_s + peers * speeds.main_byte_ns * 1e-9,
+        )  # fmt: skip
 
     def made(step: Step) -> StepWork:
         if step.kind in TENSOR_KINDS:
-            products = 2 * n * weights[step.layer] * (3 if step.has_gradient else 1)
-            return StepWork(products / flops, nbytes(step.reads), nbytes(step.writes))
+            return tensor(step)
         if step.publishes:
-            columns = model.width(step.publishes)
-            peers = to_peers * columns * stored / max(1, counts.parts - 1)
-            return StepWork(speeds.task_s + (n + to_peers) * columns * speeds.copy_ns * 1e-9, peers=peers)
+            return scatter(model.width(step.publishes))
         if step.kind is Kind.WU or step.gathers not in program.publisher:
             return StepWork()
         columns = model.width(str(step.gathers))
-        return StepWork(speeds.task_s + e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9)
+        seconds = speeds.task_s + e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
+        return StepWork(seconds, main=speeds.main_task_s)
 
     return [made(step) for step in program.steps]
 
 
 def plan_of(
-    config: Config, manifest: Manifest, speeds: Speeds, *, threads: int, link: LinkRate, environments: Environments | None = None
+    config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, *, threads: int, link: LinkRate,
+    environments: Environments | None = None, together: float = 0.0,
 ) -> Plan:  # fmt: skip
-    """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is lambda."""
-    model = models.build(ModelSpec.of(config, manifest))
-    counts, train = Counts.of(manifest), config.train
+    """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is lambda;
+    together: processors of the one machine that all processes share, 0 where each server has its own."""
+    model = models.build(spec)
+    train = config.train
     weights = float(sum(array.nbytes for array in model.init().values()))
     return Plan(
-        model.program(Lane.TRAIN), work_of(config, model, counts, speeds), servers=counts.parts, threads=threads,
+        model.program(Lane.TRAIN), work_of(config, model, counts, speeds),
+        eval_program=model.program(Lane.EVAL), eval_work=work_of(config, model, counts, speeds, Lane.EVAL),
+        eval_every=train.eval_every, servers=counts.parts, param_servers=config.servers.param_servers, threads=threads,
         intervals=train.intervals, mode=train.mode, staleness=train.staleness, freshness=train.freshness, ahead=train.ahead,
-        warmup_epochs=train.warmup_epochs, link=link, weights=weights,
+        warmup_epochs=train.warmup_epochs, link=link, latency_s=speeds.hop_s if together else LATENCY_S,
+        cores=together, together=bool(together), exchange_s=speeds.exchange_s, exchange_byte_s=speeds.exchange_byte_ns * 1e-9,
+        update_s=speeds.update_s + weights * speeds.update_byte_ns * 1e-9,
         environments=(environments or Environments()) if config.servers.backend == "lambda" else None,
     )  # fmt: skip
 
 
-def _weights(model: Model) -> Counter[int]:
-    """Stage -> how many weights its products have."""
-    found: Counter[int] = Counter()
+def processor_s(plan: Plan) -> dict[str, float]:
+    """Processor seconds of an epoch without evaluation, by who spends them: all servers' "pool", "main" and "io" threads, all
+    "lambda" environments, and all "param" servers."""
+    found: Counter[str] = Counter()
+    tasks = plan.servers * plan.intervals
+    for step, work in zip(plan.program.steps, plan.work, strict=True):
+        tensor = step.kind in TENSOR_KINDS
+        found["lambda" if tensor and plan.environments else "pool"] += tasks * work.seconds
+        found["main"] += tasks * (work.main + work.pasted * (plan.servers - 1))
+        found["io"] += tasks * work.io * (plan.servers if step.publishes else 1)
+        if tensor:
+            asks = 1 + step.has_gradient
+            found["param"] += tasks * (plan.exchange_s * asks + work.weights * step.has_gradient * plan.exchange_byte_s)
+    found["param"] += plan.update_s * plan.param_servers
+    return dict(found)
+
+
+def _weights(model: Model) -> tuple[Counter[int], Counter[int]]:
+    """Stage -> how many weights its products have, and the bytes of all its weights."""
+    products: Counter[int] = Counter()
+    nbytes: Counter[int] = Counter()
     for name, array in model.init().items():
-        found[model.stage(name)] += array.size if array.ndim > 1 else 0
-    return found
+        products[model.stage(name)] += array.size if array.ndim > 1 else 0
+        nbytes[model.stage(name)] += array.nbytes
+    return products, nbytes

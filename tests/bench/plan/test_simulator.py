@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.plan.parts import Link, LinkRate, Pool, Timeline
+from bench.plan.parts import Cores, Link, LinkRate, Pool, Timeline
 from bench.plan.simulator import Environments, Outcome, Plan, StepWork, simulated
 from siafu import models
 from siafu.models import ModelSpec
@@ -16,7 +16,7 @@ from siafu.tasks import TENSOR_KINDS, Kind, Lane
 
 SPEC = ModelSpec("gcn", in_features=8, num_classes=3, num_train=10, narrow=False)
 PROGRAM = models.build(SPEC).program(Lane.TRAIN)
-EXACT: dict[str, Any] = {"sigma": 0.0, "latency_s": 0.0, "loop_s": 0.0, "update_s": 0.0}
+EXACT: dict[str, Any] = {"sigma": 0.0, "latency_s": 0.0, "exchange_s": 0.0, "update_s": 0.0}
 
 
 def work(
@@ -66,7 +66,7 @@ def test_a_burst_leaves_at_the_peak_and_comes_back():
 
 def test_threads_take_the_most_urgent_first():
     timeline, seen = Timeline(Random(0)), []
-    pool = Pool(timeline, 1)
+    pool = Pool(timeline, 1, Cores(timeline, 1))
     for name, priority in (("first", 9), ("late", 5), ("urgent", 1)):
         pool.add((priority,), 1.0, lambda name=name: seen.append((name, timeline.now)))
     while timeline.step():

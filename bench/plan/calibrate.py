@@ -1,0 +1,172 @@
+"""Measures what this machine can do: short real runs of different shapes, and the constants that explain them best.
+
+1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of a run
+   on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
+2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS).
+3. Wall times are not used, but for what costs no processor's time: a hop from one process to another. Of some values the one
+   is taken with which the simulator is closest to the same runs.
+
+The runs are of one synthetic graph, or of the user's own. They say nothing of networks.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from bench import api
+from bench.plan.calibration import Calibration
+from bench.plan.environments import Environments
+from bench.plan.observe import Observed, observed
+from bench.plan.parts import LinkRate
+from bench.plan.simulator import Plan, simulated
+from bench.plan.work import Counts, Speeds, plan_of, processor_s
+from siafu.config import Config
+from siafu.models import ModelSpec
+from siafu.shards import ShardSet
+
+SOURCE = "synthetic:reddit-small?scale=0.05"
+#: Loopback, and the copies that it makes, are in what messages cost.
+LOOPBACK = LinkRate(20e9)
+#: Thread, as ``processor_s`` names it -> constants that its time is made of, and the (role, thread)s of ``Observed`` that it is.
+THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
+    "pool": (("task_s", "edge_ns", "value_ns", "copy_ns", "flop_ns", "element_ns", "tensor_s"), (("graph_server", "pool"),)),
+    "main": (("main_task_s", "main_tensor_s", "main_byte_ns"), (("graph_server", "main"),)),
+    "io": (("io_message_s", "io_byte_ns"), (("graph_server", "io"),)),
+    "lambda": (
+        ("flop_ns", "element_ns", "tensor_s", "lambda_task_s", "lambda_byte_ns"),
+        (("lambda_funcs", "main"), ("lambda_funcs", "io"), ("lambda_funcs", "pool")),
+    ),
+    "param": (
+        ("exchange_s", "exchange_byte_ns", "update_s", "update_byte_ns"),
+        (("param_server", "main"), ("param_server", "io"), ("param_server", "pool")),
+    ),
+}  # fmt: skip
+HOPS_S = (20e-6, 50e-6, 100e-6, 200e-6, 400e-6, 800e-6)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A run to be measured."""
+
+    backend: str = "lambda"
+    mode: str = "pipe"
+    parts: int = 1
+    intervals: int = 8
+    hidden: int = 64
+    environments: int = 2
+    layers: int = 2
+    staleness: int = 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "servers.backend": self.backend, "train.mode": self.mode, "data.parts": self.parts, "train.intervals": self.intervals,
+            "model.hidden": (self.hidden,), "model.layers": self.layers, "lambda.count": self.environments,
+            "train.eval_every": 0, "train.staleness": self.staleness,
+        }  # fmt: skip
+
+
+#: What is measured: sizes of tasks, of rows and of the fleet differ, each for itself.
+SETTINGS = (
+    Setting("cpu", intervals=4), Setting("cpu", intervals=32, hidden=16), Setting("cpu", intervals=4, hidden=256),
+    Setting("cpu", intervals=64), Setting("cpu", intervals=16, layers=3, hidden=128), Setting("cpu", parts=2, intervals=8, hidden=128),
+    Setting(intervals=4), Setting(intervals=32, hidden=16), Setting(intervals=8, hidden=256), Setting(intervals=64, environments=1),
+    Setting(parts=2, intervals=8, hidden=128, environments=1), Setting(parts=2, intervals=24, hidden=32, environments=1, layers=3),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    setting: Setting
+    config: Config
+    spec: ModelSpec
+    counts: Counts
+    seen: Observed
+
+    def plan(self, speeds: Speeds) -> Plan:
+        return local_plan(self.config, self.spec, self.counts, speeds)
+
+
+def local_plan(config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, link: LinkRate = LOOPBACK) -> Plan:
+    """A run with every process on this machine; ``link``: of each environment."""
+    cores = os.cpu_count() or 1
+    return plan_of(
+        config, spec, counts, speeds, threads=config.servers.threads or max(1, cores // counts.parts), link=LOOPBACK, together=cores,
+        environments=Environments(count=config.lambdas.count, link=link, latency_s=speeds.hop_s, cold_s=0.0),
+    )  # fmt: skip
+
+
+def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any] | None = None) -> Measured:
+    config = Config().replace({"data.source": source, **setting.settings, **(more or {})})
+    shards = ShardSet.open(api.shards_of(config))
+    spec = ModelSpec.of(config, shards.manifest)
+    seen = observed(source, {**setting.settings, **(more or {})}, epochs)
+    return Measured(setting, config, spec, Counts.of(shards.manifest), seen)
+
+
+def calibrate(
+    source: str = SOURCE,
+    settings: Sequence[Setting] = SETTINGS,
+    epochs: int = 13,
+    on_run: Callable[[int, Measured], None] = lambda number, run: None,
+) -> Calibration:
+    """About a minute. ``on_run`` hears of each run, counted from 1."""
+    runs = []
+    for number, setting in enumerate(settings, 1):
+        runs.append(measured(source, setting, epochs))
+        on_run(number, runs[-1])
+    return fitted(runs)
+
+
+def fitted(runs: Sequence[Measured]) -> Calibration:
+    speeds = replace(Speeds(), **{one.name: 0.0 for one in fields(Speeds)})
+    known: dict[str, float] = {}
+    for thread, (names, where) in THREADS.items():
+        wanted = [name for name in names if name not in known]
+        rows, right = [], []
+        for run in runs:
+            total = sum(run.seen.cpu_s.get(key, 0.0) for key in where)
+            columns = [processor_s(run.plan(replace(speeds, **{name: 1.0}))).get(thread, 0.0) for name in wanted]
+            before = processor_s(run.plan(replace(speeds, **known))).get(thread, 0.0)
+            if any(columns) and total > 0:
+                rows.append(np.array(columns) / total)
+                right.append((total - before) / total)
+        # Scaled, so that nanoseconds and seconds are alike to the solver.
+        matrix = np.array(rows)
+        scale = np.abs(matrix).max(axis=0) + 1e-30
+        found, _ = nnls(matrix / scale, np.array(right))
+        known.update(zip(wanted, (found / scale).tolist(), strict=True))
+    speeds = replace(speeds, **known)
+    best = min(HOPS_S, key=lambda hop_s: median(abs(off) for off in errors(runs, replace(speeds, hop_s=hop_s))))
+    speeds = replace(speeds, hop_s=best)
+    offs = sorted(abs(off) for off in errors(runs, speeds))
+    return Calibration(speeds, offs[int(0.9 * (len(offs) - 1))], _machine(), date.today().isoformat())
+
+
+def errors(runs: Sequence[Measured], speeds: Speeds) -> list[float]:
+    """Of predicted epoch times, relative: 0.1 is a tenth too long."""
+    return [predicted_s(run.plan(speeds)) / run.seen.epoch_s - 1 for run in runs]
+
+
+def predicted_s(plan: Plan, epochs: int = 8) -> float:
+    return simulated(plan, epochs, Random(0)).epoch_s
+
+
+def _machine() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"{os.cpu_count()} cores of {name}"
