@@ -12,10 +12,12 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.prices import Instance, instance
+from bench import prices
+from bench.prices import Instance
 from bench.value import break_even, value
 
 FILE = Path(__file__).with_name("dorylus.csv")
@@ -23,6 +25,8 @@ SYSTEMS = Path(__file__).with_name("dorylus_systems.csv")
 HOUR_S = 3600.0
 #: Rented today in place of the paper's p3.2xlarge.
 YOUNGER = ("g4dn.xlarge", "g6.xlarge")
+#: A price by name: what the paper rented is partly retired.
+instance = partial(prices.instance, retired=True)
 
 
 @dataclass(frozen=True)
