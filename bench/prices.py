@@ -277,10 +277,12 @@ def _rows(path: Path) -> Iterator[_Row]:
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin with a mark
             lines = csv.DictReader(file)
             names = lines.fieldnames or []
-            strange = [name for name in names if name not in COLUMNS]
-            if strange or not {"instance", "item"} & set(names):
-                what = f"unknown column {strange[0]!r}" if strange else "no column instance or item"
-                raise ConfigError(f"{path}, line 1: {what}")
+            if strange := [name for name in names if name not in COLUMNS]:
+                raise ConfigError(f"{path}, line 1: unknown column {strange[0]!r}")
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ConfigError(f"{path}, line 1: column {twice[0]!r} is there twice")
+            if not {"instance", "item"} & set(names):
+                raise ConfigError(f"{path}, line 1: no column 'instance' or 'item'")
             for cells in lines:
                 if None in cells or None in cells.values():
                     raise ConfigError(f"{path}, line {lines.line_num}: must have {len(names)} cells, as line 1 has")
