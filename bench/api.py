@@ -339,10 +339,15 @@ def made_run_dir(config: Config, what: str) -> Path:
 
 def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
     """config.toml, and manifest.json: what ran where, on which data. ConfigError if they cannot be written."""
+    graph = shards.manifest
     manifest = {
         "siafu": __version__, "python": platform.python_version(), "numpy": np.__version__,
         "machine": platform.platform(), "cores": os.cpu_count(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "config_digest": config.digest, "data_digest": shards.manifest.digest, "data_content": shards.manifest.content, "seed": config.train.seed,
+        "graph": {
+            "name": graph.name, "vertices": graph.num_vertices, "edges": graph.num_edges, "features": graph.num_features,
+            "classes": graph.num_classes,
+        },
     }  # fmt: skip
     try:
         (run_dir / "config.toml").write_text(configs.dump(config))

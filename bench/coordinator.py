@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench.meter import LIMITS, Meter
-from bench.reports import error_of, of_lambda, splits_of, total, totals_of
+from bench.reports import error_of, links, of_lambda, splits_of, total, totals_of
 from siafu import __version__
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.checkpoint import digest
@@ -343,6 +343,7 @@ class Coordinator:
             "loss_history": self.losses[:epochs], "lambda": of_lambda(usage), "usage": usage,
             "usage_complete": self.usage_complete, "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
             "ghost_bytes_per_epoch": self.status.ghost_bytes,
+            "bytes_per_link": links(self.usage, self.config.data.parts, epochs),
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
             "metric": self.metric.name,
         }  # fmt: skip

@@ -8,17 +8,24 @@ from typing import Any
 from siafu import errors
 from siafu.errors import GnnError, PeerLost, RemoteProtocolError
 from siafu.metrics import SPLITS
-from siafu.wire import EpochReport, Failed, Stopped, Usage
+from siafu.wire import BYTES_TO, EpochReport, Failed, Stopped, Usage
 
 #: What a server needs, not what it used: the most of any.
 NEEDS = ("recommended_memory_mb",)
 
 
 def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
-    """The totals of every graph server's backend, added up in the order of the servers."""
-    names = {name: None for server in sorted(usage) for name in usage[server]}
+    """The totals of every graph server, added up in the order of the servers, but for those of a link (``links``)."""
+    names = {name: None for server in sorted(usage) for name in usage[server] if not name.startswith(BYTES_TO)}
     found = {name: [usage[server].get(name, 0) for server in sorted(usage)] for name in names}
     return {name: max(values) if name in NEEDS else sum(values) for name, values in found.items()}
+
+
+def links(usage: dict[int, dict[str, float]], parts: int, epochs: int) -> list[list[int]]:
+    """Bytes of rows in a training epoch from each graph server (a row) to each."""
+    return [
+        [int(usage.get(a, {}).get(f"{BYTES_TO}{b}", 0)) // max(1, epochs) for b in range(parts)] for a in range(parts)
+    ]
 
 
 def splits_of(evaluation: dict[str, Any]) -> dict[str, Any] | None:

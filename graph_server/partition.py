@@ -30,6 +30,7 @@ from graph_server.operators import Operator, Setting
 from graph_server.operators.linear import Linear
 from graph_server.operators.pairs import Pairs
 from graph_server.scheduler import Event, Opened, Published, Scheduler, StepDone
+from graph_server.timesheet import Timesheet, name_of
 from siafu import kernels, views
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
@@ -89,6 +90,7 @@ class Partition:
         wants_features = bool(self.of_features) and not self._aggregates
         self.ghosts = Ghosts(shard, self.intervals, self.bounds, wants_features=wants_features)
         self.ledger = Ledger(self.index, self.intervals, config.servers.param_servers)
+        self.timesheet = Timesheet()
         self.schedulers: dict[Lane, Scheduler] = {}  # from the moment the peers' maps are in
         self.published: dict[tuple[Lane, str], PublishedSlot] = {}
         self._constants: dict[Lane, list[dict[str, Rows]]] = {}  # by interval
@@ -141,10 +143,12 @@ class Partition:
                 return self._do(self._open_epochs())
         return self._do(self.backend.handle(sender, message, now))
 
-    def computed(self, done: Compute, value: Any, now: float) -> list[Action]:
-        """A pool thread has finished a computation."""
+    def computed(self, done: Compute, value: Any, now: float, seconds: float = 0.0) -> list[Action]:
+        """A pool thread has finished a computation, which took so long."""
         self.now = now
         self._busy -= 1
+        if done.counted_as:
+            self.timesheet.worked(done.counted_as, seconds)
         return self._do([] if self._stopped else done.then(value))
 
     def tick(self, now: float) -> list[Action]:
@@ -154,6 +158,11 @@ class Partition:
     def perform(self, actions: list[Action]) -> list[Action]:
         """Takes on what the backend wants done outside of the calls above; returns what is left for the shell."""
         return self._do(actions)
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """Totals so far, by name."""
+        return {**self.backend.usage, **self.timesheet.totals}
 
     @property
     def finished(self) -> bool:
@@ -176,10 +185,12 @@ class Partition:
         while self._jobs and self._busy < self.num_threads and not self._stopped:
             self._busy += 1
             job = heapq.heappop(self._jobs)[2]
-            outside.append(Compute(job.begin(), job.then))
+            outside.append(Compute(job.begin(), job.then, job.counted_as))
             if job.leads_to is not None:
                 outside += self.backend.expect(job.leads_to, self.now)
-        self.backend.watch(len(self._jobs) + self._busy, self.now)
+        graph_tasks = len(self._jobs) + self._busy
+        self.backend.watch(graph_tasks, self.now)
+        self.timesheet.watch(graph_tasks, self.backend.in_flight, self.now)
         return outside
 
     # --- before the first epoch -------------------------------------------------------------------------------------
@@ -343,7 +354,8 @@ class Partition:
         self._note("done", task)
         return [*kept, *self._step(task.lane, StepDone(task))]
 
-    def _note(self, event: str, task: TaskId) -> None:
+    def _note(self, event: str, task: TaskId, **more: float) -> None:
+        """start: it may run; begin: a thread has taken it up; answered: its result is in; done: so is all that it leads to."""
         if self.trace is not None:
             step = self.programs[task.lane][task.pc]
             self.trace.append(
@@ -356,6 +368,7 @@ class Partition:
                     "pc": task.pc,
                     "step": step.name,
                     "slowest": min(self._versions),
+                    **more,
                 }
             )
 
@@ -377,6 +390,7 @@ class Partition:
         slot = self.published[task.lane, str(step.gathers)]
 
         def begin() -> Work:
+            self._note("begin", task)
             slot.turn(task.epoch)
             share = self._note_staleness(task, step, slot)
             return lambda: operator.gather(step, slot, start, stop, task.epoch, rows, share)
@@ -385,7 +399,8 @@ class Partition:
             self._put(task, step, made)
             return self._done(task)
 
-        return [Job(self._priority(task), begin, then, self._tensor_task_after(task))]
+        counted_as = name_of(task.lane, step.kind)
+        return [Job(self._priority(task), begin, then, self._tensor_task_after(task), counted_as)]
 
     def _rows_of(self, task: TaskId) -> dict[str, TaskRows]:
         """Everything that the interval holds now."""
@@ -430,6 +445,7 @@ class Partition:
             return made, {peer: slot.store.cut(places) for peer, places in needed.items()}
 
         def begin() -> Work:
+            self._note("begin", task)
             slot.turn(task.epoch)  # it touches the rows of other intervals: on the server's thread
             return work
 
@@ -442,10 +458,11 @@ class Partition:
                 actions.append(Send(graph_server(peer), message))
                 if task.lane is Lane.TRAIN:
                     self.ledger[task.epoch].ghost_bytes += values.nbytes
+                    self.timesheet.sent(peer, values.nbytes)
             published = self._step(task.lane, Published(task.epoch, task.pc, task.interval))
             return actions + published + self._done(task)
 
-        return [Job(self._priority(task), begin, then)]
+        return [Job(self._priority(task), begin, then, counted_as=name_of(task.lane, step.kind))]
 
     def _arrived(self, sender: Address, message: PublishedRows) -> list[Action]:
         """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be."""
@@ -491,6 +508,7 @@ class Partition:
         operator, slot = self._operators[task.lane, step.operator], self.published[task.lane, str(step.gathers)]
 
         def begin() -> Work:
+            self._note("begin", task)
             slot.turn(task.epoch)
             share = self._note_staleness(task, step, slot)
             assert share == 1.0, "bench.api.built refuses edge tasks of gradients that are dropped"
@@ -499,7 +517,7 @@ class Partition:
         def then(cut: dict[str, TaskRows]) -> list[Action]:
             return self._submit(task, step, {**{slot: rows[slot] for slot in step.reads}, **cut})
 
-        return [Job(self._priority(task), begin, then, task)]
+        return [Job(self._priority(task), begin, then, task, name_of(task.lane, step.kind))]
 
     def _submit(self, task: TaskId, step: Step, wanted: dict[str, TaskRows]) -> list[Action]:
         constants = self._constants[task.lane][task.interval - self.intervals[0]]
@@ -530,6 +548,8 @@ class Partition:
         if self._stopped or not self.schedulers[task.lane].is_running(task):
             return []
         step = self.programs[task.lane][task.pc]
+        self.timesheet.worked(name_of(task.lane, step.kind), result.compute_s)
+        self._note("answered", task, compute_s=result.compute_s)
         if step.has_gradient:
             self.ledger[task.epoch].losses[task.interval] += result.loss
         self._put(task, step, result.rows)
@@ -554,7 +574,10 @@ class Partition:
                 actions.append(Send(COORDINATOR, EvalReport(self.index, task.epoch, total)))
             return actions
 
-        return Job(self._priority(task), lambda: lambda: metric.tally(outputs, labels, split), then)
+        counted_as = name_of(task.lane, self.programs[task.lane][task.pc].kind)
+        return Job(
+            self._priority(task), lambda: lambda: metric.tally(outputs, labels, split), then, counted_as=counted_as
+        )
 
     def _update(self, task: TaskId) -> list[Action]:
         server = self._param_server.pop(task.interval)
@@ -562,7 +585,7 @@ class Partition:
         self.ledger[task.epoch].by_param_server[server] += 1
         return [
             Send(param_server(server), IntervalDone(task.epoch, task.interval)),
-            *self.ledger.close(task.epoch, lambda: json.dumps(self.backend.usage)),
+            *self.ledger.close(task.epoch, lambda: json.dumps(self.usage)),
             *self._done(task),
         ]
 

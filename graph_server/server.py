@@ -124,10 +124,11 @@ class Server:
             self._events.put((self._computed, (action, future)))
             self.hub.wake()
 
-        self._pool.submit(action.work).add_done_callback(hand_over)
+        self._pool.submit(_timed, action.work).add_done_callback(hand_over)
 
     def _computed(self, action: Compute, future: Future[Any]) -> list[Action]:
-        return self.partition.computed(action, future.result(), time.monotonic())
+        value, seconds = future.result()
+        return self.partition.computed(action, value, time.monotonic(), seconds)
 
     def _take_events(self) -> None:
         while True:
@@ -179,7 +180,7 @@ class Server:
 
     def _usage(self) -> Usage:
         workers = self.backend.num_workers if isinstance(self.backend, LambdaBackend) else 0
-        return Usage(self.index, self.backend.in_flight, workers, json.dumps(self.backend.usage))
+        return Usage(self.index, self.backend.in_flight, workers, json.dumps(self.partition.usage))
 
     def _leave(self) -> None:
         """Lets workers go by themselves, so that what they cost is known; then says the last word: with "cut", how many
@@ -197,13 +198,20 @@ class Server:
             self._launcher.close()
             self._take_events()
         self._flush_trace()
-        usage = {**self.backend.usage, **({"cut": cut} if cut else {})}
+        usage = {**self.partition.usage, **({"cut": cut} if cut else {})}
         self.hub.send(COORDINATOR, Stopped("graph_server", self.index, json.dumps(usage)))
 
     def _flush_trace(self) -> None:
         if self._trace is not None and self.partition.trace:
             self._trace.writelines(json.dumps(line) + "\n" for line in self.partition.trace)
             self.partition.trace.clear()
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What it gives, and the seconds that it took."""
+    began = time.perf_counter()
+    value = work()
+    return value, time.perf_counter() - began
 
 
 def _kept(config: Config, shards: ShardSet, index: int, spec: ModelSpec) -> Kept:

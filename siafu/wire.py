@@ -56,6 +56,9 @@ Frame = bytes | bytearray | memoryview
 Checksum = Callable[[Frame], int]
 Buffer = tuple[memoryview, Checksum]  # a frame, and how it is checked
 Message = Any  # one of the classes registered below
+#: What totals of a ``usage`` begin with that are of one link: bytes of rows to that graph server.
+BYTES_TO = "bytes_to_"
+
 MESSAGES: dict[int, Any] = {}  # tag -> class
 _C = TypeVar("_C")
 
@@ -158,7 +161,7 @@ class EpochReport:
     loss: Tensor  # f8 [intervals]: each one's share of the mean loss
     ghost_bytes: int  # rows sent to peers in this epoch
     staleness: Tensor  # i8 [b]: gathers by how many epochs old their oldest row was (0, 1, ...)
-    usage: str  # JSON object: totals of the tensor backend so far
+    usage: str  # JSON object: totals of the server and of its tensor backend so far
 
 
 @message(14)
@@ -210,7 +213,7 @@ class Usage:
     server: int
     tasks_in_flight: int
     workers: int
-    usage: str  # JSON object: totals of the tensor backend so far
+    usage: str  # JSON object: totals of the server and of its tensor backend so far
 
 
 @message(20)

@@ -44,21 +44,24 @@ class Job:
 
     ``begin`` is called on the server's thread when a pool thread is free for it, and returns the work: so a job sees the
     state as it is when it starts, not when it was queued. ``then`` is called on the server's thread with the work's value.
-    ``leads_to``: the tensor task that it is followed by, if it is.
+    ``leads_to``: the tensor task that it is followed by, if it is. ``counted_as``: the total of ``graph_server.timesheet``
+    that its seconds go to; "" if what it gives says how long it took.
     """
 
     priority: Priority
     begin: Callable[[], Callable[[], Any]]
     then: Callable[[Any], list[Action]]
     leads_to: TaskId | None = None
+    counted_as: str = ""
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Action: run ``work`` on a pool thread now; ``then`` is its job's."""
+    """Action: run ``work`` on a pool thread now; the rest is its job's."""
 
     work: Callable[[], Any]
     then: Callable[[Any], list[Action]]
+    counted_as: str = ""
 
 
 @dataclass(frozen=True)

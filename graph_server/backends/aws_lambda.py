@@ -81,6 +81,8 @@ class LambdaBackend:
         self._expected: set[TaskId] = set()
         self._failed_launches = 0
         self._failed_attempts: dict[TaskId, set[int]] = {}
+        self._environment_s = 0.0  # environments alive, integrated over time
+        self._watched_at: float | None = None
         self._stopped = False
 
     @classmethod
@@ -114,6 +116,9 @@ class LambdaBackend:
         return self._send(self._dispatcher.submit(task.id, task.priority, now, num_rows(task)), now)
 
     def watch(self, graph_tasks: int, now: float) -> None:
+        if self._watched_at is not None:
+            self._environment_s += len(self._workforce) * (now - self._watched_at)
+        self._watched_at = now
         tuner = self._workforce.tuner
         if tuner is not None:
             tuner.watch(now, graph_tasks, self._dispatcher.num_open, self._dispatcher.num_busy)
@@ -178,7 +183,7 @@ class LambdaBackend:
             "duplicates": self._dispatcher.num_duplicates, "environments_wanted": workforce.best,
             "environments_wanted_peak": max(workforce.peak, workforce.best),
             "autotuner_decisions": workforce.tuner.num_decisions if workforce.tuner is not None else 0,
-            "recommended_memory_mb": self._sizing.recommended_mb,
+            "recommended_memory_mb": self._sizing.recommended_mb, "environment_s": self._environment_s,
         }  # fmt: skip
 
     # --- what else happens to Lambdas -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.coordinator import Action, Coordinator, Record, Save
-from bench.reports import total
+from bench.reports import links, total
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost, ProtocolError, RemoteProtocolError, WorkerError
@@ -539,3 +539,9 @@ def test_progress_shows_the_sum_over_graph_servers():
 
 def test_totals_add_up_what_servers_have_in_common_and_what_only_one_has():
     assert total({1: {"tasks": 2, "extra": 1.5}, 0: {"tasks": 1}}) == {"tasks": 3, "extra": 1.5}
+
+
+def test_bytes_of_links_are_a_matrix_and_no_total():
+    usage = {0: {"tasks": 1, "bytes_to_1": 200}, 1: {"tasks": 2, "bytes_to_0": 90}}
+    assert total(usage) == {"tasks": 3}
+    assert links(usage, parts=3, epochs=2) == [[0, 100, 0], [45, 0, 0], [0, 0, 0]]

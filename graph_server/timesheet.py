@@ -1,0 +1,47 @@
+"""What a graph server spent its time on and whom it sent rows, in training: totals by name, which stand in metrics.jsonl
+beside those of its backend. Pure.
+
+1. Seconds of computing by kind of step (``GA_s``, ``AV_B_s``, ...), of evaluations all together (``eval_s``). Graph steps are
+   timed by the thread that runs them; a tensor step says itself how long it took (``TaskResult.compute_s``).
+2. Task-seconds: the number of tasks, integrated over time. Of two reports, the difference over the time between them is how
+   many tasks there were on average; what is there at the moment of a report, when an epoch ends, is no such thing.
+3. Bytes of rows by the peer that gathers them (``siafu.wire.BYTES_TO``).
+"""
+
+from __future__ import annotations
+
+from siafu.tasks import Kind, Lane
+from siafu.wire import BYTES_TO
+
+
+def name_of(lane: Lane, kind: Kind) -> str:
+    """What the seconds of a step are counted as."""
+    return "eval_s" if lane is Lane.EVAL else f"{kind.name}_s"
+
+
+class Timesheet:
+    def __init__(self) -> None:
+        # All mutable state:
+        self._totals: dict[str, float] = {"graph_task_s": 0.0, "tensor_task_s": 0.0}
+        self._tasks = 0, 0  # graph and tensor tasks since then
+        self._at: float | None = None
+
+    @property
+    def totals(self) -> dict[str, float]:
+        return {**self._totals}
+
+    def worked(self, name: str, seconds: float) -> None:
+        self._add(name, seconds)
+
+    def sent(self, peer: int, nbytes: int) -> None:
+        self._add(f"{BYTES_TO}{peer}", nbytes)
+
+    def watch(self, graph_tasks: int, tensor_tasks: int, now: float) -> None:
+        """So many tasks run or wait from now on."""
+        if self._at is not None:
+            self._totals["graph_task_s"] += self._tasks[0] * (now - self._at)
+            self._totals["tensor_task_s"] += self._tasks[1] * (now - self._at)
+        self._tasks, self._at = (graph_tasks, tensor_tasks), now
+
+    def _add(self, name: str, amount: float) -> None:
+        self._totals[name] = self._totals.get(name, 0) + amount
