@@ -36,6 +36,8 @@ class _Counted:
     alive: int = 0
     launched: float = 0.0
     billed_gb_s: float = 0.0
+    init_ms: float = 0.0  # of what was billed
+    sent_bytes: float = 0.0  # from environments to servers
     environment_s: float = 0.0  # rule 1
     at: float = 0.0  # of the last report
     final: bool = False
@@ -70,6 +72,7 @@ class Meter:
         mine.environment_s += (mine.alive + since) * (now - mine.at)
         mine.alive = mine.alive + int(since) if alive is None else alive
         mine.launched, mine.billed_gb_s, mine.at = launched, totals.get("gb_s", 0.0), now
+        mine.init_ms, mine.sent_bytes = totals.get("init_ms", 0.0), totals.get("bytes_in", 0.0)
 
     def last_word(self, server: int, totals: Mapping[str, float], now: float) -> None:
         """Everything that the server's environments did is in these totals, but for those that were cut (rule 2)."""
@@ -81,11 +84,15 @@ class Meter:
         """So far. ``on_demand``: with servers at that price, whatever spot may save."""
         if self._unpriced is not None:
             return self._unpriced
-        return cost.of_run(
-            self.config, requests=sum(server.launched for server in self._servers.values()),
-            gb_s=sum(self._gb_s(server, now) for server in self._servers.values()),
-            seconds=now - self.begun if self.begun else 0.0, on_demand=on_demand,
-        )  # fmt: skip
+        servers = self._servers.values()
+        usage = {
+            "invocations": sum(server.launched for server in servers),
+            "gb_s": sum(self._gb_s(server, now) for server in servers),
+            "init_ms": sum(server.init_ms for server in servers),
+            "bytes_in": sum(server.sent_bytes for server in servers),
+        }
+        amounts = cost.amounts_of(self.config, usage, now - self.begun if self.begun else 0.0)
+        return cost.of_run(self.config, **amounts, on_demand=on_demand)
 
     def reached(self, now: float, ahead_s: float = 0.0) -> str:
         """The limit that will be reached in ``ahead_s``: BUDGET, TIME or ""."""
@@ -99,4 +106,4 @@ class Meter:
         if server.final:
             return server.billed_gb_s
         environment_s = server.environment_s + server.alive * (now - server.at)
-        return max(server.billed_gb_s, environment_s * self.config.lambdas.memory_mb / 1024)
+        return max(server.billed_gb_s, cost.memory_gb_s(environment_s, self.config.lambdas.memory_mb))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from datetime import date
+from typing import Any
+
 import pytest
 
 from bench import cost
@@ -150,7 +154,186 @@ def test_a_run_on_aws_is_charged_its_servers_time_and_is_as_old_as_its_oldest_pr
             "param_servers": 0.085,
             "volumes": 9 * 20 * 0.04 / 730,
             "endpoints": 4 * 0.005,
+            "s3": 9 * 0.5 * (3600 * 0.0000004 + 720 * 0.000005),
         }
     )
     assert found.counted == "Lambda, servers, their volumes and endpoints for as long as the run took"
     assert found.as_of == "2026-07-20"
+
+
+# --- the lines of a bill, by hand ---------------------------------------------------------------------------------------
+
+
+def lines(found: cost.Cost) -> dict[str, tuple[str, float, float]]:
+    """What -> (part, quantity, USD)."""
+    return {item.what: (item.part, item.quantity, item.usd) for item in found.items}
+
+
+def approximately(expected: dict[str, tuple[str, float, float]]) -> dict[str, tuple[str, Any, Any]]:
+    return {
+        what: (part, pytest.approx(quantity), pytest.approx(usd)) for what, (part, quantity, usd) in expected.items()
+    }
+
+
+ON_AWS = {
+    "run__on": "aws", "lambda__on": "aws", "data__parts": 4, "servers__param_servers": 2, "cloud__volume_gib": 100,
+    "cloud__graph_instance": "c5.2xlarge", "cloud__param_instance": "c7g.xlarge",
+}  # fmt: skip
+
+
+def test_a_bill_has_a_line_for_each_thing_that_is_paid_for():
+    """Half an hour of 4 + 2 servers, and 1,000 invocations of 192 MB for 10 s, each after 400 ms of INIT."""
+    found = cost.predicted(
+        config(**ON_AWS), seconds=1800, invocations=1000, invocation_s=10, cold_starts=1000, init_s=0.4
+    )
+    assert lines(found) == approximately(
+        {
+            "requests": ("lambda", 1000, 0.0002),
+            "arm64, INIT": ("lambda", 75, 0.001000005),
+            "arm64": ("lambda", 1875, 0.025000125),
+            "4 x c5.2xlarge": ("graph_servers", 2, 0.68),
+            "2 x c7g.xlarge": ("param_servers", 1, 0.145),
+            "600 GiB gp3": ("volumes", 300 / 730, 0.03287671),
+            "interface endpoints": ("endpoints", 0.5, 0.005),
+            "GET": ("s3", 10_800, 0.00432),
+            "PUT": ("s3", 2_160, 0.0108),
+        }
+    )
+    assert found.usd == pytest.approx(0.90419684)
+    assert found.to_dict()["items"][0]["usd"] == pytest.approx(0.0002)
+
+
+def test_every_line_says_where_its_price_is_from():
+    for item in cost.of_run(config(**ON_AWS), requests=1, gb_s=1, seconds=1).items:
+        assert item.source
+        assert date.fromisoformat(item.as_of)
+
+
+def test_spot_is_said_and_charged_where_it_is_known():
+    found = cost.of_run(config(**ON_AWS, cloud__spot=True), requests=0, gb_s=0, seconds=3600)
+    assert lines(found)["4 x c5.2xlarge, spot"] == ("graph_servers", 4, pytest.approx(4 * 0.34 * 0.44))
+    assert lines(found)["2 x c7g.xlarge"] == (
+        "param_servers",
+        2,
+        pytest.approx(0.29),
+    )  # nobody knows what spot saves of it
+
+
+def test_tiers_that_are_reached_have_a_line_each():
+    found = cost.of_run(config(cloud__arch="x86_64"), requests=0, gb_s=16e9, seconds=1)
+    assert lines(found) == {
+        "requests": ("lambda", 0, 0),
+        "x86_64": ("lambda", 6e9, pytest.approx(100_000.2)),
+        "x86_64, above 6e+09": ("lambda", 9e9, pytest.approx(135_000)),
+        "x86_64, above 1.5e+10": ("lambda", 1e9, pytest.approx(13_333.4)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "zone_gb", "usd"),
+    [
+        ({"run__on": "aws", "lambda__on": "aws"}, 0, 0),  # one zone, private addresses
+        ({"run__on": "aws", "lambda__on": "aws"}, 50, 2 * 50 * 0.01),  # both sides pay
+        ({"run__on": "local", "lambda__on": "aws"}, 0, 10_240 * 0.09 + 760 * 0.085),
+        ({"run__on": "local", "lambda__on": "local"}, 0, 0),
+        ({"run__on": "local", "servers__backend": "cpu", "lambda__on": "aws"}, 0, 0),
+    ],
+)
+def test_traffic_costs_where_it_leaves_the_zone_or_aws(settings: dict[str, Any], zone_gb: float, usd: float):
+    found = cost.of_run(config(**settings), requests=0, gb_s=0, seconds=1, sent_gb=11_000, zone_gb=zone_gb)
+    assert found.parts.get("traffic", 0) == pytest.approx(usd)
+
+
+def test_orders_are_those_that_an_agent_at_work_asks_for():
+    from infra.machines import post
+    assert cost.S3_GETS_PER_HOUR == 3600 / post.POLL_S
+    assert cost.S3_PUTS_PER_HOUR == 3600 / post.POLL_S / post.BEAT
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "step_ms", "billed_s"),
+    [
+        (0.1234, cost.STEP_MS, 0.124),
+        (0.001, cost.STEP_MS, 0.001),
+        (0.29, 10, 0.29),
+        (0.1234, cost.PAPER_STEP_MS, 0.2),
+        (0.1, cost.PAPER_STEP_MS, 0.1),
+        (0.1001, cost.PAPER_STEP_MS, 0.2),
+        (0, cost.PAPER_STEP_MS, 0),
+    ],
+)
+def test_a_duration_is_rounded_up_to_whole_steps(duration_s: float, step_ms: int, billed_s: float):
+    assert cost.billed_gb_s(duration_s, 192, step_ms=step_ms) == pytest.approx(billed_s * 0.1875)
+    assert cost.billed_gb_s(duration_s, 1024, invocations=7, step_ms=step_ms) == pytest.approx(7 * billed_s)
+
+
+def test_a_bill_can_be_made_again_from_its_amounts():
+    asked = config(**ON_AWS)
+    found = cost.of_run(asked, requests=12, gb_s=30, init_gb_s=2, seconds=700, sent_gb=3)
+    assert cost.of_run(asked, **found.amounts) == found
+    usage = {"invocations": 12, "gb_s": 30, "init_ms": 2 / 0.1875 * 1000, "bytes_in": 3e9}
+    assert cost.of_run(asked, **cost.amounts_of(asked, usage, 700)).parts == pytest.approx(found.parts)
+
+
+def test_a_deployment_that_stands_for_hours_costs_as_many_times_its_hour():
+    asked = config(**ON_AWS)
+    assert cost.standing(asked, 12).parts == pytest.approx(
+        {part: 12 * usd for part, usd in cost.per_hour(asked).items()}
+    )
+    assert cost.standing(asked).as_of == "2026-07-20"
+
+
+def test_a_baseline_is_its_machine_and_its_disk():
+    from siafu.baseline import BaselineConfig
+
+    asked = BaselineConfig().replace({"cloud.gpu_instance": "g4dn.xlarge"})
+    found = cost.of_baseline(asked, seconds=7200)
+    assert found is not None
+    assert lines(found) == approximately(
+        {"1 x g4dn.xlarge": ("gpu", 2, 1.052), "120 GiB gp3": ("volumes", 240 / 730, 0.02630137)}
+    )
+    with pytest.raises(PriceUnknown, match=r"^p3\.2xlarge in us-east-1: AWS no longer offers it"):
+        cost.of_baseline(asked.replace({"cloud.gpu_instance": "p3.2xlarge"}), seconds=1)
+
+
+# --- properties ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_more_never_costs_less_and_what_is_used_in_two_goes_costs_the_same(seed: int):
+    rng = random.Random(seed)
+    arch = rng.choice(("arm64", "x86_64"))
+    first, second = (rng.choice((0, 1, 1e6, 5e9, 2e10)) * rng.random() for _ in range(2))
+    together = cost.lambda_usd(0, first + second, arch)
+    assert together == pytest.approx(
+        cost.lambda_usd(0, first, arch) + cost.lambda_usd(0, second, arch, used_gb_s=first)
+    )
+    assert together >= max(cost.lambda_usd(0, first, arch), cost.lambda_usd(0, second, arch))
+
+    asked = config(**ON_AWS, cloud__spot=rng.random() < 0.5)
+    seconds = sorted(10 ** rng.uniform(0, 6) for _ in range(5))
+    bills = [cost.of_run(asked, requests=9, gb_s=first, seconds=length) for length in seconds]
+    assert [bill.usd for bill in bills] == sorted(bill.usd for bill in bills)
+    for length, bill in zip(seconds, bills, strict=True):
+        assert (
+            bill.usd == pytest.approx(sum(item.usd for item in bill.items)) == pytest.approx(sum(bill.parts.values()))
+        )
+        if length >= 60:
+            twice = cost.of_run(asked, requests=18, gb_s=0, seconds=2 * length).usd
+            assert twice == pytest.approx(2 * cost.of_run(asked, requests=9, gb_s=0, seconds=length).usd)
+
+
+@pytest.mark.parametrize("arch", ["arm64", "x86_64"])
+def test_a_tiers_price_begins_just_above_its_boundary(arch: str):
+    for before, tier in zip(rates("lambda_compute", arch), rates("lambda_compute", arch)[1:], strict=False):
+        below = cost.lambda_usd(0, tier.above, arch) - cost.lambda_usd(0, tier.above - 1000, arch)
+        above = cost.lambda_usd(0, tier.above + 1000, arch) - cost.lambda_usd(0, tier.above, arch)
+        assert (below, above) == (pytest.approx(1000 * before.usd, rel=1e-4), pytest.approx(1000 * tier.usd, rel=1e-4))
+
+
+@pytest.mark.parametrize("step_ms", [1, 100])
+def test_rounding_adds_less_than_a_step(step_ms: int):
+    rng = random.Random(step_ms)
+    for duration_s in (900 * rng.random() ** 3 for _ in range(200)):
+        billed = cost.billed_gb_s(duration_s, 1024, step_ms=step_ms)
+        assert duration_s - 1e-9 <= billed < duration_s + step_ms / 1000 + 1e-9

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from bench import cost
 from bench.meter import Meter
 from siafu.config import Config
 from siafu.errors import PriceUnknown
 
 GB_S = 0.0000133334  # arm
 REQUEST = 0.0000002
+ORDERS = 3600 * 0.0000004 + 720 * 0.000005  # of a server in an hour
 
 
 def meter(**settings: Any) -> Meter:
@@ -112,26 +114,47 @@ def test_the_budget_is_reached_when_the_goodbye_would_exceed_it():
 
 def test_servers_on_aws_cost_from_the_start_a_minute_at_least():
     core = meter(run__on="aws", lambda__on="aws", data__parts=2, cloud__volume_gib=50)
-    per_second = (2 * 0.29 + 0.145 + 0.01 + 3 * 50 * 0.08 / 730) / 3600
+    per_second = (2 * 0.29 + 0.145 + 0.01 + 3 * 50 * 0.08 / 730 + 3 * ORDERS) / 3600
     assert core.cost(101.0).usd == pytest.approx(60 * per_second)
     assert core.cost(1100.0).usd == pytest.approx(1000 * per_second)
 
 
 def test_a_budget_is_held_to_on_demand_prices_and_the_cost_is_that_of_spot():
-    hour = 2 * 0.29 + 0.01 + 2 * 50 * 0.08 / 730
+    hour = 2 * 0.29 + 0.01 + 2 * 50 * 0.08 / 730 + 2 * ORDERS
     on_aws = {"run__on": "aws", "lambda__on": "aws", "cloud__volume_gib": 50, "run__budget_usd": hour}
     core = meter(cloud__spot=True, cloud__param_instance="c7g.2xlarge", **on_aws)
     assert [core.reached(100.0 + now) for now in (3590, 3596)] == ["", "budget"]
     assert core.cost(3700.0).usd < 0.5 * hour
 
 
+def test_what_goes_on_what_is_over_and_what_was_planned_have_one_price():
+    core = meter(run__on="aws", lambda__on="aws")
+    core.report(0, {"invocations": 3, "gb_s": 7.5, "init_ms": 1500.0}, 1000.0, alive=0)
+    goes_on = core.cost(1000.0)
+    core.last_word(0, {"invocations": 3, "gb_s": 7.5, "init_ms": 1500.0}, 1000.0)
+    over = core.cost(1000.0)
+    planned = cost.predicted(
+        core.config, seconds=900, invocations=3, invocation_s=2.0, cold_starts=3, init_s=0.5
+    )  # of 1 GB
+    assert goes_on == over
+    assert over.amounts == pytest.approx(planned.amounts)
+    assert over.parts == pytest.approx(planned.parts)
+
+
+def test_what_functions_send_to_servers_outside_of_aws_is_counted_as_it_goes():
+    core = meter(lambda__on="aws")
+    before = core.cost(110.0).usd
+    core.report(0, {"invocations": 0, "bytes_in": 2e9}, 110.0, alive=0)
+    assert core.cost(110.0).usd - before == pytest.approx(2 * 0.09)
+
+
 def test_a_budget_needs_prices_and_a_run_without_one_says_that_it_has_none():
     unpriced = {"run__on": "aws", "cloud__graph_instance": "x9.huge"}
     with pytest.raises(PriceUnknown, match=r"^run\.budget_usd = 5: x9\.huge in us-east-1: not among the"):
         meter(run__budget_usd=5, **unpriced)
-    cost = meter(**unpriced).cost(200.0)
-    assert cost.usd == 0
-    assert cost.counted.startswith("nothing: x9.huge in us-east-1: not among")
+    found = meter(**unpriced).cost(200.0)
+    assert found.usd == 0
+    assert found.counted.startswith("nothing: x9.huge in us-east-1: not among")
 
 
 @pytest.mark.parametrize("seed", range(20))
