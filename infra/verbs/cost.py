@@ -1,4 +1,10 @@
-"""``siafu cost``: what a run has cost, by part; of a run directory, or of a run on a deployment, while it goes on too."""
+"""``siafu cost``: what a run has cost, line by line; of a run directory, or of a run on a deployment, while it goes on too.
+
+1. A finished run cost what its result says, at the prices of its day. Other prices (``--prices``) make its bill again, from the
+   amounts that it was made of.
+2. One that goes on has been billed for the invocations that are over. What its last epoch has counted beyond them, at most, is
+   in the line "running".
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,12 @@ import argparse
 import importlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bench import cost
+from bench import cost, prices
 from infra.verbs.arguments import add_config, config_of
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
@@ -24,6 +31,8 @@ EXAMPLES = """examples:
   siafu cost runs/20261121-060000-digits-gcn-pipe
   siafu cost 20261121-060000-digits-gcn-pipe-0a1b2c   of a deployment's, as siafu status calls it
   siafu cost RUN --json
+  siafu cost --refresh-prices today.csv               asks AWS; needs credentials
+  siafu cost RUN --prices today.csv                   what it would cost today
 """
 
 
@@ -34,24 +43,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run", nargs="?", default="", metavar="RUN", help="a run directory, or as siafu status calls it"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    prices.add_argument(parser)
+    parser.add_argument(
+        "--refresh-prices", default="", metavar="FILE",
+        help="no run: write today's prices of lambda.region to FILE, from AWS's Price List API and EC2's spot prices",
+    )  # fmt: skip
     add_config(parser)
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.refresh_prices:
+        found = prices.refresh(args.refresh_prices, config_of(args).lambdas.region)
+        print(json.dumps(found) if args.json else _refreshed(found))
+        return 0
+    prices.use(args.prices)
+    again = bool(args.prices)
     local = Path(args.run) if args.run else _newest(Path("runs"))
     if local.is_dir():
-        report = examine(local, str(local))
+        report = examine(local, str(local), again=again)
     else:
         with tempfile.TemporaryDirectory() as folder:
             _fetch(config_of(args), args.run, Path(folder))
-            report = examine(Path(folder), args.run)
+            report = examine(Path(folder), args.run, again=again)
     print(json.dumps(report) if args.json else "\n".join(_lines(report)))
     return 0
 
 
-def examine(run_dir: Path, name: str) -> dict[str, Any]:
-    """``usd``, ``parts`` (name -> US dollars) and what they are of; ``finished``: whether that is all. ConfigError if it is
-    no run directory, or the run has not said anything yet."""
+def examine(run_dir: Path, name: str, *, again: bool = False) -> dict[str, Any]:
+    """``usd``, ``parts`` (name -> US dollars), ``items`` and what they are of; ``finished``: whether that is all. ``again``: at
+    the prices of now, whatever the run's result says. ConfigError if it is no run directory, or the run has not said anything
+    yet."""
     for needed in FILES[:2]:
         if not (run_dir / needed).is_file():
             raise ConfigError(f"{name}: not a run directory: it has no {needed}")
@@ -64,23 +85,23 @@ def examine(run_dir: Path, name: str) -> dict[str, Any]:
     if isinstance(config, BaselineConfig):
         return {"run": name, "finished": bool(result), **_of_baseline(config, result, lines, name)}
     if result:
-        counts, seconds = result["lambda"], result["train_seconds"]
+        usage, seconds = result.get("usage", result["lambda"]), result["train_seconds"]
         spent: Mapping[str, Any] = result["cost"]
+        if again:
+            amounts = spent.get("amounts") or cost.amounts_of(config, usage, seconds)
+            spent = cost.of_run(config, **amounts).to_dict()
     else:
         epochs = [line for line in lines if line.get("event") == "epoch"]
         if not epochs:
             raise ConfigError(f"{name}: no epoch has ended yet, so nothing is known")
-        counts, seconds = epochs[-1]["usage"], epochs[-1]["time_s"]
-        spent = cost.of_run(
-            config, requests=counts.get("invocations", 0), gb_s=counts.get("gb_s", 0.0),
-            seconds=seconds,
-        ).to_dict()  # fmt: skip
-        # Invocations are billed when they end; what those that run have cost by now was counted with the epoch, at most.
-        running = max(0.0, epochs[-1].get("usd", 0.0) - spent["usd"])
-        spent = {**spent, "usd": spent["usd"] + running, "parts": {**spent["parts"], "running": running}}
+        usage, seconds = epochs[-1]["usage"], epochs[-1]["time_s"]
+        spent = cost.of_run(config, **cost.amounts_of(config, usage, seconds)).to_dict()
+        if not again:
+            running = max(0.0, epochs[-1].get("usd", 0.0) - spent["usd"])
+            spent = {**spent, "usd": spent["usd"] + running, "parts": {**spent["parts"], "running": running}}
     return {
         "run": name, "finished": bool(result), **spent, "seconds": seconds,
-        "requests": counts.get("invocations", 0), "gb_s": counts.get("gb_s", 0.0), **_servers(config, seconds),
+        "requests": usage.get("invocations", 0), "gb_s": usage.get("gb_s", 0.0), **_servers(config, seconds),
     }  # fmt: skip
 
 
@@ -115,15 +136,50 @@ def _servers(config: Config, seconds: float) -> dict[str, Any]:
 
 
 def _lines(report: Mapping[str, Any]) -> list[str]:
-    details = {"lambda": f"{report['requests']:.0f} requests, {report['gb_s']:.1f} GB-s"}
-    for kind, servers in report["servers"].items():
-        details[kind] = f"{servers['count']} x {servers['type']}, {servers['seconds']:.0f} s in all"
-    with_lambda = {} if "gpu" in report["servers"] else {"lambda": 0.0}
-    parts = {**with_lambda, **dict.fromkeys(report["servers"], 0.0), **report["parts"]}
+    """The bill: a line for each item, and one for each part of several and for parts without items."""
+    items = report.get("items", [])
+    table = [("part", "of", "amount", "", "each", "dollars")]
+    for part, usd in report["parts"].items():
+        mine = [item for item in items if item["part"] == part]
+        name = part.replace("_", " ")
+        table += [
+            (name if item is mine[0] else "", item["what"], f"{item['quantity']:,.6g}", _plural(item), _exact(item["usd_per_unit"]),
+             dollars(item["usd"]))
+            for item in mine
+        ]  # fmt: skip
+        if not mine:
+            table.append((name, "begun and not billed yet" * (part == "running"), "", "", "", dollars(usd)))
+    table.append(("all", "", "", "", "", dollars(report["usd"])))
     lines = [f"{report['run']}{'' if report['finished'] else ', so far'}: {report['seconds']:.1f} s"]
-    lines += [f"  {part:16}{dollars(usd):>12}  {details.get(part, '')}".rstrip() for part, usd in parts.items()]
-    lines += [f"  {'all':16}{dollars(report['usd']):>12}  {report['counted']}"]
-    return [*lines, f"prices of {report['region']}, {report['as_of']}"] if report["as_of"] else lines
+    lines += [*_aligned(table), report["counted"]]
+    as_of = report["as_of"]
+    return [*lines, f"prices of {report['region']}, {as_of}{prices.age(as_of, date.today())}"] if as_of else lines
+
+
+def _plural(item: Mapping[str, Any]) -> str:
+    return item["unit"] + "s" * (item["unit"] in ("request", "hour", "GiB-month") and item["quantity"] != 1)
+
+
+def _exact(usd: float) -> str:
+    """A unit's price: "$0.29", "$0.0000133334"."""
+    return f"${usd:.10f}".rstrip("0").rstrip(".")
+
+
+def _aligned(table: list[tuple[str, ...]]) -> Iterable[str]:
+    """Names to the left, numbers to the right."""
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    for row in table:
+        cells = [
+            text.rjust(width) if column in (2, 4, 5) else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  " + "  ".join(cells[:2]) + "  " + " ".join(cells[2:4]) + "  " + "  ".join(cells[4:])
+
+
+def _refreshed(found: Mapping[str, Any]) -> str:
+    numbers = f"{found['instances']} instance types and {found['rates']} rates of {found['region']}, {found['as_of']}"
+    missing = f"; not among them: {', '.join(found['missing'])}" if found["missing"] else ""
+    return f"{found['file']}: {numbers}{missing}"
 
 
 def _newest(folder: Path) -> Path:

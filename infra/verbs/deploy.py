@@ -19,12 +19,13 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from bench import cost
+from bench import cost, prices
+from bench.cost import Cost
 from infra import cdk, deployment, package, reaper, wheelhouse
 from infra.cloud import ENDPOINT_VARIABLE, Cloud, speaking_plainly
 from infra.deployment import FIRST, PARTS, SECOND, Made
@@ -50,6 +51,7 @@ class Plan:
     usd_per_hour: dict[str, float]  # by part, while nothing runs
     unknown: str  # why a price is missing; empty if none is
     lambda_usd_per_hour: float  # on top, while all environments that may be are at work
+    as_of: str = ""  # the oldest price; empty if one is missing
 
     @property
     def total(self) -> float | None:
@@ -63,16 +65,16 @@ def plan(config: Config, made: Made, assembly: Path, parts: Sequence[str] = PART
 
     made_of = app.synthesize(config, made, assembly, parts)
     stacks = {name: made_of[name] for name in deployment.stacks(config.cloud.name) if name in made_of}
-    by_part, unknown = {}, ""
+    standing, unknown = Cost(), ""
     try:
-        by_part = cost.per_hour(config)
+        standing = cost.standing(config)
     except PriceUnknown as error:
         unknown = str(error)
     try:
         environments = cost.lambda_per_hour(config, config.cloud.reserved)
     except PriceUnknown:
         environments = 0.0
-    return Plan(stacks, by_part, unknown, environments)
+    return Plan(stacks, dict(standing.parts), unknown, environments, standing.as_of)
 
 
 def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say = lambda text: None) -> Made:
@@ -228,7 +230,7 @@ def _lies(s3: object, bucket: str, key: str, nbytes: int) -> bool:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "siafu deploy [--config FILE] [--set SECTION.KEY=VALUE ...] [--yes] [--dry-run] [--json]"
+    parser.usage = "siafu deploy [--config FILE] [--set SECTION.KEY=VALUE ...] [--yes] [--dry-run] [--prices FILE]\n       [--json]"
     parser.description = (
         "Make servers, a Lambda function and their network on AWS; they remove themselves after a while."
     )
@@ -241,11 +243,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="only say what would be made and cost; no account needed"
     )
+    prices.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def main(args: argparse.Namespace) -> int:
     config = arguments.config_of(args)
+    prices.use(args.prices)
     cdk.check()
     from infra import app
 
@@ -307,7 +311,7 @@ def _as_json(config: Config, planned: Plan) -> dict[str, object]:
         "name": config.cloud.name, "region": config.lambdas.region, "stacks": list(planned.stacks),
         "resources": dict(sorted(resources.items())), "usd_per_hour": planned.total, "parts": planned.usd_per_hour,
         "lambda_usd_per_hour": planned.lambda_usd_per_hour, "unknown": planned.unknown,
-        "ttl_hours": config.cloud.ttl_hours,
+        "ttl_hours": config.cloud.ttl_hours, "as_of": planned.as_of,
     }  # fmt: skip
 
 
@@ -336,4 +340,6 @@ def _table(config: Config, planned: Plan) -> str:
         lines.append(
             f"  {'Lambda on top':16}{planned.lambda_usd_per_hour:9.4f} $/h  while {cloud.reserved} environments work"
         )
+    if planned.as_of:
+        lines.append(f"prices of {config.lambdas.region}, {planned.as_of}{prices.age(planned.as_of, date.today())}")
     return "\n".join(lines)

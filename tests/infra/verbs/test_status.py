@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 
+from bench import prices
 from infra.machines import found
 from infra.machines.mailbox import Mailbox, report_key, run_key
 from infra.machines.remote import status_of
@@ -225,7 +227,24 @@ def test_a_run_that_goes_on_cost_what_its_last_epoch_says(tmp_path: Path) -> Non
     assert report["usd"] == pytest.approx(sum(report["parts"].values()))
     text = "\n".join(cost._lines(report))
     assert "mine, so far: 1800.0 s" in text
-    assert "2 x c7g.2xlarge, 3600 s in all" in text
+    assert "graph servers  2 x c7g.2xlarge  1 hour  $0.29  $0.2900" in re.sub("  +", "  ", text)
+    assert "running" in text
+
+
+def test_other_prices_make_the_bill_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, file = run_directory(tmp_path, "aws", finished=True), tmp_path / "mine.csv"
+    columns = "instance,arch,vcpu,mem_gib,usd_per_hour_on_demand,region,as_of,source\n"
+    file.write_text(columns + "c7g.2xlarge,arm64,8,16,10,us-east-1,2026-11-22,our contract\n")
+    try:
+        assert main(["cost", str(run), "--prices", str(file), "--json"]) == 0
+    finally:
+        prices.use(None)
+    report = json.loads(capsys.readouterr().out)
+    (servers,) = (item for item in report["items"] if item["part"] == "graph_servers")
+    assert (servers["usd_per_unit"], servers["usd"], servers["source"]) == (10, 10, "our contract")
+    assert report["usd"] == pytest.approx(sum(item["usd"] for item in report["items"]))
+    assert main(["cost", str(run), "--prices", str(tmp_path / "none.csv")]) == 2
+    assert capsys.readouterr().err.startswith(f"siafu cost: {tmp_path}/none.csv: no price list: ")
 
 
 def test_what_is_no_run_directory_has_no_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
