@@ -91,7 +91,8 @@ def of_run(
     servers without a price.
     """
     cloud, region, on_aws = config.cloud, config.lambdas.region, config.run.on == "aws"
-    items, counted = [], []
+    items: list[Item] = []
+    counted: list[str] = []
     if config.servers.backend == "lambda":
         items += _lambda(requests, gb_s, init_gb_s, cloud.arch, region)
         counted.append("Lambda" if config.lambdas.on == "aws" else f"what Lambda would charge for {config.lambdas.on}")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench import cost
 from bench.coordinator import Status
 from bench.hosts.child import Child
 from siafu import errors
@@ -40,6 +41,7 @@ def run(
         while not ranks.ended:
             for record in lines.new():
                 _read(status, record)
+                status.usd = _spent(config, record) or status.usd
             on_status(status)
             ranks.check()
             time.sleep(POLL_S)
@@ -59,6 +61,12 @@ def _read(status: Status, record: Mapping[str, Any]) -> None:
         status.epoch_s, status.ghost_bytes = record["epoch_s"], record["ghost_bytes"]
     elif record["event"] == "evaluation":
         status.evaluation = {split: record[split] for split in ("train", "val", "test") if split in record}
+
+
+def _spent(config: BaselineConfig, record: Mapping[str, Any]) -> float:
+    """US dollars by the time of a line of metrics.jsonl; 0 where nobody says what the ranks run on, or the line has no time."""
+    spent = cost.of_baseline(config, seconds=record["time_s"]) if "time_s" in record else None
+    return spent.usd if spent else 0.0
 
 
 class Ranks:

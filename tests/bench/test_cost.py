@@ -246,6 +246,7 @@ def test_traffic_costs_where_it_leaves_the_zone_or_aws(settings: dict[str, Any],
 
 def test_orders_are_those_that_an_agent_at_work_asks_for():
     from infra.machines import post
+
     assert cost.S3_GETS_PER_HOUR == 3600 / post.POLL_S
     assert cost.S3_PUTS_PER_HOUR == 3600 / post.POLL_S / post.BEAT
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from bench.baseline import launch
-from bench.baseline.launch import Ranks, _Lines, _read
+from bench.baseline.launch import Ranks, _Lines, _read, _spent
 from bench.coordinator import Status
+from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError, GnnError, PeerLost
 
 LOST = {"type": "PeerLost", "message": "rank 0: rank 1 is lost: connection closed", "code": 1, "lost": True}
@@ -102,3 +103,12 @@ def test_status_is_what_the_lines_say() -> None:
     _read(status, {"event": "evaluation", "val": {"acc": 0.9}})
     assert (status.epoch, status.loss, status.epoch_s, status.ghost_bytes) == (5, 0.5, 0.1, 12)
     assert status.evaluation == {"val": {"acc": 0.9}}
+
+
+def test_dollars_go_on_where_a_machine_is_named() -> None:
+    """A minute at least: of a g4dn.xlarge ($0.526 an hour) and 120 GiB of disk."""
+    config = BaselineConfig().replace({"cloud.gpu_instance": "g4dn.xlarge"})
+    per_hour = 0.526 + 120 * 0.08 / 730
+    assert _spent(config, {"event": "epoch", "time_s": 5.0}) == pytest.approx(per_hour / 60)
+    assert _spent(config, {"event": "epoch", "time_s": 7200.0}) == pytest.approx(2 * per_hour)
+    assert _spent(config, {"event": "start"}) == _spent(BaselineConfig(), {"event": "epoch", "time_s": 5.0}) == 0
