@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bench import api, many, presets
 from bench.meter import BUDGET, LIMITS
@@ -69,12 +69,13 @@ def add_jobs(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--jobs", type=int, default=1, metavar="J", help="how many runs side by side [1]")
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """What ``train`` and ``search`` share: how a run is."""
+def add_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
+    """What ``train``, ``search`` and ``value`` share: how a run is. ``without``: names of flags that the verb has not."""
     add_common(parser)
     groups = {section: parser.add_argument_group(title) for section, title in GROUPS.items()}
     for name, key in api.SHORT.items():
-        add_flag(groups[key.partition(".")[0]], name, key)
+        if name not in without:
+            add_flag(groups[key.partition(".")[0]], name, key)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

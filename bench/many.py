@@ -41,7 +41,9 @@ PLAN, SUMMARY = "plan.json", "summary.json"
 END_S = 8.0
 POLL_S = 0.1
 
-Watch = Callable[["Trial"], contextlib.AbstractContextManager[Callable[[Status], None] | None]]
+OnStatus = Callable[[Status], None] | None
+Watch = Callable[["Trial"], contextlib.AbstractContextManager[OnStatus]]
+Trainer = Callable[["Trial", OnStatus], api.Run]
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,11 @@ def _finished(folder: Path, trial: Trial) -> Done | None:
 # --- trials ---------------------------------------------------------------------------------------------------------------
 
 
+def _usd(result: Mapping[str, Any]) -> float:
+    """What a trial has cost: nothing, as far as limits go, where nobody says on what a baseline ran."""
+    return float((result["cost"] or {"usd": 0.0})["usd"])
+
+
 class _Limits:
     """Rule 3."""
 
@@ -225,31 +232,43 @@ class _Limits:
         return None if self.reached else left
 
     def count(self, result: Mapping[str, Any]) -> None:
-        self.spent += result["cost"]["usd"]
+        self.spent += _usd(result)
         if result["stopped"] in LIMITS:
             self.reached = result["stopped"]
 
 
+def trained(trial: Trial, on_status: OnStatus) -> api.Run:
+    """A trial that is a run of graph servers."""
+    return api.train(config=trial.config, on_status=on_status)
+
+
 def carry_out(
     trials: Sequence[Trial], folder: Path, config: Config, *, jobs: int = 1,
-    watch: Watch = lambda trial: contextlib.nullcontext(), may_diverge: bool = False,
+    watch: Watch = lambda trial: contextlib.nullcontext(), may_diverge: bool = False, may_fail: bool = False,
+    train: Trainer = trained,
 ) -> Iterator[Done]:  # fmt: skip
-    """Yields every trial that is finished, those of earlier calls first, until all are or a limit is reached."""
+    """Yields every trial that is finished, those of earlier calls first, until all are or a limit is reached.
+
+    may_diverge: a trial that diverged is an answer, too; may_fail: so is one that failed for any reason, which the next call
+    tries again. train: what trains one, where they come one after the other.
+    """
     limits = _Limits(config, jobs)
     missing = []
     for trial in trials:
         if (known := _finished(folder, trial)) is None:
             missing.append(trial)
             continue
-        limits.spent += known.result["cost"]["usd"] if known.result else 0.0
+        limits.spent += _usd(known.result) if known.result else 0.0
         yield known
     todo = _asked(missing, folder, limits)
-    for trial, outcome in _one_by_one(todo, watch) if jobs == 1 else _side_by_side(todo, folder, jobs):
+    for trial, outcome in _one_by_one(todo, watch, train) if jobs == 1 else _side_by_side(todo, folder, jobs):
         if isinstance(outcome, GnnError):
             # What a learning rate may do; all else (a lost server, a full disk) says nothing about the settings.
-            if not (may_diverge and type(outcome) in (GnnError, WorkerError)):
+            diverged = may_diverge and type(outcome) in (GnnError, WorkerError)
+            if not (diverged or may_fail):
                 raise outcome
-            (folder / trial.name / "diverged.json").write_text(json.dumps({"text": str(outcome)}) + "\n")
+            if diverged:
+                (folder / trial.name / "diverged.json").write_text(json.dumps({"text": str(outcome)}) + "\n")
             yield Done(trial, None, str(outcome))
             continue
         limits.count(outcome)
@@ -272,11 +291,11 @@ def _asked(trials: Sequence[Trial], folder: Path, limits: _Limits) -> Iterator[T
 Outcome = Mapping[str, Any] | GnnError
 
 
-def _one_by_one(trials: Iterator[Trial], watch: Watch) -> Iterator[tuple[Trial, Outcome]]:
+def _one_by_one(trials: Iterator[Trial], watch: Watch, train: Trainer) -> Iterator[tuple[Trial, Outcome]]:
     for trial in trials:
         try:
             with watch(trial) as on_status:
-                run = api.train(config=trial.config, on_status=on_status)
+                run = train(trial, on_status)
         except GnnError as error:
             yield trial, error
         else:

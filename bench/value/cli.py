@@ -4,48 +4,79 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from datetime import date
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
 
-from bench.value import judge, paper
+from bench import cli as train_cli
+from bench import many, prices
+from bench.value import contenders, contest, finding, judge, paper, table
+from bench.value.contest import Contest
+from siafu.baseline import METHODS
 from siafu.errors import ConfigError
-from siafu.progress import dollars
+from siafu.progress import Display, dollars
 
 PAPERS = ("dorylus",)
 #: What a graph server is priced as if nobody says: Dorylus' own choice.
 STAND_IN = "c5.2xlarge"
-OLD_DAYS = 180
-#: Of the table -> parts of a bill that it adds up; --json has each.
-COLUMNS = {
-    "Lambdas": ("lambda",), "servers": ("graph_servers", "param_servers"), "GPU": ("gpu",), "rest": ("volumes", "endpoints"),
-}  # fmt: skip
+SUMMARY = "value.json"
+WIDTH = 110
+#: Flags of siafu train that are a contender's own, or mean something else here.
+NOT_FLAGS = ("backend", "mode", "staleness", "target_acc", "split")
 
 EXAMPLES = """examples:
-  siafu value runs/*cora*               runs of one graph: time, money and value to the score that all of them reach
-  siafu value runs/*cora* --target 0.8 --as c7g.xlarge --as-gpu g4dn.xlarge --relative-to 'cpu pipe'
+  siafu value cora --contenders 'lambda, lambda pipe, cpu, vanilla, pipegcn' --target 0.75 --runs 3 --as-gpu g4dn.xlarge
+  siafu value amazon_computers --contenders all --parts 2 --hidden 64 --target 0.8 --as c7g.xlarge --as-gpu g6.xlarge
+  siafu value cora --contenders 'cpu, lambda async s=1, lambda lambda_memory=512, vanilla ranks=4' --target 0.75
+  siafu value runs/cora-gcn-value-1a2b3c4d --as c7g.xlarge      the same runs, priced otherwise
+  siafu value runs/*cora* --target 0.8 --relative-to 'cpu pipe' any runs of one graph
   siafu value --paper dorylus           what its authors measured, at their prices and with the GPUs of today
 
-Runs of one name (backend, mode and staleness, or a baseline's method) are repetitions, whose medians are
-shown. A run on this machine is priced as if every server had been the machine that --as names.
+contenders:
+  lambda [async|pipe|no-pipe]    graph servers with Lambdas [async]
+  cpu [pipe|async|no-pipe]       graph servers alone [pipe]
+  gpu [pipe|async|no-pipe]       graph servers with a GPU each [pipe]
+  METHOD                         of siafu baseline --help
+  all                            everybody
+Behind each may stand settings of its own, KEY=VALUE: a flag's name without --, a section.key, or s for --staleness.
+
+They train one after the other, seed by seed, each until its validation score reaches the target. Interrupted, the same
+command goes on. Who fails is told in the table, and does not end the rest. Runs of one name are repetitions, whose
+medians are shown. A run on this machine is priced as if every server had been the machine that --as names.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "siafu value RUN [RUN ...] [--target SCORE] [--as INSTANCE]\n       siafu value --paper NAME [--json]"
+        "siafu value SOURCE --contenders LIST [--target SCORE] [--runs K] [--FLAG VALUE ...]\n"
+        "       siafu value RUN [RUN ...] [--target SCORE] [--as INSTANCE]\n"
+        "       siafu value --paper NAME [--json]"
     )
     parser.description = "Judge by value for money, V = 1 / (time x dollars) to the same score."
     parser.epilog = EXAMPLES
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="directories of runs on one graph")
+    parser.add_argument(
+        "words", nargs="*", metavar="SOURCE|RUN",
+        help="with --contenders what to train on, see siafu train --help; else directories of runs on one graph",
+    )  # fmt: skip
     parser.add_argument("--paper", choices=PAPERS, help="count again what a paper has published")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    group = parser.add_argument_group("contenders")
+    group.add_argument(
+        "--contenders", default="", metavar="LIST", help="who is compared, with commas between; see below"
+    )
+    group.add_argument(
+        "--runs", type=int, default=1, metavar="K", help="train each K times, with seeds --seed and on [1]"
+    )
+    group.add_argument("--ranks", type=int, default=0, metavar="R", help="processes of a baseline [as many as --parts]")
     group = parser.add_argument_group("judging")
-    group.add_argument("--target", type=float, metavar="SCORE", help="score to reach [the highest that all runs reach]")
+    group.add_argument(
+        "--target", type=float, metavar="SCORE",
+        help="score to reach [what the runs were trained to, else the highest that all reach]",
+    )  # fmt: skip
     group.add_argument("--split", choices=("train", "val", "test"), default="val", help="whose score [val]")
     group.add_argument("--relative-to", default="", metavar="NAME", help="contender whose value is 1 [the first]")
     group.add_argument(
@@ -57,33 +88,125 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--as-param", default="", metavar="INSTANCE", help="and a parameter server [as its config says]")
     group.add_argument(
-        "--as-gpu", default="", metavar="INSTANCE", help="and a baseline's ranks, all on one [as its config says]"
-    )
+        "--as-gpu", default="", metavar="INSTANCE",
+        help="and a server with a GPU, or all ranks of a baseline together [as its config says]",
+    )  # fmt: skip
+    prices.add_argument(group)
+    train_cli.add_settings(parser, without=NOT_FLAGS)
 
 
 def main(args: argparse.Namespace) -> int:
+    prices.use(args.prices)
     if args.paper:
         return _paper(args)
-    if not args.runs:
-        raise ConfigError(f"nothing to judge: RUN or --paper {PAPERS[0]}")
-    contenders = [judge.read(run) for run in args.runs]
-    graphs = sorted({one.config.data.source for one in contenders})
+    stand_in = judge.StandIn(args.stand_in, args.as_param, args.as_gpu)
+    _check(stand_in)
+    if args.contenders:
+        return _contest(args, stand_in)
+    if not args.words:
+        raise ConfigError(f"nothing to judge: SOURCE with --contenders, RUN, or --paper {PAPERS[0]}")
+    contests = [_read(Path(word)) for word in args.words]
+    finished = [one for there in contests for one in there.finished]
+    failed: dict[str, list[str]] = {}
+    for there in contests:
+        for name, errors in there.failed.items():
+            failed.setdefault(name, []).extend(errors)
+    graphs = judge.graphs(finished)
     if len(graphs) > 1:
         raise ConfigError(
             f"runs of {len(graphs)} graphs ({', '.join(graphs[:3])}): values are of one and the same task"
         )
-    stand_in = judge.StandIn(args.stand_in, args.as_param, args.as_gpu)
-    found = judge.judged(contenders, stand_in, target=args.target, split=args.split, beside=args.relative_to)
+    _show_runs(args, stand_in, finished, failed)
+    return 0
+
+
+def _read(folder: Path) -> Contest:
+    """One run, or all of an earlier call."""
+    if (folder / contest.WHOSE).is_file():
+        return contest.read(folder)
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: not a run directory; to train on it, say by whom: --contenders")
+    return Contest(folder, [judge.read(folder)], {})
+
+
+def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
+    if len(args.words) > 1:
+        raise ConfigError(f"{' '.join(args.words)}: --contenders are compared on one SOURCE")
+    asked = contenders.parse(args.contenders)
+    told = {**vars(args), **dict.fromkeys(NOT_FLAGS), "source": "".join(args.words)}
+    base = train_cli.asked(argparse.Namespace(**told))
+    if args.target is not None and args.split == "val":
+        base = base.replace({"train.target_acc": args.target})
+    stand_in = replace(stand_in, gpu=stand_in.gpu or base.cloud.gpu_instance)
+    needs_gpu = [one.name for one in asked if one.kind == "gpu" or one.kind in METHODS]
+    if needs_gpu and not stand_in.gpu:
+        raise ConfigError(f"--contenders {needs_gpu[0]}: at the price of which machine? --as-gpu INSTANCE says so")
+    with train_cli.going_on():
+        held = contest.hold(
+            asked, base, runs=args.runs, ranks=args.ranks,
+            watch=_watch(args), on_done=lambda done: _say(args, done),
+        )  # fmt: skip
+    found = _show_runs(args, stand_in, held.finished, held.failed, held.dir)
+    (held.dir / SUMMARY).write_text(json.dumps(found, indent=1) + "\n")
+    done = f"siafu value: {held.num_done} of {held.num_asked} runs"
+    return train_cli.incomplete(done, held.complete) or (0 if held.finished else 1)
+
+
+def _check(stand_in: judge.StandIn) -> None:
+    """PriceUnknown before anything is trained for it."""
+    for name in filter(None, (stand_in.graph, stand_in.param, stand_in.gpu)):
+        prices.instance(name)
+
+
+def _watch(args: argparse.Namespace) -> many.Watch:
+    """Progress of one run after the other."""
+
+    def display(trial: many.Trial) -> Display:
+        title = ", ".join([trial.config.data.source, trial.config.model.name, *_whose(trial)])
+        return Display(title, trial.config.train.epochs, quiet=args.quiet or not sys.stderr.isatty())
+
+    return display
+
+
+def _say(args: argparse.Namespace, done: many.Done) -> None:
+    """One line for each run that has ended."""
+    if args.quiet:
+        return
+    said = done.error.splitlines()[0] if done.error else "failed"
+    if done.result is not None:
+        score, seconds = done.result["val_acc"], done.result["train_seconds"]
+        said = f"validation {score:.4f} after {done.result['epochs']} epochs in {seconds:.1f} s"
+    known = " (by an earlier call)" if done.before else ""
+    print(f"{', '.join(_whose(done.trial))}: {said}{known}", file=sys.stderr)
+
+
+def _whose(trial: many.Trial) -> list[str]:
+    return [trial.settings["contender"], f"seed {trial.seed}"]
+
+
+def _show_runs(
+    args: argparse.Namespace, stand_in: judge.StandIn, finished: Sequence[judge.Contender],
+    failed: Mapping[str, Sequence[str]], folder: Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Prints the table or its JSON, which it gives."""
+    found = judge.judged(
+        finished, stand_in, target=args.target, split=args.split, beside=args.relative_to, failed=failed
+    )
     found = {
-        "source": graphs[0],
-        "stand_in": {"graph": args.stand_in, "param": args.as_param, "gpu": args.as_gpu},
+        "source": finished[0].config.data.source if finished else "".join(args.words),
+        "stand_in": {"graph": stand_in.graph, "param": stand_in.param, "gpu": stand_in.gpu},
+        "machines": sorted({one.machine for one in finished} - {""}),
+        "run_dir": None if folder is None else str(folder),
         **found,
     }
+    found = {**found, "finding": finding.of(found)}
     if args.json:
         print(json.dumps(found))
-    else:
-        _show_runs(found)
-    return 0
+        return found
+    table.show(found, Console(width=None if Console().is_terminal else WIDTH))
+    if folder is not None:
+        print(f"saved in {folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder}")
+    return found
 
 
 def _paper(args: argparse.Namespace) -> int:
@@ -100,45 +223,8 @@ def _paper(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show_runs(found: dict[str, Any]) -> None:
-    console = Console(width=None if Console().is_terminal else 110)
-    title = f"{found['source']}: to {found['target']:.4g} ({found['split']})"
-    heads = ("time", "epochs", *COLUMNS, "dollars", "value")
-    columns = [Column(name, justify="right", no_wrap=True) for name in heads]
-    table = Table(Column(no_wrap=True), *columns, title=title)
-    for row in found["rows"]:
-        name = row["name"] + (f" ({row['reached']} of {row['runs']})" if row["runs"] > 1 or not row["reached"] else "")
-        if row["cost"] is None:
-            table.add_row(name, f"best {row['best']:.4g}", *[""] * (len(heads) - 1))
-            continue
-        parts = row["cost"]["parts"]
-        usd = [sum(parts.get(part, 0.0) for part in column) for column in COLUMNS.values()]
-        relative = "" if row["relative_value"] is None else f"{row['relative_value']:.2f}"
-        shown = [dollars(amount) if amount else "" for amount in usd]
-        table.add_row(
-            name, f"{row['seconds']:.1f} s", f"{row['epochs']:g}", *shown, dollars(row["cost"]["usd"]), relative
-        )
-    console.print(table)
-    bills = [row["cost"] for row in found["rows"] if row["cost"]]
-    console.print(f"value: 1 / (time x dollars), {found['relative_to']} = 1")
-    if any(row["stand_in"] for row in found["rows"]):
-        graph = found["stand_in"]["graph"]
-        console.print(
-            f"a stand-in, no measurement of EC2: this machine's times, at the price of {graph} for each graph server"
-        )
-    if bills:
-        as_of = min(bill["as_of"] for bill in bills)
-        console.print(f"prices of {bills[0]['region']}, {as_of}{_age(as_of, date.today())}")
-
-
-def _age(as_of: str, today: date) -> str:
-    """A warning behind the date of prices that are old."""
-    days = (today - date.fromisoformat(as_of)).days
-    return f": {days} days old" if days > OLD_DAYS else ""
-
-
 def _show(found: dict[str, Any]) -> None:
-    console = Console(width=None if Console().is_terminal else 110)
+    console = Console(width=None if Console().is_terminal else WIDTH)
     younger = list(paper.YOUNGER)
     heads = (
         "CPU",
@@ -149,12 +235,12 @@ def _show(found: dict[str, Any]) -> None:
         "value\n/ GPU",
         *(name.replace(".", "\n.") for name in younger),
     )
-    table = Table(Column(no_wrap=True), *heads, title=found["paper"])
+    lines = Table(Column(no_wrap=True), *heads, title=found["paper"])
     for row in found["rows"]:
         slower = [f"{row['break_even_slowdown'][name]:.2f}x" for name in younger]
         usd = [dollars(row[key]) for key in ("cpu_usd", "gpu_usd", "lambda_usd", "implied_lambda_usd")]
-        table.add_row(row["name"], *usd, f"{row['value_vs_cpu']:.2f}", f"{row['value_vs_gpu']:.2f}", *slower)
-    console.print(table)
+        lines.add_row(row["name"], *usd, f"{row['value_vs_cpu']:.2f}", f"{row['value_vs_gpu']:.2f}", *slower)
+    console.print(lines)
     console.print("Lambdas: those of the line's dollars that its servers do not explain. " + _slower(found, younger))
     others = Table("to a lower accuracy", "system", "seconds", "dollars", "Dorylus' value / its own")
     for row in found["systems"]:

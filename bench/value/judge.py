@@ -4,7 +4,7 @@
    evaluations of earlier epochs are in it, as they delayed it.
 2. *Money* is what was spent until then (``bench.cost``): Lambda's requests and GB-seconds, servers by the second, 60 s at
    least. A run on this machine is charged as if its roles had been the machines that it stands in for.
-3. Runs of one name are repetitions: their medians stand in the table, and how many of them got there.
+3. Runs of one name are repetitions: their medians stand in the table, how far they are apart, and how many of them got there.
 
 Pure but for reading run directories.
 """
@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench import cost
-from bench.cost import Cost
+from bench.cost import Cost, Item
 from bench.value import value
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.tasks import TENSOR_KINDS, Kind
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,13 @@ class StandIn:
         """The config of the same run on those machines; of one that ran on AWS, its own."""
         if config.run.on == "aws":
             return config
-        types = {"cloud.graph_instance": self.graph, "cloud.param_instance": self.param, "cloud.gpu_instance": self.gpu}
+        if isinstance(config, BaselineConfig):
+            return config.replace({"cloud.gpu_instance": self.gpu} if self.gpu else {})
+        graph = self.gpu if config.servers.backend == "gpu" else self.graph
+        types = {"cloud.graph_instance": graph, "cloud.param_instance": self.param}
         changes: dict[str, Any] = {key: name for key, name in types.items() if name}
-        if not isinstance(config, BaselineConfig):
-            changes["run.on"] = "aws"
-        return config.replace(changes)
+        # What a machine for baselines needs besides, endpoints above all, is none of the servers' cost.
+        return config.replace({**changes, "run.on": "aws", "cloud.gpu_instance": ""})
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,9 @@ class Evaluated:
     lambda_usd: float
     requests: float
     gb_s: float
+    tensor_share: float | None = (
+        None  # of the seconds that servers computed: AV, AE and their backwards; None: not known
+    )
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,11 @@ class Contender:
     where: str  # its directory
     config: Config
     evaluated: Sequence[Evaluated]
+    content: str = ""  # digest of the graph, whatever it was cut into; "": not known
+    machine: str = ""  # that it ran on, and how many cores it has
+    device: str = (
+        ""  # of a baseline's ranks: a GPU's name, or "cpu"; "cpu" of servers whose GPU backend does without one
+    )
 
     def best(self, split: str) -> float:
         return max((one.scores[split] for one in self.evaluated if split in one.scores), default=float("-inf"))
@@ -73,8 +84,9 @@ class Contender:
         return next((one for one in self.evaluated if one.scores.get(split, float("-inf")) >= target), None)
 
 
-def read(run_dir: Path, metric: str = "") -> Contender:
-    """ConfigError if it is no run directory, or nothing in it was evaluated. ``metric``: "" for the first that evaluations have."""
+def read(run_dir: Path, metric: str = "", name: str = "") -> Contender:
+    """ConfigError if it is no run directory, or nothing in it was evaluated. ``metric``: "" for the first that evaluations have;
+    ``name``: "" for that of its config."""
     for needed in ("config.toml", "metrics.jsonl"):
         if not (run_dir / needed).is_file():
             raise ConfigError(f"{run_dir}: not a run directory: it has no {needed}")
@@ -87,7 +99,28 @@ def read(run_dir: Path, metric: str = "") -> Contender:
     evaluated = list(_evaluated(records, config, metric))
     if not evaluated:
         raise ConfigError(f"{run_dir}: nothing was evaluated: there is no score to compare")
-    return Contender(name_of(config), str(run_dir), config, evaluated)
+    made, result = _json(run_dir / "manifest.json"), _json(run_dir / "result.json")
+    machine = f"{made['cores']} cores, {made['machine']}" if "cores" in made else ""
+    device = "cpu" if config.servers.backend == "gpu" and config.servers.device == "cpu" else result.get("device", "")
+    content = str(made.get("data_content", ""))
+    return Contender(name or name_of(config), str(run_dir), config, evaluated, content, machine, str(device))
+
+
+def _json(file: Path) -> Mapping[str, Any]:
+    """Empty where there is none: an unfinished run has no result."""
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def graphs(contenders: Iterable[Contender]) -> list[str]:
+    """Their sources; one where these are different ways to the same graph."""
+    found = list(contenders)
+    sources = sorted({one.config.data.source for one in found})
+    contents = {one.content for one in found}
+    return sources[:1] if len(contents) == 1 and all(contents) else sources
 
 
 def name_of(config: Config) -> str:
@@ -101,52 +134,78 @@ def name_of(config: Config) -> str:
 
 def judged(
     contenders: Iterable[Contender], stand_in: StandIn, *, target: float | None = None, split: str = "val", beside: str = "",
+    failed: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The table, JSON. target: None for the highest that every run reaches. beside: the contender whose value is 1; "": the first.
+    """The table, JSON. target: None for what all were trained to, else the highest that every run reaches. beside: the
+    contender whose value is 1; "": the first that has one. failed: names, in the order of rows, and why runs of each failed.
 
     ConfigError if ``beside`` is none of them, or the runs have no such split; PriceUnknown for machines without a price."""
     found = list(contenders)
-    groups: dict[str, list[Contender]] = {}
+    groups: dict[str, list[Contender]] = {name: [] for name in failed or {}}
     for one in found:
         groups.setdefault(one.name, []).append(one)
     if beside and beside not in groups:
         raise ConfigError(f"--relative-to {beside}: must be one of {', '.join(groups)}")
-    if target is None:
-        target = min(one.best(split) for one in found)
+    if target is None and found:
+        trained_to = {one.config.train.target_acc for one in found}
+        least = min(one.best(split) for one in found)
+        target = trained_to.pop() if split == "val" and len(trained_to) == 1 and all(trained_to) else least
     if target == float("-inf"):
         raise ConfigError(f"--split {split}: a run has no score of it")
-    rows = [_row(name, group, stand_in, target, split) for name, group in groups.items()]
-    first = next(row for row in rows if row["name"] == (beside or rows[0]["name"]))
+    rows = [
+        _row(name, group, stand_in, target or 0.0, split, (failed or {}).get(name, ()))
+        for name, group in groups.items()
+    ]
+    first = next((row for row in rows if row["name"] == beside or (not beside and row["value"])), rows[0])
     for row in rows:
         both = row["value"] is not None and first["value"]
         row["relative_value"] = row["value"] / first["value"] if both else None
     return {"target": target, "split": split, "relative_to": first["name"], "rows": rows}
 
 
-def _row(name: str, group: Sequence[Contender], stand_in: StandIn, target: float, split: str) -> dict[str, Any]:
+def _row(
+    name: str, group: Sequence[Contender], stand_in: StandIn, target: float, split: str, errors: Sequence[str]
+) -> dict[str, Any]:
     there = [(one, at) for one in group if (at := one.reaches(target, split))]
     row: dict[str, Any] = {
-        "name": name, "runs": len(group), "reached": len(there), "seconds": None, "epochs": None, "cost": None, "value": None,
+        "name": name, "runs": len(group) + len(errors), "reached": len(there), "errors": list(dict.fromkeys(errors)),
+        "kind": "method" if any(isinstance(one.config, BaselineConfig) for one in group) else name.partition(" ")[0],
+        "seconds": None, "epochs": None, "scores": None, "cost": None, "value": None, "spread": None,
+        "tensor_share": None, "devices": sorted({one.device for one in group} - {""}),
         "stand_in": any(one.config.run.on != "aws" for one in group),
-        "best": median(one.best(split) for one in group), "run_dirs": [one.where for one in group],
+        "shares_cores": any(_shares_cores(one.config) for one in group),
+        "best": median(one.best(split) for one in group) if group else None, "run_dirs": [one.where for one in group],
     }  # fmt: skip
     if not there:
         return row
     bills = [spent(one, at, stand_in) for one, at in there]
-    seconds, usd = median(at.seconds for _, at in there), median(bill.usd for bill in bills)
-    middle = min(bills, key=lambda bill: abs(bill.usd - usd))
-    worth = median(value(at.seconds, bill.usd) for (_, at), bill in zip(there, bills, strict=True))
+    usd = [bill.usd for bill in bills]
+    seconds, epochs = [at.seconds for _, at in there], [at.epoch for _, at in there]
+    worth = [value(at.seconds, bill.usd) for (_, at), bill in zip(there, bills, strict=True)]
+    middle = min(bills, key=lambda bill: abs(bill.usd - median(usd)))
+    shares = [at.tensor_share for _, at in there if at.tensor_share is not None]
+    splits = set.intersection(*(set(at.scores) for _, at in there))
     return {
         **row,
-        "seconds": seconds,
-        "epochs": median(at.epoch for _, at in there),
-        "cost": middle.to_dict(),
-        "value": worth,
-    }
+        "seconds": median(seconds), "epochs": median(epochs), "cost": middle.to_dict(), "value": median(worth),
+        "scores": {name: median(at.scores[name] for _, at in there) for name in sorted(splits)},
+        "spread": {
+            key: [min(values), max(values)]
+            for key, values in (("seconds", seconds), ("epochs", epochs), ("usd", usd), ("value", worth))
+        },
+        "tensor_share": median(shares) if shares else None,
+    }  # fmt: skip
+
+
+def _shares_cores(config: Config) -> bool:
+    """Whether Lambdas compute on the cores of the servers."""
+    return config.servers.backend == "lambda" and config.run.on == "local" and config.lambdas.on not in ("aws", "ray")
 
 
 def spent(one: Contender, at: Evaluated, stand_in: StandIn) -> Cost:
     """Until then."""
+    if one.config.servers.backend == "gpu" and one.config.run.on != "aws" and not stand_in.gpu:
+        raise ConfigError(f"{one.where}: on which machine? --as-gpu INSTANCE says what a server with a GPU stands for")
     config = stand_in.priced(one.config)
     if isinstance(config, BaselineConfig):
         found = cost.of_baseline(config, seconds=at.seconds)
@@ -157,9 +216,10 @@ def spent(one: Contender, at: Evaluated, stand_in: StandIn) -> Cost:
     if config.servers.backend != "lambda":
         return bill
     # Invocations are billed when they end: those under way are in what was counted with the epoch, at most.
-    return Cost(
-        {**bill.parts, "lambda": max(bill.parts["lambda"], at.lambda_usd)}, bill.counted, bill.region, bill.as_of
-    )
+    if (more := at.lambda_usd - bill.parts["lambda"]) <= 0:
+        return bill
+    under_way = Item("lambda", "under way, at most", 1.0, "run", more, bill.as_of, "")
+    return replace(bill, parts={**bill.parts, "lambda": at.lambda_usd}, items=(*bill.items, under_way))
 
 
 def _evaluated(records: Iterable[Mapping[str, Any]], config: Config, metric: str) -> Iterable[Evaluated]:
@@ -175,4 +235,11 @@ def _evaluated(records: Iterable[Mapping[str, Any]], config: Config, metric: str
             servers = cost.of_run(config, requests=0, gb_s=0, seconds=epoch["time_s"]).usd
             usd = max(0.0, epoch["usd"] - servers)
         counts = usage.get("invocations", 0), usage.get("gb_s", 0.0)
-        yield Evaluated(record["epoch"] + 1, epoch["time_s"], scores, usd, *counts)
+        yield Evaluated(record["epoch"] + 1, epoch["time_s"], scores, usd, *counts, _tensor_share(usage))
+
+
+def _tensor_share(usage: Mapping[str, float]) -> float | None:
+    """Of the seconds of all steps of training (``graph_server.timesheet``); None where they were not counted."""
+    seconds = {kind: usage.get(f"{kind.name}_s", 0.0) for kind in Kind}
+    whole = sum(seconds.values())
+    return sum(seconds[kind] for kind in TENSOR_KINDS) / whole if whole else None

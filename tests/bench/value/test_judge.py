@@ -12,37 +12,14 @@ from bench import cost
 from bench.prices import instance
 from bench.value import judge
 from bench.value.judge import StandIn
-from siafu import config as configs
 from siafu.__main__ import main
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError, PriceUnknown
+from tests.bench.value.runs import write
 
 C5 = instance("c5.2xlarge").usd_per_hour / 3600
 AS = StandIn(graph="c5.2xlarge", param="c5.large", gpu="g4dn.xlarge")
-
-
-def write(folder: Path, config: Config, scores: list[float], *, epoch_s: float = 100.0, gb_s: float = 0.0) -> Path:
-    """A run whose epochs take ``epoch_s`` and use ``gb_s``, each evaluated."""
-    folder.mkdir(parents=True)
-    (folder / "config.toml").write_text(configs.dump(config))
-    records: list[dict[str, Any]] = [{"event": "start"}]
-    for epoch, score in enumerate(scores):
-        at, used = (epoch + 1) * epoch_s, (epoch + 1) * gb_s
-        usage = {"invocations": 2 * (epoch + 1), "gb_s": used}
-        usd = cost.lambda_usd(usage["invocations"], used) if config.servers.backend == "lambda" else 0.0
-        records += [
-            {"event": "epoch", "epoch": epoch, "time_s": at, "usage": usage, "usd": usd},
-            {
-                "event": "evaluation",
-                "epoch": epoch,
-                "time_s": at + 5,
-                "train": {"acc": 1.0},
-                "val": {"acc": score, "loss": 0.1},
-            },
-        ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    return folder
 
 
 def cpu(**changes: Any) -> Config:
@@ -103,6 +80,58 @@ def test_runs_of_one_name_are_repetitions(tmp_path):
     assert (row["runs"], row["reached"], row["seconds"]) == (4, 3, 200.0)
 
 
+def test_medians_have_their_spread(tmp_path):
+    runs = [write(tmp_path / str(n), cpu(), [0.5, 0.9], epoch_s=n * 100.0) for n in (1, 2, 6)]
+    (row,) = judged(*runs, target=0.9)["rows"]
+    assert row["spread"]["seconds"] == [200.0, 1200.0]
+    assert row["spread"]["epochs"] == [2, 2]
+    assert row["spread"]["usd"][0] < row["cost"]["usd"] < row["spread"]["usd"][1]
+    assert row["spread"]["value"][0] < row["value"] < row["spread"]["value"][1]
+    assert row["scores"] == pytest.approx({"train": 1.0, "val": 0.9, "test": 0.8})
+
+
+def test_who_failed_has_a_row_that_says_why(tmp_path):
+    run = judge.read(write(tmp_path / "a", cpu(), [0.9]))
+    found = judge.judged([run], AS, failed={"gpu pipe": ["no GPU"], "cpu pipe": ["the loss is nan", "the loss is nan"]})
+    gpu, both = found["rows"]
+    assert (gpu["name"], gpu["runs"], gpu["value"], gpu["errors"]) == ("gpu pipe", 1, None, ["no GPU"])
+    assert (both["runs"], both["reached"], both["errors"]) == (3, 1, ["the loss is nan"])
+    assert found["relative_to"] == "cpu pipe"
+    assert judge.judged([], AS, failed={"gpu pipe": ["no GPU"]})["target"] is None
+
+
+def test_target_is_what_all_were_trained_to(tmp_path):
+    goal = {"train.target_acc": 0.85}
+    runs = write(tmp_path / "a", cpu(**goal), [0.5, 0.9]), write(tmp_path / "b", lambdas(**goal), [0.8])
+    found = judged(*runs)
+    assert found["target"] == 0.85
+    assert [row["reached"] for row in found["rows"]] == [1, 0]
+
+
+def test_servers_with_a_gpu_cost_what_such_a_machine_does(tmp_path):
+    run = write(tmp_path / "a", cpu(**{"servers.backend": "gpu"}), [0.9])
+    (row,) = judged(run)["rows"]
+    assert row["cost"]["parts"]["graph_servers"] == pytest.approx(2 * instance("g4dn.xlarge").usd_per_hour / 36)
+    with pytest.raises(ConfigError, match="a server with a GPU stands for"):
+        judged(run, stand_in=StandIn("c5.2xlarge"))
+
+
+def test_what_a_gpu_is_rented_for_costs_others_nothing(tmp_path):
+    run = write(tmp_path / "a", cpu(), [0.9])
+    alone, beside = (judged(run, stand_in=StandIn("c5.2xlarge", gpu=gpu))["rows"][0] for gpu in ("", "g4dn.xlarge"))
+    assert alone["cost"]["usd"] == beside["cost"]["usd"]
+
+
+def test_lambdas_under_way_are_in_the_bill_and_its_items(tmp_path):
+    run = write(tmp_path / "a", lambdas(), [0.9], gb_s=3.0)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines[1]["usd"] = 1.0
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    bill = judged(run)["rows"][0]["cost"]
+    assert bill["parts"]["lambda"] == pytest.approx(1.0)
+    assert sum(item["usd"] for item in bill["items"]) == pytest.approx(bill["usd"])
+
+
 def test_who_does_not_get_there_has_no_value(tmp_path):
     runs = write(tmp_path / "a", cpu(), [0.9]), write(tmp_path / "b", lambdas(), [0.4])
     row = judged(*runs, target=0.9)["rows"][1]
@@ -126,8 +155,8 @@ def test_mistakes_are_named(tmp_path):
         judged(run, beside="gpu")
     with pytest.raises(PriceUnknown, match=r"c5\.tiny"):
         judged(run, stand_in=StandIn("c5.tiny"))
-    with pytest.raises(ConfigError, match="--split test: a run has no score of it"):
-        judged(run, split="test")
+    with pytest.raises(ConfigError, match="--split rest: a run has no score of it"):
+        judged(run, split="rest")
 
 
 def test_verb(tmp_path, capsys):
@@ -140,3 +169,6 @@ def test_verb(tmp_path, capsys):
     other = str(write(tmp_path / "c", cpu(**{"data.source": "cora"}), [0.9]))
     assert main(["value", runs[0], other]) == 2
     assert "runs of 2 graphs" in capsys.readouterr().err
+    for run in (runs[0], other):  # two ways to one graph
+        (Path(run) / "manifest.json").write_text(json.dumps({"data_content": "a1"}))
+    assert main(["value", runs[0], other]) == 0
