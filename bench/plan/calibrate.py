@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
@@ -22,10 +22,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from scipy.optimize import nnls
 
 from bench import api
-from bench.plan.calibration import Calibration
+from bench.plan.calibration import Calibration, own_path
 from bench.plan.environments import Environments
 from bench.plan.observe import Observed, observed
 from bench.plan.parts import LinkRate
@@ -67,6 +68,10 @@ class Setting:
     environments: int = 2
     layers: int = 2
     staleness: int = 0
+
+    @property
+    def words(self) -> str:
+        return f"{self.backend} {self.mode}, {self.parts} x {self.intervals} intervals, {self.layers} layers, hidden {self.hidden}"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -116,17 +121,18 @@ def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any]
 
 
 def calibrate(
-    source: str = SOURCE,
-    settings: Sequence[Setting] = SETTINGS,
-    epochs: int = 13,
-    on_run: Callable[[int, Measured], None] = lambda number, run: None,
-) -> Calibration:
-    """About a minute. ``on_run`` hears of each run, counted from 1."""
-    runs = []
-    for number, setting in enumerate(settings, 1):
-        runs.append(measured(source, setting, epochs))
-        on_run(number, runs[-1])
-    return fitted(runs)
+    console: Console, source: str = SOURCE, settings: Sequence[Setting] = SETTINGS, epochs: int = 13, path: Path | None = None
+) -> Calibration:  # fmt: skip
+    """A minute or two on an idle machine. What is found is kept in ``path``, None: where ``Calibration.load`` looks for this
+    machine's. Raises what ``siafu.train`` raises."""
+    runs: list[Measured] = []
+    with console.status("calibrating") as status:
+        for number, setting in enumerate(settings, 1):
+            status.update(f"calibrating, run {number} of {len(settings)}: {setting.words}")
+            runs.append(measured(source, setting, epochs))
+    found = fitted(runs)
+    found.save(path or own_path())
+    return found
 
 
 def fitted(runs: Sequence[Measured]) -> Calibration:

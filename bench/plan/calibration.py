@@ -6,11 +6,17 @@ Kept as JSON in the user's cache, one file per machine; without one, what was me
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+import platform
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.plan.work import Speeds
 from siafu.errors import ConfigError
+
+
+def own_path() -> Path:
+    """Of this machine's calibration: home directories may be shared by several."""
+    return Path.home() / ".cache" / "siafu" / f"calibration-{platform.node() or 'this'}.json"
 
 
 @dataclass(frozen=True)
@@ -24,11 +30,12 @@ class Calibration:
     def load(cls, path: Path | None = None) -> Calibration:
         """None: the last one of this machine, or else the built-in one. ConfigError for a file that is none."""
         if path is None:
-            return cls()
+            path = own_path()
+            if not path.is_file():
+                return cls()
         try:
             found = json.loads(path.read_text())
-            known = {one.name for one in fields(Speeds)}
-            return cls(**{**found, "speeds": Speeds(**{k: float(v) for k, v in found["speeds"].items() if k in known})})
+            return cls(**{**found, "speeds": Speeds(**{name: float(value) for name, value in found["speeds"].items()})})
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(f"{path}: no calibration: {error}") from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ def observed(source: str, settings: Mapping[str, Any], epochs: int = 13) -> Obse
     """Trains and watches. ConfigError where there is no /proc."""
     if not Path("/proc/self/task").is_dir():
         raise ConfigError("calibration reads processor times from /proc: Linux alone has it")
-    samples: list[Counter[tuple[str, str]]] = []
+    samples: list[Mapping[tuple[str, str], float]] = []
     folder = Path(tempfile.mkdtemp(prefix="siafu-calibrate-"))
 
     def watch(status: Status) -> None:
@@ -62,14 +62,14 @@ def observed(source: str, settings: Mapping[str, Any], epochs: int = 13) -> Obse
     before, after = lines[WARMUP_EPOCHS - 1]["usage"], lines[epochs - 2]["usage"]
     return Observed(
         median(seconds), (seconds[3 * len(seconds) // 4] - seconds[len(seconds) // 4]) / 2 / median(seconds),
-        {key: (last[key] - first[key]) / counted for key in last},
+        {key: (last[key] - first.get(key, 0.0)) / counted for key in last},
         {key: (after[key] - before.get(key, 0)) / counted for key in after if isinstance(after[key], (int, float))},
     )  # fmt: skip
 
 
-def _sampled() -> Counter[tuple[str, str]]:
+def _sampled() -> defaultdict[tuple[str, str], float]:
     """Processor seconds so far of the processes below this one."""
-    found: Counter[tuple[str, str]] = Counter()
+    found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for pid, role in _members():
         for thread in Path(f"/proc/{pid}/task").glob("*"):
             read = _quietly(lambda thread=thread: (thread / "stat").read_text())  # type: ignore[misc]

@@ -13,7 +13,7 @@ Sparse features count as dense ones.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -165,7 +165,7 @@ def plan_of(
 def processor_s(plan: Plan) -> dict[str, float]:
     """Processor seconds of an epoch without evaluation, by who spends them: all servers' "pool", "main" and "io" threads, all
     "lambda" environments, and all "param" servers."""
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     tasks = plan.servers * plan.intervals
     for step, work in zip(plan.program.steps, plan.work, strict=True):
         tensor = step.kind in TENSOR_KINDS

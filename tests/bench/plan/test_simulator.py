@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from bench.plan.environments import Environments
 from bench.plan.parts import Cores, Link, LinkRate, Pool, Timeline
-from bench.plan.simulator import Environments, Outcome, Plan, StepWork, simulated
+from bench.plan.simulator import Outcome, Plan, StepWork, simulated
 from siafu import models
 from siafu.models import ModelSpec
-from siafu.tasks import TENSOR_KINDS, Kind, Lane
+from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, Step
 
 SPEC = ModelSpec("gcn", in_features=8, num_classes=3, num_train=10, narrow=False)
 PROGRAM = models.build(SPEC).program(Lane.TRAIN)
@@ -165,3 +166,72 @@ def test_every_run_ends(mode, staleness):
         intervals=3,
     )
     assert len(simulated(plan, 7, Random(0)).epoch_ends) == 7
+
+
+# --- processors that are shared ---------------------------------------------------------------------------------------
+
+
+def test_cores_are_shared_equally_and_none_is_faster_than_one():
+    timeline, seen = Timeline(Random(0)), []
+    cores = Cores(timeline, 2)
+    for name, seconds in {"a": 1.0, "b": 2.0, "c": 3.0}.items():
+        cores.run(seconds, lambda name=name: seen.append((name, round(timeline.now, 9))))
+    while timeline.step():
+        pass
+    # Three share two until a has had its second: 1.5 s. Then b and c have one each.
+    assert seen == [("a", 1.5), ("b", 2.5), ("c", 3.5)]
+
+
+@pytest.mark.parametrize("count", [1, 1.5, 2, 16])
+@pytest.mark.parametrize("seed", range(10))
+def test_cores_do_all_work_and_no_more_than_they_can(seed: int, count: float):
+    rng = Random(seed)
+    jobs = [(rng.uniform(0, 5), rng.uniform(0.001, 5)) for _ in range(rng.randint(1, 12))]
+    timeline, ends = Timeline(Random(0)), {}
+    cores = Cores(timeline, count)
+    for number, (begin, seconds) in enumerate(jobs):
+        timeline.at(
+            begin,
+            lambda number=number, seconds=seconds: cores.run(seconds, lambda: ends.__setitem__(number, timeline.now)),
+        )
+    while timeline.step():
+        pass
+    assert len(ends) == len(jobs)
+    first, last, work_s = min(begin for begin, _ in jobs), max(ends.values()), sum(seconds for _, seconds in jobs)
+    assert last - first >= work_s / count - 1e-6
+    for number, (begin, seconds) in enumerate(jobs):
+        assert ends[number] >= begin + seconds - 1e-6
+
+
+def test_one_machine_for_all_takes_the_sum_of_their_work():
+    apart = {"work": work(graph_s=0.01, tensor_s=0.01), "threads": 1, "intervals": 32, "environments": lambdas(count=8)}
+    alone, together = run(**apart), run(**apart, cores=1, together=True)
+    steps = [one.seconds for one in apart["work"]]
+    assert together.epoch_s == pytest.approx(32 * sum(steps), rel=0.01)
+    assert alone.epoch_s < 0.7 * together.epoch_s
+
+
+# --- evaluation -------------------------------------------------------------------------------------------------------
+
+
+def evaluated(every: int, **changes: Any) -> Outcome:
+    steps = (Step(Kind.GA, 1, writes=("Z1",), gathers="H0"), Step(Kind.AV, 1, ("Z1",), ("H2",)))
+    work_ = [StepWork(0.02), StepWork(0.0)]
+    return run(
+        epochs=9, threads=1, intervals=4, eval_program=Program(steps), eval_work=work_, eval_every=every, **changes
+    )
+
+
+@pytest.mark.parametrize("mode", ["pipe", "no-pipe", "async"])
+def test_an_evaluation_takes_threads_their_time(mode: str):
+    without, each, third = (evaluated(every, work=work(graph_s=0.01), mode=mode) for every in (0, 1, 3))
+    spans = [one.epoch_ends[-1] for one in (without, third, each)]
+    assert spans[0] < spans[1] < spans[2]
+    assert each.epoch_s == pytest.approx(without.epoch_s + 4 * 0.02, rel=0.02)
+
+
+def test_no_pipe_waits_for_the_evaluation_of_its_last_epoch():
+    ends = evaluated(1, work=work(graph_s=0.01), mode="no-pipe").epoch_ends
+    alone = evaluated(0, work=work(graph_s=0.01), mode="no-pipe").epoch_ends
+    assert ends[0] == pytest.approx(alone[0])
+    assert ends[1] == pytest.approx(alone[1] + 4 * 0.02)

@@ -1,0 +1,171 @@
+"""The simulator against reality on this machine: predicted epoch times beside measured ones, of settings that were not calibrated on.
+
+    python -m bench.acceptance.plan [--rounds 3] [--json FILE]           calibrates, then runs every setting (a quarter of an hour)
+    python -m bench.acceptance.plan --calibration FILE --only async
+
+A setting is a mode x intervals x environments x link rate x partitions. Links are those of each environment, shaped in user
+space (``bench.shaper``). Settings run interleaved, a round after the other; measured is the median of rounds. Two numbers are
+the result: the share of settings whose predicted epoch is within ``CLOSE`` of the measured one, and the share of pairs of modes,
+all else equal, that the prediction puts in the measured order. Pairs that differ by less than ``EQUAL`` when measured are shown
+and counted too: they may be put in either order. Exit code 1 if either is below its bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.plan.calibrate import (
+    LOOPBACK,
+    SETTINGS,
+    SOURCE,
+    Measured,
+    Setting,
+    calibrate,
+    local_plan,
+    measured,
+    predicted_s,
+)
+from bench.plan.calibration import Calibration
+from bench.plan.parts import LinkRate
+from bench.plan.work import Speeds
+from bench.shaper import Shaper
+
+CLOSE, CLOSE_SHARE, RANKED_SHARE = 0.15, 1.0, 0.9
+EQUAL = 0.02
+MODES = ("no-pipe", "pipe", "async")
+DELAY_S = 0.001
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a comparison of modes has in common."""
+
+    parts: int
+    intervals: int
+    environments: int
+    mb_per_s: float = 0.0  # of each environment's link; 0: none but loopback
+
+    @property
+    def words(self) -> str:
+        link = f"{self.mb_per_s:g} MB/s" if self.mb_per_s else "loopback"
+        return f"{self.parts} x {self.intervals} intervals, {self.environments} Lambdas each, {link}"
+
+    def setting(self, mode: str) -> Setting:
+        return Setting(mode=mode, parts=self.parts, intervals=self.intervals, environments=self.environments, hidden=96)
+
+
+PLACES = (
+    Place(1, 8, 2), Place(1, 16, 2, 50), Place(1, 24, 1), Place(2, 8, 1), Place(2, 12, 2, 25), Place(1, 16, 3, 25),
+    Place(2, 4, 1, 50), Place(2, 16, 1, 10),
+)  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parse(argv)
+    assert not {place.setting(mode) for place in PLACES for mode in MODES} & set(SETTINGS)
+    if args.calibration:
+        calibration = Calibration.load(args.calibration)
+    else:
+        calibration = calibrate(Console(stderr=True), args.source, path=args.save)
+    runs: dict[tuple[Place, str], list[Measured]] = {}
+    for number in range(args.rounds):
+        for place in PLACES:
+            for mode in args.only:
+                runs.setdefault((place, mode), []).append(_measure(args.source, place, mode, args.epochs))
+                _say(
+                    f"{number + 1}/{args.rounds} {mode}, {place.words}: {1000 * runs[place, mode][-1].seen.epoch_s:.0f} ms"
+                )
+    rows = [_row(place, mode, found, calibration.speeds) for (place, mode), found in runs.items()]
+    close = sum(abs(row["off"]) <= CLOSE for row in rows) / len(rows)
+    right, clear = _ranked(rows)
+    _show(rows)
+    print(f"within {CLOSE:.0%}: {close:.0%} of {len(rows)} settings, must be all")
+    for name, pairs in (("pairs of modes", right), (f"those that differ by more than {EQUAL:.0%}", clear)):
+        print(
+            f"{name} in the right order: {sum(pairs)} of {len(pairs)}"
+            + (f", must be {RANKED_SHARE:.0%}" if pairs is right else "")
+        )
+    if args.json:
+        record = {"rows": rows, "close": close, "calibration": asdict(calibration)}
+        Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
+    ranked = sum(right) / len(right) if right else 1.0
+    return 0 if close >= CLOSE_SHARE and ranked >= RANKED_SHARE else 1
+
+
+def _measure(source: str, place: Place, mode: str, epochs: int) -> Measured:
+    shaped = (
+        Shaper(rate=place.mb_per_s * 1e6, delay_s=DELAY_S, per_connection=True) if place.mb_per_s else nullcontext()
+    )
+    with shaped as shaper:
+        more = {"lambda.proxy": shaper.address} if shaper is not None else {}
+        return measured(source, place.setting(mode), epochs, more)
+
+
+def _row(place: Place, mode: str, found: Sequence[Measured], speeds: Speeds) -> dict[str, Any]:
+    first = found[0]
+    link = LinkRate(place.mb_per_s * 1e6) if place.mb_per_s else LOOPBACK
+    plan = local_plan(first.config, first.spec, first.counts, speeds, link)
+    assert plan.environments is not None
+    if place.mb_per_s:
+        plan = replace(plan, environments=replace(plan.environments, latency_s=speeds.hop_s + DELAY_S))
+    seen = [run.seen.epoch_s for run in found]
+    predicted = predicted_s(plan)
+    return {
+        "place": asdict(place), "mode": mode, "measured_s": median(seen), "lowest_s": min(seen), "highest_s": max(seen),
+        "predicted_s": predicted, "off": predicted / median(seen) - 1,
+    }  # fmt: skip
+
+
+def _ranked(rows: Sequence[dict[str, Any]]) -> tuple[list[bool], list[bool]]:
+    """Of every pair of modes whether it is in the right order; and of those that differ."""
+    every, clear = [], []
+    for one, other in combinations(rows, 2):
+        if one["place"] != other["place"]:
+            continue
+        measured_, predicted = one["measured_s"] / other["measured_s"], one["predicted_s"] / other["predicted_s"]
+        every.append((measured_ > 1) == (predicted > 1))
+        if abs(measured_ - 1) > EQUAL:
+            clear.append(every[-1])
+    return every, clear
+
+
+def _show(rows: Sequence[dict[str, Any]]) -> None:
+    table = Table("setting", "mode", "measured, ms", "lowest … highest", "predicted, ms", "off")
+    for row in rows:
+        table.add_row(
+            Place(**row["place"]).words, row["mode"], f"{1000 * row['measured_s']:.0f}",
+            f"{1000 * row['lowest_s']:.0f} … {1000 * row['highest_s']:.0f}", f"{1000 * row['predicted_s']:.0f}", f"{row['off']:+.0%}",
+        )  # fmt: skip
+    Console(width=130).print(table)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", default=SOURCE)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=13)
+    parser.add_argument("--only", nargs="+", choices=MODES, default=MODES, help="these modes alone")
+    parser.add_argument("--calibration", type=Path, metavar="FILE", help="instead of calibrating first")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="where to keep the calibration [this machine's]")
+    parser.add_argument("--json", metavar="FILE")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
