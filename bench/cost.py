@@ -168,7 +168,7 @@ def memory_gb_s(seconds: float, memory_mb: int) -> float:
     return seconds * memory_mb / 1024
 
 
-def amounts_of(config: Config, usage: Mapping[str, float], seconds: float) -> dict[str, float]:
+def amounts_of(config: Config, usage: Mapping[str, float], seconds: float) -> dict[str, Any]:
     """Keywords of ``of_run`` for what graph servers say that their Lambdas did (``usage`` of metrics.jsonl)."""
     return {
         "requests": usage.get("invocations", 0.0), "gb_s": usage.get("gb_s", 0.0), "seconds": seconds,

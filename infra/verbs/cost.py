@@ -138,7 +138,7 @@ def _servers(config: Config, seconds: float) -> dict[str, Any]:
 def _lines(report: Mapping[str, Any]) -> list[str]:
     """The bill: a line for each item, and one for each part of several and for parts without items."""
     items = report.get("items", [])
-    table = [("part", "of", "amount", "", "each", "dollars")]
+    table: list[tuple[str, ...]] = [("part", "of", "amount", "", "each", "dollars")]
     for part, usd in report["parts"].items():
         mine = [item for item in items if item["part"] == part]
         name = part.replace("_", " ")
@@ -150,14 +150,15 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         if not mine:
             table.append((name, "begun and not billed yet" * (part == "running"), "", "", "", dollars(usd)))
     table.append(("all", "", "", "", "", dollars(report["usd"])))
-    lines = [f"{report['run']}{'' if report['finished'] else ', so far'}: {report['seconds']:.1f} s"]
+    lines = [f"{report['run']}{'' if report['finished'] else ', so far'}: {report['seconds']:.1f} s of training"]
     lines += [*_aligned(table), report["counted"]]
     as_of = report["as_of"]
     return [*lines, f"prices of {report['region']}, {as_of}{prices.age(as_of, date.today())}"] if as_of else lines
 
 
 def _plural(item: Mapping[str, Any]) -> str:
-    return item["unit"] + "s" * (item["unit"] in ("request", "hour", "GiB-month") and item["quantity"] != 1)
+    unit = str(item["unit"])
+    return unit + "s" * (unit in ("request", "hour", "GiB-month") and item["quantity"] != 1)
 
 
 def _exact(usd: float) -> str:

@@ -208,3 +208,11 @@ def test_who_is_nobody_gets_one_line_and_no_file(tmp_path: Path, monkeypatch: py
     assert main(["cost", "--refresh-prices", str(tmp_path / "new.csv")]) == 2
     assert capsys.readouterr().err == "siafu cost: no AWS credentials: set AWS_PROFILE, or run aws configure\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_came_of_it_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(prices, "refresh", lambda path, region: Aws().refresh(Path(path)) | {"missing": ["s3_get"]})
+    file = tmp_path / "eu.csv"
+    assert main(["cost", "--refresh-prices", str(file), "--set", "lambda.region=eu-west-1"]) == 0
+    said = f"{file}: 2 instance types and 9 rates of eu-west-1, 2026-11-22; not among them: s3_get\n"
+    assert capsys.readouterr().out == said
