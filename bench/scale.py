@@ -110,6 +110,8 @@ class Setting:
     @property
     def ghosts(self) -> int:
         """Of one partition: distinct sources among its crossing edges."""
+        if self.servers == 1:
+            return 0
         remote = self.graph.vertices * (1 - 1 / self.servers)
         return int(remote * -math.expm1(-self.crossing * self.graph.edges / self.servers / remote))
 

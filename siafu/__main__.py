@@ -26,6 +26,7 @@ VERBS = {
     "predict": ("bench.predict.cli", "say what a run's model makes of every vertex of a graph"),
     "export": ("bench.export.cli", "write a run's model as a module of another library"),
     "value": ("bench.value.cli", "judge by value for money: 1 / (time x dollars)"),
+    "plan": ("bench.plan.cli", "predict time, money, memory and quotas of training a graph, before any money is spent"),
     "prepare": ("datasets.cli", "turn a graph into shards on disk, to train on them again and again"),
     "convert": ("datasets.convert", "write a graph in a format that other programs read"),
     "deploy": ("infra.verbs.deploy", "make servers and a Lambda function on AWS, and say first what they cost"),

@@ -1,0 +1,65 @@
+"""What a plan takes for granted, in sentences for whoever reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+from bench import prices
+from bench.plan import cores, epochs
+from bench.plan.calibration import Calibration
+from bench.plan.options import CONCURRENCY, START_S, USABLE, Asked
+from bench.plan.ranking import Predicted
+from bench.scale import AWS
+from bench.value import break_even
+
+
+def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today: date) -> list[str]:
+    graph, config, needs = asked.graph, asked.config, asked.epochs
+    slower = {cores.family(one.option.machine): cores.cores_of(one.option.machine) for one in shown}
+    speeds = ", ".join(f"{name} {found.speed:g}" for name, found in sorted(slower.items()))
+    sparse = graph.shards is not None and graph.shards.sparse_features
+    evaluated = config.train.eval_every
+    as_of = min((one.cost.as_of for one in shown), default="")
+    ratios = ", ".join(f"s={s} {epochs.ratio('async', s):.2f}" for s in epochs.PAPER)
+    return [
+        f"Epochs: {needs.source}, {needs.of_pipe:g} of pipe. No model says how soon a graph is learnt: what a target takes "
+        f"must be told (--epochs, or --like RUN). async needs more epochs than pipe by Dorylus' ratios: {ratios}; no-pipe as many.",
+        f"Cut: {graph.cut:.3g} of the edges cross between many servers ({graph.cut_source}); ghosts as if remote ends were drawn "
+        "at random, more than a real cut has.",
+        f"Speeds were measured on {calibration.machine} on {calibration.measured}, to within {calibration.error:.0%}. Nobody has "
+        "measured EC2 or Lambda: nothing here is a measurement of them.",
+        f"Cores beside the calibrated one: {speeds}, within {cores.SPEED_ERROR:.0%} or so: makers' words, bench/plan/cores.csv. Two "
+        "vCPUs of Intel are one core, one vCPU of Graviton and of AMD is. Cores of a machine share its memory as two do here.",
+        f"Links: the burst of prices.csv for {cores.BURST_S:.0f} s, then its baseline; {AWS.flow_gbps:g} Gbps a connection; one zone.",
+        f"Lambda ({config.cloud.arch}): {AWS.lambda_bytes_per_s / 1e6:.0f} MB/s each way, a calibrated core at 1,769 MB, all environments "
+        "there from beginning to end. Their number is held fixed; lambda.count = 0 finds one while training.",
+        f"A run uses up to {USABLE:.0%} of a machine's memory, takes {START_S:.0f} s to start and "
+        f"{AWS.s3_bytes_per_s / 1e6:.0f} MB/s from S3; the deployment stands no longer than the run.",
+        "Evaluation: " + (f"every {'epoch' if evaluated == 1 else f'{evaluated} epochs'}." if evaluated else "none while training."),
+        f"Prices of {config.lambdas.region}, {'spot' if config.cloud.spot else 'on demand'}, {as_of}{prices.age(as_of, today)}.",
+        *(["Sparse features count as dense ones in what travels to Lambdas."] if sparse else []),
+    ]  # fmt: skip
+
+
+def of_gpus(asked: Asked, best: Predicted, memory_gib: float) -> list[dict[str, Any]]:
+    """What a machine with one GPU would have to do to be worth as much as the best option: how fast a card trains is not
+    predicted, as nobody has calibrated one. Cheapest first; ``fits``: what one graph server would hold, beside the card's memory."""
+    found = [one for one in prices.instances(asked.config.lambdas.region) if one.gpu.startswith("1x")]
+    return [
+        {
+            "instance": one.name, "gpu": one.gpu, "usd_per_hour": one.usd_per_hour, "gpu_mem_gib": one.gpu_mem_gib,
+            "memory_gib": memory_gib, "fits": memory_gib <= USABLE * (one.gpu_mem_gib or 0.0),
+            "break_even_seconds": (seconds := break_even(best.seconds, best.cost.usd, one.usd_per_hour / 3600)),
+            "break_even_epoch_s": seconds / asked.epochs.of("pipe", 0),
+        }
+        for one in sorted(found, key=lambda one: one.usd_per_hour)
+    ]  # fmt: skip
+
+
+def quota_note() -> str:
+    return (
+        f"Quotas: vCPUs are all servers', of the account's own limit (EC2, L-1216C47A; spot L-34B43A08); Lambda environments at once "
+        f"are {CONCURRENCY:,} in a region unless more were asked for."
+    )

@@ -1,0 +1,81 @@
+"""``siafu plan``: acceptance of its answers, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench.plan import ranking
+from siafu.__main__ import main
+
+COUNTS = ["--vertices", "65.6M", "--edges", "3.6B", "--features", "32", "--classes", "50"]
+FRIENDSTER = ["plan", *COUNTS, "--model", "gcn", "--hidden", "32"]
+LARGER = ["plan", "--vertices", "200M", "--edges", "10B", "--features", "64", "--classes", "40", "--hidden", "32"]
+FEW = ["--instance", "c8gn.4xlarge,r8g.2xlarge", "--intervals", "16"]
+
+
+@pytest.fixture(autouse=True)
+def _few_simulations(monkeypatch):
+    monkeypatch.setattr(ranking, "BUDGET", 8 * 3 * 4 * 16 * 9)
+
+
+@pytest.mark.parametrize(
+    ("argv", "servers"), [(FRIENDSTER, "24,32"), (LARGER, "64")], ids=["friendster", "10 billion edges"]
+)
+def test_a_graph_of_billions_of_edges_is_answered_with_memory_and_quotas(argv, servers, capsys):
+    assert main([*argv, *FEW, "--servers", servers, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    options = found["options"]
+    assert [one["value"] for one in options] == sorted((one["value"] for one in options), reverse=True)
+    for one in options:
+        assert 0 < one["memory_gib"]["graph_server"] <= 0.9 * one["memory_gib"]["machine"]
+        assert one["quotas"]["vcpus"] >= one["servers"] * 8
+        assert one["seconds_range"][0] < one["seconds"] < one["seconds_range"][1]
+        assert one["usd"] == pytest.approx(sum(one["cost"]["parts"].values()))
+        assert one["epoch_s"] > 0 < one["setup_s"]
+    assert [one["pareto"] for one in options].count(True) == len(found["pareto"]) >= 1
+    assert options[0]["relative_value"] == 1
+    assert any("Epochs" in line for line in found["assumptions"])
+    assert all(one["break_even_seconds"] > 0 for one in found["gpus"])
+    assert found["cheapest_within_time"] is None is found["fastest_within_usd"]
+
+
+def test_limits_are_answered_by_number(capsys):
+    limits = ["--within-time", "10d", "--within-usd", "0.000001"]
+    assert main([*FRIENDSTER, "--servers", "32", *FEW, "--backend", "cpu", "--mode", "pipe", *limits, "--json"]) == 0  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    assert found["cheapest_within_time"] == 0
+    assert found["fastest_within_usd"] is None
+
+
+def test_the_table_says_what_it_rests_on(capsys):
+    assert main([*FRIENDSTER, "--servers", "32", *FEW, "--within-usd", "1e-6"]) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "32 x c8gn.4xlarge", "lambda pipe", "cpu async s=0", "fastest within", "none; the cheapest is", "assumed:",
+        "GPUs are not predicted", "siafu train SOURCE --on aws", "within the error" if "about even" in out else "worth",
+    ):  # fmt: skip
+        assert words in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["plan"], "no graph: SOURCE, or --vertices"),
+        (["plan", "--vertices", "10k"], "counts are known but for --edges, --features, --classes"),
+        (["plan", "digits", "--edges", "10k"], "digits has counts of its own"),
+        ([*FRIENDSTER, "--backend", "gpu"], "a GPU's speed is not predicted"),
+        ([*FRIENDSTER, "--mode", "sync"], "must be of pipe, async, no-pipe"),
+        ([*FRIENDSTER, "--servers", "0"], "must be whole numbers of at least 1"),
+        ([*FRIENDSTER, "--within-time", "soon"], "must be seconds"),
+        ([*FRIENDSTER, "--hidden", "4096", "--servers", "4"], "nothing fits: a graph server would hold at least"),
+        ([*FRIENDSTER, "--like", "nowhere"], "not a run directory"),
+        ([*FRIENDSTER, "--calibration", "nowhere.json"], "no calibration"),
+    ],
+)
+def test_a_mistake_is_one_line(argv, words, capsys):
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1

@@ -1,0 +1,120 @@
+"""What is looked at, and what is not because it does not fit."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+
+import pytest
+
+from bench import memory, prices
+from bench.plan import cores, graphs
+from bench.plan.epochs import Epochs, ratio
+from bench.plan.options import MEMORIES_MB, MODES, USABLE, Asked, Catalogue
+from bench.plan.quotas import needed
+from bench.plan.work import Speeds
+from siafu.config import Config
+from siafu.errors import PriceUnknown
+
+SMALL = graphs.of_counts(200_000, 4_000_000, 32, 10)
+FRIENDSTER = graphs.of_counts(65_600_000, 3_600_000_000, 32, 50)
+ASKED = Asked(Config(), SMALL, Epochs(100), Speeds(), instances=["c7g.2xlarge", "c6i.2xlarge"], servers=[1, 4])
+
+
+def test_every_combination_that_fits_is_there():
+    found = Catalogue(ASKED).options
+    kinds = {(option.machine.name, option.in_pipe.servers, *option.kind) for option in found}
+    assert kinds == {
+        (machine, servers, backend, *mode)
+        for machine in ASKED.instances or () for servers in (1, 4) for backend in ("cpu", "lambda") for mode in MODES
+    }  # fmt: skip
+    assert {option.config.lambdas.memory_mb for option in found if option.kind[0] == "lambda"} <= set(MEMORIES_MB)
+
+
+def test_two_vcpus_of_intel_are_a_core_and_one_of_graviton_is():
+    threads = {option.machine.name: option.in_pipe.threads for option in Catalogue(ASKED).options}
+    assert threads == {"c7g.2xlarge": 8, "c6i.2xlarge": 4}
+
+
+def test_nothing_exceeds_the_memory_of_its_machine():
+    wide = Config().replace({"model.hidden": "32"})
+    catalogue = Catalogue(Asked(wide, FRIENDSTER, Epochs(10), Speeds(), servers=[2, 32], backends=["cpu"]))
+    for option in catalogue.options:
+        assert option.memory_gib[memory.GRAPH_SERVERS] <= USABLE * option.machine.mem_gib
+    assert catalogue.dropped["a graph server needs more memory than there is"]
+    assert {option.machine.mem_gib for option in catalogue.options if option.in_pipe.servers == 2} == {64.0}
+
+
+def test_what_fits_nowhere_is_told():
+    wide = Config().replace({"model.hidden": "1024"})
+    catalogue = Catalogue(Asked(wide, FRIENDSTER, Epochs(10), Speeds(), servers=[2]))
+    assert not catalogue.options
+    assert "the largest machine has 64" in catalogue.why_nothing_fits
+
+
+def test_environments_stay_within_the_account():
+    catalogue = Catalogue(replace(ASKED, servers=[4], backends=["lambda"], concurrency=10))
+    assert max(option.environments for option in catalogue.options) <= 10
+
+
+def test_an_environment_must_hold_its_tasks():
+    catalogue = Catalogue(
+        Asked(Config(), FRIENDSTER, Epochs(10), Speeds(), servers=[2], backends=["lambda"], instances=["r7g.2xlarge"])
+    )
+    assert catalogue.dropped["an environment needs more memory than it has"]
+    assert 192 not in {option.config.lambdas.memory_mb for option in catalogue.options}
+
+
+def test_a_slower_family_has_a_slower_floor_and_its_lambdas_do_not():
+    slow, fast = (
+        next(o for o in Catalogue(replace(ASKED, instances=[name], servers=[1], backends=["cpu"])).options)
+        for name in ("c6g.2xlarge", "c8g.2xlarge")
+    )
+    assert slow.floors.table[:, 0].sum() == pytest.approx(fast.floors.table[:, 0].sum() / 0.62)
+    core_s = [
+        next(o for o in Catalogue(replace(ASKED, instances=[name], servers=[1], backends=["lambda"], lambdas=2)).options).floors.core_s
+        for name in ("c6g.2xlarge", "c8g.2xlarge")
+    ]  # fmt: skip
+    assert core_s[0] == pytest.approx(core_s[1])
+
+
+def test_unknown_and_retired_types_are_refused():
+    for name in ("z9.huge", "p3.2xlarge"):
+        with pytest.raises(PriceUnknown, match=name):
+            Catalogue(replace(ASKED, instances=[name]))
+
+
+def test_quotas_count_all_servers():
+    option = next(o for o in Catalogue(ASKED).options if o.kind[0] == "lambda" and o.in_pipe.servers == 4)
+    found = needed(option)
+    assert found["vcpus"] == 4 * 8 + 4 * option.config.servers.param_servers
+    assert found["vcpus_quota"]["code"] == "L-1216C47A"
+    assert found["lambda_concurrency"] == {"needed": option.environments, "default": 1000}
+    spot = replace(option, config=option.config.replace({"cloud.spot": True}))
+    assert needed(spot)["vcpus_quota"]["code"] == "L-34B43A08"
+
+
+def test_a_burst_counts_for_five_minutes():
+    machine = prices.instance("c7g.2xlarge")  # 3.75 Gbps, 15 in a burst
+    fast, slow = 15e9 / 8, 3.75e9 / 8
+    rates = [
+        cores.link_of(machine, nbytes, connections=99).bytes_per_s
+        for nbytes in (1e6, fast * 300, fast * 300 + slow * 300)
+    ]
+    assert rates == pytest.approx([fast, fast, (fast + slow) / 2])
+    assert cores.link_of(machine, 1e18, connections=99).bytes_per_s == pytest.approx(slow, rel=1e-3)
+    assert cores.link_of(machine, 1e6, connections=1).bytes_per_s == 5e9 / 8
+
+
+def test_every_family_that_can_be_rented_has_a_speed_and_a_source():
+    with cores.FILE.open() as file:
+        rows = {row["family"]: row for row in csv.DictReader(file)}
+    ours = {cores.family(machine) for machine in prices.instances() if not machine.gpu} - set(cores.BURSTABLE)
+    assert ours <= rows.keys()
+    assert all(row["source"] and 0 < float(row["speed"]) <= 1 for row in rows.values())
+
+
+def test_asynchrony_needs_more_epochs():
+    assert [round(ratio(*mode), 2) for mode in MODES] == [1.0, 1.08, 1.41, 1.0]
+    assert Epochs(100).of("async", 0) == 108
+    assert Epochs(100, {("async", 0): 90}).of("async", 0) == 90
