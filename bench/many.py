@@ -2,7 +2,7 @@
 
 Rules:
 1. A *trial* is a run in a directory of its own, named after what tells it from the others. It is finished when its result
-   is there and no limit stopped it; or when it diverged, where that is an answer (a search).
+   is there and no limit stopped it; or when it diverged, where that is an answer (a search, a contest).
 2. The same call goes on: finished trials are taken as they are, others begin anew. So the directory's name follows from
    what is asked, and ``plan.json`` in it says what that was; other settings are refused there.
 3. ``run.budget_usd`` and ``run.max_seconds`` are limits of all trials together; the one that they stop is not finished.

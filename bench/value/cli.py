@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +194,7 @@ def _show_runs(
     )
     found = {
         "source": finished[0].config.data.source if finished else "".join(args.words),
-        "stand_in": {"graph": stand_in.graph, "param": stand_in.param, "gpu": stand_in.gpu},
+        "stand_in": {**asdict(stand_in), "num_gpus": stand_in.num_gpus},
         "machines": sorted({one.machine for one in finished} - {""}),
         "run_dir": None if folder is None else str(folder),
         **found,

@@ -140,6 +140,12 @@ def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     on_cores = [row["name"] for row in rows if row["devices"] == ["cpu"]]
     if on_cores:
         said.append(f"{', '.join(on_cores)}: trained on CPU cores, priced as one {gpu}, whose GPU would be faster")
+    crowded = [row["name"] for row in rows if row["ranks"] > found["stand_in"]["num_gpus"]]
+    if crowded:
+        num_gpus = found["stand_in"]["num_gpus"]
+        said.append(
+            f"{', '.join(crowded)}: more ranks than the {num_gpus} GPU{'s' * (num_gpus != 1)} of {gpu}, which they would share"
+        )
     if any(row["seconds"] < EC2_MINIMUM_S for row in rows):
         said.append("servers cost 60 s at least: of runs shorter than that, values hardly tell what servers cost")
     return said

@@ -20,6 +20,7 @@ from typing import Any
 
 from bench import cost
 from bench.cost import Cost, Item
+from bench.prices import instance
 from bench.value import value
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
@@ -34,6 +35,11 @@ class StandIn:
     graph: str = ""
     param: str = ""
     gpu: str = ""
+
+    @property
+    def num_gpus(self) -> int:
+        """Of ``gpu``. PriceUnknown for one that is not known."""
+        return int((instance(self.gpu).gpu or "0x").partition("x")[0]) if self.gpu else 0
 
     def priced(self, config: Config) -> Config:
         """The config of the same run on those machines; of one that ran on AWS, its own."""
@@ -171,7 +177,7 @@ def _row(
         "name": name, "runs": len(group) + len(errors), "reached": len(there), "errors": list(dict.fromkeys(errors)),
         "kind": "method" if any(isinstance(one.config, BaselineConfig) for one in group) else name.partition(" ")[0],
         "seconds": None, "epochs": None, "scores": None, "cost": None, "value": None, "spread": None,
-        "tensor_share": None, "devices": sorted({one.device for one in group} - {""}),
+        "tensor_share": None, "ranks": max(map(_ranks, group), default=0), "devices": sorted({one.device for one in group} - {""}),
         "stand_in": any(one.config.run.on != "aws" for one in group),
         "shares_cores": any(_shares_cores(one.config) for one in group),
         "best": median(one.best(split) for one in group) if group else None, "run_dirs": [one.where for one in group],
@@ -195,6 +201,11 @@ def _row(
         },
         "tensor_share": median(shares) if shares else None,
     }  # fmt: skip
+
+
+def _ranks(one: Contender) -> int:
+    """Processes that share the machine of a baseline; 0 of graph servers."""
+    return one.config.baseline.ranks if isinstance(one.config, BaselineConfig) else 0
 
 
 def _shares_cores(config: Config) -> bool:

@@ -27,7 +27,11 @@ def found(folder: Path, *runs: tuple[Config, float], gb_s: float = 0.0, **option
         for n, (config, seconds) in enumerate(runs)
     ]
     table = judge.judged(read, AS)
-    return {**table, "stand_in": {"graph": AS.graph, "param": AS.param, "gpu": AS.gpu}, "machines": ["2 cores, Linux"]}
+    return {
+        **table,
+        "stand_in": {"graph": AS.graph, "param": AS.param, "gpu": AS.gpu, "num_gpus": 1},
+        "machines": ["2 cores, Linux"],
+    }
 
 
 def test_break_even_is_exact_with_a_fixed_amount():
@@ -82,6 +86,12 @@ def test_baselines_on_cores_are_no_gpus(tmp_path):
     said = finding.of(table)
     assert "vanilla, the best at the price of g4dn.xlarge, would have to be" in said["text"]
     assert any("vanilla: trained on CPU cores, priced as one g4dn.xlarge" in but for but in said["but"])
+
+
+def test_ranks_that_would_share_a_gpu_are_named(tmp_path):
+    two = VANILLA.replace({"baseline.ranks": 2, "baseline.method": "sancus"})
+    said = finding.of(found(tmp_path, (CPU, 100.0), (VANILLA, 900.0), (two, 900.0)))
+    assert any(but.startswith("sancus: more ranks than the 1 GPU of g4dn.xlarge") for but in said["but"])
 
 
 def test_nothing_to_compare_is_said(tmp_path):
