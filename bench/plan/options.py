@@ -33,8 +33,8 @@ from siafu.models import ModelSpec
 from siafu.shards import Manifest
 
 SERVERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-#: If nothing fits on those.
-MANY_SERVERS = (96, 128, 192, 256)
+#: Looked at where fewer hold the graph barely, or not: up to so many times the least that do.
+MANY_SERVERS, TIMES_LEAST = (96, 128, 192, 256), 4
 PARAM_SERVERS = (1, 2, 4, 8)
 Backend = Literal["cpu", "lambda"]
 Mode = Literal["pipe", "async", "no-pipe"]
@@ -117,8 +117,9 @@ class Catalogue:
         self.dropped: Counter[str] = Counter()
         self._fitted: dict[tuple[int, str, int], _Fitted] = {}
         self.options = self._all(asked.servers or SERVERS)
-        if not self.options and asked.servers is None:
-            self.options = self._all(MANY_SERVERS)
+        if asked.servers is None:
+            least = min((option.in_pipe.servers for option in self.options), default=MANY_SERVERS[-1])
+            self.options += self._all([count for count in MANY_SERVERS if count <= TIMES_LEAST * least])
 
     def _all(self, counts: Sequence[int]) -> list[Option]:
         if self.asked.servers is None:
