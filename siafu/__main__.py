@@ -25,6 +25,7 @@ VERBS = {
     "search": ("bench.search_cli", "train with many settings and rank them by validation score"),
     "predict": ("bench.predict.cli", "say what a run's model makes of every vertex of a graph"),
     "export": ("bench.export.cli", "write a run's model as a module of another library"),
+    "report": ("bench.report.cli", "write what runs took, cost and did as a page of HTML and as Markdown"),
     "value": ("bench.value.cli", "judge by value for money: 1 / (time x dollars)"),
     "plan": ("bench.plan.cli", "predict time, money, memory and quotas of training a graph, before any money is spent"),
     "prepare": ("datasets.cli", "turn a graph into shards on disk, to train on them again and again"),

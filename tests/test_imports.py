@@ -63,7 +63,9 @@ ONLY_IN = {
         "siafu/kernels/fallback.py",
         "siafu/kernels/attention_numpy.py",
     ),
-    "matplotlib": ("datasets/inspection/plot.py", "bench/curves.py"),
+    "matplotlib": ("datasets/inspection/plot.py", "bench/curves.py", "bench/report/"),
+    "jinja2": ("bench/report/page.py",),
+    "markupsafe": ("bench/report/page.py",),
     "pyarrow": ("datasets/",),
 }
 
