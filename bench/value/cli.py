@@ -32,10 +32,10 @@ NOT_FLAGS = ("backend", "mode", "staleness", "target_acc", "split")
 EXAMPLES = """examples:
   siafu value cora --contenders 'lambda, lambda pipe, cpu, vanilla, pipegcn' --target 0.75 --runs 3 --as-gpu g4dn.xlarge
   siafu value amazon_computers --contenders all --parts 2 --hidden 64 --target 0.8 --as c7g.xlarge --as-gpu g6.xlarge
-  siafu value cora --contenders 'cpu, lambda async s=1, lambda lambda_memory=512, vanilla ranks=4' --target 0.75
-  siafu value runs/cora-gcn-value-1a2b3c4d --as c7g.xlarge      the same runs, priced otherwise
-  siafu value runs/*cora* --target 0.8 --relative-to 'cpu pipe' any runs of one graph
-  siafu value --paper dorylus           what its authors measured, at their prices and with the GPUs of today
+  siafu value cora --contenders 'cpu, lambda async s=1, lambda lambda_memory=512, cpu model.rows=bfloat16' --target 0.75
+  siafu value runs/cora-gcn-value-1a2b3c4d --as c7g.xlarge         the same runs, priced otherwise
+  siafu value runs/*cora* --target 0.8 --relative-to 'cpu pipe'    any runs of one graph
+  siafu value --paper dorylus     what its authors measured, at their prices and with the GPUs of today
 
 contenders:
   lambda [async|pipe|no-pipe]    graph servers with Lambdas [async]
@@ -133,6 +133,9 @@ def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
     if len(args.words) > 1:
         raise ConfigError(f"{' '.join(args.words)}: --contenders are compared on one SOURCE")
     asked = contenders.parse(args.contenders)
+    names = [one.name for one in asked]
+    if args.relative_to and args.relative_to not in names:
+        raise ConfigError(f"--relative-to {args.relative_to}: must be one of {', '.join(names)}")
     told = {**vars(args), **dict.fromkeys(NOT_FLAGS), "source": "".join(args.words)}
     base = train_cli.asked(argparse.Namespace(**told))
     if args.target is not None and args.split == "val":

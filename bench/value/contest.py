@@ -99,6 +99,8 @@ def read(folder: Path) -> Contest:
             failed[name].append(json.loads((run / "diverged.json").read_text())["text"])
         elif (run / "result.json").is_file():
             finished.append(judge.read(run, name=name))
+    for name in set(failed) - {one.name for one in finished}:
+        failed[name] = failed[name] or ["no run of it is finished"]
     return Contest(folder, finished, failed)
 
 

@@ -184,6 +184,9 @@ def test_a_directory_can_be_judged_again(trainers: Trainers):
     assert sorted(one.where for one in found.finished) == sorted(one.where for one in held.finished)
     assert {one.name for one in found.finished} == {"cpu pipe", "lambda async s=0 lambda_memory=512"}
     assert found.failed["cpu no-pipe"] == ["nan", "nan"]
+    (held.dir / "cpu-pipe,seed-0/result.json").unlink()
+    (held.dir / "cpu-pipe,seed-1/result.json").unlink()
+    assert contest.read(held.dir).failed["cpu pipe"] == ["no run of it is finished"]
 
 
 # --- the verb -------------------------------------------------------------------------------------------------------------
@@ -242,6 +245,7 @@ def test_verb_ends_with_3_at_a_limit(trainers: Trainers, capsys: pytest.CaptureF
     [
         (["digits", "--contenders", "vanilla"], "vanilla: at the price of which machine? --as-gpu"),
         (["digits", "--contenders", "cpu", "--as", "c5.tiny"], "c5.tiny"),
+        (["digits", "--contenders", "cpu", "--relative-to", "cpu"], "--relative-to cpu: must be one of cpu pipe"),
         (["digits", "cora", "--contenders", "cpu"], "compared on one SOURCE"),
         (["digits"], "digits: not a run directory; to train on it, say by whom: --contenders"),
         ([], "nothing to judge"),

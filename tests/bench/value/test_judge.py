@@ -159,6 +159,17 @@ def test_mistakes_are_named(tmp_path):
         judged(run, split="rest")
 
 
+def test_table_shows_medians_and_below_them_the_least_and_the_most(tmp_path, capsys):
+    runs = [str(write(tmp_path / str(n), cpu(), [0.5, 0.9], epoch_s=n * 100.0)) for n in (1, 2, 3)]
+    other = str(write(tmp_path / "other", lambdas(), [0.9], gb_s=2.0))
+    assert main(["value", *runs, other, "--target", "0.9"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    row = next(number for number, line in enumerate(lines) if line.startswith("cpu pipe"))
+    assert lines[row].split()[2:6] == ["3", "400", "2", "0.8000"]
+    assert lines[row + 1].split()[0] == "200–600"
+    assert not any("…" in line for line in lines)
+
+
 def test_verb(tmp_path, capsys):
     runs = [str(write(tmp_path / "a", cpu(), [0.9])), str(write(tmp_path / "b", lambdas(), [0.4, 0.9], gb_s=2.0))]
     assert main(["value", *runs, "--json", "--relative-to", "lambda async s=0"]) == 0
