@@ -11,8 +11,11 @@ from bench.plan import cores, epochs
 from bench.plan.calibration import Calibration
 from bench.plan.options import CONCURRENCY, START_S, USABLE, Asked
 from bench.plan.ranking import Predicted
-from bench.scale import AWS
+from bench.scale import AWS, SETTINGS
 from bench.value import break_even
+
+#: Servers of the largest setting of docs/scale.md.
+MOST_LOOKED_AT = max(setting.servers for setting in SETTINGS)
 
 
 def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today: date) -> list[str]:
@@ -21,6 +24,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
     speeds = ", ".join(f"{name} {found.speed:g}" for name, found in sorted(slower.items()))
     sparse = graph.shards is not None and graph.shards.sparse_features
     evaluated = config.train.eval_every
+    most = max(one.option.in_pipe.servers for one in shown)
     as_of = min((one.cost.as_of for one in shown), default="")
     ratios = ", ".join(f"s={s} {epochs.ratio('async', s):.2f}" for s in epochs.PAPER)
     return [
@@ -39,6 +43,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         f"{AWS.s3_bytes_per_s / 1e6:.0f} MB/s from S3; the deployment stands no longer than the run.",
         "Evaluation: " + (f"every {'epoch' if evaluated == 1 else f'{evaluated} epochs'}." if evaluated else "none while training."),
         f"Prices of {config.lambdas.region}, {'spot' if config.cloud.spot else 'on demand'}, {as_of}{prices.age(as_of, today)}.",
+        *([f"More than {MOST_LOOKED_AT} servers are beyond what docs/scale.md looks at, and {most} are among these."] if most > MOST_LOOKED_AT else []),
         *(["Sparse features count as dense ones in what travels to Lambdas."] if sparse else []),
     ]  # fmt: skip
 

@@ -113,10 +113,11 @@ def main(args: argparse.Namespace) -> int:
         api.seconds(args.within_time) if args.within_time else float("inf"),
         float("inf") if args.within_usd is None else args.within_usd,
     )
-    catalogue = Catalogue(asked)
-    if not catalogue.options:
-        raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
-    found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top), ranking.BUDGET)
+    with Console(stderr=True, quiet=args.quiet).status("comparing what could be rented, simulating the best of it"):
+        catalogue = Catalogue(asked)
+        if not catalogue.options:
+            raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
+        found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top), ranking.BUDGET)
     gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.memory_of_one())
     told = [*assumptions.of(asked, calibration, found.shown, date.today()), assumptions.quota_note()]
     if args.json:
@@ -130,7 +131,7 @@ def main(args: argparse.Namespace) -> int:
 def _calibration(args: argparse.Namespace) -> Calibration:
     if not args.calibrate:
         return Calibration.load(args.calibration)
-    from bench.plan.calibrate import calibrate
+    from bench.plan.calibrate import calibrate  # it trains: who only plans does not wait for what that imports
 
     return calibrate(Console(stderr=True, quiet=args.quiet))
 

@@ -128,8 +128,8 @@ def count(text: str) -> int:
 
 
 def short(number: float) -> str:
-    """65_600_000 -> "65.6M"."""
-    for suffix in ("b", "m", "k"):
+    """65_600_000 -> "65.6M", 2708 -> "2,708"."""
+    for suffix in ("b", "m", "k") if number >= 10_000 else ():
         if number >= SUFFIXES[suffix]:
             return f"{number / SUFFIXES[suffix]:.4g}{suffix.upper()}"
-    return f"{number:.4g}"
+    return f"{number:,.0f}"

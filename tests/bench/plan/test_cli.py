@@ -7,6 +7,8 @@ import json
 import pytest
 
 from bench.plan import ranking
+from bench.plan.calibration import Calibration
+from bench.plan.work import Speeds
 from siafu.__main__ import main
 
 COUNTS = ["--vertices", "65.6M", "--edges", "3.6B", "--features", "32", "--classes", "50"]
@@ -57,6 +59,25 @@ def test_the_table_says_what_it_rests_on(capsys):
         "GPUs are not predicted", "siafu train SOURCE --on aws", "within the error" if "about even" in out else "worth",
     ):  # fmt: skip
         assert words in " ".join(out.split())
+
+
+def test_calibrating_alone_says_what_was_found(capsys, monkeypatch):
+    found = Calibration(error=0.07, machine="two cores")
+    monkeypatch.setattr("bench.plan.calibrate.calibrate", lambda console: found)
+    assert main(["plan", "--calibrate"]) == 0
+    assert capsys.readouterr().out == "two cores: epochs to within 7%\n"
+
+
+def test_another_machines_calibration_is_taken(tmp_path, capsys):
+    Calibration(Speeds().scaled(100), error=0.5, machine="an abacus").save(tmp_path / "slow.json")
+    argv = [*FRIENDSTER, *FEW, "--servers", "32", "--backend", "cpu", "--mode", "pipe", "--json"]
+    epochs_s = []
+    for told in ([], ["--calibration", str(tmp_path / "slow.json")]):
+        assert main([*argv, *told]) == 0
+        found = json.loads(capsys.readouterr().out)
+        epochs_s.append(found["options"][0]["epoch_s"])
+    assert epochs_s[1] > 10 * epochs_s[0]
+    assert any("an abacus" in line for line in found["assumptions"])
 
 
 @pytest.mark.parametrize(
