@@ -151,7 +151,8 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     if args.like:
         epochs = needs.of_runs(args.like, config.train.target_acc or None)
     else:
-        epochs = Epochs(config.train.epochs)
+        target = f", whether they reach {config.train.target_acc:g} or not" if config.train.target_acc else ""
+        epochs = Epochs(config.train.epochs, source=f"as told (--epochs){target}")
     modes = _words("mode", args.mode, typing.get_args(Mode)) or ["pipe", "async", "no-pipe"]
     staleness = _numbers("staleness", args.staleness, least=0) or [0, 1]
     backends = _words("backend", args.backend, BACKENDS) or list(BACKENDS)

@@ -182,7 +182,7 @@ class Catalogue:
             )
             for train in fitted.trains:
                 epochs = asked.epochs.of(train.mode, train.staleness)
-                told = replace(config, train=train)
+                told = replace(config, train=replace(train, epochs=epochs))
                 yield Option(machine, told, mine, found, epochs, at_first, fitted.memory_gib)
 
     def _fit(self, servers: int, backend: Backend, threads: int) -> _Fitted:

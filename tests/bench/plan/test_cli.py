@@ -100,3 +100,11 @@ def test_a_mistake_is_one_line(argv, words, capsys):
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_a_target_alone_promises_nothing_and_the_command_has_each_modes_epochs(capsys):
+    argv = [*FRIENDSTER, *FEW, "--servers", "32", "--backend", "cpu", "--mode", "async", "--staleness", "0", "--json"]
+    assert main([*argv, "--epochs", "100", "--target-acc", "0.8"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "whether they reach 0.8 or not" in found["assumptions"][0]
+    assert "train.epochs=108" in found["options"][0]["command"]
