@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from bench.report import bars, series, timelines
 from bench.report.compared import Compared, Missing
-from bench.report.drawing import DASHES, SERIES, figure, legend
+from bench.report.drawing import DASHES, LIGHT, SERIES, figure, legend
 from siafu.progress import size
 
 #: More matrices of links than that are not legible; nor are more numbers in one.
@@ -120,7 +120,7 @@ def bytes_by_link(found: Compared) -> tuple[Figure, str]:
     for axes in list(panels)[len(shown) :]:
         axes.set_visible(False)
     caption = "Halo rows and their gradients in an epoch, from the server of a row to that of a column; a fuller square is more."
-    return drawn, caption + (f" {left_out} more contenders are left out." if left_out > 0 else "")
+    return drawn, caption + (f" {left_out} more {'is' if left_out == 1 else 'are'} left out." if left_out > 0 else "")
 
 
 def _matrix(axes: Axes, matrix: Sequence[Sequence[int]], most: int, unit: float) -> None:
@@ -131,7 +131,7 @@ def _matrix(axes: Axes, matrix: Sequence[Sequence[int]], most: int, unit: float)
             if not nbytes:
                 continue
             side = 0.94 * math.sqrt(nbytes / most)
-            axes.bar(b, side, side, a - side / 2, color=SERIES[5], edgecolor=SERIES[0], linewidth=0.8)
+            axes.bar(b, side, side, a - side / 2, color=LIGHT["tint"], edgecolor=SERIES[0], linewidth=0.8)
             if count <= MOST_NUMBERED:
                 axes.text(b, a, f"{nbytes / unit:.3g}", ha="center", va="center", fontsize=9 - count / 2)
     axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), aspect="equal")

@@ -23,6 +23,7 @@ COLOURS = {
     "quiet": ("#5f6670", "#a3abb5"),
     "faint": ("#d5d9de", "#3a4048"),
     "wash": ("#f4f6f8", "#1d2126"),
+    "tint": ("#cfe6f7", "#1d4a68"),  # that ink is written on
     "series0": ("#0072b2", "#4fb0ea"),
     "series1": ("#d55e00", "#ff8a3d"),
     "series2": ("#009e73", "#2fc99b"),

@@ -32,7 +32,7 @@ def accuracy_by_time(found: Compared) -> tuple[Figure, str]:
 
 def accuracy_by_dollars(found: Compared) -> tuple[Figure, str]:
     drawn = _curves(
-        found, lambda run, at: judge.spent(run.contender, at, found.stand_in).usd, "US dollars spent", dollars
+        found, lambda run, at: judge.spent(run.contender, at, found.stand_in).usd, "US dollars spent", _exactly
     )
     short = any(run.contender.evaluated[-1].seconds < 60 for run in found.runs)
     return drawn, "What was spent until each evaluation." + (
@@ -76,6 +76,11 @@ def _curves(
     axes.grid(axis="y")
     legend(drawn, axes)
     return drawn
+
+
+def _exactly(usd: float) -> str:
+    """Of an axis, whose ticks may be close to each other."""
+    return f"${usd:.6g}"
 
 
 def cost_by_part(found: Compared) -> tuple[Figure, str]:

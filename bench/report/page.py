@@ -163,4 +163,5 @@ def _runs(found: Compared) -> Table:
 def _ended(run: Run) -> str:
     """How a run ended. Without a result it is under way, or it failed."""
     epochs = f"{len(run.epochs)} epoch{'s' * (len(run.epochs) != 1)}"
-    return f"{epochs}, by {run.result['stopped']}" if "stopped" in run.result else f"{epochs}, not finished"
+    stopped = run.result.get("stopped", "")
+    return f"{epochs}, {'not finished' if not stopped else 'all' if stopped == 'epochs' else f'stopped by {stopped}'}"
