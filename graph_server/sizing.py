@@ -3,12 +3,9 @@
 Rules:
 1. What is measured are tasks that had their worker for themselves from their sending to their answer: what was not computing
    was waiting and travelling, and a line through (bytes, seconds) gives a latency and a rate. Old tasks count less and less.
-2. Prefetch: as many tasks are with a worker at once as keep what is slower, its core or its link, busy while others wait
-   or travel (Little's law): batches of small tasks, two of large ones. Never more than its share of the intervals, nor than
-   an eighth of its memory holds.
-3. Parts: a long task's rows travel in so many that what the overlap of link and core saves is worth a message each. Sums
+2. Parts: a long task's rows travel in so many that what the overlap of link and core saves is worth a message each. Sums
    over rows have other bits in other parts: where bits are promised it is always ``PARTS``.
-4. Memory: Lambda's share of a core grows with its memory up to one core at ``CORE_MB``. So much is recommended as makes
+3. Memory: Lambda's share of a core grows with its memory up to one core at ``CORE_MB``. So much is recommended as makes
    computing as long as travelling; less where the link is the limit, more where the core is, never less than what is used.
    It is fixed when the function is deployed: no more than a recommendation.
 """
@@ -23,7 +20,6 @@ LEAST_MB, STEP_MB = 128, 64
 #: An environment's link on AWS, however fast this machine's memory is.
 LAMBDA_BYTES_PER_S = 75e6
 
-PREFETCH, MOST_PREFETCH = 2, 8
 PARTS, MOST_PARTS = 2, 4
 #: What another message costs at both ends.
 PART_S = 0.5e-3
@@ -77,18 +73,8 @@ class Sizing:
             return Link(0.0, max(x, 1.0) / max(y, 1e-9))
         return Link(latency_s, 1 / slope)
 
-    def prefetch(self, intervals_per_worker: int) -> int:
-        """Rule 2."""
-        if not self.known:
-            return PREFETCH
-        link, nbytes, compute_s = self.link, self._x / self._n, self._compute_s / self._n
-        travel_s = nbytes / link.bytes_per_s
-        at_once = math.ceil((link.latency_s + travel_s + compute_s) / max(travel_s, compute_s, 1e-9))
-        room = (self.memory_mb << 20) / 8 / max(nbytes, 1.0)
-        return int(max(PREFETCH, min(at_once, MOST_PREFETCH, intervals_per_worker, room)))
-
     def parts(self, now: int = PARTS) -> int:
-        """Rule 3; ``now``: what it is. With k parts the shorter of travelling and computing is hidden but for a k-th, so the
+        """Rule 2; ``now``: what it is. With k parts the shorter of travelling and computing is hidden but for a k-th, so the
         best k is sqrt(shorter / PART_S). Another one must be clearly better: what workers keep is cut as tasks are."""
         if not self.known:
             return now
@@ -98,7 +84,7 @@ class Sizing:
 
     @property
     def recommended_mb(self) -> int:
-        """Rule 4; 0 while nothing is known."""
+        """Rule 3; 0 while nothing is known."""
         if not self.known:
             return 0
         link = self.link

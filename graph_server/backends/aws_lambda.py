@@ -33,10 +33,11 @@ from graph_server.autotune import Autotuner
 from graph_server.backends import Action, Completed, Launch, TensorTask
 from graph_server.bill import Bill
 from graph_server.dispatch import Assign, Dispatcher
+from graph_server.holding import MOST_PREFETCH, PREFETCH, Holding
 from graph_server.launchers import Ended
 from graph_server.machine import num_environments, num_threads
 from graph_server.shipping import Shipping, num_rows
-from graph_server.sizing import CORE_MB, MOST_PREFETCH, PARTS, PREFETCH, Sizing
+from graph_server.sizing import CORE_MB, PARTS, Sizing
 from graph_server.throttle import Uniform
 from graph_server.timing import Timing
 from graph_server.verdicts import Next, Verdict, judge
@@ -74,6 +75,7 @@ class LambdaBackend:
         core = min(1.0, config.memory_mb / CORE_MB) if on_lambda else 1.0
         self._sizing = Sizing(config.memory_mb, core, on_lambda=on_lambda or bool(config.proxy))
         self._sized_at = 0.0
+        self._holding = Holding(config.memory_mb)
         if not config.prefetch:
             self._dispatcher.hold_at_most(PREFETCH, 0.0)
         self._bill = Bill(config.memory_mb)
@@ -119,6 +121,7 @@ class LambdaBackend:
         if self._watched_at is not None:
             self._environment_s += len(self._workforce) * (now - self._watched_at)
         self._watched_at = now
+        self._holding.watch(now, self._dispatcher.num_queued, self._dispatcher.num_busy)
         tuner = self._workforce.tuner
         if tuner is not None:
             tuner.watch(now, graph_tasks, self._dispatcher.num_open, self._dispatcher.num_busy)
@@ -154,15 +157,14 @@ class LambdaBackend:
 
     def _size(self, now: float) -> list[Assign]:
         """How large the pieces are from now on."""
-        if now - self._sized_at < SIZE_EVERY_S or not self._sizing.known:
-            return []
-        self._sized_at = now
-        if self.config.stream and not self.exact:
+        if now - self._sized_at >= SIZE_EVERY_S and self._sizing.known and self.config.stream and not self.exact:
+            self._sized_at = now
             self._shipping.num_parts = self._sizing.parts(self._shipping.num_parts)
         if self.config.prefetch:
             return []
         share = -(-self.intervals // self._workforce.best)
-        return self._dispatcher.hold_at_most(self._sizing.prefetch(share), now)
+        number = self._holding.decide(share)
+        return self._dispatcher.hold_at_most(number, now) if number != self._dispatcher.max_held else []
 
     def stop(self) -> None:
         self._stopped = True
@@ -265,6 +267,7 @@ class LambdaBackend:
             nbytes = self._shipping.done(message.id) + self._bill.nbytes(message)
             if alone_s is not None:
                 self._sizing.observe(nbytes, message.compute_s, alone_s)
+            self._holding.answered(message.compute_s, nbytes)
             del self._open[message.id]
             self._failed_attempts.pop(message.id, None)
             self._bill.done(message)
