@@ -3,8 +3,8 @@
 1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of a run
    on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
 2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS).
-3. Wall times are not used, but for what costs no processor's time: a hop from one process to another. Of some values the one
-   is taken with which the simulator is closest to the same runs.
+3. Wall times are not used, but for what costs no processor's time: a hop from one process to another, and how much of a
+   shared processor there is for the run. Of some values those are taken with which the simulator is closest to the same runs.
 
 The runs are of one synthetic graph, or of the user's own. They say nothing of networks.
 """
@@ -14,11 +14,10 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from random import Random
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,8 @@ THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
         (("param_server", "main"), ("param_server", "io"), ("param_server", "pool")),
     ),
 }  # fmt: skip
-HOPS_S = (20e-6, 50e-6, 100e-6, 200e-6, 400e-6, 800e-6)
+HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
+USABLE = (1.0, 0.95, 0.9, 0.85, 0.8)
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ SETTINGS = (
     Setting("cpu", intervals=4), Setting("cpu", intervals=32, hidden=16), Setting("cpu", intervals=4, hidden=256),
     Setting("cpu", intervals=64), Setting("cpu", intervals=16, layers=3, hidden=128), Setting("cpu", parts=2, intervals=8, hidden=128),
     Setting(intervals=4), Setting(intervals=32, hidden=16), Setting(intervals=8, hidden=256), Setting(intervals=64, environments=1),
+    Setting(mode="no-pipe", intervals=40, hidden=48, environments=1), Setting(mode="no-pipe", intervals=12, environments=1),
     Setting(parts=2, intervals=8, hidden=128, environments=1), Setting(parts=2, intervals=24, hidden=32, environments=1, layers=3),
 )  # fmt: skip
 
@@ -108,7 +109,7 @@ def local_plan(config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, 
     cores = os.cpu_count() or 1
     return plan_of(
         config, spec, counts, speeds, threads=config.servers.threads or max(1, cores // counts.parts), link=LOOPBACK, together=cores,
-        environments=Environments(count=config.lambdas.count, link=link, latency_s=speeds.hop_s, cold_s=0.0),
+        environments=Environments(count=config.lambdas.count, link=link, latency_s=speeds.hop_s, cold_s=0.0, memory_mb=config.lambdas.memory_mb),
     )  # fmt: skip
 
 
@@ -136,7 +137,7 @@ def calibrate(
 
 
 def fitted(runs: Sequence[Measured]) -> Calibration:
-    speeds = replace(Speeds(), **{one.name: 0.0 for one in fields(Speeds)})
+    speeds = Speeds().scaled(0.0)
     known: dict[str, float] = {}
     for thread, (names, where) in THREADS.items():
         wanted = [name for name in names if name not in known]
@@ -154,8 +155,10 @@ def fitted(runs: Sequence[Measured]) -> Calibration:
         found, _ = nnls(matrix / scale, np.array(right))
         known.update(zip(wanted, (found / scale).tolist(), strict=True))
     speeds = replace(speeds, **known)
-    best = min(HOPS_S, key=lambda hop_s: median(abs(off) for off in errors(runs, replace(speeds, hop_s=hop_s))))
-    speeds = replace(speeds, hop_s=best)
+    walls = [{"hop_s": hop_s, "usable": usable} for hop_s in HOPS_S for usable in USABLE]
+    speeds = min(
+        (replace(speeds, **wall) for wall in walls), key=lambda one: sum(off * off for off in errors(runs, one))
+    )
     offs = sorted(abs(off) for off in errors(runs, speeds))
     return Calibration(speeds, offs[int(0.9 * (len(offs) - 1))], _machine(), date.today().isoformat())
 

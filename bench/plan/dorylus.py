@@ -30,7 +30,7 @@ ASSUMED = (
     "Layer 0 is gathered in every epoch, and its aggregate sent to Lambdas forward and backward: siafu keeps both, Dorylus has no word of it.",
     "Aggregation before transformation, as the paper's equations have it; the widths are those of its public configurations.",
     "Servers have one thread per vCPU (the paper), two of which share a core; partitions are alike.",
-    "Ghosts of a partition: its crossing edges' other ends, drawn at random, times a half for the neighbourhoods that they share.",
+    "Ghosts of a partition: its crossing edges' other ends, drawn at random, times one share for the neighbourhoods that they share.",
     "A Lambda is 0.11 vCPU (the paper) and computes beside its transfers; at 200 Mbit/s, the paper's figure for 100 of them.",
     "100 Lambdas per server, the paper's start of its autotuner, and 100 intervals.",
     "Links of servers: their burst, 25 Gbit/s of c5n and 10 of c5 (the paper), all the time: runs take less than half an hour.",
@@ -43,13 +43,15 @@ ASSUMED = (
 class Machines:
     """Of one vCPU of their c5 and c5n."""
 
-    edge_ns: float = 2.0  # gather: an edge
-    value_ns: float = 0.6  # and a value of it
-    copy_ns: float = 2.0  # scatter: a value, packed or unpacked
-    flop_ns: float = 0.1
-    element_ns: float = 4.0  # tensor tasks: a value that is read or written
+    edge_ns: float = 1.0  # gather: an edge
+    value_ns: float = 1.2  # and a value of it
+    copy_ns: float = 1.0  # scatter: a value, packed or unpacked
+    flop_ns: float = 0.04
+    element_ns: float = 3.0  # tensor tasks: a value of a vertex that is read or written
+    score_ns: float = 10.0  # ApplyEdge: a value of an edge
+    ghost_share: float = 0.4  # of the ghosts that random partitions would have
     task_s: float = 1e-3
-    server_factor: float = 1.0  # tensor tasks on a server: times what they take on as much of a Lambda
+    server_factor: float = 2.8  # tensor tasks on a server: times what they take on as much of a Lambda
     lambda_core: float = 0.11
     lambda_rate: float = 25e6  # bytes per second
     lambda_latency_s: float = 0.005
@@ -150,7 +152,7 @@ class _Parts:
         self.e = graph.edges / cluster.servers / INTERVALS
         crossing, remote = 1 - 1 / cluster.servers, graph.vertices * (1 - 1 / cluster.servers)
         drawn = remote * (1 - (1 - 1 / remote) ** (crossing * graph.edges / cluster.servers))
-        self._ghosts = drawn / 2 / INTERVALS
+        self._ghosts = machines.ghost_share * drawn / INTERVALS
 
     def gather(self, columns: int) -> StepWork:
         m = self._machines
@@ -165,13 +167,13 @@ class _Parts:
         """flops, and values in and out, for each vertex."""
         m, n = self._machines, self.n
         seconds = m.task_s + n * (flops * m.flop_ns + (reads + writes) * m.element_ns) * 1e-9 * self._factor
-        return StepWork(seconds, *((4 * n * reads, 4 * n * writes) if self._lambdas else (0.0, 0.0)))
+        return StepWork(seconds, down=4 * n * reads * self._lambdas, up=4 * n * writes * self._lambdas)
 
     def edges(self, reads: float, writes: float) -> StepWork:
         """Values in and out for each edge."""
         m, e = self._machines, self.e
-        seconds = m.task_s + e * (reads + writes) * m.element_ns * 1e-9 * self._factor
-        return StepWork(seconds, *((4 * e * reads, 4 * e * writes) if self._lambdas else (0.0, 0.0)))
+        seconds = m.task_s + e * (reads + writes) * m.score_ns * 1e-9 * self._factor
+        return StepWork(seconds, down=4 * e * reads * self._lambdas, up=4 * e * writes * self._lambdas)
 
 
 def _gcn(cluster: Cluster, machines: Machines, *, lambdas: bool) -> tuple[Program, list[StepWork]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bench.plan.parts import Cores, Link, LinkRate, Pool
+from bench.plan.parts import Cores, Link, LinkRate, Pool, Then
 from graph_server.autotune import Autotuner
-from graph_server.waiting import FreeWorkers
+from graph_server.holding import PREFETCH, Holding
+from graph_server.waiting import FreeWorkers, Priority
 from siafu.tasks import TENSOR_KINDS, Lane, TaskId
 
 if TYPE_CHECKING:
@@ -25,8 +26,12 @@ class Environments:
     link: LinkRate = field(default_factory=lambda: LinkRate(75e6))  # each way
     latency_s: float = 0.001  # one way
     cold_s: float = 0.4
-    prefetch: int = 2
+    prefetch: int = 0  # tasks that one holds at once; 0: as many as a graph server's own rule comes to
+    memory_mb: int = 1769
     sigma: float = 0.1  # of the logarithm of computing times
+    #: Seconds of a thread, for each byte, where all traffic passes a proxy on the servers' machine (``bench.shaper``), that has
+    #: a link for each connection.
+    relay: float = 0.0
     slow_share: float = 0.0  # of tasks, that take ``slow_factor`` as long
     slow_factor: float = 5.0
 
@@ -43,14 +48,16 @@ class Lambdas:
             if kind.count
             else Autotuner(plan.intervals, kind.most, plan.threads, rounds, in_layers=plan.mode != "async")
         )
+        self.holding = None if kind.prefetch or plan.mode == "no-pipe" else Holding(kind.memory_mb)
         # All mutable state:
+        self._most_held = kind.prefetch or (1 if plan.mode == "no-pipe" else PREFETCH)
         self.busy_s = self.environment_s = 0.0
         self._counted_at = 0.0
         self._wanted = kind.count or (self.tuner.wanted if self.tuner else 0)
         self._there: dict[str, _Environment] = {}
         self._leaving: set[str] = set()
         self._free = FreeWorkers()
-        self._waiting: deque[TaskId] = deque()
+        self._waiting: list[tuple[Priority, TaskId]] = []  # a heap
         self._starting = self._number = self._held = 0
         self._at_work = 0  # environments that hold a task
         self._launch()
@@ -60,13 +67,15 @@ class Lambdas:
         return len(self._there) - len(self._leaving)
 
     def submit(self, task: TaskId) -> None:
-        self._waiting.append(task)
+        heapq.heappush(self._waiting, (self.server.priority(task), task))
         self._hand_out()
 
     def watch(self) -> None:
+        now = self.timeline.now
+        if self.holding:
+            self.holding.watch(now, len(self._waiting), self._at_work)
         if self.tuner is None:
             return
-        now = self.timeline.now
         self.tuner.watch(now, self.server.pool.num_tasks, len(self._waiting) + self._held, self._at_work)
         if 2 * self._starting > self.tuner.wanted:
             self.tuner.start_over(now)
@@ -97,13 +106,13 @@ class Lambdas:
             load, name = least
             self._held += 1
             self._at_work += not load
-            self._there[name].take(self._waiting.popleft())
+            self._there[name].take(heapq.heappop(self._waiting)[1])
             self._note(name)
 
     def _note(self, name: str) -> None:
         """Its tasks have changed, or whether it stays."""
         load = len(self._there[name].tasks)
-        if name not in self._leaving and load < self.kind.prefetch:
+        if name not in self._leaving and load < self._most_held:
             self._free.put(name, load)
             return
         self._free.drop(name)
@@ -112,8 +121,16 @@ class Lambdas:
             self._leaving.discard(name)
             del self._there[name]
 
-    def answered(self, name: str, task: TaskId) -> None:
+    def answered(self, name: str, task: TaskId, compute_s: float) -> None:
         self._held -= 1
+        if self.holding:
+            work = self.server.work(task)
+            self.holding.answered(compute_s, int(work.down + work.up))
+            most = self.holding.decide(-(-self.server.plan.intervals // max(1, self._wanted)))
+            if most != self._most_held:
+                self._most_held = most
+                for one in self._there:
+                    self._note(one)
         self._at_work -= not self._there[name].tasks
         if self.tuner:
             self.tuner.answered()
@@ -129,18 +146,22 @@ class Lambdas:
 
 
 class _Environment:
-    """One Lambda: what it fetches, computes and sends. Fetching the next task goes on while one is computed."""
+    """One Lambda: what it fetches, computes and sends. Other tasks travel while one is computed."""
 
     def __init__(self, lambdas: Lambdas, name: str):
         server, timeline, kind = lambdas.server, lambdas.timeline, lambdas.kind
         self._lambdas, self._name, self._timeline, self._server = lambdas, name, timeline, server
         self._in, self._out = (Link(timeline, kind.link) for _ in range(2))
+        # From and to parameter servers.
+        self._asked, self._told = (Link(timeline, kind.link) for _ in range(2)) if kind.relay else (self._in, self._out)
         shared = server.cores if server.plan.together else None
         self._cpu = Pool(timeline, 1, shared or Cores(timeline, 1))
         self._speed = 1.0 if shared else kind.core
         # All mutable state:
         self.tasks: set[TaskId] = set()
         self._number = 0
+        self._computed_at = 0.0  # when it last was through with a task
+        self._took: dict[TaskId, float] = {}  # seconds
         self._versions: dict[int, int] = {}  # layer -> of the weights that it has
 
     def take(self, task: TaskId) -> None:
@@ -149,41 +170,76 @@ class _Environment:
         self._server.io.add((), work.io / 2, lambda: self._travels(task))
 
     def _travels(self, task: TaskId) -> None:
-        server, kind, timeline, work = self._server, self._lambdas.kind, self._timeline, self._server.work(task)
-        layer = server.programs[task.lane][task.pc].layer
-        version = task.epoch + (task.lane is not Lane.TRAIN)
-        weights = (
-            work.weights if self._versions.get(layer) != version else 0.0
-        )  # from a parameter server, on our link alone
-        self._versions[layer] = version
-        begin = timeline.now
-        here = max(server.out.leave(work.down), self._in.leave(work.down + weights)) + kind.latency_s
+        """Rows come in two parts (but in no-pipe): weights are asked for with the first, and computing goes on while the second
+        comes."""
+        server, kind, timeline = self._server, self._lambdas.kind, self._timeline
+        work, begin = server.work(task), timeline.now
+        here = max(server.out.leave(work.down), self._in.leave(work.down)) + kind.latency_s
         slow = kind.slow_factor if kind.slow_share and timeline.rng.random() < kind.slow_share else 1.0
         seconds = slow * timeline.noisy(work.seconds / self._speed, kind.sigma)
-        # Streaming: what has come is computed while the rest comes, so that only half of either waits for the other.
-        overlap = min(seconds, here - begin - kind.latency_s) / 2 if server.plan.mode == "async" else 0.0
+        travel_s = here - begin - kind.latency_s
         self._lambdas.busy_s += seconds
-        ask = lambda: server.fleet.ask(task, weights, lambda: self._computes(task, seconds))  # noqa: E731
-        timeline.at(here - overlap, lambda: timeline.after(max(0.0, kind.latency_s - server.plan.latency_s), ask))
+        ready = _Last(3, lambda: self._computes(task, seconds))
+        streams = server.plan.mode != "no-pipe"
+        timeline.at(here - streams * travel_s / 2, lambda: self._fetches(task, ready))
+        timeline.at(here - streams * min(seconds, travel_s) / 2, ready)
+        server.relay(kind, work.down, ready)
+
+    def _fetches(self, task: TaskId, then: Then) -> None:
+        """Weights: a round trip, with those of the version if they are not here."""
+        server, kind = self._server, self._lambdas.kind
+        layer = server.programs[task.lane][task.pc].layer
+        version = task.epoch + (task.lane is not Lane.TRAIN)
+        nbytes = server.work(task).weights if self._versions.get(layer) != version else 0.0
+        self._versions[layer] = version
+
+        def answered() -> None:
+            both = _Last(2, then)
+            self._timeline.at(self._asked.leave(nbytes) + kind.latency_s, both)
+            server.relay(kind, nbytes, both)
+
+        self._timeline.after(kind.latency_s, lambda: server.fleet.asked(task, nbytes, answered))
 
     def _computes(self, task: TaskId, seconds: float) -> None:
         self._number += 1
-        self._cpu.add((self._number,), seconds, lambda: self._computed(task))
+        asked = self._timeline.now
+        self._cpu.add((self._number,), seconds, lambda: self._computed(task, asked))
 
-    def _computed(self, task: TaskId) -> None:
-        server = self._server
-        step, work = server.programs[task.lane][task.pc], server.work(task)
-        if step.has_gradient:  # acknowledged before the result is sent
-            self._out.leave(work.weights)
-            server.fleet.ask(task, work.weights, lambda: self._returns(task))
-        else:
-            self._returns(task)
+    def _computed(self, task: TaskId, asked: float) -> None:
+        now = self._timeline.now
+        self._took[task], self._computed_at = now - max(asked, self._computed_at), now
+        server, kind = self._server, self._lambdas.kind
+        work = server.work(task)
+        if not server.programs[task.lane][task.pc].has_gradient:
+            return self._returns(task)
+        # Gradients are acknowledged before the result is sent.
+        there = _Last(2, lambda: server.fleet.asked(task, work.weights, acknowledged))
+
+        def acknowledged() -> None:
+            self._timeline.after(kind.latency_s, lambda: self._returns(task))
+
+        self._timeline.at(self._told.leave(work.weights) + kind.latency_s, there)
+        server.relay(kind, work.weights, there)
+        return None
 
     def _returns(self, task: TaskId) -> None:
-        server, work = self._server, self._server.work(task)
-        up = max(self._out.leave(work.up), server.into.leave(work.up)) + self._lambdas.kind.latency_s
-        self._timeline.at(up, lambda: server.io.add((), work.io / 2, lambda: self._answer(task)))
+        server, kind, work = self._server, self._lambdas.kind, self._server.work(task)
+        back = _Last(2, lambda: server.io.add((), work.io / 2, lambda: self._answer(task)))
+        self._timeline.at(max(self._out.leave(work.up), server.into.leave(work.up)) + kind.latency_s, back)
+        server.relay(kind, work.up, back)
 
     def _answer(self, task: TaskId) -> None:
         self.tasks.discard(task)
-        self._lambdas.answered(self._name, task)
+        self._lambdas.answered(self._name, task, self._took.pop(task))
+
+
+class _Last:
+    """Something that happens when the last of several things has."""
+
+    def __init__(self, count: int, then: Then):
+        self._left, self._then = count, then
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._then()

@@ -42,12 +42,14 @@ def observed(source: str, settings: Mapping[str, Any], epochs: int = 13) -> Obse
     """Trains and watches. ConfigError where there is no /proc."""
     if not Path("/proc/self/task").is_dir():
         raise ConfigError("calibration reads processor times from /proc: Linux alone has it")
-    samples: list[Mapping[tuple[str, str], float]] = []
+    samples: dict[int, Mapping[tuple[str, str], float]] = {}  # epochs done -> processor seconds so far
+    ends = WARMUP_EPOCHS, epochs - 1  # at the end of the last one everybody may be leaving
     folder = Path(tempfile.mkdtemp(prefix="siafu-calibrate-"))
 
     def watch(status: Status) -> None:
-        while len(samples) < min(status.epoch, epochs - 1):  # the last epoch's end may find everybody leaving
-            samples.append(_sampled())
+        for end in ends:
+            if status.epoch >= end and end not in samples:
+                samples[end] = _sampled()  # costs milliseconds of the same processors: twice in all
 
     try:
         run = api.train(
@@ -57,8 +59,8 @@ def observed(source: str, settings: Mapping[str, Any], epochs: int = 13) -> Obse
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     seconds = sorted(line["epoch_s"] for line in lines[WARMUP_EPOCHS:])
-    first, last = samples[WARMUP_EPOCHS - 1], samples[-1]
-    counted = len(samples) - WARMUP_EPOCHS
+    first, last = (samples[end] for end in ends)
+    counted = ends[1] - ends[0]
     before, after = lines[WARMUP_EPOCHS - 1]["usage"], lines[epochs - 2]["usage"]
     return Observed(
         median(seconds), (seconds[3 * len(seconds) // 4] - seconds[len(seconds) // 4]) / 2 / median(seconds),

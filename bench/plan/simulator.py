@@ -26,6 +26,7 @@ import numpy as np
 from bench.plan.environments import Environments, Lambdas
 from bench.plan.parts import Cores, Link, LinkRate, Pool, Then, Timeline
 from graph_server.scheduler import Crossing, Event, Opened, Published, Scheduler, StepDone
+from graph_server.waiting import Priority
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, TaskId
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class StepWork:
     """What one interval's step takes. Seconds are of a processor."""
 
     seconds: float = 0.0  # of a graph thread, or of an environment's processor
+    held: float = 0.0  # of a graph thread before that, in which it keeps the main thread (Python's lock) from running
     down: float = 0.0  # bytes to the environment
     up: float = 0.0  # bytes back
     peers: float = 0.0  # bytes of what a Scatter publishes, to each other server
@@ -121,6 +123,7 @@ class Fleet:
         shared = Cores(timeline, plan.cores) if plan.together else None
         #: Requests that nobody simulates are taken to be spread like those that are.
         self.asked_by = plan.servers / self.num_simulated
+        self.proxy = Pool(timeline, 1, shared or Cores(timeline, 1))
         self.param_servers = [Pool(timeline, 1, shared or Cores(timeline, 1)) for _ in range(plan.param_servers)]
         self.servers = [Server(self, index, shared) for index in range(self.num_simulated)]
         # All mutable state:
@@ -158,11 +161,15 @@ class Fleet:
             server.open(version)
 
     def ask(self, task: TaskId, nbytes: float, then: Then) -> None:
-        """A parameter server, for weights, or with gradients."""
+        """A server asks a parameter server for weights, or brings gradients, and is answered."""
+        latency_s, after = self.plan.latency_s, self.timeline.after
+        after(latency_s, lambda: self.asked(task, nbytes, lambda: after(latency_s, then)))
+
+    def asked(self, task: TaskId, nbytes: float, then: Then) -> None:
+        """A parameter server is, by somebody."""
         server = self.param_servers[task.interval % len(self.param_servers)]
-        seconds = (self.plan.exchange_s + nbytes * self.plan.exchange_byte_s) * self.asked_by
-        latency_s = self.plan.latency_s
-        self.timeline.after(latency_s, lambda: server.add((), seconds, lambda: self.timeline.after(latency_s, then)))
+        seconds = self.plan.exchange_s + nbytes * self.plan.exchange_byte_s
+        server.add((), seconds * self.asked_by, then)
 
     def outcome(self) -> Outcome:
         plan, servers = self.plan, self.servers
@@ -214,8 +221,18 @@ class Server:
         self._rows_in: dict[int, int] = {}
         self._epochs_in = 0
 
+    def relay(self, kind: Environments, nbytes: float, then: Then) -> None:
+        """Through the proxy, where there is one."""
+        self.fleet.proxy.add((), kind.relay * nbytes, then)
+
     def work(self, task: TaskId) -> StepWork:
         return self._work[task.lane][task.pc]
+
+    @staticmethod
+    def priority(task: TaskId) -> Priority:
+        """As ``Partition._priority``."""
+        evaluates = task.lane is Lane.EVAL
+        return task.epoch + evaluates, int(evaluates), task.pc, task.interval
 
     # --- epochs -----------------------------------------------------------------------------------------------------
 
@@ -257,16 +274,16 @@ class Server:
                 self.main.add((), work.main / 2, lambda: submit(task))
             else:
                 self.fleet.ask(task, 0.0, lambda: self._computes(task))
-        elif not work.seconds and not step.publishes:  # what is gathered once, before the first epoch
+        elif not work.seconds + work.held and not step.publishes:  # what is gathered once, before the first epoch
             self._done(task)
         else:
             then: Then = (lambda: self._scattered(task)) if step.publishes else (lambda: self._done(task))
             self._compute(task, lambda: self.main.add((), work.main, then))
 
     def _compute(self, task: TaskId, then: Then) -> None:
-        evaluates = task.lane is Lane.EVAL
-        seconds = self.timeline.noisy(self.work(task).seconds, self.plan.sigma)
-        self.pool.add((task.epoch + evaluates, int(evaluates), task.pc, task.interval), seconds, then)
+        work, priority = self.work(task), self.priority(task)
+        seconds = self.timeline.noisy(work.seconds, self.plan.sigma)
+        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then))
 
     def _computes(self, task: TaskId) -> None:
         """A tensor task on our own threads."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -34,6 +34,10 @@ OTHERS = {"vertex": 8, "label": 8, "train": 1}
 CONSTANTS = frozenset({"H0", *OTHERS})
 #: Between two machines of one zone, one way.
 LATENCY_S = 0.0002
+
+
+#: Of ``Speeds``: what is no processor's time.
+WALLS = ("hop_s", "usable")
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,14 @@ class Speeds:
     update_byte_ns: float = 1.0  # of weights
     # No processor's time: from one process to another on this machine.
     hop_s: float = 100e-6
+    #: Of one machine's processors that all processes of a run share: what is left of each for their work.
+    usable: float = 0.9
 
     def scaled(self, factor: float) -> Speeds:
         """Of a core that takes ``factor`` times as long."""
-        return Speeds(**{one.name: getattr(self, one.name) * factor for one in fields(self)})
+        return replace(
+            self, **{one.name: getattr(self, one.name) * factor for one in fields(self) if one.name not in WALLS}
+        )
 
 
 @dataclass(frozen=True)
@@ -107,21 +115,25 @@ def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds, lane: 
     def tensor(step: Step) -> StepWork:
         times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features
         flops, values = 2 * n * products[step.layer] * times, nbytes((*step.reads, *step.writes)) / item
-        seconds = speeds.tensor_s + (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
+        seconds = (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
         weights = float(nbytes_of[step.layer])
         if not remote:
-            return StepWork(seconds, main=3 * speeds.main_task_s, weights=weights)
+            return StepWork(seconds, speeds.tensor_s, main=3 * speeds.main_task_s, weights=weights)
         down, up = nbytes(step.reads, kept), nbytes(step.writes)
-        seconds += speeds.lambda_task_s + (down + up + weights * step.has_gradient) * speeds.lambda_byte_ns * 1e-9
+        seconds += (
+            speeds.tensor_s
+            + speeds.lambda_task_s
+            + (down + up + weights * step.has_gradient) * speeds.lambda_byte_ns * 1e-9
+        )
         main = speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9
         io = 2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9
-        return StepWork(seconds, down, up, main=main, io=io, weights=weights)
+        return StepWork(seconds, down=down, up=up, main=main, io=io, weights=weights)
 
     def scatter(columns: int) -> StepWork:
         others = max(1, counts.parts - 1)
         peers = to_peers * columns * stored / others if counts.parts > 1 else 0.0
         return StepWork(
-            speeds.task_s + (n + to_peers) * columns * speeds.copy_ns * 1e-9, peers=peers,
+            (n + to_peers) * columns * speeds.copy_ns * 1e-9, speeds.task_s, peers=peers,
             main=speeds.main_task_s + peers * others * speeds.main_byte_ns * 1e-9,
             io=speeds.io_message_s + peers * speeds.io_byte_ns * 1e-9,
             pasted=speeds.main_task_s + peers * speeds.main_byte_ns * 1e-9,
@@ -135,8 +147,8 @@ def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds, lane: 
         if step.kind is Kind.WU or step.gathers not in program.publisher:
             return StepWork()
         columns = model.width(str(step.gathers))
-        seconds = speeds.task_s + e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
-        return StepWork(seconds, main=speeds.main_task_s)
+        seconds = e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
+        return StepWork(seconds, speeds.task_s, main=speeds.main_task_s)
 
     return [made(step) for step in program.steps]
 
@@ -156,7 +168,7 @@ def plan_of(
         eval_every=train.eval_every, servers=counts.parts, param_servers=config.servers.param_servers, threads=threads,
         intervals=train.intervals, mode=train.mode, staleness=train.staleness, freshness=train.freshness, ahead=train.ahead,
         warmup_epochs=train.warmup_epochs, link=link, latency_s=speeds.hop_s if together else LATENCY_S,
-        cores=together, together=bool(together), exchange_s=speeds.exchange_s, exchange_byte_s=speeds.exchange_byte_ns * 1e-9,
+        cores=together * speeds.usable, together=bool(together), exchange_s=speeds.exchange_s, exchange_byte_s=speeds.exchange_byte_ns * 1e-9,
         update_s=speeds.update_s + weights * speeds.update_byte_ns * 1e-9,
         environments=(environments or Environments()) if config.servers.backend == "lambda" else None,
     )  # fmt: skip
@@ -169,7 +181,7 @@ def processor_s(plan: Plan) -> dict[str, float]:
     tasks = plan.servers * plan.intervals
     for step, work in zip(plan.program.steps, plan.work, strict=True):
         tensor = step.kind in TENSOR_KINDS
-        found["lambda" if tensor and plan.environments else "pool"] += tasks * work.seconds
+        found["lambda" if tensor and plan.environments else "pool"] += tasks * (work.seconds + work.held)
         found["main"] += tasks * (work.main + work.pasted * (plan.servers - 1))
         found["io"] += tasks * work.io * (plan.servers if step.publishes else 1)
         if tensor:

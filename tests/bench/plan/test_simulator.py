@@ -26,7 +26,7 @@ def work(
     found = []
     for step in PROGRAM.steps:
         if step.kind in TENSOR_KINDS:
-            found.append(StepWork(tensor_s, down, up))
+            found.append(StepWork(tensor_s, down=down, up=up))
         elif step.kind is Kind.WU or (step.gathers and step.gathers not in PROGRAM.publisher):
             found.append(StepWork())
         else:
