@@ -155,7 +155,7 @@ class _Environment:
         # From and to parameter servers.
         self._asked, self._told = (Link(timeline, kind.link) for _ in range(2)) if kind.relay else (self._in, self._out)
         shared = server.cores if server.plan.together else None
-        self._cpu = Pool(timeline, 1, shared or Cores(timeline, 1))
+        self._cpu, self._io = (Pool(timeline, 1, shared or Cores(timeline, 1)) for _ in range(2))
         self._speed = 1.0 if shared else kind.core
         # All mutable state:
         self.tasks: set[TaskId] = set()
@@ -201,6 +201,9 @@ class _Environment:
         self._timeline.after(kind.latency_s, lambda: server.fleet.asked(task, nbytes, answered))
 
     def _computes(self, task: TaskId, seconds: float) -> None:
+        self._io.add((), self._server.work(task).remote_io / self._speed, lambda: self._begins(task, seconds))
+
+    def _begins(self, task: TaskId, seconds: float) -> None:
         self._number += 1
         asked = self._timeline.now
         self._cpu.add((self._number,), seconds, lambda: self._computed(task, asked))

@@ -47,6 +47,7 @@ class StepWork:
     peers: float = 0.0  # bytes of what a Scatter publishes, to each other server
     main: float = 0.0  # seconds of the server's main thread
     io: float = 0.0  # seconds of its I/O thread
+    remote_io: float = 0.0  # and of an environment's
     pasted: float = 0.0  # of the main thread of each server that gets what is published
     weights: float = 0.0  # bytes of weights that the step is computed with; of as many gradients, if it has any
 

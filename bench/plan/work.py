@@ -43,35 +43,38 @@ WALLS = ("hop_s", "usable")
 @dataclass(frozen=True)
 class Speeds:
     """Processor time of everything that is done, of one core. Every step's time is linear in these, which is how they are
-    measured (``bench.plan.calibrate``). The defaults are of the developers' machine, 2 cores of an Intel Xeon with AMX."""
+    measured (``bench.plan.calibrate``). The defaults are what ``siafu plan --calibrate`` found on the developers' machine, 2
+    cores of an Intel Xeon."""
 
     # A server's graph threads.
-    task_s: float = 50e-6  # for every graph task
-    edge_ns: float = 1.0  # gather: for an edge
-    value_ns: float = 0.08  # and for each column of it
-    copy_ns: float = 0.5  # scatter: for a value that is copied
+    task_s: float = 0.000187  # for every graph task
+    edge_ns: float = 0.0  # gather: for an edge
+    value_ns: float = 0.0994  # and for each column of it
+    copy_ns: float = 9.31  # scatter: for a value that is copied
     # A server's main and I/O threads.
-    main_task_s: float = 30e-6  # for every task
-    main_tensor_s: float = 100e-6  # and for one that goes to an environment and comes back
-    main_byte_ns: float = 0.1  # of what is sent or received
-    io_message_s: float = 20e-6
-    io_byte_ns: float = 0.2
+    main_task_s: float = 0.000284  # for every task
+    main_tensor_s: float = 0.000581  # and for one that goes to an environment and comes back
+    main_byte_ns: float = 0.496  # of what is sent or received
+    io_message_s: float = 5.14e-05
+    io_byte_ns: float = 0.263
     # Tensor tasks, wherever they are computed.
-    flop_ns: float = 1 / 60  # products: for an addition or a multiplication
-    element_ns: float = 1.0  # for a value that is read or written
-    tensor_s: float = 100e-6  # for every task
+    flop_ns: float = 0.00956  # products: for an addition or a multiplication
+    element_ns: float = 0.67  # for a value that is read or written
+    tensor_s: float = 0.000437  # for every task
     # And in an environment.
-    lambda_task_s: float = 300e-6
-    lambda_byte_ns: float = 0.5
+    lambda_task_s: float = 0.000876
+    lambda_byte_ns: float = 2.23
+    lambda_io_s: float = 0.000157  # of its I/O thread, for every task
+    lambda_io_byte_ns: float = 0.391
     # Parameter servers.
-    exchange_s: float = 50e-6  # for a request, or a gradient
-    exchange_byte_ns: float = 0.5
-    update_s: float = 500e-6  # once per epoch
-    update_byte_ns: float = 1.0  # of weights
+    exchange_s: float = 0.000365  # for a request, or a gradient
+    exchange_byte_ns: float = 1.67
+    update_s: float = 0.00563  # once per epoch
+    update_byte_ns: float = 2.72  # of weights
     # No processor's time: from one process to another on this machine.
-    hop_s: float = 100e-6
+    hop_s: float = 200e-6
     #: Of one machine's processors that all processes of a run share: what is left of each for their work.
-    usable: float = 0.9
+    usable: float = 0.85
 
     def scaled(self, factor: float) -> Speeds:
         """Of a core that takes ``factor`` times as long."""
@@ -120,14 +123,12 @@ def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds, lane: 
         if not remote:
             return StepWork(seconds, speeds.tensor_s, main=3 * speeds.main_task_s, weights=weights)
         down, up = nbytes(step.reads, kept), nbytes(step.writes)
-        seconds += (
-            speeds.tensor_s
-            + speeds.lambda_task_s
-            + (down + up + weights * step.has_gradient) * speeds.lambda_byte_ns * 1e-9
-        )
+        moved = down + up + weights * step.has_gradient
+        seconds += speeds.tensor_s + speeds.lambda_task_s + moved * speeds.lambda_byte_ns * 1e-9
+        remote_io = speeds.lambda_io_s + moved * speeds.lambda_io_byte_ns * 1e-9
         main = speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9
         io = 2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9
-        return StepWork(seconds, down=down, up=up, main=main, io=io, weights=weights)
+        return StepWork(seconds, down=down, up=up, main=main, io=io, remote_io=remote_io, weights=weights)
 
     def scatter(columns: int) -> StepWork:
         others = max(1, counts.parts - 1)
@@ -176,7 +177,7 @@ def plan_of(
 
 def processor_s(plan: Plan) -> dict[str, float]:
     """Processor seconds of an epoch without evaluation, by who spends them: all servers' "pool", "main" and "io" threads, all
-    "lambda" environments, and all "param" servers."""
+    environments' "lambda" (main) and "remote io" threads, and all "param" servers."""
     found: defaultdict[str, float] = defaultdict(float)
     tasks = plan.servers * plan.intervals
     for step, work in zip(plan.program.steps, plan.work, strict=True):
@@ -184,6 +185,8 @@ def processor_s(plan: Plan) -> dict[str, float]:
         found["lambda" if tensor and plan.environments else "pool"] += tasks * (work.seconds + work.held)
         found["main"] += tasks * (work.main + work.pasted * (plan.servers - 1))
         found["io"] += tasks * work.io * (plan.servers if step.publishes else 1)
+        if tensor and plan.environments:
+            found["remote io"] += tasks * work.remote_io
         if tensor:
             asks = 1 + step.has_gradient
             found["param"] += tasks * (plan.exchange_s * asks + work.weights * step.has_gradient * plan.exchange_byte_s)

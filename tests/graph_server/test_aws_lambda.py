@@ -535,7 +535,9 @@ def test_small_tasks_of_workers_far_away_travel_in_batches(prefetch: int, held: 
     run.hold = lambda send: send.to.role == "worker"
     for epoch in range(5):
         before = len(run.held)
-        run.submit(*(task(interval)._replace(id=TaskId(Lane.TRAIN, epoch, interval, 4)) for interval in range(INTERVALS)))
+        run.submit(
+            *(task(interval)._replace(id=TaskId(Lane.TRAIN, epoch, interval, 4)) for interval in range(INTERVALS))
+        )
         sent = len(run.held) - before
         for number in range(INTERVALS):  # in the order of intervals, as they are as urgent as each other
             run.backend.watch(0, run.now)

@@ -47,7 +47,8 @@ def test_limits_are_answered_by_number(capsys):
     limits = ["--within-time", "10d", "--within-usd", "0.000001"]
     assert main([*FRIENDSTER, "--servers", "32", *FEW, "--backend", "cpu", "--mode", "pipe", *limits, "--json"]) == 0  # fmt: skip
     found = json.loads(capsys.readouterr().out)
-    assert found["cheapest_within_time"] == 0
+    dollars = [option["cost"]["usd"] for option in found["options"]]
+    assert dollars[found["cheapest_within_time"]] == min(dollars)
     assert found["fastest_within_usd"] is None
 
 
@@ -55,7 +56,7 @@ def test_the_table_says_what_it_rests_on(capsys):
     assert main([*FRIENDSTER, "--servers", "32", *FEW, "--within-usd", "1e-6"]) == 0
     out = capsys.readouterr().out
     for words in (
-        "32 x c8gn.4xlarge", "lambda pipe", "cpu async s=0", "fastest within", "none; the cheapest is", "assumed:",
+        "32 x ", "lambda pipe", "cpu async s=0", "fastest within", "none; the cheapest is", "assumed:",
         "GPUs are not predicted", "siafu train SOURCE --on aws", "within the error" if "about even" in out else "worth",
     ):  # fmt: skip
         assert words in " ".join(out.split())

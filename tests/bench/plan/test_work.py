@@ -52,7 +52,7 @@ def test_processor_seconds_are_linear_in_speeds():
     whole, parts = spent(Speeds()), Counter[str]()
     for one in fields(Speeds):
         parts.update(spent(replace(NOTHING, **{one.name: getattr(Speeds(), one.name)})))
-    assert set(whole) == {"pool", "main", "io", "lambda", "param"}
+    assert set(whole) == {"pool", "main", "io", "lambda", "remote io", "param"}
     assert dict(parts) == pytest.approx(whole)
 
 
