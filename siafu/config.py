@@ -180,6 +180,7 @@ class Servers:
     start_timeout_s: float = 60.0  # until every role has said hello
     heartbeat_s: float = 1.0  # between two signs of life of a role
     silence_s: float = 30.0  # a role that says nothing for so long is lost
+    security: Literal["auto", "curve", "none"] = "auto"  # encryption and keys on every link; auto: off this machine
     stall_s: float = 1800.0  # a run in which nothing gets done for so long is given up
 
     def __post_init__(self) -> None:
@@ -247,7 +248,14 @@ class Lambda:
 class Run:
     dir: str = ""  # run directory; empty: runs/<date>-<name>
     trace: bool = False  # write every task's start and end to trace-<server>.jsonl
-    checkpoint_every: int = 0  # epochs between saved weights; 0: none
+    checkpoint_every: int = 0  # epochs between checkpoints; 0: by checkpoint_seconds alone
+    checkpoint_seconds: float = 300.0  # between checkpoints, at most; 0: by checkpoint_every alone
+    keep: int = 3  # newest checkpoints that are kept
+    checkpoint_to: str = (
+        ""  # s3://bucket/prefix that checkpoints are copied to; empty: they stay in the run's directory
+    )
+    restarts: int = 3  # failures in a row, without an epoch between them, that a run starts again from; 0: it ends
+    on_nan: Literal["stop", "skip"] = "stop"  # a gradient with NaN or infinity ends the run, or the step is left out
     on: Literal["local", "ray", "aws"] = "local"  # where the servers run: this machine, a Ray cluster, siafu deploy's
     budget_usd: float = 0.0  # stop, with a checkpoint, before the run costs more; 0: no limit
     max_seconds: float = 0.0  # stop, with a checkpoint, after so long; 0: no limit
@@ -255,7 +263,9 @@ class Run:
     write: str = ""  # siafu predict: slot of the evaluation whose rows servers write to RUN/rows; empty: none
 
     def __post_init__(self) -> None:
-        at_least(self, checkpoint_every=0, budget_usd=0, max_seconds=0)
+        at_least(self, checkpoint_every=0, checkpoint_seconds=0, keep=1, restarts=0, budget_usd=0, max_seconds=0)
+        if self.checkpoint_to and not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/.*)?", self.checkpoint_to):
+            raise ConfigError(f"run.checkpoint_to = {self.checkpoint_to!r}: must be s3://BUCKET/PREFIX")
 
 
 @dataclass(frozen=True)

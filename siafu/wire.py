@@ -149,7 +149,10 @@ class Ready:
 
 @message(12)
 class Start:
-    """Coordinator to servers: the first epoch may begin."""
+    """Coordinator to servers: training may begin with ``epoch``; evaluations up to that after ``judged`` (-1: none) are in."""
+
+    epoch: int = 0
+    judged: int = -1
 
 
 @message(13)
@@ -223,6 +226,27 @@ class Stopped:
     role: str
     index: int
     usage: str
+
+
+@message(21)
+class GetState:
+    """Coordinator to parameter server: send your state now."""
+
+
+@message(22)
+class ParamState:
+    """All that a parameter server goes on from after ``version`` steps: from it, where the coordinator asked or a checkpoint
+    is due, and to it before ``Start``.
+
+    ``weights``: "VERSION/NAME" of the latest version, the best one and those that are still to be evaluated; ``optimiser``:
+    as ``Optimiser.state``; ``best``: the version judged best, -1: none.
+    """
+
+    server: int
+    version: int
+    best: int
+    weights: Tensors
+    optimiser: Tensors
 
 
 # --- graph servers among themselves ---------------------------------------------------------------------------------
@@ -470,7 +494,7 @@ FROM_WORKERS: frozenset[type] = frozenset(
     {Hello, Heartbeat, Pull, TaskResult, TaskFailed, RowsMissing, Bye, FetchWeights, Gradient}
 )
 #: What nobody but the coordinator says.
-FROM_COORDINATOR: frozenset[type] = frozenset({Roster, Start, Judged, GetModel, Stop})
+FROM_COORDINATOR: frozenset[type] = frozenset({Roster, Start, Judged, GetModel, GetState, Stop})
 
 
 def may_say(role: str, kind: type) -> bool:
