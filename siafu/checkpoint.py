@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from siafu.errors import ConfigError, DatasetError
 from siafu.models import Model, ModelSpec
@@ -29,10 +29,27 @@ def digest(weights: Mapping[str, Any]) -> str:
     return state.hexdigest()[:16]
 
 
+def packed(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Arrays by name as a safetensors file; their dtypes, shapes (a number's too) and bits stay."""
+    return save({name: np.asarray(value, order="C") for name, value in tensors.items()}, dict(metadata or {}) or None)
+
+
+def unpacked(data: bytes) -> dict[str, Array]:
+    """The arrays of such a file, to be written to as well. DatasetError if it is none."""
+    try:
+        return {name: value.copy() for name, value in load(data).items()}
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise DatasetError(f"not a file of tensors: {error}") from error
+
+
+def packed_model(weights: Mapping[str, Any], spec: ModelSpec, metadata: Mapping[str, Any]) -> bytes:
+    """What ``load_model`` reads."""
+    return packed(weights, {"model": json.dumps(asdict(spec)), **{key: str(value) for key, value in metadata.items()}})
+
+
 def save_model(path: Path, weights: Mapping[str, Any], spec: ModelSpec, metadata: Mapping[str, Any]) -> None:
     """Writes beside, then renames: a crash or a full disk leaves what was there before."""
-    header = {"model": json.dumps(asdict(spec)), **{key: str(value) for key, value in metadata.items()}}
-    data = save({name: np.ascontiguousarray(value) for name, value in weights.items()}, header)
+    data = packed_model(weights, spec, metadata)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(beside, "wb") as file:

@@ -23,7 +23,7 @@ POINTS = (
     "checkpoint/replaced-aside",  # only where this version was saved before
     "checkpoint/renamed",
     "checkpoint/parent-synced",
-    "checkpoint/old-half-removed",
+    "checkpoint/old-aside",
     "checkpoint/old-removed",
 )
 #: The one at which this process is to die, for tests.

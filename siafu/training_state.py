@@ -1,0 +1,173 @@
+"""What training goes on from, as a folder of files.
+
+    epoch-0042/                   after 42 optimiser steps; readable by its owner alone
+        model.safetensors         weights of version 42, as of a finished run: --warm-start takes the folder
+        versions.safetensors      "VERSION/NAME": the best weights so far, and those that are still to be evaluated
+        optimiser.safetensors     as Optimiser.state
+        ledger.json               what the coordinator knows of the epochs before
+        manifest.json             bytes and sha256 of each, and a digest of itself: written last
+
+Nothing is read that is not what the manifest says; whatever is wrong names the file. Every file is synced before the next is
+begun. ``siafu.checkpoints`` keeps those of a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from siafu import __version__
+from siafu.checkpoint import packed, packed_model, unpacked
+from siafu.errors import DatasetError
+from siafu.faultpoints import reach
+from siafu.models import ModelSpec
+from siafu.shards import FileEntry
+from siafu.sparse import Array
+
+FORMAT, FORMAT_VERSION = "siafu-checkpoint", 1
+MODEL, VERSIONS, OPTIMISER = "model.safetensors", "versions.safetensors", "optimiser.safetensors"
+LEDGER, MANIFEST = "ledger.json", "manifest.json"
+FILES = (MODEL, VERSIONS, OPTIMISER, LEDGER)  # beside the manifest
+MAX_MANIFEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """All that a run goes on from (docs/recovery.md says why that is all)."""
+
+    version: int  # optimiser steps taken; training goes on with epoch ``version``
+    weights: Mapping[int, Mapping[str, Array]]  # by version: ``version``, the best one, those still to be evaluated
+    optimiser: Mapping[str, Array]  # as ``Optimiser.state``
+    ledger: Mapping[str, Any]  # JSON: what the coordinator knows of the epochs before
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint is."""
+
+    siafu: str  # the version that wrote it
+    version: int
+    versions: tuple[int, ...]  # whose weights it holds
+    model: Mapping[str, Any]  # of ModelSpec
+    config: str  # digest of the run's
+    files: Mapping[str, FileEntry]
+
+    def to_json(self) -> str:
+        body = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        return json.dumps({**body, "digest": _digest(body)}, indent=1) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """Of a checkpoint's folder. Raises: DatasetError if it is missing, altered or of another version."""
+        file = path / MANIFEST
+        try:
+            if (nbytes := file.stat().st_size) > MAX_MANIFEST_BYTES:
+                raise DatasetError(f"{file}: {nbytes} bytes, must be at most {MAX_MANIFEST_BYTES}")
+            raw = json.loads(file.read_bytes())
+            said = raw.pop("digest")
+            found = raw["format"], raw["format_version"]
+        except OSError as error:
+            raise DatasetError(f"{file}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise DatasetError(f"{file}: not the manifest of a checkpoint") from None
+        if found != (FORMAT, FORMAT_VERSION):
+            raise DatasetError(f"{file}: {found[0]!r} {found[1]!r}, must be {FORMAT!r} {FORMAT_VERSION}")
+        if said != _digest(raw):
+            raise DatasetError(f"{file}: its digest is not that of its content: it was altered")
+        try:
+            files = {name: FileEntry(**raw["files"][name]) for name in FILES}
+            return cls(raw["siafu"], int(raw["version"]), tuple(map(int, raw["versions"])), raw["model"], raw["config"], files)  # fmt: skip
+        except (KeyError, TypeError, ValueError):
+            raise DatasetError(f"{file}: fields are missing or malformed") from None
+
+
+def load(path: Path) -> TrainingState:
+    """One folder. Raises: DatasetError naming the file that is altered, truncated or missing."""
+    manifest = Manifest.read(path)
+    files = {name: _read(path / name, entry) for name, entry in manifest.files.items()}
+
+    def tensors(name: str) -> dict[str, Array]:
+        try:
+            return unpacked(files[name])
+        except DatasetError as error:
+            raise DatasetError(f"{path / name}: {error}") from error
+
+    weights = {manifest.version: tensors(MODEL)}
+    for key, W in tensors(VERSIONS).items():
+        version, _, name = key.partition("/")
+        if not version.isdecimal():
+            raise DatasetError(f"{path / VERSIONS}: {key!r} is not VERSION/NAME")
+        weights.setdefault(int(version), {})[name] = W
+    if sorted(weights) != sorted(manifest.versions):
+        raise DatasetError(f"{path}: weights of versions {sorted(weights)}, must be of {sorted(manifest.versions)}")
+    try:
+        ledger = json.loads(files[LEDGER])
+    except (ValueError, RecursionError):
+        ledger = None
+    if not isinstance(ledger, dict):
+        raise DatasetError(f"{path / LEDGER}: not a JSON object")
+    return TrainingState(manifest.version, weights, tensors(OPTIMISER), ledger)
+
+
+def write(folder: Path, state: TrainingState, spec: ModelSpec, config_digest: str) -> None:
+    """Into an empty folder, which is synced too. Raises: OSError."""
+    files = {name: _write(folder / name, data) for name, data in _contents(state, spec)}
+    manifest = Manifest(__version__, state.version, tuple(sorted(state.weights)), asdict(spec), config_digest, files)
+    _write(folder / MANIFEST, manifest.to_json().encode())
+    sync_folder(folder)
+
+
+def _contents(state: TrainingState, spec: ModelSpec) -> Iterator[tuple[str, bytes]]:
+    """Files one after the other: no more than one of them is held."""
+    others = {
+        f"{version}/{name}": W
+        for version, weights in sorted(state.weights.items())
+        if version != state.version
+        for name, W in weights.items()
+    }
+    yield MODEL, packed_model(state.weights[state.version], spec, {"epoch": state.version})
+    yield VERSIONS, packed(others)
+    yield OPTIMISER, packed(state.optimiser)
+    yield LEDGER, json.dumps(state.ledger).encode()
+
+
+def _write(file: Path, data: bytes) -> FileEntry:
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        half = len(data) // 2
+        stream.write(memoryview(data)[:half])
+        stream.flush()
+        reach(f"checkpoint/{file.name}-torn")
+        stream.write(memoryview(data)[half:])
+        stream.flush()
+        os.fsync(stream.fileno())
+    reach(f"checkpoint/{file.name}-synced")
+    return FileEntry(len(data), hashlib.sha256(data).hexdigest())
+
+
+def _read(file: Path, entry: FileEntry) -> bytes:
+    try:
+        if (nbytes := file.stat().st_size) != entry.bytes:  # before it is in memory
+            raise DatasetError(f"{file}: {nbytes} bytes, must be {entry.bytes}")
+        data = file.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"{file}: {error.strerror}") from None
+    if (found := hashlib.sha256(data).hexdigest()) != entry.sha256:
+        raise DatasetError(f"{file}: sha256 {found}, must be {entry.sha256}: it was altered")
+    return data
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
