@@ -20,7 +20,7 @@ from siafu.address import COORDINATOR, Address, Role
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.sockets import Hub
-from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Stop, Welcome
+from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Start, Stop, Welcome
 
 logger = logging.getLogger(__name__)
 
@@ -76,10 +76,13 @@ def allow_open_files() -> None:
 
 
 class Presence:
-    """Listens; says that we are alive, and notices when the coordinator no longer is.
+    """Listens; says that we are alive, and notices when the coordinator, or another server that we talk to, no longer is.
 
-    Silence is what we would have heard. During a long computation the coordinator's heartbeats lie unread, so the time
-    between two polls that are further apart than its heartbeats does not count.
+    Heartbeats go over every link between servers: each is numbered (``siafu.links``), so that a message that was lost is
+    missed soon, and a link that lets nothing through any more is noticed even where both its ends reach the coordinator.
+    Silence is what we would have heard. During a long computation the others' heartbeats lie unread, so the time
+    between two polls that are further apart than heartbeats does not count. Other servers compute for long before training
+    starts, and only from then on is their silence one.
     """
 
     def __init__(
@@ -87,23 +90,34 @@ class Presence:
     ):
         self._hub, self._servers, self._message, self._clock = hub, config.servers, message, clock
         # All mutable state:
-        self._said = self._heard = self._polled = clock()
+        self._said = self._polled = clock()
+        self._heard = {COORDINATOR: self._polled}  # member -> when, of those that may not be silent
+        self._training = False
 
     def poll(self, timeout_s: float) -> list[tuple[Address, Message]]:
-        """``Hub.poll``. PeerLost once the coordinator has been silent for too long."""
+        """``Hub.poll``. PeerLost once somebody has been silent for too long."""
         now = self._clock()
         if now - self._said >= self._servers.heartbeat_s:
             self._said = now
-            self._hub.send(COORDINATOR, self._message())
+            self._beat()
         if now - self._polled > self._servers.heartbeat_s:
-            self._heard += now - self._polled
+            self._heard = {member: heard + now - self._polled for member, heard in self._heard.items()}
         arrived = self._hub.poll(timeout_s)
         now = self._polled = self._clock()
-        if any(sender == COORDINATOR for sender, _ in arrived):
-            self._heard = now
-        if now - self._heard > self._servers.silence_s:
-            raise PeerLost(f"coordinator: silent for {now - self._heard:.0f} s, limit {self._servers.silence_s:g} s")
+        self._training = self._training or any(isinstance(message, Start) for _, message in arrived)
+        if self._training:
+            self._heard = dict.fromkeys(self._hub.peers, now) | self._heard
+        self._heard.update((sender, now) for sender, _ in arrived if sender in self._heard)
+        for member, heard in self._heard.items():
+            if now - heard > self._servers.silence_s:
+                raise PeerLost(f"{member}: silent for {now - heard:.0f} s, limit {self._servers.silence_s:g} s")
         return arrived
+
+    def _beat(self) -> None:
+        me = self._hub.me
+        self._hub.send(COORDINATOR, self._message())
+        for peer in self._hub.peers - {COORDINATOR}:
+            self._hub.send(peer, Heartbeat(me.role, me.index))
 
 
 def answer(me: Address, hello: Hello, config: Config) -> Welcome | Refused:

@@ -19,6 +19,7 @@ import zmq
 from siafu import wire
 from siafu.address import Address
 from siafu.errors import PeerLost, RemoteProtocolError
+from siafu.links import Links
 from siafu.wire import Message
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Hub:
         self.endpoint = ""
         self.checksum: wire.Checksum = zlib.crc32  # of tensors; a server puts a faster one here
         self.malformed = 0  # messages dropped because the protocol does not allow them
+        self.numbers = Links(me)
         self._unread: list[tuple[Address, Message]] = []
         self._context = zmq.Context()
         self._context.setsockopt(zmq.LINGER, 0)
@@ -91,9 +93,28 @@ class Hub:
     def knows(self, to: Address) -> bool:
         return to in self._links
 
+    @property
+    def peers(self) -> frozenset[Address]:
+        """The members with numbered links to or from us."""
+        return self.numbers.speakers.union(self._links)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Totals of messages that did not get through, by what was wrong with them."""
+        return {
+            "messages_malformed": self.malformed, "messages_repeated": self.numbers.num_repeated,
+            "messages_lost": self.numbers.num_lost,
+        }  # fmt: skip
+
     def send(self, to: Address, message: Message) -> bool:
         """Whether the message is on its way; False if nobody of that address is connected."""
-        frames = wire.encode(message, self.run_id, self.checksum)
+        frames = wire.encode(message, self.run_id, self.checksum, self.numbers.number(to))
+        if self._post(to, frames):
+            self.numbers.sent(to)
+            return True
+        return False
+
+    def _post(self, to: Address, frames: list[wire.Frame]) -> bool:
         link = self._links.get(to)
         try:
             if link is not None:
@@ -114,8 +135,11 @@ class Hub:
             raise PeerLost(f"{to}: not connected")
 
     def poll(self, timeout_s: float) -> list[tuple[Address, Message]]:
-        """What has arrived, after waiting at most ``timeout_s`` for something. Malformed messages, and those that their
-        sender may not send, are counted and dropped."""
+        """What has arrived, after waiting at most ``timeout_s`` for something. Malformed messages, those that their sender
+        may not send and those that came before are counted and dropped.
+
+        PeerLost if messages of a server got lost. What has arrived is kept for the next call.
+        """
         arrived, self._unread = self._unread, []
         if arrived:
             return arrived
@@ -130,6 +154,11 @@ class Hub:
                     break
                 if (item := self._receive(source, parts)) is not None:
                     arrived.append(item)
+        try:
+            self.numbers.check()
+        except PeerLost:
+            self.put_back(arrived)
+            raise
         return arrived
 
     def put_back(self, messages: list[tuple[Address, Message]]) -> None:
@@ -192,7 +221,10 @@ class Hub:
             sender = self._address_of.get(source)
             if sender is None:
                 sender, parts = Address.from_identity(parts[0].bytes), parts[1:]
-            message = wire.decode([part.buffer for part in parts], self.run_id, self.checksum)
+            frames = [part.buffer for part in parts]
+            message = wire.decode(frames, self.run_id, self.checksum)
+            if not self.numbers.take(sender, wire.number_of(frames)):
+                return None
             if not wire.may_say(sender.role, type(message)):
                 raise RemoteProtocolError(f"{sender} may not send {type(message).__name__}")
         except RemoteProtocolError as error:

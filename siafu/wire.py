@@ -1,6 +1,7 @@
 """Every message on the wire, and the only code that turns one into frames and back. This text is the specification.
 
-    frame 0    b"SIAF", version (1 byte), tag (1 byte), run id (8 bytes)
+    frame 0    b"SIAF", version (1 byte), tag (1 byte), run id (8 bytes), number of the message on its link (8 bytes;
+               0: not numbered, siafu.links), crc32 of all of that and of frame 1 (4 bytes); integers little-endian
     frame 1    UTF-8 JSON object, at most 1 MiB: every field of the message; a tensor stands there as its descriptor;
                a float may be NaN or Infinity (a loss that diverged)
     frame 2..  one raw little-endian C-order buffer per tensor (three for sparse rows: indptr, indices, data; two for rows
@@ -9,7 +10,7 @@
 A dense tensor's descriptor is ``{"d": dtype, "s": [shape], "c": crc32}``. Sparse rows are ``{"w": width, "t": [three
 dense descriptors]}``, rows of edges ``{"e": [two dense descriptors]}``. A ``Tensors`` field is an object name -> descriptor, its buffers in the object's order. Dtypes
 are those of ``DTYPES``; a tensor has at most 4 dimensions and MAX_TENSOR_BYTES bytes. Integers fit 64 bits. A lane is
-"train" or "eval". The run id keeps a message of another run out.
+"train" or "eval". The run id keeps a message of another run, or of an earlier attempt of this one, out.
 
 ``decode`` returns a message or raises RemoteProtocolError; a fuzz test proves that there is no third outcome. No
 contiguous buffer is copied in either direction.
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import struct
 import typing
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +36,10 @@ from siafu.errors import LocalProtocolError, RemoteProtocolError
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 3
+MAGIC, VERSION = b"SIAF", 4
 RUN_ID_BYTES = 8
+_LEAD = struct.Struct(f"<4sBB{RUN_ID_BYTES}sQ")  # of frame 0; the crc32 follows
+_CRC = struct.Struct("<I")
 MAX_HEADER_BYTES = 1 << 20
 MAX_TENSOR_BYTES = 1 << 34
 MAX_DIMENSIONS = 4
@@ -194,7 +198,7 @@ class GetModel:
 
 @message(17)
 class ModelWeights:
-    """The answer; and, unasked for, ``which`` = "checkpoint" of parameter server 0, as soon as it has stepped to it."""
+    """The answer."""
 
     which: str
     version: int
@@ -239,12 +243,14 @@ class ParamState:
     is due, and to it before ``Start``.
 
     ``weights``: "VERSION/NAME" of the latest version, the best one and those that are still to be evaluated; ``optimiser``:
-    as ``Optimiser.state``; ``best``: the version judged best, -1: none.
+    as ``Optimiser.state``; ``best``: the version judged best, -1: none, where it goes on maybe one to come; ``judged``:
+    the last evaluation that is in, -1: none.
     """
 
     server: int
     version: int
     best: int
+    judged: int
     weights: Tensors
     optimiser: Tensors
 
@@ -504,11 +510,23 @@ def may_say(role: str, kind: type) -> bool:
     return role == "coordinator" or kind not in FROM_COORDINATOR
 
 
+def by_version(weights: Tensors) -> dict[int, dict[str, TaskRows]]:
+    """``ParamState.weights`` taken apart. Raises RemoteProtocolError for a name that is not VERSION/NAME."""
+    versions: dict[int, dict[str, TaskRows]] = {}
+    for key, W in weights.items():
+        version, _, name = key.partition("/")
+        if not (version.isdecimal() and name):
+            raise RemoteProtocolError(f"ParamState.weights: {key[:40]!r} is not VERSION/NAME")
+        versions.setdefault(int(version), {})[name] = W
+    return versions
+
+
 # --- codec ----------------------------------------------------------------------------------------------------------
 
 
-def encode(msg: Message, run_id: bytes, checksum: Checksum = zlib.crc32) -> list[Frame]:
-    """The frames of a message, tensors not copied. ``checksum``: equal to ``zlib.crc32``, maybe faster.
+def encode(msg: Message, run_id: bytes, checksum: Checksum = zlib.crc32, number: int = 0) -> list[Frame]:
+    """The frames of a message, tensors not copied. ``checksum``: equal to ``zlib.crc32``, maybe faster; ``number``: on its
+    link.
 
     Raises LocalProtocolError for what the protocol does not allow.
     """
@@ -530,7 +548,7 @@ def encode(msg: Message, run_id: bytes, checksum: Checksum = zlib.crc32) -> list
     text = _to_json(head).encode()
     if len(text) > MAX_HEADER_BYTES:
         raise LocalProtocolError(f"{cls.__name__}: header of {len(text)} bytes, at most {MAX_HEADER_BYTES}")
-    return [MAGIC + bytes([VERSION, cls.tag]) + run_id, text, *buffers]
+    return [_seal(_LEAD.pack(MAGIC, VERSION, cls.tag, run_id, number), text), text, *buffers]
 
 
 def decode(frames: Sequence[Frame], run_id: bytes, checksum: Checksum = zlib.crc32) -> Message:
@@ -544,6 +562,12 @@ def decode(frames: Sequence[Frame], run_id: bytes, checksum: Checksum = zlib.crc
         raise
     except (ValueError, KeyError, IndexError, TypeError, RecursionError, OverflowError) as error:
         raise RemoteProtocolError(f"malformed message: {type(error).__name__}: {error}") from error
+
+
+def number_of(frames: Sequence[Frame]) -> int:
+    """The number of a message that ``decode`` has taken."""
+    number: int = _LEAD.unpack_from(frames[0])[-1]
+    return number
 
 
 def nbytes(msg: Message) -> int:
@@ -615,21 +639,31 @@ def _describe_dense(rows: Rows, buffers: list[Frame], where: str, checksum: Chec
     return {"d": code, "s": list(rows.shape), "c": checksum(data)}
 
 
+def _seal(lead: bytes, text: Frame) -> bytes:
+    """Frame 0."""
+    return lead + _CRC.pack(zlib.crc32(text, zlib.crc32(lead)))
+
+
 def _decode(frames: list[memoryview], run_id: bytes, checksum: Checksum) -> Message:
     if len(frames) < 2:
         raise RemoteProtocolError(f"{len(frames)} frames, at least 2")
-    if frames[0].nbytes != 6 + RUN_ID_BYTES or frames[0][:4] != MAGIC:
-        raise RemoteProtocolError("not a message of siafu")
     lead, text = bytes(frames[0]), frames[1]
-    if lead[4] != VERSION:
+    if lead[:4] != MAGIC or len(lead) < 5:
+        raise RemoteProtocolError("not a message of siafu")
+    if lead[4] != VERSION:  # its frame 0 may be of another length
         raise RemoteProtocolError(f"protocol version {lead[4]}, this is version {VERSION}")
-    cls = MESSAGES.get(lead[5])
+    if len(lead) != _LEAD.size + _CRC.size:
+        raise RemoteProtocolError("not a message of siafu")
+    _, _, tag, its_run, _ = _LEAD.unpack_from(lead)
+    cls = MESSAGES.get(tag)
     if cls is None:
-        raise RemoteProtocolError(f"unknown tag {lead[5]}")
-    if lead[6:] != run_id:
+        raise RemoteProtocolError(f"unknown tag {tag}")
+    if its_run != run_id:
         raise RemoteProtocolError(f"a {cls.__name__} of another run")
     if text.nbytes > MAX_HEADER_BYTES:
         raise RemoteProtocolError(f"{cls.__name__}: header of {text.nbytes} bytes, at most {MAX_HEADER_BYTES}")
+    if lead != _seal(lead[: _LEAD.size], text):
+        raise RemoteProtocolError(f"{cls.__name__}: checksum of the header differs, it was corrupted on its way")
     head = json.loads(str(text, "utf-8"))
     layout = _layout(cls)
     if not isinstance(head, dict) or head.keys() != _names(cls):

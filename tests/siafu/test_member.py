@@ -12,7 +12,7 @@ from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import PeerLost
 from siafu.member import Presence, answer
-from siafu.wire import Heartbeat, Hello, Message, Refused, Welcome
+from siafu.wire import Heartbeat, Hello, Message, Refused, Start, Welcome
 
 CONFIG = Config().replace({"servers.heartbeat_s": 1, "servers.silence_s": 10})
 BEAT = (COORDINATOR, Heartbeat("coordinator", 0))
@@ -24,8 +24,11 @@ class Played:
 
     def __init__(self, hangs_up_at: float = float("inf")):
         self.hangs_up_at = hangs_up_at
+        self.me = graph_server(0)
+        self.peers: frozenset[Address] = frozenset({COORDINATOR})
         self.now = 0.0
         self.polled = 0.0
+        self.says: list[tuple[Address, Message]] = []  # besides, once
         self.sent: list[tuple[float, Address]] = []
         self.presence = Presence(self, CONFIG, lambda: Heartbeat("graph_server", 0), lambda: self.now)  # type: ignore[arg-type]
 
@@ -38,7 +41,8 @@ class Played:
         self.now += timeout_s
         spoke = int(min(self.now, self.hangs_up_at)) > int(self.polled)
         self.polled = self.now
-        return [CHATTER, BEAT] if spoke else [CHATTER]
+        said, self.says = [*self.says, *([BEAT] if spoke else [])], []
+        return [CHATTER, *said]
 
     def live(self, until: float, polls_s: float = 0.25, computes_s: float = 0.0) -> None:
         """The loop of a server."""
@@ -81,6 +85,25 @@ def test_short_computations_in_between_hide_no_silence() -> None:
     with pytest.raises(PeerLost):
         hub.live(until=100, polls_s=0, computes_s=0.5)
     assert hub.now == 13.5
+
+
+def test_once_training_has_started_a_server_that_falls_silent_is_missed_by_name() -> None:
+    #  graph server 1 speaks all the time, parameter server 0 never; training starts at 50
+    hub = Played()
+    hub.peers = frozenset({COORDINATOR, graph_server(1), param_server(0)})
+    hub.live(until=50)
+    hub.says = [(COORDINATOR, Start())]
+    with pytest.raises(PeerLost, match=r"^param_server 0: silent for 10 s, limit 10 s$"):
+        hub.live(until=100)
+    assert hub.now == 60.5
+
+
+def test_everybody_with_a_link_hears_our_heartbeats() -> None:
+    hub = Played()
+    hub.peers = frozenset({COORDINATOR, graph_server(1), param_server(0)})
+    hub.live(until=2)
+    assert {to for _, to in hub.sent} == hub.peers
+    assert hub.sent.count((1.0, graph_server(1))) == 1
 
 
 @pytest.mark.parametrize("me", [COORDINATOR, graph_server(2), param_server(3)])

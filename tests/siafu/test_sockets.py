@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from siafu import wire
 from siafu.address import COORDINATOR, Address, graph_server, param_server, worker
 from siafu.errors import PeerLost, RemoteProtocolError
 from siafu.sockets import Hub
@@ -93,6 +94,41 @@ def test_an_answer_comes_back_over_the_link_of_the_question(server: Hub) -> None
         server.deliver(worker("w0-1"), Leave())
         ((sender, message),) = until(hub, lambda: hub.malformed, 1)
         assert (sender, type(message)) == (server.me, Leave)
+
+
+def frames(number: int, message: Message = LAST) -> list[Any]:
+    return wire.encode(message, RUN_ID, number=number)
+
+
+def test_a_message_that_comes_twice_is_read_once(server: Hub) -> None:
+    with Hub(param_server(0), RUN_ID) as hub:
+        hub.dial(server.me, server.endpoint)
+        for number in (1, 1, 2):
+            hub._post(server.me, frames(number))
+        seen = until(server, lambda: server.numbers.num_repeated, 3)
+    assert len(seen) == 2
+    assert server.counts == {"messages_malformed": 0, "messages_repeated": 1, "messages_lost": 0}
+
+
+def test_a_message_that_cannot_be_read_is_missed_with_the_next_and_what_came_is_kept(server: Hub) -> None:
+    with Hub(param_server(0), RUN_ID) as hub:
+        hub.dial(server.me, server.endpoint)
+        hub.send(server.me, LAST)
+        flipped = bytearray(frames(2)[1])
+        flipped[-2] ^= 1
+        hub._post(server.me, [frames(2)[0], bytes(flipped)])
+        hub._post(server.me, frames(3))
+        arrived: list[Any] = []
+        with pytest.raises(PeerLost, match=r"^graph_server 0: the link from param_server 0 lost a message$"):
+            until(server, lambda: arrived.extend(server.poll(0.1)) or 0, 4)
+        arrived += until(server, lambda: 0, 2 - len(arrived))
+    assert len(arrived) == 2
+    assert server.counts == {"messages_malformed": 1, "messages_repeated": 0, "messages_lost": 1}
+
+
+def test_a_message_to_nobody_uses_no_number(server: Hub) -> None:
+    assert not server.send(param_server(0), LAST)
+    assert server.numbers.number(param_server(0)) == 1
 
 
 def test_what_is_put_back_comes_first(server: Hub) -> None:

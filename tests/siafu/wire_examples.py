@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import typing
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,12 @@ def _equal_rows(x: TaskRows, y: TaskRows) -> bool:
     return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
 
 
+def sealed(frames: list[bytes]) -> list[bytes]:
+    """Frames that somebody has edited, with the checksum of the header in order, as a malicious sender has it."""
+    lead, text = frames[0][:-4], frames[1]
+    return [lead + struct.pack("<I", zlib.crc32(text, zlib.crc32(lead))), *frames[1:]]
+
+
 # --- golden files: each frame behind its length (u32) -------------------------------------------------------------------
 
 
@@ -119,7 +126,8 @@ def unpack(data: bytes) -> list[bytes]:
 def golden_bytes(cls: Any) -> bytes:
     """Three examples of a message, one behind the other."""
     return b"".join(
-        pack([struct.pack("<I", len(f)), *f]) for f in (wire.encode(example(cls, n), RUN_ID) for n in range(3))
+        pack([struct.pack("<I", len(f)), *f])
+        for f in (wire.encode(example(cls, n), RUN_ID, number=n) for n in range(3))
     )
 
 

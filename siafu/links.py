@@ -1,0 +1,70 @@
+"""Messages between servers are numbered, so that none is taken twice and none that is lost goes unnoticed. Pure.
+
+TCP keeps the order of a connection, but no connection lives for ever: ZeroMQ makes a broken one anew without a word, and
+what was on its way is gone. One gradient row less would not stop a run; it would spoil it.
+
+1. A link is one direction between two members of one attempt of a run. Its messages carry 1, 2, 3, ... in the order they
+   are sent; a message that could not be handed over has not used its number.
+2. A message whose number was seen is dropped and counted.
+3. A message that comes after a gap is taken, but the link is broken: ``check`` raises PeerLost, and the run recovers by a
+   new attempt. A message that cannot be read is a gap too, once the next one comes: heartbeats make that soon.
+4. Workers' links are not numbered (0), in both directions: relaunches are their recovery.
+"""
+
+from __future__ import annotations
+
+from siafu.address import Address
+from siafu.errors import PeerLost
+
+UNNUMBERED = 0
+
+
+class Links:
+    """All links of the member ``me``."""
+
+    def __init__(self, me: Address):
+        self.me = me
+        # All mutable state:
+        self.num_repeated = 0  # messages dropped by rule 2
+        self.num_lost = 0  # numbers that never came
+        self._sent: dict[Address, int] = {}  # the last number to each
+        self._taken: dict[Address, int] = {}  # the last number of each
+        self._broken: PeerLost | None = None
+
+    def number(self, to: Address) -> int:
+        """Of the next message to it."""
+        return self._sent.get(to, 0) + 1 if self._is_numbered(to) else UNNUMBERED
+
+    def sent(self, to: Address) -> None:
+        """The message with that number is on its way."""
+        if self._is_numbered(to):
+            self._sent[to] = self._sent.get(to, 0) + 1
+
+    def take(self, sender: Address, number: int) -> bool:
+        """Whether the message is to be read."""
+        if not self._is_numbered(sender):
+            return True
+        expected = self._taken.get(sender, 0) + 1
+        if number < expected:
+            self.num_repeated += 1
+            return False
+        self._taken[sender] = number
+        if (lost := number - expected) > 0:
+            self.num_lost += lost
+            what = "a message" if lost == 1 else f"{lost} messages"
+            self._broken = self._broken or PeerLost(f"{self.me}: the link from {sender} lost {what}")
+        return True
+
+    def check(self) -> None:
+        """Raises PeerLost, once, if a link has broken since the last call."""
+        broken, self._broken = self._broken, None
+        if broken is not None:
+            raise broken
+
+    @property
+    def speakers(self) -> frozenset[Address]:
+        """Everybody who has said something over a numbered link."""
+        return frozenset(self._taken)
+
+    def _is_numbered(self, peer: Address) -> bool:
+        return "worker" not in (self.me.role, peer.role)
