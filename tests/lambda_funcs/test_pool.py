@@ -1,5 +1,6 @@
 """What only the local pool promises; what it shares with all launchers is in tests/contracts/test_launchers.py."""
 
+import contextlib
 import os
 import queue
 import resource
@@ -152,19 +153,34 @@ def test_machine_without_room_for_a_process_ends_the_invocation(monkeypatch: pyt
 
 
 @linux_only
-def test_machine_out_of_descriptors_loses_no_invocation() -> None:
+def test_machine_out_of_descriptors_loses_no_invocation(tmp_path: Path) -> None:
+    first, others = tmp_path / "first", tmp_path / "others"
+    os.mkfifo(first)
+    os.mkfifo(others)
     outcomes: Outcomes = queue.SimpleQueue()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with pool("echo", outcomes) as workers:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (len(open_descriptors()) + 24, hard))
-        try:
-            for i in range(16):
-                workers.invoke({}, f"r{i}")
-            errors = [outcomes.get(timeout=20).error for _ in range(16)]
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert set(errors) == {None, "Sandbox.Failure"}
-        workers.invoke({}, "last")
+    with pool("hold", outcomes) as workers:
+        workers.invoke({"until": str(first)}, "r0")
+        with first.open("w"):  # returns once r0 reads: one environment is up, whatever becomes of the others
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(open_descriptors()) + 24, hard))
+            try:
+                for i in range(1, 16):
+                    workers.invoke({"until": str(others)}, f"r{i}")
+                # An environment holds its listener, its output and its pidfd, so 8 fit; none is free for the next one.
+                ended = [outcomes.get(timeout=20) for _ in range(7)]
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert {outcome.error for outcome in ended} == {"Sandbox.Failure"}
+        while len(ended) < 16:
+            with contextlib.suppress(OSError):  # ENXIO: of those that are left, none has begun to read
+                os.close(os.open(others, os.O_WRONLY | os.O_NONBLOCK))
+            with contextlib.suppress(queue.Empty):
+                ended.append(outcomes.get(timeout=0.05))
+        errors = {outcome.request_id: outcome.error for outcome in ended}
+        assert errors.keys() == {f"r{i}" for i in range(16)}
+        assert errors["r0"] is None
+        assert set(errors.values()) == {None, "Sandbox.Failure"}
+        workers.invoke({"until": os.devnull}, "last")
         assert outcomes.get(timeout=20).error is None
 
 
