@@ -180,7 +180,9 @@ class Server:
 
     def _usage(self) -> Usage:
         workers = self.backend.num_workers if isinstance(self.backend, LambdaBackend) else 0
-        return Usage(self.index, self.backend.in_flight, workers, json.dumps(self.partition.usage))
+        return Usage(
+            self.index, self.backend.in_flight, workers, json.dumps({**self.partition.usage, **self.hub.counts})
+        )
 
     def _leave(self) -> None:
         """Lets workers go by themselves, so that what they cost is known; then says the last word: with "cut", how many
@@ -198,7 +200,7 @@ class Server:
             self._launcher.close()
             self._take_events()
         self._flush_trace()
-        usage = {**self.partition.usage, **({"cut": cut} if cut else {})}
+        usage = {**self.partition.usage, **self.hub.counts, **({"cut": cut} if cut else {})}
         self.hub.send(COORDINATOR, Stopped("graph_server", self.index, json.dumps(usage)))
 
     def _flush_trace(self) -> None:
@@ -224,4 +226,4 @@ def _kept(config: Config, shards: ShardSet, index: int, spec: ModelSpec) -> Kept
 
 
 def _trace_file(joined: Joined) -> Any:
-    return open(joined.run_dir / f"trace-{joined.index}.jsonl", "w", encoding="utf-8")
+    return open(joined.run_dir / f"trace-{joined.index}.jsonl", "a", encoding="utf-8")
