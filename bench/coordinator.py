@@ -10,25 +10,29 @@ Rules:
 5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond a limit
    (``bench.meter``). If the limit comes first, the run breaks off: the final weights are then the latest whole version.
    Where nobody is ready or answers, they are the best that came, or those that training began with (``fall_back``).
+6. A run goes on from a ``TrainingState``: the parameter servers get it before training starts, epochs and evaluations that
+   were in stay in, what was spent stays spent. A state counts once every epoch before it is in (its losses are part of it).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from bench.meter import LIMITS, Meter
-from bench.reports import error_of, links, of_lambda, splits_of, total, totals_of
+from bench.reports import added, error_of, links, of_lambda, splits_of, total, totals_of
 from siafu import __version__
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.checkpoint import digest
+from siafu.checkpoints import TrainingState
 from siafu.config import Config
 from siafu.errors import GnnError, ProtocolError
 from siafu.evaluation import evaluated_version, rounds
 from siafu.member import answer
-from siafu.metrics import METRICS
+from siafu.metrics import METRICS, SPLITS
 from siafu.sparse import Array
 from siafu.stopping import Stopping
 from siafu.wire import (
@@ -36,11 +40,13 @@ from siafu.wire import (
     EvalReport,
     Failed,
     GetModel,
+    GetState,
     Heartbeat,
     Hello,
     Judged,
     Message,
     ModelWeights,
+    ParamState,
     Ready,
     Refused,
     Roster,
@@ -49,7 +55,11 @@ from siafu.wire import (
     Stopped,
     Tensors,
     Usage,
+    by_version,
 )  # fmt: skip
+
+#: How long a run that has come to its limit waits for the reports that make its state a checkpoint.
+STATE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -61,10 +71,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Save:
-    """An action: keep these weights, those after ``epoch`` epochs, as a checkpoint."""
+    """An action: keep this as a checkpoint."""
 
-    epoch: int
-    weights: Tensors
+    state: TrainingState
 
 
 Action = Send | Record | Save
@@ -87,9 +96,9 @@ class Status:
 
 
 class Coordinator:
-    def __init__(self, config: Config, target: str = "classes"):
-        """``target``: what is learnt (``ModelSpec.target``)."""
-        self.config, self.metric = config, METRICS[target]
+    def __init__(self, config: Config, target: str = "classes", before: TrainingState | None = None):
+        """``target``: what is learnt (``ModelSpec.target``); ``before``: what the run goes on from."""
+        self.config, self.metric, self.before = config, METRICS[target], before
         self.meter = Meter(config)
         self.members = [graph_server(p) for p in range(config.data.parts)] + [
             param_server(q) for q in range(config.servers.param_servers)
@@ -100,6 +109,7 @@ class Coordinator:
         self.heard: dict[Address, float] = {}  # member -> when it last spoke
         self.moved_at = 0.0  # when anything last got done
         self.started_at = 0.0
+        self.went_on_at = 0.0  # when training began in this attempt
         self.stopped_at = 0.0  # when the decision to stop fell
         self.stopped = ""  # why: "epochs", "target", "patience", "budget" or "time"
         self.losses: list[float] = []
@@ -108,6 +118,7 @@ class Coordinator:
         self.final: dict[str, Any] = {}  # the last one's
         self.models: dict[tuple[str, int], ModelWeights] = {}  # (which, parameter server) -> weights
         self.usage: dict[int, dict[str, float]] = {}  # graph server -> totals of its backend
+        self._started = False
         self._ready: set[Address] = set()
         self._reports: dict[int, dict[int, EpochReport]] = {}
         self._counts: dict[int, dict[int, Array]] = {}
@@ -119,11 +130,25 @@ class Coordinator:
         self._billed: set[int] = set()  # graph servers whose last word was what everything cost
         self._wanted: set[tuple[str, int]] = set()  # the models that were asked for at the stop
         self._evaluated_at = 0.0
+        self._judged = -1  # the last evaluation that is in
+        self._spent: dict[int, dict[str, float]] = {}  # graph server -> totals of the attempts before
+        self._last_totals: dict[int, dict[str, float]] = {}  # graph server -> what it last said
+        self._seconds = 0.0  # of training, before
+        self._role_seconds = 0.0  # that roles ran, before
+        self._begun_at = 0.0
+        self._saved_at = 0.0  # when a checkpoint was last asked for
+        self._fed: set[Address] = set()  # parameter servers that were given the state to go on from
+        self.given: set[Address] = set()  # parameter servers whose state is in, since they were asked
+        self._states: list[ParamState] = []  # that wait for the reports of their last epochs
+        self._latest_state: TrainingState | None = before
+        self._state_wanted = False  # the run breaks off, and its state is to be kept
+        if before is not None:
+            self._recall(before)
 
     @property
     def complete(self) -> bool:
         """Whether the weights are here, or nobody is there to have any."""
-        return self.stopped != "" and self._wanted.issubset(self.models)
+        return self.stopped != "" and self._wanted.issubset(self.models) and not self._state_wanted
 
     @property
     def at_limit(self) -> bool:
@@ -141,20 +166,32 @@ class Coordinator:
 
     def begin(self, now: float) -> None:
         """The run's roles are being started: from now on it takes time and money."""
-        self.meter.begin(now)
+        self._begun_at = now - self._role_seconds
+        self.meter.begin(self._begun_at)
+        for server, totals in self._spent.items():
+            self.meter.report(server, totals, now, alive=0)
+        self.status.phase = "starting"
 
     def tick(self, now: float) -> list[Action]:
         """Time passes: rule 5."""
         self.status.usd = self.meter.cost(now).usd
-        if self.stopped or not (limit := self.meter.reached(now)):
+        if self.stopped:  # with a member gone, the last reports may never come
+            self._state_wanted = self._state_wanted and now - self.stopped_at < STATE_S
             return []
-        return self._stop(limit, now) + self._break_off()
+        if limit := self.meter.reached(now):
+            return self._stop(limit, now) + self._break_off()
+        every = self.config.run.checkpoint_seconds
+        if every and self._started and now - self._saved_at >= every:
+            self._saved_at = now
+            return [Send(param_server(0), GetState())]
+        return []
 
     def fall_back(self, weights: Tensors) -> list[Action]:
-        """Nobody has sent the final weights: the best are taken for them, if they have come, else these, of version 0."""
+        """Nobody has sent the final weights: the best are taken for them, if they have come, else these: what it began with."""
         self._wanted.clear()
         self.models = {key: model for key, model in self.models.items() if key[0] == "best"}
-        best = self.models.get(("best", 0), ModelWeights("best", 0, weights, 0))
+        first = 0 if self.before is None else self.before.version
+        best = self.models.get(("best", 0), ModelWeights("best", first, weights, 0))
         return self._model(param_server(0), ModelWeights("final", best.version, best.tensors, 0))
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
@@ -173,14 +210,15 @@ class Coordinator:
                 return self._evaluation(message, now)
             case Usage():
                 self._take_usage(message, now)
-            case ModelWeights(which="checkpoint"):
-                return [Save(message.version, message.tensors)]
+            case ParamState():
+                self._states.append(message)
+                return self._settle(now)
             case ModelWeights():
                 return self._model(sender, message)
             case Stopped():
                 self._left.add(sender)
                 if sender.role == "graph_server":  # a parameter server has none, and may have the same index
-                    self.usage[sender.index] = totals_of(message)
+                    self.usage[sender.index] = self._totals(message)
                     self.meter.last_word(sender.index, self.usage[sender.index], now)
                     if not self.usage[sender.index].get("cut", 0):
                         self._billed.add(sender.index)
@@ -195,6 +233,10 @@ class Coordinator:
         on the thread that would say that they are alive. One that dies meanwhile is missed as a process."""
         servers = self.config.servers
         return servers.stall_s if self.status.phase in ("starting", "loading") else servers.silence_s
+
+    def quiet(self, now: float, seconds: float) -> list[Address]:
+        """Members that have joined and said nothing for so long."""
+        return [member for member in self.addresses if now - self.heard.get(member, now) > seconds]
 
     def silent(self, now: float) -> Address | None:
         """A member that has said nothing for longer than that."""
@@ -225,19 +267,26 @@ class Coordinator:
         return actions
 
     def _is_ready(self, sender: Address, now: float) -> list[Action]:
+        if self.before is not None and sender.role == "param_server" and sender not in self._fed:
+            self._fed.add(sender)
+            return [Send(sender, state_message(self.before, sender.index))]  # it says Ready once more
         self._ready.add(sender)
         if len(self._ready) < len(self.members) or self.stopped:
             return []
-        self.started_at = self._last_epoch_at = now
+        self._last_epoch_at = self._saved_at = self.went_on_at = now
+        self.started_at = now if self.before is None else self._begun_at + self._role_seconds - self._seconds
+        self._started = True
         self.status.phase = "training" if self.config.train.epochs else "evaluating"
-        return [Record({"event": "start", "siafu": __version__}), *(Send(member, Start()) for member in self.members)]
+        first = len(self.losses)
+        begun = {"event": "start", "siafu": __version__, **({"epoch": first} if self.before is not None else {})}
+        return [Record(begun), *(Send(member, Start(first, self._judged)) for member in self.members)]
 
     def _epoch(self, message: EpochReport, now: float) -> list[Action]:
-        self.usage[message.server] = totals_of(message)
+        self.usage[message.server] = self._totals(message)
         self.meter.report(message.server, self.usage[message.server], now)
         reports = self._reports.setdefault(message.epoch, {})
         reports[message.server] = message
-        if len(reports) < self.config.data.parts or self.stopped_at:
+        if len(reports) < self.config.data.parts or (self.stopped_at and not self._state_wanted):
             return []
         del self._reports[message.epoch]
         ordered = [reports[p] for p in sorted(reports)]
@@ -258,7 +307,7 @@ class Coordinator:
             "epoch_s": self.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
             "usage": total(self.usage), "usd": self.meter.cost(now).usd,
         }  # fmt: skip
-        return [Record(record)]
+        return [Record(record), *self._settle(now)]
 
     def _evaluation(self, message: EvalReport, now: float) -> list[Action]:
         by_server = self._counts.setdefault(message.epoch, {})
@@ -271,6 +320,7 @@ class Coordinator:
         record = {"event": "evaluation", "epoch": message.epoch, "time_s": now - self.started_at, **result}
         self.status.evaluation, self.final = result, record
         val = result["val"]
+        self._judged = message.epoch
         best = not self.metric.occurs(tally, "val") or self._stopping.judge(val["acc"], val["loss"])
         if best:
             self.best = record
@@ -304,7 +354,9 @@ class Coordinator:
         """One parameter server is asked: of the others some may have stepped further."""
         if param_server(0) not in self._ready:
             return []
-        return self._ask([("latest", 0)] + ([("best", 0)] if self.best else []))
+        self._state_wanted = True
+        best = [("best", 0)] if self.best else []
+        return [*self._ask([("latest", 0), *best]), Send(param_server(0), GetState())]
 
     def _ask(self, models: list[tuple[str, int]]) -> list[Action]:
         """For the weights that the result needs."""
@@ -312,11 +364,83 @@ class Coordinator:
         return [Send(param_server(server), GetModel(which)) for which, server in models]
 
     def _model(self, sender: Address, message: ModelWeights) -> list[Action]:
-        """A model of the result. What a limit has cut off is also kept as a checkpoint."""
+        """A model of the result."""
         which = "final" if message.which == "latest" else message.which
         self.models[which, sender.index] = message
-        kept = self.at_limit and (which, sender.index) == ("final", 0)
-        return [Save(message.version, message.tensors)] if kept else []
+        return []
+
+    # --- going on ---------------------------------------------------------------------------------------------------
+
+    def state(self, message: ParamState, now: float) -> TrainingState | None:
+        """What a run can go on from, of a parameter server's state; None while reports of its epochs are missing."""
+        if message.version > len(self.losses):
+            return None
+        weights = {
+            version: {name: np.asarray(W) for name, W in values.items()}
+            for version, values in by_version(message.weights).items()
+        }
+        optimiser = {name: np.asarray(value) for name, value in message.optimiser.items()}
+        return TrainingState(message.version, weights, optimiser, self._ledger(message.version, now))
+
+    @property
+    def latest_state(self) -> TrainingState | None:
+        """The newest that is known here: with it, the next attempt loses nothing that came before."""
+        return self._latest_state
+
+    def ask_for_state(self, asked: Iterable[Address]) -> list[Send]:
+        """Something has failed: parameter servers that are left may know more than is saved."""
+        self.given.clear()
+        return [Send(member, GetState()) for member in asked if member.role == "param_server" and member in self._ready]
+
+    def gone_on(self, state: TrainingState, now: float) -> TrainingState:
+        """The state with what was spent since: failures and starting again take time and money too."""
+        return replace(state, ledger=self._ledger(state.version, now))
+
+    def _settle(self, now: float) -> list[Action]:
+        """Parameter servers' states whose epochs are all in."""
+        saves: list[Action] = []
+        for message in list(self._states):
+            if (state := self.state(message, now)) is None:
+                continue
+            self._states.remove(message)
+            self.given.add(param_server(message.server))
+            if self._latest_state is None or state.version >= self._latest_state.version:
+                self._latest_state = state
+            self._state_wanted = False
+            saves.append(Save(state))
+        return saves
+
+    def _ledger(self, version: int, now: float) -> dict[str, Any]:
+        """JSON: all that is known of the epochs before ``version``, and what they cost."""
+        usage = {
+            str(server): {**totals, "gb_s": self.meter.gb_s(server, now)} if "gb_s" in totals else dict(totals)
+            for server, totals in {**self.usage, **self._last_totals}.items()
+        }
+        return {
+            "losses": self.losses[:version], "epoch_seconds": self.epoch_seconds[:version], "best": self.best, "final": self.final,
+            "judged": self._judged, "stopping": self._stopping.state(), "usage": usage,
+            "seconds": now - self.started_at if self.started_at else self._seconds,
+            "role_seconds": now - self._begun_at if self._begun_at else self._role_seconds,
+        }  # fmt: skip
+
+    def _recall(self, before: TrainingState) -> None:
+        ledger = before.ledger
+        self.losses, self.epoch_seconds = list(ledger["losses"]), list(ledger["epoch_seconds"])
+        self.best, self.final = dict(ledger["best"]), dict(ledger["final"])
+        self._judged = int(ledger["judged"])
+        self._stopping.restore(ledger["stopping"])
+        self._spent = {int(server): dict(totals) for server, totals in ledger["usage"].items()}
+        self.usage = dict(self._spent)
+        self._seconds, self._role_seconds = float(ledger["seconds"]), float(ledger["role_seconds"])
+        self.status.epoch, self.status.loss = len(self.losses), self.losses[-1] if self.losses else float("nan")
+        if self.final:
+            self.status.evaluation = {split: self.final[split] for split in SPLITS}
+
+    def _totals(self, message: EpochReport | Usage | Stopped) -> dict[str, float]:
+        """Of a graph server since the run began: the attempts before are in it."""
+        server = message.index if isinstance(message, Stopped) else message.server
+        totals = self._last_totals[server] = added(self._spent.get(server, {}), totals_of(message))
+        return totals
 
     def farewell(self, reason: str) -> list[Send]:
         """Parameter servers first: they would miss a graph server that has left before them."""
@@ -344,12 +468,13 @@ class Coordinator:
             "usage_complete": self.usage_complete, "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
             "ghost_bytes_per_epoch": self.status.ghost_bytes,
             "bytes_per_link": links(self.usage, self.config.data.parts, epochs),
+            "resumed_from": None if self.before is None else self.before.version,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
             "metric": self.metric.name,
         }  # fmt: skip
 
     def _take_usage(self, message: Usage, now: float) -> None:
-        totals = totals_of(message)
+        totals = self._totals(message)
         self.meter.report(message.server, totals, now, alive=message.workers)
         num_tasks = totals.get("tasks", 0)
         if num_tasks != self._num_tasks.get(message.server, 0):  # an epoch may take long, but it gets on
@@ -358,3 +483,11 @@ class Coordinator:
         self._live[message.server] = message
         self.status.tasks_in_flight = sum(usage.tasks_in_flight for usage in self._live.values())
         self.status.workers = sum(usage.workers for usage in self._live.values())
+
+
+def state_message(state: TrainingState, server: int) -> ParamState:
+    """What a parameter server goes on from."""
+    weights: Tensors = {f"{v}/{name}": W for v, values in state.weights.items() for name, W in values.items()}
+    best = state.ledger["best"]
+    version = int(best["epoch"]) + 1 if best else -1
+    return ParamState(server, state.version, version, int(state.ledger["judged"]), weights, dict(state.optimiser))

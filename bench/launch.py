@@ -8,15 +8,19 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from bench import hosts, loggers
 from bench.coordinator import Action, Coordinator, Record, Save, Status
+from bench.history import rewind
 from bench.hosts import Host
+from bench.supervisor import Supervisor
 from siafu import checkpoint, models
 from siafu.address import COORDINATOR, Address, Send
+from siafu.checkpoints import Saver, Store, TrainingState, mirror_of
 from siafu.config import Config
 from siafu.errors import GnnError, PeerLost
 from siafu.models import ModelSpec
@@ -34,45 +38,108 @@ FAREWELL_S = 3.5
 BILLING_S = 10.0
 #: How far apart a member's end, its own last words and others' complaints about it may be.
 LAST_WORDS_S = 1.0
+#: How long parameter servers that are left may take to give their state after a failure.
+RESCUE_S = 2.0
+#: How long Ctrl-C may wait for a checkpoint.
+SAVE_S = 1.5
 #: How long a run that has come to a limit waits for its weights.
 WEIGHTS_S = 20.0
 
 
 def run(
     config: Config, shards: ShardSet, shards_path: Path, run_dir: Path, on_status: Callable[[Status], None],
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None, before: TrainingState | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """Trains as the config says; returns the result (``Coordinator.result``) and the best and final weights.
 
     metrics.jsonl, checkpoints and logs are left in ``run_dir``. A run that comes to its limit (``run.budget_usd``,
-    ``run.max_seconds``) is no failure: the result says so, and "best" is "final" where nothing was evaluated.
+    ``run.max_seconds``) is no failure: the result says so, and "best" is "final" where nothing was evaluated. ``before``:
+    what the run goes on from. A member that dies, hangs or misses a message is named, and the run starts again from the
+    newest state that anybody has (``bench.supervisor``; docs/recovery.md): "restarts" in the result.
 
-    Raises what ``check``, called now and then, raises; the error of the first member that fails, PeerLost naming a member that dies or falls silent. KeyboardInterrupt
-    ends the members before it goes on.
+    Raises what ``check``, called now and then, raises; the error of the first member that fails where that is none to start
+    again from, PeerLost naming a member that dies or falls silent too often. KeyboardInterrupt ends the members before it
+    goes on, and what they know is saved.
     """
-    run_id = secrets.token_bytes(RUN_ID_BYTES)
     spec = ModelSpec.of(config, shards.manifest)
-    coordinator = Coordinator(config, spec.target)
-    config_file = run_dir / "config.toml"
-    with (
-        open(run_dir / "metrics.jsonl", "a", encoding="utf-8") as metrics,
-        loggers.opened(config, run_dir) as tell,
-        hosts.build(config, run_dir, shards_path, config_file, run_id) as host,
-        Hub(COORDINATOR, run_id, listen=host.listen, ports=config.servers.port_range) as hub,
-    ):
-        session = _Session(config, spec, coordinator, host, run_dir, hub, metrics, on_status, check, tell)
-        try:
-            session.train()
-            session.farewell("done", BILLING_S)
-        except BaseException as error:
-            session.farewell(type(error).__name__)
-            raise
-        finally:
-            host.collect()
+    store = Store(
+        run_dir / "checkpoints", spec, config.digest, config.run.keep, mirror_of(config.run.checkpoint_to, run_dir.name)
+    )
+    supervisor, restarts = Supervisor(config.run.restarts), list[dict[str, Any]]()
+    with loggers.opened(config, run_dir) as tell, Saver(store) as saver:
+        while True:
+            coordinator = Coordinator(config, spec.target, before)
+            if before is not None:
+                rewind(run_dir / "metrics.jsonl", before.version, int(before.ledger["judged"]))
+            try:
+                attempt = _Attempt(config, spec, coordinator, run_dir, shards_path, on_status, check, tell, saver)
+                attempt.run(restarts)
+                break
+            except PeerLost as error:
+                failed_at = time.monotonic()
+                before = coordinator.latest_state or store.newest()
+                version = before.version if before is not None else 0
+                if not supervisor.again(error, version, joined=bool(restarts) or not coordinator.missing()):
+                    raise supervisor.last_words(error) from None
+                logger.warning("%s: the run goes on from epoch %d", error, version)
+                restarts.append({"reason": str(error), "version": version, "failed_at": failed_at})
+                if before is not None:
+                    before = coordinator.gone_on(before, time.monotonic())
+            except KeyboardInterrupt:
+                if (state := coordinator.latest_state) is not None and state is not before:
+                    saver.put(state)
+                saver.close(SAVE_S)
+                raise
     if not coordinator.usage_complete:
         logger.warning("what the last workers cost is not known of every graph server: the usage is a lower bound")
     weights = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
-    return coordinator.result(), {"best": weights["final"], **weights}
+    told = [{key: value for key, value in restart.items() if key != "failed_at"} for restart in restarts]
+    return {**coordinator.result(), "restarts": told}, {"best": weights["final"], **weights}
+
+
+@dataclass
+class _Attempt:
+    """One start of all roles."""
+
+    config: Config
+    spec: ModelSpec
+    coordinator: Coordinator
+    run_dir: Path
+    shards_path: Path
+    on_status: Callable[[Status], None]
+    check: Callable[[], None]
+    tell: loggers.Tell
+    saver: Saver
+
+    def run(self, restarts: list[dict[str, Any]]) -> None:
+        """Until the weights are here. The last of ``restarts`` is told how long it took until training went on."""
+        run_id, config = (
+            secrets.token_bytes(RUN_ID_BYTES),
+            self.config,
+        )  # what an earlier attempt still says is another run's
+        with (
+            open(self.run_dir / "metrics.jsonl", "a", encoding="utf-8") as metrics,
+            hosts.build(config, self.run_dir, self.shards_path, self.run_dir / "config.toml", run_id) as host,
+            Hub(COORDINATOR, run_id, listen=host.listen, ports=config.servers.port_range) as hub,
+        ):
+            session = _Session(
+                config, self.spec, self.coordinator, host, self.run_dir, hub, metrics, self.on_status, self.check, self.tell,
+                self.saver,
+            )  # fmt: skip
+            try:
+                session.train(restarts[-1] if restarts else {})
+                session.farewell("done", BILLING_S)
+            except PeerLost:
+                session.rescue(RESCUE_S)
+                session.farewell("starting again")
+                raise
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt):
+                    session.rescue(RESCUE_S / 2)
+                session.farewell(type(error).__name__)
+                raise
+            finally:
+                host.collect()
 
 
 class _Session:
@@ -81,18 +148,18 @@ class _Session:
     def __init__(
         self, config: Config, spec: ModelSpec, coordinator: Coordinator, host: Host, run_dir: Path, hub: Hub,
         metrics: IO[str], on_status: Callable[[Status], None], check: Callable[[], None] = lambda: None,
-        tell: loggers.Tell = lambda record: None,
+        tell: loggers.Tell = lambda record: None, saver: Saver | None = None,
     ):  # fmt: skip
         self.config, self.spec, self.coordinator, self.hub = config, spec, coordinator, hub
         self.host, self.run_dir = host, run_dir
-        self.metrics, self.on_status, self._check, self._tell = metrics, on_status, check, tell
+        self.metrics, self.on_status, self._check, self._tell, self._saver = metrics, on_status, check, tell, saver
         self._beat = 0.0
         self._unread: deque[tuple[Address, Message]] = deque()  # an error leaves the rest for the next turn
 
-    def train(self) -> None:
-        """Until the weights are here."""
+    def train(self, restart: dict[str, Any]) -> None:
+        """Until the weights are here. ``restart``: of what came before; it gets "seconds", until training went on."""
         try:
-            self._train()
+            self._train(restart)
         except GnnError as error:
             if not self.coordinator.at_limit:
                 if isinstance(error, PeerLost):
@@ -103,10 +170,12 @@ class _Session:
             logger.warning("the final weights did not come: those of the best epoch, or the first ones, are saved")
             self._do(self.coordinator.fall_back(dict(self._first_weights())))
 
-    def _first_weights(self) -> dict[str, Array]:
+    def _first_weights(self) -> Mapping[str, Array]:
+        if (before := self.coordinator.before) is not None:
+            return before.weights[before.version]
         return checkpoint.first_weights(models.build(self.spec), self.config.train.warm_start)
 
-    def _train(self) -> None:
+    def _train(self, restart: dict[str, Any]) -> None:
         self.coordinator.begin(time.monotonic())
         for member in self.coordinator.members:
             self.host.start(member, self.hub.endpoint)
@@ -114,6 +183,9 @@ class _Session:
         limit = self.config.servers.start_timeout_s
         while not self.coordinator.complete:
             self._turn()
+            if self.coordinator.went_on_at and "failed_at" in restart and "seconds" not in restart:
+                restart["seconds"] = round(self.coordinator.went_on_at - restart["failed_at"], 3)
+                self._do([Record({"event": "restart", **{k: v for k, v in restart.items() if k != "failed_at"}})])
             if self.coordinator.at_limit:
                 if time.monotonic() - self.coordinator.stopped_at > WEIGHTS_S:
                     return
@@ -146,6 +218,19 @@ class _Session:
             except GnnError as error:
                 return error
         return lost
+
+    def rescue(self, limit_s: float) -> None:
+        """Something has failed: members that say nothing any more are killed, the parameter servers that are left asked
+        for their state. ``Coordinator.latest_state`` is the newest that was known or came within ``limit_s``."""
+        now, heartbeat_s = time.monotonic(), self.config.servers.heartbeat_s
+        quiet = self.coordinator.quiet(now, max(3 * heartbeat_s, 1.0))
+        for member in quiet:
+            self.host.kill(member)
+        sends = self.coordinator.ask_for_state(set(self.coordinator.members).difference(quiet))
+        due = {send.to for send in sends if self.hub.send(send.to, send.message)}
+        while not due.issubset(self.coordinator.given) and time.monotonic() < now + limit_s:
+            with contextlib.suppress(GnnError):
+                self._turn()
 
     def farewell(self, reason: str, limit_s: float = FAREWELL_S) -> None:
         """Tells everybody to leave and waits a little."""
@@ -189,9 +274,5 @@ class _Session:
                     self.metrics.write(json.dumps(values) + "\n")
                     self.metrics.flush()
                     self._tell(values)
-                case Save(epoch=epoch, weights=weights):
-                    folder = self.run_dir / "checkpoints"
-                    folder.mkdir(exist_ok=True)
-                    checkpoint.save_model(
-                        folder / f"epoch-{epoch:04}.safetensors", weights, self.spec, {"epoch": epoch}
-                    )
+                case Save(state=state) if self._saver is not None:
+                    self._saver.put(state)

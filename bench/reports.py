@@ -21,6 +21,14 @@ def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
     return {name: max(values) if name in NEEDS else sum(values) for name, values in found.items()}
 
 
+def added(before: dict[str, float], totals: dict[str, float]) -> dict[str, float]:
+    """Totals of one graph server, and those of its attempts before."""
+    if not before:
+        return totals
+    both = {name: before.get(name, 0) + totals.get(name, 0) for name in {**before, **totals}}
+    return {**both, **{name: max(before.get(name, 0), totals.get(name, 0)) for name in NEEDS if name in both}}
+
+
 def links(usage: dict[int, dict[str, float]], parts: int, epochs: int) -> list[list[int]]:
     """Bytes of rows in a training epoch from each graph server (a row) to each."""
     return [

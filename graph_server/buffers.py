@@ -93,7 +93,7 @@ class PublishedSlot:
         self.scale = scale  # [inner + ghosts]
         # All mutable state:
         self.epoch_of = np.full(max(places, default=-1) + 1, -1, np.int64)  # by interval: the epoch of its rows
-        self._turned = -1
+        self._first = self._turned = -1
         keeps = policy.kind in ("smooth", "freeze")
         self._history: Array | None = np.zeros_like(self.rows) if keeps else None
 
@@ -126,6 +126,8 @@ class PublishedSlot:
         """The first that is written or read in an epoch: every row that is there becomes a stale one."""
         if epoch <= self._turned:
             return
+        if self._turned < 0:
+            self._first = epoch  # beyond 0 in a run that goes on
         self._turned = epoch
         if self.policy.kind == "use":
             return
@@ -137,9 +139,10 @@ class PublishedSlot:
                 self.store.write(place, rows)
         elif self._history is not None:
             for place in stale:
-                if self.policy.kind == "freeze" and epoch % self.policy.freeze_epochs == 0:
+                goes_on = 0 < self._first == epoch - 1
+                if self.policy.kind == "freeze" and (epoch % self.policy.freeze_epochs == 0 or goes_on):
                     self._history[place] = self.store.read(place)
-                elif epoch > 0 and (self.policy.kind == "smooth" or epoch >= self.policy.freeze_epochs):
+                elif epoch > self._first and (self.policy.kind == "smooth" or epoch >= self.policy.freeze_epochs):
                     self.store.write(place, self._history[place])
 
     def oldest(self, intervals: Array, epoch: int) -> int:

@@ -29,7 +29,7 @@ from graph_server.ledger import Ledger
 from graph_server.operators import Operator, Setting
 from graph_server.operators.linear import Linear
 from graph_server.operators.pairs import Pairs
-from graph_server.scheduler import Event, Opened, Published, Scheduler, StepDone
+from graph_server.scheduler import Begin, Event, Opened, Published, Scheduler, StepDone
 from graph_server.timesheet import Timesheet, name_of
 from siafu import kernels, views
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
@@ -139,8 +139,7 @@ class Partition:
                 self.ghosts.add_features(message)
                 return self._do(self._ready() if self.ghosts.complete else [])
             case Start():
-                self._started = True
-                return self._do(self._open_epochs())
+                return self._do(self._start(message))
         return self._do(self.backend.handle(sender, message, now))
 
     def computed(self, done: Compute, value: Any, now: float, seconds: float = 0.0) -> list[Action]:
@@ -296,6 +295,17 @@ class Partition:
         return [Send(COORDINATOR, Ready("graph_server", self.index))]
 
     # --- epochs -----------------------------------------------------------------------------------------------------
+
+    def _start(self, message: Start) -> list[Action]:
+        """From the run's first epoch, or from where it goes on."""
+        for lane, first in (Lane.TRAIN, message.epoch), (Lane.EVAL, message.judged + 1):
+            if lane in self.schedulers and first:
+                self.schedulers[lane].handle(Begin(first))
+        self._started = True
+        self._judged = message.judged
+        self._versions = [max(version, message.epoch) for version in self._versions]
+        self._epochs_in = message.epoch
+        return (self._count_epochs_in() if self._rows_due else []) or self._open_epochs()
 
     def _open_epochs(self) -> list[Action]:
         """Rule 2 of the scheduler. ``slowest`` is the number of optimiser steps that every parameter server has taken: a

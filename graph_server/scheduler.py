@@ -19,6 +19,7 @@ own, so the interval that is furthest behind can always run: nothing deadlocks.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,7 +66,14 @@ class StepDone:
     task: TaskId
 
 
-Event = Opened | Published | StepDone
+@dataclass(frozen=True)
+class Begin:
+    """Event: a run that goes on has epochs before this one behind it. Before any other but ``Published``."""
+
+    epoch: int
+
+
+Event = Begin | Opened | Published | StepDone
 
 
 class Scheduler:
@@ -99,6 +107,7 @@ class Scheduler:
         self._slowest_turn = 0  # the lowest of them
         self._in_turn = {0: len(intervals)}  # position -> intervals in it
         self._pc = dict.fromkeys(intervals, 0)
+        self._warm_until = warmup_epochs
         self._running: set[int] = set()
         self._fresh: dict[tuple[int, int], Array] = {}  # (epoch, pc of the Scatter) -> fresh crossing edges by interval
         self._seen: dict[tuple[int, int], set[int]] = {}  # (epoch, pc) -> intervals whose rows are in
@@ -119,6 +128,8 @@ class Scheduler:
                 return self._publish(epoch, pc, interval)
             case StepDone(task):
                 return self._advance(task)
+            case Begin(epoch):
+                return self._begin(epoch)
 
     # --- what others may ask --------------------------------------------------------------------------------------
 
@@ -161,6 +172,14 @@ class Scheduler:
 
     # --- the rules ------------------------------------------------------------------------------------------------
 
+    def _begin(self, epoch: int) -> list[TaskId]:
+        """There is nothing yet that could be stale: rule 3's first epochs are those from here on."""
+        turn = bisect_left(self.epochs, epoch)
+        self._turn = dict.fromkeys(self._turn, turn)
+        self._slowest_turn, self._in_turn = turn, {turn: len(self._turn)}
+        self._warm_until = epoch + self.warmup_epochs
+        return []
+
     def _start_all(self, intervals: Iterable[int]) -> list[TaskId]:
         return [task for interval in intervals if (task := self._start(interval))]
 
@@ -202,7 +221,7 @@ class Scheduler:
         return (int(fresh[position]) if fresh is not None else 0) >= needed
 
     def _share(self, epoch: int) -> float:
-        return 1.0 if epoch < self.warmup_epochs else self.freshness
+        return 1.0 if epoch < self._warm_until else self.freshness
 
     def _publish(self, epoch: int, pc: int, interval: int) -> list[TaskId]:
         seen = self._seen.setdefault((epoch, pc), set())

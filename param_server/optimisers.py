@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from siafu.config import Train
+from siafu.errors import RemoteProtocolError
 from siafu.sparse import Array
 
 Decay = Callable[[str], float]  # the L2 penalty λ of a parameter, by its name
@@ -22,6 +23,12 @@ Decay = Callable[[str], float]  # the L2 penalty λ of a parameter, by its name
 class Optimiser(Protocol):
     def step(self, weights: Mapping[str, Array], gradients: Mapping[str, Array], lr: float) -> dict[str, Array]:
         """The next weights; both arguments hold the same names and shapes at every call."""
+
+    def state(self) -> dict[str, Array]:
+        """All that changes, by name, as ``restore`` takes it. Steps to come leave these arrays as they are."""
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Goes on from there, to equal bits. RemoteProtocolError if it is none of this optimiser's."""
 
 
 class Adam:
@@ -51,6 +58,15 @@ class Adam:
         next_W: Array = W - lr / correction1 * (m / (np.sqrt(v) / correction2**0.5 + self.epsilon))
         return next_W
 
+    def state(self) -> dict[str, Array]:
+        return {"steps": np.array(self.num_steps, np.int64)} | _named(m=self._m, v=self._v)
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        if "steps" not in state:
+            raise RemoteProtocolError("state of an optimiser: Adam's steps are missing")
+        found = _unnamed({name: value for name, value in state.items() if name != "steps"}, "m", "v")
+        self.num_steps, self._m, self._v = int(state["steps"]), found["m"], found["v"]
+
 
 class SGD:
     """Stochastic gradient descent with momentum μ as in torch.optim.SGD: the first step's momentum is its gradient.
@@ -71,6 +87,12 @@ class SGD:
         b = self._b[name] = self.momentum * self._b[name] + g if name in self._b else g
         next_W: Array = W - lr * b
         return next_W
+
+    def state(self) -> dict[str, Array]:
+        return _named(b=self._b)
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        self._b = _unnamed(state, "b")["b"]
 
 
 OPTIMISERS: dict[str, Callable[[Train, Decay], Optimiser]] = {"adam": Adam, "sgd": SGD}
@@ -105,6 +127,21 @@ def _sum_of_squares(values: Array) -> float:
         folded = squares[:half] + squares[half : 2 * half]
         squares = np.append(folded, squares[-1]) if len(squares) % 2 else folded
     return float(squares.sum())
+
+
+def _named(**moments: Mapping[str, Array]) -> dict[str, Array]:
+    """Moments by "moment/parameter"."""
+    return {f"{moment}/{name}": value for moment, values in moments.items() for name, value in values.items()}
+
+
+def _unnamed(state: Mapping[str, Array], *moments: str) -> dict[str, dict[str, Array]]:
+    found: dict[str, dict[str, Array]] = {moment: {} for moment in moments}
+    for key, value in state.items():
+        moment, _, name = key.partition("/")
+        if moment not in found:
+            raise RemoteProtocolError(f"state of an optimiser: {key!r} is not one of {', '.join(moments)}")
+        found[moment][name] = value
+    return found
 
 
 def _decayed(dW: Array, W: Array, decay: float) -> Array:

@@ -30,7 +30,14 @@ class Parameters:
 
     def check(self, layer: int, values: Mapping[str, TaskRows], where: str) -> dict[str, Array]:
         """The values, in the order of the parameters. Raises RemoteProtocolError for other names, shapes or dtypes."""
-        known = self.of(layer, where)
+        return self._checked(self.of(layer, where), values, where)
+
+    def check_all(self, values: Mapping[str, TaskRows], where: str) -> dict[str, Array]:
+        """As ``check``, of every stage's parameters at once."""
+        return self._checked({name: W for stage in self.layers.values() for name, W in stage.items()}, values, where)
+
+    @staticmethod
+    def _checked(known: Mapping[str, Array], values: Mapping[str, TaskRows], where: str) -> dict[str, Array]:
         if set(values) != set(known):
             raise RemoteProtocolError(f"{where}: values for {sorted(values)}, must be for {sorted(known)}")
         checked = {}

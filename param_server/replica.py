@@ -11,9 +11,11 @@ R5  Epochs are stepped in order, once each, by every replica for itself, to equa
 R6  Weights to be evaluated are pinned when published and until judged. The latest epoch judged best is kept as best;
     the one that said stop is final, and afterwards nothing is pinned any more. A verdict on a version that is not
     published here yet waits for it.
-R7  Parameter server 0 sends the coordinator each version that is to be saved when it publishes it, so that none is held
-    for that: replicas are equal, and one is enough.
+R7  Parameter server 0 sends the coordinator its state at each version that is to be saved when it publishes it, so that
+    none is held for that: replicas are equal, and one is enough. Any of them gives its state when asked.
 R8  Duplicates of any message are counted, and otherwise ignored.
+R9  A run that goes on restores the state of a replica before its first epoch. Evaluations that were judged before are not
+    waited for again; the best one may be of a version that is still to come.
 """
 
 from __future__ import annotations
@@ -60,12 +62,15 @@ class Replica:
             wire.PartialSums: self._partial_sums,
             wire.Judged: self._judged,
             wire.GetModel: self._get_model,
+            wire.GetState: lambda sender, _: [Send(sender, self.state())],
+            wire.ParamState: self._restore,
         }
         # Everything that changes:
         self._stash = Stash(0, weights)
         self._optimiser = optimisers.build(config.train, model.rest)
         self._epochs: dict[int, Epoch] = {}  # not yet stepped, of which something is in
         self._final: int | None = None  # the version that a stop named
+        self._judged_before = -1  # the last evaluation that was in when the run went on
         self._early: dict[int, wire.Judged] = {}  # verdicts by version, of versions to come
         self._duplicates: Counter[str] = Counter()
 
@@ -109,6 +114,40 @@ class Replica:
     def duplicates(self) -> dict[str, int]:
         """Messages ignored, by type."""
         return dict(self._duplicates)
+
+    # --- going on -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> wire.ParamState:
+        """All that a replica goes on from. Steps to come leave its arrays as they are."""
+        best = -1 if self._stash.best is None else self._stash.best
+        kept = sorted({self.version, *self._stash.pinned} | ({best} if best >= 0 else set()))
+        weights: dict[str, TaskRows] = {
+            f"{version}/{name}": W for version in kept for name, W in self._stash.weights(version).items()
+        }
+        return wire.ParamState(self.index, self.version, best, -1, weights, dict(self._optimiser.state()))
+
+    def _restore(self, sender: Address, state: wire.ParamState) -> list[Send]:
+        where = f"state of version {state.version}"
+        if sender != COORDINATOR or self.version or self._epochs:
+            raise RemoteProtocolError(f"{where} from {sender}: only the coordinator's, and before the first epoch")
+        versions = {
+            version: self._parameters.check_all(weights, f"{where}, weights of version {version}")
+            for version, weights in wire.by_version(state.weights).items()
+        }
+        if state.version != max(versions, default=-1):
+            raise RemoteProtocolError(f"{where}: there are weights of {sorted(versions)}")
+        self._optimiser.restore({name: np.asarray(value) for name, value in state.optimiser.items()})
+        self._stash = Stash(state.version, versions.pop(state.version))
+        self._judged_before = state.judged
+        for version, weights in versions.items():
+            self._stash.adopt(version, weights)
+        to_come = range(state.judged + 1, rounds(self.train))
+        due = {evaluated_version(epoch, self.train) for epoch in to_come if is_evaluated(epoch, self.train)}
+        for version in due.intersection(self._stash.versions):
+            self._stash.pin(version)
+        if state.best >= 0:
+            self._judged(COORDINATOR, wire.Judged(max(state.best - 1, 0), best=True, stop=False))
+        return [Send(COORDINATOR, wire.Ready("param_server", self.index))]
 
     # --- weights ------------------------------------------------------------------------------------------------------
 
@@ -246,16 +285,14 @@ class Replica:
         weights = self._optimiser.step(self._stash.weights(self.version), gradient, lr)
         self._stash.publish(epoch.epoch + 1, weights)
         del self._epochs[epoch.epoch]
-        if is_evaluated(epoch.epoch, self.train) and self._final is None:
+        if is_evaluated(epoch.epoch, self.train) and self._final is None and epoch.epoch > self._judged_before:
             self._stash.pin(self.version)
         if (verdict := self._early.pop(self.version, None)) is not None:
             self._judge(verdict)
         ready = wire.WeightsReady(self.index, self.version)
         sends = [Send(graph_server(server), ready) for server in range(self.num_graph_servers)]
         if self.index == 0 and is_checkpoint(epoch.epoch, self.run):
-            sends.append(
-                Send(COORDINATOR, wire.ModelWeights("checkpoint", self.version, dict(weights), self.stash_peak))
-            )
+            sends.append(Send(COORDINATOR, self.state()))
         return sends
 
     # --- verdicts -----------------------------------------------------------------------------------------------------

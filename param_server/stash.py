@@ -81,6 +81,11 @@ class Stash:
         self._drop_if_unneeded(previous)
         self.peak = max(self.peak, len({self.latest, *self._references}))
 
+    def adopt(self, version: int, weights: WeightsByName) -> None:
+        """Takes an earlier version, of the run that this one goes on with: to be pinned, or as the best one."""
+        assert version < self.latest, f"version {version} of {self.latest}"
+        self._weights[version] = weights
+
     def pin(self, version: int) -> None:
         """Keeps a version until ``unpin``. Raises StaleWeights if it is not held."""
         self.weights(version)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 
 class Stopping:
@@ -20,6 +21,19 @@ class Stopping:
         self.waited = 0  # evaluations since one that starts patience again
         self._begun = False
         self._score, self._loss = -math.inf, math.inf  # the best of either
+
+    def state(self) -> list[Any]:
+        """All that changes, in JSON's words, as ``restore`` takes it."""
+        return [
+            self.waited,
+            self._begun,
+            *(value if math.isfinite(value) else None for value in (self._score, self._loss)),
+        ]
+
+    def restore(self, state: list[Any]) -> None:
+        self.waited, self._begun = int(state[0]), bool(state[1])
+        self._score = -math.inf if state[2] is None else float(state[2])
+        self._loss = math.inf if state[3] is None else float(state[3])
 
     def judge(self, score: float, loss: float) -> bool:
         """An evaluation of validation vertices; whether it is the best so far. The first is, and NaN is no other's best."""

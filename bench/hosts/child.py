@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from siafu.address import Address
+from siafu.keys import Ring
 from siafu.leash import Leash
 
 #: One thread per process for dense products: parallelism comes from intervals, and bits must not depend on a core count.
@@ -23,35 +25,43 @@ _TAIL_BYTES = 4096
 class Child:
     """Leads a group of its own. ``close`` it: that kills what is left of the group."""
 
-    def __init__(self, command: Sequence[str], log: Path, variables: Mapping[str, str] | None = None):
-        """``variables``: of its environment, besides ours."""
+    def __init__(
+        self, command: Sequence[str], log: Path, variables: Mapping[str, str] | None = None, told: str | None = None
+    ):
+        """``variables``: of its environment, besides ours; ``told``: what it finds on its stdin, where no other process and no
+        file sees it."""
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join(p for p in sys.path if p)
         environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": path, **(variables or {})}
         self._leash = Leash()
-        with open(log, "wb") as output, _undisturbed():
+        with open(log, "ab") as output, _undisturbed():
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                command, stdin=subprocess.DEVNULL if told is None else subprocess.PIPE, stdout=output,
+                stderr=subprocess.STDOUT, env=environment,
                 start_new_session=True, pass_fds=(self._leash.fd,),
             )  # fmt: skip
             self._leash.tie(self._process.pid)
+        if self._process.stdin is not None and told is not None:
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:  # its end will be noticed
+                stdin.write(told.encode())
 
     @classmethod
     def member(
         cls, member: Address, coordinator: str, run_id: bytes, *, config_file: Path, shards: Path, run_dir: Path,
-        listen: str = "",
+        listen: str = "", keys: Ring | None = None,
     ) -> Child:  # fmt: skip
         """``python -m graph_server`` or ``param_server``, which logs to ``<run_dir>/logs/<role>-<index>.log``.
 
-        ``listen``: the address that it binds; empty: ``servers.listen``.
+        ``listen``: the address that it binds; empty: ``servers.listen``. ``keys``: go through its stdin.
         """
         command = [
             sys.executable, "-m", member.role, "--coordinator", coordinator, "--run-id", run_id.hex(),
             "--index", member.name, "--config", str(config_file), "--shards", str(shards), "--run-dir", str(run_dir),
-            *(("--listen", listen) if listen else ()),
+            *(("--listen", listen) if listen else ()), *(("--keys-on-stdin",) if keys else ()),
         ]  # fmt: skip
-        return cls(command, run_dir / "logs" / f"{member.role}-{member.name}.log")
+        log = run_dir / "logs" / f"{member.role}-{member.name}.log"
+        return cls(command, log, told=json.dumps(keys.dump()) if keys else None)
 
     @property
     def pid(self) -> int:

@@ -1,0 +1,34 @@
+"""metrics.jsonl of a run that goes on: what it has of epochs that will be run again goes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from siafu.errors import DatasetError
+
+
+def rewind(path: Path, version: int, judged: int) -> None:
+    """Keeps epochs before ``version`` and evaluations up to ``judged``, and all that is neither; a torn last line goes.
+
+    Written beside and renamed. Raises: DatasetError if it cannot be.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = [line for line in lines if _stays(line, version, judged)]
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        beside.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        os.replace(beside, path)
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _stays(line: str, version: int, judged: int) -> bool:
+    try:
+        record: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return False
+    limits = {"epoch": version, "evaluation": judged + 1}
+    return record["event"] not in limits or record["epoch"] < limits[record["event"]]

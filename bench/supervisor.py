@@ -1,0 +1,36 @@
+"""Whether a run that has failed starts again. Pure.
+
+1. What can pass is tried again: a member that died, hung or fell silent, a link that lost a message (``PeerLost``). What
+   would come again is not: a wrong setting, broken data, an error of the model's numbers.
+2. A run starts again from a failure, and from one while it does so, but at most ``run.restarts`` times in a row without a
+   new version of the weights in between: what always comes back is no accident.
+3. A run whose roles never met has nothing to lose: it ends with the reason at once.
+"""
+
+from __future__ import annotations
+
+from siafu.errors import GnnError, PeerLost
+
+
+class Supervisor:
+    def __init__(self, restarts: int):
+        self.restarts = restarts
+        # All mutable state:
+        self._in_row = 0
+        self._version = -1  # that it went on from after the last failure
+
+    def again(self, error: GnnError, version: int, *, joined: bool) -> bool:
+        """Whether to go on from ``version`` after this error. ``joined``: all roles had met, in this attempt or before."""
+        if not isinstance(error, PeerLost) or not joined:
+            return False
+        self._in_row = 1 if version > self._version else self._in_row + 1
+        self._version = max(version, self._version)
+        return self._in_row <= self.restarts
+
+    def last_words(self, error: GnnError) -> GnnError:
+        """Of a run that is given up."""
+        if not isinstance(error, PeerLost) or not self.restarts or self._in_row <= self.restarts:
+            return error
+        return PeerLost(
+            f"{error}; that was failure {self._in_row} in a row after {self._version} epochs, run.restarts = {self.restarts}"
+        )
