@@ -6,9 +6,11 @@ python -m graph_server --coordinator tcp://host:port --run-id HEX --index I --co
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import resource
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,6 +21,7 @@ from siafu import config as configs
 from siafu.address import COORDINATOR, Address, Role
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.keys import Ring
 from siafu.sockets import Hub
 from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Start, Stop, Welcome
 
@@ -50,7 +53,8 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
     me = Address(role, str(args.index))
     config = configs.load(args.config)
     listen = args.listen or config.servers.listen
-    with Hub(me, bytes.fromhex(args.run_id), listen=listen, ports=config.servers.port_range) as hub:
+    ring = _keys(config, on_stdin=args.keys_on_stdin)
+    with Hub(me, bytes.fromhex(args.run_id), listen=listen, ports=config.servers.port_range, ring=ring) as hub:
         hub.dial(COORDINATOR, args.coordinator)
         try:
             joined = _join(hub, config, args)
@@ -64,6 +68,18 @@ def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None
             return 1
         hub.flush_and_close(1.0)
     return 0
+
+
+def _keys(config: Config, *, on_stdin: bool) -> Ring | None:
+    """What whoever started us has written to our stdin. ConfigError if a run that must have keys has none."""
+    if on_stdin:
+        try:
+            return Ring.load(json.load(sys.stdin))
+        except ValueError:  # its text would be in the log
+            raise ConfigError("no keys came on stdin") from None
+    if config.servers.security == "curve":
+        raise ConfigError("servers.security = curve, but whoever started this member gave it no keys")
+    return None
 
 
 def allow_open_files() -> None:
@@ -138,6 +154,7 @@ def _parse(role: Role, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--shards", default="", metavar="DIR")
     parser.add_argument("--run-dir", default=".", metavar="DIR")
     parser.add_argument("--listen", default="", metavar="HOST", help="address to bind; without it, servers.listen")
+    parser.add_argument("--keys-on-stdin", action="store_true", help="whoever starts us writes our keys there")
     return parser.parse_args(argv)
 
 

@@ -1,24 +1,32 @@
 """The only file that knows ZeroMQ: a member's mailbox, its links to others, and one place to wait for all of them.
 
 Every member binds one ROUTER (its mailbox) and dials the mailboxes of those it wants to talk to with a DEALER each; an
-answer comes back over the same link. Identities are addresses, so a member is found by who it is. Tensors are sent and
-received without a copy. Threads must not touch a hub, but for ``wake``.
+answer comes back over the same link. Identities are addresses, so a member is found by who it is; where members have keys
+(``siafu.keys``), links are encrypted (CURVE), and a server is found by the key that it showed, whatever it calls itself.
+Tensors are sent and received without a copy. Threads must not touch a hub, but for ``wake``.
+
+No send waits: what a peer does not take lies here, ``_MOST_WAITING`` messages at most, and then that peer is lost. How many
+bytes that can be is bounded before: by staleness between servers, by the tasks that a worker may hold.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
 import zmq
+from zmq.utils import z85
 
-from siafu import wire
+from siafu import keys, wire
 from siafu.address import Address
 from siafu.errors import PeerLost, RemoteProtocolError
+from siafu.gate import Complaints, Gate
+from siafu.keys import Ring
 from siafu.links import Links
 from siafu.wire import Message
 
@@ -28,19 +36,36 @@ logger = logging.getLogger(__name__)
 _BURST = 64
 #: Frames from here on are sent without a copy; below, copying is faster.
 _ZERO_COPY_BYTES = 1 << 14
+#: Messages that wait here for a peer to take them, and those that wait there for their reader: beyond, TCP holds the sender.
+_MOST_WAITING, _MOST_UNREAD = 1 << 16, 1 << 12
+#: A connection that has not shown its key by then is closed; a member's tries again. Its key is looked at between two polls.
+_HANDSHAKE_MS = 10_000
+
+
+def public_key(secret: bytes) -> str:
+    """Of a CURVE secret key of 32 bytes, in Z85."""
+    return zmq.curve_public(z85.encode(secret)).decode()
 
 
 class Hub:
     """One member's sockets. Use in a ``with`` block."""
 
-    def __init__(self, me: Address, run_id: bytes, *, listen: str | None = None, ports: tuple[int, int] | None = None):
+    def __init__(
+        self, me: Address, run_id: bytes, *, listen: str | None = None, ports: tuple[int, int] | None = None,
+        ring: Ring | None = None,
+    ):  # fmt: skip
         """``listen``: address to bind, at a free port of ``ports`` (first, last) or at any; None: no mailbox (a worker).
-        PeerLost if it cannot be bound."""
+        ``ring``: our keys; None: whoever dials is let in. PeerLost if it cannot be bound."""
         self.me, self.run_id = me, run_id
         self.endpoint = ""
         self.checksum: wire.Checksum = zlib.crc32  # of tensors; a server puts a faster one here
         self.malformed = 0  # messages dropped because the protocol does not allow them
+        self.worker_bytes = wire.MAX_TENSOR_BYTES  # of a worker's message; a server knows how large its tasks are
         self.numbers = Links(me)
+        self._ring = ring
+        self._gate: Gate | None = None
+        self._complaints = Complaints()
+        self._routes: dict[Address, bytes] = {}  # where servers with keys have dialled us from
         self._unread: list[tuple[Address, Message]] = []
         self._context = zmq.Context()
         self._context.setsockopt(zmq.LINGER, 0)
@@ -55,13 +80,25 @@ class Hub:
         if listen is not None:
             self._mailbox = self._socket(zmq.ROUTER)
             self._mailbox.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            self._mailbox.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
             try:
+                if ring is not None:
+                    self._guard(ring)
                 self._bind(self._mailbox, listen, ports)
             except zmq.ZMQError as error:
                 self.close()
                 where = f"{listen}, ports {ports[0]} to {ports[1]}" if ports else listen
                 raise PeerLost(f"{me}: cannot listen on {where}: {error}") from error
             self.endpoint = self._mailbox.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def _guard(self, ring: Ring) -> None:
+        """Lets nobody into the mailbox but whoever has a key that may dial us. ZeroMQ asks for each, at a fixed address."""
+        assert self._mailbox is not None
+        self._gate = Gate({z85.decode(key.encode()): name for key, name in ring.guests(self.me).items()})
+        self._door = self._socket(zmq.REP)
+        self._door.bind("inproc://zeromq.zap.01")
+        self._mailbox.setsockopt(zmq.CURVE_SERVER, 1)
+        self._mailbox.setsockopt(zmq.CURVE_SECRETKEY, ring.secret)
 
     @staticmethod
     def _bind(mailbox: zmq.Socket[bytes], listen: str, ports: tuple[int, int] | None) -> None:
@@ -79,7 +116,12 @@ class Hub:
     def dial(self, to: Address, endpoint: str, proxy: str = "") -> None:
         """Opens a link; messages sent before it stands wait. ``proxy``: host:port of a SOCKS5 proxy."""
         link = self._socket(zmq.DEALER)
-        link.setsockopt(zmq.IDENTITY, self.me.identity)
+        if self._ring is None or self.me.role == "worker":  # else the key says who we are
+            link.setsockopt(zmq.IDENTITY, self.me.identity)
+        if self._ring is not None:
+            link.setsockopt(zmq.CURVE_SECRETKEY, self._ring.secret)
+            link.setsockopt(zmq.CURVE_PUBLICKEY, public_key(self._ring.secret).encode())
+            link.setsockopt(zmq.CURVE_SERVERKEY, self._ring.public[keys.name_of(to)].encode())
         if proxy:
             link.setsockopt(zmq.SOCKS_PROXY, proxy.encode())
         try:
@@ -104,6 +146,7 @@ class Hub:
         return {
             "messages_malformed": self.malformed, "messages_repeated": self.numbers.num_repeated,
             "messages_lost": self.numbers.num_lost,
+            "connections_refused": 0 if self._gate is None else self._gate.num_refused,
         }  # fmt: skip
 
     def send(self, to: Address, message: Message) -> bool:
@@ -118,16 +161,24 @@ class Hub:
         link = self._links.get(to)
         try:
             if link is not None:
-                link.send_multipart(frames, copy=False)
-            elif self._mailbox is not None:
-                self._mailbox.send_multipart([to.identity, *frames], copy=False)
+                link.send_multipart(frames, zmq.NOBLOCK, copy=False)
+            elif self._mailbox is not None and (route := self._route(to)):
+                self._mailbox.send_multipart([route, *frames], zmq.NOBLOCK, copy=False)
             else:
                 return False
+        except zmq.Again:
+            if to.role == "worker":
+                return False  # its tasks go to others
+            raise PeerLost(f"{to}: takes nothing any more, {_MOST_WAITING} messages wait for it") from None
         except zmq.ZMQError as error:
             if error.errno == zmq.EHOSTUNREACH:
                 return False
             raise PeerLost(f"{to}: {error}") from error
         return True
+
+    def _route(self, to: Address) -> bytes:
+        """What the mailbox calls the connection of a peer. With keys, a server's identity is anybody's to claim."""
+        return to.identity if self._gate is None or to.role == "worker" else self._routes.get(to, b"")
 
     def deliver(self, to: Address, message: Message) -> None:
         """Sends what must not get lost: PeerLost if nobody of that address is connected. Workers may come and go."""
@@ -146,6 +197,9 @@ class Hub:
         for source, _ in self._poller.poll(max(0, int(timeout_s * 1000))):
             if source == self._wake_reader.fileno():
                 self._drain_wake()
+                continue
+            if self._gate is not None and source is self._door:
+                self._open_door(self._gate)
                 continue
             for _ in range(_BURST):
                 try:
@@ -173,7 +227,7 @@ class Hub:
         except RemoteProtocolError as error:
             if sender.role != "worker":
                 raise
-            self._drop(error)
+            self._drop(error, sender)
 
     def wake(self) -> None:
         """Ends a ``poll`` that waits; any thread may call it."""
@@ -185,6 +239,8 @@ class Hub:
     def close(self) -> None:
         for link in (*self._links.values(), *([self._mailbox] if self._mailbox else [])):
             link.close(linger=0)
+        if self._gate is not None:
+            self._door.close(linger=0)
         self._links.clear()
         self._mailbox = None
         self._wake_reader.close()
@@ -209,32 +265,64 @@ class Hub:
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         made = self._context.socket(kind)
-        made.setsockopt(zmq.SNDHWM, 0)
-        made.setsockopt(zmq.RCVHWM, 0)
+        made.setsockopt(zmq.SNDHWM, _MOST_WAITING)
+        made.setsockopt(zmq.RCVHWM, _MOST_UNREAD)
         made.setsockopt(zmq.MAXMSGSIZE, wire.MAX_TENSOR_BYTES)
         made.copy_threshold = _ZERO_COPY_BYTES
         self._poller.register(made, zmq.POLLIN)
         return made
 
     def _receive(self, source: zmq.Socket[bytes], parts: list[zmq.Frame]) -> tuple[Address, Message] | None:
+        sender = self._address_of.get(source)
         try:
-            sender = self._address_of.get(source)
             if sender is None:
-                sender, parts = Address.from_identity(parts[0].bytes), parts[1:]
+                sender, parts = self._speaker(parts[0]), parts[1:]
+            if sender in self._complaints.ignored:
+                return None
             frames = [part.buffer for part in parts]
+            if sender.role == "worker" and (nbytes := sum(frame.nbytes for frame in frames)) > self.worker_bytes:
+                raise RemoteProtocolError(
+                    f"{sender}: {nbytes} bytes, a worker's message has {self.worker_bytes} at most"
+                )
             message = wire.decode(frames, self.run_id, self.checksum)
             if not self.numbers.take(sender, wire.number_of(frames)):
                 return None
             if not wire.may_say(sender.role, type(message)):
                 raise RemoteProtocolError(f"{sender} may not send {type(message).__name__}")
         except RemoteProtocolError as error:
-            self._drop(error)
+            self._drop(error, sender)
             return None
         return sender, message
 
-    def _drop(self, error: RemoteProtocolError) -> None:
+    def _speaker(self, lead: zmq.Frame) -> Address:
+        """Who sent what came to the mailbox: by the key of the connection, if members have keys."""
+        identity = lead.bytes
+        if self._gate is None:
+            return Address.from_identity(identity)
+        sender = keys.speaker(str(lead.get("User-Id")), identity)
+        if sender.role != "worker":
+            self._routes[sender] = identity
+        return sender
+
+    def _open_door(self, gate: Gate) -> None:
+        """Answers ZeroMQ's questions whether to let a connection in."""
+        for _ in range(_BURST):
+            try:
+                request = self._door.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            verdict = gate.answer(request, now := time.monotonic())
+            self._door.send_multipart(verdict.reply)
+            if verdict.refused and self._complaints.is_worth_a_line(now):
+                logger.warning("%s: refused a connection, %d so far: %s", self.me, gate.num_refused, verdict.refused)
+
+    def _drop(self, error: RemoteProtocolError, sender: Address | None) -> None:
         self.malformed += 1
-        logger.warning("%s: dropped a message, %d so far: %s", self.me, self.malformed, error)
+        now = time.monotonic()
+        if self._complaints.is_worth_a_line(now):
+            logger.warning("%s: dropped a message, %d so far: %s", self.me, self.malformed, error)
+        if sender is not None and sender.role == "worker" and self._complaints.of(sender, now):
+            logger.warning("%s: %s is not listened to any more, it sent too much that cannot be read", self.me, sender)
 
     def _drain_wake(self) -> None:
         try:

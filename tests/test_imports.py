@@ -75,7 +75,7 @@ LAMBDA_PACKAGES = {"numpy", "zmq", "tomli"}
 #: These decide; the clock and the random generator are arguments, and no byte leaves them.
 PURE = (
     "siafu/tasks.py", "siafu/wire.py", "siafu/ops.py", "siafu/sparse.py", "siafu/errors.py", "siafu/models/*.py",
-    "siafu/tensor_task.py", "siafu/address.py", "siafu/links.py", "siafu/evaluation.py",
+    "siafu/tensor_task.py", "siafu/address.py", "siafu/links.py", "siafu/keys.py", "siafu/gate.py", "siafu/evaluation.py",
     "graph_server/scheduler.py", "graph_server/autotune.py", "graph_server/dispatch.py", "graph_server/waiting.py",
     "graph_server/verdicts.py", "graph_server/timing.py", "graph_server/sizing.py", "graph_server/holding.py", "graph_server/throttle.py",
     "graph_server/shipping.py", "graph_server/workforce.py", "graph_server/timesheet.py", "graph_server/bill.py", "graph_server/placement.py",

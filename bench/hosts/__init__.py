@@ -15,6 +15,7 @@ from typing import Protocol
 
 from siafu.address import Address
 from siafu.config import Config
+from siafu.keys import Keys
 
 HOSTS = {
     "local": "bench.hosts.local:LocalHost",
@@ -54,8 +55,9 @@ class Host(Protocol):
     @classmethod
     def make(cls, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> Host: ...
 
-    def start(self, member: Address, coordinator: str) -> None:
-        """Starts the member, which dials ``coordinator``; returns before it runs. PeerLost if there is no place for it."""
+    def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
+        """Starts the member, which dials ``coordinator``, with its keys, which nobody else sees; None: without. Returns before
+        it runs. PeerLost if there is no place for it."""
 
     def dead(self) -> Death | None:
         """A member that has ended, however; one that was killed rather than one that gave up. None if all are well."""

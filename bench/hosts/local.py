@@ -10,6 +10,7 @@ from bench.hosts import Death
 from bench.hosts.child import Child
 from siafu.address import Address
 from siafu.config import Config
+from siafu.keys import Keys
 
 
 class LocalHost:
@@ -27,10 +28,11 @@ class LocalHost:
     def make(cls, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> LocalHost:
         return cls(config.servers.listen, run_dir, shards, config_file, run_id)
 
-    def start(self, member: Address, coordinator: str) -> None:
+    def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
         self._children[member] = Child.member(
-            member, coordinator, self.run_id, config_file=self.config_file, shards=self.shards, run_dir=self.run_dir
-        )
+            member, coordinator, self.run_id, config_file=self.config_file, shards=self.shards, run_dir=self.run_dir,
+            keys=keys.ring(member) if keys else None,
+        )  # fmt: skip
 
     @property
     def pids(self) -> dict[Address, int]:

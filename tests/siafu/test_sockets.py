@@ -96,6 +96,10 @@ def test_an_answer_comes_back_over_the_link_of_the_question(server: Hub) -> None
         assert (sender, type(message)) == (server.me, Leave)
 
 
+def nonzero(counts: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}
+
+
 def frames(number: int, message: Message = LAST) -> list[Any]:
     return wire.encode(message, RUN_ID, number=number)
 
@@ -107,7 +111,7 @@ def test_a_message_that_comes_twice_is_read_once(server: Hub) -> None:
             hub._post(server.me, frames(number))
         seen = until(server, lambda: server.numbers.num_repeated, 3)
     assert len(seen) == 2
-    assert server.counts == {"messages_malformed": 0, "messages_repeated": 1, "messages_lost": 0}
+    assert nonzero(server.counts) == {"messages_repeated": 1}
 
 
 def test_a_message_that_cannot_be_read_is_missed_with_the_next_and_what_came_is_kept(server: Hub) -> None:
@@ -123,7 +127,7 @@ def test_a_message_that_cannot_be_read_is_missed_with_the_next_and_what_came_is_
             until(server, lambda: arrived.extend(server.poll(0.1)) or 0, 4)
         arrived += until(server, lambda: 0, 2 - len(arrived))
     assert len(arrived) == 2
-    assert server.counts == {"messages_malformed": 1, "messages_repeated": 0, "messages_lost": 1}
+    assert nonzero(server.counts) == {"messages_malformed": 1, "messages_lost": 1}
 
 
 def test_a_message_to_nobody_uses_no_number(server: Hub) -> None:
