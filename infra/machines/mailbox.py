@@ -21,7 +21,7 @@ from __future__ import annotations
 import email.utils
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -249,6 +249,14 @@ class Mailbox:
             self._fail(error, key)
         except OSError as error:
             raise PeerLost(f"{file}: cannot be written: {error.strerror}") from error
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Objects that are not there are no error."""
+        for key in keys:  # few at a time: an answer to many would tell of each that failed
+            try:
+                self._s3.delete_object(Bucket=self.bucket, Key=key)
+            except (BotoCoreError, ClientError) as error:
+                self._fail(error, key)
 
     def _fail(self, error: Exception, key: str) -> NoReturn:
         where = f"bucket {self.bucket}{f' at {self.endpoint}' if self.endpoint else ''}, {key}"
