@@ -23,9 +23,11 @@ from siafu.address import COORDINATOR, Address, Send
 from siafu.checkpoints import Saver, Store, TrainingState, mirror_of
 from siafu.config import Config
 from siafu.errors import GnnError, PeerLost
+from siafu.keys import SECRET_BYTES, Keys, is_loopback
+from siafu.keys import wanted as keys_wanted
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
-from siafu.sockets import Hub
+from siafu.sockets import Hub, public_key
 from siafu.sparse import Array
 from siafu.wire import RUN_ID_BYTES, Heartbeat, Message
 
@@ -80,21 +82,42 @@ def run(
                 before = coordinator.latest_state or store.newest()
                 version = before.version if before is not None else 0
                 if not supervisor.again(error, version, joined=bool(restarts) or not coordinator.missing()):
+                    _keep(saver, run_dir, coordinator)
                     raise supervisor.last_words(error) from None
                 logger.warning("%s: the run goes on from epoch %d", error, version)
                 restarts.append({"reason": str(error), "version": version, "failed_at": failed_at})
                 if before is not None:
                     before = coordinator.gone_on(before, time.monotonic())
             except KeyboardInterrupt:
-                if (state := coordinator.latest_state) is not None and state is not before:
-                    saver.put(state)
-                saver.close(SAVE_S)
+                _keep(saver, run_dir, coordinator)
                 raise
     if not coordinator.usage_complete:
         logger.warning("what the last workers cost is not known of every graph server: the usage is a lower bound")
     weights = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
     told = [{key: value for key, value in restart.items() if key != "failed_at"} for restart in restarts]
     return {**coordinator.result(), "restarts": told}, {"best": weights["final"], **weights}
+
+
+def _keep(saver: Saver, run_dir: Path, coordinator: Coordinator) -> None:
+    """The run ends before its time: what it has learnt is saved, and said where to find."""
+    if (state := coordinator.latest_state) is None:
+        return
+    saver.put(state)
+    saver.close(SAVE_S)
+    logger.warning("siafu resume %s goes on from epoch %d", run_dir, state.version)
+
+
+def _keys(config: Config, listen: str) -> Keys | None:
+    """New ones, of which nobody knows; None if the run has none (``servers.security``)."""
+    security = config.servers.security
+    if keys_wanted(security, listen):
+        secret = secrets.token_bytes(SECRET_BYTES)
+        return Keys(secret, config.data.parts, config.servers.param_servers, public_key)
+    if not is_loopback(listen):
+        logger.warning(
+            "servers.security = %s: whoever reaches %s can join this run, read it and spoil it", security, listen
+        )
+    return None
 
 
 @dataclass
@@ -120,11 +143,15 @@ class _Attempt:
         with (
             open(self.run_dir / "metrics.jsonl", "a", encoding="utf-8") as metrics,
             hosts.build(config, self.run_dir, self.shards_path, self.run_dir / "config.toml", run_id) as host,
-            Hub(COORDINATOR, run_id, listen=host.listen, ports=config.servers.port_range) as hub,
-        ):
+            contextlib.nullcontext(_keys(config, host.listen)) as keys,
+            Hub(
+                COORDINATOR, run_id, listen=host.listen, ports=config.servers.port_range,
+                ring=None if keys is None else keys.ring(COORDINATOR),
+            ) as hub,
+        ):  # fmt: skip
             session = _Session(
                 config, self.spec, self.coordinator, host, self.run_dir, hub, metrics, self.on_status, self.check, self.tell,
-                self.saver,
+                self.saver, keys,
             )  # fmt: skip
             try:
                 session.train(restarts[-1] if restarts else {})
@@ -148,10 +175,10 @@ class _Session:
     def __init__(
         self, config: Config, spec: ModelSpec, coordinator: Coordinator, host: Host, run_dir: Path, hub: Hub,
         metrics: IO[str], on_status: Callable[[Status], None], check: Callable[[], None] = lambda: None,
-        tell: loggers.Tell = lambda record: None, saver: Saver | None = None,
+        tell: loggers.Tell = lambda record: None, saver: Saver | None = None, keys: Keys | None = None,
     ):  # fmt: skip
         self.config, self.spec, self.coordinator, self.hub = config, spec, coordinator, hub
-        self.host, self.run_dir = host, run_dir
+        self.host, self.run_dir, self._keys = host, run_dir, keys
         self.metrics, self.on_status, self._check, self._tell, self._saver = metrics, on_status, check, tell, saver
         self._beat = 0.0
         self._unread: deque[tuple[Address, Message]] = deque()  # an error leaves the rest for the next turn
@@ -178,7 +205,7 @@ class _Session:
     def _train(self, restart: dict[str, Any]) -> None:
         self.coordinator.begin(time.monotonic())
         for member in self.coordinator.members:
-            self.host.start(member, self.hub.endpoint)
+            self.host.start(member, self.hub.endpoint, self._keys)
         begun = time.monotonic()
         limit = self.config.servers.start_timeout_s
         while not self.coordinator.complete:

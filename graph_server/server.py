@@ -35,6 +35,7 @@ from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.ops import BFLOAT16
 from siafu.shards import ROWS_FOLDER, ShardSet, folder_of
+from siafu.sockets import public_key
 from siafu.wire import Heartbeat, Hello, Leave, Refused, Stop, Stopped, Usage, Welcome
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,12 @@ class Server:
         rows_file = joined.run_dir / ROWS_FOLDER / f"{folder_of(self.index)}.npy"
         self._rows_written = stack.enter_context(RowsWritten(rows_file, len(self.partition.shard.vertices)))
         self._running_invocations = 0
+        ring = self.hub.ring
+        self._workers_keys = (  # they travel in invocations, and nowhere else
+            None
+            if ring is None
+            else ring.for_workers(self.hub.me, self.config.servers.param_servers, public_key).dump()
+        )
         self._trace = stack.enter_context(_trace_file(joined)) if self.config.run.trace else None
         if self._trace is not None:
             self.partition.trace = []
@@ -161,7 +168,7 @@ class Server:
             "config_digest": self.config.digest, "spec": dataclasses.asdict(self.spec), "idle_s": lambdas.idle_s,
             "margin_s": lambdas.margin_s, "prefetch": credits, "proxy": lambdas.proxy,
             "keep_bytes": (lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
-            "wait_s": self.config.servers.silence_s,
+            "wait_s": self.config.servers.silence_s, "keys": self._workers_keys,
         }  # fmt: skip
         self._running_invocations += 1
         self._launcher.invoke(payload, name)

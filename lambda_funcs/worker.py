@@ -16,6 +16,7 @@ from lambda_funcs.desk import Desk
 from siafu.address import graph_server
 from siafu.address import worker as worker_address
 from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.keys import Ring
 from siafu.models import ModelSpec
 from siafu.sockets import Hub
 from siafu.tensor_task import TensorWorker
@@ -39,6 +40,7 @@ class Assignment:
     keep_bytes: int  # of rows that never change
     proxy: str
     wait_s: float  # for an answer, at most
+    keys: Ring | None = None
 
     @classmethod
     def from_event(cls, event: dict[str, Any]) -> Assignment:
@@ -51,6 +53,7 @@ class Assignment:
                     "run_id": bytes.fromhex(event["run_id"]),
                     "param_servers": tuple(event["param_servers"]),
                     "spec": ModelSpec(**spec),
+                    "keys": Ring.load(keys) if (keys := event.get("keys")) is not None else None,
                 }
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -63,7 +66,7 @@ class Worker:
     def __init__(self, assignment: Assignment, remaining_s: Callable[[], float]):
         self.assignment, self._remaining_s = assignment, remaining_s
         self._home = graph_server(assignment.index)
-        self._hub = Hub(worker_address(assignment.worker), assignment.run_id)
+        self._hub = Hub(worker_address(assignment.worker), assignment.run_id, ring=assignment.keys)
         self._desk = Desk(
             self._home, TensorWorker(assignment.spec, assignment.worker, time.perf_counter, assignment.keep_bytes)
         )

@@ -62,7 +62,7 @@ class Hub:
         self.malformed = 0  # messages dropped because the protocol does not allow them
         self.worker_bytes = wire.MAX_TENSOR_BYTES  # of a worker's message; a server knows how large its tasks are
         self.numbers = Links(me)
-        self._ring = ring
+        self.ring = ring
         self._gate: Gate | None = None
         self._complaints = Complaints()
         self._routes: dict[Address, bytes] = {}  # where servers with keys have dialled us from
@@ -116,12 +116,12 @@ class Hub:
     def dial(self, to: Address, endpoint: str, proxy: str = "") -> None:
         """Opens a link; messages sent before it stands wait. ``proxy``: host:port of a SOCKS5 proxy."""
         link = self._socket(zmq.DEALER)
-        if self._ring is None or self.me.role == "worker":  # else the key says who we are
+        if self.ring is None or self.me.role == "worker":  # else the key says who we are
             link.setsockopt(zmq.IDENTITY, self.me.identity)
-        if self._ring is not None:
-            link.setsockopt(zmq.CURVE_SECRETKEY, self._ring.secret)
-            link.setsockopt(zmq.CURVE_PUBLICKEY, public_key(self._ring.secret).encode())
-            link.setsockopt(zmq.CURVE_SERVERKEY, self._ring.public[keys.name_of(to)].encode())
+        if self.ring is not None:
+            link.setsockopt(zmq.CURVE_SECRETKEY, self.ring.secret)
+            link.setsockopt(zmq.CURVE_PUBLICKEY, public_key(self.ring.secret).encode())
+            link.setsockopt(zmq.CURVE_SERVERKEY, self.ring.public[keys.name_of(to)].encode())
         if proxy:
             link.setsockopt(zmq.SOCKS_PROXY, proxy.encode())
         try:
