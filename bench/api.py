@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import functools
 import importlib
 import json
 import os
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from bench.site import lambda_site
 from datasets.prepare import cached
 from siafu import __version__, checkpoint, models, progress
 from siafu import config as configs
+from siafu.checkpoints import TrainingState
 from siafu.config import Config, Data
 from siafu.errors import ConfigError
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
@@ -31,6 +35,10 @@ from siafu.shards import MANIFEST, ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane, is_of_edges
 
+#: The file of a run's directory that holds its settings.
+CONFIG = "config.toml"
+#: The file of a run's directory that holds what ``siafu train --json`` printed.
+RESULT = "result.json"
 #: Settings of data that mean nothing but with task link.
 OF_LINKS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 #: Short names of keyword arguments and command-line flags -> config keys.
@@ -48,7 +56,8 @@ SHORT = {
     "stale_gradients": "train.stale_gradients", "stale_rows": "train.stale_rows",
     "param_servers": "servers.param_servers", "backend": "servers.backend",
     "lambdas": "lambda.count", "lambda_memory": "lambda.memory_mb", "lambda_on": "lambda.on",
-    "checkpoint_every": "run.checkpoint_every", "run_dir": "run.dir", "trace": "run.trace",
+    "checkpoint_every": "run.checkpoint_every", "checkpoint_seconds": "run.checkpoint_seconds", "keep": "run.keep",
+    "restarts": "run.restarts", "security": "servers.security", "run_dir": "run.dir", "trace": "run.trace",
     "logger": "run.loggers", "on": "run.on", "budget": "run.budget_usd", "max_time": "run.max_seconds",
 }  # fmt: skip
 
@@ -120,23 +129,34 @@ def train(
     shards_path = shards_of(resolved, in_memory)
     if in_memory is not None:
         resolved = resolved.replace({"data.source": str(shards_path)})  # so that the run's config.toml repeats it
+    run = conduct(resolved, shards_path, on_status)
+    if cell is not None:
+        cell.end()
+    return run
+
+
+def conduct(
+    config: Config, shards_path: Path, on_status: Callable[[Status], None], run_dir: Path | None = None,
+    before: Callable[[Model], TrainingState | None] = lambda model: None,
+) -> Run:  # fmt: skip
+    """Trains on shards. ``run_dir``: of the run that goes on, from the state that ``before`` gives; None: one is made."""
     on_status(Status(phase="starting"))
     shards = ShardSet.open(shards_path)
-    resolved, placement = apply_edge.placed(fit(resolved, shards), shards)
+    resolved, placement = apply_edge.placed(fit(config, shards), shards)
     model = built(resolved, shards)  # what cannot be must not cost a run directory
     resolved = _with_first_weights(resolved, model)
     Meter(resolved)  # nor a budget without prices
     loggers.check(resolved.run.loggers)
-    run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
+    state = before(model)
+    if run_dir is None:
+        run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
     far = resolved.run.on == "aws"
-    do = _far_away() if far else carry_out
+    do = _far_away() if far else functools.partial(carry_out, before=state)
     told = resolved.replace({"run.loggers": ()}) if far else resolved  # there, nobody has their packages
     result = {**do(told, shards, run_dir, on_status), **placement, "run_dir": str(run_dir)}
     if far:
         loggers.replay(resolved, run_dir)
-    (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-    if cell is not None:
-        cell.end()
+    (run_dir / RESULT).write_text(json.dumps(result, indent=1) + "\n")
     return Run(run_dir, result)
 
 
@@ -150,17 +170,33 @@ def _far_away() -> Callable[..., dict[str, Any]]:
     return found
 
 
-def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: Callable[[Status], None]) -> dict[str, Any]:
-    """Trains, with this process as coordinator; the result. The models, and all that a run leaves, are in ``run_dir``."""
+def carry_out(
+    config: Config, shards: ShardSet, run_dir: Path, on_status: Callable[[Status], None], before: TrainingState | None = None
+) -> dict[str, Any]:  # fmt: skip
+    """Trains, with this process as coordinator; the result. The models, and all that a run leaves, are in ``run_dir``.
+    ``before``: what it goes on from."""
     spec = ModelSpec.of(config, shards.manifest)
-    with lambda_site(config, run_dir) as site:
+    with _alone(run_dir), lambda_site(config, run_dir) as site:
         write_manifest(run_dir, site.config, shards)
-        result, weights_of = launch.run(site.config, shards, shards.path.resolve(), run_dir, on_status, site.check)
+        result, weights_of = launch.run(
+            site.config, shards, shards.path.resolve(), run_dir, on_status, site.check, before
+        )
     epoch_of = {"best": result["best_epoch"] or result["epochs"], "final": result["epochs"]}
     for name, weights in weights_of.items():
         file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")
         checkpoint.save_model(file, weights, spec, {"epoch": epoch_of[name]})
     return result
+
+
+@contextlib.contextmanager
+def _alone(run_dir: Path) -> Iterator[None]:
+    """Nobody else runs in this directory meanwhile. ConfigError if somebody does."""
+    with open(run_dir / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"{run_dir}: this run is under way") from None
+        yield
 
 
 def settings_of(assignments: Sequence[str]) -> dict[str, str]:
@@ -343,14 +379,26 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
     manifest = {
         "siafu": __version__, "python": platform.python_version(), "numpy": np.__version__,
         "machine": platform.platform(), "cores": os.cpu_count(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "config_digest": config.digest, "data_digest": shards.manifest.digest, "data_content": shards.manifest.content, "seed": config.train.seed,
+        **_told_before(run_dir), "config_digest": config.digest, "data_digest": shards.manifest.digest, "data_content": shards.manifest.content, "seed": config.train.seed,
         "graph": {
             "name": graph.name, "vertices": graph.num_vertices, "edges": graph.num_edges, "features": graph.num_features,
             "classes": graph.num_classes,
         },
     }  # fmt: skip
     try:
-        (run_dir / "config.toml").write_text(configs.dump(config))
+        (run_dir / CONFIG).write_text(configs.dump(config))
         (run_dir / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     except OSError as error:
         raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
+
+
+def _told_before(run_dir: Path) -> dict[str, Any]:
+    """When a run that goes on was started, and each time that it went on."""
+    try:
+        known = json.loads((run_dir / "manifest.json").read_text())
+        return {
+            "started": known["started"],
+            "resumed": [*known.get("resumed", []), time.strftime("%Y-%m-%dT%H:%M:%S%z")],
+        }
+    except (OSError, ValueError, KeyError):
+        return {}

@@ -23,7 +23,7 @@ _METAVARS = {
     "data.parts": "P", "model.name": "NAME", "model.hidden": "H", "train.intervals": "K", "train.epochs": "E",
     "train.staleness": "S", "train.warm_start": "MODEL", "servers.param_servers": "Q", "lambda.memory_mb": "MB", "lambda.on": "WHERE", "run.dir": "DIR",
     "baseline.ranks": "R", "baseline.link_rate": "RATE", "baseline.link_delay_s": "TIME", "baseline.fanouts": "N[,…]",
-    "run.checkpoint_every": "K", "run.loggers": "NAME[,…]", "run.budget_usd": "USD", "run.max_seconds": "TIME",
+    "run.checkpoint_every": "K", "run.checkpoint_seconds": "T", "run.keep": "K", "run.loggers": "NAME[,…]", "run.budget_usd": "USD", "run.max_seconds": "TIME",
 }  # fmt: skip
 
 #: Exit code of a run that its budget or its time has stopped: what it has learnt is saved.
@@ -94,11 +94,14 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_flag(group: argparse._ArgumentGroup, name: str, key: str, of: type[Config] = Config) -> None:
-    """The flag of a setting: its default and its help are the field's. Not given: None."""
+def add_flag(
+    group: argparse._ArgumentGroup, name: str, key: str, of: type[Config] = Config, told_default: str = ""
+) -> None:
+    """The flag of a setting: its default and its help are the field's. Not given: None. ``told_default``: what its help says
+    of that instead."""
     section, _, field = key.partition(".")
     default = of().to_dict()[section][field]
-    options: dict[str, typing.Any] = {"default": None, "help": _help(key, default, of)}
+    options: dict[str, typing.Any] = {"default": None, "help": _help(key, told_default or default, of)}
     if isinstance(default, bool):
         options["action"] = argparse.BooleanOptionalAction if default else "store_true"
     else:
@@ -112,15 +115,21 @@ def main(args: argparse.Namespace) -> int:
     config = asked(args)
     if args.runs is not None:
         return _many(args, config)
-    with Display(_title(config), config.train.epochs, quiet=args.quiet) as display:
+    with Display(title(config), config.train.epochs, quiet=args.quiet) as display:
         run = api.train(config=config, on_status=display)
-    print(json.dumps(dict(run.result)) if args.json else "\n".join(summary(run.result)))
+    return told(run, json_wanted=args.json, verb="train")
+
+
+def told(run: api.Run, *, json_wanted: bool, verb: str) -> int:
+    """Prints a finished run; its exit code."""
+    print(json.dumps(dict(run.result)) if json_wanted else "\n".join(summary(run.result)))
     if run.stopped not in LIMITS:
         return 0
-    limits, spent = config.run, run.result["cost"]["usd"]
+    limits, spent = configs.load(run.dir / api.CONFIG).run, run.result["cost"]["usd"]
     limit = f"budget of {dollars(limits.budget_usd)}" if run.stopped == BUDGET else f"limit of {limits.max_seconds:g} s"
     print(
-        f"siafu train: stopped at its {limit} after {_counted(run.result['epochs'])}, {dollars(spent)}; the weights are saved",
+        f"siafu {verb}: stopped at its {limit} after {_counted(run.result['epochs'])}, {dollars(spent)}; the weights are "
+        f"saved, and siafu resume {run.dir} with a higher one goes on",
         file=sys.stderr,
     )
     return EXIT_AT_LIMIT
@@ -160,7 +169,7 @@ def going_on() -> Iterator[None]:
 def watch(args: argparse.Namespace) -> many.Watch:
     """Progress of one trial after the other."""
     return lambda trial: Display(
-        f"{_title(trial.config)}, {trial.name}", trial.config.train.epochs, quiet=args.quiet or not sys.stderr.isatty()
+        f"{title(trial.config)}, {trial.name}", trial.config.train.epochs, quiet=args.quiet or not sys.stderr.isatty()
     )
 
 
@@ -189,7 +198,7 @@ def _counted(epochs: int) -> str:
     return f"{epochs} epoch{'s' if epochs != 1 else ''}"
 
 
-def _title(config: Config) -> str:
+def title(config: Config) -> str:
     """What a run is, in a few words: "digits, gcn, async, 2 parts"."""
     staleness = f" s={config.train.staleness}" if config.train.mode == "async" else ""
     parts = f"{config.data.parts} part{'s' if config.data.parts > 1 else ''}"

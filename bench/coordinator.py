@@ -329,7 +329,7 @@ class Coordinator:
         actions += [Send(member, Judged(message.epoch, best, reason != "")) for member in self.members]
         if reason:
             asked = [("final", q) for q in range(self.config.servers.param_servers)] + [("best", 0)]
-            actions += self._stop(reason, now) + self._ask(asked)
+            actions += self._stop(reason, now) + self._ask(asked) + (self._ask_to_keep() if self.at_limit else [])
         return actions
 
     def _reason(self, epoch: int, accuracy: float, now: float) -> str:
@@ -354,9 +354,13 @@ class Coordinator:
         """One parameter server is asked: of the others some may have stepped further."""
         if param_server(0) not in self._ready:
             return []
-        self._state_wanted = True
         best = [("best", 0)] if self.best else []
-        return [*self._ask([("latest", 0), *best]), Send(param_server(0), GetState())]
+        return [*self._ask([("latest", 0), *best]), *self._ask_to_keep()]
+
+    def _ask_to_keep(self) -> list[Send]:
+        """For the state that a later run can go on from."""
+        self._state_wanted = True
+        return [Send(param_server(0), GetState())]
 
     def _ask(self, models: list[tuple[str, int]]) -> list[Action]:
         """For the weights that the result needs."""

@@ -21,6 +21,7 @@ from siafu.errors import GnnError
 #: verb -> (module that has ``add_arguments(parser)`` and ``main(args) -> int``, what the verb does)
 VERBS = {
     "train": ("bench.cli", "train a model on a graph"),
+    "resume": ("bench.resume_cli", "go on with a run that was stopped, from its newest checkpoint"),
     "baseline": ("bench.baseline.cli", "train as the GPU systems do that siafu competes with, on GPUs or without"),
     "search": ("bench.search_cli", "train with many settings and rank them by validation score"),
     "predict": ("bench.predict.cli", "say what a run's model makes of every vertex of a graph"),

@@ -1,0 +1,98 @@
+"""``siafu resume``: a run goes on from its newest checkpoint, as it was asked for or with other settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench import api
+from bench.api import CONFIG, RESULT, Run
+from bench.coordinator import Status
+from bench.meter import LIMITS
+from siafu import config as configs
+from siafu.checkpoints import Store, TrainingState, mirror_of
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.models import Model
+
+#: Flags of ``siafu train`` that a run may be given anew: those that leave the model and what it learns from as they are.
+FLAGS = (
+    "parts", "epochs", "lr", "mode", "staleness", "intervals", "target_acc", "eval_every", "patience", "param_servers",
+    "backend", "lambdas", "lambda_memory", "lambda_on", "checkpoint_every", "checkpoint_seconds", "keep", "restarts", "budget",
+    "max_time", "security",
+)  # fmt: skip
+#: Sections and keys that what was learnt depends on.
+_FIXED = (
+    "model.",
+    "data.source",
+    "data.task",
+    "data.inductive",
+    "data.split",
+    "data.seed",
+    "data.directed",
+    "train.optimizer",
+)
+
+
+def resume(
+    run_dir: str | Path, *, settings: Mapping[str, Any] | None = None, on_status: Callable[[Status], None] | None = None,
+    **short: Any,
+) -> Run:  # fmt: skip
+    """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
+
+    settings, short: as of ``siafu.train``: more epochs, a higher budget, another number of partitions or parameter servers.
+    In ``pipe``, with the settings that it had, the weights are the same bits as of a run that was never stopped. Without a
+    checkpoint it begins anew.
+
+    Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as ``train``.
+    """
+    path = Path(run_dir).resolve()
+    config = resolve(path, settings or {}, short)
+    on_status = on_status or (lambda status: None)
+    on_status(Status(phase="preparing"))
+    return api.conduct(config, api.shards_of(config), on_status, path, lambda model: _state(path, config, model))
+
+
+def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]) -> Config:
+    """The run's config with what was asked for anew. ConfigError for what cannot change, or a run on AWS."""
+    if not (run_dir / CONFIG).is_file():
+        raise ConfigError(f"{run_dir}: not a run's directory: it has no {CONFIG}")
+    known = configs.load(run_dir / CONFIG)
+    if known.lambdas.on == "rie":  # the emulator that it had is gone
+        known = known.replace({"lambda.endpoint": ""})
+    config = api.resolve("", known, settings, short).replace({"run.dir": str(run_dir)})
+    before, after = known.to_dict(), config.to_dict()
+    for section, values in after.items():
+        for key, value in values.items():
+            name = f"{section}.{key}"
+            if value != before[section][key] and name.startswith(_FIXED):
+                raise ConfigError(f"{name} = {value}: the run has {before[section][key]}, and cannot go on otherwise")
+    if config.run.on == "aws":
+        raise ConfigError(f"{run_dir}: its coordinator is on AWS (run.on = aws): see siafu attach")
+    return config
+
+
+def _state(run_dir: Path, config: Config, model: Model) -> TrainingState | None:
+    """The newest checkpoint. ConfigError if the run is finished."""
+    mirror = mirror_of(config.run.checkpoint_to, run_dir.name)
+    state = Store(run_dir / "checkpoints", model.spec, config.digest, config.run.keep, mirror).newest(fetch=True)
+    stopped = _stopped(run_dir)
+    if (
+        stopped
+        and stopped not in LIMITS
+        and (state is None or state.version >= config.train.epochs or stopped != "epochs")
+    ):
+        raise ConfigError(
+            f"{run_dir}: is finished ({stopped}); siafu train --warm-start {run_dir} begins with its weights"
+        )
+    return state
+
+
+def _stopped(run_dir: Path) -> str:
+    """Why the run ended; "" if it did not come to an end."""
+    try:
+        return str(json.loads((run_dir / RESULT).read_text())["stopped"])
+    except (OSError, ValueError, KeyError):
+        return ""
