@@ -14,6 +14,9 @@ R6  Weights to be evaluated are pinned when published and until judged. The late
 R7  Parameter server 0 sends the coordinator its state at each version that is to be saved when it publishes it, so that
     none is held for that: replicas are equal, and one is enough. Any of them gives its state when asked.
 R8  Duplicates of any message are counted, and otherwise ignored.
+R9  A gradient with NaN or infinity ends the run, or with ``run.on_nan`` = "skip" makes the whole epoch's so: its step is
+    left out by every replica alike, the next version has the same weights. Who sees where it came from tells the
+    coordinator. What is left out again and again will not get better, and ends the run too.
 R9  A run that goes on restores the state of a replica before its first epoch. Evaluations that were judged before are not
     waited for again; the best one may be of a version that is still to come.
 """
@@ -39,6 +42,9 @@ from siafu.evaluation import evaluated_version, is_checkpoint, is_evaluated, rou
 from siafu.models import Model
 from siafu.sparse import Array, TaskRows
 from siafu.tasks import Lane
+
+#: Steps in a row that ``run.on_nan`` = "skip" leaves out before it gives up.
+MAX_SKIPPED = 10
 
 
 class Replica:
@@ -72,6 +78,7 @@ class Replica:
         self._final: int | None = None  # the version that a stop named
         self._judged_before = -1  # the last evaluation that was in when the run went on
         self._early: dict[int, wire.Judged] = {}  # verdicts by version, of versions to come
+        self._skipped = 0  # steps left out in a row
         self._duplicates: Counter[str] = Counter()
 
     def handle(self, sender: Address, message: wire.Message) -> list[Send]:
@@ -192,7 +199,8 @@ class Replica:
     # --- gradients ----------------------------------------------------------------------------------------------------
 
     def _gradient(self, sender: Address, gradient: wire.Gradient) -> list[Send]:
-        where = f"gradient of epoch {gradient.epoch} interval {gradient.interval} layer {gradient.layer}"
+        server = gradient.interval * self.num_graph_servers // self.num_leaves
+        where = f"gradient of epoch {gradient.epoch} interval {gradient.interval} (graph server {server}) layer {gradient.layer}"
         self._check_range(where, gradient.epoch, gradient.interval)
         values = self._parameters.check(gradient.layer, gradient.tensors, where)
         ack = Send(sender, wire.GradientAck(gradient.epoch, gradient.interval, gradient.layer, gradient.attempt))
@@ -202,11 +210,18 @@ class Replica:
         if epoch is None or epoch.sums[gradient.layer].has(gradient.interval):
             self._duplicates["Gradient"] += 1
             return [ack]
-        for name, value in values.items():
-            if not np.isfinite(value).all():
-                raise WorkerError(f"{where}: {name} holds NaN or infinity; a smaller learning rate may help")
+        sends = [ack]
+        if bad := _not_finite(values):
+            sends += self._refuse(gradient.epoch, f"{where}: {bad}")
+            values = {name: np.full_like(value, np.nan) for name, value in values.items()}  # the sum is so, quietly
         epoch.sums[gradient.layer].add(gradient.interval, values)
-        return [ack, *self._advance(epoch)]
+        return [*sends, *self._advance(epoch)]
+
+    def _refuse(self, epoch: int, what: str) -> list[Send]:
+        """Numbers that nothing can be learnt from (R9)."""
+        if self.run.on_nan == "stop":
+            raise WorkerError(f"{what} holds NaN or infinity; a smaller learning rate may help")
+        return [Send(COORDINATOR, wire.Skipped(self.index, epoch, what))]
 
     def _interval_done(self, sender: Address, done: wire.IntervalDone) -> list[Send]:
         self._check_range(f"done from {sender}", done.epoch, done.interval)
@@ -279,10 +294,20 @@ class Replica:
     def _step(self, epoch: Epoch) -> list[Send]:
         """WU: one optimiser step from the gradient of the whole graph; everyone hears of the new version."""
         lr = schedules.learning_rate(epoch.epoch, self.train) / (1 + self.train.stale_lr * epoch.stale_share)
-        gradient = epoch.gradient()
-        if self.train.clip_norm:
-            gradient = optimisers.clipped(gradient, self.train.clip_norm)
-        weights = self._optimiser.step(self._stash.weights(self.version), gradient, lr)
+        gradient, weights = epoch.gradient(), self._stash.weights(self.version)
+        sends: list[Send] = []
+        if bad := _not_finite(gradient):
+            sends = self._refuse(epoch.epoch, f"sum of all gradients of epoch {epoch.epoch}: {bad}")
+            self._skipped += 1
+            if self._skipped > MAX_SKIPPED:
+                raise WorkerError(
+                    f"{MAX_SKIPPED + 1} steps in a row had NaN or infinity, of epoch {epoch.epoch} in {bad}"
+                )
+        else:
+            self._skipped = 0
+            if self.train.clip_norm:
+                gradient = optimisers.clipped(gradient, self.train.clip_norm)
+            weights = self._optimiser.step(weights, gradient, lr)
         self._stash.publish(epoch.epoch + 1, weights)
         del self._epochs[epoch.epoch]
         if is_evaluated(epoch.epoch, self.train) and self._final is None and epoch.epoch > self._judged_before:
@@ -290,7 +315,7 @@ class Replica:
         if (verdict := self._early.pop(self.version, None)) is not None:
             self._judge(verdict)
         ready = wire.WeightsReady(self.index, self.version)
-        sends = [Send(graph_server(server), ready) for server in range(self.num_graph_servers)]
+        sends += [Send(graph_server(server), ready) for server in range(self.num_graph_servers)]
         if self.index == 0 and is_checkpoint(epoch.epoch, self.run):
             sends.append(Send(COORDINATOR, self.state()))
         return sends
@@ -344,3 +369,8 @@ def _node(text: str, where: str) -> Node:
     if not (colon and level.isdecimal() and index.isdecimal()):
         raise RemoteProtocolError(f"{where}: {text!r} is not level:index")
     return int(level), int(index)
+
+
+def _not_finite(values: Mapping[str, Array]) -> str:
+    """The first of these that holds NaN or infinity; "" if none does."""
+    return next((name for name, value in values.items() if not np.isfinite(value).all()), "")

@@ -255,6 +255,15 @@ class ParamState:
     optimiser: Tensors
 
 
+@message(23)
+class Skipped:
+    """Parameter server to coordinator: the step of ``epoch`` is left out (``run.on_nan``), for what came from ``where``."""
+
+    server: int
+    epoch: int
+    where: str
+
+
 # --- graph servers among themselves ---------------------------------------------------------------------------------
 
 

@@ -1,12 +1,15 @@
-"""Rules R1-R7 of param_server.replica and E1-E4 of param_server.epoch, one message at a time.
+"""Rules R1-R9 of param_server.replica and E1-E4 of param_server.epoch, one message at a time.
 
 Two graph servers with one interval each (leaves 0 and 1), unless said otherwise.
 """
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from param_server.epoch import Epoch
+from param_server.replica import MAX_SKIPPED
 from siafu import wire
 from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
 from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError
@@ -142,7 +145,8 @@ def test_r3_every_gradient_is_acknowledged_to_who_sent_it():
 def test_r3_gradient_that_is_not_finite_names_interval_layer_and_parameter(bad):
     message = gradient(0, 1, 1)
     message.tensors["1.bias"][2] = bad
-    with pytest.raises(WorkerError, match=r"epoch 0 interval 1 layer 1: 1\.bias holds NaN or infinity"):
+    where = r"epoch 0 interval 1 \(graph server 1\) layer 1: 1\.bias holds NaN or infinity"
+    with pytest.raises(WorkerError, match=where):
         replica_of().handle(WORKER, message)
 
 
@@ -152,6 +156,98 @@ def test_r3_duplicate_that_is_not_finite_does_no_harm():
     duplicate = gradient(0, 1, 1)
     duplicate.tensors["1.bias"][2] = np.nan
     assert kinds(replica.handle(WORKER, duplicate)) == [(WORKER, "GradientAck")]
+
+
+# --- R9: what is not finite -------------------------------------------------------------------------------------------
+
+
+def skipping(num_replicas=1, index=0):
+    config = make_config(num_replicas, graph_servers=2, intervals=1, epochs=40)
+    return make_replica(replace(config, run=replace(config.run, on_nan="skip")), index=index)
+
+
+def bad_gradient(epoch, value=np.nan):
+    message = gradient(epoch, 1, 1)
+    message.tensors["1.bias"][2] = value
+    return message
+
+
+def run_bad_epoch(replica, epoch, value=np.nan):
+    """An epoch that has one number that is not finite; what the coordinator is told of it."""
+    sends = replica.handle(WORKER, bad_gradient(epoch, value)) + run_epoch(replica, epoch)
+    return [send.message for send in sends if isinstance(send.message, wire.Skipped)]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_r9_a_step_whose_gradient_is_not_finite_is_left_out(bad):
+    """The versions go on, the weights and what the optimiser knows stay; the next step is as if there had been none."""
+    replica, undisturbed = skipping(), skipping()
+    run_epoch(replica, 0)
+    before = dict(replica.state().weights), replica.state().optimiser
+    (first, *_) = run_bad_epoch(replica, 1, bad)
+    assert first.where == "gradient of epoch 1 interval 1 (graph server 1) layer 1: 1.bias"
+    assert replica.version == 2
+    assert same_bits({n.partition("/")[2]: W for n, W in before[0].items()}, get_weights(replica, 2))
+    assert same_bits(before[1], replica.state().optimiser)
+    run_epoch(undisturbed, 0)
+    undisturbed._stash.publish(2, undisturbed._stash.weights(1))
+    for each in (replica, undisturbed):
+        assert not any(isinstance(send.message, wire.Skipped) for send in run_epoch(each, 2))
+    assert same_bits(get_weights(replica, 3), get_weights(undisturbed, 3))
+
+
+def get_weights(replica, version):
+    assert version == replica.version
+    return replica._stash.weights(version)
+
+
+def test_r9_every_replica_leaves_the_same_steps_out():
+    """Wherever the number came: what each adds to the sum of the others is not finite either."""
+    replicas = [skipping(2, 0), skipping(2, 1)]
+    shared = []
+    for server, replica in enumerate(replicas):
+        bad = [bad_gradient(0)] if server else []
+        for message in [*bad, *(gradient(0, server, layer) for layer in LAYERS)]:
+            shared += [(server, send) for send in replica.handle(WORKER, message)]
+        shared += [(server, s) for s in replica.handle(graph_server(server), wire.IntervalDone(0, server))]
+        for reporter in (0, 1):
+            done = wire.EpochDone(reporter, 0, int(reporter == server), 0.0)
+            shared += [(server, s) for s in replica.handle(graph_server(reporter), done)]
+    told = []
+    for sender, send in shared:
+        if isinstance(send.message, wire.PartialSums):
+            told += replicas[send.to.index].handle(param_server(sender), send.message)
+    assert [replica.version for replica in replicas] == [1, 1]
+    assert same_bits(get_weights(replicas[0], 1), MODEL.init())
+    assert same_bits(get_weights(replicas[1], 1), MODEL.init())
+    said = [send.message for send in told if isinstance(send.message, wire.Skipped)]
+    assert {(message.server, message.epoch) for message in said} == {(0, 0), (1, 0)}
+    assert said[0].where == "sum of all gradients of epoch 0: 1.bias"
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+def test_r9_a_sum_that_is_beyond_all_numbers_ends_the_run_too():
+    replica = replica_of()
+    for interval in (0, 1):
+        message = gradient(0, interval, 1)
+        message.tensors["1.bias"][2] = np.finfo(np.float32).max
+        replica.handle(WORKER, message)
+    with pytest.raises(WorkerError, match=r"^sum of all gradients of epoch 0: 1\.bias holds NaN or infinity"):
+        run_epoch(replica, 0)
+
+
+def test_r9_what_is_left_out_again_and_again_ends_the_run():
+    replica = skipping()
+    for epoch in range(MAX_SKIPPED):
+        run_bad_epoch(replica, epoch)
+    run_epoch(replica, MAX_SKIPPED)  # a good one between them
+    for epoch in range(MAX_SKIPPED + 1, 2 * MAX_SKIPPED + 1):
+        run_bad_epoch(replica, epoch)
+    with pytest.raises(WorkerError, match=r"^11 steps in a row had NaN or infinity, of epoch 21 in 1\.bias$"):
+        run_bad_epoch(replica, 2 * MAX_SKIPPED + 1)
+
+
+# --- R4: steps --------------------------------------------------------------------------------------------------------
 
 
 def test_r4_step_waits_for_every_gradient_and_every_report():
