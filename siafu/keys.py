@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -97,15 +98,23 @@ class Keys:
         return derive(self._secret, f"siafu/{role}")
 
     def ring(self, member: Address) -> Ring:
-        return ring(self.role_secret(member.role), member, self.public)
+        return of_member(self.role_secret(member.role), member, self.public)
 
     def _secret_of(self, member: Address) -> bytes:
         return derive(self.role_secret(member.role), f"siafu/{name_of(member)}")
 
 
-def ring(role_secret: bytes, member: Address, public: Mapping[str, str]) -> Ring:
+def of_member(role_secret: bytes, member: Address, public: Mapping[str, str]) -> Ring:
     """What a member holds, of its role's secret."""
     return Ring(derive(role_secret, f"siafu/{name_of(member)}"), public)
+
+
+def public_of(text: str) -> dict[str, str]:
+    """Public keys by name, of a JSON object. Raises RemoteProtocolError."""
+    try:
+        return _checked(json.loads(text))
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise RemoteProtocolError(f"not public keys: {error}") from None
 
 
 def workers_secret(secret: bytes, of: Address) -> bytes:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from bench.hosts import LOST
 from infra.machines.mailbox import checked_run, shards_key
+from infra.machines.vault import checked_parameter
 from siafu.address import Address
 from siafu.errors import RemoteProtocolError
 
@@ -39,6 +40,8 @@ class Order:
     data: str = ""  # digest of the graph; fetch and start
     run_id: str = ""  # hex; start of a server
     coordinator: str = ""  # tcp://host:port; start of a server
+    secret: str = ""  # where its role's secret lies (``infra.machines.vault``); empty: the run has no keys
+    public: str = ""  # JSON object: everybody's public keys, by name
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Order:
@@ -57,6 +60,8 @@ class Order:
                 raise RemoteProtocolError(f"order of run {order.run}: {name} = {getattr(order, name)[:80]!r}")
         if order.do != "stop":
             shards_key(order.data)
+        if order.secret:
+            checked_parameter(order.secret)
         return order
 
     @property

@@ -7,6 +7,7 @@ of life that they wait for; whoever asks is answered from what it read last.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import secrets
 import threading
@@ -22,9 +23,11 @@ from infra.machines.duty import Order
 from infra.machines.mailbox import REPORTS, Mailbox, member_of, order_key, run_key, silent
 from infra.machines.place import Place
 from infra.machines.runfiles import Receiver
+from infra.machines.vault import Vault, parameter
 from siafu.address import Address
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.keys import Keys
 from siafu.progress import size
 
 logger = logging.getLogger(__name__)
@@ -89,34 +92,65 @@ class Reports:
 class MachineHost:
     """Machines of a deployment. Use in a ``with`` block: no role of the run is left, though machines stay."""
 
-    def __init__(self, mailbox: Mailbox, place: Place, run_dir: Path, run_id: bytes):
+    def __init__(self, mailbox: Mailbox, place: Place, run_dir: Path, run_id: bytes, deployment: str):
         self.listen = place.listen
         self.lag_s = 3 * place.poll_s  # the agent looks, then we do, and the bucket answers
         self._mailbox, self._place, self._run_dir, self._run_id = mailbox, place, run_dir, run_id
+        self._deployment, self._vault = deployment, Vault(endpoint=place.endpoint, region=place.region)
         self._stop, self._watched = threading.Event(), threading.Condition()
         self._thread = threading.Thread(target=self._watch, name="machines", daemon=True)
         # All mutable state:
         self._orders: dict[Address, list[str]] = {}  # ids of what each member was told
         self._reports: dict[Address, Report] = {}  # replaced by the thread, never changed
         self._collected = False
+        self._deposited: list[str] = []  # names of secrets that are in the vault
 
     @classmethod
     def make(cls, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> MachineHost:
         place = Place.read(run_dir)
-        return cls(Mailbox(place.bucket, endpoint=place.endpoint, region=place.region), place, run_dir, run_id)
+        mailbox = Mailbox(place.bucket, endpoint=place.endpoint, region=place.region)
+        return cls(mailbox, place, run_dir, run_id, config.cloud.name)
 
-    def start(self, member: Address, coordinator: str) -> None:
+    def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
         report = self._reports.get(member)
         if report is None or report.silent:
             raise PeerLost(absent(member, report))
-        order = Order(_id(), "start", self._place.run, self._place.data, self._run_id.hex(), coordinator)
+        order = Order(
+            _id(), "start", self._place.run, self._place.data, self._run_id.hex(), coordinator,
+            secret="" if keys is None else self._deposit(member.role, keys), public=json.dumps(keys.public) if keys else "",
+        )  # fmt: skip
         self._orders[member] = [order.id]
         self._mailbox.write(order_key(member), order.value)
 
+    def _deposit(self, role: str, keys: Keys) -> str:
+        """Where members of the role find its secret."""
+        name = parameter(self._deployment, role, self._run_id)
+        if name not in self._deposited:
+            self._vault.put(name, keys.role_secret(role))
+            self._deposited.append(name)
+        return name
+
+    def _withdraw(self) -> None:
+        """Nobody needs the secrets any more: every member has started, or none will. They open nothing once the run is over."""
+        names, self._deposited = self._deposited, []
+        try:
+            if names:
+                self._vault.remove(names)
+        except GnnError as error:
+            logger.warning("these secrets of the run are left: %s", error)
+
     def dead(self) -> Death | None:
+        if self._deposited and all(map(self._has_begun, self._orders)):
+            self._withdraw()
         ends = [death for member in self._orders if (death := self._death(member)) is not None]
         # One that was killed rather than one that gave up, and one whose end is known rather than a machine that is silent.
         return min(ends, key=lambda death: (death.code >= 0, death.code == LOST), default=None)
+
+    def _has_begun(self, member: Address) -> bool:
+        """Whether its process runs, or has run: it has its keys."""
+        report = self._reports[member]
+        taken = report.value.get("order") in self._orders[member] and report.value.get("state") in ("running", "ending")
+        return taken or report.ended(self._orders[member]) is not None
 
     def _death(self, member: Address) -> Death | None:
         report = self._reports[member]
@@ -207,6 +241,7 @@ class MachineHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            self._withdraw()
             if not self._collected:
                 with contextlib.suppress(GnnError):
                     self._end_all()

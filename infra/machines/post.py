@@ -19,10 +19,12 @@ from infra.machines.duty import Duty, Fetch, Order, Start, Stop
 from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
 from infra.machines.place import Place, read_status
 from infra.machines.runfiles import Sender
+from infra.machines.vault import Vault
 from siafu import __version__
 from siafu import config as configs
 from siafu.address import COORDINATOR, Address
 from siafu.errors import ConfigError, GnnError, RemoteProtocolError
+from siafu.keys import Ring, of_member, public_of
 
 logger = logging.getLogger("agent")
 
@@ -130,7 +132,8 @@ class Post:
         try:
             shutil.rmtree(folder, ignore_errors=True)
             files = folder / "files"
-            files.mkdir(parents=True)
+            folder.mkdir(parents=True, mode=0o700)
+            files.mkdir()
             config_file = folder / "config.toml"
             data = self.mailbox.get(run_key(order.run, "config.toml"), MAX_CONFIG_BYTES)
             if data is None:
@@ -160,8 +163,15 @@ class Post:
             return Child(command, files / "logs" / "coordinator.log")
         return Child.member(
             self.member, order.coordinator, bytes.fromhex(order.run_id), config_file=config_file, shards=self._graph,
-            run_dir=files, listen=self.setting.host,
+            run_dir=files, listen=self.setting.host, keys=self._keys(order),
         )  # fmt: skip
+
+    def _keys(self, order: Order) -> Ring | None:
+        """Of the role that the order starts. They leave this process by the child's stdin alone."""
+        if not order.secret:
+            return None
+        vault = Vault(endpoint=self.mailbox.endpoint, region=self.mailbox.region)
+        return of_member(vault.get(order.secret), self.member, public_of(order.public))
 
     def _stop(self, gently: bool) -> None:
         if self._child is None:

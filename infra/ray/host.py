@@ -24,6 +24,7 @@ from siafu import ray_cluster
 from siafu.address import Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import PeerLost
+from siafu.keys import Keys
 from siafu.ray_cluster import Connection, text_of
 from siafu.shards import MANIFEST
 
@@ -70,14 +71,15 @@ class RayHost:
             cluster.close()
             raise
 
-    def start(self, member: Address, coordinator: str) -> None:
+    def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
         node = self._reserved.nodes.get(member)
         if node is None:
             raise PeerLost(f"{member}: no node was set aside for it")
         there = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             self._reserved.group, placement_group_bundle_index=self._reserved.bundles[member]
         )
-        order = Order(member=member, coordinator=coordinator, listen=node.host, **self._facts)
+        ring = None if keys is None else keys.ring(member)
+        order = Order(member=member, coordinator=coordinator, listen=node.host, keys=ring, **self._facts)
         # No restarts: a server that starts anew has forgotten where the others are. Four at a time: run, pulse, kill, close.
         actor = self._ray.remote(Member).options(
             num_cpus=1, max_restarts=0, max_concurrency=4, scheduling_strategy=there

@@ -23,6 +23,7 @@ from siafu import config as configs
 from siafu import ray_cluster
 from siafu.address import Address
 from siafu.errors import DatasetError, GnnError, PeerLost
+from siafu.keys import Ring
 from siafu.shards import MANIFEST, FileEntry, Manifest, ShardSet, folder_of
 
 #: Of a file on its way; the store of a small node holds a few of them.
@@ -50,6 +51,7 @@ class Order:
     listen: str  # the node's own address
     cluster: str  # the cluster's address, for servers that start Lambdas there
     driver_node: str  # Ray's id of the driver's machine
+    keys: Ring | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Member:
             if not self._doomed:
                 self._child = Child.member(
                     order.member, order.coordinator, order.run_id, config_file=config_file, shards=graph,
-                    run_dir=self._home / "run", listen=order.listen,
+                    run_dir=self._home / "run", listen=order.listen, keys=order.keys,
                 )  # fmt: skip
             if self._doomed and self._child is not None:  # meanwhile
                 self._child.kill()

@@ -21,14 +21,18 @@ from bench import hosts
 from bench.hosts import Host
 from datasets.prepare import prepare
 from infra.machines import depot
+from infra.machines.host import MachineHost
 from infra.machines.mailbox import Mailbox, run_key
 from infra.machines.place import Place
+from infra.machines.vault import parameter
 from siafu import config as configs
 from siafu import ray_cluster
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.keys import SECRET_BYTES, Keys
 from siafu.shards import ShardSet
-from siafu.sockets import Hub
+from siafu.sockets import Hub, public_key
 from siafu.wire import RUN_ID_BYTES, Hello, Refused, Stop
 from tests.infra.deployment import POLL_S, Deployment, bucket
 from tests.toy_graphs import random_graph
@@ -237,6 +241,38 @@ def test_no_call_but_wait_and_collect_takes_longer_than_a_second(run: Run) -> No
         begun = time.monotonic()
         call()
         assert time.monotonic() - begun < 1
+
+
+@pytest.mark.parametrize("place", HOSTS, indirect=True)
+def test_members_have_keys_that_nothing_but_they_has(
+    place: Make, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    on = request.node.callspec.params["place"]
+    config = Config.from_dict({"data": {"parts": 2}, "servers": {"security": "curve"}, "run": {"on": on}})
+    (tmp_path / "config.toml").write_text(configs.dump(config))
+    run_id, keys = secrets.token_bytes(RUN_ID_BYTES), Keys(secrets.token_bytes(SECRET_BYTES), 2, 1, public_key)
+    with (
+        place(config, tmp_path, run_id) as host,
+        Hub(COORDINATOR, run_id, listen=host.listen, ring=keys.ring(COORDINATOR)) as hub,
+    ):
+        run = Run(host, hub, tmp_path, run_id, config)
+        for member in (G0, G1, Q0):
+            host.start(member, hub.endpoint, keys)
+        run.hellos(G0, G1, Q0)
+        seen = b"".join(
+            Path(f"/proc/{pid}/{name}").read_bytes() for pid in run.pids() for name in ("cmdline", "environ")
+        )
+        host.collect()
+    seen += b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    if isinstance(host, MachineHost):
+        mailbox = host._mailbox
+        seen += b"".join(mailbox.get(entry.key) or b"" for entry in mailbox.entries("") if "shards" not in entry.key)
+        for role in ("graph_server", "param_server"):
+            with pytest.raises(ConfigError, match="ParameterNotFound"):
+                host._vault.get(parameter(config.cloud.name, role, run_id))
+    for secret in (keys.role_secret("graph_server"), *(keys.ring(member).secret for member in (G0, G1, Q0))):
+        assert secret not in seen
+        assert secret.hex().encode() not in seen
 
 
 @pytest.mark.parametrize("place", HOSTS, indirect=True)

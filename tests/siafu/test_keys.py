@@ -8,7 +8,7 @@ import pytest
 
 from siafu.address import COORDINATOR, graph_server, param_server, worker
 from siafu.errors import ConfigError, RemoteProtocolError
-from siafu.keys import Keys, Ring, derive, is_loopback, name_of, ring, speaker, wanted, workers_secret
+from siafu.keys import Keys, Ring, derive, is_loopback, name_of, of_member, public_of, speaker, wanted, workers_secret
 from siafu.sockets import public_key
 
 SECRET = bytes(range(32))
@@ -37,7 +37,16 @@ def test_another_attempt_has_other_keys() -> None:
 
 
 def test_a_machine_with_its_roles_secret_comes_to_the_same_key() -> None:
-    assert ring(KEYS.role_secret("graph_server"), graph_server(1), KEYS.public) == KEYS.ring(graph_server(1))
+    secret, public = KEYS.role_secret("graph_server"), public_of(json.dumps(KEYS.public))
+    assert of_member(secret, graph_server(1), public) == KEYS.ring(graph_server(1))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "[]", '{"graph_server/0": 5}', '{"graph_server/0": "short"}', "{", "[" * 100_000]
+)
+def test_what_are_no_public_keys_is_refused(text) -> None:
+    with pytest.raises(RemoteProtocolError, match="not public keys"):
+        public_of(text)
 
 
 def test_workers_get_the_key_that_they_share_and_the_public_keys_of_whom_they_dial() -> None:
