@@ -12,6 +12,7 @@ Rules:
    Where nobody is ready or answers, they are the best that came, or those that training began with (``fall_back``).
 6. A run goes on from a ``TrainingState``: the parameter servers get it before training starts, epochs and evaluations that
    were in stay in, what was spent stays spent. A state counts once every epoch before it is in (its losses are part of it).
+7. A step that parameter servers leave out (``run.on_nan``) is recorded once, whoever tells of it, and counted.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from siafu.wire import (
     Ready,
     Refused,
     Roster,
+    Skipped,
     Start,
     Stop,
     Stopped,
@@ -118,6 +120,7 @@ class Coordinator:
         self.final: dict[str, Any] = {}  # the last one's
         self.models: dict[tuple[str, int], ModelWeights] = {}  # (which, parameter server) -> weights
         self.usage: dict[int, dict[str, float]] = {}  # graph server -> totals of its backend
+        self.skipped: dict[int, str] = {}  # epoch whose step was left out -> where what was not finite came from
         self._started = False
         self._ready: set[Address] = set()
         self._reports: dict[int, dict[int, EpochReport]] = {}
@@ -189,6 +192,7 @@ class Coordinator:
     def fall_back(self, weights: Tensors) -> list[Action]:
         """Nobody has sent the final weights: the best are taken for them, if they have come, else these: what it began with."""
         self._wanted.clear()
+        self._state_wanted = False
         self.models = {key: model for key, model in self.models.items() if key[0] == "best"}
         first = 0 if self.before is None else self.before.version
         best = self.models.get(("best", 0), ModelWeights("best", first, weights, 0))
@@ -210,6 +214,8 @@ class Coordinator:
                 return self._evaluation(message, now)
             case Usage():
                 self._take_usage(message, now)
+            case Skipped():
+                return self._skipped(message)
             case ParamState():
                 self._states.append(message)
                 return self._settle(now)
@@ -300,7 +306,7 @@ class Coordinator:
         ghost_bytes = sum(report.ghost_bytes for report in ordered)
         self.status.epoch, self.status.loss = message.epoch + 1, loss
         self.status.epoch_s, self.status.ghost_bytes = self.epoch_seconds[-1], ghost_bytes
-        if not np.isfinite(loss):
+        if not np.isfinite(loss) and self.config.run.on_nan == "stop":
             raise GnnError(f"epoch {message.epoch}: the loss is {loss}; a smaller learning rate may help")
         record = {
             "event": "epoch", "epoch": message.epoch, "loss": loss, "time_s": now - self.started_at,
@@ -308,6 +314,12 @@ class Coordinator:
             "usage": total(self.usage), "usd": self.meter.cost(now).usd,
         }  # fmt: skip
         return [Record(record), *self._settle(now)]
+
+    def _skipped(self, message: Skipped) -> list[Action]:
+        if message.epoch in self.skipped:
+            return []
+        self.skipped[message.epoch] = message.where
+        return [Record({"event": "skipped", "epoch": message.epoch, "where": message.where})]
 
     def _evaluation(self, message: EvalReport, now: float) -> list[Action]:
         by_server = self._counts.setdefault(message.epoch, {})
@@ -425,6 +437,7 @@ class Coordinator:
             "judged": self._judged, "stopping": self._stopping.state(), "usage": usage,
             "seconds": now - self.started_at if self.started_at else self._seconds,
             "role_seconds": now - self._begun_at if self._begun_at else self._role_seconds,
+            "skipped": {str(epoch): where for epoch, where in self.skipped.items() if epoch < version},
         }  # fmt: skip
 
     def _recall(self, before: TrainingState) -> None:
@@ -436,6 +449,7 @@ class Coordinator:
         self._spent = {int(server): dict(totals) for server, totals in ledger["usage"].items()}
         self.usage = dict(self._spent)
         self._seconds, self._role_seconds = float(ledger["seconds"]), float(ledger["role_seconds"])
+        self.skipped = {int(epoch): str(where) for epoch, where in ledger["skipped"].items()}
         self.status.epoch, self.status.loss = len(self.losses), self.losses[-1] if self.losses else float("nan")
         if self.final:
             self.status.evaluation = {split: self.final[split] for split in SPLITS}
@@ -474,7 +488,7 @@ class Coordinator:
             "bytes_per_link": links(self.usage, self.config.data.parts, epochs),
             "resumed_from": None if self.before is None else self.before.version,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
-            "metric": self.metric.name,
+            "metric": self.metric.name, "skipped_steps": len(self.skipped),
         }  # fmt: skip
 
     def _take_usage(self, message: Usage, now: float) -> None:

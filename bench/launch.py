@@ -298,6 +298,10 @@ class _Session:
                 case Send(to=to, message=message):  # a stranger is refused, and may be gone
                     self.hub.send(to, message)
                 case Record(values=values):
+                    if values["event"] == "skipped":
+                        logger.warning(
+                            "epoch %d: its step is left out: NaN or infinity in %s", values["epoch"], values["where"]
+                        )
                     self.metrics.write(json.dumps(values) + "\n")
                     self.metrics.flush()
                     self._tell(values)

@@ -188,6 +188,8 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"best epoch  {result['best_epoch']}: {train} {best['val']['acc']:.4f}, test {best['test']['acc']:.4f}"
         )
+    if skipped := result.get("skipped_steps"):
+        lines.append(f"skipped     {skipped} step{'s' * (skipped != 1)} with NaN or infinity: see metrics.jsonl")
     if usage and usage["invocations"]:
         lines.append(
             f"Lambda      {usage['invocations']:.0f} invocations, {usage['gb_s']:.1f} GB-s billed, "
