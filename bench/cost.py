@@ -215,9 +215,11 @@ def _tiered(part: str, what: str, quantity: float, tiers: tuple[Rate, ...], used
 
 
 def num_endpoints(config: Config) -> int:
-    """Interface endpoints of a deployment: Lambda's, and Session Manager's three where there is a shell. A GPU machine runs
-    what somebody types there: it needs one."""
-    return 4 if config.cloud.shell or config.cloud.gpu_instance else 1
+    """Interface endpoints of a deployment: Lambda's, that of its runs' secrets, and Session Manager's two more where there is
+    a shell. A GPU machine runs what somebody types there: it needs one."""
+    if config.cloud.shell or config.cloud.gpu_instance:
+        return 4
+    return 1 if config.servers.security == "none" else 2
 
 
 def volume_gib(config: Config, part: str) -> int:

@@ -18,7 +18,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -251,9 +251,7 @@ class Run:
     checkpoint_every: int = 0  # epochs between checkpoints; 0: by checkpoint_seconds alone
     checkpoint_seconds: float = 300.0  # between checkpoints, at most; 0: by checkpoint_every alone
     keep: int = 3  # newest checkpoints that are kept
-    checkpoint_to: str = (
-        ""  # s3://bucket/prefix that checkpoints are copied to; empty: they stay in the run's directory
-    )
+    checkpoint_to: str = ""  # s3://bucket/prefix that checkpoints are copied to; empty: nowhere
     restarts: int = 3  # failures in a row, without an epoch between them, that a run starts again from; 0: it ends
     on_nan: Literal["stop", "skip"] = "stop"  # a gradient with NaN or infinity ends the run, or the step is left out
     on: Literal["local", "ray", "aws"] = "local"  # where the servers run: this machine, a Ray cluster, siafu deploy's
@@ -277,7 +275,7 @@ class Cloud:
     spot: bool = False  # buy servers on the spot market
     volume_gib: int = 50  # disk of each server
     zone: str = ""  # availability zone of everything; empty: the region's first
-    shell: bool = False  # let Session Manager reach servers: three more endpoints
+    shell: bool = False  # let Session Manager reach servers: two more endpoints
     arch: Literal["arm64", "x86_64"] = "arm64"  # of the function
     reserved: int = 100  # environments that the account keeps for the function, and the most it may have; 0: none kept
     ttl_hours: float = 12.0  # after so long the deployment removes itself, whoever is still there
@@ -319,7 +317,7 @@ class Config:
             return self.lambdas.on in ("aws", "ray") or bool(self.lambdas.proxy)
         return self.lambdas.rematerialise == "always"
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """16 hex digits over every value; equal on all roles of a run."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]

@@ -16,6 +16,7 @@ from aws_cdk import aws_iam as iam
 from infra import deployment
 from infra.stacks.nag import keep, keep_findings
 from infra.stacks.network import NetworkStack
+from infra.stacks.secrets import SECRET_READS, SECRET_WRITES, secrets_of
 from siafu.config import Config
 
 #: Folders of the bucket, by what a machine may do there: ``infra.machines.mailbox`` says what lies in them.
@@ -37,8 +38,11 @@ def machine_role(
     writes: Sequence[str],
     calls_function: bool = False,
     shell: bool = False,
+    secrets: str = "",
+    gives_secrets: bool = False,
 ) -> iam.Role:
-    """What machines of one kind may do: use their folders of the bucket, call the one function."""
+    """What machines of one kind may do: use their folders of the bucket, call the one function, read the ``secrets`` of runs
+    of their role, or give them to all."""
     bucket = deployment.bucket(config.cloud.name, stack.account, stack.region)
     arn = f"arn:{stack.partition}:s3:::{bucket}"
     statements = [
@@ -57,6 +61,10 @@ def machine_role(
             iam.PolicyStatement(actions=actions, resources=[function]),
             iam.PolicyStatement(actions=["lambda:GetAccountSettings"], resources=["*"]),
         ]
+    if secrets:
+        statements.append(iam.PolicyStatement(actions=SECRET_READS, resources=[secrets_of(stack, config, secrets)]))
+    if gives_secrets:
+        statements.append(iam.PolicyStatement(actions=SECRET_WRITES, resources=[secrets_of(stack, config)]))
     if shell:
         statements.append(iam.PolicyStatement(actions=SHELL_ACTIONS, resources=["*"]))
     role = iam.Role(stack, id, assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
@@ -65,6 +73,12 @@ def machine_role(
         policy, "IAM5", "objects of one folder of the deployment's own bucket; their names are digests and runs",
         *(f"Resource::{arn}/{folder}/*" for folder in dict.fromkeys((*READS, *writes))),
     )  # fmt: skip
+    if secrets:
+        keep_findings(
+            policy, "IAM5", "secrets of this deployment's own runs, which have the runs' names, of one role or to be given",
+            f"Resource::{secrets_of(stack, config, secrets)}",
+            *((f"Resource::{secrets_of(stack, config)}",) if gives_secrets else ()),
+        )  # fmt: skip
     if calls_function or shell:
         keep_findings(
             policy, "IAM5", "these actions have no resource: an account's limits, a shell's channels", "Resource::*"

@@ -15,6 +15,7 @@ from infra import deployment
 from infra.deployment import NETWORK
 from infra.machines import found
 from infra.stacks.nag import keep
+from infra.stacks.secrets import SECRET_READS, SECRET_WRITES, secrets_of
 from siafu.config import Config
 
 #: 4,091 addresses in the subnet. A function's environments share a few of them.
@@ -22,15 +23,20 @@ VPC_CIDR, SUBNET_MASK = "10.20.0.0/19", 20
 HTTPS = 443
 #: What servers call, beside S3. Each endpoint costs about $0.01 an hour.
 SERVICES = ("lambda",)
-#: Session Manager's.
-SHELL_SERVICES = ("ssm", "ssmmessages", "ec2messages")
+#: Where secrets of runs lie (``infra.machines.vault``), and what Session Manager needs besides.
+SECRET_SERVICES, SHELL_SERVICES = ("ssm",), ("ssm", "ssmmessages", "ec2messages")
 
 
 def services(config: Config) -> tuple[str, ...]:
     """Interface endpoints of a deployment. A GPU machine runs what somebody types there: it needs the shell."""
-    names = (*SERVICES, *SHELL_SERVICES) if config.cloud.shell or config.cloud.gpu_instance else SERVICES
+    secret = SECRET_SERVICES if config.servers.security != "none" else ()
+    names = (*SERVICES, *(SHELL_SERVICES if _has_shell(config) else secret))
     assert len(names) == cost.num_endpoints(config), "what is priced is what is made"
     return names
+
+
+def _has_shell(config: Config) -> bool:
+    return config.cloud.shell or bool(config.cloud.gpu_instance)
 
 
 def ports(config: Config) -> tuple[int, int]:
@@ -106,6 +112,14 @@ class NetworkStack(cdk.Stack):
             )  # fmt: skip
             if service == "lambda":
                 self._limit_to_function(endpoint, config)
+            if service == "ssm" and not _has_shell(config):
+                self._limit_to_secrets(endpoint, config)
+
+    def _limit_to_secrets(self, endpoint: ec2.InterfaceVpcEndpoint, config: Config) -> None:
+        """Through it, nobody can reach but the secrets of the deployment's runs."""
+        endpoint.add_to_policy(iam.PolicyStatement(
+            principals=[iam.AnyPrincipal()], resources=[secrets_of(self, config)], actions=[*SECRET_READS, *SECRET_WRITES],
+        ))  # fmt: skip
 
     def _limit_to_function(self, endpoint: ec2.InterfaceVpcEndpoint, config: Config) -> None:
         """Through it, nobody can call but the one function."""

@@ -37,7 +37,11 @@ class ServersStack(cdk.Stack):
         )
         for role, instance, writes, calls in kinds:
             word = role.title().replace("_", "")
-            rights = machine_role(self, f"{word}Role", config, writes=writes, calls_function=calls, shell=cloud.shell)
+            has_keys = config.servers.security != "none"
+            rights = machine_role(
+                self, f"{word}Role", config, writes=writes, calls_function=calls, shell=cloud.shell,
+                secrets=role if has_keys else "", gives_secrets=has_keys and writes is COORDINATOR_WRITES,
+            )  # fmt: skip
             arch = architecture(instance)
             template = launch_template(
                 self, f"{word}Template", config, network, rights, instance=instance,

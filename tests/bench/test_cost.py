@@ -102,9 +102,15 @@ def test_a_deployment_costs_its_servers_volumes_and_endpoints_by_the_hour():
 
 
 @pytest.mark.parametrize(
-    ("settings", "number"), [({}, 1), ({"cloud__shell": True}, 4), ({"cloud__gpu_instance": "g5.xlarge"}, 4)]
+    ("settings", "number"),
+    [
+        ({"servers__security": "none"}, 1),
+        ({}, 2),
+        ({"cloud__shell": True}, 4),
+        ({"cloud__gpu_instance": "g5.xlarge"}, 4),
+    ],
 )
-def test_a_shell_and_a_gpu_machine_need_three_more_endpoints(settings: dict[str, object], number: int):
+def test_secrets_a_shell_and_a_gpu_machine_need_more_endpoints(settings: dict[str, object], number: int):
     assert cost.num_endpoints(config(**settings)) == number
 
 
@@ -194,12 +200,12 @@ def test_a_bill_has_a_line_for_each_thing_that_is_paid_for():
             "4 x c5.2xlarge": ("graph_servers", 2, 0.68),
             "2 x c7g.xlarge": ("param_servers", 1, 0.145),
             "600 GiB gp3": ("volumes", 300 / 730, 0.03287671),
-            "interface endpoints": ("endpoints", 0.5, 0.005),
+            "interface endpoints": ("endpoints", 1.0, 0.01),
             "GET": ("s3", 10_800, 0.00432),
             "PUT": ("s3", 2_160, 0.0108),
         }
     )
-    assert found.usd == pytest.approx(0.90419684)
+    assert found.usd == pytest.approx(0.90919684)
     assert found.to_dict()["items"][0]["usd"] == pytest.approx(0.0002)
 
 

@@ -120,8 +120,13 @@ def test_functions_reach_the_runs_ports_alone(templates):
 def test_only_what_servers_call_has_an_interface_endpoint():
     from infra.stacks.network import services
 
-    assert services(Config()) == ("lambda",)
-    assert services(CONFIG)[1:] == services(Config().replace({"cloud.shell": True}))[1:] != ()
+    assert services(Config()) == ("lambda", "ssm")
+    assert services(Config().replace({"servers.security": "none"})) == ("lambda",)
+    assert (
+        services(CONFIG)[1:]
+        == services(Config().replace({"cloud.shell": True}))[1:]
+        == ("ssm", "ssmmessages", "ec2messages")
+    )
 
 
 def test_endpoints_let_through_what_the_deployment_needs(templates):
@@ -238,7 +243,10 @@ def test_code_in_the_function_may_not_touch_the_network(templates):
 def test_only_machines_of_the_coordinators_role_give_orders_and_nobody_deletes(templates):
     texts = [json.dumps(one) for one in statements(templates["servers"]) if "s3:PutObject" in as_list(one["Action"])]
     assert sorted("/orders/*" in text for text in texts) == [False, True]
-    assert not any("Delete" in str(one["Action"]) for one in statements(templates["servers"]))
+    deleted = {
+        action for one in statements(templates["servers"]) for action in as_list(one["Action"]) if "Delete" in action
+    }
+    assert deleted == {"ssm:DeleteParameters"}
     assert not any("/wheels/*" in text for text in texts)
 
 
@@ -248,6 +256,26 @@ def test_only_graph_servers_call_the_function(templates):
     ]
     assert len(callers) == 1
     assert json.dumps(callers[0]["Resource"]).endswith(':function:siafu-worker"]]}')
+
+
+def test_secrets_are_read_by_their_role_and_given_and_removed_by_the_coordinators(templates):
+    """A run's secrets are /siafu/<deployment>/<role>/<run id>."""
+    found = [one for one in statements(templates["servers"]) if "Parameter" in str(one["Action"])]
+    rights = {
+        str(one["Action"]): re.findall(r":parameter/siafu/siafu/[^\"]*", json.dumps(one["Resource"])) for one in found
+    }
+    assert len(found) == 3
+    reads = [one for one in found if one["Action"] == "ssm:GetParameter"]
+    assert sorted(json.dumps(one["Resource"]).split("siafu/siafu/")[1][:12] for one in reads) == [
+        "graph_server",
+        "param_server",
+    ]
+    (gives,) = [name for name in rights if "Put" in name]
+    assert gives == "['ssm:PutParameter', 'ssm:DeleteParameters']"
+    assert rights[gives] == [":parameter/siafu/siafu/*"]
+    assert not any(
+        "Parameter" in str(one["Action"]) for part in ("gpu", "function") for one in statements(templates[part])
+    )
 
 
 # --- the function and the bucket ------------------------------------------------------------------------------------------

@@ -1,0 +1,16 @@
+"""What stacks say of the secrets of runs (``infra.machines.vault``): their names, and what is done with them."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+
+from siafu.config import Config
+
+SECRET_READS = ["ssm:GetParameter"]
+SECRET_WRITES = ["ssm:PutParameter", "ssm:DeleteParameters"]
+
+
+def secrets_of(stack: cdk.Stack, config: Config, role: str = "") -> str:
+    """The ARN of all secrets of the deployment's runs; ``role``: of that one's."""
+    name = "/".join(["siafu", config.cloud.name, *((role,) if role else ()), "*"])
+    return stack.format_arn(service="ssm", resource="parameter", resource_name=name)
