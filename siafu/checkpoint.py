@@ -43,13 +43,13 @@ def unpacked(data: bytes) -> dict[str, Array]:
 
 
 def packed_model(weights: Mapping[str, Any], spec: ModelSpec, metadata: Mapping[str, Any]) -> bytes:
-    """What ``load_model`` reads."""
+    """What ``load_model`` reads; it compares the weights with ``metadata["digest"]``, if there is one."""
     return packed(weights, {"model": json.dumps(asdict(spec)), **{key: str(value) for key, value in metadata.items()}})
 
 
 def save_model(path: Path, weights: Mapping[str, Any], spec: ModelSpec, metadata: Mapping[str, Any]) -> None:
     """Writes beside, then renames: a crash or a full disk leaves what was there before."""
-    data = packed_model(weights, spec, metadata)
+    data = packed_model(weights, spec, {"digest": digest(weights), **metadata})
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(beside, "wb") as file:
@@ -63,20 +63,25 @@ def save_model(path: Path, weights: Mapping[str, Any], spec: ModelSpec, metadata
 
 
 def load_model(path: Path) -> tuple[dict[str, Array], ModelSpec]:
-    """Weights by name and the model that they belong to. DatasetError if the file is not such a model."""
+    """Weights by name and the model that they belong to. DatasetError if the file is not such a model, or was altered."""
     try:
         with safe_open(str(path), "numpy") as file:
-            spec = json.loads(file.metadata()["model"])
+            said = file.metadata()
+            raw = json.loads(said["model"])
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        return weights, ModelSpec(**{**spec, "widths": tuple(spec["widths"])})
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        spec = ModelSpec(**{**raw, "widths": tuple(raw["widths"])})
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DatasetError(f"{path}: not a model of siafu: {error}") from error
+    if (found := digest(weights)) != said.get("digest", found):  # older ones say none
+        raise DatasetError(f"{path}: its weights have digest {found}, must have {said['digest']}: they were altered")
+    return weights, spec
 
 
 def first_weights(model: Model, warm_start: str) -> dict[str, Array]:
     """The weights that training begins with: the model's own, or those in ``warm_start``, a file or a run's directory.
 
-    Raises: ConfigError for a model of other parameters or shapes, naming the first; DatasetError if the file is none.
+    Raises: ConfigError for a model of other parameters or shapes, or with NaN or infinity, naming the first; DatasetError
+    if the file is none.
     """
     drawn = model.init()
     if not warm_start:
@@ -91,4 +96,6 @@ def first_weights(model: Model, warm_start: str) -> dict[str, Array]:
             raise ConfigError(
                 f"train.warm_start = {warm_start}: {name} is {list(saved[name].shape)}, must be {list(W.shape)}"
             )
+        if not np.isfinite(saved[name]).all():
+            raise ConfigError(f"train.warm_start = {warm_start}: {name} holds NaN or infinity")
     return {name: saved[name].astype(W.dtype) for name, W in drawn.items()}

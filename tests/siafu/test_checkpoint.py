@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import os
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from siafu.checkpoint import first_weights, save_model
+from siafu.checkpoint import first_weights, load_model, packed, save_model
 from siafu.errors import ConfigError, DatasetError
 from siafu.models import ModelSpec, build
 
@@ -55,3 +57,39 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path):
     (tmp_path / "model.safetensors").write_text("no")
     with pytest.raises(DatasetError, match=r"model\.safetensors: not a model of siafu"):
         first_weights(build(SPEC), str(tmp_path))
+
+
+def test_weights_that_are_not_finite_are_nothing_to_begin_with(tmp_path: Path):
+    weights = build(SPEC).init()
+    weights["1.bias"][2] = np.inf
+    save_model(tmp_path / "model.safetensors", weights, SPEC, {})
+    with pytest.raises(ConfigError, match=rf"^train\.warm_start = {tmp_path}: 1\.bias holds NaN or infinity$"):
+        first_weights(build(SPEC), str(tmp_path))
+
+
+def test_an_altered_weight_is_found(saved: Path):
+    file = saved / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 4
+    file.write_bytes(data)
+    with pytest.raises(DatasetError, match=r"model\.safetensors: its weights have digest \w{16}, must have \w{16}"):
+        load_model(file)
+
+
+def test_models_of_before_there_were_digests_are_read(tmp_path: Path):
+    weights = build(SPEC).init()
+    (tmp_path / "model.safetensors").write_bytes(packed(weights, {"model": json.dumps(asdict(SPEC))}))
+    assert load_model(tmp_path / "model.safetensors")[1] == SPEC
+
+
+def test_a_full_disk_leaves_the_model_that_was_there(saved: Path, monkeypatch: pytest.MonkeyPatch):
+    before = (saved / "model.safetensors").read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DatasetError, match=r"model\.safetensors: cannot be written: No space left on device$"):
+        save_model(saved / "model.safetensors", build(SPEC).init(), SPEC, {})
+    assert [file.name for file in saved.iterdir()] == ["model.safetensors"]
+    assert (saved / "model.safetensors").read_bytes() == before
