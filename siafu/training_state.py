@@ -82,7 +82,7 @@ class Manifest:
         try:
             files = {name: FileEntry(**raw["files"][name]) for name in FILES}
             return cls(raw["siafu"], int(raw["version"]), tuple(map(int, raw["versions"])), raw["model"], raw["config"], files)  # fmt: skip
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise DatasetError(f"{file}: fields are missing or malformed") from None
 
 
