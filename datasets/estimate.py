@@ -7,19 +7,14 @@ million edges: expect times within a factor of two on a machine of this age, mem
 from __future__ import annotations
 
 import shutil
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from datasets.choice import CHOICES, MAX_EDGES
 from datasets.greedy import PASSES
 from datasets.memory import Budget, available, show_bytes
 from datasets.options import Options
 from datasets.partitioners import RESTREAMING, split_name
-from datasets.rowfile import read_header
 from datasets.sources import bsnap, edgelist, synthetic
 from datasets.sources.names import Source
 from datasets.sources.randomrows import random_width
@@ -27,6 +22,7 @@ from datasets.sources.textfile import TEXT
 from datasets.stream.work import size_of
 from siafu.errors import DatasetError
 from siafu.graph import Graph
+from siafu.npy import headers_in
 
 # bytes per entry (an edge as gathered: an undirected one counts twice) of memory, where the graph is held in it
 TIDY_BYTES, WEIGHTED_TIDY_BYTES, METIS_BYTES = 55, 110, 110
@@ -163,18 +159,14 @@ def _of_unopened(files: list[Path]) -> Sizes:
 
 def _of_archive(path: Path) -> Sizes:
     """From the headers of the arrays in an npz file; an unreadable one is left for its loader to name."""
-    shapes: dict[str, tuple[tuple[int, ...], int]] = {}
     try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as stream:
-                    shape, dtype = read_header(stream)
-                    shapes[name.removesuffix(".npy")] = shape, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+        with path.open("rb") as stream:
+            headers = headers_in(stream)
+    except (OSError, ValueError):
         return Sizes(0, 0, 0)
-    edges = shapes.get("edge_index", ((2, 0), 0))[0]
-    labels = shapes.get("y", ((0,), 0))[0]
-    features = sum(nbytes for name, (_, nbytes) in shapes.items() if name == "x" or name.startswith("x_"))
+    shapes = {name: header.shape for name, header in headers.items()}
+    labels, edges = shapes.get("y", ()), shapes.get("edge_index", ())
+    features = sum(header.nbytes for name, header in headers.items() if name == "x" or name.startswith("x_"))
     return Sizes(labels[0] if labels else 0, edges[-1] if edges else 0, features, "edge_weight" in shapes)
 
 

@@ -18,7 +18,13 @@ def split_of(masks: Mapping[str, Array], num_vertices: int, where: str) -> Array
 
     Raises: DatasetError, beginning with ``where``, if one is neither, or two of them share a vertex.
     """
-    found = {name: masks[name].reshape(len(masks[name]), -1) for name, _ in MASKS if name in masks}
+    found = {name: masks[name] for name, _ in MASKS if name in masks}
+    found = {name: mask[:, None] if mask.ndim == 1 else mask for name, mask in found.items()}
+    for name, mask in found.items():
+        if mask.ndim != 2 or len(mask) != num_vertices:  # before there is anything of that length
+            raise DatasetError(
+                f"{where}: {name} is {mask.dtype} {list(mask.shape)}, must be bool [{num_vertices}] or [{num_vertices}, S]"
+            )
     if not found:
         return np.zeros((num_vertices, 0), np.uint8)
     split = np.zeros((num_vertices, next(iter(found.values())).shape[1]), np.uint8)  # [N, S]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from siafu.errors import DatasetError
+from siafu.npy import read_header
 from siafu.sparse import Array
 
 
@@ -20,16 +22,15 @@ class RowFile:
         self.path = path
         try:
             with path.open("rb") as stream:
-                self.shape, self.dtype, fortran = _header_of(stream)
-                self._offset = stream.tell()
+                found = read_header(stream)
         except (OSError, ValueError) as error:
             raise DatasetError(f"{path}: not a readable .npy file ({error})") from None
-        if not self.shape or self.dtype.hasobject or (fortran and len(self.shape) > 1):
+        self.shape, self.dtype, self._offset = found.shape, found.dtype, found.offset
+        if not self.shape or (found.fortran and len(self.shape) > 1):
             raise DatasetError(f"{path}: must be an array of numbers with its rows one after another (C order)")
-        self._row = int(np.prod(self.shape[1:], dtype=np.int64))  # values
-        nbytes = self._offset + len(self) * self._row * self.dtype.itemsize
-        if path.stat().st_size < nbytes:
-            raise DatasetError(f"{path}: {path.stat().st_size} bytes, must be {nbytes} by its header")
+        self._row = math.prod(self.shape[1:])  # values
+        if path.stat().st_size < found.file_bytes:
+            raise DatasetError(f"{path}: {path.stat().st_size} bytes, must be {found.file_bytes} by its header")
 
     @property
     def ndim(self) -> int:
@@ -43,20 +44,7 @@ class RowFile:
         count = max(0, stop - start) * self._row
         offset = self._offset + start * self._row * self.dtype.itemsize
         flat = np.fromfile(self.path, self.dtype, count, offset=offset)
-        return flat.reshape(-1, *self.shape[1:]) if self.ndim > 1 else flat
-
-
-def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of the ``.npy`` file that the stream stands at the beginning of. Raises: ValueError."""
-    shape, dtype, _ = _header_of(stream)
-    return shape, dtype
-
-
-def _header_of(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
-    return shape, dtype, fortran
+        return flat.reshape(max(0, stop - start), *self.shape[1:])
 
 
 def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:

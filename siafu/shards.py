@@ -38,10 +38,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from siafu.errors import DatasetError
 from siafu.graph import TRAIN_NEGATIVE, TRAIN_PAIR, Target
+from siafu.npy import mapped
 from siafu.sparse import Array, Rows, SparseRows
 
 FORMAT, VERSION = "siafu-shards", 1
@@ -234,9 +233,11 @@ class ShardSet:
         """
         path = Path(path)
         try:
-            text = (path / MANIFEST).read_text()
+            text = (path / MANIFEST).read_text("utf-8")
         except OSError as error:
             raise DatasetError(f"{path}: no prepared graph there ({MANIFEST}: {error.strerror})") from None
+        except UnicodeDecodeError:
+            raise DatasetError(f"{path / MANIFEST}: not a manifest of prepared shards") from None
         shards = cls(path, Manifest.from_json(text, path / MANIFEST))
         for file, entry in shards._files(partitions):
             nbytes = file.stat().st_size if file.is_file() else None
@@ -321,8 +322,8 @@ def folder_of(p: int) -> str:
 
 def _mapped(file: Path) -> Array:
     try:
-        return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except (OSError, ValueError, EOFError) as error:
+        return mapped(file)
+    except (OSError, ValueError) as error:
         raise DatasetError(f"{file}: not a readable array ({error})") from None
 
 

@@ -150,13 +150,14 @@ class Bsnap:
         if self.features:
             return features_of(self.features, self.num_vertices)
         path = self.folder / FEATURES
-        size, (width,) = _head(path, "<u4", 1)
+        size, (head,) = _head(path, "<u4", 1)
+        width = int(head)
         if width < 1 or size != 4 + 4 * width * self.num_vertices:
             raise DatasetError(
                 f"{path}: {size} bytes, must be {4 + 4 * width * self.num_vertices}: {self.num_vertices} vertices, as in "
                 f"{GRAPH}, of {width} features"
             )
-        return FeatureFile(path, (self.num_vertices, int(width)))
+        return FeatureFile(path, (self.num_vertices, width))
 
     def labels(self) -> tuple[Array, int]:
         """Labels and the number of classes."""

@@ -18,6 +18,7 @@ from datasets.sources import columns, textfile
 from datasets.sources.arrow import arrow, first_line_of
 from datasets.sources.columns import Kind, Where
 from siafu.errors import DatasetError
+from siafu.npy import mapped
 from siafu.shards import IDS
 from siafu.sparse import Array
 
@@ -91,8 +92,7 @@ def load(folder: Path) -> Ids | None:
     """What ``save`` wrote; None if vertices are called 0..N-1. Raises: DatasetError if it cannot be read."""
     try:
         if (folder / IDS).is_file():
-            found: Array = np.load(folder / IDS, allow_pickle=False)
-            return found
+            return np.array(mapped(folder / IDS))
         if (folder / NAMED_IDS).is_file():
             column = arrow("pyarrow.parquet").read_table(folder / NAMED_IDS).column(0)
             return NamedIds(column.combine_chunks())

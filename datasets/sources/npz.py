@@ -13,7 +13,6 @@ train_mask, val_mask, test_mask       bool [N] or [N, S], optional, disjoint; S 
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import numpy as np
 from datasets.masks import split_of
 from siafu.errors import DatasetError
 from siafu.graph import Graph
+from siafu.npy import read_archive
 from siafu.sparse import Array, Rows, SparseRows
 
 
@@ -90,9 +90,8 @@ def _read(path: Path) -> dict[str, Array]:
             if not zipfile.is_zipfile(stream):
                 raise DatasetError(f"{path}: not a readable npz archive of plain arrays (no zip file)")
             stream.seek(0)
-            with np.load(stream, allow_pickle=False) as archive:
-                return dict(archive)
+            return read_archive(stream)
     except FileNotFoundError:
         raise DatasetError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError) as error:
         raise DatasetError(f"{path}: not a readable npz archive of plain arrays ({error})") from None

@@ -13,8 +13,6 @@ One label column is the class, several are 0 or 1 for each class. Nothing is dow
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from datasets.sources.beside import features_of
 from datasets.sources.folders import data_folders
 from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL, Graph
+from siafu.npy import read_archive
 from siafu.sparse import Array
 
 OPTIONS = ("split", "features")
@@ -109,11 +108,11 @@ def _binary(raw: Path) -> dict[str, Array]:
 
 def _archive(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
+        with path.open("rb") as stream:
+            return read_archive(stream)
     except FileNotFoundError:
         raise DatasetError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError) as error:
         raise DatasetError(f"{path}: not a readable npz archive of plain arrays ({error})") from None
 
 

@@ -87,7 +87,10 @@ def _rows(file: Path) -> list[list[str]]:
     head = _head(file)
     lines = [line.removesuffix("\r") for line in head.decode("utf-8-sig", "replace").split("\n")]
     whole = lines[:-1] if len(lines) > 1 and (len(head) == HEAD_BYTES or not lines[-1]) else lines
-    return list(csv.reader(whole, delimiter=_delimiter(file))) if head else []
+    try:
+        return list(csv.reader(whole, delimiter=_delimiter(file))) if head else []
+    except csv.Error as error:
+        raise DatasetError(f"{file}: not readable ({error})") from None
 
 
 def _head(file: Path) -> bytes:

@@ -19,6 +19,7 @@ from datasets.sources.ids import Ids, places
 from datasets.sources.randomrows import RandomRows, random_width
 from siafu.errors import DatasetError
 from siafu.graph import NONE
+from siafu.npy import read_archive
 from siafu.sparse import Array, Rows, SparseRows
 
 TABLE_VALUES = 1 << 20  # of a table, read together
@@ -129,8 +130,9 @@ def features(
 def _sparse(path: Path) -> SparseRows:
     """CSR rows as ``scipy.sparse.save_npz`` writes them; they are read into memory."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in ("indptr", "indices", "data", "shape")}
+        with path.open("rb") as stream:
+            found = read_archive(stream)
+        arrays = {name: found[name] for name in ("indptr", "indices", "data", "shape")}
     except (OSError, ValueError, KeyError) as error:
         raise DatasetError(f"{path}: not a CSR matrix of scipy.sparse.save_npz ({error})") from None
     indices = arrays["indices"].astype(np.int32, copy=False)
