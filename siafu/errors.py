@@ -7,13 +7,20 @@ class GnnError(Exception):
     exit_code = 1
 
 
-class ConfigError(GnnError):
+class _OneLine(GnnError):
+    """Shows its message as one line without control characters: it quotes files and libraries, which may say anything."""
+
+    def __str__(self) -> str:
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
+
+
+class ConfigError(_OneLine):
     """The user asked for something that cannot be (unknown key, value out of range)."""
 
     exit_code = 2
 
 
-class DatasetError(GnnError):
+class DatasetError(_OneLine):
     """A source or a shard is malformed, truncated, or does not fit what was asked of it."""
 
     exit_code = 2
