@@ -1,8 +1,8 @@
-"""Two ends of a link between processes, once through siafu's Hub and once in bare ZeroMQ: what the Hub costs on top.
+"""Two ends of a link between processes, through siafu's Hub, the same with keys, and in bare ZeroMQ: what Hub and CURVE cost.
 
-The far end is a process (``python -m bench.measure.echo hub|raw ENDPOINT``). It sends back what it receives while it is
+The far end is a process (``python -m bench.measure.echo hub|curve|raw ENDPOINT``). It sends back what it receives while it is
 told to echo, swallows it while it is told to sink, answers a mark in either case, and leaves when it is told to, or when
-nothing is said for ``SILENCE_S``. Both near ends have the same three methods.
+nothing is said for ``SILENCE_S``. All near ends have the same three methods.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import Protocol
 import zmq
 
 from siafu import wire
-from siafu.address import COORDINATOR, graph_server
+from siafu.address import COORDINATOR, Address, graph_server
 from siafu.errors import PeerLost
 from siafu.kernels.checksum import crc32
-from siafu.sockets import Hub
+from siafu.keys import SECRET_BYTES, Keys, Ring
+from siafu.sockets import Hub, public_key
 from siafu.wire import RUN_ID_BYTES, Heartbeat, Leave, Message, Start, Stop
 
 RUN_ID = bytes(RUN_ID_BYTES)
@@ -44,11 +45,13 @@ class Link(Protocol):
 class HubLink:
     """Between two graph servers: encoded, checksummed, decoded and checked at both ends."""
 
+    kind = "hub"
+
     def __init__(self) -> None:
-        self._hub = Hub(COORDINATOR, RUN_ID, listen="127.0.0.1")
+        self._hub = Hub(COORDINATOR, RUN_ID, listen="127.0.0.1", ring=_ring(self.kind, COORDINATOR))
         self._hub.checksum = crc32
         self._peer = graph_server(0)
-        self._process = _far_end("hub", self._hub.endpoint)
+        self._process = _far_end(self.kind, self._hub.endpoint)
         self._answer()  # its first word
 
     def echo(self, message: Message, count: int) -> float:
@@ -68,13 +71,21 @@ class HubLink:
         self._answer()
 
     def _answer(self) -> None:
-        if not self._hub.poll(SILENCE_S):
-            raise PeerLost(f"the far end of the link said nothing for {SILENCE_S:g} s")
+        deadline = time.monotonic() + SILENCE_S
+        while not self._hub.poll(SILENCE_S):  # also when it has let somebody in
+            if time.monotonic() >= deadline:
+                raise PeerLost(f"the far end of the link said nothing for {SILENCE_S:g} s")
 
     def close(self) -> None:
         self._hub.send(self._peer, Leave())
         self._process.wait(SILENCE_S)
         self._hub.close()
+
+
+class CurveLink(HubLink):
+    """The same, encrypted."""
+
+    kind = "curve"
 
 
 class RawLink:
@@ -121,12 +132,12 @@ class RawLink:
 
 
 class Links:
-    """Both, for a ``with`` block: no process is left behind."""
+    """All of them, for a ``with`` block: no process is left behind."""
 
     def __enter__(self) -> dict[str, Link]:
         links: dict[str, Link] = {}
         with ExitStack() as stack:
-            for name, kind in (("hub", HubLink), ("raw", RawLink)):
+            for name, kind in (("hub", HubLink), ("curve", CurveLink), ("raw", RawLink)):
                 links[name] = kind()
                 stack.callback(links[name].close)
             self._closing = stack.pop_all()
@@ -159,8 +170,13 @@ def _far_end(kind: str, endpoint: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "bench.measure.echo", kind, endpoint])
 
 
-def _serve_hub(endpoint: str) -> None:
-    with Hub(graph_server(0), RUN_ID) as hub:
+def _ring(kind: str, member: Address) -> Ring | None:
+    """Keys that everybody knows: they are here to be computed with."""
+    return Keys(bytes(SECRET_BYTES), 1, 0, public_key).ring(member) if kind == "curve" else None
+
+
+def _serve_hub(endpoint: str, kind: str = "hub") -> None:
+    with Hub(graph_server(0), RUN_ID, ring=_ring(kind, graph_server(0))) as hub:
         hub.checksum = crc32
         hub.dial(COORDINATOR, endpoint)
         hub.send(COORDINATOR, Heartbeat("graph_server", 0))
@@ -196,4 +212,4 @@ def _serve_raw(endpoint: str) -> None:
 
 
 if __name__ == "__main__":
-    {"hub": _serve_hub, "raw": _serve_raw}[sys.argv[1]](sys.argv[2])
+    _serve_raw(sys.argv[2]) if sys.argv[1] == "raw" else _serve_hub(sys.argv[2], sys.argv[1])

@@ -1,7 +1,7 @@
 """``siafu bench wire``: what a message costs to encode, to decode, and to carry to another process and back.
 
-Every message goes through two links, interleaved: the Hub of a graph server, and bare ZeroMQ with the same frames. The
-ratio of the two is what the protocol costs: JSON scalars, a checksum over every tensor at each end, and checks. A Lambda
+Every message goes through three links, interleaved: the Hub of a graph server, the same encrypted with keys (CURVE), and
+bare ZeroMQ with the same frames. The ratio of the first to the last is what the protocol costs: JSON scalars, a checksum over every tensor at each end, and checks. A Lambda
 has zlib's checksum instead of the servers' faster one: what it pays to encode and to decode stands beside.
 """
 
@@ -25,7 +25,7 @@ from siafu.wire import GradientAck, Message, PublishedRows, Task, Weights
 
 COLUMNS = (
     "message", "nbytes", "encode_us", "decode_us", "checksum_share", "lambda_codec_us", "echo_us", "raw_echo_us", "echo_ratio",
-    "one_way_gb_s", "raw_one_way_gb_s", "messages_per_s",
+    "curve_echo_us", "one_way_gb_s", "curve_one_way_gb_s", "raw_one_way_gb_s", "messages_per_s",
 )  # fmt: skip
 #: Bytes, or messages, that one sample of one way sends: enough to be steady, few enough to be held in buffers.
 FLOOD_BYTES, FLOOD_MESSAGES = 64 << 20, 1000
@@ -104,6 +104,7 @@ def _row(name: str, message: Message, links: dict[str, Link], rounds: int) -> di
         "encode_mb_s": nbytes / s["encode"] / 1e6, "decode_mb_s": nbytes / s["decode"] / 1e6,
         "checksum_share": 2 * s["checksum"] / (s["encode"] + s["decode"]),
         "lambda_codec_us": s["lambda codec"] * 1e6, "echo_us": s["hub echo"] * 1e6, "raw_echo_us": s["raw echo"] * 1e6,
+        "curve_echo_us": s["curve echo"] * 1e6, "curve_one_way_gb_s": nbytes / s["curve flood"] / 1e9,
         "echo_ratio": s["hub echo"] / s["raw echo"],
         "one_way_gb_s": nbytes / s["hub flood"] / 1e9, "raw_one_way_gb_s": nbytes / s["raw flood"] / 1e9,
         "messages_per_s": 1 / s["hub flood"], "raw_messages_per_s": 1 / s["raw flood"],
