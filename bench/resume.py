@@ -78,21 +78,18 @@ def _state(run_dir: Path, config: Config, model: Model) -> TrainingState | None:
     """The newest checkpoint. ConfigError if the run is finished."""
     mirror = mirror_of(config.run.checkpoint_to, run_dir.name)
     state = Store(run_dir / "checkpoints", model.spec, config.digest, config.run.keep, mirror).newest(fetch=True)
-    stopped = _stopped(run_dir)
-    if (
-        stopped
-        and stopped not in LIMITS
-        and (state is None or state.version >= config.train.epochs or stopped != "epochs")
-    ):
+    stopped, epochs = _ended(run_dir)
+    if stopped and stopped not in LIMITS and (stopped != "epochs" or epochs >= config.train.epochs):
         raise ConfigError(
             f"{run_dir}: is finished ({stopped}); siafu train --warm-start {run_dir} begins with its weights"
         )
     return state
 
 
-def _stopped(run_dir: Path) -> str:
-    """Why the run ended; "" if it did not come to an end."""
+def _ended(run_dir: Path) -> tuple[str, int]:
+    """Why the run ended, and after how many epochs; "" if it did not come to an end."""
     try:
-        return str(json.loads((run_dir / RESULT).read_text())["stopped"])
+        result = json.loads((run_dir / RESULT).read_text())
+        return str(result["stopped"]), int(result["epochs"])
     except (OSError, ValueError, KeyError):
-        return ""
+        return "", 0

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 
 from param_server.replica import Replica
 from siafu import checkpoint, models
 from siafu.address import COORDINATOR, param_server
+from siafu.config import Config
+from siafu.errors import PeerLost
 from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
-from siafu.wire import Heartbeat, Hello, Ready, Start, Stop, Stopped, Welcome
+from siafu.sockets import Hub
+from siafu.wire import Failed, GetState, Heartbeat, Hello, Ready, Start, Stop, Stopped, Welcome
+
+logger = logging.getLogger(__name__)
 
 
 def serve(joined: Joined) -> None:
@@ -25,16 +31,41 @@ def serve(joined: Joined) -> None:
     hub.send(COORDINATOR, Ready("param_server", index))
     presence = Presence(hub, config, lambda: Heartbeat("param_server", index))
     while True:
-        for sender, message in presence.poll(config.servers.heartbeat_s):
-            match message:
-                case Stop():
-                    hub.send(COORDINATOR, Stopped("param_server", index, json.dumps({})))
-                    return
-                case Hello():
-                    hub.send(sender, answer(hub.me, message, config))
-                case Heartbeat() | Start() | Welcome():
-                    pass
-                case _:
-                    with hub.forgiving(sender):
-                        for action in replica.handle(sender, message):
-                            hub.deliver(action.to, action.message)
+        try:
+            for sender, message in presence.poll(config.servers.heartbeat_s):
+                match message:
+                    case Stop():
+                        hub.send(COORDINATOR, Stopped("param_server", index, json.dumps({})))
+                        return
+                    case Hello():
+                        hub.send(sender, answer(hub.me, message, config))
+                    case Heartbeat() | Start() | Welcome():
+                        pass
+                    case _:
+                        with hub.forgiving(sender):
+                            for action in replica.handle(sender, message):
+                                hub.deliver(action.to, action.message)
+        except PeerLost as lost:
+            if presence.orphaned:
+                raise
+            logger.warning("%s", lost)
+            hub.send(COORDINATOR, Failed("param_server", index, type(lost).__name__, str(lost), ""))
+            _outlast(hub, config, replica, presence)
+            return
+
+
+def _outlast(hub: Hub, config: Config, replica: Replica, presence: Presence) -> None:
+    """This attempt of the run is over, but the weights are whole: they are there for the next one until we are told to stop."""
+    presence.forget_peers()
+    while True:
+        try:
+            arrived = presence.poll(config.servers.heartbeat_s)
+        except PeerLost:
+            if presence.orphaned:
+                raise
+            continue
+        for sender, message in arrived:
+            if sender == COORDINATOR and isinstance(message, Stop):
+                return
+            if sender == COORDINATOR and isinstance(message, GetState):
+                hub.send(COORDINATOR, replica.state())

@@ -31,6 +31,11 @@ logger = logging.getLogger(__name__)
 MAX_OPEN_FILES = 1 << 16
 
 
+#: How much longer than the coordinator a server bears with another's silence: the coordinator knows whom to blame, and
+#: starts again with what the others know.
+PEERS_PATIENCE = 1.5
+
+
 @dataclass(frozen=True)
 class Joined:
     """A member that knows everybody."""
@@ -125,9 +130,19 @@ class Presence:
             self._heard = dict.fromkeys(self._hub.peers, now) | self._heard
         self._heard.update((sender, now) for sender, _ in arrived if sender in self._heard)
         for member, heard in self._heard.items():
-            if now - heard > self._servers.silence_s:
-                raise PeerLost(f"{member}: silent for {now - heard:.0f} s, limit {self._servers.silence_s:g} s")
+            limit_s = self._servers.silence_s * (1 if member == COORDINATOR else PEERS_PATIENCE)
+            if now - heard > limit_s:
+                raise PeerLost(f"{member}: silent for {now - heard:.0f} s, limit {limit_s:g} s")
         return arrived
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether it is the coordinator that has been silent for too long."""
+        return self._clock() - self._heard[COORDINATOR] > self._servers.silence_s
+
+    def forget_peers(self) -> None:
+        """From now on only the coordinator may not be silent."""
+        self._training, self._heard = False, {COORDINATOR: self._heard[COORDINATOR]}
 
     def _beat(self) -> None:
         me = self._hub.me

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.coordinator import Action, Coordinator, Record, Save
+from bench.coordinator import STATE_S, Action, Coordinator, Record, Save
 from bench.reports import links, total
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
@@ -21,9 +21,11 @@ from siafu.wire import (
     EvalReport,
     Failed,
     GetModel,
+    GetState,
     Hello,
     Judged,
     ModelWeights,
+    ParamState,
     Ready,
     Refused,
     Roster,
@@ -292,8 +294,9 @@ def test_a_run_breaks_off_at_its_limit_and_asks_one_server_for_its_latest_weight
     assert (core.status.phase, core.complete) == ("saving", False)
     assert core.tick(46.0) == []
     core.handle(Q0, ModelWeights("best", 1, {"0.weight": np.ones(1)}, 1), 46.0)
-    (saved,) = core.handle(Q0, ModelWeights("latest", 3, {"0.weight": np.zeros(1)}, 1), 46.0)
-    assert saved == Save(3, {"0.weight": np.zeros(1)})
+    core.handle(Q0, ModelWeights("latest", 3, {"0.weight": np.zeros(1)}, 1), 46.0)
+    assert not core.complete  # a state that a later run can go on from is waited for, but not long
+    core.tick(45.0 + STATE_S)
     assert core.complete
     result = core.result()
     assert (result["stopped"], result["epochs"], result["best_epoch"], result["val_acc"]) == ("time", 3, 1, 0.5)
@@ -304,6 +307,9 @@ def test_before_the_first_evaluation_there_are_no_scores_and_no_best():
     actions = core.tick(45.0)
     assert [message.which for _, message in messages(actions, GetModel)] == ["latest"]
     core.handle(Q0, ModelWeights("latest", 0, {"0.weight": np.zeros(1)}, 1), 46.0)
+    (saved,) = core.handle(Q0, state_of(0), 46.0)
+    assert isinstance(saved, Save)
+    assert saved.state.version == 0
     assert core.complete
     result = core.result()
     assert [result[key] for key in ("epochs", "best_epoch", "test_acc", "val_loss", "scores")] == [0, *[None] * 4]
@@ -328,10 +334,9 @@ def test_weights_that_do_not_come_are_replaced_by_the_first_ones():
     core = limited(max_seconds=50)
     core.tick(45.0)
     assert not core.complete
-    (saved,) = core.fall_back({"0.weight": np.ones(1)})
+    core.fall_back({"0.weight": np.ones(1)})
     assert core.complete
-    assert isinstance(saved, Save)
-    assert (saved.epoch, core.result()["epochs"]) == (0, 0)
+    assert core.result()["epochs"] == 0
 
 
 def test_weights_that_do_not_come_are_replaced_by_the_best_if_those_have():
@@ -339,8 +344,7 @@ def test_weights_that_do_not_come_are_replaced_by_the_best_if_those_have():
     evaluate(core, 0, 5, now=30.0)
     core.tick(45.0)
     core.handle(Q0, ModelWeights("best", 1, {"0.weight": np.zeros(1)}, 1), 46.0)
-    (saved,) = core.fall_back({"0.weight": np.ones(1)})
-    assert saved == Save(1, {"0.weight": np.zeros(1)})
+    core.fall_back({"0.weight": np.ones(1)})
     assert (core.result()["epochs"], core.result()["best_epoch"]) == (1, 1)
 
 
@@ -410,15 +414,19 @@ def test_parameter_servers_that_disagree_end_the_run():
         core.result()
 
 
-def test_a_checkpoint_is_saved_and_not_taken_for_a_result():
+def state_of(version: int) -> ParamState:
+    return ParamState(0, version, -1, -1, {f"{version}/0.weight": np.ones(1)}, {"steps": np.array(version)})
+
+
+def test_a_state_is_saved_once_its_epochs_are_in_and_not_taken_for_a_result():
     core = started()
-    (action,) = core.handle(Q0, ModelWeights("checkpoint", 4, {"0.weight": np.ones(1)}, 1), 12.0)
-    assert isinstance(action, Save)
-    assert action.epoch == 4
+    assert core.handle(Q0, state_of(1), 12.0) == []
+    core.handle(G0, epoch_report(0, 0), 13.0)
+    actions = core.handle(G1, epoch_report(1, 0), 13.0)
+    (saved,) = [action for action in actions if isinstance(action, Save)]
+    assert (saved.state.version, saved.state.ledger["losses"]) == (1, core.losses)
+    assert core.latest_state == saved.state
     assert core.models == {}
-
-
-# --- members that fail ----------------------------------------------------------------------------------------------------
 
 
 def test_a_member_that_is_silent_for_too_long_is_named():
@@ -545,3 +553,61 @@ def test_bytes_of_links_are_a_matrix_and_no_total():
     usage = {0: {"tasks": 1, "bytes_to_1": 200}, 1: {"tasks": 2, "bytes_to_0": 90}}
     assert total(usage) == {"tasks": 3}
     assert links(usage, parts=3, epochs=2) == [[0, 100, 0], [45, 0, 0], [0, 0, 0]]
+
+
+# --- rule 6 -------------------------------------------------------------------------------------------------------------
+
+
+def advanced() -> Coordinator:
+    """Two epochs and an evaluation are in, the third epoch is half in; a checkpoint of version 2 is asked for."""
+    core = started(patience=3)
+    for epoch in range(2):
+        for server in range(2):
+            core.handle(graph_server(server), epoch_report(server, epoch), 12.0 + epoch)
+    evaluate(core, 0, 5, now=13.5)
+    core.handle(G0, epoch_report(0, 2), 13.9)
+    core.handle(Q0, state_of(2), 14.0)
+    return core
+
+
+def test_a_run_goes_on_from_its_state_with_what_it_knew_and_spent():
+    before = advanced().latest_state
+    assert before is not None
+    core = Coordinator(advanced().config, before=before)
+    core.begin(100.0)
+    for member in MEMBERS:
+        hello(core, member, 100.0)
+    assert core.handle(G0, Ready("graph_server", 0), 101.0) == core.handle(G1, Ready("graph_server", 1), 101.0) == []
+    for q in (Q0, Q1):
+        (fed,) = messages(core.handle(q, Ready(q.role, q.index), 102.0), ParamState)
+        assert (fed[0], fed[1].version, fed[1].best, fed[1].judged) == (q, 2, 1, 0)
+    core.handle(Q0, Ready("param_server", 0), 103.0)
+    actions = core.handle(Q1, Ready("param_server", 1), 103.0)
+    assert [(to, start.epoch, start.judged) for to, start in messages(actions, Start)] == [(m, 2, 0) for m in MEMBERS]
+    assert core.losses == advanced().losses
+    core.handle(G0, epoch_report(0, 2), 104.0)
+    (record,) = records(core.handle(G1, epoch_report(1, 2), 104.0))
+    assert (record["epoch"], record["usage"]["tasks"]) == (2, 12)  # 3 of each server, before and since
+    assert record["time_s"] == pytest.approx(4.0 + 4.0)  # 4 s of training before, 4 s since the roles started
+
+
+def test_a_state_of_epochs_that_are_not_in_waits_for_them():
+    core = advanced()
+    assert core.handle(Q1, ParamState(1, 3, -1, -1, {"3/0.weight": np.ones(1)}, {}), 14.0) == []
+    assert core.latest_state is not None
+    assert core.latest_state.version == 2
+    (saved,) = [a for a in core.handle(G1, epoch_report(1, 2), 15.0) if isinstance(a, Save)]
+    assert saved.state.version == 3
+    assert core.given >= {Q1}
+
+
+def test_a_checkpoint_is_asked_for_now_and_then():
+    core = coordinator()
+    core = Coordinator(core.config.replace({"run.checkpoint_seconds": 20.0}))
+    for member in MEMBERS:
+        hello(core, member)
+    for member in MEMBERS:
+        core.handle(member, Ready(member.role, member.index), 10.0)
+    assert messages(core.tick(29.9), GetState) == []
+    assert [to for to, _ in messages(core.tick(30.0), GetState)] == [Q0]
+    assert messages(core.tick(31.0), GetState) == []

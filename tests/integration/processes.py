@@ -27,14 +27,16 @@ ENVIRONMENT = "awslambdaric"
 class Training:
     """Use in a ``with`` block: it leaves nothing behind, whatever the run does."""
 
-    def __init__(self, run_dir: Path, *arguments: str, terminal: bool = False, verb: str = "train"):
-        """``arguments``: of the verb. ``terminal``: whether its stderr is one."""
+    def __init__(
+        self, run_dir: Path, *arguments: str, terminal: bool = False, verb: str = "train", run_dir_flag: bool = True
+    ):
+        """``arguments``: of the verb. ``terminal``: whether its stderr is one. ``run_dir_flag``: whether the verb has one."""
         self.run_dir = run_dir
         self._mark = f"/marked{os.urandom(8).hex()}"
         environ = {**os.environ, "PATH": f"{os.environ['PATH']}{os.pathsep}{self._mark}", "TERM": "xterm"}
         self._stderr = open(run_dir.with_suffix(".err"), "w+b", buffering=0)  # noqa: SIM115 (closed on exit)
         screen, stderr = pty.openpty() if terminal else (-1, self._stderr.fileno())
-        into = [] if "--resume" in arguments else ["--run-dir", str(run_dir)]
+        into = [] if "--resume" in arguments or not run_dir_flag else ["--run-dir", str(run_dir)]
         command = [sys.executable, "-m", "siafu", verb, *arguments, "--json", *into]
         self.process = subprocess.Popen(
             command,

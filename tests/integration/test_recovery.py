@@ -1,0 +1,185 @@
+"""Runs that lose members, and runs that were stopped and go on: real processes. The oracle is the undisturbed run's bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from siafu.__main__ import main
+from tests.integration.processes import Training
+
+RUN = (
+    "digits", "--mode", "pipe", "--parts", "2", "--param-servers", "2", "--lambdas", "2", "--intervals", "4", "--dropout", "0.5",
+    "--epochs", "25",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    with Training(tmp_path_factory.mktemp("quiet") / "run", *RUN) as training:
+        assert training.wait() == 0, training.errors
+        return training.result
+
+
+def same(result: dict[str, object], undisturbed: dict[str, object]) -> None:
+    for key in ("weights_digest", "loss_history", "scores", "final_scores", "best_epoch", "epochs"):
+        assert result[key] == undisturbed[key], key
+
+
+@pytest.mark.parametrize(
+    ("role", "number"),
+    [("graph_server", signal.SIGKILL), ("param_server", signal.SIGKILL), ("graph_server", signal.SIGSTOP)],
+)
+def test_a_server_that_is_gone_or_stands_still_is_replaced_without_a_trace_in_the_weights(
+    tmp_path: Path, undisturbed: dict[str, object], role: str, number: signal.Signals
+) -> None:
+    with Training(
+        tmp_path / "run", *RUN, "--set", "servers.silence_s=4", "--set", "servers.heartbeat_s=0.2"
+    ) as training:
+        training.until(lambda: training.epochs() >= 4, "four epochs")
+        os.kill(training.pids(role)[0], number)
+        assert training.wait(90) == 0, training.errors
+        assert training.all_gone(10)
+        result = training.result
+    same(result, undisturbed)
+    (restart,) = result["restarts"]
+    assert restart["version"] >= 3  # what parameter servers knew, though nothing was ever saved
+    assert restart["reason"].startswith(f"{role} ")
+    assert ("SIGKILL" if number == signal.SIGKILL else "silent") in restart["reason"]
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [r["epoch"] for r in records if r["event"] == "epoch"] == list(range(25))
+    assert [r["epoch"] for r in records if r["event"] == "evaluation"] == list(range(25))
+    assert [r["reason"] for r in records if r["event"] == "restart"] == [restart["reason"]]
+
+
+def test_a_second_death_while_it_starts_again_is_survived(tmp_path: Path, undisturbed: dict[str, object]) -> None:
+    with Training(tmp_path / "run", *RUN) as training:
+        training.until(lambda: training.epochs() >= 4, "four epochs")
+        first = set(training.pids("graph_server"))
+        os.kill(max(first), signal.SIGKILL)
+        training.until(lambda: len(set(training.pids("graph_server")) - first) >= 1, "a new graph server")
+        os.kill(min(set(training.pids("graph_server")) - first), signal.SIGKILL)
+        assert training.wait(90) == 0, training.errors
+        result = training.result
+    same(result, undisturbed)
+    assert len(result["restarts"]) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_whose_launcher_was_told_to_go_or_killed_is_resumed(
+    tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals
+) -> None:
+    run = tmp_path / "run"
+    with Training(run, *RUN, "--checkpoint-every", "2") as training:
+        training.until(lambda: training.epochs() >= 5, "five epochs")
+        training.process.send_signal(number)
+        assert training.wait() == (128 + number if number == signal.SIGTERM else -number)
+        assert training.all_gone(40)
+        if number == signal.SIGTERM:
+            assert f"siafu resume {run} goes on from epoch" in training.errors
+    with Training(tmp_path / "again", str(run), verb="resume", run_dir_flag=False) as training:
+        assert training.wait(90) == 0, training.errors
+        result = training.result
+    same(result, undisturbed)
+    assert result["resumed_from"] >= (4 if number == signal.SIGTERM else 2)
+
+
+def test_a_run_at_its_limit_goes_on_with_a_higher_one_and_on_other_servers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    common = [
+        "train",
+        "digits",
+        "--backend",
+        "cpu",
+        "--mode",
+        "pipe",
+        "--parts",
+        "2",
+        "--intervals",
+        "4",
+        "--json",
+        "--quiet",
+    ]
+    assert main([*common, "--epochs", "100000", "--max-time", "5", "--run-dir", str(run)]) == 3
+    limited = json.loads(capsys.readouterr().out)
+    more = limited["epochs"] + 5
+    assert (
+        main(
+            [
+                "resume",
+                str(run),
+                "--max-time",
+                "0",
+                "--epochs",
+                str(more),
+                "--parts",
+                "1",
+                "--param-servers",
+                "2",
+                "--json",
+                "--quiet",
+            ]
+        )
+        == 0
+    )
+    result = json.loads(capsys.readouterr().out)
+    assert result["resumed_from"] >= limited["epochs"]
+    assert (result["epochs"], len(result["loss_history"])) == (more, more)
+    assert result["loss_history"][: limited["epochs"]] == limited["loss_history"]
+    assert result["train_seconds"] > limited["train_seconds"]
+    assert main(["resume", str(run), "--quiet"]) == 2
+    assert "is finished (epochs)" in capsys.readouterr().err
+
+
+def test_async_goes_on_within_its_accuracy(tmp_path: Path) -> None:
+    arguments = (
+        "digits",
+        "--mode",
+        "async",
+        "--staleness",
+        "1",
+        "--parts",
+        "2",
+        "--param-servers",
+        "2",
+        "--lambdas",
+        "2",
+        "--intervals",
+        "4",
+        "--epochs",
+        "60",
+    )
+    with Training(tmp_path / "run", *arguments) as training:
+        training.until(lambda: training.epochs() >= 20, "twenty epochs")
+        os.kill(training.pids("param_server")[0], signal.SIGKILL)
+        assert training.wait(120) == 0, training.errors
+        result = training.result
+    assert len(result["restarts"]) == 1
+    assert result["test_acc"] > 0.93  # an undisturbed one: .96 to .97
+    assert result["stash_peak_versions"] <= 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["nowhere"], "not a run's directory"),
+        (["RUN", "--set", "model.hidden=8"], "model.hidden = (8,): the run has"),
+        (["RUN", "--set", "data.source=cora"], "data.source = cora: the run has digits"),
+    ],
+)
+def test_what_cannot_go_on_is_said_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
+) -> None:
+    run = tmp_path / "run"
+    assert main(["train", "digits", "--backend", "cpu", "--epochs", "1", "--run-dir", str(run), "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["resume", *(str(run) if word == "RUN" else word for word in arguments), "--quiet"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("siafu resume: ")
+    assert reason in line
