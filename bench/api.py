@@ -359,7 +359,7 @@ def made_run_dir(config: Config, what: str) -> Path:
     number = 1
     while True:
         try:
-            path.mkdir(parents=True, exist_ok=bool(config.run.dir))
+            path.mkdir(mode=0o700, parents=True, exist_ok=bool(config.run.dir))  # logs and graphs are their owner's
             break
         except FileExistsError:
             if config.run.dir:
