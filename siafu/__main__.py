@@ -38,6 +38,7 @@ VERBS = {
     "attach": ("infra.verbs.attach", "follow a run on AWS that another terminal has started, and fetch it"),
     "cost": ("infra.verbs.cost", "say what a run has cost, by part"),
     "bench": ("bench.measure.cli", "measure a part of siafu beside its peers and this machine's limits"),
+    "chaos": ("bench.chaos.cli", "train while servers are killed and links broken, and check that nothing is lost"),
     "doctor": ("bench.doctor", "say what this machine can do, and what is missing"),
 }
 

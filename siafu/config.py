@@ -48,6 +48,7 @@ class Data:
     val_per_class: int = 30  # where the source has no split
     cache_dir: str = "~/.cache/siafu"  # where prepared shards are kept
     keep_aggregate: bool = True  # keep layer 0's aggregate with the shards, for the runs to come
+    verify: bool = False  # before training, compare every byte of the prepared graph with its digests
     task: Literal["node", "link"] = "node"  # what is predicted: vertices' labels, or edges that are held out
     inductive: bool = False  # train on the edges among training vertices alone, evaluate on the whole graph
     val_edges: float = 0.05  # task link: share of edges held out for validation

@@ -80,6 +80,9 @@ class Hub:
         if listen is not None:
             self._mailbox = self._socket(zmq.ROUTER)
             self._mailbox.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            # A connection that breaks and comes back would not be listened to while the old one is not quite gone. With keys,
+            # servers' identities are new each time, and a worker must not take another one's place.
+            self._mailbox.setsockopt(zmq.ROUTER_HANDOVER, int(ring is None))
             self._mailbox.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
             try:
                 if ring is not None:

@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bench.coordinator import Coordinator, Record
+from bench.coordinator import Coordinator, Record, Save
 from bench.reports import total
 from graph_server import backends
 from graph_server.autotune import Autotuner
@@ -37,6 +37,7 @@ from siafu.shards import Shard, ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane
 from siafu.tensor_task import TensorWorker
+from siafu.training_state import TrainingState
 
 #: How often a slow link moves although something else could.
 SLOW_LINK_MOVES = 0.01
@@ -108,14 +109,18 @@ class SimulatedWorker:
 
 
 class Fleet:
-    def __init__(self, config: Config, shards: ShardSet, seed: int, faults: Faults | None = None, num_threads: int = 2):
+    def __init__(
+        self, config: Config, shards: ShardSet, seed: int, faults: Faults | None = None, num_threads: int = 2,
+        before: TrainingState | None = None,
+    ):  # fmt: skip
+        """``before``: what the run goes on from."""
         self.config, self.faults = config, faults or Faults()
         self.rng = random.Random(seed)
         self.spec = ModelSpec.of(config, shards.manifest)
         self.keep_bytes = self.rng.choice([0, 300, 1 << 20])  # of constants, by a worker: so some are always missing
         model = models.build(self.spec)
         parts = config.data.parts
-        self.coordinator = Coordinator(config, self.spec.target)
+        self.coordinator = Coordinator(config, self.spec.target, before)
         self.partitions = [
             Partition(
                 config,
@@ -137,7 +142,9 @@ class Fleet:
         self.workers: dict[str, SimulatedWorker] = {}
         self.now = 0.0
         self.records: list[dict[str, Any]] = []
+        self.saved: TrainingState | None = before  # the newest checkpoint
         self.deliveries = 0
+        self.moves = 0  # events
         self.injected = dict.fromkeys(
             ("kill", "hang", "stillborn", "refuse", "twice", "lose", "leave", "give up", "dismiss"), 0
         )
@@ -172,12 +179,12 @@ class Fleet:
         for member in self.coordinator.members:
             hello = wire.Hello(member.role, member.index, self.config.digest, str(member))
             self._post(member, [Send(COORDINATOR, hello)])
-        waits = 0.0
+        waits, moves = 0.0, -1
         while not self.coordinator.complete:
             if self._step():
-                waits = 0.0
                 continue
-            waits += self.config.lambdas.task_timeout_s / 3
+            waits = waits + self.config.lambdas.task_timeout_s / 3 if self.moves == moves else 0.0
+            moves = self.moves
             assert waits < 2 * self.config.lambdas.timeout_s, f"deadlock in epoch {self.slowest()}"
             self._pass_time(self.config.lambdas.task_timeout_s / 3)
         return self.coordinator.result()
@@ -190,6 +197,7 @@ class Fleet:
         events = self._late if slow and self._late else self._events
         if not events:
             return False
+        self.moves += 1
         pick = self.rng.randrange(len(events))
         events[pick], events[-1] = events[-1], events[pick]
         events.pop()()
@@ -229,6 +237,8 @@ class Fleet:
             for action in self.coordinator.handle(sender, message, self.now):
                 if isinstance(action, Record):
                     self.records.append(action.values)
+                elif isinstance(action, Save):
+                    self.saved = action.state
                 else:
                     self._post(to, [action])
 

@@ -18,6 +18,8 @@ from siafu.leash import Leash
 
 #: One thread per process for dense products: parallelism comes from intervals, and bits must not depend on a core count.
 _ENVIRONMENT = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+#: What Python runs a role's module by; ``bench.chaos`` puts its own member between.
+PROGRAM: tuple[str, ...] = ("-m",)
 MAX_LINE = 300
 _TAIL_BYTES = 4096
 
@@ -56,7 +58,7 @@ class Child:
         ``listen``: the address that it binds; empty: ``servers.listen``. ``keys``: go through its stdin.
         """
         command = [
-            sys.executable, "-m", member.role, "--coordinator", coordinator, "--run-id", run_id.hex(),
+            sys.executable, *PROGRAM, member.role, "--coordinator", coordinator, "--run-id", run_id.hex(),
             "--index", member.name, "--config", str(config_file), "--shards", str(shards), "--run-dir", str(run_dir),
             *(("--listen", listen) if listen else ()), *(("--keys-on-stdin",) if keys else ()),
         ]  # fmt: skip

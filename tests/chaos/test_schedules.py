@@ -1,0 +1,47 @@
+"""A few schedules of ``tests.chaos.schedules``, and that its checks see what they should."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from param_server.replica import Replica
+from siafu.links import Links
+from tests.chaos.schedules import Lab, tally
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.timeout(600)
+def test_servers_die_and_messages_get_lost_and_nothing_is_lost_of_the_run(tmp_path: Path) -> None:
+    counts = tally(range(150), tmp_path)
+    assert counts["failed"] == 0
+    for what in ("server", "launcher", "message lost", "message twice", "message late", "kill", "lose"):
+        assert counts[f"fault: {what}"] > 0, counts
+    assert counts["restored"] > counts["resumes"] > 0
+
+
+def test_a_seed_is_the_same_run_every_time(tmp_path: Path) -> None:
+    first, second = (Lab(tmp_path / name).run(4) for name in ("first", "second"))
+    assert first.result["weights_digest"] == second.result["weights_digest"]
+    assert (first.deliveries, first.restarts, first.injected) == (second.deliveries, second.restarts, second.injected)
+
+
+def test_without_numbers_on_links_runs_do_not_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost messages are then never missed: the checks see a deadlock."""
+    monkeypatch.setattr(Links, "check", lambda links: None)
+    assert tally(range(60), tmp_path)["failed"] > 0
+
+
+def test_a_gradient_that_counts_twice_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Replica, "duplicates", property(lambda replica: dict(Counter())))
+    assert tally(range(40), tmp_path)["failed"] > 0
