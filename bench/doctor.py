@@ -1,4 +1,4 @@
-"""``siafu doctor``: what this machine can do, and what is missing for the rest."""
+"""``siafu doctor``: what this machine can do, and what is missing for the rest; and whether files are as they were written."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from bench import intact
 from siafu import __version__, kernels
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pyzmq", "pymetis", "safetensors", "awslambdaric", "rich")
@@ -58,18 +60,40 @@ class Check:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Say what this machine can do. Exit code 0 if it can train, else 1."
-    parser.epilog = "examples:\n  siafu doctor\n  siafu doctor --json"
+    parser.usage = "siafu doctor [PATH] [--json]"
+    parser.description = (
+        "Say what this machine can do; or whether a prepared graph, a run, a checkpoint or a model is as it was written: "
+        "every byte is read. Exit code 0 if it can train, or nothing is damaged, else 1."
+    )
+    parser.epilog = (
+        "examples:\n  siafu doctor\n  siafu doctor --json\n  siafu doctor shards/mine\n  siafu doctor runs/my-run"
+    )
+    parser.add_argument("path", nargs="?", default="", metavar="PATH", help="what to look at instead of the machine")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.path:
+        return _examine_files(args)
     report = examine()
     if args.json:
         print(json.dumps(report))
     else:
         _show(report, Console(highlight=False, soft_wrap=True))
     return 0 if report["ok"] else 1
+
+
+def _examine_files(args: argparse.Namespace) -> int:
+    checks = [Check(*found) for found in intact.examined(Path(args.path))]
+    ok = all(check.ok for check in checks)
+    if args.json:
+        print(json.dumps({"path": args.path, "checks": [asdict(check) for check in checks], "ok": ok}))
+        return 0 if ok else 1
+    console = Console(highlight=False, soft_wrap=True)
+    for check in checks:
+        _line(console, "ok" if check.ok else "FAIL", check.what, check.found)
+    console.print("all is as it was written" if ok else "something is damaged: see FAIL above")
+    return 0 if ok else 1
 
 
 def examine() -> dict[str, Any]:
@@ -103,10 +127,14 @@ def _show(report: dict[str, Any], console: Console) -> None:
         found = f"{tool['found'] or 'not installed'} ({tool['for']})"
         rows += [("ok" if tool["found"] else "--", tool["name"], found)]
     for mark, name, found in rows:
-        console.print(Text(f"{mark:4}", STYLES[mark]) + Text(f"  {name:16}{found}"))
+        _line(console, mark, name, found)
     console.print(
         "this machine can train: siafu train" if report["ok"] else "this machine cannot train yet: see FAIL above"
     )
+
+
+def _line(console: Console, mark: str, name: str, found: str) -> None:
+    console.print(Text(f"{mark:4}", STYLES[mark]) + Text(f"  {name:16}{found}"))
 
 
 def _version(distribution: str) -> str | None:

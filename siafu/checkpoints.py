@@ -25,7 +25,7 @@ from siafu.faultpoints import reach
 from siafu.models import ModelSpec
 from siafu.training_state import TrainingState, load, sync_folder, write
 
-__all__ = ["Mirror", "Saver", "Store", "TrainingState", "load", "mirror_of", "name_of"]
+__all__ = ["FOLDER_NAME", "Mirror", "Saver", "Store", "TrainingState", "load", "mirror_of", "name_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ MIRRORS = {"s3": "infra.checkpoints:BucketMirror"}
 #: How long leaving the ``with`` block of a Saver waits for the disk.
 CLOSE_S = 60.0
 
-_NAME = re.compile(r"epoch-(\d{4,9})")
+#: Of checkpoints.
+FOLDER_NAME = re.compile(r"epoch-(\d{4,9})")
 _LEFTOVER = re.compile(r"\.(epoch-\d{4,9})\.(partial|replaced|removed)")
 
 
@@ -102,7 +103,7 @@ class Store:
     def versions(self) -> list[int]:
         """Those that are here, ascending."""
         entries = self.folder.iterdir() if self.folder.is_dir() else ()
-        return sorted(int(match[1]) for entry in entries if (match := _NAME.fullmatch(entry.name)))
+        return sorted(int(match[1]) for entry in entries if (match := FOLDER_NAME.fullmatch(entry.name)))
 
     def _path(self, version: int) -> Path:
         return self.folder / name_of(version)

@@ -33,9 +33,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from types import EllipsisType
 from typing import Any, Literal
 
 from siafu.errors import DatasetError
@@ -246,66 +247,75 @@ class ShardSet:
                 raise DatasetError(f"{file}: {found}, must be {entry.bytes} bytes")
         return shards
 
-    def verify(self) -> None:
-        """Reads every file. Raises: DatasetError naming the first whose sha256 is not the manifest's."""
-        for file, entry in self._files():
+    def verify(self, partitions: Collection[int] | None = None) -> None:
+        """Reads every file, of these partitions or all. Raises: DatasetError naming the first that was altered."""
+        for file, entry in self._files(partitions):
             digest = _sha256(file)
             if digest != entry.sha256:
-                raise DatasetError(f"{file}: sha256 {digest}, must be {entry.sha256}")
+                raise DatasetError(f"{file}: sha256 {digest}, must be {entry.sha256}: it was altered")
 
     def partition(self, p: int) -> Shard:
-        """Partition ``p``, its arrays mapped read-only. Raises: DatasetError if there is none of that number."""
+        """Partition ``p``, its arrays mapped read-only.
+
+        Raises: DatasetError if there is none of that number, or an array is not of the dtype and shape that the manifest's
+        counts ask for. Values are not looked at, but for the ends of row pointers.
+        """
         m = self.manifest
         if not 0 <= p < m.num_partitions:
             raise DatasetError(f"{self.path}: partition {p}, must be in 0..{m.num_partitions - 1}")
-        folder = self.path / folder_of(p)
+        part = _Part(self.path / folder_of(p), m.partitions[p])
+        load, n = part.load, part.entry.vertices
 
-        def load(name: str) -> Array:
-            return _mapped(folder / f"{name}.npy")
+        def side(name: str, num_edges: int, g: int) -> tuple[Edges, Array, Array, Array]:
+            weight = load(f"{name}_weight", (num_edges,), "float32") if m.weighted else None
+            kind = load(f"{name}_type", (num_edges,), "uint16") if m.edge_types != "none" else None
+            indices = load(f"{name}_indices", (num_edges,), "int32")
+            edges = Edges(part.pointers(f"{name}_indptr", num_edges), indices, weight, kind)
+            ghosts, owner = load(f"ghosts_{name}", (g,), "int64"), load(f"ghosts_{name}_owner", (g,), "int32")
+            return edges, ghosts, owner, load(f"degree_ghosts_{name}", (g,), "float64")
 
-        def side(name: str) -> tuple[Edges, Array, Array, Array]:
-            weight = load(f"{name}_weight") if m.weighted else None
-            kind = load(f"{name}_type") if m.edge_types != "none" else None
-            edges = Edges(load(f"{name}_indptr"), load(f"{name}_indices"), weight, kind)
-            return edges, load(f"ghosts_{name}"), load(f"ghosts_{name}_owner"), load(f"degree_ghosts_{name}")
-
-        in_edges, ghosts_in, ghosts_in_owner, degree_ghosts_in = inward = side("in")
-        out_edges, ghosts_out, ghosts_out_owner, degree_ghosts_out = side("out") if m.directed else inward
-        features: Rows = (
-            SparseRows(load("features_indptr"), load("features_indices"), load("features_data"), m.num_features)
-            if m.sparse_features
-            else load("features")
+        in_edges, ghosts_in, ghosts_in_owner, degree_ghosts_in = inward = side(
+            "in", part.entry.in_edges, part.entry.ghosts_in
+        )
+        out_edges, ghosts_out, ghosts_out_owner, degree_ghosts_out = (
+            side("out", part.entry.out_edges, part.entry.ghosts_out) if m.directed else inward
         )
         return Shard(
             index=p,
             num_partitions=m.num_partitions,
             num_vertices=m.num_vertices,
-            vertices=load("vertices"),
+            vertices=load("vertices", (n,), "int64"),
             in_edges=in_edges,
             out_edges=out_edges,
             ghosts_in=ghosts_in,
             ghosts_in_owner=ghosts_in_owner,
             ghosts_out=ghosts_out,
             ghosts_out_owner=ghosts_out_owner,
-            degree=load("degree"),
+            degree=load("degree", (n,), "float64"),
             degree_ghosts_in=degree_ghosts_in,
             degree_ghosts_out=degree_ghosts_out,
-            features=features,
-            labels=load("labels"),
-            split=load("split"),
-            **self._train_degrees(load),
+            features=self._features(part),
+            labels=load("labels", (n, ...), *_LABELS[m.target]),
+            split=load("split", (n, len(m.splits)), "uint8"),
+            **self._train_degrees(part),
         )
 
-    def _train_degrees(self, load: Callable[[str], Array]) -> dict[str, Array]:
-        m = self.manifest
+    def _features(self, part: _Part) -> Rows:
+        n, F = part.entry.vertices, self.manifest.num_features
+        if not self.manifest.sparse_features:
+            return part.load("features", (n, F), *_FEATURES)
+        data = part.load("features_data", (None,), *_FEATURES)
+        indices = part.load("features_indices", data.shape, "int32")
+        return SparseRows(part.pointers("features_indptr", len(data)), indices, data, F)
+
+    def _train_degrees(self, part: _Part) -> dict[str, Array]:
+        m, entry = self.manifest, part.entry
         if m.edge_types != "inductive":
             return {}
-        into = load("train_degree_ghosts_in")
-        return {
-            "train_degree": load("train_degree"),
-            "train_degree_ghosts_in": into,
-            "train_degree_ghosts_out": load("train_degree_ghosts_out") if m.directed else into,
-        }
+        into = part.load("train_degree_ghosts_in", (entry.ghosts_in,), "float64")
+        out = part.load("train_degree_ghosts_out", (entry.ghosts_out,), "float64") if m.directed else into
+        degree = part.load("train_degree", (entry.vertices,), "float64")
+        return {"train_degree": degree, "train_degree_ghosts_in": into, "train_degree_ghosts_out": out}
 
     def _files(self, partitions: Collection[int] | None = None) -> list[tuple[Path, FileEntry]]:
         return [
@@ -314,6 +324,39 @@ class ShardSet:
             if partitions is None or p in partitions
             for name, entry in partition.files.items()
         ]
+
+
+#: Dtypes that features may have, and labels of each kind.
+_FEATURES = ("uint8", "float16", "float32")
+_LABELS: Mapping[Target, tuple[str, ...]] = {"classes": ("int64",), "labels": ("uint8",), "numbers": ("float32",)}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The arrays of a partition's folder, held to what the manifest says of them."""
+
+    folder: Path
+    entry: PartitionEntry
+
+    def load(self, name: str, shape: tuple[int | EllipsisType | None, ...], *dtypes: str) -> Array:
+        """``shape``: None is any number, an ellipsis at the end none or one more axis. Raises: DatasetError."""
+        array = _mapped(self.folder / f"{name}.npy")
+        axes = array.shape[:1] if shape[-1] is ... else array.shape
+        wanted = shape[:-1] if shape[-1] is ... else shape
+        fits = len(axes) == len(wanted) and all(w in (None, axis) for w, axis in zip(wanted, axes, strict=True))
+        if not fits or array.ndim > 2 or array.dtype.name not in dtypes:
+            said = ", ".join("…" if w in (None, ...) else str(w) for w in shape)
+            raise DatasetError(
+                f"{self.folder / name}.npy: {array.dtype} {list(array.shape)}, must be {' or '.join(dtypes)} [{said}]"
+            )
+        return array
+
+    def pointers(self, name: str, last: int) -> Array:
+        """Row pointers [n + 1] from 0 to ``last``."""
+        indptr = self.load(name, (self.entry.vertices + 1,), "int64")
+        if (indptr[0], indptr[-1]) != (0, last):
+            raise DatasetError(f"{self.folder / name}.npy: from {indptr[0]} to {indptr[-1]}, must be from 0 to {last}")
+        return indptr
 
 
 def folder_of(p: int) -> str:

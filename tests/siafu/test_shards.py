@@ -1,3 +1,4 @@
+import hashlib
 import json
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from datasets.options import Options
 from datasets.prepare import prepare
 from siafu.errors import DatasetError
 from siafu.graph import tidy
-from siafu.shards import MANIFEST, Manifest, Shard, ShardSet
+from siafu.shards import MANIFEST, FileEntry, Manifest, Shard, ShardSet
 from siafu.sparse import SparseRows
 from tests.datasets.graphs import random_graph
 
@@ -241,7 +242,7 @@ def test_an_altered_byte_is_found_by_verify(name, prepared):
     content[-1] ^= 1
     file.write_bytes(content)
     shards = ShardSet.open(prepared.path)
-    with pytest.raises(DatasetError, match=rf"{name}: sha256 \w+, must be \w+$"):
+    with pytest.raises(DatasetError, match=rf"{name}: sha256 \w+, must be \w+: it was altered$"):
         shards.verify()
 
 
@@ -250,3 +251,51 @@ def test_an_unreadable_array_is_refused_when_mapped(prepared):
     file.write_bytes(b"x" * file.stat().st_size)
     with pytest.raises(DatasetError, match=r"features\.npy: not a readable array"):
         ShardSet.open(prepared.path).partition(0)
+
+
+def rewrite(prepared, name, change):
+    """A file with other values, in a manifest that says so: what a mistaken program, or a forger, would leave."""
+    file = prepared.path / "part-000" / name
+    np.save(file, change(np.load(file)))
+    part = prepared.manifest.partitions[0]
+    files = {**part.files, name: FileEntry(file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest())}
+    parts = (replace(part, files=files), *prepared.manifest.partitions[1:])
+    manifest = replace(prepared.manifest, partitions=parts)
+    (prepared.path / MANIFEST).write_text(json.dumps({**manifest.body(), "digest": manifest.digest}))
+    shards = ShardSet.open(prepared.path)
+    shards.verify()
+    return shards
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "complaint"),
+    [
+        ("vertices.npy", lambda a: a[:-1], r"int64 \[\d+\], must be int64 \[\d+\]"),
+        ("degree.npy", lambda a: a.astype(np.float32), r"float32 \[\d+\], must be float64 \[\d+\]"),
+        ("in_indices.npy", lambda a: np.append(a, a[:1]), r"int32 \[\d+\], must be int32 \[\d+\]"),
+        ("in_indptr.npy", lambda a: a + 1, r"from 1 to \d+, must be from 0 to \d+"),
+        (
+            "features.npy",
+            lambda a: a[:, :-1],
+            r"\w+ \[\d+, \d+\], must be uint8 or float16 or float32 \[\d+, \d+\]",
+        ),
+        ("features.npy", lambda a: a.astype(np.int64), r"int64 \[\d+, \d+\], must be uint8 or float16 or float32"),
+        ("labels.npy", lambda a: a[:, None, None], r"int64 \[\d+, 1, 1\], must be int64 \[\d+, …\]"),
+        ("split.npy", lambda a: a[:, :0], r"uint8 \[\d+, 0\], must be uint8 \[\d+, 2\]"),
+    ],
+)
+def test_an_array_that_the_manifest_s_counts_do_not_fit_is_refused(name, change, complaint, prepared):
+    shards = rewrite(prepared, name, change)
+    with pytest.raises(DatasetError, match=rf"part-000/{name}: {complaint}"):
+        shards.partition(0)
+    shards.partition(1)
+
+
+def test_a_machine_verifies_its_own_partition_alone(prepared):
+    file = prepared.path / "part-001" / "degree.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    prepared.verify((0,))
+    with pytest.raises(DatasetError, match=r"part-001/degree\.npy: sha256"):
+        prepared.verify((1,))
