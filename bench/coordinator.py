@@ -341,7 +341,7 @@ class Coordinator:
         actions += [Send(member, Judged(message.epoch, best, reason != "")) for member in self.members]
         if reason:
             asked = [("final", q) for q in range(self.config.servers.param_servers)] + [("best", 0)]
-            actions += self._stop(reason, now) + self._ask(asked) + (self._ask_to_keep() if self.at_limit else [])
+            actions += [*self._stop(reason, now), *self._ask(asked), *(self._ask_to_keep() if self.at_limit else [])]
         return actions
 
     def _reason(self, epoch: int, accuracy: float, now: float) -> str:

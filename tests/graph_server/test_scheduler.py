@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph_server.scheduler import Crossing, Opened, Published, Scheduler, StepDone
+from graph_server.scheduler import Begin, Crossing, Opened, Published, Scheduler, StepDone
 from siafu.models import ModelSpec, build
 from siafu.sparse import Array
 from siafu.tasks import Kind, Lane, Program, Step, TaskId
@@ -493,3 +493,36 @@ def test_where_every_interval_gathers_from_every_other_only_numpy_sees_the_squar
         return Scheduler(GCN, Lane.TRAIN, range(n), [0], forward=edges, backward=edges)
 
     assert epoch_calls(complete(800), 800) < 1.2 * epoch_calls(complete(100), 100)
+
+
+# --- a run that goes on -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_that_goes_on_begins_with_its_epoch_and_everything_fresh(mode: str):
+    """Rows of its first epoch that came before are known; in async its first epoch waits for all, as epoch 0 does."""
+    edges = Crossing(
+        {0: np.array([1]), 1: np.array([0])}, dict.fromkeys(range(2), np.ones(1, np.int64)), np.ones(2, int)
+    )
+    core = Scheduler(GCN, Lane.TRAIN, range(2), range(9), forward=edges, backward=edges, **MODES[mode][1])
+    assert core.handle(Begin(5)) == []
+    assert (core.slowest, core.position(1), core.finished) == (5, (5, 0), False)
+    running, ran = core.handle(Opened(8, 5)), []
+    while running:
+        task = running.pop(0)
+        ran.append(task)
+        if core.program[task.pc].publishes:
+            running += core.handle(Published(task.epoch, task.pc, task.interval))
+        running += core.handle(StepDone(task))
+    assert core.finished
+    assert {task.epoch for task in ran} == {5, 6, 7, 8}
+    assert len(ran) == 4 * 2 * len(GCN)
+
+
+def test_a_run_that_goes_on_behind_its_last_epoch_has_nothing_to_run():
+    edges = Crossing({}, {}, np.zeros(2, int))
+    core = Scheduler(GCN, Lane.TRAIN, range(2), range(3), forward=edges, backward=edges)
+    core.handle(Begin(3))
+    assert core.finished
+    assert core.handle(Opened(9, 9)) == []
+    assert core.slowest == 3
