@@ -25,6 +25,7 @@ from siafu.config import Config
 from siafu.errors import GnnError, PeerLost
 from siafu.keys import SECRET_BYTES, Keys, is_loopback
 from siafu.keys import wanted as keys_wanted
+from siafu.member import allow_open_files
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sockets import Hub, public_key
@@ -63,6 +64,7 @@ def run(
     again from, PeerLost naming a member that dies or falls silent too often. KeyboardInterrupt ends the members before it
     goes on, and what they know is saved.
     """
+    allow_open_files()  # or a few thousand strangers would keep members out
     spec = ModelSpec.of(config, shards.manifest)
     store = Store(
         run_dir / "checkpoints", spec, config.digest, config.run.keep, mirror_of(config.run.checkpoint_to, run_dir.name)
