@@ -19,6 +19,9 @@ from siafu.sparse import Array
 SAMPLE = 1 << 18  # edges that are drawn, to know how they spread over the ids
 SAMPLE_SEED = 0
 FIRST_MAP = 1 << 16  # ids that the map of those seen begins with
+SPREAD = (
+    32  # numbers up to the largest id, for each id there is, that a table may have: one id of 10**9 is no table of 4 GB
+)
 MERGE_AT = 1 << 20  # new ids that wait until they are merged
 
 
@@ -117,6 +120,7 @@ class _Seen:
 
     def __init__(self, dense_ids: int) -> None:
         self._dense_ids = dense_ids
+        self._count = 0  # ids added, each as often as it came
         self._map: Array | None = np.zeros(FIRST_MAP, bool)
         self._sorted = np.empty(0, np.int64)
         self._waiting: list[Array] = []
@@ -125,7 +129,9 @@ class _Seen:
         if not len(ids):
             return
         largest = int(ids.max())
-        if self._map is not None and largest < self._dense_ids and ids.min() >= 0:
+        self._count += len(ids)
+        room = min(self._dense_ids, FIRST_MAP + SPREAD * self._count)
+        if self._map is not None and largest < room and ids.min() >= 0:
             if largest >= len(self._map):
                 grown = np.zeros(max(2 * len(self._map), largest + 1), bool)
                 grown[: len(self._map)] = self._map
@@ -164,7 +170,8 @@ class Numbering:
         """``dense_ids``: how many table entries of 4 bytes there may be."""
         self._ids = ids
         self._table: Array | None = None
-        if isinstance(ids, np.ndarray) and ids[0] >= 0 and ids[-1] < dense_ids:
+        room = 0 if ids is None else min(dense_ids, FIRST_MAP + SPREAD * len(ids))
+        if isinstance(ids, np.ndarray) and ids[0] >= 0 and ids[-1] < room:
             self._table = np.full(int(ids[-1]) + 1, -1, np.int32)
             self._table[ids] = np.arange(len(ids), dtype=np.int32)
 

@@ -22,9 +22,8 @@ def split_of(masks: Mapping[str, Array], num_vertices: int, where: str) -> Array
     found = {name: mask[:, None] if mask.ndim == 1 else mask for name, mask in found.items()}
     for name, mask in found.items():
         if mask.ndim != 2 or len(mask) != num_vertices:  # before there is anything of that length
-            raise DatasetError(
-                f"{where}: {name} is {mask.dtype} {list(mask.shape)}, must be bool [{num_vertices}] or [{num_vertices}, S]"
-            )
+            must = [num_vertices, mask.shape[1] if mask.ndim == 2 else 1]
+            raise DatasetError(f"{where}: {name} is {mask.dtype} {list(mask.shape)}, must be bool {must}")
     if not found:
         return np.zeros((num_vertices, 0), np.uint8)
     split = np.zeros((num_vertices, next(iter(found.values())).shape[1]), np.uint8)  # [N, S]

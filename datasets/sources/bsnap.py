@@ -39,6 +39,7 @@ GRAPH, FEATURES, LABELS = "graph.bsnap", "features.bsnap", "labels.bsnap"
 HEADER = np.dtype([("id_bytes", "<i4"), ("vertices", "<u4"), ("edges", "<u8")])
 ID_BYTES = 4
 POSITIONAL_SHARES = (0.66, 0.10)  # Dorylus' training and validation vertices of a chunk
+KINDS = {"weight": "iuf", "type": "iu"}  # of numpy's dtypes, that a value of each edge may have
 SIDE_FILES = {"split": "split.npy", "weight": "weight.npy", "type": "type.npy", "labels": "labels.npy"}
 
 
@@ -108,6 +109,10 @@ class Bsnap:
         found = RowFile(path)
         if found.shape != (self.listed,):
             raise DatasetError(f"{path}: {list(found.shape)}, but {GRAPH} has {self.listed} edges")
+        if found.dtype.kind not in KINDS[what]:
+            raise DatasetError(
+                f"{path}: values of {found.dtype}, must be numbers{'' if what == 'weight' else ', whole ones'}"
+            )
         return found
 
     def census(self, rows: int, dense_ids: int) -> Census:
