@@ -22,6 +22,7 @@ MEASURES = {
     "memory": "bench.measure.memory",
     "scaling": "bench.measure.scaling",
     "autotune": "bench.measure.autotune",
+    "checkpoint": "bench.measure.checkpoint",
 }
 
 HELP = {
@@ -32,6 +33,7 @@ HELP = {
     "memory": "a run's peak memory, predicted and measured",
     "scaling": "time per edge as graphs grow, and per task as intervals shrink",
     "autotune": "whether the autotuner finds the number of Lambdas that a sweep finds best, on a simulated fleet",
+    "checkpoint": "what saving a training state costs, beside a plain write to the same disk",
 }
 
 EXAMPLES = """examples:
@@ -44,6 +46,7 @@ EXAMPLES = """examples:
   siafu bench memory
   siafu bench scaling
   siafu bench autotune
+  siafu bench checkpoint --sizes 1,10,100
 
 DGL and PyG are installed once, in an environment of their own below ~/.cache/siafu (2 GB).
 """
