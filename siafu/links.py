@@ -52,7 +52,7 @@ class Links:
         if (lost := number - expected) > 0:
             self.num_lost += lost
             what = "a message" if lost == 1 else f"{lost} messages"
-            self._broken = self._broken or PeerLost(f"{self.me}: the link from {sender} lost {what}")
+            self._broken = self._broken or PeerLost(f"the link from {sender} to {self.me} lost {what}")
         return True
 
     def check(self) -> None:

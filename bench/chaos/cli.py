@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shutil
 import statistics
 import sys
@@ -73,6 +74,9 @@ def main(args: argparse.Namespace) -> int:
     arguments = [
         args.source, "--parts", "2", "--param-servers", "2", "--lambdas", "4", "--intervals", "4", "--epochs", str(args.epochs), *settings
     ]  # fmt: skip
+    logging.getLogger("bench.shaper").setLevel(
+        logging.ERROR
+    )  # that a member which was killed does not answer is no news
     begun, trials = time.monotonic(), list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder:
         keep = Path(args.keep) if args.keep else None
@@ -180,13 +184,13 @@ def summary(trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _show(trials: Sequence[dict[str, Any]]) -> None:
     table = Table(box=None, header_style="bold")
-    table.add_column("fault")
+    table.add_column("fault", no_wrap=True)
     for title in ("injected", "runs", "came through", "recoveries*", "median s", "max s"):
         table.add_column(title, justify="right")
     for row in summary(trials):
         cells = [row["faults"], row["runs"], row["came_through"], row["restarts_alone"], row["median_s"], row["max_s"]]
         table.add_row(row["kind"], *("" if cell is None else str(cell) for cell in cells))
-    console = Console()
+    console = Console(soft_wrap=True)
     console.print(table)
     modes = Counter(trial["mode"] for trial in trials)
     good = Counter(trial["mode"] for trial in trials if not trial["failure"])

@@ -17,6 +17,10 @@ KINDS = {
 }  # fmt: skip
 
 
+#: What a run may take until its first epoch.
+START_S = 15.0
+
+
 @dataclass(frozen=True)
 class Fault:
     """``seconds``: how long it lasts, of those that end; ``luck``: which of several members or links it hits, in [0, 1)."""
@@ -59,12 +63,12 @@ def draw(seed: int, window_s: float, kinds: Sequence[str] = tuple(KINDS)) -> Sch
     messages = MessageFaults()
     if rng.random() < 0.5:
         messages = MessageFaults(
-            lose=0.0005,
+            lose=0.0002,
             twice=0.01,
-            corrupt=0.0005,
-            swap=0.0005,
+            corrupt=0.0002,
+            swap=0.0002,
             late=0.01,
-            until_s=2 * window_s,
+            until_s=START_S + 3 * window_s,
             seed=rng.getrandbits(32),
         )
     mode = ("pipe", "async")[seed % 2]

@@ -35,7 +35,7 @@ def test_what_is_read_dropped_and_missed(numbers: list[int], read: list[bool], r
     assert (links.num_repeated, links.num_lost) == (repeated, lost)
     if lost:
         what = "a message" if lost == 1 else f"{lost} messages"
-        with pytest.raises(PeerLost, match=f"^graph_server 0: the link from param_server 1 lost {what}$"):
+        with pytest.raises(PeerLost, match=f"^the link from param_server 1 to graph_server 0 lost {what}$"):
             links.check()
     links.check()  # said once
     assert links.speakers == ({PEER} if any(read) else set())

@@ -56,7 +56,7 @@ def test_a_flipped_bit_is_never_read(proxy: ChaosProxy, say: Say) -> None:
         for _ in range(20):
             heard.extend(say())
 
-    with pytest.raises(PeerLost, match="the link from param_server 0 lost a message"):
+    with pytest.raises(PeerLost, match="the link from param_server 0 to graph_server 0 lost a message"):
         go_on()
     assert 1 not in heard
 
