@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 TICK_S = 0.1
 #: How long workers may take to leave by themselves before their environments are stopped.
 LEAVE_S = 2.0
+#: Bytes that any message of a worker may have.
+_LEAST_LIMIT = 16 << 20
 
 
 def serve(joined: Joined) -> None:
@@ -73,6 +75,7 @@ class Server:
         )
         rows_file = joined.run_dir / ROWS_FOLDER / f"{folder_of(self.index)}.npy"
         self._rows_written = stack.enter_context(RowsWritten(rows_file, len(self.partition.shard.vertices)))
+        self.hub.worker_bytes = self._largest_result()
         self._running_invocations = 0
         ring = self.hub.ring
         self._workers_keys = (  # they travel in invocations, and nowhere else
@@ -83,6 +86,12 @@ class Server:
         self._trace = stack.enter_context(_trace_file(joined)) if self.config.run.trace else None
         if self._trace is not None:
             self.partition.trace = []
+
+    def _largest_result(self) -> int:
+        """Bytes that no result of a worker has: 16 numbers for each vertex, edge, column and type would be many."""
+        shard = self.partition.shard
+        rows = len(shard.vertices) + len(shard.in_edges.indices)
+        return _LEAST_LIMIT + 64 * rows * max(self.spec.widths) * max(1, self.spec.num_edge_types)
 
     def run(self) -> None:
         for peer, endpoint in enumerate(self.roster.graph_servers):

@@ -25,6 +25,7 @@ def serve(joined: Joined) -> None:
     model = models.build(ModelSpec.of(config, ShardSet.open(joined.shards, ()).manifest))
     first = checkpoint.first_weights(model, config.train.warm_start)
     replica = Replica(index, config, model, config.data.parts, config.data.parts * config.train.intervals, first)
+    hub.worker_bytes = (1 << 20) + 2 * sum(W.nbytes for W in first.values())  # a gradient has at most what weights have
     for peer, endpoint in enumerate(joined.roster.param_servers):
         if peer != index:
             hub.dial(param_server(peer), endpoint)

@@ -1,7 +1,7 @@
 """The door of a mailbox: which connections are let in, and whose messages are no longer read. Pure: the time is an argument.
 
 1. Whoever shows a public key of the list is let in, as the list's name for it (ZAP, RFC 27); all others are refused and
-   counted. Nobody without a key gets as far as to ask: ZeroMQ itself ends such a connection.
+   counted. One without a key does not get as far as to ask: ZeroMQ itself ends it, and tells us.
 2. A key opens at most so many connections in ``WINDOW_S``: a server needs one for each peer and again after a broken one; the
    workers of a graph server share a key, and open one each time that a function is invoked.
 3. A worker of which ``MALFORMED`` messages were dropped in ``WINDOW_S`` is not listened to any more: its tasks go to others.
@@ -51,6 +51,11 @@ class Gate:
         if not self._opened.setdefault(holder, Rate(limit)).allows(now):
             return self._refuse(request, f"{address}, {holder}: more than {limit} connections in {WINDOW_S:g} s")
         return Verdict([_VERSION, request[1], b"200", b"", holder.encode(), b""], "")
+
+    def keyless(self) -> str:
+        """ZeroMQ has ended a connection before it showed a key."""
+        self.num_refused += 1
+        return "it showed no key"
 
     def _refuse(self, request: Sequence[bytes], why: str) -> Verdict:
         self.num_refused += 1

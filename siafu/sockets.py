@@ -42,6 +42,10 @@ _MOST_WAITING, _MOST_UNREAD = 1 << 16, 1 << 12
 _HANDSHAKE_MS = 10_000
 
 
+#: Ends of connections that did not come as far as to show a key.
+_KEYLESS = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+
+
 def public_key(secret: bytes) -> str:
     """Of a CURVE secret key of 32 bytes, in Z85."""
     return zmq.curve_public(z85.encode(secret)).decode()
@@ -100,6 +104,8 @@ class Hub:
         self._gate = Gate({z85.decode(key.encode()): name for key, name in ring.guests(self.me).items()})
         self._door = self._socket(zmq.REP)
         self._door.bind("inproc://zeromq.zap.01")
+        self._knocks = self._mailbox.get_monitor_socket(_KEYLESS)
+        self._poller.register(self._knocks, zmq.POLLIN)
         self._mailbox.setsockopt(zmq.CURVE_SERVER, 1)
         self._mailbox.setsockopt(zmq.CURVE_SECRETKEY, ring.secret)
 
@@ -201,7 +207,7 @@ class Hub:
             if source == self._wake_reader.fileno():
                 self._drain_wake()
                 continue
-            if self._gate is not None and source is self._door:
+            if self._gate is not None and source in (self._door, self._knocks):
                 self._open_door(self._gate)
                 continue
             for _ in range(_BURST):
@@ -244,6 +250,7 @@ class Hub:
             link.close(linger=0)
         if self._gate is not None:
             self._door.close(linger=0)
+            self._knocks.close(linger=0)
         self._links.clear()
         self._mailbox = None
         self._wake_reader.close()
@@ -308,16 +315,20 @@ class Hub:
         return sender
 
     def _open_door(self, gate: Gate) -> None:
-        """Answers ZeroMQ's questions whether to let a connection in."""
+        """Answers ZeroMQ's questions whether to let a connection in, and hears of those that it has ended by itself."""
         for _ in range(_BURST):
-            try:
-                request = self._door.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            now, why = time.monotonic(), ""
+            if self._door.poll(0):
+                verdict = gate.answer(self._door.recv_multipart(), now)
+                self._door.send_multipart(verdict.reply)
+                why = verdict.refused
+            elif self._knocks.poll(0):
+                self._knocks.recv_multipart()
+                why = gate.keyless()
+            else:
                 return
-            verdict = gate.answer(request, now := time.monotonic())
-            self._door.send_multipart(verdict.reply)
-            if verdict.refused and self._complaints.is_worth_a_line(now):
-                logger.warning("%s: refused a connection, %d so far: %s", self.me, gate.num_refused, verdict.refused)
+            if why and self._complaints.is_worth_a_line(now):
+                logger.warning("%s: refused a connection, %d so far: %s", self.me, gate.num_refused, why)
 
     def _drop(self, error: RemoteProtocolError, sender: Address | None) -> None:
         self.malformed += 1

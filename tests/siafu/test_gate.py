@@ -36,6 +36,11 @@ def test_all_others_are_refused_and_counted(gate: Gate, asked: list[bytes]) -> N
     assert gate.num_refused == 1
 
 
+def test_connections_without_a_key_are_counted_too(gate: Gate) -> None:
+    assert gate.keyless() == "it showed no key"
+    assert gate.num_refused == 1
+
+
 @pytest.mark.parametrize(("key", "limit"), [(KEY, SERVER_CONNECTIONS), (SHARED, WORKER_CONNECTIONS)])
 def test_a_key_opens_so_many_connections_in_a_time(gate: Gate, key: bytes, limit: int) -> None:
     assert not any(gate.answer(request(key), 0).refused for _ in range(limit))

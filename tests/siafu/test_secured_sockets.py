@@ -64,7 +64,7 @@ def test_members_talk_in_both_directions(server: Hub) -> None:
 @pytest.mark.parametrize(
     ("me", "ring", "refused"),
     [
-        (G1, None, 0),  # ends inside ZeroMQ, before anybody is asked
+        (G1, None, None),  # ends inside ZeroMQ, and is tried again
         (G1, Ring(b"\x07" * 32, KEYS.public), 1),
         (G1, Ring(OTHERS.ring(G1).secret, KEYS.public), 1),
         (Q0, KEYS.ring(Q0), 1),  # answers over links that graph servers have dialled, and dials none
@@ -72,11 +72,11 @@ def test_members_talk_in_both_directions(server: Hub) -> None:
     ],
     ids=["without keys", "with an invented key", "with another run's key", "with a key of who does not dial", "a worker of another"],
 )  # fmt: skip
-def test_strangers_are_refused(server: Hub, me: Address, ring: Ring | None, refused: int) -> None:
+def test_strangers_are_refused(server: Hub, me: Address, ring: Ring | None, refused: int | None) -> None:
     if ring is not None and "graph_server/0" not in ring.public:
         ring = Ring(ring.secret, KEYS.public)
     assert said(server, me, ring) == []
-    assert server.counts["connections_refused"] == refused
+    assert server.counts["connections_refused"] == refused if refused else server.counts["connections_refused"] > 0
     with Hub(G1, RUN_ID, ring=KEYS.ring(G1)) as member:  # and the run goes on
         member.dial(G0, server.endpoint)
         member.send(G0, BEAT)
