@@ -108,6 +108,9 @@ class Dispatcher:
     def has_tasks(self, worker: str) -> bool:
         return worker in self._workers and bool(self._workers[worker].holds)
 
+    def held_by(self, worker: str) -> list[TaskId]:
+        return sorted(self._workers[worker].holds) if worker in self._workers else []
+
     def alone_s(self, task: TaskId, worker: str, attempt: int, now: float) -> float | None:
         """How long the worker has had this attempt, if it had nothing else since."""
         held = self._workers[worker].holds.get(task) if worker in self._workers else None

@@ -78,7 +78,7 @@ PURE = (
     "siafu/tasks.py", "siafu/wire.py", "siafu/ops.py", "siafu/sparse.py", "siafu/errors.py", "siafu/models/*.py",
     "siafu/tensor_task.py", "siafu/address.py", "siafu/links.py", "siafu/keys.py", "siafu/gate.py", "siafu/evaluation.py",
     "graph_server/scheduler.py", "graph_server/autotune.py", "graph_server/dispatch.py", "graph_server/waiting.py",
-    "graph_server/verdicts.py", "graph_server/timing.py", "graph_server/sizing.py", "graph_server/holding.py", "graph_server/throttle.py",
+    "graph_server/verdicts.py", "graph_server/timing.py", "graph_server/sizing.py", "graph_server/holding.py", "graph_server/throttle.py", "graph_server/thrift.py",
     "graph_server/shipping.py", "graph_server/workforce.py", "graph_server/timesheet.py", "graph_server/bill.py", "graph_server/placement.py",
     "param_server/stash.py", "param_server/summation.py", "param_server/optimisers.py", "siafu/schedules.py",
     "param_server/replica.py", "param_server/epoch.py", "param_server/parameters.py",

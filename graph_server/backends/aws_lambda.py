@@ -18,7 +18,8 @@ Rules:
 4. A task that raises, or whose result is not of the task's shape, is tried once more, elsewhere if there is anybody else:
    a second failure is the task's own and ends the run.
 5. When fewer workers are wanted than are at work, the newest are retired: told to leave as soon as they have nothing to do.
-6. After ``stop`` nobody is given or sent anything, and nothing counts but what invocations are billed.
+6. What follows when an environment runs out of memory is ``graph_server.thrift``'s.
+7. After ``stop`` nobody is given or sent anything, and nothing counts but what invocations are billed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from graph_server.launchers import Ended
 from graph_server.machine import num_environments, num_threads
 from graph_server.shipping import Shipping, num_rows
 from graph_server.sizing import CORE_MB, PARTS, Sizing
+from graph_server.thrift import OUT_OF_MEMORY, Thrift
 from graph_server.throttle import Uniform
 from graph_server.timing import Timing
 from graph_server.verdicts import Next, Verdict, judge
@@ -78,6 +80,7 @@ class LambdaBackend:
         self._holding = Holding(config.memory_mb)
         if not config.prefetch:
             self._dispatcher.hold_at_most(PREFETCH, 0.0)
+        self._thrift = Thrift(config.memory_mb, intervals)
         self._bill = Bill(config.memory_mb)
         self._open: dict[TaskId, TensorTask] = {}
         self._expected: set[TaskId] = set()
@@ -160,7 +163,7 @@ class LambdaBackend:
         if now - self._sized_at >= SIZE_EVERY_S and self._sizing.known and self.config.stream and not self.exact:
             self._sized_at = now
             self._shipping.num_parts = self._sizing.parts(self._shipping.num_parts)
-        if self.config.prefetch:
+        if self.config.prefetch or self._thrift.on:
             return []
         share = -(-self.intervals // self._workforce.best)
         number = self._holding.decide(share)
@@ -227,7 +230,18 @@ class LambdaBackend:
             self._count_failure(invocation, had_pulled)
         else:
             self._pause(verdict, now if state is None else state.asked_at, now)
+        if invocation.error == OUT_OF_MEMORY:
+            self._ran_out(worker, now)
         return self._send(self._dispatcher.lost(worker, now), now)
+
+    def _ran_out(self, worker: str, now: float) -> None:
+        """Of memory."""
+        held = [task for task in self._dispatcher.held_by(worker) if task in self._open]
+        nbytes = sum(rows.nbytes for task in held for rows in self._open[task].rows.values())
+        if self._thrift.ran_out(held, nbytes):
+            logger.warning("%s: from now on workers hold one task at a time and keep no rows", self._workforce.name)
+            self._shipping.keep_constants = False
+            self._dispatcher.max_held = 1
 
     def _count_failure(self, invocation: Ended, had_pulled: bool) -> None:
         """Rule 3."""
@@ -270,6 +284,7 @@ class LambdaBackend:
             self._holding.answered(message.compute_s, nbytes)
             del self._open[message.id]
             self._failed_attempts.pop(message.id, None)
+            self._thrift.done(message.id)
             self._bill.done(message)
             if self._workforce.tuner is not None:
                 self._workforce.tuner.answered()

@@ -12,6 +12,7 @@ from graph_server.backends import Job
 from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, LambdaBackend
 from graph_server.shipping import MIN_ROWS_PER_PART
 from graph_server.sizing import ENOUGH
+from graph_server.thrift import OUT_OF_MEMORY, Thrift
 from graph_server.throttle import FIRST_S, PATIENCE_S
 from graph_server.workforce import LEAVE_S, START_S
 from lambda_funcs.desk import Desk
@@ -560,3 +561,47 @@ def test_what_is_measured_decides_about_parts_only_where_no_bits_are_promised(mo
 def test_usage_recommends_memory_once_something_is_known():
     assert rig().backend.usage["recommended_memory_mb"] == 0
     assert measured("async", 0).backend.usage["recommended_memory_mb"] == 128
+
+
+# --- rule 6: memory -------------------------------------------------------------------------------------------------------
+
+
+def unanswered(of: Rig) -> dict[str, list[int]]:
+    """Worker -> intervals of the tasks that it was sent and has not answered."""
+    loads: dict[str, list[int]] = {}
+    for send in of.held:
+        if isinstance(send.message, wire.Task) and send.to.name in of.workers:
+            loads.setdefault(send.to.name, []).append(send.message.interval)
+    return loads
+
+
+def test_after_an_environment_ran_out_of_memory_workers_hold_one_task_and_keep_nothing(caplog):
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 2, "w")))
+    assert max(map(len, unanswered(run).values())) > 1
+    run.end("w-0", OUT_OF_MEMORY)
+    run.end("w-1")
+    later = unanswered(run)
+    assert {len(intervals) for intervals in later.values()} == {1}
+    assert "one task at a time" in caplog.text
+    assert all(not send.message.constants for send in run.held if send.to.name in later and send.message.tag == 41)
+
+
+def test_tasks_that_no_environment_has_memory_for_end_the_run_and_it_says_what_to_change():
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w", intervals=INTERVALS)))
+    run.end("w-0", OUT_OF_MEMORY)  # by what it held, perhaps
+    run.end("w-1", OUT_OF_MEMORY)
+    run.end("w-2", OUT_OF_MEMORY)
+    with pytest.raises(WorkerError, match=rf"memory_mb = {CONFIG.lambdas.memory_mb} .* train.intervals = {INTERVALS} "):
+        run.end("w-3", OUT_OF_MEMORY)
+
+
+def test_a_task_that_is_answered_is_forgiven():
+    thrift = Thrift(192, 16)
+    first, second = task(0).id, task(1).id
+    assert thrift.ran_out([first, second], 10)
+    assert not thrift.ran_out([first], 10)
+    assert not thrift.ran_out([first, second], 10)  # sent before rule 1 was known
+    thrift.done(first)
+    assert not thrift.ran_out([first], 10)
+    with pytest.raises(WorkerError, match=r"its rows are 2\.0 MiB"):
+        thrift.ran_out([first], 2 << 20)
