@@ -9,7 +9,7 @@ import sys
 import typing
 from collections.abc import Iterator, Sequence
 
-from bench import api, many, presets
+from bench import api, guard, many, presets
 from bench.meter import BUDGET, LIMITS
 from siafu import config as configs
 from siafu.config import Config
@@ -62,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count data.seed up too: other splits (where the graph has none), other parts",
     )
     add_jobs(again)
+    parser.add_argument(
+        "--guard",
+        action="store_true",
+        help="watch this process too: should it die or hang, siafu resume takes its place",
+    )
     add_settings(parser)
 
 
@@ -113,6 +118,8 @@ def add_flag(
 
 def main(args: argparse.Namespace) -> int:
     config = asked(args)
+    if args.guard:
+        return guard.run([word for word in args.argv if word != "--guard"], config.run.restarts)
     if args.runs is not None:
         return _many(args, config)
     with Display(title(config), config.train.epochs, quiet=args.quiet) as display:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from bench import hosts, loggers
+from bench import guard, hosts, loggers
 from bench.coordinator import Action, Coordinator, Record, Save, Status
 from bench.history import rewind
 from bench.hosts import Host
@@ -69,6 +69,7 @@ def run(
     store = Store(
         run_dir / "checkpoints", spec, config.digest, config.run.keep, mirror_of(config.run.checkpoint_to, run_dir.name)
     )
+    guard.tell_run(str(run_dir), config.servers.silence_s)
     supervisor, restarts = Supervisor(config.run.restarts), list[dict[str, Any]]()
     with loggers.opened(config, run_dir) as tell, Saver(store) as saver:
         while True:
@@ -281,6 +282,7 @@ class _Session:
         now = time.monotonic()
         if now - self._beat > self.config.servers.heartbeat_s:
             self._beat = now
+            guard.beat()
             for member in self.coordinator.addresses:
                 self.hub.send(member, Heartbeat("coordinator", 0))
         self._unread += self.hub.poll(0 if self._unread else POLL_S)

@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     after Ctrl-C, 143 after a polite kill."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(_parse(argv))
+        args = _parse(argv)
+        args.argv = argv
+        return _run(args)
     except SystemExit as end:  # argparse: --help and --version end with 0, mistakes with 2
         return int(end.code or 0)
     except KeyboardInterrupt as stop:

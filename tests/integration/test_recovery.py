@@ -88,6 +88,24 @@ def test_a_run_whose_launcher_was_told_to_go_or_killed_is_resumed(
     assert result["resumed_from"] >= (4 if number == signal.SIGTERM else 2)
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_launcher_under_guard_that_dies_or_hangs_is_replaced(
+    tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals
+) -> None:
+    quick = ("--checkpoint-every", "2", "--set", "servers.silence_s=4", "--set", "servers.heartbeat_s=0.2")
+    with Training(tmp_path / "run", *RUN, *quick, "--guard") as training:
+        training.until(lambda: training.epochs() >= 5, "five epochs")
+        (launcher,) = set(training.pids("train")) - {training.process.pid}
+        os.kill(launcher, number)
+        assert training.wait(90) == 0, training.errors
+        assert training.all_gone(10)
+        result = training.result
+        why = "killed by SIGKILL" if number == signal.SIGKILL else "silent for more than 4 s"
+        assert f"siafu: the launcher was lost: {why}" in training.errors
+    same(result, undisturbed)
+    assert result["resumed_from"] >= 2
+
+
 def test_a_run_at_its_limit_goes_on_with_a_higher_one_and_on_other_servers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
