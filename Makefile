@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-localstack lint format clean
+.PHONY: help setup setup-dev demo test test-localstack lint audit format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -19,7 +19,8 @@ help:
 	@echo "make test-localstack  functions, training and deployment against LocalStack, without Docker or an account"
 	@echo "make setup      what training needs, in $(VENV)"
 	@echo "make setup-dev  all that tests and development need, in $(VENV)"
-	@echo "make lint       ruff and mypy alone;  make format: let ruff rewrite"
+	@echo "make lint       ruff (bandit's checks among it) and mypy alone;  make format: let ruff rewrite"
+	@echo "make audit      known vulnerabilities of what is installed, where PyPI's data can be reached"
 	@echo "make clean      remove $(VENV) and every cache; runs/ stays"
 
 setup: $(VENV)/.setup
@@ -32,6 +33,13 @@ lint: $(VENV)/.setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Known vulnerabilities of what is installed, from PyPI's data; where that cannot be reached, only a word that nothing was checked.
+ADVISORIES := https://pypi.org/pypi/pip/24.0/json
+audit: $(VENV)/.setup-dev
+	@if $(BIN)/python -c 'import sys, urllib.request as u; u.urlopen(sys.argv[1], timeout=10)' $(ADVISORIES) 2> /dev/null; \
+	  then $(BIN)/pip-audit --local --skip-editable --progress-spinner off; \
+	  else echo "make audit: $(ADVISORIES) cannot be reached: nothing was checked"; fi
 
 test: lint
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup

@@ -69,7 +69,7 @@ class LambdaBackend:
         names of its workers begin with; ``exact``: the bits of results may depend on nothing that is measured."""
         self.config, self.model, self.exact, self.intervals = config, model, exact, intervals
         # All mutable state:
-        self._workforce = Workforce(name, count, tuner, rng or random.Random(0))
+        self._workforce = Workforce(name, count, tuner, rng or random.Random(0))  # noqa: S311 (of pauses)
         timing = Timing(config.task_timeout_s, config.relaunch_factor, config.relaunch_quantile)
         self._dispatcher = Dispatcher(timing, config.relaunches, affinity=config.keep_constants)
         self._shipping = Shipping(keep_constants=config.keep_constants, num_parts=PARTS if config.stream else 1)
@@ -102,7 +102,7 @@ class LambdaBackend:
             per_interval = sum(step.kind in TENSOR_KINDS for step in model.program(Lane.TRAIN).steps)
             in_layers = config.train.mode != "async"
             tuner = Autotuner(intervals, most, num_threads(config), intervals * per_interval, in_layers=in_layers)
-        rng, exact = random.Random(f"{config.train.seed} {index}"), config.train.mode != "async"
+        rng, exact = random.Random(f"{config.train.seed} {index}"), config.train.mode != "async"  # noqa: S311 (of pauses)
         return cls(lambdas, model, most, f"w{index}", tuner, rng, exact=exact, intervals=config.train.intervals)
 
     # --- the contract of backends -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-amazon-
 class GpuStack(cdk.Stack):
     def __init__(self, scope: Construct, config: Config, network: NetworkStack, **options: object):
         super().__init__(scope, deployment.stack(config.cloud.name, GPU), **options)  # type: ignore[arg-type]
-        role = machine_role(self, "Role", config, writes=WRITES, shell=True)
+        role = machine_role(self, "Role", config, writes=WRITES, shell=True)  # noqa: S604 (no process: Session Manager may come in)
         template = launch_template(
             self, "Template", config, network, role, instance=config.cloud.gpu_instance,
             image=ec2.MachineImage.from_ssm_parameter(IMAGE.format(arch=architecture(config.cloud.gpu_instance))),
