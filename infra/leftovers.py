@@ -221,6 +221,14 @@ def _budgets(cloud: Cloud) -> list[str]:
     return [budget["BudgetName"] for budget in budgets if budget["BudgetName"] == deployment.budget(cloud.name)]
 
 
+def _secrets(cloud: Cloud) -> list[str]:
+    """Of runs whose coordinator was lost before it removed them (``infra.machines.vault``)."""
+    pages = cloud.client("ssm").get_paginator("describe_parameters").paginate(
+        ParameterFilters=[{"Key": "Name", "Option": "BeginsWith", "Values": [f"/siafu/{cloud.name}/"]}]
+    )  # fmt: skip
+    return [item["Name"] for page in pages for item in page["Parameters"]]
+
+
 def _tagged(cloud: Cloud) -> list[str]:
     """ARNs, as the tagging service has them."""
     pages = (
@@ -263,6 +271,7 @@ KINDS = (
     Kind("topic", "sns:", _topics, _call("sns", "delete_topic", "TopicArn")),
     Kind("budget", "budgets:", _budgets, lambda cloud, id: cloud.client("budgets").delete_budget(
          AccountId=cloud.account, BudgetName=id), local=False),
+    Kind("secret", "ssm:parameter/siafu/", _secrets, _call("ssm", "delete_parameter", "Name")),
     Kind("flow log", "ec2:vpc-flow-log/", _of_ec2("describe_flow_logs", "FlowLogs", "FlowLogId"),
          _ec2("delete_flow_logs", "FlowLogIds", many=True)),
     Kind("VPC endpoint", "ec2:vpc-endpoint/", _of_ec2("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),

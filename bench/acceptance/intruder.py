@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     outcomes = [_beside(kind, args.epochs, args.flood) for kind in kinds]
     if args.json:
         Path(args.json).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n")
-    Console().print(_table(outcomes))
+    Console(width=None if sys.stdout.isatty() else 120).print(_table(outcomes))
     return 0 if all(_sound(outcome, outcomes[0]) for outcome in outcomes) else 1
 
 

@@ -173,6 +173,9 @@ def make_orphans(cloud: Cloud) -> None:
     make_topic(cloud, "somebody-renamed-it")
     cloud.client("cloudwatch").put_dashboard(DashboardName="siafu", DashboardBody="{}")
     cloud.client("scheduler").create_schedule_group(Name="siafu")
+    cloud.client("ssm").put_parameter(
+        Name="/siafu/siafu/graph_server/0123456789abcdef", Value="00", Type="SecureString"
+    )
     cloud.client("budgets").create_budget(
         AccountId=cloud.account,
         Budget={
@@ -188,7 +191,7 @@ def test_resources_that_no_stack_has_are_found_and_removed(cloud):
     make_orphans(cloud)
     found = {left.kind for left in leftovers.find(cloud)}
     assert found >= {
-        "Auto Scaling group", "instance", "launch template", "schedule group", "dashboard", "alarm", "topic", "budget", "VPC endpoint",
+        "Auto Scaling group", "instance", "launch template", "schedule group", "dashboard", "alarm", "topic", "budget", "secret", "VPC endpoint",
         "network interface", "volume", "security group", "subnet", "route table", "VPC", "instance profile", "role", "bucket",
         "log group",
     }  # fmt: skip
