@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from siafu import wire
+from siafu import sockets, wire
 from siafu.address import COORDINATOR, Address, graph_server, param_server, worker
 from siafu.errors import PeerLost, RemoteProtocolError
 from siafu.sockets import Hub
@@ -139,3 +139,15 @@ def test_what_is_put_back_comes_first(server: Hub) -> None:
     server.put_back([(param_server(0), LAST)])
     assert server.poll(10) == [(param_server(0), LAST)]
     assert server.poll(0) == []
+
+
+def test_a_peer_that_takes_nothing_is_lost_by_name_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "_MOST_WAITING", 10)
+    with Hub(param_server(0), RUN_ID) as hub:
+        hub.dial(graph_server(0), "tcp://127.0.0.1:9")  # nobody listens there
+        begun = time.monotonic()
+        for _ in range(10):
+            assert hub.send(graph_server(0), LAST)
+        with pytest.raises(PeerLost, match=r"^graph_server 0: takes nothing any more"):
+            hub.send(graph_server(0), LAST)
+        assert time.monotonic() - begun < 1
