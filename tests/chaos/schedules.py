@@ -10,10 +10,12 @@ in ``async`` nobody is further ahead, and nothing that is read is older, than th
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import logging
 import multiprocessing
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -123,9 +125,10 @@ def check(outcome: Outcome) -> None:
 # --- many ---------------------------------------------------------------------------------------------------------------
 
 
-def tally(seeds: range, folder: Path) -> Counter[str]:
+def tally(seeds: range, lab: Lab) -> Counter[str]:
     """Runs the seeds; counts what happened. A seed that fails is told, and counted under "failed"."""
-    lab, counts = Lab(folder), Counter[str]()
+    counts = Counter[str]()
+    begun = time.process_time()
     for seed in seeds:
         counts["schedules"] += 1
         try:
@@ -137,14 +140,22 @@ def tally(seeds: range, folder: Path) -> Counter[str]:
         counts.update({f"fault: {name}": number for name, number in outcome.injected.items()})
         for name in ("restarts", "resumes", "restored", "lost_epochs", "deliveries"):
             counts[name] += getattr(outcome, name)
+    counts["CPU ms"] += int(1000 * (time.process_time() - begun))
     return counts
 
 
 def _work(seeds: range) -> Counter[str]:
+    return tally(seeds, _lab())
+
+
+@lru_cache(1)
+def _lab() -> Lab:
+    """One for each process."""
     gc.set_threshold(200_000)  # a fleet is all cycles, and short-lived
     logging.disable(logging.CRITICAL)  # workers that fail are told of, and here nothing else happens
-    with tempfile.TemporaryDirectory() as folder:
-        return tally(seeds, Path(folder))
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Lab(Path(folder))
 
 
 def main() -> int:
@@ -154,7 +165,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, metavar="P")
     args = parser.parse_args()
     begun = time.monotonic()
-    stop, share = args.seed + args.count, 500
+    stop, share = args.seed + args.count, 50
     shares = [range(first, min(first + share, stop)) for first in range(args.seed, stop, share)]
     counts: Counter[str] = Counter()
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:

@@ -23,7 +23,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.timeout(600)
 def test_servers_die_and_messages_get_lost_and_nothing_is_lost_of_the_run(tmp_path: Path) -> None:
-    counts = tally(range(150), tmp_path)
+    counts = tally(range(60), Lab(tmp_path))
     assert counts["failed"] == 0
     for what in ("server", "launcher", "message lost", "message twice", "message late", "kill", "lose"):
         assert counts[f"fault: {what}"] > 0, counts
@@ -39,9 +39,9 @@ def test_a_seed_is_the_same_run_every_time(tmp_path: Path) -> None:
 def test_without_numbers_on_links_runs_do_not_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost messages are then never missed: the checks see a deadlock."""
     monkeypatch.setattr(Links, "check", lambda links: None)
-    assert tally(range(60), tmp_path)["failed"] > 0
+    assert tally(range(30), Lab(tmp_path))["failed"] > 0
 
 
 def test_a_gradient_that_counts_twice_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replica, "duplicates", property(lambda replica: dict(Counter())))
-    assert tally(range(40), tmp_path)["failed"] > 0
+    assert tally(range(30), Lab(tmp_path))["failed"] > 0
