@@ -191,12 +191,22 @@ def carry_out(
 @contextlib.contextmanager
 def _alone(run_dir: Path) -> Iterator[None]:
     """Nobody else runs in this directory meanwhile. ConfigError if somebody does."""
-    with open(run_dir / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(f"{run_dir}: this run is under way") from None
+    folder = os.open(run_dir, os.O_RDONLY)
+    try:
+        if not _locked(folder):
+            raise ConfigError(f"{run_dir}: this run is under way")
         yield
+    finally:
+        os.close(folder)
+
+
+def _locked(file: int) -> bool:
+    """Whether it is ours, until it is closed."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def settings_of(assignments: Sequence[str]) -> dict[str, str]:

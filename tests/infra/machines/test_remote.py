@@ -59,7 +59,7 @@ def _account(deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def settings(**more: Any) -> dict[str, Any]:
     fast = {"servers.heartbeat_s": 0.2, "servers.silence_s": 60.0}  # a busy machine makes its servers silent
-    return {"run.on": "aws", "cloud.bucket": BUCKET, **fast, **more}
+    return {"run.on": "aws", "cloud.bucket": BUCKET, "run.restarts": 0, **fast, **more}
 
 
 def files_of(run: Run) -> set[str]:
@@ -158,6 +158,21 @@ def test_a_killed_role_ends_the_run_with_its_name_and_machine(
         train_until(2, kill, shards, tmp_path / "run")
     assert (tmp_path / "run" / "logs" / "graph_server-0.log").is_file()
     assert "graph_server 1 died" in json.loads((tmp_path / "run" / "error.json").read_text())["text"]
+    deployment.until_idle()
+
+
+def test_a_killed_role_is_started_again_on_its_machine(deployment: Deployment, shards: Path, tmp_path: Path) -> None:
+    def kill() -> None:
+        os.kill(pid_of(deployment, G1), signal.SIGKILL)
+
+    again = {"epochs": 60, "settings": settings(**{"run.restarts": 3})}
+    run = train_until(2, kill, shards, tmp_path / "run", **again)
+    (restart,) = run.result["restarts"]
+    assert restart["reason"].startswith("graph_server 1 died: killed by SIGKILL")
+    assert restart["version"] >= 1
+    near = api.train(str(shards), **SHORT, epochs=60, backend="cpu", run_dir=str(tmp_path / "near"))
+    assert run.result["weights_digest"] == near.result["weights_digest"]
+    assert run.result["loss_history"] == near.result["loss_history"]
     deployment.until_idle()
 
 
