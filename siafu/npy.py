@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -93,13 +93,14 @@ def mapped(file: Path) -> Array:
     """The array of a file, mapped read-only. Raises: ValueError; OSError if there is none."""
     with file.open("rb") as stream:
         header = read_header(stream)
-    found = file.stat().st_size
-    if found != header.file_bytes:
-        raise ValueError(f"{found} bytes, must be {header.file_bytes} by its header")
-    order = "F" if header.fortran else "C"
+    nbytes = file.stat().st_size
+    if nbytes != header.file_bytes:
+        raise ValueError(f"{nbytes} bytes, must be {header.file_bytes} by its header")
+    order: Literal["C", "F"] = "F" if header.fortran else "C"
     if not math.prod(header.shape):
         return np.empty(header.shape, header.dtype, order)  # nothing cannot be mapped
-    return np.memmap(file, header.dtype, "r", header.offset, header.shape, order)
+    found: Array = np.memmap(file, header.dtype, "r", header.offset, header.shape, order)
+    return found
 
 
 def read_archive(stream: IO[bytes]) -> dict[str, Array]:

@@ -33,6 +33,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -48,6 +49,7 @@ FORMAT, VERSION = "siafu-shards", 1
 MANIFEST = "manifest.json"
 IDS = "ids.npy"
 ROWS_FOLDER = "rows"  # of a run directory: what its servers have written of their vertices (run.write), in local order
+FILE_NAME = re.compile(r"[a-z_]{1,40}\.npy")  # of a partition's arrays
 HASH_BLOCK_BYTES = 1 << 20
 
 OrderScores = Mapping[str, Mapping[str, float]]  # order -> its "cost" and "crossing": see datasets.choice
@@ -183,7 +185,7 @@ class Manifest:
         try:
             raw = json.loads(text)
             found = raw.pop("format"), raw.pop("version")
-        except (ValueError, KeyError, AttributeError, TypeError):
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise DatasetError(f"{where}: not a manifest of prepared shards") from None
         if found != (FORMAT, VERSION):
             raise DatasetError(
@@ -201,6 +203,13 @@ class Manifest:
             raise DatasetError(f"{where}: manifest fields missing, unknown or malformed: {wrong}") from None
         if digest != manifest.digest:
             raise DatasetError(f"{where}: digest {digest}, but its content has {manifest.digest}: the file was altered")
+        for said in (manifest, *manifest.splits, *manifest.partitions):
+            _check_types(said, where)
+        if manifest.num_partitions != len(manifest.partitions):
+            raise DatasetError(f"{where}: {len(manifest.partitions)} partitions, must be {manifest.num_partitions}")
+        for name in (name for partition in manifest.partitions for name in partition.files):
+            if not FILE_NAME.fullmatch(name):
+                raise DatasetError(f"{where}: lists the file {name[:80]!r}, must be one of a partition's arrays")
         return manifest
 
 
@@ -209,6 +218,17 @@ ADDED: dict[str, Any] = {
     "order_scores": {}, "num_edge_types": 1, "edge_types": "none", "type_counts": (), "inductive_split": -1,
     "target": "classes",
 }  # fmt: skip
+
+
+def _check_types(said: Any, where: Path) -> None:
+    """Raises: DatasetError if a plain field is of another type, or a count negative."""
+    for f in fields(said):
+        value: Any = getattr(said, f.name)
+        kind = {"int": int, "str": str, "bool": bool}.get(str(f.type))
+        if kind is not None and (type(value) is not kind or (kind is int and not -1 <= value < 2**63)):
+            raise DatasetError(
+                f"{where}: {f.name} is {str(value)[:40]!r}, must be of type {f.type}, and no less than -1"
+            )
 
 
 def _partition_entry(raw: dict[str, Any]) -> PartitionEntry:
