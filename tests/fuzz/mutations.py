@@ -163,7 +163,8 @@ def edited_json(text: bytes, rng: random.Random) -> bytes:
     elif roll < 0.7:
         del holder[key]
     elif isinstance(holder, dict):
-        other = rng.choice(list(rng.choice([h for h in holders if isinstance(h, dict)]))) if roll < 0.85 else "more"
+        names = list(rng.choice([h for h in holders if isinstance(h, dict)]))
+        other = rng.choice(names if roll < 0.85 else ("more", "", "../x", "a\x00", "x" * 300, "7/", "\ud800"))
         holder[other] = holder.pop(key) if rng.random() < 0.5 else holder[key]
     else:
         holder.insert(key, rng.choice((holder[key], rng.choice(JSON_VALUES))))

@@ -7,6 +7,7 @@ when its count of runs has stood still for too long.
 from __future__ import annotations
 
 import json
+import logging
 import mmap
 import multiprocessing
 import random
@@ -116,6 +117,7 @@ def _child(target: str, seconds: float, seed: int, file: str, theirs: Connection
 
 def _fuzz(target: str, seconds: float, seed: int, file: str) -> tuple[int, int, int, list[Finding], list[Input]]:
     deadline = time.monotonic() + seconds
+    logging.disable()  # thousands of warnings, all of them right
     with open(file, "r+b") as stream, mmap.mmap(stream.fileno(), NOTE_BYTES) as note:
 
         def before_run(given: Input) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import random
 import struct
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ from siafu.graph import tidy
 from tests.fuzz.inputs import Input
 from tests.fuzz.mutations import edited_npy
 from tests.fuzz.targets import Folder, Target, replaced
-
-logging.getLogger("datasets").setLevel(logging.ERROR)  # warnings of splits: thousands of them
 
 
 class Bsnap(Target):

@@ -24,6 +24,8 @@ class Toml(Target):
         b"]]", b"{a=1}", b"[1,[2]]", b"\r\n", b"\xff", b"true", b"false", b"1e400", b"= \n", b"#", b"a.b.c = 1\n", b"\xef\xbb\xbf",
     )  # fmt: skip
 
+    constant_bytes = 600_000  # every section as a dict, several times
+
     def __init__(self) -> None:
         self._folder = Folder()
 
