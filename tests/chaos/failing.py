@@ -64,7 +64,7 @@ class FailingFleet(Fleet):
         self.links = {member: Links(member) for member in (COORDINATOR, *self.coordinator.members)}
         self.accepted: Counter[tuple[int, int, int]] = Counter()  # (epoch, interval, layer) of gradients
         self._on_way: dict[tuple[Address, Address], deque[Parcel]] = {}
-        self._start = len(self.coordinator.losses)
+        self._start = len(self.coordinator.ledger.losses)
         for sender, to, parcel in strays or []:
             if self.rng.random() < troubles.late:
                 self.injected["message late"] += 1
@@ -152,7 +152,9 @@ class FailingFleet(Fleet):
                 self.links[to].check()
             except PeerLost as lost:
                 return self._fail(to, f"gave up: {lost}")
-        if not isinstance(message, wire.Heartbeat):
+        if isinstance(message, wire.Heartbeat):
+            self.moves -= 1  # nothing gets done by one
+        else:
             self._deliver(sender, to, message)
         self.links[to].check()
         return None
@@ -179,12 +181,10 @@ class FailingFleet(Fleet):
 
     def _pass_time(self, seconds: float) -> None:
         super()._pass_time(seconds)
-        moves = self.moves
         for sender, links in self.links.items():
             for to in self.links:
                 if to != sender and links.number(to) > 1:  # whoever has said something also says that it is alive
                     self._post(sender, [Send(to, wire.Heartbeat(sender.role, sender.index))])
-        self.moves = moves
 
 
 @dataclass
