@@ -225,7 +225,7 @@ def _check_types(said: Any, where: Path) -> None:
     for f in fields(said):
         value: Any = getattr(said, f.name)
         kind = {"int": int, "str": str, "bool": bool}.get(str(f.type))
-        if kind is not None and (type(value) is not kind or (kind is int and not -1 <= value < 2**63)):
+        if kind and (type(value) is not kind or (isinstance(value, int) and not -1 <= value < 2**63)):
             raise DatasetError(
                 f"{where}: {f.name} is {str(value)[:40]!r}, must be of type {f.type}, and no less than -1"
             )

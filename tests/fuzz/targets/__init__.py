@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import random
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, cast
@@ -62,8 +64,8 @@ class Folder:
 
     def __init__(self) -> None:
         shared = Path("/dev/shm")
-        self._owner = tempfile.TemporaryDirectory(prefix="siafu-fuzz-", dir=shared if shared.is_dir() else None)
-        self.path = Path(self._owner.name)
+        self.path = Path(tempfile.mkdtemp(prefix="siafu-fuzz-", dir=shared if shared.is_dir() else None))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
         self._there: dict[str, bytes] = {}
 
     def put(self, given: Input) -> Path:

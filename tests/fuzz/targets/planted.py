@@ -11,13 +11,14 @@ from tests.fuzz.targets import Target
 
 
 class Planted(Target):
-    """A mistake behind three bytes, each of which is a line of its own: chance alone would need 16 million tries."""
+    """A mistake behind three bytes, each of which is a line of its own and a bit from the example's: by chance alone it takes
+    millions of changes to hit all of them."""
 
     name = "planted"
     modules = ("tests.fuzz.targets.planted",)
 
     def examples(self) -> Iterator[Input]:
-        yield (("file", b"....x"),)
+        yield (("file", b"RH@.x"),)
 
     def run(self, given: Input) -> None:
         data = dict(given).get("file", b"")
