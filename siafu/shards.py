@@ -38,7 +38,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import EllipsisType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from siafu.errors import DatasetError
 from siafu.graph import TRAIN_NEGATIVE, TRAIN_PAIR, Target
@@ -205,6 +205,12 @@ class Manifest:
             raise DatasetError(f"{where}: digest {digest}, but its content has {manifest.digest}: the file was altered")
         for said in (manifest, *manifest.splits, *manifest.partitions):
             _check_types(said, where)
+        if manifest.edge_types not in get_args(EdgeTypes) or manifest.target not in get_args(Target):
+            raise DatasetError(
+                f"{where}: edge types {manifest.edge_types!r} or target {manifest.target!r} are not known"
+            )
+        if any(type(count) is not int for count in manifest.type_counts):
+            raise DatasetError(f"{where}: type_counts are {str(manifest.type_counts)[:40]}, must be integers")
         if manifest.num_partitions != len(manifest.partitions):
             raise DatasetError(f"{where}: {len(manifest.partitions)} partitions, must be {manifest.num_partitions}")
         for name in (name for partition in manifest.partitions for name in partition.files):

@@ -62,6 +62,7 @@ def fuzz(target: str, seconds: float, seed: int) -> Result:
         with mmap.mmap(file.fileno(), NOTE_BYTES) as note:
             attempt = 0
             while (left := seconds - (time.monotonic() - started)) > 0 or not attempt:
+                HEAD.pack_into(note, 0, 0, 0)
                 ours, theirs = context.Pipe(duplex=False)
                 child = context.Process(target=_child, args=(target, left, seed + 1000 * attempt, file.name, theirs))
                 child.start()
@@ -82,7 +83,7 @@ def _follow(child: Any, ours: Connection, note: mmap.mmap, result: Result) -> Fi
         runs = HEAD.unpack_from(note)[0]
         if runs != seen:
             seen, since = runs, time.monotonic()
-        elif child.is_alive() and time.monotonic() - since > HANGS_S:
+        elif runs and child.is_alive() and time.monotonic() - since > HANGS_S:  # before the first it prepares examples
             child.kill()
     try:
         told = ours.recv()

@@ -38,7 +38,7 @@ class Shards(Target):
         b"../",
         b"\x93NUMPY\x02\x00",
     )
-    constant_bytes = 1_500_000  # files are hashed in blocks of 1 MiB
+    constant_bytes = 2_500_000  # files are hashed in blocks of 1 MiB, of which two are there at a time
 
     def __init__(self) -> None:
         self._folder = Folder()
