@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.ledger import Ledger
 from bench.meter import LIMITS, Meter
 from bench.reports import added, error_of, links, of_lambda, splits_of, total, totals_of
 from siafu import __version__
@@ -35,7 +36,6 @@ from siafu.evaluation import evaluated_version, rounds
 from siafu.member import answer
 from siafu.metrics import METRICS, SPLITS
 from siafu.sparse import Array
-from siafu.stopping import Stopping
 from siafu.wire import (
     EpochReport,
     EvalReport,
@@ -105,6 +105,7 @@ class Coordinator:
         self.members = [graph_server(p) for p in range(config.data.parts)] + [
             param_server(q) for q in range(config.servers.param_servers)
         ]
+        self.ledger = Ledger(config.train.stop_on, None if before is None else before.ledger)
         # All mutable state:
         self.status = Status(budget_usd=config.run.budget_usd)
         self.addresses: dict[Address, str] = {}
@@ -114,18 +115,12 @@ class Coordinator:
         self.went_on_at = 0.0  # when training began in this attempt
         self.stopped_at = 0.0  # when the decision to stop fell
         self.stopped = ""  # why: "epochs", "target", "patience", "budget" or "time"
-        self.losses: list[float] = []
-        self.epoch_seconds: list[float] = []
-        self.best: dict[str, Any] = {}  # the best evaluation's record
-        self.final: dict[str, Any] = {}  # the last one's
         self.models: dict[tuple[str, int], ModelWeights] = {}  # (which, parameter server) -> weights
-        self.usage: dict[int, dict[str, float]] = {}  # graph server -> totals of its backend
-        self.skipped: dict[int, str] = {}  # epoch whose step was left out -> where what was not finite came from
+        self.usage: dict[int, dict[str, float]] = dict(self.ledger.spent)  # graph server -> totals of its backend
         self._started = False
         self._ready: set[Address] = set()
         self._reports: dict[int, dict[int, EpochReport]] = {}
         self._counts: dict[int, dict[int, Array]] = {}
-        self._stopping = Stopping(config.train.stop_on)
         self._last_epoch_at = 0.0
         self._live: dict[int, Usage] = {}
         self._num_tasks: dict[int, float] = {}  # graph server -> tensor tasks that it has done, by its last Usage
@@ -133,11 +128,7 @@ class Coordinator:
         self._billed: set[int] = set()  # graph servers whose last word was what everything cost
         self._wanted: set[tuple[str, int]] = set()  # the models that were asked for at the stop
         self._evaluated_at = 0.0
-        self._judged = -1  # the last evaluation that is in
-        self._spent: dict[int, dict[str, float]] = {}  # graph server -> totals of the attempts before
         self._last_totals: dict[int, dict[str, float]] = {}  # graph server -> what it last said
-        self._seconds = 0.0  # of training, before
-        self._role_seconds = 0.0  # that roles ran, before
         self._begun_at = 0.0
         self._saved_at = 0.0  # when a checkpoint was last asked for
         self._fed: set[Address] = set()  # parameter servers that were given the state to go on from
@@ -145,8 +136,10 @@ class Coordinator:
         self._states: list[ParamState] = []  # that wait for the reports of their last epochs
         self._latest_state: TrainingState | None = before
         self._state_wanted = False  # the run breaks off, and its state is to be kept
-        if before is not None:
-            self._recall(before)
+        if self.ledger.losses:
+            self.status.epoch, self.status.loss = len(self.ledger.losses), self.ledger.losses[-1]
+        if self.ledger.final:
+            self.status.evaluation = {split: self.ledger.final[split] for split in SPLITS}
 
     @property
     def complete(self) -> bool:
@@ -169,9 +162,9 @@ class Coordinator:
 
     def begin(self, now: float) -> None:
         """The run's roles are being started: from now on it takes time and money."""
-        self._begun_at = now - self._role_seconds
+        self._begun_at = now - self.ledger.role_seconds
         self.meter.begin(self._begun_at)
-        for server, totals in self._spent.items():
+        for server, totals in self.ledger.spent.items():
             self.meter.report(server, totals, now, alive=0)
         self.status.phase = "starting"
 
@@ -201,7 +194,9 @@ class Coordinator:
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         """A member's message. Raises the error of a member that failed."""
         self.heard[sender] = now
-        if not isinstance(message, Usage | Heartbeat):
+        if not isinstance(
+            message, Usage | Heartbeat | ParamState
+        ):  # a checkpoint is due whether or not anything gets done
             self.moved_at = now
         match message:
             case Hello():
@@ -280,12 +275,14 @@ class Coordinator:
         if len(self._ready) < len(self.members) or self.stopped:
             return []
         self._last_epoch_at = self._saved_at = self.went_on_at = now
-        self.started_at = now if self.before is None else self._begun_at + self._role_seconds - self._seconds
+        self.started_at = (
+            now if self.before is None else self._begun_at + self.ledger.role_seconds - self.ledger.seconds
+        )
         self._started = True
         self.status.phase = "training" if self.config.train.epochs else "evaluating"
-        first = len(self.losses)
+        first = len(self.ledger.losses)
         begun = {"event": "start", "siafu": __version__, **({"epoch": first} if self.before is not None else {})}
-        return [Record(begun), *(Send(member, Start(first, self._judged)) for member in self.members)]
+        return [Record(begun), *(Send(member, Start(first, self.ledger.judged)) for member in self.members)]
 
     def _epoch(self, message: EpochReport, now: float) -> list[Action]:
         self.usage[message.server] = self._totals(message)
@@ -300,25 +297,25 @@ class Coordinator:
         staleness = np.zeros(max(len(report.staleness) for report in ordered), np.int64)
         for report in ordered:
             staleness[: len(report.staleness)] += report.staleness
-        self.losses.append(loss)
-        self.epoch_seconds.append(now - self._last_epoch_at)
+        self.ledger.losses.append(loss)
+        self.ledger.epoch_seconds.append(now - self._last_epoch_at)
         self._last_epoch_at = now
         ghost_bytes = sum(report.ghost_bytes for report in ordered)
         self.status.epoch, self.status.loss = message.epoch + 1, loss
-        self.status.epoch_s, self.status.ghost_bytes = self.epoch_seconds[-1], ghost_bytes
+        self.status.epoch_s, self.status.ghost_bytes = self.ledger.epoch_seconds[-1], ghost_bytes
         if not np.isfinite(loss) and self.config.run.on_nan == "stop":
             raise GnnError(f"epoch {message.epoch}: the loss is {loss}; a smaller learning rate may help")
         record = {
             "event": "epoch", "epoch": message.epoch, "loss": loss, "time_s": now - self.started_at,
-            "epoch_s": self.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
+            "epoch_s": self.ledger.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
             "usage": total(self.usage), "usd": self.meter.cost(now).usd,
         }  # fmt: skip
         return [Record(record), *self._settle(now)]
 
     def _skipped(self, message: Skipped) -> list[Action]:
-        if message.epoch in self.skipped:
+        if message.epoch in self.ledger.skipped:
             return []
-        self.skipped[message.epoch] = message.where
+        self.ledger.skipped[message.epoch] = message.where
         return [Record({"event": "skipped", "epoch": message.epoch, "where": message.where})]
 
     def _evaluation(self, message: EvalReport, now: float) -> list[Action]:
@@ -330,16 +327,18 @@ class Coordinator:
         tally = self.metric.merge([tallies[server] for server in sorted(tallies)])
         result = self.metric.scores(tally)
         record = {"event": "evaluation", "epoch": message.epoch, "time_s": now - self.started_at, **result}
-        self.status.evaluation, self.final = result, record
+        verdicts_before = self.ledger.verdicts()
+        self.status.evaluation, self.ledger.final = result, record
         val = result["val"]
-        self._judged = message.epoch
-        best = not self.metric.occurs(tally, "val") or self._stopping.judge(val["acc"], val["loss"])
+        self.ledger.judged = message.epoch
+        best = not self.metric.occurs(tally, "val") or self.ledger.stopping.judge(val["acc"], val["loss"])
         if best:
-            self.best = record
+            self.ledger.best = record
         reason = self._reason(message.epoch, val["acc"], now)
         actions: list[Action] = [Record(record)]
         actions += [Send(member, Judged(message.epoch, best, reason != "")) for member in self.members]
         if reason:
+            self.ledger.stop(verdicts_before)
             asked = [("final", q) for q in range(self.config.servers.param_servers)] + [("best", 0)]
             actions += [*self._stop(reason, now), *self._ask(asked), *(self._ask_to_keep() if self.at_limit else [])]
         return actions
@@ -353,7 +352,7 @@ class Coordinator:
             return "epochs"
         if train.target_acc > 0 and accuracy >= train.target_acc:
             return "target"
-        if train.patience > 0 and self._stopping.waited >= train.patience:
+        if train.patience > 0 and self.ledger.stopping.waited >= train.patience:
             return "patience"
         return self.meter.reached(now, step_s)
 
@@ -366,7 +365,7 @@ class Coordinator:
         """One parameter server is asked: of the others some may have stepped further."""
         if param_server(0) not in self._ready:
             return []
-        best = [("best", 0)] if self.best else []
+        best = [("best", 0)] if self.ledger.best else []
         return [*self._ask([("latest", 0), *best]), *self._ask_to_keep()]
 
     def _ask_to_keep(self) -> list[Send]:
@@ -389,14 +388,14 @@ class Coordinator:
 
     def state(self, message: ParamState, now: float) -> TrainingState | None:
         """What a run can go on from, of a parameter server's state; None while reports of its epochs are missing."""
-        if message.version > len(self.losses):
+        if message.version > len(self.ledger.losses):
             return None
         weights = {
             version: {name: np.asarray(W) for name, W in values.items()}
             for version, values in by_version(message.weights).items()
         }
         optimiser = {name: np.asarray(value) for name, value in message.optimiser.items()}
-        return TrainingState(message.version, weights, optimiser, self._ledger(message.version, now))
+        return TrainingState(message.version, weights, optimiser, self._dump(message.version, now))
 
     @property
     def latest_state(self) -> TrainingState | None:
@@ -410,7 +409,7 @@ class Coordinator:
 
     def gone_on(self, state: TrainingState, now: float) -> TrainingState:
         """The state with what was spent since: failures and starting again take time and money too."""
-        return replace(state, ledger=self._ledger(state.version, now))
+        return replace(state, ledger=self._dump(state.version, now))
 
     def _settle(self, now: float) -> list[Action]:
         """Parameter servers' states whose epochs are all in."""
@@ -426,38 +425,21 @@ class Coordinator:
             saves.append(Save(state))
         return saves
 
-    def _ledger(self, version: int, now: float) -> dict[str, Any]:
-        """JSON: all that is known of the epochs before ``version``, and what they cost."""
+    def _dump(self, version: int, now: float) -> dict[str, Any]:
+        """The ledger up to ``version``, with what was spent until now."""
         usage = {
-            str(server): {**totals, "gb_s": self.meter.gb_s(server, now)} if "gb_s" in totals else dict(totals)
+            server: {**totals, "gb_s": self.meter.gb_s(server, now)} if "gb_s" in totals else totals
             for server, totals in {**self.usage, **self._last_totals}.items()
         }
-        return {
-            "losses": self.losses[:version], "epoch_seconds": self.epoch_seconds[:version], "best": self.best, "final": self.final,
-            "judged": self._judged, "stopping": self._stopping.state(), "usage": usage,
-            "seconds": now - self.started_at if self.started_at else self._seconds,
-            "role_seconds": now - self._begun_at if self._begun_at else self._role_seconds,
-            "skipped": {str(epoch): where for epoch, where in self.skipped.items() if epoch < version},
-        }  # fmt: skip
-
-    def _recall(self, before: TrainingState) -> None:
-        ledger = before.ledger
-        self.losses, self.epoch_seconds = list(ledger["losses"]), list(ledger["epoch_seconds"])
-        self.best, self.final = dict(ledger["best"]), dict(ledger["final"])
-        self._judged = int(ledger["judged"])
-        self._stopping.restore(ledger["stopping"])
-        self._spent = {int(server): dict(totals) for server, totals in ledger["usage"].items()}
-        self.usage = dict(self._spent)
-        self._seconds, self._role_seconds = float(ledger["seconds"]), float(ledger["role_seconds"])
-        self.skipped = {int(epoch): str(where) for epoch, where in ledger["skipped"].items()}
-        self.status.epoch, self.status.loss = len(self.losses), self.losses[-1] if self.losses else float("nan")
-        if self.final:
-            self.status.evaluation = {split: self.final[split] for split in SPLITS}
+        seconds = now - self.started_at if self.started_at else self.ledger.seconds
+        return self.ledger.dump(
+            version, usage, seconds, now - self._begun_at if self._begun_at else self.ledger.role_seconds
+        )
 
     def _totals(self, message: EpochReport | Usage | Stopped) -> dict[str, float]:
         """Of a graph server since the run began: the attempts before are in it."""
         server = message.index if isinstance(message, Stopped) else message.server
-        totals = self._last_totals[server] = added(self._spent.get(server, {}), totals_of(message))
+        totals = self._last_totals[server] = added(self.ledger.spent.get(server, {}), totals_of(message))
         return totals
 
     def farewell(self, reason: str) -> list[Send]:
@@ -473,22 +455,22 @@ class Coordinator:
         if len(digests) != 1:
             raise ProtocolError(f"parameter servers disagree on the final weights: {sorted(digests)}")
         usage = total(self.usage)
-        later = self.epoch_seconds[1:] or self.epoch_seconds
-        best, epochs = self.best, finals[0].version
+        later = self.ledger.epoch_seconds[1:] or self.ledger.epoch_seconds
+        best, epochs = self.ledger.best, finals[0].version
         return {
             "test_acc": best["test"]["acc"] if best else None, "val_acc": best["val"]["acc"] if best else None,
             "val_loss": best["val"]["loss"] if best else None,
-            "best_epoch": evaluated_version(best["epoch"], self.config.train) if best else None, "scores": splits_of(best), "final_scores": splits_of(self.final),
+            "best_epoch": evaluated_version(best["epoch"], self.config.train) if best else None, "scores": splits_of(best), "final_scores": splits_of(self.ledger.final),
             "epochs": epochs, "stopped": self.stopped,
             "train_seconds": self.stopped_at - self.started_at if self.started_at else 0.0,
             "epoch_seconds_median": float(np.median(later)) if later else 0.0,
-            "loss_history": self.losses[:epochs], "lambda": of_lambda(usage), "usage": usage,
+            "loss_history": self.ledger.losses[:epochs], "lambda": of_lambda(usage), "usage": usage,
             "usage_complete": self.usage_complete, "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
             "ghost_bytes_per_epoch": self.status.ghost_bytes,
             "bytes_per_link": links(self.usage, self.config.data.parts, epochs),
             "resumed_from": None if self.before is None else self.before.version,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
-            "metric": self.metric.name, "skipped_steps": len(self.skipped),
+            "metric": self.metric.name, "skipped_steps": len(self.ledger.skipped),
         }  # fmt: skip
 
     def _take_usage(self, message: Usage, now: float) -> None:

@@ -354,7 +354,8 @@ class Fleet:
 
     def slowest(self) -> int:
         """The lowest training epoch that any interval of any server is in, now."""
-        return min(partition.schedulers[Lane.TRAIN].slowest for partition in self.partitions)
+        known = [p.schedulers[Lane.TRAIN].slowest for p in self.partitions if Lane.TRAIN in p.schedulers]
+        return min(known, default=0)
 
     @property
     def trace(self) -> list[dict[str, Any]]:

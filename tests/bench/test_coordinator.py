@@ -152,7 +152,7 @@ def test_an_epochs_loss_is_summed_in_the_order_of_the_intervals_whoever_reports_
         core = started()
         assert core.handle(MEMBERS[order[0]], epoch_report(order[0], 0, shares[order[0]]), 11.0) == []
         core.handle(MEMBERS[order[1]], epoch_report(order[1], 0, shares[order[1]]), 12.0)
-        losses.append(core.losses)
+        losses.append(core.ledger.losses)
     assert losses[0] == losses[1] == [((0.1 + 1e16) - 1e16) + 0.2]
 
 
@@ -192,7 +192,7 @@ def test_the_best_is_the_highest_validation_accuracy_and_the_earlier_of_equals()
     core = started()
     verdicts = [messages(evaluate(core, epoch, correct), Judged)[0][1] for epoch, correct in enumerate([3, 5, 5, 4, 6])]
     assert [verdict.best for verdict in verdicts] == [True, True, False, False, True]
-    assert core.best["epoch"] == 4
+    assert core.ledger.best["epoch"] == 4
 
 
 @pytest.mark.parametrize("stop_on", ["score", "loss", "both"])
@@ -201,7 +201,7 @@ def test_without_validation_vertices_the_last_is_the_best_and_patience_never_end
     for epoch in range(3):
         ((_, verdict), *_) = messages(evaluate(core, epoch, 0, of=0), Judged)
         assert (verdict.best, verdict.stop) == (True, False)
-    assert core.best["epoch"] == 2
+    assert core.ledger.best["epoch"] == 2
 
 
 # --- rule 4 -------------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_training_stops_by_validation_loss_and_keeps_that_of_the_lowest():
     evaluations = enumerate([(3, 0.9), (4, 0.8), (5, 0.8), (9, 0.85)])
     verdicts = [messages(evaluate(core, epoch, c, loss=x), Judged)[0][1] for epoch, (c, x) in evaluations]
     assert [(verdict.best, verdict.stop) for verdict in verdicts] == [(1, 0), (1, 0), (0, 0), (0, 1)]
-    assert (core.best["epoch"], core.best["val"]["loss"], core.stopped) == (1, 0.8, "patience")
+    assert (core.ledger.best["epoch"], core.ledger.best["val"]["loss"], core.stopped) == (1, 0.8, "patience")
 
 
 def test_at_the_stop_the_weights_are_asked_for_after_the_verdict():
@@ -250,8 +250,8 @@ def test_what_comes_after_the_stop_changes_nothing():
     for server in (0, 1):
         assert core.handle(MEMBERS[server], epoch_report(server, 1), 40.0) == []
         assert core.handle(MEMBERS[server], EvalReport(server, 1, tally(10)), 41.0) == []
-    assert core.losses == [1.0]
-    assert core.final["epoch"] == 0
+    assert core.ledger.losses == [1.0]
+    assert core.ledger.final["epoch"] == 0
 
 
 # --- rule 5 -------------------------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def test_a_state_is_saved_once_its_epochs_are_in_and_not_taken_for_a_result():
     core.handle(G0, epoch_report(0, 0), 13.0)
     actions = core.handle(G1, epoch_report(1, 0), 13.0)
     (saved,) = [action for action in actions if isinstance(action, Save)]
-    assert (saved.state.version, saved.state.ledger["losses"]) == (1, core.losses)
+    assert (saved.state.version, saved.state.ledger["losses"]) == (1, core.ledger.losses)
     assert core.latest_state == saved.state
     assert core.models == {}
 
@@ -584,7 +584,7 @@ def test_a_run_goes_on_from_its_state_with_what_it_knew_and_spent():
     core.handle(Q0, Ready("param_server", 0), 103.0)
     actions = core.handle(Q1, Ready("param_server", 1), 103.0)
     assert [(to, start.epoch, start.judged) for to, start in messages(actions, Start)] == [(m, 2, 0) for m in MEMBERS]
-    assert core.losses == advanced().losses
+    assert core.ledger.losses == advanced().ledger.losses
     core.handle(G0, epoch_report(0, 2), 104.0)
     (record,) = records(core.handle(G1, epoch_report(1, 2), 104.0))
     assert (record["epoch"], record["usage"]["tasks"]) == (2, 12)  # 3 of each server, before and since

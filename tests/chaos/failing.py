@@ -145,6 +145,9 @@ class FailingFleet(Fleet):
     def _take(self, sender: Address, to: Address, parcel: Parcel) -> None:
         """As ``siafu.sockets.Hub`` reads a message."""
         attempt, number, message = parcel
+        self.moves -= isinstance(
+            message, wire.Heartbeat | wire.GetState | wire.ParamState
+        )  # nothing gets done by those
         if to in self.dead or attempt != self.attempt or not self.links[to].take(sender, number):
             return
         if to != COORDINATOR:
@@ -152,9 +155,7 @@ class FailingFleet(Fleet):
                 self.links[to].check()
             except PeerLost as lost:
                 return self._fail(to, f"gave up: {lost}")
-        if isinstance(message, wire.Heartbeat):
-            self.moves -= 1  # nothing gets done by one
-        else:
+        if not isinstance(message, wire.Heartbeat):
             self._deliver(sender, to, message)
         self.links[to].check()
         return None

@@ -36,12 +36,22 @@ def test_a_seed_is_the_same_run_every_time(tmp_path: Path) -> None:
     assert (first.deliveries, first.restarts, first.injected) == (second.deliveries, second.restarts, second.injected)
 
 
+def one_fails(lab: Lab) -> bool:
+    """Of a few; a deadlock takes long to be seen, so the first is enough."""
+    for seed in range(30):
+        try:
+            lab.run(seed)
+        except AssertionError:
+            return True
+    return False
+
+
 def test_without_numbers_on_links_runs_do_not_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost messages are then never missed: the checks see a deadlock."""
     monkeypatch.setattr(Links, "check", lambda links: None)
-    assert tally(range(30), Lab(tmp_path))["failed"] > 0
+    assert one_fails(Lab(tmp_path))
 
 
 def test_a_gradient_that_counts_twice_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replica, "duplicates", property(lambda replica: dict(Counter())))
-    assert tally(range(30), Lab(tmp_path))["failed"] > 0
+    assert one_fails(Lab(tmp_path))

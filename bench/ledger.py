@@ -1,0 +1,59 @@
+"""What is known of a run's epochs and what they cost: the coordinator's share of a ``TrainingState``. Pure.
+
+A checkpoint carries it as JSON, and a run that goes on begins with it: epochs and evaluations that were in stay in, what was
+spent stays spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from siafu.stopping import Stopping
+
+
+class Ledger:
+    def __init__(self, stop_on: str, before: Mapping[str, Any] | None = None):
+        """``stop_on``: ``train.stop_on``; ``before``: what ``dump`` has given."""
+        self.stopping = Stopping(stop_on)
+        # All mutable state:
+        self.losses: list[float] = []
+        self.epoch_seconds: list[float] = []
+        self.best: dict[str, Any] = {}  # the best evaluation's record
+        self.final: dict[str, Any] = {}  # the last one's
+        self.judged = -1  # the last evaluation that is in
+        self.skipped: dict[int, str] = {}  # epoch whose step was left out -> where what was not finite came from
+        self.spent: dict[int, dict[str, float]] = {}  # graph server -> totals of the attempts before
+        self._verdicts: dict[str, Any] | None = None  # before the evaluation that stopped the run
+        self.seconds = 0.0  # of training, before
+        self.role_seconds = 0.0  # that roles ran, before
+        if before is not None:
+            self._recall(before)
+
+    def verdicts(self) -> dict[str, Any]:
+        """What evaluations have left, as JSON."""
+        return {"best": self.best, "final": self.final, "judged": self.judged, "stopping": self.stopping.state()}
+
+    def stop(self, before: dict[str, Any]) -> None:
+        """An evaluation has stopped the run. Whoever goes on from here judges it once more, and stops by it: ``before``,
+        ``verdicts`` before it, is what is dumped from now on."""
+        self._verdicts = before
+
+    def dump(
+        self, version: int, usage: Mapping[int, Mapping[str, float]], seconds: float, role_seconds: float
+    ) -> dict[str, Any]:
+        """JSON: what is known of the epochs before ``version``; the rest of the arguments, since the run began, goes with it."""
+        return {
+            "losses": self.losses[:version], "epoch_seconds": self.epoch_seconds[:version],
+            **(self._verdicts or self.verdicts()), "usage": {str(server): dict(totals) for server, totals in usage.items()}, "seconds": seconds,
+            "role_seconds": role_seconds,
+            "skipped": {str(epoch): where for epoch, where in self.skipped.items() if epoch < version},
+        }  # fmt: skip
+
+    def _recall(self, before: Mapping[str, Any]) -> None:
+        self.losses, self.epoch_seconds = list(before["losses"]), list(before["epoch_seconds"])
+        self.best, self.final, self.judged = dict(before["best"]), dict(before["final"]), int(before["judged"])
+        self.stopping.restore(before["stopping"])
+        self.skipped = {int(epoch): str(where) for epoch, where in before["skipped"].items()}
+        self.spent = {int(server): dict(totals) for server, totals in before["usage"].items()}
+        self.seconds, self.role_seconds = float(before["seconds"]), float(before["role_seconds"])
