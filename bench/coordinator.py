@@ -17,7 +17,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,14 +98,18 @@ class Status:
 
 
 class Coordinator:
-    def __init__(self, config: Config, target: str = "classes", before: TrainingState | None = None):
-        """``target``: what is learnt (``ModelSpec.target``); ``before``: what the run goes on from."""
+    def __init__(
+        self, config: Config, target: str = "classes", before: TrainingState | None = None,
+        spent: Mapping[str, Any] | None = None,
+    ):  # fmt: skip
+        """``target``: what is learnt (``ModelSpec.target``); ``before``: what the run goes on from; ``spent``: the ledger of
+        one that failed before it had anything to go on from."""
         self.config, self.metric, self.before = config, METRICS[target], before
         self.meter = Meter(config)
         self.members = [graph_server(p) for p in range(config.data.parts)] + [
             param_server(q) for q in range(config.servers.param_servers)
         ]
-        self.ledger = Ledger(config.train.stop_on, None if before is None else before.ledger)
+        self.ledger = Ledger(config.train.stop_on, spent if before is None else before.ledger)
         # All mutable state:
         self.status = Status(budget_usd=config.run.budget_usd)
         self.addresses: dict[Address, str] = {}
@@ -275,9 +279,8 @@ class Coordinator:
         if len(self._ready) < len(self.members) or self.stopped:
             return []
         self._last_epoch_at = self._saved_at = self.went_on_at = now
-        self.started_at = (
-            now if self.before is None else self._begun_at + self.ledger.role_seconds - self.ledger.seconds
-        )
+        goes_on = self.before is not None or self.ledger.role_seconds > 0
+        self.started_at = self._begun_at + self.ledger.role_seconds - self.ledger.seconds if goes_on else now
         self._started = True
         self.status.phase = "training" if self.config.train.epochs else "evaluating"
         first = len(self.ledger.losses)
@@ -406,6 +409,13 @@ class Coordinator:
         """Something has failed: parameter servers that are left may know more than is saved."""
         self.given.clear()
         return [Send(member, GetState()) for member in asked if member.role == "param_server" and member in self._ready]
+
+    def spent(self, now: float) -> dict[str, Any]:
+        """The ledger of a run that begins anew: nothing is known, but it took time and money."""
+        known = self._dump(0, now)
+        return Ledger(self.config.train.stop_on).dump(
+            0, self.ledger.usage_of(known), known["seconds"], known["role_seconds"]
+        )
 
     def gone_on(self, state: TrainingState, now: float) -> TrainingState:
         """The state with what was spent since: failures and starting again take time and money too."""

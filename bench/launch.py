@@ -71,11 +71,12 @@ def run(
     )
     guard.tell_run(str(run_dir), config.servers.silence_s)
     supervisor, restarts = Supervisor(config.run.restarts), list[dict[str, Any]]()
+    spent: Mapping[str, Any] | None = None
     with loggers.opened(config, run_dir) as tell, Saver(store) as saver:
         while True:
-            coordinator = Coordinator(config, spec.target, before)
-            if before is not None:
-                rewind(run_dir / "metrics.jsonl", before.version, int(before.ledger["judged"]))
+            coordinator = Coordinator(config, spec.target, before, spent)
+            if before is not None or restarts:
+                rewind(run_dir / "metrics.jsonl", len(coordinator.ledger.losses), coordinator.ledger.judged)
             try:
                 attempt = _Attempt(config, spec, coordinator, run_dir, shards_path, on_status, check, tell, saver)
                 attempt.run(restarts)
@@ -89,6 +90,7 @@ def run(
                     raise supervisor.last_words(error) from None
                 logger.warning("%s: the run goes on from epoch %d", error, version)
                 restarts.append({"reason": str(error), "version": version, "failed_at": failed_at})
+                spent = coordinator.spent(time.monotonic())
                 if before is not None:
                     before = coordinator.gone_on(before, time.monotonic())
             except KeyboardInterrupt:

@@ -50,10 +50,15 @@ class Ledger:
             "skipped": {str(epoch): where for epoch, where in self.skipped.items() if epoch < version},
         }  # fmt: skip
 
+    @staticmethod
+    def usage_of(dumped: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+        """By graph server."""
+        return {int(server): dict(totals) for server, totals in dumped["usage"].items()}
+
     def _recall(self, before: Mapping[str, Any]) -> None:
         self.losses, self.epoch_seconds = list(before["losses"]), list(before["epoch_seconds"])
         self.best, self.final, self.judged = dict(before["best"]), dict(before["final"]), int(before["judged"])
         self.stopping.restore(before["stopping"])
         self.skipped = {int(epoch): str(where) for epoch, where in before["skipped"].items()}
-        self.spent = {int(server): dict(totals) for server, totals in before["usage"].items()}
+        self.spent = self.usage_of(before)
         self.seconds, self.role_seconds = float(before["seconds"]), float(before["role_seconds"])

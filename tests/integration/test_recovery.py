@@ -201,3 +201,20 @@ def test_what_cannot_go_on_is_said_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("siafu resume: ")
     assert reason in line
+
+
+def test_a_run_that_begins_anew_keeps_its_history_straight_and_its_bill(
+    tmp_path: Path, undisturbed: dict[str, object]
+) -> None:
+    """The only parameter server dies, and nothing was saved."""
+    with Training(tmp_path / "run", *RUN, "--param-servers", "1") as training:
+        training.until(lambda: training.epochs() >= 3, "three epochs")
+        os.kill(training.pids("param_server")[0], signal.SIGKILL)
+        assert training.wait(90) == 0, training.errors
+        result = training.result
+    assert [restart["version"] for restart in result["restarts"]] == [0]
+    assert result["loss_history"] == undisturbed["loss_history"]
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    epochs = [record for record in records if record["event"] == "epoch"]
+    assert [record["epoch"] for record in epochs] == list(range(25))
+    assert epochs[0]["usage"]["tasks"] > epochs[1]["usage"]["tasks"] - epochs[0]["usage"]["tasks"]  # three epochs more
