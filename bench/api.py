@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bench import curves, launch, loggers, presets
-from bench.coordinator import Status
+from bench.actions import Status
 from bench.measure import apply_edge
 from bench.meter import Meter
 from bench.site import lambda_site

@@ -18,11 +18,12 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from bench.actions import Action, Record, Save, Status
 from bench.ledger import Ledger
 from bench.meter import LIMITS, Meter
 from bench.reports import added, error_of, links, of_lambda, splits_of, total, totals_of
@@ -62,39 +63,6 @@ from siafu.wire import (
 
 #: How long a run that has come to its limit waits for the reports that make its state a checkpoint.
 STATE_S = 2.0
-
-
-@dataclass(frozen=True)
-class Record:
-    """An action: a line for metrics.jsonl."""
-
-    values: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Save:
-    """An action: keep this as a checkpoint."""
-
-    state: TrainingState
-
-
-Action = Send | Record | Save
-
-
-@dataclass
-class Status:
-    """What a progress line shows."""
-
-    phase: str = "starting"
-    epoch: int = 0
-    loss: float = float("nan")
-    evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
-    epoch_s: float = 0.0
-    tasks_in_flight: int | None = 0  # None: nothing is cut into tasks
-    workers: int = 0
-    ghost_bytes: int = 0
-    usd: float = 0.0
-    budget_usd: float = 0.0
 
 
 class Coordinator:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from bench import guard, hosts, loggers
-from bench.coordinator import Action, Coordinator, Record, Save, Status
+from bench.actions import Action, Record, Save, Status
+from bench.coordinator import Coordinator
 from bench.history import rewind
 from bench.hosts import Host
 from bench.supervisor import Supervisor

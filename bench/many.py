@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from bench import api
-from bench.coordinator import Status
+from bench.actions import Status
 from bench.meter import BUDGET, LIMITS, TIME
 from siafu import __version__, errors
 from siafu import config as configs

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import api
+from bench.actions import Status
 from bench.api import CONFIG, RESULT, Run
-from bench.coordinator import Status
 from bench.meter import LIMITS
 from siafu import config as configs
 from siafu.checkpoints import Store, TrainingState, mirror_of

@@ -20,7 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bench.coordinator import Coordinator, Record, Save
+from bench.actions import Record, Save
+from bench.coordinator import Coordinator
 from bench.reports import total
 from graph_server import backends
 from graph_server.autotune import Autotuner

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import api
-from bench.coordinator import Status
+from bench.actions import Status
 from bench.shaper import Shaper, Traffic, quantity
 from bench.socks import Destination
 

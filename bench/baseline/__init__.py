@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import api, cost
+from bench.actions import Status
 from bench.baseline import launch
 from bench.baseline.settings import fitted, resolve
-from bench.coordinator import Status
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError

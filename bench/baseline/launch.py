@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import cost
-from bench.coordinator import Status
+from bench.actions import Status
 from bench.hosts.child import Child
 from siafu import errors
 from siafu.baseline import BaselineConfig

@@ -17,7 +17,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from bench import api
-from bench.coordinator import Status
+from bench.actions import Status
 from bench.export import exported
 from bench.export.readme import readme
 from bench.export.source import source

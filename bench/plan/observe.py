@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from bench import api
-from bench.coordinator import Status
+from bench.actions import Status
 from siafu.errors import ConfigError
 
 #: Epochs that do not count: environments start, layer 0 is gathered, asynchrony warms up.

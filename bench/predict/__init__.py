@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bench import api
-from bench.coordinator import Status
+from bench.actions import Status
 from bench.predict.files import Block, Sheet, check, opened
 from bench.predict.joined import JoinedRows
 from bench.predict.plan import Plan, plan_of

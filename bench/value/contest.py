@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import api, baseline, many
-from bench.coordinator import Status
+from bench.actions import Status
 from bench.many import Done, OnStatus, Trial, Watch
 from bench.meter import TIME
 from bench.value import contenders, judge

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import api
-from bench.coordinator import Coordinator, Status
+from bench.actions import Status
+from bench.coordinator import Coordinator
 from infra.machines.host import muster, share
 from infra.machines.mailbox import Mailbox
 from infra.machines.place import Place, write_status

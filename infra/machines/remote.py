@@ -17,7 +17,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from bench.coordinator import Status
+from bench.actions import Status
 from bench.hosts import Death
 from infra.machines import depot, found, functionlogs
 from infra.machines.duty import Order

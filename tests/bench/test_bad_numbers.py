@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from bench.coordinator import Coordinator, Record
+from bench.actions import Record
+from bench.coordinator import Coordinator
 from bench.history import rewind
 from siafu.address import graph_server, param_server
 from siafu.checkpoints import TrainingState

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.coordinator import STATE_S, Action, Coordinator, Record, Save
+from bench.actions import Action, Record, Save
+from bench.coordinator import STATE_S, Coordinator
 from bench.reports import links, total
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config

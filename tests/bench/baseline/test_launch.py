@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from bench.actions import Status
 from bench.baseline import launch
 from bench.baseline.launch import Ranks, _Lines, _read, _spent
-from bench.coordinator import Status
 from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError, GnnError, PeerLost
 

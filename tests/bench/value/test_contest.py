@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench import api, baseline
-from bench.coordinator import Status
+from bench.actions import Status
 from bench.value import contest
 from bench.value.contenders import parse
 from siafu.__main__ import main

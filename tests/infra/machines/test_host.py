@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.coordinator import Status
+from bench.actions import Status
 from bench.hosts import LOST
 from infra.machines.duty import Order
 from infra.machines.host import MachineHost, Report, Reports, muster

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from bench import api
+from bench.actions import Status
 from bench.api import Run
-from bench.coordinator import Status
 from datasets.prepare import prepare
 from infra.machines import depot, found, functionlogs, remote
 from infra.machines.duty import Order

@@ -1,0 +1,42 @@
+"""What a coordinator has done, and what it shows of itself. Values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from siafu.address import Send
+from siafu.training_state import TrainingState
+
+
+@dataclass(frozen=True)
+class Record:
+    """An action: a line for metrics.jsonl."""
+
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Save:
+    """An action: keep this as a checkpoint."""
+
+    state: TrainingState
+
+
+Action = Send | Record | Save
+
+
+@dataclass
+class Status:
+    """What a progress line shows."""
+
+    phase: str = "starting"
+    epoch: int = 0
+    loss: float = float("nan")
+    evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
+    epoch_s: float = 0.0
+    tasks_in_flight: int | None = 0  # None: nothing is cut into tasks
+    workers: int = 0
+    ghost_bytes: int = 0
+    usd: float = 0.0
+    budget_usd: float = 0.0
