@@ -302,9 +302,9 @@ class Partition:
             if lane in self.schedulers and first:
                 self.schedulers[lane].handle(Begin(first))
         self._started = True
-        self._judged = message.judged
+        self._judged = max(self._judged, message.judged)
         self._versions = [max(version, message.epoch) for version in self._versions]
-        self._epochs_in = message.epoch
+        self._epochs_in = max(self._epochs_in, message.epoch)  # others may have started before we heard of it
         return (self._count_epochs_in() if self._rows_due else []) or self._open_epochs()
 
     def _open_epochs(self) -> list[Action]:

@@ -364,7 +364,7 @@ def sections_of(path: str | Path) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, thousands of digits, or too deep
         raise ConfigError(f"{path}: {error}") from error
 
 

@@ -43,7 +43,7 @@ def test_a_loss_that_is_no_number_ends_the_run_unless_steps_may_be_left_out(loss
         epoch(coordinator("stop"), 0, loss)
     core = coordinator("skip")
     epoch(core, 0, loss)
-    assert not math.isfinite(core.losses[0])
+    assert not math.isfinite(core.ledger.losses[0])
 
 
 def test_a_step_left_out_is_recorded_once_whoever_tells_of_it():
@@ -52,7 +52,7 @@ def test_a_step_left_out_is_recorded_once_whoever_tells_of_it():
         Record({"event": "skipped", "epoch": 1, "where": WHERE})
     ]
     assert core.handle(param_server(0), Skipped(0, 1, "sum of all gradients of epoch 1: 0.weight"), 3.0) == []
-    assert core.skipped == {1: WHERE}
+    assert core.ledger.skipped == {1: WHERE}
 
 
 def test_what_was_left_out_before_a_failure_stays_counted_and_what_is_run_again_does_not():
@@ -61,8 +61,8 @@ def test_what_was_left_out_before_a_failure_stays_counted_and_what_is_run_again_
         epoch(core, number, 0.5)
     for number in (1, 3):
         core.handle(param_server(0), Skipped(0, number, WHERE), 3.0)
-    ledger = json.loads(json.dumps(core._ledger(3, 9.0)))
-    assert Coordinator(core.config, before=TrainingState(3, {3: {}}, {}, ledger)).skipped == {1: WHERE}
+    ledger = json.loads(json.dumps(core._dump(3, 9.0)))
+    assert Coordinator(core.config, before=TrainingState(3, {3: {}}, {}, ledger)).ledger.skipped == {1: WHERE}
 
 
 def test_metrics_of_steps_that_are_run_again_go(tmp_path):

@@ -32,7 +32,7 @@ from tests.toy_graphs import random_graph
 
 DIGITS = ("digits", "--mode", "pipe", "--parts", "2", "--param-servers", "1", "--intervals", "4")
 SHORT = (*DIGITS, "--epochs", "10")
-ENDLESS = (*DIGITS, "--epochs", "1000000", "--backend", "cpu")
+ENDLESS = (*DIGITS, "--epochs", "1000000", "--backend", "cpu", "--restarts", "0")
 SERVERS = ("graph_server", "param_server")
 ENVIRONMENT = "awslambdaric"
 
