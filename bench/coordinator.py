@@ -309,7 +309,8 @@ class Coordinator:
         actions: list[Action] = [Record(record)]
         actions += [Send(member, Judged(message.epoch, best, reason != "")) for member in self.members]
         if reason:
-            self.ledger.stop(verdicts_before)
+            if reason not in LIMITS:
+                self.ledger.stop(verdicts_before)
             asked = [("final", q) for q in range(self.config.servers.param_servers)] + [("best", 0)]
             actions += [*self._stop(reason, now), *self._ask(asked), *(self._ask_to_keep() if self.at_limit else [])]
         return actions
@@ -468,4 +469,6 @@ def state_message(state: TrainingState, server: int) -> ParamState:
     weights: Tensors = {f"{v}/{name}": W for v, values in state.weights.items() for name, W in values.items()}
     best = state.ledger["best"]
     version = int(best["epoch"]) + 1 if best else -1
+    if version <= state.version and version not in state.weights:
+        version = -1  # an evaluation that stopped the run was better, and is judged once more
     return ParamState(server, state.version, version, int(state.ledger["judged"]), weights, dict(state.optimiser))

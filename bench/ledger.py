@@ -35,8 +35,8 @@ class Ledger:
         return {"best": self.best, "final": self.final, "judged": self.judged, "stopping": self.stopping.state()}
 
     def stop(self, before: dict[str, Any]) -> None:
-        """An evaluation has stopped the run. Whoever goes on from here judges it once more, and stops by it: ``before``,
-        ``verdicts`` before it, is what is dumped from now on."""
+        """An evaluation has ended the run. Whoever goes on from here judges it once more, and ends by it: ``before``,
+        ``verdicts`` before it, is what is dumped from now on. (One that came to a limit goes on behind it.)"""
         self._verdicts = before
 
     def dump(

@@ -37,8 +37,8 @@ HASTE = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu chaos [SOURCE] [--runs N] [--seed S]"
     parser.description = (
-        "Train a small graph again and again on real processes that are killed, stopped and cut off, and check that each run ends, in pipe mode "
-        "with the bits of an undisturbed one, in async mode with its accuracy."
+        "Train a small graph again and again on real processes that are killed, stopped and cut off, and\n"
+        "check that each run ends, in pipe mode with the bits of an undisturbed one, in async mode with its\naccuracy."
     )
     parser.epilog = EXAMPLES
     parser.add_argument("source", nargs="?", default="digits", metavar="SOURCE", help="as of siafu train [digits]")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.actions import Action, Record, Save
-from bench.coordinator import STATE_S, Coordinator
+from bench.coordinator import STATE_S, Coordinator, state_message
 from bench.reports import links, total
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
@@ -567,7 +567,8 @@ def advanced() -> Coordinator:
             core.handle(graph_server(server), epoch_report(server, epoch), 12.0 + epoch)
     evaluate(core, 0, 5, now=13.5)
     core.handle(G0, epoch_report(0, 2), 13.9)
-    core.handle(Q0, state_of(2), 14.0)
+    weights = {f"{version}/0.weight": np.ones(1) for version in (1, 2)}  # 1 is the best
+    core.handle(Q0, ParamState(0, 2, 1, -1, weights, {"steps": np.array(2)}), 14.0)
     return core
 
 
@@ -612,3 +613,29 @@ def test_a_checkpoint_is_asked_for_now_and_then():
     assert messages(core.tick(29.9), GetState) == []
     assert [to for to, _ in messages(core.tick(30.0), GetState)] == [Q0]
     assert messages(core.tick(31.0), GetState) == []
+
+
+def test_the_evaluation_that_ends_a_run_is_judged_once_more_by_who_goes_on():
+    """It was the best, and parameter servers have let the one before go: nobody may ask for that."""
+    core = started(epochs=2)
+    for epoch in range(2):
+        for server in range(2):
+            core.handle(graph_server(server), epoch_report(server, epoch), 12.0 + epoch)
+        evaluate(core, epoch, 5 + epoch, now=13.5 + epoch)
+    assert core.stopped == "epochs"
+    weights = {"2/0.weight": np.ones(1)}
+    core.handle(Q0, ParamState(0, 2, 2, -1, weights, {}), 16.0)
+    state = core.latest_state
+    assert state is not None
+    assert (state.ledger["judged"], state.ledger["best"]["epoch"]) == (0, 0)
+    assert state_message(state, 0).best == -1
+    again = Coordinator(core.config, before=state)
+    assert again.ledger.judged == 0
+
+
+def test_a_run_at_a_limit_goes_on_behind_its_last_evaluation():
+    core = limited(max_seconds=52)
+    for epoch, now in enumerate([20.0, 30.0, 40.0]):
+        evaluate(core, epoch, 5 + epoch, now=now)
+    assert core.at_limit
+    assert (core._dump(0, 41.0)["judged"], core._dump(0, 41.0)["best"]["epoch"]) == (2, 2)

@@ -47,10 +47,10 @@ def test_workers_share_all_batches_and_learn(version: str, ranks: int, interval:
         "gossip", ranks, model__name="sage", train__lr=0.05, baseline__subgraphs=SUBGRAPHS,
         baseline__gossip=version, baseline__interval=interval,
     )  # fmt: skip
-    trained = train(config, prepared(easy, tmp_path, SUBGRAPHS), 12)
+    trained = train(config, prepared(easy, tmp_path, SUBGRAPHS), 25)
     done = trained.facts["batches_per_rank"]
     assert isinstance(done, list)
-    assert sum(done) == 12 * NUM_BATCHES
+    assert sum(done) == 25 * NUM_BATCHES
     assert trained.losses[-1] < trained.losses[0] / 2
     averages = trained.facts["averages"]
     assert isinstance(averages, int)

@@ -35,14 +35,14 @@ def test_a_run_ends_within_its_time_with_the_weights_of_its_last_epoch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun = time.monotonic()
-    code, result, said = run(capsys, tmp_path / "run", "--max-time", "4s")
+    code, result, said = run(capsys, tmp_path / "run", "--max-time", "8s")
     assert code == 3
-    assert time.monotonic() - begun < 20  # starting and preparing are slow on a busy machine
+    assert time.monotonic() - begun < 24  # starting and preparing are slow on a busy machine
     assert (result["stopped"], result["epochs"]) == ("time", len(result["loss_history"]))
     assert result == json.loads((tmp_path / "run/result.json").read_text())
     assert len(said) == 1
     epochs = f"{result['epochs']} epoch{'s' if result['epochs'] != 1 else ''}"
-    assert said[0].startswith(f"siafu train: stopped at its limit of 4 s after {epochs}, $0.00")
+    assert said[0].startswith(f"siafu train: stopped at its limit of 8 s after {epochs}, $0.00")
     final, _ = load_model(tmp_path / "run/final.safetensors")
     assert digest(final) == result["weights_digest"]
     assert [event["event"] for event in events(tmp_path / "run")].count("stop") == 1
