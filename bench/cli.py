@@ -13,6 +13,7 @@ from bench import api, guard, many, presets
 from bench.meter import BUDGET, LIMITS
 from siafu import config as configs
 from siafu.config import Config
+from siafu.errors import ConfigError
 from siafu.progress import Display, dollars, summary
 
 #: Config section -> title of its flags.
@@ -118,6 +119,8 @@ def add_flag(
 
 def main(args: argparse.Namespace) -> int:
     config = asked(args)
+    if args.guard and args.runs is not None:
+        raise ConfigError("--guard: is for one run; with --runs the same command goes on")
     if args.guard:
         return guard.run([word for word in args.argv if word != "--guard"], config.run.restarts)
     if args.runs is not None:

@@ -166,9 +166,8 @@ class Coordinator:
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         """A member's message. Raises the error of a member that failed."""
         self.heard[sender] = now
-        if not isinstance(
-            message, Usage | Heartbeat | ParamState
-        ):  # a checkpoint is due whether or not anything gets done
+        # A checkpoint is due whether or not anything gets done.
+        if not isinstance(message, Usage | Heartbeat | ParamState):
             self.moved_at = now
         match message:
             case Hello():

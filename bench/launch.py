@@ -142,10 +142,8 @@ class _Attempt:
 
     def run(self, restarts: list[dict[str, Any]]) -> None:
         """Until the weights are here. The last of ``restarts`` is told how long it took until training went on."""
-        run_id, config = (
-            secrets.token_bytes(RUN_ID_BYTES),
-            self.config,
-        )  # what an earlier attempt still says is another run's
+        config = self.config
+        run_id = secrets.token_bytes(RUN_ID_BYTES)  # what an earlier attempt still says is another run's
         with (
             open(self.run_dir / "metrics.jsonl", "a", encoding="utf-8") as metrics,
             hosts.build(config, self.run_dir, self.shards_path, self.run_dir / "config.toml", run_id) as host,

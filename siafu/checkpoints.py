@@ -237,8 +237,10 @@ class Saver:
             return self._changed.wait_for(lambda: self._waiting is None and not self._busy, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Waits for what is under way and waiting, but no longer than that."""
+        """Waits for what is under way and waiting, but no longer than that; a second call for nothing."""
         with self._changed:
+            if self._closing:
+                return
             self._closing = True
             self._changed.notify_all()
         self._thread.join(timeout_s)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -522,3 +523,20 @@ def test_no_mirror_is_none_and_an_unknown_one_is_refused():
     assert mirror_of("", "run") is None
     with pytest.raises(ConfigError, match=r"run.checkpoint_to = 'ftp://x/y': must begin with s3://"):
         mirror_of("ftp://x/y", "run")
+
+
+def test_a_disk_that_hangs_is_waited_for_once(tmp_path):
+    """Ctrl-C waits for a checkpoint, a little; leaving the block must not wait a minute more."""
+    held = threading.Event()
+
+    class Hung(Store):
+        def save(self, state):
+            held.wait(30)
+            raise OSError("hung")
+
+    with Saver(Hung(tmp_path, SPEC, "a digest", 1)) as saver:
+        saver.put(state(1))
+        saver.close(0.1)
+        begun = time.monotonic()
+    held.set()
+    assert time.monotonic() - begun < 20

@@ -116,6 +116,7 @@ MISTAKES = [
     ("train --lambdas -1", "lambda.count = -1: must be >= 0"),
     ("train --lambda-memory 64", "lambda.memory_mb = 64: must be >= 128"),
     ("train --checkpoint-every -1", "run.checkpoint_every = -1: must be >= 0"),
+    ("train --guard --runs 2", "--guard: is for one run; with --runs the same command goes on"),
     ("train --mode soon", "train.mode = 'soon': must be one of no-pipe, pipe, async"),
     ("train --mode pipe --staleness 1", "train.staleness = 1 needs train.mode = async, not pipe"),
     ("train --set epochs", "--set epochs: must be SECTION.KEY=VALUE"),
