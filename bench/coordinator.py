@@ -33,7 +33,7 @@ from siafu.checkpoint import digest
 from siafu.checkpoints import TrainingState
 from siafu.config import Config
 from siafu.errors import GnnError, ProtocolError
-from siafu.evaluation import evaluated_version, rounds
+from siafu.evaluation import evaluated_version, is_evaluated, rounds
 from siafu.member import answer
 from siafu.metrics import METRICS, SPLITS
 from siafu.sparse import Array
@@ -257,11 +257,17 @@ class Coordinator:
     def _epoch(self, message: EpochReport, now: float) -> list[Action]:
         self.usage[message.server] = self._totals(message)
         self.meter.report(message.server, self.usage[message.server], now)
-        reports = self._reports.setdefault(message.epoch, {})
-        reports[message.server] = message
-        if len(reports) < self.config.data.parts or (self.stopped_at and not self._state_wanted):
-            return []
-        del self._reports[message.epoch]
+        self._reports.setdefault(message.epoch, {})[message.server] = message
+        actions: list[Action] = []
+        while len(self._reports.get(len(self.ledger.losses), ())) == self.config.data.parts:
+            if self.stopped_at and not self._state_wanted:
+                break
+            actions += self._whole_epoch(len(self.ledger.losses), now)
+        return actions
+
+    def _whole_epoch(self, epoch: int, now: float) -> list[Action]:
+        """Everybody has reported it, and all before it: a report may be lost, those of later epochs still come."""
+        reports = self._reports.pop(epoch)
         ordered = [reports[p] for p in sorted(reports)]
         loss = float(sum(float(share) for report in ordered for share in report.loss))
         staleness = np.zeros(max(len(report.staleness) for report in ordered), np.int64)
@@ -271,12 +277,12 @@ class Coordinator:
         self.ledger.epoch_seconds.append(now - self._last_epoch_at)
         self._last_epoch_at = now
         ghost_bytes = sum(report.ghost_bytes for report in ordered)
-        self.status.epoch, self.status.loss = message.epoch + 1, loss
+        self.status.epoch, self.status.loss = epoch + 1, loss
         self.status.epoch_s, self.status.ghost_bytes = self.ledger.epoch_seconds[-1], ghost_bytes
         if not np.isfinite(loss) and self.config.run.on_nan == "stop":
-            raise GnnError(f"epoch {message.epoch}: the loss is {loss}; a smaller learning rate may help")
+            raise GnnError(f"epoch {epoch}: the loss is {loss}; a smaller learning rate may help")
         record = {
-            "event": "epoch", "epoch": message.epoch, "loss": loss, "time_s": now - self.started_at,
+            "event": "epoch", "epoch": epoch, "loss": loss, "time_s": now - self.started_at,
             "epoch_s": self.ledger.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
             "usage": total(self.usage), "usd": self.meter.cost(now).usd,
         }  # fmt: skip
@@ -289,24 +295,34 @@ class Coordinator:
         return [Record({"event": "skipped", "epoch": message.epoch, "where": message.where})]
 
     def _evaluation(self, message: EvalReport, now: float) -> list[Action]:
-        by_server = self._counts.setdefault(message.epoch, {})
-        by_server[message.server] = message.counts
-        if len(by_server) < self.config.data.parts or self.stopped_at:
-            return []
-        tallies = self._counts.pop(message.epoch)
+        self._counts.setdefault(message.epoch, {})[message.server] = message.counts
+        actions: list[Action] = []
+        while len(self._counts.get(due := self._due(), ())) == self.config.data.parts and not self.stopped_at:
+            actions += self._whole_evaluation(due, now)
+        return actions
+
+    def _due(self) -> int:
+        """The epoch whose evaluation is judged next; -1: none."""
+        train = self.config.train
+        epochs = range(self.ledger.judged + 1, rounds(train))
+        return next((epoch for epoch in epochs if is_evaluated(epoch, train)), -1)
+
+    def _whole_evaluation(self, epoch: int, now: float) -> list[Action]:
+        """Everybody has counted, and all evaluations before it are judged."""
+        tallies = self._counts.pop(epoch)
         tally = self.metric.merge([tallies[server] for server in sorted(tallies)])
         result = self.metric.scores(tally)
-        record = {"event": "evaluation", "epoch": message.epoch, "time_s": now - self.started_at, **result}
+        record = {"event": "evaluation", "epoch": epoch, "time_s": now - self.started_at, **result}
         verdicts_before = self.ledger.verdicts()
         self.status.evaluation, self.ledger.final = result, record
         val = result["val"]
-        self.ledger.judged = message.epoch
+        self.ledger.judged = epoch
         best = not self.metric.occurs(tally, "val") or self.ledger.stopping.judge(val["acc"], val["loss"])
         if best:
             self.ledger.best = record
-        reason = self._reason(message.epoch, val["acc"], now)
+        reason = self._reason(epoch, val["acc"], now)
         actions: list[Action] = [Record(record)]
-        actions += [Send(member, Judged(message.epoch, best, reason != "")) for member in self.members]
+        actions += [Send(member, Judged(epoch, best, reason != "")) for member in self.members]
         if reason:
             if reason not in LIMITS:
                 self.ledger.stop(verdicts_before)

@@ -2,7 +2,7 @@
 
 Placements of dropout: ``input`` on a layer's input H before aggregation (PyG's examples, Kipf's code), ``gathered`` on
 the inputs of the tensor step after aggregation, ``mixed``: gathered in layer 0, input in the others
-(GCN and GraphSAGE; the others have dropout where their authors have it). GAT is PyTorch Geometric's own. All else is one:
+(GCN and GraphSAGE; the others have dropout where their authors have it). GAT and R-GCN are PyTorch Geometric's own layers. All else is one:
 Glorot-uniform weights, zero biases, Adam with weight decay (of some parameters another, ``weight_decay_rest``), test score at
 the epoch that ``train.stop_on`` calls the best.
 
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.nn import functional
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import GATConv, RGCNConv
 
 from siafu.metrics import counts, scores
 from siafu.shards import Shard, ShardSet
@@ -99,10 +99,12 @@ class Data(NamedTuple):
     AX: Matrix  # A X
     labels: np.ndarray[Any, Any]
     split: np.ndarray[Any, Any]
-    edges: torch.Tensor  # [2, E], sources first, without self-loops: GAT's
+    edges: torch.Tensor  # [2, E], sources first, without self-loops: GAT's and R-GCN's
+    types: torch.Tensor | None = None  # [E], the relation of each edge
+    num_types: int = 1
 
 
-def load(shard: Shard, model: str, split: int) -> Data:
+def load(shard: Shard, model: str, split: int, num_types: int) -> Data:
     n = len(shard.vertices)
     assert not len(shard.ghosts_in), "shards of one partition are needed"
     indptr, column = np.asarray(shard.in_edges.indptr), np.asarray(shard.in_edges.indices, np.int64)
@@ -110,6 +112,7 @@ def load(shard: Shard, model: str, split: int) -> Data:
     weight = np.ones(len(column)) if shard.in_edges.weight is None else np.asarray(shard.in_edges.weight, np.float64)
     degree = np.bincount(row, weight, n)  # [N]
     edges = torch.from_numpy(np.stack([column, row]))
+    types = None if shard.in_edges.type is None else torch.from_numpy(np.asarray(shard.in_edges.type, np.int64))
     if model in ("gcn", "gcnii", "appnp"):
         row, column = np.append(row, np.arange(n)), np.append(column, np.arange(n))
         weight = np.append(weight, np.ones(n)) / np.sqrt((degree + 1)[row] * (degree + 1)[column])
@@ -121,11 +124,11 @@ def load(shard: Shard, model: str, split: int) -> Data:
     features = shard.features
     if not isinstance(features, SparseRows):
         dense = torch.from_numpy(np.asarray(features, np.float32))
-        return Data(A, dense, A.forward() @ dense, labels, kinds, edges)
+        return Data(A, dense, A.forward() @ dense, labels, kinds, edges, types, num_types)
     X = Sparse.of(features.indptr, features.indices, features.data, features.shape)
     product = A.forward() @ X.forward()
     AX = Sparse.of(product.crow_indices(), product.col_indices(), product.values(), features.shape)
-    return Data(A, X, AX, labels, kinds, edges)
+    return Data(A, X, AX, labels, kinds, edges, types, num_types)
 
 
 class Dense(torch.nn.Module):
@@ -143,9 +146,9 @@ class Dense(torch.nn.Module):
 class Net(torch.nn.Module):
     """A model; ``rest``: its parameters that ``weight_decay_rest`` is for."""
 
-    def __init__(self, settings: dict[str, Any], widths: list[int]):
+    def __init__(self, settings: dict[str, Any], widths: list[int], num_types: int):
         super().__init__()
-        self.settings, self.p = settings, settings["dropout"]
+        self.settings, self.p, self.num_types = settings, settings["dropout"], num_types
 
     @property
     def rest(self) -> list[torch.nn.Parameter]:
@@ -158,8 +161,8 @@ class Net(torch.nn.Module):
 class Convolution(Net):
     """GCN and GraphSAGE."""
 
-    def __init__(self, settings: dict[str, Any], widths: list[int]):
-        super().__init__(settings, widths)
+    def __init__(self, settings: dict[str, Any], widths: list[int], num_types: int):
+        super().__init__(settings, widths, num_types)
         self.placement, self.model = settings["placement"], settings["model"]
         model = self.model
         pairs = list(pairwise(widths))
@@ -190,8 +193,8 @@ class Convolution(Net):
 
 
 class GIN(Net):
-    def __init__(self, settings: dict[str, Any], widths: list[int]):
-        super().__init__(settings, widths)
+    def __init__(self, settings: dict[str, Any], widths: list[int], num_types: int):
+        super().__init__(settings, widths, num_types)
         pairs = list(pairwise(widths))
         self.first = torch.nn.ModuleList(Dense(*pair) for pair in pairs)
         self.second = torch.nn.ModuleList(Dense(width, width) for _, width in pairs)
@@ -209,8 +212,8 @@ class GIN(Net):
 
 
 class GCNII(Net):
-    def __init__(self, settings: dict[str, Any], widths: list[int]):
-        super().__init__(settings, widths)
+    def __init__(self, settings: dict[str, Any], widths: list[int], num_types: int):
+        super().__init__(settings, widths, num_types)
         hidden = widths[1]
         self.enter, self.leave = Dense(widths[0], hidden), Dense(hidden, widths[-1])
         square = (torch.nn.init.xavier_uniform_(torch.empty(hidden, hidden)) for _ in range(settings["layers"]))
@@ -231,8 +234,8 @@ class GCNII(Net):
 
 
 class APPNP(Net):
-    def __init__(self, settings: dict[str, Any], widths: list[int]):
-        super().__init__(settings, widths)
+    def __init__(self, settings: dict[str, Any], widths: list[int], num_types: int):
+        super().__init__(settings, widths, num_types)
         self.layers = torch.nn.ModuleList(Dense(*pair) for pair in pairwise(widths))
 
     @property
@@ -252,8 +255,8 @@ class APPNP(Net):
 class GAT(Net):
     """PyTorch Geometric's layers, as its example has them."""
 
-    def __init__(self, settings: dict[str, Any], widths: list[int]):
-        super().__init__(settings, widths)
+    def __init__(self, settings: dict[str, Any], widths: list[int], num_types: int):
+        super().__init__(settings, widths, num_types)
         heads = [settings["heads"]] * (len(widths) - 2) + [settings["out_heads"]]
         shared = {"dropout": settings["attn_dropout"], "negative_slope": settings["slope"]}
         self.dense: torch.Tensor | None = None  # the features, once for all epochs
@@ -273,14 +276,30 @@ class GAT(Net):
         return self.layers[-1](functional.dropout(H, self.p, self.training), data.edges)  # type: ignore[no-any-return]
 
 
-NETS = {"gcn": Convolution, "sage": Convolution, "gin": GIN, "gcnii": GCNII, "appnp": APPNP, "gat": GAT}
+class RGCN(Net):
+    """PyTorch Geometric's layers, as its example has them."""
+
+    def __init__(self, settings: dict[str, Any], widths: list[int], num_types: int):
+        super().__init__(settings, widths, num_types)
+        bases = settings["bases"] or None
+        self.layers = torch.nn.ModuleList(RGCNConv(*pair, num_types, num_bases=bases) for pair in pairwise(widths))
+
+    def forward(self, data: Data) -> torch.Tensor:
+        assert isinstance(data.X, torch.Tensor)
+        H = data.X
+        for layer in self.layers[:-1]:
+            H = layer(self.drop(H), data.edges, data.types).relu()
+        return self.layers[-1](self.drop(H), data.edges, data.types)  # type: ignore[no-any-return]
+
+
+NETS = {"gcn": Convolution, "sage": Convolution, "gin": GIN, "gcnii": GCNII, "appnp": APPNP, "gat": GAT, "rgcn": RGCN}
 
 
 def train(data: Data, settings: dict[str, Any], seed: int, num_classes: int) -> dict[str, Any]:
     torch.manual_seed(seed)
     multilabel = data.labels.ndim == 2
     widths = [data.X.shape[1], *[settings["hidden"]] * (settings["layers"] - 1), num_classes]
-    net = NETS[settings["model"]](settings, widths)
+    net = NETS[settings["model"]](settings, widths, data.num_types)
     rest, decay = {id(parameter) for parameter in net.rest}, settings["weight_decay"]
     groups = [
         {"params": [W for W in net.parameters() if id(W) not in rest], "weight_decay": decay},
@@ -324,9 +343,10 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     shards = ShardSet.open(args.shards)
-    data = load(shards.partition(0), args.settings["model"], args.settings["split"])
+    manifest = shards.manifest
+    data = load(shards.partition(0), args.settings["model"], args.settings["split"], manifest.num_edge_types)
     for seed in args.seeds:
-        print(json.dumps(train(data, args.settings, seed, shards.manifest.num_classes)), flush=True)
+        print(json.dumps(train(data, args.settings, seed, manifest.num_classes)), flush=True)
     return 0
 
 

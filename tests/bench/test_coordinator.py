@@ -176,6 +176,25 @@ def test_a_loss_that_is_no_number_ends_the_run(loss: float):
         core.handle(G1, epoch_report(1, 0, [loss]), 12.0)
 
 
+def test_epochs_come_in_order_though_the_report_of_one_is_late():
+    core = started(eval_every=1)
+    core.handle(G0, epoch_report(0, 0, [0.5]), 11.0)
+    for server in (0, 1):  # of server 1, the report of epoch 0 is on another way
+        assert core.handle(MEMBERS[server], epoch_report(server, 1, [0.25]), 12.0) == []
+    both = records(core.handle(G1, epoch_report(1, 0, [1.0]), 13.0))
+    assert [(record["epoch"], record["loss"]) for record in both] == [(0, 1.5), (1, 0.5)]
+    assert core.ledger.losses == [1.5, 0.5]
+
+
+def test_evaluations_are_judged_in_order_though_the_counts_of_one_are_late():
+    core = started()
+    core.handle(G0, EvalReport(0, 0, tally(7)), 11.0)
+    assert evaluate(core, 1, 3) == []
+    verdicts = messages(core.handle(G1, EvalReport(1, 0, tally(0, 0)), 12.0), Judged)
+    assert [(verdict.epoch, verdict.best) for to, verdict in verdicts if to == G0] == [(0, True), (1, False)]
+    assert core.ledger.judged == 1
+
+
 # --- rule 3 -------------------------------------------------------------------------------------------------------------
 
 
