@@ -11,7 +11,7 @@ from siafu.metrics import SPLITS
 from siafu.wire import BYTES_TO, EpochReport, Failed, Stopped, Usage
 
 #: What a server needs, not what it used: the most of any.
-NEEDS = ("recommended_memory_mb",)
+NEEDS = ("recommended_memory_mb", "split_in")
 
 
 def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:

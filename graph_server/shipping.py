@@ -2,9 +2,14 @@
 
 A worker keeps rows that never change (``TensorTask.constants``) as long as it has room; what it was sent once is not sent
 again unless it says that it had to let go of it, or the task is cut into another number of parts.
+
+Parts are sent at once, so that they travel while those before are computed; or, where memory is short (``split``), each
+when the worker asks for it.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from graph_server.backends import TensorTask
 from graph_server.dispatch import Assign
@@ -18,6 +23,12 @@ from siafu.wire import Message, RowsMissing, Task, TaskPart, Tensors
 MIN_ROWS_PER_PART = 64
 
 
+@dataclass(frozen=True)
+class _Cut:
+    num_parts: int
+    on_request: bool = False  # parts but the first are sent when they are asked for
+
+
 class Shipping:
     """``keep_constants``: workers keep them; ``num_parts``: that long tasks travel in from now on."""
 
@@ -25,7 +36,8 @@ class Shipping:
         self.keep_constants = keep_constants
         # All mutable state:
         self.num_parts = num_parts
-        self._cut: dict[TaskId, int] = {}  # open task -> its parts
+        self.split_in = 0  # parts that tasks are split in because memory is short; 0: it is not
+        self._cuts: dict[TaskId, dict[int, _Cut]] = {}  # open task -> attempt -> how it was cut
         self._nbytes_of: dict[TaskId, int] = {}  # open task -> rows that its latest attempt was sent
         self._given: dict[
             str, set[tuple[int, int, str]]
@@ -34,23 +46,25 @@ class Shipping:
 
     def ship(self, task: TensorTask, assign: Assign) -> list[Send]:
         constants = task.constants if self.keep_constants else ()
-        before, parts = self.nbytes, self._parts(task)
+        cut = self._cut_of(task, assign.attempt)
+        before, parts = self.nbytes, split(task.rows, cut.num_parts)
         given = self._given.setdefault(assign.worker, set())
         keys = {slot: (task.id.interval, len(parts), slot) for slot in constants}
         known = {slot for slot, key in keys.items() if key in given}
         given.update(keys.values())
         sends = []
-        for number, rows in enumerate(parts):
+        for number, rows in enumerate(parts[:1] if cut.on_request else parts):
             sent = {slot: value for slot, value in rows.items() if slot not in known}
-            sends.append(self._part(task, assign, number, len(parts), sent, constants))
+            sends.append(self._part(task, assign, number, cut, sent, constants))
         self._nbytes_of[task.id] = self.nbytes - before
         return sends
 
     def again(self, task: TensorTask, message: RowsMissing) -> Send | None:
         """A part whole, for a worker that misses rows of it; None if there is no such part."""
-        parts = self._parts(task)
-        if not 0 <= message.part < len(parts):
+        cut = self._cuts.get(task.id, {}).get(message.attempt)
+        if cut is None or not 0 <= message.part < cut.num_parts:
             return None
+        parts = split(task.rows, cut.num_parts)
         given = self._given.get(message.worker, set())
         self._given[message.worker] = {key for key in given if key[0] != message.interval}
         assign = Assign(message.worker, task.id, message.attempt)
@@ -58,26 +72,37 @@ class Shipping:
 
     def done(self, task: TaskId) -> int:
         """Nothing of it will be sent any more; how many bytes its latest attempt was."""
-        self._cut.pop(task, None)
+        self._cuts.pop(task, None)
         return self._nbytes_of.pop(task, 0)
 
     def gone(self, worker: str) -> None:
         self._given.pop(worker, None)
 
-    def _parts(self, task: TensorTask) -> list[Tensors]:
-        """Every attempt in the same, whatever is chosen meanwhile: requests for missing rows name a part."""
-        num_parts = self._cut.get(task.id)
-        if num_parts is None:
-            num_parts = self._cut[task.id] = max(1, min(self.num_parts, num_rows(task) // MIN_ROWS_PER_PART))
-        return split(task.rows, num_parts)
+    def parts_of(self, task: TaskId) -> int:
+        """That its latest attempt came in."""
+        return list(self._cuts[task].values())[-1].num_parts if task in self._cuts else 1
+
+    def _cut_of(self, task: TensorTask, attempt: int) -> _Cut:
+        """Every attempt like the one before, whatever is chosen meanwhile, unless memory is short."""
+        attempts = self._cuts.setdefault(task.id, {})
+        if self.split_in:
+            cut = _Cut(max(1, min(self.split_in, num_rows(task))), on_request=True)
+        elif attempts:
+            cut = list(attempts.values())[-1]
+        else:
+            cut = _Cut(max(1, min(self.num_parts, num_rows(task) // MIN_ROWS_PER_PART)))
+        attempts[attempt] = cut
+        return cut
 
     def _part(
-        self, task: TensorTask, assign: Assign, number: int, num_parts: int, rows: Tensors, constants: tuple[str, ...]
+        self, task: TensorTask, assign: Assign, number: int, cut: _Cut, rows: Tensors, constants: tuple[str, ...]
     ) -> Send:
         if number:
             return self._follow_up(task, assign, number, rows)
         lane, epoch, interval, pc = task.id.lane.value, task.id.epoch, task.id.interval, task.id.pc
-        first = Task(lane, epoch, interval, pc, assign.attempt, task.param_server, num_parts, constants, rows)
+        first = Task(
+            lane, epoch, interval, pc, assign.attempt, task.param_server, cut.num_parts, constants, rows, cut.on_request
+        )
         return self._send(assign.worker, first, rows)
 
     def _follow_up(self, task: TensorTask, assign: Assign, number: int, rows: Tensors) -> Send:

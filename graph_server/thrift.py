@@ -3,20 +3,32 @@
 Rules:
 1. It may have been what it held, not one task: from then on every worker is given one task at a time and keeps no rows from
    one to the next. Neither changes a bit of any result.
-2. A task that a worker held alone under rule 1, for the second time, is itself too large, and so is one of IN_A_ROW that
-   have ended so with no result of any task between them: the run ends and says what to change. It is not cut into more parts instead: its rows travel to one worker and its result back as a whole, so that
-   parts save little; and a gradient summed in other parts has other bits. Smaller tasks are smaller intervals.
+2. A task that a worker held alone under rule 1 is itself too large: from then on tasks are split into twice as many parts,
+   each of which travels when it is asked for, so that a worker has the rows of one part at a time, and what it computes
+   between. Only the result is whole. A gradient that is summed in other parts has other last bits.
+3. Where there are no more parts, a task that a worker held alone for the second time ends the run, so does one of IN_A_ROW
+   with no result of any task between them; and it says what to change.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
 from siafu.errors import WorkerError
 from siafu.tasks import TaskId
 
 OUT_OF_MEMORY = "Runtime.OutOfMemory"
+MOST_PARTS = 64
 ALONE, IN_A_ROW = 2, 3
+
+
+class Step(enum.Enum):
+    """What is new from now on."""
+
+    NOTHING = enum.auto()
+    ALONE = enum.auto()  # rule 1
+    SPLIT = enum.auto()  # rule 2
 
 
 class Thrift:
@@ -26,28 +38,34 @@ class Thrift:
         self.memory_mb, self.intervals = memory_mb, intervals
         # All mutable state:
         self.on = False  # rule 1
-        self._alone: dict[TaskId, int] = {}  # task -> environments that it ran out of memory, alone
+        self.num_parts = 1  # rule 2
+        self._alone: dict[TaskId, int] = {}  # task -> environments that it ran out of memory in most parts
         self._in_a_row = 0
 
-    def ran_out(self, held: Sequence[TaskId], nbytes: int) -> bool:
-        """An environment did while it had these tasks, of so many bytes of rows in all; whether rule 1 begins now.
+    def ran_out(self, held: Sequence[TaskId], nbytes: int, num_parts: int = 1, *, at_most: int = MOST_PARTS) -> Step:
+        """An environment did while it had these tasks, of so many bytes of rows in all. If it is one task: it came in
+        ``num_parts`` parts, and could in ``at_most``.
 
-        Raises: WorkerError by rule 2.
+        Raises: WorkerError by rule 3.
         """
         if not self.on:
             self.on = True
-            return True
-        if len(held) == 1:
-            (task,) = held
-            self._alone[task] = self._alone.get(task, 0) + 1
-            self._in_a_row += 1
-            if self._alone[task] >= ALONE or self._in_a_row >= IN_A_ROW:
-                raise WorkerError(
-                    f"{task}: an environment of lambda.memory_mb = {self.memory_mb} ran out of memory on it alone, not the "
-                    f"first to do so; its rows are {nbytes / 2**20:.1f} MiB, results and what is between come on top: raise "
-                    f"lambda.memory_mb, or train.intervals = {self.intervals} for smaller tasks"
-                )
-        return False
+            return Step.ALONE
+        if len(held) != 1 or num_parts < min(self.num_parts, at_most):  # sent before the last rule was followed
+            return Step.NOTHING
+        if self.num_parts < min(MOST_PARTS, at_most):
+            self.num_parts *= 2
+            return Step.SPLIT
+        (task,) = held
+        self._alone[task] = self._alone.get(task, 0) + 1
+        self._in_a_row += 1
+        if self._alone[task] >= ALONE or self._in_a_row >= IN_A_ROW:
+            raise WorkerError(
+                f"{task}: an environment of lambda.memory_mb = {self.memory_mb} ran out of memory on it alone, though it came "
+                f"in {num_parts} parts; its rows are {nbytes / 2**20:.1f} MiB, its result comes on top: raise "
+                f"lambda.memory_mb, or train.intervals = {self.intervals} for smaller tasks"
+            )
+        return Step.NOTHING
 
     def done(self, task: TaskId) -> None:
         """It has a result."""

@@ -29,7 +29,7 @@ KEPT_VERSIONS = 4
 
 @dataclass(frozen=True)
 class NextPart:
-    """A request: the rows of part ``part``, which are on their way; ``lost``: they must be asked for again, whole."""
+    """A request: the rows of part ``part``, which are on their way; ``lost``: they are not, and must be asked for, whole."""
 
     part: int
     lost: bool = False
@@ -89,7 +89,7 @@ class TensorWorker:
         """The rows of a part: what came with it, and what was kept from earlier tasks of the interval."""
         received = task.rows
         if part:
-            following = yield NextPart(part)
+            following = yield NextPart(part, lost=task.on_request)
             assert isinstance(following, TaskPart), following
             received = following.rows
         received = {slot: aligned(value) for slot, value in received.items()}

@@ -36,7 +36,7 @@ from siafu.errors import LocalProtocolError, RemoteProtocolError
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 4
+MAGIC, VERSION = b"SIAF", 5
 RUN_ID_BYTES = 8
 _LEAD = struct.Struct(f"<4sBB{RUN_ID_BYTES}sQ")  # of frame 0; the crc32 follows
 _CRC = struct.Struct("<I")
@@ -317,7 +317,8 @@ class Task:
     """Graph server to worker: part 0 of a tensor task.
 
     ``constants``: slots whose rows never change. Those that come with a part are to be kept, those that do not come were
-    sent before; a worker that no longer has them says ``RowsMissing``.
+    sent before; a worker that no longer has them says ``RowsMissing``. So it does for each part after the first of a task
+    whose parts come ``on_request``: it has memory for one at a time.
     """
 
     lane: LaneName
@@ -329,6 +330,7 @@ class Task:
     num_parts: int
     constants: tuple[str, ...]
     rows: Tensors
+    on_request: bool = False
 
     @property
     def id(self) -> TaskId:

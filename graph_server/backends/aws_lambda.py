@@ -39,7 +39,7 @@ from graph_server.launchers import Ended
 from graph_server.machine import num_environments, num_threads
 from graph_server.shipping import Shipping, num_rows
 from graph_server.sizing import CORE_MB, PARTS, Sizing
-from graph_server.thrift import OUT_OF_MEMORY, Thrift
+from graph_server.thrift import OUT_OF_MEMORY, Step, Thrift
 from graph_server.throttle import Uniform
 from graph_server.timing import Timing
 from graph_server.verdicts import Next, Verdict, judge
@@ -188,7 +188,7 @@ class LambdaBackend:
             "duplicates": self._dispatcher.num_duplicates, "environments_wanted": workforce.best,
             "environments_wanted_peak": max(workforce.peak, workforce.best),
             "autotuner_decisions": workforce.tuner.num_decisions if workforce.tuner is not None else 0,
-            "recommended_memory_mb": self._sizing.recommended_mb, "environment_s": self._environment_s,
+            "split_in": self._shipping.split_in, "recommended_memory_mb": self._sizing.recommended_mb, "environment_s": self._environment_s,
         }  # fmt: skip
 
     # --- what else happens to Lambdas -------------------------------------------------------------------------------
@@ -236,12 +236,21 @@ class LambdaBackend:
 
     def _ran_out(self, worker: str, now: float) -> None:
         """Of memory."""
-        held = [task for task in self._dispatcher.held_by(worker) if task in self._open]
-        nbytes = sum(rows.nbytes for task in held for rows in self._open[task].rows.values())
-        if self._thrift.ran_out(held, nbytes):
-            logger.warning("%s: from now on workers hold one task at a time and keep no rows", self._workforce.name)
-            self._shipping.keep_constants = False
-            self._dispatcher.max_held = 1
+        held = [self._open[task] for task in self._dispatcher.held_by(worker) if task in self._open]
+        nbytes = sum(rows.nbytes for task in held for rows in task.rows.values())
+        num_parts, at_most = (self._shipping.parts_of(held[0].id), max(1, num_rows(held[0]))) if held else (1, 1)
+        match self._thrift.ran_out([task.id for task in held], nbytes, num_parts, at_most=at_most):
+            case Step.ALONE:
+                logger.warning("%s: from now on workers hold one task at a time and keep no rows", self._workforce.name)
+                self._shipping.keep_constants = False
+                self._dispatcher.max_held = 1
+            case Step.SPLIT:
+                parts = self._thrift.num_parts
+                logger.warning(
+                    "%s: %d MB are too little for %s: tasks are split into %d parts; gradients may have other last bits than "
+                    "with more memory", self._workforce.name, self.config.memory_mb, held[0].id, parts,
+                )  # fmt: skip
+                self._shipping.split_in = parts
 
     def _count_failure(self, invocation: Ended, had_pulled: bool) -> None:
         """Rule 3."""

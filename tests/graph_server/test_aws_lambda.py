@@ -10,9 +10,10 @@ from graph_server import backends
 from graph_server.autotune import Autotuner
 from graph_server.backends import Job
 from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, LambdaBackend
-from graph_server.shipping import MIN_ROWS_PER_PART
+from graph_server.dispatch import Assign
+from graph_server.shipping import MIN_ROWS_PER_PART, Shipping
 from graph_server.sizing import ENOUGH
-from graph_server.thrift import OUT_OF_MEMORY, Thrift
+from graph_server.thrift import OUT_OF_MEMORY, Step, Thrift
 from graph_server.throttle import FIRST_S, PATIENCE_S
 from graph_server.workforce import LEAVE_S, START_S
 from lambda_funcs.desk import Desk
@@ -586,22 +587,54 @@ def test_after_an_environment_ran_out_of_memory_workers_hold_one_task_and_keep_n
     assert all(not send.message.constants for send in run.held if send.to.name in later and send.message.tag == 41)
 
 
-def test_tasks_that_no_environment_has_memory_for_end_the_run_and_it_says_what_to_change():
-    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w", intervals=INTERVALS)))
+def test_a_task_that_is_too_large_alone_is_split_and_its_parts_travel_when_they_are_asked_for(caplog):
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w")))
     run.end("w-0", OUT_OF_MEMORY)  # by what it held, perhaps
     run.end("w-1", OUT_OF_MEMORY)
-    run.end("w-2", OUT_OF_MEMORY)
-    with pytest.raises(WorkerError, match=rf"memory_mb = {CONFIG.lambdas.memory_mb} .* train.intervals = {INTERVALS} "):
-        run.end("w-3", OUT_OF_MEMORY)
+    assert "tasks are split into 2 parts" in caplog.text
+    (first,) = (s.message for s in run.held if s.to.name in run.workers and isinstance(s.message, wire.Task))
+    assert (first.num_parts, first.on_request, len(next(iter(first.rows.values())))) == (2, True, ROWS // 2)
+    assert not any(isinstance(send.message, wire.TaskPart) for send in run.held if send.to.name in run.workers)
+    run.held.clear()
+    (name,) = run.workers
+    missing = wire.RowsMissing(first.lane, first.epoch, first.interval, first.pc, first.attempt, name, 1)
+    run.deliver(worker(name), Send(HOME, missing))
+    (second,) = (send.message for send in run.held if send.to.name == name)
+    assert isinstance(second, wire.TaskPart)
+    assert (second.part, len(next(iter(second.rows.values())))) == (1, ROWS - ROWS // 2)
+    assert run.backend.usage["split_in"] == 2
+
+
+def test_an_attempt_from_before_the_split_is_sent_parts_of_its_own_length():
+    shipping = Shipping(keep_constants=False, num_parts=1)
+    shipping.ship(task(0), Assign("a", task(0).id, 0))
+    shipping.split_in = 4
+    shipping.ship(task(0), Assign("b", task(0).id, 1))
+    of = task(0).id
+    missing = [wire.RowsMissing(of.lane.value, of.epoch, of.interval, of.pc, attempt, "w", 0) for attempt in (0, 1, 2)]
+    sent = [shipping.again(task(0), message) for message in missing]
+    rows = [send and len(next(iter(send.message.rows.values()))) for send in sent]  # type: ignore[union-attr]
+    assert rows == [ROWS, ROWS // 4, None]
+
+
+def test_tasks_that_no_environment_has_memory_for_end_the_run_and_it_says_what_to_change():
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w", intervals=INTERVALS)))
+    for number in range(6):  # rule 1; 2, 4 and 8 parts of 5 rows; twice in as many as there are
+        run.end(f"w-{number}", OUT_OF_MEMORY)
+    words = rf"memory_mb = {CONFIG.lambdas.memory_mb} .* in {ROWS} parts; .* train.intervals = {INTERVALS} "
+    with pytest.raises(WorkerError, match=words):
+        run.end("w-6", OUT_OF_MEMORY)
 
 
 def test_a_task_that_is_answered_is_forgiven():
     thrift = Thrift(192, 16)
     first, second = task(0).id, task(1).id
-    assert thrift.ran_out([first, second], 10)
-    assert not thrift.ran_out([first], 10)
-    assert not thrift.ran_out([first, second], 10)  # sent before rule 1 was known
+    assert thrift.ran_out([first, second], 10) is Step.ALONE
+    assert thrift.ran_out([first, second], 10) is Step.NOTHING  # sent before rule 1 was known
+    assert thrift.ran_out([first], 10, 1, at_most=2) is Step.SPLIT
+    assert thrift.ran_out([first], 10, 1, at_most=2) is Step.NOTHING  # sent before rule 2 was
+    assert thrift.ran_out([first], 10, 2, at_most=2) is Step.NOTHING
     thrift.done(first)
-    assert not thrift.ran_out([first], 10)
-    with pytest.raises(WorkerError, match=r"its rows are 2\.0 MiB"):
-        thrift.ran_out([first], 2 << 20)
+    assert thrift.ran_out([first], 10, 2, at_most=2) is Step.NOTHING
+    with pytest.raises(WorkerError, match=r"in 2 parts; its rows are 2\.0 MiB"):
+        thrift.ran_out([first], 2 << 20, 2, at_most=2)

@@ -105,3 +105,20 @@ def test_launcher_killed_takes_everybody_with_it(tmp_path: Path) -> None:
         assert len(training.pids(ENVIRONMENT)) >= 2
         training.process.kill()
         assert training.all_gone(30)
+
+
+def test_tasks_that_an_environment_has_no_memory_for_are_split(tmp_path: Path):
+    """A task's rows are 67 MB, and its environment takes half of 128 MB before it has any."""
+    arguments = (
+        "synthetic:reddit-small?scale=0.12", "--backend", "lambda", "--lambdas", "1", "--intervals", "1", "--epochs", "2", "--hidden", "128",
+        "--mode", "pipe",
+    )  # fmt: skip
+    results = []
+    for megabytes in (128, 1024):
+        with Training(tmp_path / str(megabytes), *arguments, "--lambda-memory", str(megabytes)) as training:
+            assert training.wait(240) == 0, training.errors
+            results.append(training.result)
+    small, large = results
+    assert small["usage"]["split_in"] >= 2
+    assert large["usage"]["split_in"] == 0
+    assert small["loss_history"] == pytest.approx(large["loss_history"], rel=1e-5)
