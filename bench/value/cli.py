@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from bench import cli as train_cli
-from bench import many, prices
+from bench import api, many, prices
 from bench.value import contenders, contest, finding, judge, paper, table
 from bench.value.contest import Contest
 from siafu.baseline import METHODS
@@ -97,6 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     prices.use(args.prices)
+    if not args.contenders:
+        _nothing_is_trained(args)
     if args.paper:
         return _paper(args)
     stand_in = judge.StandIn(args.stand_in, args.as_param, args.as_gpu)
@@ -118,6 +120,17 @@ def main(args: argparse.Namespace) -> int:
         )
     _show_runs(args, stand_in, finished, failed)
     return 0
+
+
+def _nothing_is_trained(args: argparse.Namespace) -> None:
+    """ConfigError for a flag that is about training."""
+    flags = [name for name in api.SHORT if name not in NOT_FLAGS and getattr(args, name) is not None]
+    flags += [name for name in ("set", "config", "preset", "ranks") if getattr(args, name)]
+    if args.runs != 1:
+        flags.append("runs")
+    if flags:
+        flag = f"--{flags[0].replace('_', '-')}"
+        raise ConfigError(f"{flag}: nothing is trained without --contenders, which says by whom SOURCE is trained on")
 
 
 def _read(folder: Path) -> Contest:

@@ -248,6 +248,9 @@ def test_verb_ends_with_3_at_a_limit(trainers: Trainers, capsys: pytest.CaptureF
         (["digits", "--contenders", "cpu", "--relative-to", "cpu"], "--relative-to cpu: must be one of cpu pipe"),
         (["digits", "cora", "--contenders", "cpu"], "compared on one SOURCE"),
         (["digits"], "digits: not a run directory; to train on it, say by whom: --contenders"),
+        (["digits", "--hidden", "8"], "--hidden: nothing is trained without --contenders"),
+        (["runs/a", "--as", "c7g.xlarge", "--runs", "3"], "--runs: nothing is trained without --contenders"),
+        (["runs/a", "--set", "model.norm=layer"], "--set: nothing is trained without --contenders"),
         ([], "nothing to judge"),
     ],
 )
