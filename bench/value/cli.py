@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from bench import cli as train_cli
 from bench import api, many, prices
+from bench import cli as train_cli
 from bench.value import contenders, contest, finding, judge, paper, table
 from bench.value.contest import Contest
 from siafu.baseline import METHODS
