@@ -26,7 +26,9 @@ import numpy as np
 from bench.actions import Action, Record, Save, Status
 from bench.ledger import Ledger
 from bench.meter import LIMITS, Meter
-from bench.reports import added, error_of, links, of_lambda, splits_of, total, totals_of
+from bench.reports import error_of, links, of_lambda, splits_of, total
+from bench.states import States, state_message
+from bench.usage import Usages
 from siafu import __version__
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.checkpoint import digest
@@ -58,7 +60,6 @@ from siafu.wire import (
     Stopped,
     Tensors,
     Usage,
-    by_version,
 )  # fmt: skip
 
 #: How long a run that has come to its limit waits for the reports that make its state a checkpoint.
@@ -88,25 +89,19 @@ class Coordinator:
         self.stopped_at = 0.0  # when the decision to stop fell
         self.stopped = ""  # why: "epochs", "target", "patience", "budget" or "time"
         self.models: dict[tuple[str, int], ModelWeights] = {}  # (which, parameter server) -> weights
-        self.usage: dict[int, dict[str, float]] = dict(self.ledger.spent)  # graph server -> totals of its backend
+        self.usages = Usages(self.meter, self.ledger.spent)
+        self.states = States(before)
         self._started = False
         self._ready: set[Address] = set()
         self._reports: dict[int, dict[int, EpochReport]] = {}
         self._counts: dict[int, dict[int, Array]] = {}
         self._last_epoch_at = 0.0
-        self._live: dict[int, Usage] = {}
-        self._num_tasks: dict[int, float] = {}  # graph server -> tensor tasks that it has done, by its last Usage
         self._left: set[Address] = set()  # members that have said their last word
-        self._billed: set[int] = set()  # graph servers whose last word was what everything cost
         self._wanted: set[tuple[str, int]] = set()  # the models that were asked for at the stop
         self._evaluated_at = 0.0
-        self._last_totals: dict[int, dict[str, float]] = {}  # graph server -> what it last said
         self._begun_at = 0.0
         self._saved_at = 0.0  # when a checkpoint was last asked for
         self._fed: set[Address] = set()  # parameter servers that were given the state to go on from
-        self.given: set[Address] = set()  # parameter servers whose state is in, since they were asked
-        self._states: list[ParamState] = []  # that wait for the reports of their last epochs
-        self._latest_state: TrainingState | None = before
         self._state_wanted = False  # the run breaks off, and its state is to be kept
         if self.ledger.losses:
             self.status.epoch, self.status.loss = len(self.ledger.losses), self.ledger.losses[-1]
@@ -130,14 +125,13 @@ class Coordinator:
     @property
     def usage_complete(self) -> bool:
         """Whether every graph server has said what its workers cost to the end: none that still ran was given up."""
-        return len(self._billed) == self.config.data.parts
+        return len(self.usages.billed) == self.config.data.parts
 
     def begin(self, now: float) -> None:
         """The run's roles are being started: from now on it takes time and money."""
         self._begun_at = now - self.ledger.role_seconds
         self.meter.begin(self._begun_at)
-        for server, totals in self.ledger.spent.items():
-            self.meter.report(server, totals, now, alive=0)
+        self.usages.begin(now)
         self.status.phase = "starting"
 
     def tick(self, now: float) -> list[Action]:
@@ -179,21 +173,20 @@ class Coordinator:
             case EvalReport():
                 return self._evaluation(message, now)
             case Usage():
-                self._take_usage(message, now)
+                if self.usages.live(message, now):  # an epoch may take long, but it gets on
+                    self.moved_at = now
+                self.usages.show(self.status)
             case Skipped():
                 return self._skipped(message)
             case ParamState():
-                self._states.append(message)
+                self.states.take(message)
                 return self._settle(now)
             case ModelWeights():
                 return self._model(sender, message)
             case Stopped():
                 self._left.add(sender)
                 if sender.role == "graph_server":  # a parameter server has none, and may have the same index
-                    self.usage[sender.index] = self._totals(message)
-                    self.meter.last_word(sender.index, self.usage[sender.index], now)
-                    if not self.usage[sender.index].get("cut", 0):
-                        self._billed.add(sender.index)
+                    self.usages.last_word(message, now)
             case Failed():
                 self._left.add(sender)
                 raise error_of(message)
@@ -255,8 +248,7 @@ class Coordinator:
         return [Record(begun), *(Send(member, Start(first, self.ledger.judged)) for member in self.members)]
 
     def _epoch(self, message: EpochReport, now: float) -> list[Action]:
-        self.usage[message.server] = self._totals(message)
-        self.meter.report(message.server, self.usage[message.server], now)
+        self.usages.epoch(message, now)
         self._reports.setdefault(message.epoch, {})[message.server] = message
         actions: list[Action] = []
         while len(self._reports.get(len(self.ledger.losses), ())) == self.config.data.parts:
@@ -284,7 +276,7 @@ class Coordinator:
         record = {
             "event": "epoch", "epoch": epoch, "loss": loss, "time_s": now - self.started_at,
             "epoch_s": self.ledger.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
-            "usage": total(self.usage), "usd": self.meter.cost(now).usd,
+            "usage": total(self.usages.totals), "usd": self.meter.cost(now).usd,
         }  # fmt: skip
         return [Record(record), *self._settle(now)]
 
@@ -373,25 +365,9 @@ class Coordinator:
 
     # --- going on ---------------------------------------------------------------------------------------------------
 
-    def state(self, message: ParamState, now: float) -> TrainingState | None:
-        """What a run can go on from, of a parameter server's state; None while reports of its epochs are missing."""
-        if message.version > len(self.ledger.losses):
-            return None
-        weights = {
-            version: {name: np.asarray(W) for name, W in values.items()}
-            for version, values in by_version(message.weights).items()
-        }
-        optimiser = {name: np.asarray(value) for name, value in message.optimiser.items()}
-        return TrainingState(message.version, weights, optimiser, self._dump(message.version, now))
-
-    @property
-    def latest_state(self) -> TrainingState | None:
-        """The newest that is known here: with it, the next attempt loses nothing that came before."""
-        return self._latest_state
-
     def ask_for_state(self, asked: Iterable[Address]) -> list[Send]:
         """Something has failed: parameter servers that are left may know more than is saved."""
-        self.given.clear()
+        self.states.given.clear()
         return [Send(member, GetState()) for member in asked if member.role == "param_server" and member in self._ready]
 
     def spent(self, now: float) -> dict[str, Any]:
@@ -407,34 +383,16 @@ class Coordinator:
 
     def _settle(self, now: float) -> list[Action]:
         """Parameter servers' states whose epochs are all in."""
-        saves: list[Action] = []
-        for message in list(self._states):
-            if (state := self.state(message, now)) is None:
-                continue
-            self._states.remove(message)
-            self.given.add(param_server(message.server))
-            if self._latest_state is None or state.version >= self._latest_state.version:
-                self._latest_state = state
+        states = self.states.settle(len(self.ledger.losses), lambda version: self._dump(version, now))
+        if states:
             self._state_wanted = False
-            saves.append(Save(state))
-        return saves
+        return [Save(state) for state in states]
 
     def _dump(self, version: int, now: float) -> dict[str, Any]:
         """The ledger up to ``version``, with what was spent until now."""
-        usage = {
-            server: {**totals, "gb_s": self.meter.gb_s(server, now)} if "gb_s" in totals else totals
-            for server, totals in {**self.usage, **self._last_totals}.items()
-        }
         seconds = now - self.started_at if self.started_at else self.ledger.seconds
-        return self.ledger.dump(
-            version, usage, seconds, now - self._begun_at if self._begun_at else self.ledger.role_seconds
-        )
-
-    def _totals(self, message: EpochReport | Usage | Stopped) -> dict[str, float]:
-        """Of a graph server since the run began: the attempts before are in it."""
-        server = message.index if isinstance(message, Stopped) else message.server
-        totals = self._last_totals[server] = added(self.ledger.spent.get(server, {}), totals_of(message))
-        return totals
+        role_seconds = now - self._begun_at if self._begun_at else self.ledger.role_seconds
+        return self.ledger.dump(version, self.usages.spent(now), seconds, role_seconds)
 
     def farewell(self, reason: str) -> list[Send]:
         """Parameter servers first: they would miss a graph server that has left before them."""
@@ -448,7 +406,7 @@ class Coordinator:
         digests = {digest(model.tensors) for model in finals}
         if len(digests) != 1:
             raise ProtocolError(f"parameter servers disagree on the final weights: {sorted(digests)}")
-        usage = total(self.usage)
+        usage = total(self.usages.totals)
         later = self.ledger.epoch_seconds[1:] or self.ledger.epoch_seconds
         best, epochs = self.ledger.best, finals[0].version
         return {
@@ -461,29 +419,8 @@ class Coordinator:
             "loss_history": self.ledger.losses[:epochs], "lambda": of_lambda(usage), "usage": usage,
             "usage_complete": self.usage_complete, "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
             "ghost_bytes_per_epoch": self.status.ghost_bytes,
-            "bytes_per_link": links(self.usage, self.config.data.parts, epochs),
+            "bytes_per_link": links(self.usages.totals, self.config.data.parts, epochs),
             "resumed_from": None if self.before is None else self.before.version,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
             "metric": self.metric.name, "skipped_steps": len(self.ledger.skipped),
         }  # fmt: skip
-
-    def _take_usage(self, message: Usage, now: float) -> None:
-        totals = self._totals(message)
-        self.meter.report(message.server, totals, now, alive=message.workers)
-        num_tasks = totals.get("tasks", 0)
-        if num_tasks != self._num_tasks.get(message.server, 0):  # an epoch may take long, but it gets on
-            self._num_tasks[message.server] = num_tasks
-            self.moved_at = now
-        self._live[message.server] = message
-        self.status.tasks_in_flight = sum(usage.tasks_in_flight for usage in self._live.values())
-        self.status.workers = sum(usage.workers for usage in self._live.values())
-
-
-def state_message(state: TrainingState, server: int) -> ParamState:
-    """What a parameter server goes on from."""
-    weights: Tensors = {f"{v}/{name}": W for v, values in state.weights.items() for name, W in values.items()}
-    best = state.ledger["best"]
-    version = int(best["epoch"]) + 1 if best else -1
-    if version <= state.version and version not in state.weights:
-        version = -1  # an evaluation that stopped the run was better, and is judged once more
-    return ParamState(server, state.version, version, int(state.ledger["judged"]), weights, dict(state.optimiser))

@@ -84,7 +84,7 @@ def run(
                 break
             except PeerLost as error:
                 failed_at = time.monotonic()
-                before = coordinator.latest_state or store.newest()
+                before = coordinator.states.latest or store.newest()
                 version = before.version if before is not None else 0
                 if not supervisor.again(error, version, joined=bool(restarts) or not coordinator.missing()):
                     _keep(saver, run_dir, coordinator)
@@ -106,7 +106,7 @@ def run(
 
 def _keep(saver: Saver, run_dir: Path, coordinator: Coordinator) -> None:
     """The run ends before its time: what it has learnt is saved, and said where to find."""
-    if (state := coordinator.latest_state) is None:
+    if (state := coordinator.states.latest) is None:
         return
     saver.put(state)
     saver.close(SAVE_S)
@@ -259,7 +259,7 @@ class _Session:
             self.host.kill(member)
         sends = self.coordinator.ask_for_state(set(self.coordinator.members).difference(quiet))
         due = {send.to for send in sends if self.hub.send(send.to, send.message)}
-        while not due.issubset(self.coordinator.given) and time.monotonic() < now + limit_s:
+        while not due.issubset(self.coordinator.states.given) and time.monotonic() < now + limit_s:
             with contextlib.suppress(GnnError):
                 self._turn()
 

@@ -82,7 +82,7 @@ PURE = (
     "graph_server/shipping.py", "graph_server/workforce.py", "graph_server/timesheet.py", "graph_server/bill.py", "graph_server/placement.py",
     "param_server/stash.py", "param_server/summation.py", "param_server/optimisers.py", "siafu/schedules.py",
     "param_server/replica.py", "param_server/epoch.py", "param_server/parameters.py",
-    "bench/cost.py", "bench/supervisor.py", "bench/ledger.py", "bench/actions.py", "bench/coordinator.py", "bench/plan/bounds.py", "bench/plan/parts.py", "bench/plan/simulator.py", "bench/memory.py", "siafu/stopping.py", "siafu/baseline.py",
+    "bench/cost.py", "bench/supervisor.py", "bench/ledger.py", "bench/actions.py", "bench/coordinator.py", "bench/states.py", "bench/usage.py", "bench/plan/bounds.py", "bench/plan/parts.py", "bench/plan/simulator.py", "bench/memory.py", "siafu/stopping.py", "siafu/baseline.py",
     "gpu_baselines/quantise.py", "gpu_baselines/assigner.py", "gpu_baselines/schedule.py", "gpu_baselines/budget.py",
     "gpu_baselines/collapse.py",
     "gpu_baselines/smoothing.py", "gpu_baselines/pool.py",

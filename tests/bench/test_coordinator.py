@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from bench.actions import Action, Record, Save
-from bench.coordinator import STATE_S, Coordinator, state_message
+from bench.coordinator import STATE_S, Coordinator
 from bench.reports import links, total
+from bench.states import state_message
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost, ProtocolError, RemoteProtocolError, WorkerError
@@ -445,7 +446,7 @@ def test_a_state_is_saved_once_its_epochs_are_in_and_not_taken_for_a_result():
     actions = core.handle(G1, epoch_report(1, 0), 13.0)
     (saved,) = [action for action in actions if isinstance(action, Save)]
     assert (saved.state.version, saved.state.ledger["losses"]) == (1, core.ledger.losses)
-    assert core.latest_state == saved.state
+    assert core.states.latest == saved.state
     assert core.models == {}
 
 
@@ -493,7 +494,7 @@ def test_the_last_word_of_a_graph_server_is_its_usage_whatever_the_parameter_ser
     core = started()
     core.handle(G0, Stopped("graph_server", 0, '{"gb_s": 2.5}'), 11.0)
     core.handle(Q0, Stopped("param_server", 0, "{}"), 11.0)
-    assert core.usage == {0: {"gb_s": 2.5}}
+    assert core.usages.totals == {0: {"gb_s": 2.5}}
 
 
 def test_usage_is_complete_once_every_graph_server_has_said_its_last_word():
@@ -615,11 +616,11 @@ def test_a_run_goes_on_from_its_state_with_what_it_knew_and_spent():
 def test_a_state_of_epochs_that_are_not_in_waits_for_them():
     core = advanced()
     assert core.handle(Q1, ParamState(1, 3, -1, -1, {"3/0.weight": np.ones(1)}, {}), 14.0) == []
-    assert core.latest_state is not None
-    assert core.latest_state.version == 2
+    assert core.states.latest is not None
+    assert core.states.latest.version == 2
     (saved,) = [a for a in core.handle(G1, epoch_report(1, 2), 15.0) if isinstance(a, Save)]
     assert saved.state.version == 3
-    assert core.given >= {Q1}
+    assert core.states.given >= {Q1}
 
 
 def test_a_checkpoint_is_asked_for_now_and_then():
@@ -644,7 +645,7 @@ def test_the_evaluation_that_ends_a_run_is_judged_once_more_by_who_goes_on():
     assert core.stopped == "epochs"
     weights = {"2/0.weight": np.ones(1)}
     core.handle(Q0, ParamState(0, 2, 2, -1, weights, {}), 16.0)
-    state = core.latest_state
+    state = core.states.latest
     assert state is not None
     assert (state.ledger["judged"], state.ledger["best"]["epoch"]) == (0, 0)
     assert state_message(state, 0).best == -1

@@ -108,7 +108,7 @@ class FailingFleet(Fleet):
         sends = self.coordinator.ask_for_state([m for m in self.coordinator.members if m not in self.dead])
         self._post(COORDINATOR, list(sends))
         for _ in range(RESCUE_EVENTS):
-            if {send.to for send in sends}.issubset(self.coordinator.given):
+            if {send.to for send in sends}.issubset(self.coordinator.states.given):
                 return
             with contextlib.suppress(GnnError):
                 if not self._step():
@@ -230,7 +230,7 @@ def train(
             except LauncherKilled:
                 before, supervisor, resumes = fleet.saved, Supervisor(config.run.restarts), resumes + 1
             else:
-                before = fleet.coordinator.latest_state or fleet.saved
+                before = fleet.coordinator.states.latest or fleet.saved
                 version = before.version if before is not None else 0
                 if not supervisor.again(error, version, joined=True):
                     raise supervisor.last_words(error) from None

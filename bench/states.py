@@ -1,0 +1,60 @@
+"""Parameter servers' states on their way to what a run can go on from (``TrainingState``). Pure.
+
+A state counts once every epoch before its version is in: their losses are part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from siafu.address import Address, param_server
+from siafu.checkpoints import TrainingState
+from siafu.wire import ParamState, Tensors, by_version
+
+
+class States:
+    """``before``: what the run goes on from."""
+
+    def __init__(self, before: TrainingState | None):
+        # All mutable state:
+        self.latest = before  # the newest: with it, the next attempt loses nothing that came before
+        self.given: set[Address] = set()  # parameter servers whose state is in, since they were asked
+        self._waiting: list[ParamState] = []
+
+    def take(self, message: ParamState) -> None:
+        self._waiting.append(message)
+
+    def settle(self, epochs: int, ledger: Callable[[int], dict[str, Any]]) -> list[TrainingState]:
+        """Those of at most so many epochs, which are in; ``ledger``: what is known up to a version, as JSON."""
+        ripe = [message for message in self._waiting if message.version <= epochs]
+        self._waiting = [message for message in self._waiting if message.version > epochs]
+        states = []
+        for message in ripe:
+            state = _state_of(message, ledger(message.version))
+            self.given.add(param_server(message.server))
+            if self.latest is None or state.version >= self.latest.version:
+                self.latest = state
+            states.append(state)
+        return states
+
+
+def _state_of(message: ParamState, ledger: dict[str, Any]) -> TrainingState:
+    weights = {
+        version: {name: np.asarray(W) for name, W in values.items()}
+        for version, values in by_version(message.weights).items()
+    }
+    optimiser = {name: np.asarray(value) for name, value in message.optimiser.items()}
+    return TrainingState(message.version, weights, optimiser, ledger)
+
+
+def state_message(state: TrainingState, server: int) -> ParamState:
+    """What a parameter server goes on from."""
+    weights: Tensors = {f"{v}/{name}": W for v, values in state.weights.items() for name, W in values.items()}
+    best = state.ledger["best"]
+    version = int(best["epoch"]) + 1 if best else -1
+    if version <= state.version and version not in state.weights:
+        version = -1  # an evaluation that stopped the run was better, and is judged once more
+    return ParamState(server, state.version, version, int(state.ledger["judged"]), weights, dict(state.optimiser))
