@@ -593,7 +593,7 @@ def advanced() -> Coordinator:
 
 
 def test_a_run_goes_on_from_its_state_with_what_it_knew_and_spent():
-    before = advanced().latest_state
+    before = advanced().states.latest
     assert before is not None
     core = Coordinator(advanced().config, before=before)
     core.begin(100.0)
