@@ -252,7 +252,7 @@ class _Session:
 
     def rescue(self, limit_s: float) -> None:
         """Something has failed: members that say nothing any more are killed, the parameter servers that are left asked
-        for their state. ``Coordinator.latest_state`` is the newest that was known or came within ``limit_s``."""
+        for their state. ``Coordinator.states.latest`` is the newest that was known or came within ``limit_s``."""
         now, heartbeat_s = time.monotonic(), self.config.servers.heartbeat_s
         quiet = self.coordinator.quiet(now, max(3 * heartbeat_s, 1.0))
         for member in quiet:
