@@ -225,15 +225,19 @@ class Shaper:
             client.send(CONNECTED)
         except OSError:
             logger.warning("%s:%d does not answer", *destination)
-            with contextlib.suppress(OSError):
-                client.send(REFUSED)
-            return self._drop(client)
+            return self._refuse(client)
         links = self._links.setdefault(destination, [])
         if self.per_connection or not links:
             links.append((Link(self.rate, self.delay_s), Link(self.rate, self.delay_s)))
         there, back = links[-1]
         self._await(_Pipe(client, server, there))
         self._await(_Pipe(server, client, back))
+
+    def _refuse(self, client: socket.socket) -> None:
+        """Where it wants to go, nobody answers."""
+        with contextlib.suppress(OSError):
+            client.send(REFUSED)
+        self._drop(client)
 
     def _drop(self, sock: socket.socket) -> None:
         """Closes a socket and the other end of its connection."""

@@ -9,28 +9,31 @@ import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.chaos import schedule
+from bench.chaos import nursery, schedule
 from bench.chaos.trial import Trial, suffer, undisturbed
 from siafu.errors import ConfigError, GnnError
 
 EXAMPLES = """examples:
   siafu chaos                                 ten runs on the digits graph, each hit by faults of its own
   siafu chaos --seed 17 --runs 1 --keep DIR   one seed again, with its logs
-  siafu chaos shards/cora --runs 200 --minutes 20 --json
+  siafu chaos --runs 200 --jobs 2 --minutes 20 --json
+  siafu chaos shards/cora --fresh             with every process started anew, as siafu train does: true times to recover
 """
-#: Failures are noticed sooner than by default, so that a trial takes seconds; and every epoch is saved.
+#: Failures are noticed sooner than by default and few epochs are enough to learn, so that a trial takes seconds; and every epoch is saved.
 HASTE = (
-    "servers.heartbeat_s=0.2", "servers.silence_s=3", "servers.stall_s=30", "lambda.task_timeout_s=2", "run.checkpoint_every=1",
-    "run.restarts=10",
+    "servers.heartbeat_s=0.2", "servers.silence_s=2", "servers.stall_s=15", "lambda.task_timeout_s=2", "run.checkpoint_every=1",
+    "run.restarts=10", "train.lr=0.03", "train.eval_every=2",
 )  # fmt: skip
 
 
@@ -47,13 +50,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--minutes", type=float, default=0.0, metavar="M", help="start no run after so long; 0: no limit [0]"
     )
-    parser.add_argument("--epochs", type=int, default=30, metavar="N", help="of a run [30]")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time: they mostly wait [1]")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="start each process anew; without it, they are forked from one that has imported all",
+    )
+    parser.add_argument("--epochs", type=int, default=16, metavar="N", help="of a run [16]")
     parser.add_argument(
         "--window",
         type=float,
         default=3.0,
         metavar="X",
-        help="seconds after the first epoch in which faults happen [3]",
+        help="seconds from a run's first fault to its last, at most [3]",
     )
     parser.add_argument("--only", default="", metavar="KIND,...", help=f"kinds of faults: {', '.join(schedule.KINDS)}")
     parser.add_argument(
@@ -77,18 +86,15 @@ def main(args: argparse.Namespace) -> int:
     logging.getLogger("bench.shaper").setLevel(
         logging.ERROR
     )  # that a member which was killed does not answer is no news
+    if nursery.SUPPORTED and not args.fresh:
+        nursery.Popen.nursery = nursery.Nursery.start()
     begun, trials = time.monotonic(), list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder:
         keep = Path(args.keep) if args.keep else None
         base = keep or Path(folder)
         quiet = {mode: _reference(mode, arguments, base) for mode in ("pipe", "async")}
-        for seed in range(args.seed, args.seed + args.runs):
-            if args.minutes and time.monotonic() - begun > 60 * args.minutes:
-                break
-            run_dir = base / f"seed-{seed}"
-            plan = schedule.draw(seed, args.window, kinds)
-            trial = suffer(plan, arguments, run_dir)
-            verdict = _judge(trial, quiet[plan.mode], args.band)
+        for trial in _trials(args, kinds, arguments, base, begun):
+            verdict, run_dir = _judge(trial, quiet[trial.mode], args.band), base / f"seed-{trial.seed}"
             trials.append(_record(trial, verdict))
             print(_line(trial, verdict), file=sys.stderr, flush=True)
             if verdict and keep is None:
@@ -116,6 +122,29 @@ def main(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 1 if failed else 0
+
+
+def _trials(
+    args: argparse.Namespace, kinds: Sequence[str], arguments: Sequence[str], base: Path, begun: float
+) -> Iterator[Trial]:  # fmt: skip
+    """Of every seed whose turn comes in time, ``--jobs`` at once, as they end."""
+    over = threading.Event()
+
+    def suffered(seed: int) -> Trial | None:
+        if over.is_set() or (args.minutes and time.monotonic() - begun > 60 * args.minutes):
+            return None
+        plan = schedule.draw(seed, args.window, args.epochs, kinds)
+        return suffer(plan, arguments, base / f"seed-{seed}", over)
+
+    with ThreadPoolExecutor(args.jobs) as pool:
+        try:
+            for future in as_completed(
+                [pool.submit(suffered, seed) for seed in range(args.seed, args.seed + args.runs)]
+            ):
+                if (trial := future.result()) is not None:
+                    yield trial
+        finally:
+            over.set()  # Ctrl-C: what runs is ended, the others do not begin
 
 
 def _kinds(only: str) -> Sequence[str]:
@@ -149,19 +178,18 @@ def _judge(trial: Trial, quiet: Trial, band: float) -> str:
 
 def _record(trial: Trial, verdict: str) -> dict[str, Any]:
     return {
-        "seed": trial.seed, "mode": trial.mode, "failure": verdict, "seconds": round(trial.seconds, 2), "faults": dict(trial.faults),
+        "seed": trial.seed, "mode": trial.mode, "failure": verdict, "seconds": round(trial.seconds, 2), "keys": trial.keys, "faults": dict(trial.faults),
         "restarts": trial.restarts, "resumes": [round(seconds, 2) for seconds in trial.resumes],
         "weights_digest": trial.result.get("weights_digest"), "val_acc": trial.result.get("val_acc"),
     }  # fmt: skip
 
 
 def _line(trial: Trial, verdict: str) -> str:
-    faults = (
-        ", ".join(f"{number} {kind}" if number > 1 else kind for kind, number in trial.faults.items()) or "no fault"
-    )
+    faults = [f"{number} {kind}" if number > 1 else kind for kind, number in trial.faults.items()] or ["no fault"]
     times = [restart.get("seconds") for restart in trial.restarts] + trial.resumes
     back = f"; back in {', '.join(f'{s:.1f}' for s in times if s is not None)} s" if times else ""
-    return f"seed {trial.seed}  {trial.mode:5}  {trial.seconds:5.1f} s  {verdict or 'ok'}  ({faults}{back})"
+    keys = "; with keys" if trial.keys else ""
+    return f"seed {trial.seed}  {trial.mode:5}  {trial.seconds:5.1f} s  {verdict or 'ok'}  ({', '.join(faults)}{back}{keys})"
 
 
 def summary(trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -185,8 +213,8 @@ def summary(trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _show(trials: Sequence[dict[str, Any]]) -> None:
     table = Table(box=None, header_style="bold")
     table.add_column("fault", no_wrap=True)
-    for title in ("injected", "runs", "came through", "recoveries*", "median s", "max s"):
-        table.add_column(title, justify="right")
+    for title in ("injected", "runs", "recovered", "timed*", "median s", "max s"):
+        table.add_column(title, justify="right", no_wrap=True)
     for row in summary(trials):
         cells = [row["faults"], row["runs"], row["came_through"], row["restarts_alone"], row["median_s"], row["max_s"]]
         table.add_row(row["kind"], *("" if cell is None else str(cell) for cell in cells))
@@ -196,8 +224,7 @@ def _show(trials: Sequence[dict[str, Any]]) -> None:
     good = Counter(trial["mode"] for trial in trials if not trial["failure"])
     restarts, resumes = sum(len(t["restarts"]) for t in trials), sum(len(t["resumes"]) for t in trials)
     console.print(
-        f"{good['pipe']} of {modes['pipe']} pipe runs with the bits of an undisturbed one, {good['async']} of {modes['async']} async runs within the band"
-    )
-    console.print(
-        f"{restarts} restarts, {resumes} resumes; * of runs with faults of members and links of that kind alone"
+        f"{good['pipe']} of {modes['pipe']} pipe runs with the bits of an undisturbed one, {good['async']} of {modes['async']} async "
+        f"runs within the band\n{restarts} restarts, {resumes} resumes; {sum(t['keys'] for t in trials)} runs with keys\n"
+        "* restarts and resumes of runs with no other fault of members and links, and how long until training went on"
     )

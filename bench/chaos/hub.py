@@ -1,4 +1,4 @@
-"""A hub that loses, doubles, corrupts and misplaces messages, by a seeded generator: what TCP does when it breaks, more often."""
+"""A hub that loses, doubles, corrupts, cuts and misplaces messages, by a seeded generator: what TCP does when it breaks, more often."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class FaultyHub(Hub):
     """``faults`` and ``proxy`` are set before any is made; what was done is written to ``log``, line by line."""
 
     faults = MessageFaults()
-    began_at = 0.0  # of the run, by time.time
+    began_at = 0.0  # of the run, by time.monotonic
     proxy = ""  # host:port that every link is dialled through
     log: Path | None = None
 
     def __init__(self, me: Address, run_id: bytes, **options: Any):
         super().__init__(me, run_id, **options)
         # Another attempt has other faults: what came before must not come again for ever.
-        self._rng = random.Random(f"{self.faults.seed} {me} {int(10 * (time.time() - self.began_at))}")
+        self._rng = random.Random(f"{self.faults.seed} {me} {int(10 * (time.monotonic() - self.began_at))}")
         self._held: tuple[Address, list[wire.Frame]] | None = None
 
     def dial(self, to: Address, endpoint: str, proxy: str = "") -> None:
@@ -48,6 +48,8 @@ class FaultyHub(Hub):
             return True
         if self._strikes(to, self.faults.corrupt, "message corrupt"):
             frames = self._corrupt(frames)
+        if self._strikes(to, self.faults.truncate, "message truncated"):
+            frames = self._truncate(frames)
         if self._held is None and to.role != "worker" and self._strikes(to, self.faults.swap, "messages swapped"):
             self._held = to, frames
             return True
@@ -76,9 +78,14 @@ class FaultyHub(Hub):
             frame[self._rng.randrange(len(frame))] ^= 1 << self._rng.randrange(8)
         return [*frames[:hit], bytes(frame), *frames[hit + 1 :]]
 
+    def _truncate(self, frames: list[wire.Frame]) -> list[wire.Frame]:
+        """The end of its last frame is missing, or all of it."""
+        last = bytes(frames[-1])
+        return [*frames[:-1], last[: self._rng.randrange(len(last))] if last else b"?"]
+
     def _strikes(self, peer: Address, share: float, what: str) -> bool:
         share *= OF_WORKERS if peer.role == "worker" else 1
-        if not share or self._rng.random() >= share or time.time() - self.began_at > self.faults.until_s:
+        if not share or self._rng.random() >= share or time.monotonic() - self.began_at > self.faults.until_s:
             return False
         if self.log is not None:
             with self.log.open("a") as log:  # one line at a time: many processes write to it

@@ -1,6 +1,7 @@
-"""``python -m bench.chaos.launcher FILE FULL VERB ...``: ``siafu VERB ...`` whose members are ``bench.chaos.member``.
+"""``python -m bench.chaos.launcher FILE VERB ...``: ``siafu VERB ...`` whose members are ``bench.chaos.member``. FILE: JSON of its
+``settings``.
 
-While the file FULL exists, the disk is full for checkpoints.
+While the file ``full`` exists in their folder, the disk is full for checkpoints.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench import launch
+from bench.chaos import member
 from bench.hosts import child
 from siafu.__main__ import entry
 from siafu.checkpoints import Store
@@ -28,8 +31,10 @@ def fill(full: Path) -> None:
 
 
 if __name__ == "__main__":
-    file, full = sys.argv[1:3]
-    child.PROGRAM = ("-m", "bench.chaos.member", file)
-    fill(Path(full))
-    del sys.argv[1:3]
+    file = Path(sys.argv[1])
+    child.PROGRAM = ("-m", "bench.chaos.member", str(file))
+    member.install(file, "launcher")
+    fill(file.parent / "full")
+    launch.BILLING_S = launch.FAREWELL_S  # a member that was stopped says no last word, and nobody pays
+    del sys.argv[1]
     entry()

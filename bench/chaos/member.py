@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import siafu.member
+from bench.chaos import clock, nursery
 from bench.chaos.hub import FaultyHub
 from bench.chaos.schedule import MessageFaults
 
 
-def settings(faults: MessageFaults, began_at: float, proxy: str, log: Path) -> dict[str, Any]:
-    """What is written to FILE."""
-    return {"faults": vars(faults), "began_at": began_at, "proxy": proxy, "log": str(log)}
+def settings(faults: MessageFaults, began_at: float, proxy: str, folder: Path) -> dict[str, Any]:
+    """What is written to FILE. ``began_at``: of the run, by ``time.monotonic``, which all processes of a machine share."""
+    return {"faults": vars(faults), "began_at": began_at, "proxy": proxy, "folder": str(folder)}
 
 
-def install(file: Path) -> None:
-    """From now on every hub of this process's member is faulty."""
+def install(file: Path, process: str) -> None:
+    """``process``: its name. From now on every hub of this process's member is faulty, its clock jumps, and its children are known by their pids."""
     told = json.loads(file.read_text())
+    folder = Path(told["folder"])
     FaultyHub.faults, FaultyHub.began_at = MessageFaults(**told["faults"]), told["began_at"]
-    FaultyHub.proxy, FaultyHub.log = told["proxy"], Path(told["log"])
+    FaultyHub.proxy, FaultyHub.log = told["proxy"], folder / "log"
     vars(siafu.member)["Hub"] = FaultyHub
+    clock.install(folder / "clock", process)
+    nursery.Popen.births = str(folder / "births")
+    vars(subprocess)["Popen"] = nursery.Popen
 
 
 if __name__ == "__main__":
-    install(Path(sys.argv[1]))
-    role = sys.argv[2]
+    role, index = sys.argv[2], sys.argv[sys.argv.index("--index") + 1]
+    install(Path(sys.argv[1]), f"{role} {index}")
     del sys.argv[1:3]
     runpy.run_module(role, run_name="__main__", alter_sys=True)

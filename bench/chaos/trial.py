@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.chaos import member
+from bench.chaos import member, nursery
 from bench.chaos.hub import tally
 from bench.chaos.proxy import ChaosProxy
-from bench.chaos.schedule import Fault, MessageFaults, Schedule
+from bench.chaos.schedule import Fault, Schedule
 
 #: A run that is not over by then has failed the trial.
 LIMIT_S = 120.0
@@ -39,6 +40,7 @@ class Trial:
 
     seed: int
     mode: str
+    keys: bool = False
     ended: bool = False
     error: str = ""
     result: dict[str, Any] = field(default_factory=dict)
@@ -48,13 +50,17 @@ class Trial:
     seconds: float = 0.0
 
 
-def suffer(schedule: Schedule, arguments: Sequence[str], run_dir: Path) -> Trial:
-    """Runs ``siafu train`` with these arguments under the schedule. Leaves no process behind."""
-    trial = Trial(schedule.seed, schedule.mode)
+def suffer(schedule: Schedule, arguments: Sequence[str], run_dir: Path, over: threading.Event | None = None) -> Trial:
+    """Runs ``siafu train`` with these arguments under the schedule, or until ``over``. Leaves no process behind. Several threads
+    may each have a run at a time."""
+    trial = Trial(schedule.seed, schedule.mode, schedule.keys)
     with tempfile.TemporaryDirectory() as folder, ChaosProxy(schedule.seed) as proxy:
-        run = _Run(Path(folder), run_dir, trial, proxy, schedule)
+        run = _Run(Path(folder), run_dir, trial, proxy, schedule, over or threading.Event())
         try:
-            run.start("train", *arguments, "--mode", schedule.mode, "--run-dir", str(run_dir))
+            security = "curve" if schedule.keys else "auto"
+            run.start(
+                "train", *arguments, "--mode", schedule.mode, "--run-dir", str(run_dir), "--set", f"servers.security={security}"
+            )  # fmt: skip
             run.watch()
         finally:
             run.end()
@@ -63,62 +69,48 @@ def suffer(schedule: Schedule, arguments: Sequence[str], run_dir: Path) -> Trial
 
 
 class _Run:
-    def __init__(self, folder: Path, run_dir: Path, trial: Trial, proxy: ChaosProxy, schedule: Schedule):
+    def __init__(
+        self, folder: Path, run_dir: Path, trial: Trial, proxy: ChaosProxy, schedule: Schedule, over: threading.Event
+    ):  # fmt: skip
         self.run_dir, self.trial, self.proxy, self.schedule = run_dir, trial, proxy, schedule
-        self.log, self.full, self._file = folder / "log", folder / "full", folder / "faults.json"
-        self._errors = folder / "stderr"
+        self.log, self._births, self._file = folder / "log", folder / "births", folder / "faults.json"
+        self._full, self._clock, self._errors = folder / "full", folder / "clock", folder / "stderr"
+        self._over = over
         self._begun = time.monotonic()
-        told = member.settings(schedule.messages, time.time(), proxy.address, self.log)
+        told = member.settings(schedule.messages, time.monotonic(), proxy.address, folder)
         self._file.write_text(json.dumps(told))
-        self._mark = f"/chaos{os.urandom(8).hex()}"
+        self._births.touch()
         self._process: subprocess.Popen[bytes] | None = None
         self._undo: list[tuple[float, Any]] = []  # what to put right again, and when
 
     def start(self, *arguments: str) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "bench.chaos.launcher",
-            str(self._file),
-            str(self.full),
-            *arguments,
-            "--json",
-            "--quiet",
-        ]
-        environ = {
-            **os.environ,
-            "PATH": f"{os.environ['PATH']}{os.pathsep}{self._mark}",
-        }  # even a Lambda environment inherits it
+        command = [sys.executable, "-m", "bench.chaos.launcher", str(self._file), *arguments, "--json", "--quiet"]
         with open(self._errors, "ab") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environ,
-                start_new_session=True,
+            self._process = nursery.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
             )
+        self._process.note(self._births)
 
     def watch(self) -> None:
         """Until the run ends by itself, or the limit comes."""
         assert self._process is not None
         todo = list(self.schedule.faults)
-        epoch_at: float | None = None
-        while time.monotonic() - self._begun < LIMIT_S:
+        first_at: float | None = None
+        while time.monotonic() - self._begun < LIMIT_S and not self._over.is_set():
             now = time.monotonic()
-            if epoch_at is None and self._epochs():
-                epoch_at = now
-            while todo and epoch_at is not None and now - epoch_at >= todo[0].at_s:
+            if first_at is None and self._epochs() >= self.schedule.epochs:
+                first_at = now
+            while todo and first_at is not None and now - first_at >= todo[0].at_s:
                 self._inflict(todo.pop(0))
             for at, undo in [item for item in self._undo if item[0] <= now]:
                 self._undo.remove((at, undo))
                 undo()
             if self._process.poll() is not None:
-                return self._over()
+                return self._ended()
             time.sleep(POLL_S)
-        self.trial.error = f"not over after {LIMIT_S:g} s; {self._last_line()}"
+        self.trial.error = f"not over after {time.monotonic() - self._begun:.0f} s; {self._last_line()}"
 
-    def _over(self) -> None:
+    def _ended(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
         trial, output = self.trial, self._process.stdout.read()
@@ -146,8 +138,11 @@ class _Run:
             case "corrupt bytes":
                 self.proxy.flip()
             case "disk full":
-                self.full.touch()
-                self._later(3 * fault.seconds, lambda: self.full.unlink(missing_ok=True))
+                self._full.touch()
+                self._later(3 * fault.seconds, lambda: self._full.unlink(missing_ok=True))
+            case "clock jump":
+                self._clock.write_text(str(fault.luck))
+                self._later(3 * fault.seconds, lambda: self._clock.unlink(missing_ok=True))
             case "pause server":
                 if not (pids := self._pids("graph_server") + self._pids("param_server")):
                     return
@@ -193,17 +188,11 @@ class _Run:
             return 0
 
     def _pids(self, word: str = "") -> list[int]:
-        """Processes of the run, those whose command line has the word, in the order of their age."""
-        found = []
-        for entry in os.listdir("/proc"):
-            with contextlib.suppress(OSError, ValueError):
-                pid = int(entry)
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                environ = Path(f"/proc/{pid}/environ").read_bytes()
-                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-                if self._mark.encode() in environ and state != "Z" and (not word or word.encode() in words):
-                    found.append(pid)
-        return sorted(found)
+        """Processes of the run that live, those whose command line has the word, in the order of their age."""
+        born = [line.split(" ") for line in self._births.read_text().splitlines()]
+        return [
+            int(pid) for pid, at, *words in born if (not word or word in words) and nursery.began_at(int(pid)) == at
+        ]
 
     def _last_line(self) -> str:
         lines = self._errors.read_text(errors="replace").strip().splitlines()
@@ -217,6 +206,9 @@ class _Run:
             if self._process is not None:
                 self._process.wait()
             time.sleep(POLL_S)
+        for line in self._births.read_text().splitlines():  # members of a launcher that was killed are our children now
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(int(line.split(" ")[0]), os.WNOHANG)
         if self._process is not None and self._process.stdout is not None:
             self._process.wait()
             self._process.stdout.close()
@@ -224,7 +216,7 @@ class _Run:
 
 def undisturbed(mode: str, arguments: Sequence[str], run_dir: Path) -> Trial:
     """The run that the others are compared with."""
-    return suffer(Schedule(0, mode, (), MessageFaults()), arguments, run_dir)
+    return suffer(Schedule(0, mode), arguments, run_dir)
 
 
 def _restarts(run_dir: Path) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ NUMBER = 200
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(FaultyHub, "log", tmp_path / "log")
-    monkeypatch.setattr(FaultyHub, "began_at", time.time())
+    monkeypatch.setattr(FaultyHub, "began_at", time.monotonic())
     return tmp_path / "log"  # type: ignore[return-value]
 
 
@@ -65,6 +65,7 @@ def test_what_comes_twice_or_from_an_earlier_attempt_changes_nothing(
     [
         (MessageFaults(lose=0.05, until_s=60, seed=1), "message lost"),
         (MessageFaults(corrupt=0.05, until_s=60, seed=1), "message corrupt"),
+        (MessageFaults(truncate=0.05, until_s=60, seed=1), "message truncated"),
         (MessageFaults(swap=0.05, until_s=60, seed=1), "messages swapped"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

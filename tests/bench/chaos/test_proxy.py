@@ -61,6 +61,14 @@ def test_a_flipped_bit_is_never_read(proxy: ChaosProxy, say: Say) -> None:
     assert 1 not in heard
 
 
+def test_who_wants_to_go_where_nobody_is_hears_nothing_and_may_leave(proxy: ChaosProxy) -> None:
+    """ZeroMQ once aborted the process: it does so where a proxy has refused it."""
+    with Hub(param_server(0), bytes(8)) as hub:
+        hub.dial(graph_server(0), "tcp://127.0.0.1:1", proxy.address)
+        hub.send(graph_server(0), Heartbeat("param_server", 0))
+        hub.poll(0.3)
+
+
 def test_after_a_cut_the_link_comes_back(proxy: ChaosProxy, say: Say) -> None:
     """Nothing was on its way, so nothing is missed: ZeroMQ once did not listen to a peer that came back so soon."""
     assert say() == [0]
