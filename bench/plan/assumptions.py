@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any
 
 from bench import prices
-from bench.plan import cores, epochs
+from bench.plan import cards, cores, epochs
 from bench.plan.calibration import Calibration
 from bench.plan.options import CONCURRENCY, START_S, USABLE, Asked
 from bench.plan.ranking import Predicted
@@ -44,13 +44,33 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         "Evaluation: " + (f"every {'epoch' if evaluated == 1 else f'{evaluated} epochs'}." if evaluated else "none while training."),
         f"Prices of {config.lambdas.region}, {'spot' if config.cloud.spot else 'on demand'}, {as_of}{prices.age(as_of, today)}.",
         *([f"More than {MOST_LOOKED_AT} servers are beyond what docs/scale.md looks at, and {most} are among these."] if most > MOST_LOOKED_AT else []),
+        *_of_cards(asked, shown),
         *(["Sparse features count as dense ones in what travels to Lambdas."] if sparse else []),
     ]  # fmt: skip
 
 
+def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
+    """Of options with a GPU, if there are any."""
+    used = {one.option.card.figures: one.option.card for one in shown if one.option.card}
+    if not used:
+        return []
+    kinds = {one.option.backend for one in shown if one.option.card}
+    return [
+        f"GPUs (*): assumed, not measured. Makers' figures (bench/plan/cards.csv): {'; '.join(sorted(used))}. {cards.OF_PEAK:.0%} of "
+        f"these is taken, {cards.PAGEABLE_BYTES_PER_S / 1e9:g} GB/s for copies between ordinary memory and a card, {cards.ORDER_S * 1000:g} ms for "
+        f"whatever the host orders, {cards.START_S:.0f} s more to start. Their times may be half as long or twice: the ranges say so.",
+        "Sums over edges are counted without caches on GPUs; CPUs' were measured on a graph that is partly in theirs. Of large graphs "
+        "that flatters CPUs.",
+        *(["gpu: a card in each graph server, copies as graph_server/backends/gpu.py makes them. siafu deploy gives graph servers no driver "
+           "of a GPU and no torch: their image must be prepared by hand."] if "gpu" in kinds else []),
+        *(["vanilla: siafu baseline vanilla on all GPUs of one machine, everything on the cards; no overlap of halo rows and sums."]
+          if "vanilla" in kinds else []),
+    ]  # fmt: skip
+
+
 def of_gpus(asked: Asked, best: Predicted, memory_gib: float) -> list[dict[str, Any]]:
-    """What a machine with one GPU would have to do to be worth as much as the best option: how fast a card trains is not
-    predicted, as nobody has calibrated one. Cheapest first; ``fits``: what one graph server would hold, beside the card's memory."""
+    """What a machine with one GPU would have to do to be worth as much as the best option, whatever its speed is taken to be.
+    Cheapest first; ``fits``: what its card would hold, with all of the graph on it, beside the card's memory."""
     found = [one for one in prices.instances(asked.config.lambdas.region) if one.gpu.startswith("1x")]
     return [
         {
@@ -65,6 +85,7 @@ def of_gpus(asked: Asked, best: Predicted, memory_gib: float) -> list[dict[str, 
 
 def quota_note() -> str:
     return (
-        f"Quotas: vCPUs are all servers', of the account's own limit (EC2, L-1216C47A; spot L-34B43A08); Lambda environments at once "
+        f"Quotas: vCPUs are all servers', of the account's own limits (EC2: standard types L-1216C47A, spot L-34B43A08; G L-DB2E81BA and "
+        f"P L-417A185B, spot L-3819A6DF and L-7212CCBC: a new account has none of these); Lambda environments at once "
         f"are {CONCURRENCY:,} in a region unless more were asked for."
     )

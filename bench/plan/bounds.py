@@ -21,8 +21,8 @@ from siafu.tasks import TENSOR_KINDS, Step
 
 #: Columns of ``Floors.table``; what is Lambda's is of one environment with one core.
 RESOURCES = (
-    "graph threads", "main thread", "I/O thread", "processors", "link out", "link in", "parameter servers", "Lambdas' cores",
-    "Lambdas' links",
+    "GPU", "graph threads", "main thread", "I/O thread", "processors", "link out", "link in", "parameter servers",
+    "Lambdas' cores", "Lambdas' links",
 )  # fmt: skip
 CORES, LINKS = RESOURCES.index("Lambdas' cores"), RESOURCES.index("Lambdas' links")
 PROCESSORS, PARAM = RESOURCES.index("processors"), RESOURCES.index("parameter servers")
@@ -49,7 +49,7 @@ class Floors:
         here = [work for step, work in zip(plan.program.steps, plan.work, strict=True) if not _is_remote(plan, step)]
         rate = plan.environments.link.bytes_per_s if plan.environments else 1.0
         return cls(
-            table, sum(work.seconds for work in here) + plan.update_s, sum(work.seconds for work in remote),
+            table, sum(work.seconds + work.card for work in here) + plan.update_s, sum(work.seconds for work in remote),
             sum((work.down + work.up) / rate for work in remote), plan.intervals,
         )  # fmt: skip
 
@@ -94,7 +94,7 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     """Of one step, over all intervals of a server; of parameter servers, over those of all servers."""
     k, others, remote = plan.intervals, plan.servers - 1, _is_remote(plan, step)
     kind = plan.environments or Environments()
-    pool = 0.0 if remote else k * work.seconds
+    pool, card = 0.0 if remote else k * work.seconds, k * work.card
     main = k * (work.main + work.pasted * others)
     io = k * work.io * (plan.servers if step.publishes else 1)
     gradient = work.weights * step.has_gradient
@@ -102,7 +102,7 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     param = k * plan.servers * asked * (plan.exchange_s * (1 + step.has_gradient) + gradient * plan.exchange_byte_s)
     rate, down, up = kind.link.bytes_per_s, work.down * remote, work.up * remote
     return [
-        pool / plan.threads, main, io, (pool + main + io) / (plan.cores or plan.threads + 1),
+        card, (pool + card) / plan.threads, main, io, (pool + main + io) / (plan.cores or plan.threads + 1),
         k * (work.peers * others + down) / plan.link.bytes_per_s, k * (work.peers * others + up) / plan.link.bytes_per_s,
         param / plan.param_servers, k * work.seconds * remote, k * max(down, up + gradient * remote) / rate,
     ]  # fmt: skip

@@ -18,6 +18,7 @@ from bench.plan import assumptions, graphs, ranking, show
 from bench.plan import epochs as needs
 from bench.plan.calibration import Calibration
 from bench.plan.epochs import Epochs
+from bench.plan.finding import finding
 from bench.plan.graphs import Graph
 from bench.plan.options import BACKENDS, CONCURRENCY, MEMORIES_MB, Asked, Backend, Catalogue, Mode
 from bench.plan.ranking import Limits, Ranking
@@ -67,11 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="finished runs of this graph: their epochs to --target-acc",
     )
     group = parser.add_argument_group("what to choose among; lists with commas between")
-    group.add_argument("--backend", metavar="cpu,lambda", help="[both]")
+    group.add_argument(
+        "--backend", metavar="BACKEND[,…]",
+        help="cpu, lambda, gpu (a GPU in each graph server), vanilla (siafu baseline vanilla on one machine's GPUs) [all]",
+    )  # fmt: skip
     group.add_argument("--mode", metavar="MODE[,…]", help="pipe, async, no-pipe [all]")
     group.add_argument("--staleness", metavar="S[,…]", help="of async [0,1]")
     group.add_argument(
-        "--instance", metavar="TYPE[,…]", help="EC2 types of graph servers [all with a price, without GPUs]"
+        "--instance", metavar="TYPE[,…]", help="EC2 types of graph servers, or of GPUs' machine [all with a price]"
     )
     group.add_argument("--servers", "--parts", metavar="P[,…]", help="how many [1 to 64]")
     group.add_argument("--lambda-memory", metavar="MB[,…]", help=f"[{','.join(map(str, MEMORIES_MB))}]")
@@ -118,7 +122,7 @@ def main(args: argparse.Namespace) -> int:
         if not catalogue.options:
             raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
         found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top), ranking.BUDGET)
-    gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.memory_of_one())
+    gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.card_of_one())
     told = [*assumptions.of(asked, calibration, found.shown, date.today()), assumptions.quota_note()]
     if args.json:
         print(json.dumps(_found(asked, catalogue, found, gpus, told)))
@@ -189,8 +193,7 @@ def _words(flag: str, text: str | None, known: Sequence[str]) -> list[str]:
     found = text.split(",") if text else []
     for word in found:
         if word not in known:
-            extra = ": a GPU's speed is not predicted" if word == "gpu" else ""
-            raise ConfigError(f"--{flag} {word}: must be of {', '.join(known)}{extra}")
+            raise ConfigError(f"--{flag} {word}: must be of {', '.join(known)}")
     return found
 
 
@@ -217,7 +220,7 @@ def _found(
         "pareto": [place[id(one)] for one in ranking.front],
         "cheapest_within_time": place[id(within["seconds"])] if _limited(ranking.limits.seconds, within["seconds"]) else None,
         "fastest_within_usd": place[id(within["usd"])] if _limited(ranking.limits.usd, within["usd"]) else None,
-        "gpus": gpus,
+        "finding": finding(ranking.predicted), "gpus": gpus,
         "considered": len(catalogue.options), "simulated": len(ranking.predicted), "left_out": dict(catalogue.dropped),
         "assumptions": told,
     }  # fmt: skip

@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from random import Random
 
 Then = Callable[[], None]
+Waits = Callable[[Then], None]
 
 
 class Timeline:
@@ -129,7 +131,7 @@ class Pool:
         # All mutable state:
         self.busy_s = 0.0
         self.working = 0
-        self._waiting: list[tuple[tuple[int, ...], int, float, Then]] = []
+        self._waiting: list[tuple[tuple[int, ...], int, float, Then, Waits | None]] = []
         self._number = 0
 
     @property
@@ -137,20 +139,21 @@ class Pool:
         """That run or wait."""
         return self.working + len(self._waiting)
 
-    def add(self, priority: tuple[int, ...], seconds: float, then: Then) -> None:
-        """``seconds`` of a core. What takes none is not waited for."""
-        if not seconds:
+    def add(self, priority: tuple[int, ...], seconds: float, then: Then, waits: Waits | None = None) -> None:
+        """``seconds`` of a core. What takes none is not waited for. ``waits``: what the thread does not leave before it is over,
+        and that takes no core: it is called with what follows."""
+        if not seconds and waits is None:
             return then()
         self._number += 1
-        heapq.heappush(self._waiting, (priority, self._number, seconds, then))
+        heapq.heappush(self._waiting, (priority, self._number, seconds, then, waits))
         self._start()
 
     def _start(self) -> None:
         while self._waiting and self.working < self._threads:
-            _, _, seconds, then = heapq.heappop(self._waiting)
+            _, _, seconds, then, waits = heapq.heappop(self._waiting)
             self.working += 1
-            begun = self._timeline.now
-            self._cores.run(seconds, lambda begun=begun, then=then: self._done(begun, then))  # type: ignore[misc]
+            over = partial(self._done, self._timeline.now, then)
+            self._cores.run(seconds, over if waits is None else partial(waits, over))
 
     def _done(self, begun: float, then: Then) -> None:
         self.working -= 1

@@ -6,8 +6,8 @@
    best by value are simulated, until they all are, or ``BUDGET`` is used up. What is shown was simulated.
 3. Only the first epochs are: the others take what the last of them did. Evaluations that are not of every epoch are none in
    the simulation and lengthen epochs by their share of the floor.
-4. Error of a time: that of the calibration, of the assumed speed of cores (``bench.plan.cores``), and among seeds, as independent
-   ones add up.
+4. Error of a time: that of the calibration, of the assumed speed of cores (``bench.plan.cores``) and of GPUs
+   (``bench.plan.cards``), and among seeds, as independent ones add up.
 """
 
 from __future__ import annotations
@@ -91,8 +91,13 @@ class Predicted:
 
 
 def bill(option: Option, seconds: float, environments: int) -> Cost:
-    """With all environments there from the beginning to the end, invoked anew before Lambda's limit ends them."""
+    """With all environments there from the beginning to the end, invoked anew before Lambda's limit ends them; of a baseline its
+    machine alone."""
     lambdas = option.config.lambdas
+    if option.backend == "vanilla":
+        found = cost.of_baseline(option.config, seconds=seconds)
+        assert found is not None, "cloud.gpu_instance says on what"
+        return found
     requests = environments * math.ceil(seconds / (lambdas.timeout_s - lambdas.margin_s))
     gb_s = environments * seconds * lambdas.memory_mb / 1024
     return cost.of_run(option.config, requests=requests, gb_s=gb_s, seconds=seconds)
@@ -114,6 +119,11 @@ class Ranking:
         best = max(self._found, key=lambda index: self._predicted(index).value)
         self._error = math.hypot(self._error, self._spread(best))
         self.predicted = sorted(map(self._predicted, self._found), key=lambda one: -one.value)
+
+    @property
+    def error(self) -> float:
+        """Of times, relative, where no GPU is."""
+        return self._error
 
     # --- what comes of it -------------------------------------------------------------------------------------------
 
@@ -151,7 +161,8 @@ class Ranking:
     # --- simulating -------------------------------------------------------------------------------------------------
 
     def _predicted(self, index: int) -> Predicted:
-        return Predicted(self.options[index], self._found[index], self._error)
+        option = self.options[index]
+        return Predicted(option, self._found[index], math.hypot(self._error, option.error))
 
     def _simulate(self) -> None:
         while wanted := [index for index in dict.fromkeys(self._wishes()) if index not in self._found]:
@@ -202,13 +213,13 @@ class Ranking:
 
 def first_epochs(option: Option, seed: int) -> Simulated:
     """Rule 3."""
-    plan, mode, share = option.plan, option.config.train.mode, 1.0
+    plan, share = option.plan, 1.0
     if plan.eval_every > 1:
         plan = replace(plan, eval_every=0)
         floors = Floors.of(plan)
         if plan.environments:
             floors = floors.with_environments(plan.environments.count or plan.intervals, plan.environments.core)
-        share = option.floor_s / floors.epoch_s(mode)
+        share = option.floor_s / floors.epoch_s(plan.mode)
     outcome = simulated(plan, EPOCHS, Random(seed))
     return Simulated(outcome.epoch_s * share, outcome.epoch_ends[0] * share, outcome.environments * plan.servers)
 

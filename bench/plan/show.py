@@ -11,15 +11,17 @@ from rich.table import Column, Table
 
 from bench import memory
 from bench.plan import quotas
+from bench.plan.finding import duration, finding, words
 from bench.plan.graphs import Graph, short
+from bench.plan.options import CARD, Option
 from bench.plan.ranking import Predicted, Ranking
 from siafu.config import Config
 from siafu.progress import dollars
 
 ROLES = {
-    memory.GRAPH_SERVERS: "graph_server", memory.PARAM_SERVERS: "param_server", memory.LAMBDAS: "environment",
+    memory.GRAPH_SERVERS: "graph_server", memory.PARAM_SERVERS: "param_server", memory.LAMBDAS: "environment", CARD: "gpu",
 }  # fmt: skip
-MARK = "◆"
+MARK, ASSUMED = "◆", "*"
 
 
 def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, Any]:
@@ -32,19 +34,22 @@ def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, 
         "environments_total": option.environments, "memory_mb": config.lambdas.memory_mb if backend == "lambda" else None,
     }  # fmt: skip
     return {
-        "name": option.name, "backend": backend, "mode": mode, "staleness": staleness,
-        "instance": option.machine.name, "servers": option.in_pipe.servers, "threads": option.in_pipe.threads,
+        "name": option.name, "backend": backend, "mode": mode or None, "staleness": staleness,
+        "instance": option.machine.name, "gpu": option.machine.gpu or None, "servers": option.machines,
+        "ranks": option.in_pipe.servers if backend == "vanilla" else None, "threads": option.in_pipe.threads,
         "intervals": option.in_pipe.intervals, "param_instance": config.cloud.param_instance,
-        "param_servers": config.servers.param_servers, **lambdas,
+        "param_servers": 0 if backend == "vanilla" else config.servers.param_servers, **lambdas,
         "epochs": option.epochs, "epoch_s": one.epoch_s, "first_epoch_s": one.first_s, "setup_s": option.setup_s,
         "seconds": one.seconds, "seconds_range": one.seconds_range, "error": one.error,
+        "basis": "assumed, not measured" if option.card else "calibrated",
         "usd": one.cost.usd, "usd_range": one.usd_range, "cost": one.cost.to_dict(),
         "value": one.value, "relative_value": one.value / best.value,
         "memory_gib": {
             **{ROLES[role]: gib for role, gib in option.memory_gib.items() if role in ROLES}, "machine": option.machine.mem_gib,
+            "gpu_card": option.card.memory_gib if option.card else None,
         },
         "quotas": quotas.needed(option), "limited_by": option.floors.limit, "floors_s": floors,
-        "pareto": one in ranking.front, "settings": settings_of(option.config), "command": command(option.config),
+        "pareto": one in ranking.front, "settings": settings_of(option.config), "command": command(option),
     }  # fmt: skip
 
 
@@ -57,13 +62,20 @@ def settings_of(config: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def command(config: Config) -> str:
+def command(option: Option) -> str:
     """Trains it, on a deployment of the same settings."""
+    config = option.config
     settings = {
         key: value for key, value in settings_of(config).items() if key not in ("data.source", "run.on", "lambda.on")
     }
+    verb, source = "siafu train", config.data.source or "SOURCE"
+    if option.backend == "vanilla":
+        verb = "siafu baseline vanilla"
+        settings.pop("cloud.gpu_instance")
+        settings |= {"baseline.ranks": option.in_pipe.servers}
+        settings.pop("data.parts", None)
     told = " ".join(f"--set {key}={_text(value)}" for key, value in settings.items())
-    return f"siafu train {config.data.source or 'SOURCE'} --on aws {told}".rstrip()
+    return f"{verb} {source} {'' if option.backend == 'vanilla' else '--on aws '}{told}".rstrip()
 
 
 def _text(value: Any) -> str:
@@ -83,7 +95,7 @@ def plan(
         title = f"{graph.name}, {config.model.name} {widths}"
     console.print(table(title, shown, ranking, best))
     console.print(_legend(ranking, considered), highlight=False)
-    for line in [*answers(ranking), *_by_backend(ranking), *_gpu_line(gpus)]:
+    for line in [*answers(ranking), *finding(ranking.predicted), *_gpu_line(best, gpus)]:
         console.print(line, highlight=False)
     if dropped:
         told = "; ".join(f"{reason} ({count:,})" for reason, count in dropped.most_common())
@@ -93,8 +105,9 @@ def plan(
         listed.add_row("-", line)
     console.print("assumed:", highlight=False)
     console.print(listed, highlight=False)
-    console.print("the first row, once siafu deploy was given the same settings:", highlight=False)
-    console.print(f"  {command(best.option.config)}", highlight=False, soft_wrap=True)
+    where = "on that machine" if best.option.backend == "vanilla" else "once siafu deploy was given the same settings"
+    console.print(f"the first row, {where}:", highlight=False)
+    console.print(f"  {command(best.option)}", highlight=False, soft_wrap=True)
 
 
 def table(title: str, shown: Sequence[Predicted], ranking: Ranking, best: Predicted) -> Table:
@@ -108,20 +121,27 @@ def table(title: str, shown: Sequence[Predicted], ranking: Ranking, best: Predic
         lambdas = f"{one.simulated.environments} x {option.config.lambdas.memory_mb} MB" if option.environments else ""
         if option.environments and not option.config.lambdas.count:
             lambdas = f"tuned, {option.config.lambdas.memory_mb} MB"
-        held = f"{option.memory_gib[memory.GRAPH_SERVERS]:.2g} of {option.machine.mem_gib:g}"
         found.add_row(
-            MARK if one in ranking.front else "", option.name, f"{option.in_pipe.servers} x {option.machine.name}", lambdas,
+            MARK if one in ranking.front else "", option.name + ASSUMED * bool(option.card), f"{option.machines} x {option.machine.name}", lambdas,
             duration(one.epoch_s), f"{option.epochs}", duration(one.seconds), dollars(one.cost.usd),
-            f"{one.value / best.value:.2f}", held, f"{quotas.needed(option)['vcpus']}", option.floors.limit,
+            f"{one.value / best.value:.2f}", _held(option), f"{quotas.needed(option)['vcpus']}", option.floors.limit,
         )  # fmt: skip
     return found
 
 
+def _held(option: Option) -> str:
+    """Of a graph server's memory, or of its GPU's."""
+    if option.card:
+        return f"{option.memory_gib[CARD]:.2g} of {option.card.memory_gib:.4g}"
+    return f"{option.memory_gib[memory.GRAPH_SERVERS]:.2g} of {option.machine.mem_gib:g}"
+
+
 def _legend(ranking: Ranking, considered: int) -> str:
-    error = ranking.predicted[0].error
+    assumed = f"; {ASSUMED}: a GPU's speed and memory, assumed and not measured: half the time to twice as much"
     return (
-        f"value: 1 / (time x dollars), the best = 1. {MARK}: none is both faster and cheaper. Times to within {error:.0%} or so: "
-        f"rows closer than that are even. {considered:,} options compared, {len(ranking.predicted)} simulated."
+        f"value: 1 / (time x dollars), the best = 1. {MARK}: none is both faster and cheaper. Times to within {ranking.error:.0%} or so"
+        f"{assumed * any(one.option.card for one in ranking.shown)}. Rows closer than that are even. {considered:,} options compared, "
+        f"{len(ranking.predicted)} simulated."
     )
 
 
@@ -132,53 +152,21 @@ def answers(ranking: Ranking) -> list[str]:
     cheapest = min(ranking.predicted, key=lambda one: one.cost.usd)
     if limits.seconds < float("inf"):
         answer, asked = ranking.cheapest_within, f"cheapest within {duration(limits.seconds)}: "
-        found.append(asked + (_words(answer) if answer else f"none; the fastest is {_words(fastest)}"))
+        found.append(asked + (words(answer) if answer else f"none; the fastest is {words(fastest)}"))
     if limits.usd < float("inf"):
         answer, asked = ranking.fastest_within, f"fastest within {dollars(limits.usd)}: "
-        found.append(asked + (_words(answer) if answer else f"none; the cheapest is {_words(cheapest)}"))
+        found.append(asked + (words(answer) if answer else f"none; the cheapest is {words(cheapest)}"))
     return found
 
 
-def _by_backend(ranking: Ranking) -> list[str]:
-    """Whether Lambdas pay."""
-    best = {
-        backend: next((one for one in ranking.predicted if one.option.kind[0] == backend), None)
-        for backend in ("cpu", "lambda")
-    }
-    cpu, lambdas = best["cpu"], best["lambda"]
-    if cpu is None or lambdas is None:
+def _gpu_line(best: Predicted, gpus: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a GPU would have to do, whatever its speed is taken to be."""
+    fitting = [one for one in gpus if one["fits"]][:3]
+    if best.option.card or not gpus:
         return []
-    ratio = cpu.value / lambdas.value
-    error = (1 + ranking.predicted[0].error) ** 2
-    if 1 / error < ratio < error:
-        return [f"CPU servers alone and with Lambdas are about even: {ratio:.2f} to 1, within the error."]
-    if ratio > 1:
-        return [f"CPU servers alone are worth {ratio:.1f} times the best with Lambdas ({_words(lambdas)})."]
-    return [f"Lambdas are worth {1 / ratio:.1f} times CPU servers alone ({_words(cpu)})."]
-
-
-def _gpu_line(gpus: Sequence[Mapping[str, Any]]) -> list[str]:
-    """GPUs are not predicted: what one would have to do."""
-    fitting = [one for one in gpus if one["fits"]][:2]
     if not fitting:
-        held = gpus[0]["memory_gib"] if gpus else 0.0
-        return [f"GPUs are not predicted; no single card holds the {held:,.0f} GiB that one server would."]
-    told = " or ".join(f"{duration(one['break_even_epoch_s'])} ({one['instance']})" for one in fitting)
-    return [f"GPUs are not predicted: one is worth as much as the best row if an epoch takes it {told}."]
-
-
-def _words(one: Predicted) -> str:
-    option = one.option
-    lambdas = (
-        f", {one.simulated.environments} Lambdas of {option.config.lambdas.memory_mb} MB" if option.environments else ""
-    )
-    return f"{option.name} on {option.in_pipe.servers} x {option.machine.name}{lambdas}: {duration(one.seconds)}, {dollars(one.cost.usd)}"
-
-
-def duration(seconds: float) -> str:
-    """0.0123 -> "12 ms", 75 -> "75 s", 500 -> "8.3 min", 20000 -> "5.6 h"."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2g} ms"
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
+        return [f"No single GPU holds the {gpus[0]['memory_gib']:,.0f} GiB that it would have to."]
+    told = ", ".join(f"{duration(one['break_even_epoch_s'])} ({one['instance']})" for one in fitting)
+    return [
+        f"Whatever its speed: one machine with a GPU is worth as much as the first row if an epoch takes it {told}."
+    ]

@@ -8,7 +8,7 @@ through an epoch, the parameter servers publish weights. Evaluation is a second 
 
 What is modelled: threads that take the shallowest step of the oldest epoch; a main and an I/O thread of each server, through
 which every task goes; parameter servers, asked one after the other; processors that all threads of a machine share, which is
-one machine for all where a run is ``together``; links of servers and environments, both ways, with bursts; environments that
+one machine for all where a run is ``together``; a GPU of each server; links of servers and environments, both ways, with bursts; environments that
 start cold, hold several tasks and compute one after the other; stragglers. What is not: lost tasks, throttling.
 
 Servers are alike: of many, ``REPRESENTATIVES`` are simulated, and what the others send comes when theirs does.
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.plan.environments import Environments, Lambdas
-from bench.plan.parts import Cores, Link, LinkRate, Pool, Then, Timeline
+from bench.plan.parts import Cores, Link, LinkRate, Pool, Then, Timeline, Waits
 from graph_server.scheduler import Crossing, Event, Opened, Published, Scheduler, StepDone
 from graph_server.waiting import Priority
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, TaskId
@@ -50,6 +50,7 @@ class StepWork:
     remote_io: float = 0.0  # and of an environment's
     pasted: float = 0.0  # of the main thread of each server that gets what is published
     weights: float = 0.0  # bytes of weights that the step is computed with; of as many gradients, if it has any
+    card: float = 0.0  # seconds of the server's GPU, which does one thing at a time; the graph thread waits for it
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,7 @@ class Server:
         self.fleet, self.plan, self.timeline = fleet, plan, timeline
         self.cores = shared or Cores(timeline, plan.cores or plan.threads + 1)
         self.pool, self.main, self.io = (Pool(timeline, n, self.cores) for n in (plan.threads, 1, 1))
+        self.card = Pool(timeline, 1, Cores(timeline, 1))
         self.out, self.into = Link(timeline, plan.link), Link(timeline, plan.link)
         self.programs = {Lane.TRAIN: plan.program}
         self._work: Mapping[Lane, Sequence[StepWork]] = {Lane.TRAIN: plan.work, Lane.EVAL: plan.eval_work}
@@ -275,7 +277,9 @@ class Server:
                 self.main.add((), work.main / 2, lambda: submit(task))
             else:
                 self.fleet.ask(task, 0.0, lambda: self._computes(task))
-        elif not work.seconds + work.held and not step.publishes:  # what is gathered once, before the first epoch
+        elif (
+            not work.seconds + work.held + work.card and not step.publishes
+        ):  # what is gathered once, before the first epoch
             self._done(task)
         else:
             then: Then = (lambda: self._scattered(task)) if step.publishes else (lambda: self._done(task))
@@ -284,7 +288,8 @@ class Server:
     def _compute(self, task: TaskId, then: Then) -> None:
         work, priority = self.work(task), self.priority(task)
         seconds = self.timeline.noisy(work.seconds, self.plan.sigma)
-        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then))
+        waits: Waits | None = (lambda over: self.card.add(priority, work.card, over)) if work.card else None
+        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then, waits))
 
     def _computes(self, task: TaskId) -> None:
         """A tensor task on our own threads."""

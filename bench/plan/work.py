@@ -8,6 +8,10 @@
 4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the worker.
    Of a Scatter: the ghosts' share of the rows, to each peer.
 
+5. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the host, a
+   product's operands go there and its result comes back, but for what never changes, where half of the card's memory has room
+   for it. The host keeps the rest of a tensor task, and all of an operator that the card does not have.
+
 Sparse features count as dense ones.
 """
 
@@ -19,9 +23,11 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from bench.plan.cards import ORDER_S, Card
 from bench.plan.environments import Environments
 from bench.plan.parts import LinkRate
 from bench.plan.simulator import Plan, StepWork
+from graph_server.operators import ON_GPU
 from siafu import models
 from siafu.config import Config
 from siafu.models import Model, ModelSpec
@@ -101,15 +107,22 @@ class Counts:
         )  # fmt: skip
 
 
-def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds, lane: Lane = Lane.TRAIN) -> list[StepWork]:
-    """By step of a lane's program, for one interval."""
+def work_of(
+    config: Config, model: Model, counts: Counts, speeds: Speeds, lane: Lane = Lane.TRAIN, card: Card | None = None
+) -> list[StepWork]:
+    """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu."""
     program, intervals = model.program(lane), config.train.intervals
     n, e = counts.vertices / intervals, counts.edges / intervals
     item = np.dtype(config.model.dtype).itemsize
     stored = 2 if config.model.rows == "bfloat16" else item
     kept = CONSTANTS | program.constants if config.lambdas.keep_constants else frozenset()
     remote = config.servers.backend == "lambda"
-    products, nbytes_of = _weights(model)
+    products, sides, nbytes_of = weights_of(model)
+    stays = (
+        CONSTANTS | program.constants
+        if card and constant_bytes(config, model, counts) <= card.kept_bytes
+        else frozenset()
+    )
     to_peers = counts.ghosts / intervals  # rows of an interval that others gather, each peer's counted
 
     def nbytes(slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
@@ -118,8 +131,18 @@ def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds, lane: 
     def tensor(step: Step) -> StepWork:
         times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features
         flops, values = 2 * n * products[step.layer] * times, nbytes((*step.reads, *step.writes)) / item
-        seconds = (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
         weights = float(nbytes_of[step.layer])
+        if card is not None:
+            operands = times * n * item * sides[step.layer]
+            again = (nbytes(step.reads) - nbytes(step.reads, stays)) * (1 + step.has_gradient)
+            seconds = card.product_s(flops, operands, orders=times) + card.copy_s(max(0.0, operands - again))
+            return StepWork(
+                speeds.tensor_s + values * speeds.element_ns * 1e-9,
+                main=3 * speeds.main_task_s,
+                weights=weights,
+                card=seconds,
+            )
+        seconds = (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
         if not remote:
             return StepWork(seconds, speeds.tensor_s, main=3 * speeds.main_task_s, weights=weights)
         down, up = nbytes(step.reads, kept), nbytes(step.writes)
@@ -130,24 +153,34 @@ def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds, lane: 
         io = 2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9
         return StepWork(seconds, down=down, up=up, main=main, io=io, remote_io=remote_io, weights=weights)
 
-    def scatter(columns: int) -> StepWork:
+    def scatter(step: Step, columns: int) -> StepWork:
         others = max(1, counts.parts - 1)
         peers = to_peers * columns * stored / others if counts.parts > 1 else 0.0
+        host, on_card = n + to_peers, 0.0
+        if (
+            card is not None and step.operator in ON_GPU
+        ):  # own rows go there, peers' rows come back, those of ghosts go there
+            host, on_card = to_peers, 3 * ORDER_S + card.copy_s((n + 2 * to_peers) * columns * item)
         return StepWork(
-            (n + to_peers) * columns * speeds.copy_ns * 1e-9, speeds.task_s, peers=peers,
+            host * columns * speeds.copy_ns * 1e-9, speeds.task_s, peers=peers,
             main=speeds.main_task_s + peers * others * speeds.main_byte_ns * 1e-9,
             io=speeds.io_message_s + peers * speeds.io_byte_ns * 1e-9,
-            pasted=speeds.main_task_s + peers * speeds.main_byte_ns * 1e-9,
+            pasted=speeds.main_task_s + peers * speeds.main_byte_ns * 1e-9, card=on_card,
         )  # fmt: skip
 
     def made(step: Step) -> StepWork:
         if step.kind in TENSOR_KINDS:
             return tensor(step)
         if step.publishes:
-            return scatter(model.width(step.publishes))
+            return scatter(step, model.width(step.publishes))
         if step.kind is Kind.WU or step.gathers not in program.publisher:
             return StepWork()
         columns = model.width(str(step.gathers))
+        if card is not None and step.operator in ON_GPU:
+            on_card = card.gather_s(e, n, columns * item) + card.copy_s(n * columns * item)
+            return StepWork(
+                n * columns * speeds.element_ns * 1e-9, speeds.task_s, main=speeds.main_task_s, card=on_card
+            )
         seconds = e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
         return StepWork(seconds, speeds.task_s, main=speeds.main_task_s)
 
@@ -156,16 +189,16 @@ def work_of(config: Config, model: Model, counts: Counts, speeds: Speeds, lane: 
 
 def plan_of(
     config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, *, threads: int, link: LinkRate,
-    environments: Environments | None = None, together: float = 0.0,
+    environments: Environments | None = None, together: float = 0.0, card: Card | None = None,
 ) -> Plan:  # fmt: skip
     """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is lambda;
-    together: processors of the one machine that all processes share, 0 where each server has its own."""
+    card: that of each server, if it is gpu; together: processors of the one machine that all processes share, 0 where each server has its own."""
     model = models.build(spec)
     train = config.train
     weights = float(sum(array.nbytes for array in model.init().values()))
     return Plan(
-        model.program(Lane.TRAIN), work_of(config, model, counts, speeds),
-        eval_program=model.program(Lane.EVAL), eval_work=work_of(config, model, counts, speeds, Lane.EVAL),
+        model.program(Lane.TRAIN), work_of(config, model, counts, speeds, card=card),
+        eval_program=model.program(Lane.EVAL), eval_work=work_of(config, model, counts, speeds, Lane.EVAL, card),
         eval_every=train.eval_every, servers=counts.parts, param_servers=config.servers.param_servers, threads=threads,
         intervals=train.intervals, mode=train.mode, staleness=train.staleness, freshness=train.freshness, ahead=train.ahead,
         warmup_epochs=train.warmup_epochs, link=link, latency_s=speeds.hop_s if together else LATENCY_S,
@@ -194,11 +227,20 @@ def processor_s(plan: Plan) -> dict[str, float]:
     return dict(found)
 
 
-def _weights(model: Model) -> tuple[Counter[int], Counter[int]]:
-    """Stage -> how many weights its products have, and the bytes of all its weights."""
-    products: Counter[int] = Counter()
-    nbytes: Counter[int] = Counter()
+def weights_of(model: Model) -> tuple[Counter[int], Counter[int], Counter[int]]:
+    """Stage -> how many weights its products have, how many columns go into them and come out, and the bytes of all its weights."""
+    products, sides, nbytes = Counter[int](), Counter[int](), Counter[int]()
     for name, array in model.init().items():
-        products[model.stage(name)] += array.size if array.ndim > 1 else 0
-        nbytes[model.stage(name)] += array.nbytes
-    return products, nbytes
+        stage = model.stage(name)
+        nbytes[stage] += array.nbytes
+        if array.ndim > 1:
+            products[stage] += array.size
+            sides[stage] += array.size // (array.shape[-2] * array.shape[-1]) * (array.shape[-2] + array.shape[-1])
+    return products, sides, nbytes
+
+
+def constant_bytes(config: Config, model: Model, counts: Counts) -> float:
+    """Of a partition's rows that never change, and that tensor tasks of training read."""
+    program, item = model.program(Lane.TRAIN), np.dtype(config.model.dtype).itemsize
+    slots = {slot for step in program.steps if step.kind in TENSOR_KINDS for slot in step.reads}
+    return counts.vertices * item * sum(model.width(slot) for slot in slots & (program.constants | {"H0"}))

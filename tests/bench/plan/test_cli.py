@@ -57,9 +57,41 @@ def test_the_table_says_what_it_rests_on(capsys):
     out = capsys.readouterr().out
     for words in (
         "32 x ", "lambda pipe", "cpu async s=0", "fastest within", "none; the cheapest is", "assumed:",
-        "GPUs are not predicted", "siafu train SOURCE --on aws", "within the error" if "about even" in out else "worth",
+        "No single GPU holds", "siafu train SOURCE --on aws", "within the error" if "about even" in out else "worth",
     ):  # fmt: skip
         assert words in " ".join(out.split())
+
+
+def test_gpus_are_predicted_and_said_to_be_assumed(capsys):
+    argv = [
+        *FRIENDSTER,
+        "--instance",
+        "c8gn.4xlarge,g6e.2xlarge,p5.48xlarge",
+        "--intervals",
+        "16",
+        "--servers",
+        "8,24",
+        "--mode",
+        "pipe",
+    ]
+    assert main([*argv, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    by_backend = {one["backend"]: one for one in found["options"]}
+    assert by_backend.keys() == {"cpu", "lambda", "gpu", "vanilla"}
+    for name in ("gpu", "vanilla"):
+        one = by_backend[name]
+        assert one["basis"] == "assumed, not measured"
+        assert one["seconds_range"][1] > 2 * one["seconds"]
+        assert 0 < one["memory_gib"]["gpu"] <= 0.9 * one["memory_gib"]["gpu_card"]
+    vanilla = by_backend["vanilla"]
+    assert (vanilla["servers"], vanilla["ranks"], vanilla["mode"]) == (1, 8, None)
+    assert vanilla["command"].startswith("siafu baseline vanilla SOURCE --set")
+    assert "servers.backend=gpu" in by_backend["gpu"]["command"]
+    assert by_backend["cpu"]["basis"] == "calibrated"
+    assert main([*argv, "--backend", "gpu,cpu"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for words in ("gpu pipe*", "assumed, not measured", "L40S 864 GB/s", "siafu deploy gives graph servers no driver"):
+        assert words in out
 
 
 def test_calibrating_alone_says_what_was_found(capsys, monkeypatch):
@@ -87,7 +119,12 @@ def test_another_machines_calibration_is_taken(tmp_path, capsys):
         (["plan"], "no graph: SOURCE, or --vertices"),
         (["plan", "--vertices", "10k"], "counts are known but for --edges, --features, --classes"),
         (["plan", "digits", "--edges", "10k"], "digits has counts of its own"),
-        ([*FRIENDSTER, "--backend", "gpu"], "a GPU's speed is not predicted"),
+        ([*FRIENDSTER, "--backend", "tpu"], "must be of cpu, lambda, gpu, vanilla"),
+        (
+            [*FRIENDSTER, "--backend", "gpu", "--instance", "g4dn.xlarge", "--servers", "1"],
+            "a GPU has too little memory",
+        ),
+        ([*FRIENDSTER, "--backend", "cpu", "--instance", "g4dn.xlarge"], "nothing fits: machines with a GPU"),
         ([*FRIENDSTER, "--mode", "sync"], "must be of pipe, async, no-pipe"),
         ([*FRIENDSTER, "--servers", "0"], "must be whole numbers of at least 1"),
         ([*FRIENDSTER, "--within-time", "soon"], "must be seconds"),

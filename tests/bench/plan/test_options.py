@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from bench import memory, prices
-from bench.plan import cores, graphs
+from bench.plan import cards, cores, graphs
+from bench.plan.bounds import RESOURCES
 from bench.plan.epochs import Epochs, ratio
-from bench.plan.options import MEMORIES_MB, MODES, USABLE, Asked, Catalogue
+from bench.plan.options import CARD, MEMORIES_MB, MODES, USABLE, Asked, Catalogue
 from bench.plan.quotas import needed
 from bench.plan.work import Speeds
 from siafu.config import Config
@@ -66,11 +67,12 @@ def test_an_environment_must_hold_its_tasks():
 
 
 def test_a_slower_family_has_a_slower_floor_and_its_lambdas_do_not():
+    threads = RESOURCES.index("graph threads")
     slow, fast = (
         next(o for o in Catalogue(replace(ASKED, instances=[name], servers=[1], backends=["cpu"])).options)
         for name in ("c6g.2xlarge", "c8g.2xlarge")
     )
-    assert slow.floors.table[:, 0].sum() == pytest.approx(fast.floors.table[:, 0].sum() / 0.62)
+    assert slow.floors.table[:, threads].sum() == pytest.approx(fast.floors.table[:, threads].sum() / 0.62)
     core_s = [
         next(o for o in Catalogue(replace(ASKED, instances=[name], servers=[1], backends=["lambda"], lambdas=2)).options).floors.core_s
         for name in ("c6g.2xlarge", "c8g.2xlarge")
@@ -82,6 +84,99 @@ def test_unknown_and_retired_types_are_refused():
     for name in ("z9.huge", "p3.2xlarge"):
         with pytest.raises(PriceUnknown, match=name):
             Catalogue(replace(ASKED, instances=[name]))
+
+
+# --- GPUs -------------------------------------------------------------------------------------------------------------------
+
+WITH_GPUS = replace(ASKED, instances=["g6.xlarge", "g4dn.2xlarge", "p4d.24xlarge", "c7g.2xlarge"], servers=[1, 4, 8])
+
+
+def test_machines_with_one_gpu_are_for_the_backend_gpu_and_all_of_one_machine_for_vanilla():
+    found = Catalogue(WITH_GPUS)
+    kinds = {
+        (option.backend, option.machine.name, option.machines, option.in_pipe.servers)
+        for option in found.options
+        if option.card
+    }
+    servers = {("gpu", name, count, count) for name in ("g6.xlarge", "g4dn.2xlarge") for count in (1, 4, 8)}
+    ranks = {("vanilla", "g6.xlarge", 1, 1), ("vanilla", "g4dn.2xlarge", 1, 1), ("vanilla", "p4d.24xlarge", 1, 8)}
+    assert kinds == servers | ranks
+    assert {option.machine.name for option in found.options if not option.card} == {"c7g.2xlarge"}
+    assert found.dropped["several GPUs, of which a graph server uses one"]
+
+
+def test_a_card_must_hold_what_lies_on_it():
+    wide = Config().replace({"model.hidden": "64"})
+    asked = Asked(
+        wide, FRIENDSTER, Epochs(10), Speeds(), instances=["g4dn.2xlarge", "p4d.24xlarge"], backends=["gpu", "vanilla"]
+    )
+    found = Catalogue(asked)
+    assert found.dropped["a GPU has too little memory"]
+    for option in found.options:
+        assert option.card is not None
+        assert option.memory_gib[CARD] <= USABLE * option.card.memory_gib
+    assert min(option.in_pipe.servers for option in found.options) > 1
+
+
+def test_a_model_without_layers_of_the_baselines_has_no_vanilla():
+    for name, there in (("gat", True), ("rgcn", False)):
+        model = Config().replace({"model.name": name})
+        assert (
+            "vanilla" in {option.backend for option in Catalogue(replace(WITH_GPUS, config=model)).options}
+        ) == there
+
+
+def test_attention_keeps_its_rows_and_sums_on_the_host():
+    gat = replace(WITH_GPUS, config=Config().replace({"model.name": "gat"}), backends=["gpu"], servers=[1])
+    found = {
+        name: next(iter(Catalogue(one).options)) for name, one in (("gat", gat), ("gcn", replace(gat, config=Config())))
+    }
+    gathers = {
+        name: [work for step, work in zip(option.in_pipe.program.steps, option.in_pipe.work, strict=True) if step.gathers][1]
+        for name, option in found.items()
+    }  # fmt: skip
+    assert gathers["gat"].card == 0 < gathers["gcn"].card
+    assert gathers["gat"].seconds > gathers["gcn"].seconds
+
+
+def test_every_card_that_can_be_rented_has_figures_and_a_source():
+    for machine in prices.instances():
+        if machine.gpu:
+            card = cards.card_of(machine)
+            assert card is not None, machine.gpu
+            assert card.source
+            assert card.as_of
+    machine = prices.instance("p5.48xlarge")
+    card = cards.card_of(machine)
+    assert card is not None
+    assert (cards.count_of(machine), card.memory_gib, card.bytes_per_s) == (8, 80.0, 3.35e12)
+    assert cards.card_of(prices.instance("c7g.2xlarge")) is None
+
+
+def test_sums_take_a_cards_memory_products_the_longer_of_both_and_copies_ordinary_memory():
+    t4 = cards.card_of(prices.instance("g4dn.xlarge"))
+    assert t4 is not None
+    assert t4.gather_s(1e9, 0, 120) == pytest.approx(1e-4 + 128e9 / 160e9)
+    assert t4.product_s(8.1e12, 1.0, orders=3) == pytest.approx(3e-4 + 2)
+    assert t4.product_s(1.0, 320e9, orders=1) == pytest.approx(1e-4 + 2)
+    assert t4.copy_s(4e9) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "code", "spot"),
+    [("g6.xlarge", "gpu", "L-DB2E81BA", "L-3819A6DF"), ("p5.4xlarge", "gpu", "L-417A185B", "L-7212CCBC"),
+     ("p4d.24xlarge", "vanilla", "L-417A185B", "L-7212CCBC")],
+)  # fmt: skip
+def test_vcpus_of_gpus_are_counted_by_quotas_of_their_own(name, backend, code, spot):
+    asked = replace(ASKED, instances=[name], backends=[backend], servers=[1, 8])
+    option = next(o for o in Catalogue(asked).options if o.in_pipe.servers == (8 if backend == "vanilla" else 1))
+    found = needed(option)
+    assert found["vcpus_quota"]["code"] == code
+    params = {"L-1216C47A": 4 * option.config.servers.param_servers} if backend == "gpu" else {}
+    assert {one["code"]: one["needed"] for one in found["vcpus_by_quota"]} == {code: option.machine.vcpu, **params}
+    assert found["vcpus"] == option.machine.vcpu + sum(params.values())
+    assert "a new account has none" in found["raise"][0]
+    assert needed(replace(option, config=option.config.replace({"cloud.spot": True})))["vcpus_quota"]["code"] == spot
 
 
 def test_quotas_count_all_servers():
@@ -109,7 +204,7 @@ def test_a_burst_counts_for_five_minutes():
 def test_every_family_that_can_be_rented_has_a_speed_and_a_source():
     with cores.FILE.open() as file:
         rows = {row["family"]: row for row in csv.DictReader(file)}
-    ours = {cores.family(machine) for machine in prices.instances() if not machine.gpu} - set(cores.BURSTABLE)
+    ours = {cores.family(machine) for machine in prices.instances()} - set(cores.BURSTABLE)
     assert ours <= rows.keys()
     assert all(row["source"] and 0 < float(row["speed"]) <= 1 for row in rows.values())
 

@@ -58,6 +58,20 @@ def test_a_prediction_adds_up(ranking):
     assert one.cost.usd == pytest.approx(sum(one.cost.parts.values()))
 
 
+def test_what_has_a_gpu_is_less_certain_and_vanilla_pays_for_its_machine_alone():
+    asked = Asked(Config(), GRAPH, Epochs(100), Speeds(), instances=["g6.xlarge", "c7g.2xlarge"], servers=[1])
+    found = Ranking(Catalogue(asked).options, 0.15, Limits(), top=5)
+    by_backend = {one.option.backend: one for one in found.predicted}
+    assert by_backend.keys() == {"cpu", "lambda", "gpu", "vanilla"}
+    for name, one in by_backend.items():
+        assert (one.error > 1) == (name in ("gpu", "vanilla"))
+        assert one.error >= found.error
+    vanilla = by_backend["vanilla"]
+    assert vanilla.cost.parts.keys() == {"gpu", "volumes"}
+    assert vanilla.option.kind == ("vanilla", "", 0)
+    assert by_backend["gpu"].cost.parts.keys() >= {"graph_servers", "param_servers"}
+
+
 def test_limits_are_answered(ranking):
     middle = sorted(one.seconds for one in ranking.predicted)[len(ranking.predicted) // 2]
     found = Ranking(OPTIONS, 0.15, Limits(seconds=middle, usd=math.inf), top=1)

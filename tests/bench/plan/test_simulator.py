@@ -65,6 +65,16 @@ def test_a_burst_leaves_at_the_peak_and_comes_back():
     assert link.leave(400) == pytest.approx(8.0)
 
 
+def test_a_thread_is_not_free_before_what_it_waits_for_is_over():
+    timeline, done = Timeline(Random(0)), []
+    pool, card = Pool(timeline, 2, Cores(timeline, 2)), Pool(timeline, 1, Cores(timeline, 1))
+    for name in "abc":
+        pool.add((), 1.0, lambda name=name: done.append((name, timeline.now)), lambda over: card.add((), 2.0, over))
+    while timeline.step():
+        pass
+    assert done == [("a", 3.0), ("b", 5.0), ("c", 7.0)]  # c begins at 3, and finds the card at work for b
+
+
 def test_threads_take_the_most_urgent_first():
     timeline, seen = Timeline(Random(0)), []
     pool = Pool(timeline, 1, Cores(timeline, 1))
@@ -235,3 +245,10 @@ def test_no_pipe_waits_for_the_evaluation_of_its_last_epoch():
     alone = evaluated(0, work=work(graph_s=0.01), mode="no-pipe").epoch_ends
     assert ends[0] == pytest.approx(alone[0])
     assert ends[1] == pytest.approx(alone[1] + 4 * 0.02)
+
+
+def test_a_gpu_does_one_thing_at_a_time_however_many_threads_wait_for_it():
+    found = [replace(one, seconds=0.0, card=0.01 * bool(one.seconds)) for one in work(graph_s=1.0)]
+    assert run(work=found, threads=4, intervals=8).epoch_s == pytest.approx(8 * GRAPH * 0.01, rel=1e-6)
+    shared = run(work=found, threads=4, intervals=8, servers=2).epoch_s
+    assert shared == pytest.approx(8 * GRAPH * 0.01, rel=0.05)  # each has its own
