@@ -36,6 +36,7 @@ EXAMPLES = """examples:
   siafu plan --vertices 65.6M --edges 3.6B --features 32 --classes 50 --model gcn --hidden 32
   siafu plan cora --like runs/20261122-cora-gcn-pipe  as many epochs as this run needed
   siafu plan shards/mine --backend cpu --instance c7gn.2xlarge,c8gn.2xlarge --servers 4,8
+  siafu plan shards/mine --backend cpu,vanilla        CPUs, or one machine with GPUs? assumed from data sheets
   siafu plan --calibrate                              measures this machine first: minutes
 
 Nothing is rented. Edges are counted as gathered: an undirected one twice.
@@ -77,7 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--instance", metavar="TYPE[,…]", help="EC2 types of graph servers, or of GPUs' machine [all with a price]"
     )
-    group.add_argument("--servers", "--parts", metavar="P[,…]", help="how many [1 to 64]")
+    group.add_argument(
+        "--servers", "--parts", metavar="P[,…]", help="how many; of vanilla, GPUs of its machine [1 to 64]"
+    )
     group.add_argument("--lambda-memory", metavar="MB[,…]", help=f"[{','.join(map(str, MEMORIES_MB))}]")
     group.add_argument(
         "--lambdas",

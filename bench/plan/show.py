@@ -68,14 +68,11 @@ def command(option: Option) -> str:
     settings = {
         key: value for key, value in settings_of(config).items() if key not in ("data.source", "run.on", "lambda.on")
     }
-    verb, source = "siafu train", config.data.source or "SOURCE"
+    start, source = "siafu train {} --on aws", config.data.source or "SOURCE"
     if option.backend == "vanilla":
-        verb = "siafu baseline vanilla"
-        settings.pop("cloud.gpu_instance")
-        settings |= {"baseline.ranks": option.in_pipe.servers}
-        settings.pop("data.parts", None)
-    told = " ".join(f"--set {key}={_text(value)}" for key, value in settings.items())
-    return f"{verb} {source} {'' if option.backend == 'vanilla' else '--on aws '}{told}".rstrip()
+        start = f"siafu baseline vanilla {{}} --ranks {option.in_pipe.servers}"
+        settings = {key: value for key, value in settings.items() if key not in ("cloud.gpu_instance", "data.parts")}
+    return " ".join([start.format(source), *(f"--set {key}={_text(value)}" for key, value in settings.items())])
 
 
 def _text(value: Any) -> str:

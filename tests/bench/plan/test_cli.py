@@ -85,7 +85,7 @@ def test_gpus_are_predicted_and_said_to_be_assumed(capsys):
         assert 0 < one["memory_gib"]["gpu"] <= 0.9 * one["memory_gib"]["gpu_card"]
     vanilla = by_backend["vanilla"]
     assert (vanilla["servers"], vanilla["ranks"], vanilla["mode"]) == (1, 8, None)
-    assert vanilla["command"].startswith("siafu baseline vanilla SOURCE --set")
+    assert vanilla["command"].startswith("siafu baseline vanilla SOURCE --ranks 8 --set")
     assert "servers.backend=gpu" in by_backend["gpu"]["command"]
     assert by_backend["cpu"]["basis"] == "calibrated"
     assert main([*argv, "--backend", "gpu,cpu"]) == 0
