@@ -4,7 +4,7 @@
    for operators that it knows; the edges of either direction; copies of what never changes, as far as half of it has room; and
    what threads are at.
 2. A rank (``gpu_baselines``) has everything: features, their sums, edges of either direction, every layer's rows with those
-   of its halo, and their gradients. Counted from widths, with ``SPARE`` for what comes and goes: nobody has measured it.
+   of its halo, and their gradients. Counted from widths, with ``SPARE`` for what comes and goes: nobody has measured it. Attention makes rows for edges too.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ AT_WORK = 4
 #: Of a layer's rows on a rank: what autograd keeps of each (summed, multiplied, activated, masked), and its gradient; and of
 #: rows of the halo: as they came, behind the inner ones, and their gradient.
 COPIES, HALO_COPIES = 5, 3
+#: Of a row for every edge, where there is attention: the other end's, the scaled one, and its gradient.
+EDGE_COPIES = 3
 SPARE = 1.2
 
 
@@ -57,11 +59,13 @@ def holds_rows(config: Config, manifest: Manifest) -> bool:
 
 def of_rank(config: Config, manifest: Manifest, entry: PartitionEntry) -> float:
     model, item = models.build(ModelSpec.of(config, manifest)), np.dtype(config.model.dtype).itemsize
-    forward = [step.publishes for step in model.program(Lane.TRAIN).steps if step.publishes and not step.backward]
-    halo = sum(model.width(slot) for slot in forward)
+    forward = [step for step in model.program(Lane.TRAIN).steps if step.publishes and not step.backward]
+    halo = sum(model.width(str(step.publishes)) for step in forward)
+    of_edges = sum(model.width(str(step.publishes)) for step in forward if step.operator == "attention")
     features = (2 * entry.vertices + entry.ghosts_in) * manifest.num_features
     rows = (
         COPIES * entry.vertices * sum((*config.model.widths, manifest.num_classes))
         + HALO_COPIES * entry.ghosts_in * halo
     )
+    rows += EDGE_COPIES * entry.in_edges * of_edges
     return 2 * entry.in_edges * EDGE_BYTES + SPARE * item * (features + rows)

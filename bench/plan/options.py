@@ -212,10 +212,8 @@ class Catalogue:
                 kind = replace(plan.environments, count=count, core=core, most=asked.concurrency // servers)
                 mine, found = replace(plan, environments=kind), floors.with_environments(count or plan.intervals, core)
                 lambdas = replace(lambdas, count=count, memory_mb=memory_mb)
-            config, at_first = (
-                replace(fitted.config, lambdas=lambdas, cloud=cloud, servers=roles),
-                _setup_s(asked, mine, fitted, card),
-            )
+            config = replace(fitted.config, lambdas=lambdas, cloud=cloud, servers=roles)
+            at_first = _setup_s(asked, mine, fitted, card)
             for train in fitted.trains:
                 epochs = asked.epochs.of(train.mode, train.staleness)
                 told = replace(config, train=replace(train, epochs=epochs))

@@ -4,7 +4,9 @@ interval and one thread for each card, which waits for the others wherever rows 
 1. Everything lies on the cards: nothing is copied from and to the host in an epoch. Steps are those of siafu's own program,
    with the time that a card takes (``bench.plan.cards``); a backward step computes its forward again, which autograd would not.
 2. Halo rows go over the machine's own links between cards, and do not hide behind sums of inner edges, which they may.
-3. Gradients are summed over a ring of all cards once in an epoch. There is no parameter server.
+3. Attention makes a row for every edge, scales it and adds it up (``gpu_baselines.layers.gat``): ``PER_EDGE`` times the memory's
+   traffic of a sum.
+4. Gradients are summed over a ring of all cards once in an epoch. There is no parameter server.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from siafu.tasks import TENSOR_KINDS, Kind, Lane
 
 #: What a layer launches, forward or backward, beside its products: activations, masks, losses, autograd's own.
 ORDERS = 6
+PER_EDGE = 4
 #: Between two cards.
 LATENCY_S = 2e-5
 
@@ -63,5 +66,6 @@ def _work(config: Config, model: Model, counts: Counts, card: Card, lane: Lane) 
         elif step.kind is Kind.WU or step.gathers not in program.publisher:
             found.append(StepWork())
         else:
-            found.append(StepWork(card=card.gather_s(counts.edges, n, item * model.width(step.gathers))))
+            times = PER_EDGE if step.operator == "attention" else 1
+            found.append(StepWork(card=times * card.gather_s(counts.edges, n, item * model.width(step.gathers))))
     return found

@@ -118,11 +118,8 @@ def work_of(
     kept = CONSTANTS | program.constants if config.lambdas.keep_constants else frozenset()
     remote = config.servers.backend == "lambda"
     products, sides, nbytes_of = weights_of(model)
-    stays = (
-        CONSTANTS | program.constants
-        if card and constant_bytes(config, model, counts) <= card.kept_bytes
-        else frozenset()
-    )
+    has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
+    stays = CONSTANTS | program.constants if has_room else frozenset()
     to_peers = counts.ghosts / intervals  # rows of an interval that others gather, each peer's counted
 
     def nbytes(slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
@@ -134,14 +131,10 @@ def work_of(
         weights = float(nbytes_of[step.layer])
         if card is not None:
             operands = times * n * item * sides[step.layer]
-            again = (nbytes(step.reads) - nbytes(step.reads, stays)) * (1 + step.has_gradient)
-            seconds = card.product_s(flops, operands, orders=times) + card.copy_s(max(0.0, operands - again))
-            return StepWork(
-                speeds.tensor_s + values * speeds.element_ns * 1e-9,
-                main=3 * speeds.main_task_s,
-                weights=weights,
-                card=seconds,
-            )
+            there = (nbytes(step.reads) - nbytes(step.reads, stays)) * (1 + step.has_gradient)
+            on_card = card.product_s(flops, operands, orders=times) + card.copy_s(max(0.0, operands - there))
+            seconds = speeds.tensor_s + values * speeds.element_ns * 1e-9
+            return StepWork(seconds, main=3 * speeds.main_task_s, weights=weights, card=on_card)
         seconds = (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
         if not remote:
             return StepWork(seconds, speeds.tensor_s, main=3 * speeds.main_task_s, weights=weights)
@@ -157,9 +150,8 @@ def work_of(
         others = max(1, counts.parts - 1)
         peers = to_peers * columns * stored / others if counts.parts > 1 else 0.0
         host, on_card = n + to_peers, 0.0
-        if (
-            card is not None and step.operator in ON_GPU
-        ):  # own rows go there, peers' rows come back, those of ghosts go there
+        if card is not None and step.operator in ON_GPU:
+            # Own rows go there, those for peers come back, and those of ghosts go there.
             host, on_card = to_peers, 3 * ORDER_S + card.copy_s((n + 2 * to_peers) * columns * item)
         return StepWork(
             host * columns * speeds.copy_ns * 1e-9, speeds.task_s, peers=peers,
@@ -178,9 +170,8 @@ def work_of(
         columns = model.width(str(step.gathers))
         if card is not None and step.operator in ON_GPU:
             on_card = card.gather_s(e, n, columns * item) + card.copy_s(n * columns * item)
-            return StepWork(
-                n * columns * speeds.element_ns * 1e-9, speeds.task_s, main=speeds.main_task_s, card=on_card
-            )
+            host = n * columns * speeds.element_ns * 1e-9
+            return StepWork(host, speeds.task_s, main=speeds.main_task_s, card=on_card)
         seconds = e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
         return StepWork(seconds, speeds.task_s, main=speeds.main_task_s)
 
@@ -192,7 +183,8 @@ def plan_of(
     environments: Environments | None = None, together: float = 0.0, card: Card | None = None,
 ) -> Plan:  # fmt: skip
     """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is lambda;
-    card: that of each server, if it is gpu; together: processors of the one machine that all processes share, 0 where each server has its own."""
+    card: that of each server, if it is gpu; together: processors of the one machine that all processes share, 0 where each
+    server has its own."""
     model = models.build(spec)
     train = config.train
     weights = float(sum(array.nbytes for array in model.init().values()))

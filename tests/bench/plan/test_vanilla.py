@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from bench import prices
-from bench.plan import cards, graphs, vanilla
+from bench.plan import card_memory, cards, graphs, vanilla
 from bench.plan.bounds import Floors
 from bench.plan.simulator import Plan, simulated
 from bench.plan.work import Counts
@@ -47,3 +47,10 @@ def test_ranks_share_the_work_and_wait_for_halo_rows():
 def test_a_faster_card_is_faster():
     times = [epoch_s(plan(1, name)) for name in ("g4dn.xlarge", "g5.xlarge", "p5.4xlarge")]
     assert times == sorted(times, reverse=True)
+
+
+def test_attention_makes_rows_for_edges_and_takes_their_memory():
+    manifest = GRAPH.manifest(1)
+    (entry,) = manifest.partitions
+    gcn, gat = (card_memory.of_rank(Config().replace({"model.name": name}), manifest, entry) for name in ("gcn", "gat"))
+    assert gat - gcn > 3 * 4 * entry.in_edges * 16
