@@ -31,8 +31,8 @@ from typing import Any
 #: What members, launchers and Lambda's runtime import; not its client, which reads when it is imported where it is to ask.
 MODULES = (
     "awslambdaric.lambda_context", "awslambdaric.lambda_runtime_hooks_runner", "awslambdaric.lambda_runtime_log_utils",
-    "awslambdaric.lambda_runtime_marshaller", "bench.api", "bench.cli", "bench.hosts.local", "bench.launch", "bench.resume_cli",
-    "bench.chaos.launcher", "bench.chaos.member", "graph_server.backends.aws_lambda", "graph_server.backends.cpu",
+    "awslambdaric.lambda_runtime_marshaller", "bench.api", "bench.cli", "bench.chaos.clock", "bench.chaos.hub", "bench.hosts.local", "bench.launch",
+    "bench.resume_cli", "graph_server.backends.aws_lambda", "graph_server.backends.cpu",
     "graph_server.launchers", "graph_server.server", "http.client", "lambda_funcs.handler", "lambda_funcs.pool", "multiprocessing",
     "param_server.server", "safetensors.numpy",
 )  # fmt: skip
@@ -147,9 +147,10 @@ def _serve(line: socket.socket) -> None:
                 _live(Birth(words, variables, folder, files))
             os._exit(0)
         os.close(tell)
-        line.send(os.read(told, 16))
+        newborn = os.read(told, 16)
         os.close(told)
         os.waitpid(between, 0)
+        line.send(newborn)  # only now it is a child of whoever asked
         for fd in files:
             os.close(fd)
 
