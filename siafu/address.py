@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from siafu.errors import RemoteProtocolError
 from siafu.wire import Message
@@ -12,9 +12,9 @@ Role = Literal["coordinator", "graph_server", "param_server", "worker"]
 ROLES: tuple[Role, ...] = ("coordinator", "graph_server", "param_server", "worker")
 
 
-@dataclass(frozen=True, order=True)
-class Address:
-    """A member of a run. ``name`` is the index of a server as text, or the name of a worker."""
+class Address(NamedTuple):
+    """A member of a run. ``name`` is the index of a server as text, or the name of a worker. A key of many tables, so a tuple:
+    a dataclass is hashed by Python code."""
 
     role: Role
     name: str = "0"
@@ -23,7 +23,7 @@ class Address:
         return self.role if self.role == "coordinator" else f"{self.role} {self.name}"
 
     @property
-    def index(self) -> int:
+    def index(self) -> int:  # type: ignore[override]  # nobody looks for a place in it
         return int(self.name)
 
     @property

@@ -60,15 +60,15 @@ class Step:
     own: float = 1.0  # linear GA: of the interval's own slots in ``reads``, which are added; SC: of what it adds
     adds: tuple[str, ...] = ()  # those of ``writes`` that are added to what the slot holds already
 
-    @property
+    @cached_property
     def name(self) -> str:
         return f"{self.kind.value}{self.layer}"
 
-    @property
+    @cached_property
     def backward(self) -> bool:
         return self.kind in BACKWARD_KINDS
 
-    @property
+    @cached_property
     def has_gradient(self) -> bool:
         """Whether the step pushes weight gradients."""
         return self.fused or self.kind in (Kind.AV_B, Kind.AE_B)

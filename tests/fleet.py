@@ -116,6 +116,7 @@ class Fleet:
     ):  # fmt: skip
         """``before``: what the run goes on from."""
         self.config, self.faults = config, faults or Faults()
+        self._is_faulty = self.faults != Faults()
         self.rng = random.Random(seed)
         self.spec = ModelSpec.of(config, shards.manifest)
         self.keep_bytes = self.rng.choice([0, 300, 1 << 20])  # of constants, by a worker: so some are always missing
@@ -140,6 +141,7 @@ class Fleet:
             Replica(q, config, model, parts, parts * config.train.intervals, first)
             for q in range(config.servers.param_servers)
         ]
+        self.partition_addresses = [graph_server(p) for p in range(parts)]
         self.workers: dict[str, SimulatedWorker] = {}
         self.now = 0.0
         self.records: list[dict[str, Any]] = []
@@ -150,8 +152,8 @@ class Fleet:
             ("kill", "hang", "stillborn", "refuse", "twice", "lose", "leave", "give up", "dismiss"), 0
         )
         self.slow = self._choose_slow()
-        self._events: list[Callable[[], None]] = []  # what may happen next
-        self._late: list[Callable[[], None]] = []  # what may happen next on the slow link
+        self._events: list[tuple[Any, ...]] = []  # what may happen next: a function and its arguments
+        self._late: list[tuple[Any, ...]] = []  # what may happen next on the slow link
         self._lines: dict[tuple[Address, Address], deque[Any]] = {}  # messages on links that keep their order
         self._may_fail = set(self.coordinator.members)  # whose next invocation may be stillborn
 
@@ -159,7 +161,7 @@ class Fleet:
         if self.config.servers.backend != "lambda":
             return backends.build(self.config, self.spec, index, lambda: 0.0)
         count = self.config.lambdas.count or 3
-        tuner = Moody(2 * count, self.rng) if self.faults != Faults() and self.rng.random() < 0.5 else None
+        tuner = Moody(2 * count, self.rng) if self._is_faulty and self.rng.random() < 0.5 else None
         most = 2 * count if tuner else count
         return LambdaBackend(
             self.config.lambdas, models.build(self.spec), most, f"w{index}", tuner, self.rng,
@@ -192,22 +194,27 @@ class Fleet:
 
     def _step(self) -> bool:
         """Lets one thing happen; False if nothing can but the passing of time."""
-        if self.faults != Faults() and self.rng.random() < 0.01:
+        if self._is_faulty and self.rng.random() < 0.01:
             self._pass_time(self.config.lambdas.task_timeout_s / 3)
-        slow = not self._events or self.rng.random() < SLOW_LINK_MOVES
-        events = self._late if slow and self._late else self._events
+        events = self._events
+        if self._late and (not events or self.rng.random() < SLOW_LINK_MOVES):
+            events = self._late
         if not events:
             return False
         self.moves += 1
-        pick = self.rng.randrange(len(events))
+        pick = int(self.rng.random() * len(events))  # randrange takes five times as long
         events[pick], events[-1] = events[-1], events[pick]
-        events.pop()()
+        event, *arguments = events.pop()
+        event(*arguments)
         return True
 
-    def _happens(self, sender: Address, to: Address, event: Callable[[], None]) -> None:
+    def _happens(self, sender: Address, to: Address, event: Callable[..., None], *arguments: Any) -> None:
         """The event will happen, at any time from now on."""
-        slow = self.slow[0] in (None, sender) and self.slow[1] in (None, to)
-        (self._late if slow else self._events).append(event)
+        slow_from, slow_to = self.slow
+        if slow_from in (None, sender) and slow_to in (None, to):
+            self._late.append((event, *arguments))
+        else:
+            self._events.append((event, *arguments))
 
     def _pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -312,13 +319,13 @@ class Fleet:
     # --- actions ------------------------------------------------------------------------------------------------------
 
     def _do(self, index: int, actions: list[Action]) -> None:
-        me = graph_server(index)
+        me = self.partition_addresses[index]
         for action in actions:
             match action:
                 case Send():
                     self._post(me, [action])
                 case Compute():
-                    self._happens(me, me, lambda job=action: self._finish(index, job))  # type: ignore[misc]
+                    self._happens(me, me, self._finish, index, action)
                 case Launch(worker=name, credits=credits):
                     self._launch(me, name, credits)
 
@@ -332,7 +339,7 @@ class Fleet:
 
     def _dispatch(self, sender: Address, to: Address, message: Any) -> None:
         if COORDINATOR not in (sender, to):
-            self._happens(sender, to, lambda: self._deliver(sender, to, message))
+            self._happens(sender, to, self._deliver, sender, to, message)
             return
         line = self._lines.setdefault((sender, to), deque())
         line.append(message)

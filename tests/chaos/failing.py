@@ -27,6 +27,8 @@ from tests.fleet import Faults, Fleet
 
 #: Events that survivors are given to tell their state.
 RESCUE_EVENTS = 300
+#: Nothing gets done by those.
+IDLE = (wire.Heartbeat, wire.GetState, wire.ParamState)
 #: Attempts that faults of servers come to; the next ones are left alone, so that each run ends.
 MAX_FAULTY_ATTEMPTS = 4
 
@@ -61,6 +63,7 @@ class FailingFleet(Fleet):
         self.troubles, self.attempt = troubles, attempt
         self.injected |= dict.fromkeys(("server", "launcher", "message lost", "message twice", "message late"), 0)
         self.dead: set[Address] = set()
+        self._joined = False  # whether all members have said hello
         self.links = {member: Links(member) for member in (COORDINATOR, *self.coordinator.members)}
         self.accepted: Counter[tuple[int, int, int]] = Counter()  # (epoch, interval, layer) of gradients
         self._on_way: dict[tuple[Address, Address], deque[Parcel]] = {}
@@ -82,7 +85,7 @@ class FailingFleet(Fleet):
     # --- failing ------------------------------------------------------------------------------------------------------
 
     def _step(self) -> bool:
-        if self.attempt < MAX_FAULTY_ATTEMPTS and not self.coordinator.missing():
+        if self._joined and self.attempt < MAX_FAULTY_ATTEMPTS:
             luck = self.rng.random()
             if luck < self.troubles.kill:
                 self.injected["server"] += 1
@@ -90,6 +93,7 @@ class FailingFleet(Fleet):
             elif luck < self.troubles.kill + self.troubles.kill_launcher:
                 self.injected["launcher"] += 1
                 raise LauncherKilled
+        self._joined = self._joined or not self.coordinator.missing()
         return super()._step()
 
     def _fail(self, member: Address, how: str) -> None:
@@ -121,12 +125,13 @@ class FailingFleet(Fleet):
             super()._post(sender, sends)
 
     def _dispatch(self, sender: Address, to: Address, message: Any) -> None:
-        if "worker" in (sender.role, to.role):
+        if sender.role == "worker" or to.role == "worker":
             return super()._dispatch(sender, to, message)
         if to in self.dead and self.rng.random() < 0.5:  # its connection is gone: whoever must deliver there gives up
             return self._fail(sender, f"gave up: {to}: not connected") if sender != COORDINATOR else None
-        number = self.links[sender].number(to)
-        self.links[sender].sent(to)
+        links = self.links[sender]
+        number = links.number(to)
+        links.sent(to)
         luck = self.rng.random() if self.attempt < MAX_FAULTY_ATTEMPTS else 1.0
         if luck < self.troubles.lose:
             self.injected["message lost"] += 1
@@ -140,24 +145,24 @@ class FailingFleet(Fleet):
     def _hand(self, sender: Address, to: Address, parcel: Parcel) -> None:
         line = self._on_way.setdefault((sender, to), deque())
         line.append(parcel)
-        self._happens(sender, to, lambda: self._take(sender, to, line.popleft()))
+        self._happens(sender, to, self._take, sender, to, line)
 
-    def _take(self, sender: Address, to: Address, parcel: Parcel) -> None:
+    def _take(self, sender: Address, to: Address, line: deque[Parcel]) -> None:
         """As ``siafu.sockets.Hub`` reads a message."""
-        attempt, number, message = parcel
-        self.moves -= isinstance(
-            message, wire.Heartbeat | wire.GetState | wire.ParamState
-        )  # nothing gets done by those
-        if to in self.dead or attempt != self.attempt or not self.links[to].take(sender, number):
+        attempt, number, message = line.popleft()
+        if isinstance(message, IDLE):
+            self.moves -= 1
+        links = self.links[to]
+        if to in self.dead or attempt != self.attempt or not links.take(sender, number):
             return
         if to != COORDINATOR:
             try:
-                self.links[to].check()
+                links.check()
             except PeerLost as lost:
                 return self._fail(to, f"gave up: {lost}")
         if not isinstance(message, wire.Heartbeat):
             self._deliver(sender, to, message)
-        self.links[to].check()
+        links.check()
         return None
 
     def _deliver(self, sender: Address, to: Address, message: Any) -> None:

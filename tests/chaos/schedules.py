@@ -21,12 +21,15 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from datasets.prepare import prepare
+from siafu import models
 from siafu.config import Config
+from siafu.models import Model, ModelSpec, build
 from siafu.shards import ShardSet
 from tests.chaos.failing import FailingFleet, Outcome, ServerFaults, train
 from tests.fleet import Faults
@@ -34,10 +37,11 @@ from tests.integration.test_fleet import Ledger, sources
 from tests.toy_graphs import random_graph
 
 FAULTS = Faults(kill=0.01, hang=0.005, stillborn=0.05, refuse=0.05, twice=0.03, lose=0.01)
+TROUBLES = ServerFaults()
 GRAPH = random_graph(1, 12, num_edges=30, num_features=3, num_classes=2)
 SETTINGS: dict[str, Any] = {
     "data.directed": True, "data.parts": 2, "model.hidden": 2, "model.dropout": 0.3, "train.lr": 0.05, "train.epochs": 3,
-    "train.eval_every": 2, "servers.param_servers": 2, "servers.backend": "cpu", "lambda.count": 2,
+    "servers.param_servers": 2, "servers.backend": "cpu", "lambda.count": 2,
     "lambda.relaunches": 100, "run.restarts": 100, "run.checkpoint_every": 1,
 }  # fmt: skip
 
@@ -45,11 +49,13 @@ SETTINGS: dict[str, Any] = {
 class Lab:
     """Shards and expected bits, made once for all schedules of a process."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, troubles: ServerFaults = TROUBLES):
+        self._troubles = troubles
         self._shards = lru_cache(None)(lambda parts: self._prepare(folder, parts))
         self._expected = lru_cache(None)(self._undisturbed)
         self._config = lru_cache(None)(lambda options: Config().replace(dict(options)))
         self._sources: dict[tuple[int, int], Any] = {}
+        self._crossings: dict[tuple[int, int, int], dict[bool, Any]] = {}  # (parts, intervals, server) -> by direction
 
     def run(self, seed: int) -> Outcome:
         """One schedule. Raises AssertionError if something does not hold."""
@@ -61,12 +67,15 @@ class Lab:
             key = config.data.parts, config.train.intervals
             if key not in self._sources:
                 self._sources[key] = sources(GRAPH, fleet)
+            for partition in fleet.partitions:
+                known = self._crossings.setdefault((*key, partition.index), {})
+                vars(partition.ghosts)["crossing"] = _remembered(partition.ghosts.crossing, known)
             ledgers[:] = [Ledger(fleet, partition, self._sources[key]) for partition in fleet.partitions]
             for partition, ledger in zip(fleet.partitions, ledgers, strict=True):
                 partition.trace = ledger
 
         faults = FAULTS if config.servers.backend == "lambda" else None
-        outcome = train(config, self._shards(config.data.parts), seed, faults, ServerFaults(), watch)
+        outcome = train(config, self._shards(config.data.parts), seed, faults, self._troubles, watch)
         check(outcome)
         if config.train.mode == "pipe":
             digest, losses = self._expected(options)
@@ -85,6 +94,24 @@ class Lab:
         return prepare(GRAPH, target, parts=parts, partitioner="random", order="random", directed=True)
 
 
+def _remembered(crossing: Callable[..., Any], known: dict[bool, Any]) -> Callable[..., Any]:
+    """``Ghosts.crossing``, computed once for all attempts and runs on the same shards: nobody changes it."""
+
+    def remembered(*, backward: bool) -> Any:
+        if backward not in known:
+            known[backward] = crossing(backward=backward)
+        return known[backward]
+
+    return remembered
+
+
+def _build(spec: ModelSpec, *arithmetic: Any) -> Model:
+    """``models.build``, whose programs are made once."""
+    model = build(spec, *arithmetic)
+    vars(model)["program"] = lru_cache(None)(model.program)
+    return model
+
+
 def settings(seed: int) -> dict[str, Any]:
     rng = random.Random(-1 - seed)
     mode = ("pipe", "async")[seed % 2]
@@ -93,6 +120,7 @@ def settings(seed: int) -> dict[str, Any]:
         **SETTINGS, "train.mode": mode, "train.staleness": staleness, "train.intervals": rng.choice([1, 1, 2]),
         "servers.param_servers": rng.choice([1, 2, 2, 3]), "servers.backend": rng.choice(["cpu", "cpu", "cpu", "lambda"]),
         "train.optimizer": rng.choice(["adam", "sgd"]), "train.patience": rng.choice([0, 0, 1]),
+        "train.eval_every": rng.choice([2, 3]),  # epochs 1 and 2, or 2 alone
     }  # fmt: skip
 
 
@@ -152,6 +180,7 @@ def _work(seeds: range) -> Counter[str]:
 def _lab() -> Lab:
     """One for each process."""
     gc.set_threshold(200_000)  # a fleet is all cycles, and short-lived
+    vars(models)["build"] = lru_cache(None)(_build)  # a model is a value
     logging.disable(logging.CRITICAL)  # workers that fail are told of, and here nothing else happens
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

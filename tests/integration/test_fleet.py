@@ -262,7 +262,7 @@ class Ledger(list[dict[str, Any]]):
 
     def append(self, line: dict[str, Any]) -> None:
         super().append(line)
-        key = tuple(line[name] for name in ("event", "lane", "epoch", "interval", "pc"))
+        key = line["event"], line["lane"], line["epoch"], line["interval"], line["pc"]
         assert key not in self.seen, f"twice: {line}"
         self.seen.add(key)
         if line["event"] != "start":
