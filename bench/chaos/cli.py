@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--minutes", type=float, default=0.0, metavar="M", help="start no run after so long; 0: no limit [0]"
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time: they mostly wait [1]")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="runs at a time, such as one for each core [1]"
+    )
     parser.add_argument(
         "--fresh",
         action="store_true",
@@ -79,6 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     kinds = _kinds(args.only)
+    if args.jobs < 1:
+        raise ConfigError(f"--jobs {args.jobs}: must be at least 1")
     settings = [word for setting in (*HASTE, *args.set) for word in ("--set", setting)]
     arguments = [
         args.source, "--parts", "2", "--param-servers", "2", "--lambdas", "4", "--intervals", "4", "--epochs", str(args.epochs), *settings
