@@ -45,6 +45,8 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         f"Prices of {config.lambdas.region}, {'spot' if config.cloud.spot else 'on demand'}, {as_of}{prices.age(as_of, today)}.",
         *([f"More than {MOST_LOOKED_AT} servers are beyond what docs/scale.md looks at, and {most} are among these."] if most > MOST_LOOKED_AT else []),
         *_of_cards(asked, shown),
+        *(["Attention and typed edges count as plain sums over edges with the host: as gcn's, on which it was calibrated, and so too fast."]
+          if config.model.name in ("gat", "rgcn") else []),
         *(["Sparse features count as dense ones in what travels to Lambdas."] if sparse else []),
     ]  # fmt: skip
 

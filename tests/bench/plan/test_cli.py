@@ -94,6 +94,13 @@ def test_gpus_are_predicted_and_said_to_be_assumed(capsys):
         assert words in out
 
 
+def test_a_model_that_was_not_calibrated_is_said_to_be_counted_too_fast(capsys):
+    argv = [*FRIENDSTER[:-4], *FEW, "--servers", "32", "--backend", "cpu", "--mode", "pipe", "--json"]
+    for model, told in (("gcn", False), ("gat", True)):
+        assert main([*argv, "--model", model]) == 0
+        assert any("too fast" in line for line in json.loads(capsys.readouterr().out)["assumptions"]) == told
+
+
 def test_calibrating_alone_says_what_was_found(capsys, monkeypatch):
     found = Calibration(error=0.07, machine="two cores")
     monkeypatch.setattr("bench.plan.calibrate.calibrate", lambda console: found)
