@@ -39,7 +39,7 @@ ASSUMED = (
     "CPU only (the code): one interval, nothing overlaps; all threads gather and multiply matrices, but one thread alone copies tensors, multiplies gradients "
     "by derivatives, sends ghosts, and fills what attention's backward makes of every edge (a row of the layer's width).",
     "Two vCPUs are one core: speeds are of a vCPU whose other half is busy. Partitions are alike; nobody straggles.",
-    "Ghosts of a partition: its crossing edges' other ends, drawn at random, as random partitions have them.",
+    "Ghosts of a partition: its crossing edges' other ends, drawn at random. The code partitions with METIS, which has fewer; the ratios asked for no fewer.",
     "A Lambda has 0.11 vCPU (the paper). Those of a server share 20 Gbit/s: 100 at 200 Mbit/s and at most 800 for one (the paper's figures).",
     "Links of servers: their burst, 25 Gbit/s of c5n and 10 of c5 (the paper), all the time: runs take less than half an hour.",
     "The paper's 0.85 (async / pipe), 1.9 (no-pipe / async) and 2.82 (4 to 16 servers) are of epochs; times against the CPUs' hold epochs to one accuracy, async's "
