@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from bench.plan import dorylus
 from bench.plan.dorylus import TABLE_4, Machines, cpu_epoch_s, main, plan_of
 
 AMAZON = TABLE_4["GCN", "Amazon"][0]
@@ -36,7 +36,7 @@ def test_lambdas_of_a_server_share_its_bandwidth_and_none_has_more_than_its_own(
     """100 Lambdas have 200 Mbit/s each, few have 800 (the paper, section 6)."""
     rates = {}
     for lambdas in (4, 100):
-        environments = plan_of(dorylus.replace(AMAZON, lambdas=lambdas), Machines(), "pipe").environments
+        environments = plan_of(replace(AMAZON, lambdas=lambdas), Machines(), "pipe").environments
         assert environments is not None
         rates[lambdas] = environments.link.bytes_per_s * 8
     assert rates == {4: 800e6, 100: 200e6}
@@ -45,7 +45,7 @@ def test_lambdas_of_a_server_share_its_bandwidth_and_none_has_more_than_its_own(
 def test_the_cpu_only_variant_gathers_with_all_threads_and_sends_ghosts_with_one():
     """Of what a gather and a Scatter take, the first alone is quicker with twice the threads."""
     nothing = dict.fromkeys(("edge_ns", "value_ns", "element_ns", "row_ns", "flop_ns", "proxied_ns"), 0.0)
-    narrow, wide = AMAZON, dorylus.replace(AMAZON, vcpus=16)
+    narrow, wide = AMAZON, replace(AMAZON, vcpus=16)
     gathers = Machines(**{**nothing, "edge_ns": 1000.0})
     ghosts = Machines(**{**nothing, "row_ns": 1e6})
     assert cpu_epoch_s(wide, gathers) < 0.7 * cpu_epoch_s(narrow, gathers)
