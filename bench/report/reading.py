@@ -12,15 +12,12 @@ from typing import Any
 
 from bench.value import judge
 from bench.value.judge import Contender
+from bench.value.names import names_apart
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
 
 Record = Mapping[str, Any]
-
-#: Settings that do not make a run another contender: seeds, and what only says where it is written or how it is followed.
-SAME = ("train.seed", "data.seed", "data.keep_aggregate", "baseline.timeout_s", "data.parts", "baseline.ranks")
-SAME_SECTIONS = ("run", "cloud")
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,10 @@ class Run:
 
 
 def read(folders: Sequence[Path]) -> list[Run]:
-    """ConfigError if one is no run directory, has a file that cannot be read, was never evaluated, or is of another graph."""
+    """``folders``: of runs, and of trials, for all that are finished. ConfigError if one is no run directory, has a file that cannot be read, was never evaluated, or is of another graph."""
+    folders = [run for folder in folders for run in judge.runs_in(folder)]
+    if not folders:
+        raise ConfigError("nothing to report: none of these runs is finished")
     contenders = [judge.read(folder) for folder in folders]
     graphs = judge.graphs(contenders)
     if len(graphs) > 1:
@@ -81,36 +81,6 @@ def read(folders: Sequence[Path]) -> list[Run]:
         )
         for one, name, folder in zip(contenders, names, folders, strict=True)
     ]  # fmt: skip
-
-
-def names_apart(configs: Sequence[Config]) -> list[str]:
-    """What each run is called: as ``siafu value`` does, and with the settings in which runs of that name differ."""
-    parts = [_parts(config) for config in configs]
-    apart = len(set(parts)) > 1  # then everybody says how many
-    plain = [f"{judge.name_of(config)}{f' {one}' * apart}" for config, one in zip(configs, parts, strict=True)]
-    settings = [_settings(config) for config in configs]
-    names = []
-    for name, mine in zip(plain, settings, strict=True):
-        namesakes = [other for other_name, other in zip(plain, settings, strict=True) if other_name == name]
-        differing = [key for key in mine if len({other.get(key) for other in namesakes}) > 1]
-        names.append(" ".join([name, *(f"{key.partition('.')[2]}={mine[key]}" for key in differing)]))
-    return names
-
-
-def _settings(config: Config) -> dict[str, str]:
-    """By key, as text, of those that make a contender, but for its parts."""
-    return {
-        f"{section}.{key}": str(value)
-        for section, fields in config.to_dict().items()
-        if section not in SAME_SECTIONS
-        for key, value in fields.items()
-        if f"{section}.{key}" not in SAME
-    }
-
-
-def _parts(config: Config) -> str:
-    """A baseline's parts follow from its method and ranks."""
-    return f"ranks={config.baseline.ranks}" if isinstance(config, BaselineConfig) else f"parts={config.data.parts}"
 
 
 def _lines(file: Path) -> list[Record]:

@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from bench import api, many, prices
 from bench import cli as train_cli
 from bench.value import contenders, contest, finding, judge, paper, table
-from bench.value.contest import Contest
+from bench.value.names import names_apart
 from siafu.baseline import METHODS
 from siafu.errors import ConfigError
 from siafu.progress import Display, dollars
@@ -107,12 +107,9 @@ def main(args: argparse.Namespace) -> int:
         return _contest(args, stand_in)
     if not args.words:
         raise ConfigError(f"nothing to judge: SOURCE with --contenders, RUN, or --paper {PAPERS[0]}")
-    contests = [_read(Path(word)) for word in args.words]
-    finished = [one for there in contests for one in there.finished]
-    failed: dict[str, list[str]] = {}
-    for there in contests:
-        for name, errors in there.failed.items():
-            failed.setdefault(name, []).extend(errors)
+    finished, failed = _read([Path(word) for word in args.words])
+    if not finished:
+        raise ConfigError(f"nothing to judge: none of the runs in {' '.join(args.words)} is finished")
     graphs = judge.graphs(finished)
     if len(graphs) > 1:
         raise ConfigError(
@@ -133,13 +130,21 @@ def _nothing_is_trained(args: argparse.Namespace) -> None:
         raise ConfigError(f"{flag}: nothing is trained without --contenders, which says by whom SOURCE is trained on")
 
 
-def _read(folder: Path) -> Contest:
-    """One run, or all of an earlier call."""
-    if (folder / contest.WHOSE).is_file():
-        return contest.read(folder)
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: not a run directory; to train on it, say by whom: --contenders")
-    return Contest(folder, [judge.read(folder)], {})
+def _read(folders: Sequence[Path]) -> tuple[list[judge.Contender], dict[str, list[str]]]:
+    """Runs, those that are finished of earlier calls of this verb and of others that train often; who failed, and why."""
+    finished: list[judge.Contender] = []
+    failed: dict[str, list[str]] = {}
+    trained = [folder for folder in folders if (folder / contest.WHOSE).is_file()]
+    for held in map(contest.read, trained):
+        finished += held.finished
+        for name, errors in held.failed.items():
+            failed.setdefault(name, []).extend(errors)
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder}: not a run directory; to train on it, say by whom: --contenders")
+    others = [judge.read(run) for folder in folders if folder not in trained for run in judge.runs_in(folder)]
+    names = names_apart([one.config for one in others])
+    return finished + [replace(one, name=name) for one, name in zip(others, names, strict=True)], failed
 
 
 def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:

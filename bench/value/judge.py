@@ -20,6 +20,7 @@ from typing import Any
 
 from bench import cost
 from bench.cost import Cost, Item
+from bench.many import PLAN
 from bench.prices import instance
 from bench.value import value
 from siafu.baseline import BaselineConfig, load
@@ -88,6 +89,13 @@ class Contender:
 
     def reaches(self, target: float, split: str) -> Evaluated | None:
         return next((one for one in self.evaluated if one.scores.get(split, float("-inf")) >= target), None)
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The run itself; of a folder of trials (``bench.many``), those that are finished."""
+    if (folder / "config.toml").is_file() or not (folder / PLAN).is_file():
+        return [folder]
+    return sorted(result.parent for result in folder.glob("*/result.json"))
 
 
 def read(run_dir: Path, metric: str = "", name: str = "") -> Contender:

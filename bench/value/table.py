@@ -15,6 +15,8 @@ from siafu.progress import dollars
 
 #: Of the table -> parts of a bill that it adds up; --json has each. A column that is empty is left out.
 COLUMNS = {"Lambdas": ("lambda",), "servers": ("graph_servers", "param_servers"), "GPU": ("gpu",)}
+#: Longer names take several lines.
+NAME_WIDTH = 36
 REST = "rest"  # disks, endpoints, requests of S3, traffic
 
 
@@ -26,7 +28,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     columns = {head: column for head, column in {**COLUMNS, REST: tuple(parts - known)}.items() if parts & {*column}}
     heads = ("runs", "seconds", "epochs", "test", *columns, "dollars", "value")
     table = Table(
-        Column(no_wrap=True),
+        Column(max_width=NAME_WIDTH),
         *(Column(head, justify="right", no_wrap=True) for head in heads),
         title=_title(found),
         box=None,

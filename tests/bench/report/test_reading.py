@@ -7,26 +7,10 @@ import json
 import pytest
 
 from bench.report import series
-from bench.report.reading import names_apart, read
+from bench.report.reading import read
 from bench.report.series import EVALUATION, Span
 from siafu.errors import ConfigError
 from tests.bench.report.runs import baseline, servers, write
-
-
-def test_runs_that_differ_in_seeds_alone_have_one_name():
-    configs = [servers(), servers(**{"train.seed": 3}), servers(**{"run.dir": "elsewhere"})]
-    assert names_apart(configs) == ["cpu pipe"] * 3
-
-
-def test_names_say_in_what_runs_differ():
-    configs = [servers(), servers(**{"train.lr": 0.5}), servers("lambda", "async")]
-    lr = configs[0].train.lr
-    assert names_apart(configs) == [f"cpu pipe lr={lr}", "cpu pipe lr=0.5", "lambda async s=0"]
-
-
-def test_once_parts_differ_every_name_says_how_many():
-    configs = [servers(), servers(**{"data.parts": 4}), servers("lambda"), baseline(**{"baseline.ranks": 3})]
-    assert names_apart(configs) == ["cpu pipe parts=2", "cpu pipe parts=4", "lambda pipe parts=2", "vanilla ranks=3"]
 
 
 def test_a_line_that_is_being_written_is_not_read(tmp_path):

@@ -183,3 +183,18 @@ def test_verb(tmp_path, capsys):
     for run in (runs[0], other):  # two ways to one graph
         (Path(run) / "manifest.json").write_text(json.dumps({"data_content": "a1"}))
     assert main(["value", runs[0], other]) == 0
+
+
+def test_verb_judges_what_is_finished_of_runs_that_were_trained_together(tmp_path, capsys):
+    together = tmp_path / "seeds"
+    for number in (0, 1):
+        write(together / f"seed-{number}", cpu(**{"train.seed": number}), [0.9])
+    (together / "seed-0" / "result.json").write_text("{}")
+    assert main(["value", str(together)]) == 2  # not trained together: no plan
+    (together / "plan.json").write_text("{}")
+    capsys.readouterr()
+    assert main(["value", str(together), "--json"]) == 0
+    assert [(row["name"], row["runs"]) for row in json.loads(capsys.readouterr().out)["rows"]] == [("cpu pipe", 1)]
+    (together / "seed-0" / "result.json").unlink()
+    assert main(["value", str(together)]) == 2
+    assert "nothing to judge: none of the runs in" in capsys.readouterr().err
