@@ -8,11 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from bench.report.drawing import HATCHES, LIGHT, SERIES
+from bench.report.drawing import HATCHES, LIGHT, LINE_IN, SERIES, folded
 
 THICK = 0.62
 #: Inches that a bar takes, and all that is around bars: axis and legend.
 BAR_IN, AROUND_IN = 0.32, 1.15
+#: In a line of a bar's name.
+NAME_LETTERS = 36
 
 
 def stack(
@@ -46,8 +48,13 @@ def stack(
 
 
 def rows(axes: Axes, names: Sequence[str]) -> None:
-    """Contenders from top to bottom."""
-    axes.set_yticks(range(len(names)), names)
+    """Contenders from top to bottom; the figure grows where a name takes more lines than a bar is thick."""
+    labels = [folded(name, NAME_LETTERS) for name in names]
+    most = max(label.count("\n") + 1 for label in labels)
+    drawn = axes.figure.get_figure(root=True)
+    assert drawn is not None
+    drawn.set_figheight(drawn.get_figheight() + len(names) * max(0.0, most * LINE_IN - BAR_IN))
+    axes.set_yticks(range(len(names)), labels)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")

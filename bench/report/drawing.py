@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from html import escape
 from typing import Any
 
@@ -48,6 +49,8 @@ _STYLE = {
     "hatch.linewidth": 0.6, "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
 }  # fmt: skip
 WIDTH_IN = 6.4
+#: Of names: letters in a line of a legend, and what a line takes.
+LEGEND_LETTERS, LINE_IN = 42, 0.16
 
 
 def style() -> Any:
@@ -60,10 +63,18 @@ def figure(height_in: float) -> Figure:
     return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
 
 
+def folded(name: str, width: int) -> str:
+    """A long name in several lines."""
+    return "\n".join(textwrap.wrap(name, width, break_on_hyphens=False)) or name
+
+
 def legend(drawn: Figure, axes: Axes) -> None:
-    """Above the figure, of what these axes name."""
-    handles, labels = axes.get_legend_handles_labels()
+    """Above the figure, which grows by what it takes, of what these axes name."""
+    handles, names = axes.get_legend_handles_labels()
+    labels = [folded(name, LEGEND_LETTERS) for name in names]
     columns = 3 if max(map(len, labels)) < 28 else 2
+    lines = sum(label.count("\n") + 1 for label in labels) / columns
+    drawn.set_figheight(drawn.get_figheight() + LINE_IN * max(0.0, lines - 2))
     drawn.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=8, handlelength=2.6)
 
 
