@@ -203,8 +203,8 @@ def test_frames_of_another_protocol_version_or_run_are_refused():
     refused(START[:1], "^1 frames, at least 2$")
     refused([b"GET / HTTP/1.1", b"{}"], "^not a message of siafu$")
     refused([START[0] + b"x", b"{}"], "^not a message of siafu$")
-    refused([b"SIAF\x01" + START[0][5:], b"{}"], "^protocol version 1, this is version 5$")
-    refused([b"SIAF\x04\xff" + START[0][6:], b"{}"], "^unknown tag 255$")
+    refused([b"SIAF\x01" + START[0][5:], b"{}"], f"^protocol version 1, this is version {wire.VERSION}$")
+    refused([START[0][:5] + b"\xff" + START[0][6:], b"{}"], "^unknown tag 255$")
     refused(START, "^a Start of another run$", run_id=b"another!")
 
 
