@@ -8,8 +8,9 @@ import json
 import sys
 from typing import Any
 
+from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from bench.measure import Measurement
 
@@ -90,7 +91,8 @@ def main(args: argparse.Namespace) -> int:
 
 def show(found: Measurement, console: Console) -> None:
     """The table, and below it one line per figure of the summary."""
-    table = Table(*found.columns, title=found.title)
+    headings = (Column(name.replace("_", " "), no_wrap=not place) for place, name in enumerate(found.columns))
+    table = Table(*headings, title=found.title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for row in found.rows:
         table.add_row(*(shown(row.get(column)) for column in found.columns))
     console.print(table)
