@@ -9,7 +9,15 @@ from siafu.baseline import BaselineConfig
 from siafu.config import Config
 
 #: Settings that do not make a run another contender: seeds, and what only says where it is written or how it is followed.
-SAME = ("train.seed", "train.target_acc", "data.seed", "data.keep_aggregate", "baseline.timeout_s", "data.parts", "baseline.ranks")
+SAME = (
+    "train.seed",
+    "train.target_acc",
+    "data.seed",
+    "data.keep_aggregate",
+    "baseline.timeout_s",
+    "data.parts",
+    "baseline.ranks",
+)
 SAME_SECTIONS = ("run", "cloud")
 
 
