@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,13 @@ def test_the_next_part_is_asked_for_after_the_first_is_computed():
     assert result.compute_s == 2.0  # one second each
     for name, value in expected.gradients.items():
         np.testing.assert_allclose(np.asarray(gradient.tensors[name]), value, rtol=1e-12, atol=1e-15)
+
+
+def test_a_part_that_comes_on_request_is_asked_for():
+    first, _ = split(task(FUSED).rows, 2)
+    run = worker().perform(dataclasses.replace(task(FUSED, num_parts=2, rows=first), on_request=True))
+    next(run)
+    assert run.send(weights(1, 0)) == NextPart(1, lost=True)
 
 
 @pytest.mark.parametrize(("keep_bytes", "lost"), [(0, True), (ROWS * 3 * 8 - 1, True), (ROWS * 3 * 8, False)])

@@ -66,7 +66,7 @@ def test_who_wants_to_go_where_nobody_is_hears_nothing_and_may_leave(proxy: Chao
     with Hub(param_server(0), bytes(8)) as hub:
         hub.dial(graph_server(0), "tcp://127.0.0.1:1", proxy.address)
         hub.send(graph_server(0), Heartbeat("param_server", 0))
-        hub.poll(0.3)
+        assert hub.poll(0.3) == []
 
 
 def test_after_a_cut_the_link_comes_back(proxy: ChaosProxy, say: Say) -> None:
