@@ -35,7 +35,7 @@ from siafu.checkpoint import digest
 from siafu.checkpoints import TrainingState
 from siafu.config import Config
 from siafu.errors import GnnError, ProtocolError
-from siafu.evaluation import evaluated_version, is_evaluated, rounds
+from siafu.evaluation import EvaluatedEpochs, evaluated_version, rounds
 from siafu.member import answer
 from siafu.metrics import METRICS, SPLITS
 from siafu.sparse import Array
@@ -295,9 +295,8 @@ class Coordinator:
 
     def _due(self) -> int:
         """The epoch whose evaluation is judged next; -1: none."""
-        train = self.config.train
-        epochs = range(self.ledger.judged + 1, rounds(train))
-        return next((epoch for epoch in epochs if is_evaluated(epoch, train)), -1)
+        due = EvaluatedEpochs(self.config.train).after(self.ledger.judged)
+        return -1 if due is None else due
 
     def _whole_evaluation(self, epoch: int, now: float) -> list[Action]:
         """Everybody has counted, and all evaluations before it are judged."""

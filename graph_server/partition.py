@@ -35,7 +35,7 @@ from siafu import kernels, views
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
-from siafu.evaluation import is_evaluated, rounds
+from siafu.evaluation import EvaluatedEpochs, rounds
 from siafu.graph import TRAIN
 from siafu.metrics import METRICS
 from siafu.models import Model
@@ -75,7 +75,7 @@ class Partition:
         self.bounds = bounds_of(len(shard.vertices), per_server)
         self.intervals = list(range(self.index * per_server, (self.index + 1) * per_server))
         self.programs = {lane: model.program(lane) for lane in Lane}
-        self.evaluated = [e for e in range(rounds(config.train)) if is_evaluated(e, config.train)]
+        self.evaluated = EvaluatedEpochs(config.train)
         self.lanes = tuple(Lane) if config.train.epochs else (Lane.EVAL,)
         self.split = np.asarray(shard.split[:, config.data.split])
         self.storage = "bfloat16" if config.model.rows == "bfloat16" else self.dtype.name
@@ -319,7 +319,8 @@ class Partition:
         slowest = min(self._versions)
         if self._rows_due:
             slowest = min(slowest, self._epochs_in)
-        due = next((e for e in self.evaluated if e > self._judged), self.config.train.epochs)
+        due = self.evaluated.after(self._judged)
+        due = self.config.train.epochs if due is None else due
         # Evaluation runs beside training, but no more than 1 + s epochs behind it, so that few versions are kept for it.
         ahead = 1 + self.config.train.staleness if self.config.overlaps else 0
         actions = self._step(Lane.TRAIN, Opened(min(slowest + self.config.train.staleness, due + ahead), slowest))

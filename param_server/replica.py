@@ -148,10 +148,11 @@ class Replica:
         self._judged_before = state.judged
         for version, weights in versions.items():
             self._stash.adopt(version, weights)
-        to_come = range(state.judged + 1, rounds(self.train))
-        due = {evaluated_version(epoch, self.train) for epoch in to_come if is_evaluated(epoch, self.train)}
-        for version in due.intersection(self._stash.versions):
-            self._stash.pin(version)
+        for version in self._stash.versions:
+            epoch = max(version - 1, 0)  # after which it would be evaluated
+            is_due = epoch > state.judged and is_evaluated(epoch, self.train)
+            if is_due and evaluated_version(epoch, self.train) == version:
+                self._stash.pin(version)
         if state.best >= 0:
             self._judged(COORDINATOR, wire.Judged(max(state.best - 1, 0), best=True, stop=False))
         return [Send(COORDINATOR, wire.Ready("param_server", self.index))]

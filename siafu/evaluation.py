@@ -3,6 +3,9 @@ And after which the weights are saved."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import overload
+
 from siafu.config import Run, Train
 
 
@@ -19,6 +22,31 @@ def evaluated_version(epoch: int, train: Train) -> int:
 def is_evaluated(epoch: int, train: Train) -> bool:
     """Whether the weights after ``epoch`` are evaluated: every ``eval_every`` epochs (0: never), and the last epoch."""
     return epoch == rounds(train) - 1 or (train.eval_every > 0 and (epoch + 1) % train.eval_every == 0)
+
+
+class EvaluatedEpochs(Sequence[int]):
+    """Those, ascending, without a list of them: a run that is to end by its limits may be given any number of epochs."""
+
+    def __init__(self, train: Train):
+        self._rounds = rounds(train)
+        self._every = train.eval_every or self._rounds
+
+    def __len__(self) -> int:
+        return -(-self._rounds // self._every)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[int]: ...
+    def __getitem__(self, place: int | slice) -> int | Sequence[int]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        return min((range(len(self))[place] + 1) * self._every, self._rounds) - 1
+
+    def after(self, epoch: int) -> int | None:
+        """The next of them; ``epoch``: from -1 on. None: there is none."""
+        place = (epoch + 1) // self._every
+        return self[place] if place < len(self) and epoch < self._rounds - 1 else None
 
 
 def is_checkpoint(epoch: int, run: Run) -> bool:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,18 +50,34 @@ class Trial:
     seconds: float = 0.0
 
 
-def suffer(schedule: Schedule, arguments: Sequence[str], run_dir: Path, over: threading.Event | None = None) -> Trial:
+@dataclass(frozen=True)
+class Born:
+    """A process of a run. Two with the same pid differ in when they began."""
+
+    pid: int
+    began: str  # clock ticks since boot
+    words: tuple[str, ...]  # of its command line
+
+    def is_a(self, whom: str) -> bool:
+        """``whom``: of ``HIT``."""
+        return HIT[whom] in self.words
+
+
+def suffer(
+    schedule: Schedule, arguments: Sequence[str], run_dir: Path, over: threading.Event | None = None,
+    limit_s: float = LIMIT_S, look: Callable[[Sequence[Born]], None] | None = None, look_s: float = 10.0,
+) -> Trial:  # fmt: skip
     """Runs ``siafu train`` with these arguments under the schedule, or until ``over``. Leaves no process behind. Several threads
-    may each have a run at a time."""
+    may each have a run at a time. ``look`` is shown who lives, every ``look_s`` seconds."""
     trial = Trial(schedule.seed, schedule.mode, schedule.keys)
     with tempfile.TemporaryDirectory() as folder, ChaosProxy(schedule.seed) as proxy:
-        run = _Run(Path(folder), run_dir, trial, proxy, schedule, over or threading.Event())
+        run = _Run(Path(folder), run_dir, trial, proxy, schedule, over or threading.Event(), limit_s)
         try:
             security = "curve" if schedule.keys else "auto"
             run.start(
                 "train", *arguments, "--mode", schedule.mode, "--run-dir", str(run_dir), "--set", f"servers.security={security}"
             )  # fmt: skip
-            run.watch()
+            run.watch(look, look_s)
         finally:
             run.end()
         trial.faults.update(tally(run.log))
@@ -70,12 +86,12 @@ def suffer(schedule: Schedule, arguments: Sequence[str], run_dir: Path, over: th
 
 class _Run:
     def __init__(
-        self, folder: Path, run_dir: Path, trial: Trial, proxy: ChaosProxy, schedule: Schedule, over: threading.Event
+        self, folder: Path, run_dir: Path, trial: Trial, proxy: ChaosProxy, schedule: Schedule, over: threading.Event, limit_s: float
     ):  # fmt: skip
         self.run_dir, self.trial, self.proxy, self.schedule = run_dir, trial, proxy, schedule
         self.log, self._births, self._file = folder / "log", folder / "births", folder / "faults.json"
         self._full, self._clock, self._errors = folder / "full", folder / "clock", folder / "stderr"
-        self._over = over
+        self._over, self._limit_s = over, limit_s
         self._begun = time.monotonic()
         told = member.settings(schedule.messages, time.monotonic(), proxy.address, folder)
         self._file.write_text(json.dumps(told))
@@ -91,12 +107,13 @@ class _Run:
             )
         self._process.note(self._births)
 
-    def watch(self) -> None:
+    def watch(self, look: Callable[[Sequence[Born]], None] | None, look_s: float) -> None:
         """Until the run ends by itself, or the limit comes."""
         assert self._process is not None
         todo = list(self.schedule.faults)
         first_at: float | None = None
-        while time.monotonic() - self._begun < LIMIT_S and not self._over.is_set():
+        look_at = self._begun
+        while time.monotonic() - self._begun < self._limit_s and not self._over.is_set():
             now = time.monotonic()
             if first_at is None and self._epochs() >= self.schedule.epochs:
                 first_at = now
@@ -105,6 +122,9 @@ class _Run:
             for at, undo in [item for item in self._undo if item[0] <= now]:
                 self._undo.remove((at, undo))
                 undo()
+            if look is not None and now >= look_at:
+                look(self._alive())
+                look_at = now + look_s
             if self._process.poll() is not None:
                 return self._ended()
             time.sleep(POLL_S)
@@ -189,10 +209,11 @@ class _Run:
 
     def _pids(self, word: str = "") -> list[int]:
         """Processes of the run that live, those whose command line has the word, in the order of their age."""
-        born = [line.split(" ") for line in self._births.read_text().splitlines()]
-        return [
-            int(pid) for pid, at, *words in born if (not word or word in words) and nursery.began_at(int(pid)) == at
-        ]
+        return [process.pid for process in self._alive() if not word or word in process.words]
+
+    def _alive(self) -> list[Born]:
+        lines = [line.split(" ") for line in self._births.read_text().splitlines()]
+        return [Born(int(pid), at, tuple(words)) for pid, at, *words in lines if nursery.began_at(int(pid)) == at]
 
     def _last_line(self) -> str:
         lines = self._errors.read_text(errors="replace").strip().splitlines()
