@@ -101,13 +101,18 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def add_flag(
-    group: argparse._ArgumentGroup, name: str, key: str, of: type[Config] = Config, told_default: str = ""
+    group: argparse._ArgumentGroup,
+    name: str,
+    key: str,
+    of: type[Config] = Config,
+    told_default: str = "",
+    told: str = "",
 ) -> None:
-    """The flag of a setting: its default and its help are the field's. Not given: None. ``told_default``: what its help says
-    of that instead."""
+    """The flag of a setting: its default and its help are the field's. Not given: None. ``told_default``, ``told``: what its help
+    says instead."""
     section, _, field = key.partition(".")
     default = of().to_dict()[section][field]
-    options: dict[str, typing.Any] = {"default": None, "help": _help(key, told_default or default, of)}
+    options: dict[str, typing.Any] = {"default": None, "help": told or _help(key, told_default or default, of)}
     if isinstance(default, bool):
         options["action"] = argparse.BooleanOptionalAction if default else "store_true"
     else:
@@ -136,10 +141,10 @@ def told(run: api.Run, *, json_wanted: bool, verb: str) -> int:
     if run.stopped not in LIMITS:
         return 0
     limits, spent = configs.load(run.dir / api.CONFIG).run, run.result["cost"]["usd"]
+    again = f", and siafu resume {run.dir} with a higher one goes on" if limits.on != "aws" else f" in {run.dir}"
     limit = f"budget of {dollars(limits.budget_usd)}" if run.stopped == BUDGET else f"limit of {limits.max_seconds:g} s"
     print(
-        f"siafu {verb}: stopped at its {limit} after {_counted(run.result['epochs'])}, {dollars(spent)}; the weights are "
-        f"saved, and siafu resume {run.dir} with a higher one goes on",
+        f"siafu {verb}: stopped at its {limit} after {_counted(run.result['epochs'])}, {dollars(spent)}; the weights are saved{again}",
         file=sys.stderr,
     )
     return EXIT_AT_LIMIT

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 #: In the launcher's environment: the descriptor of the pipe that it writes to.
 VARIABLE = "SIAFU_GUARD"
-_RUN, _BEAT = "run", "."
+_RUN, _BEAT, _OVER = "run", ".", "over"
 
 
 def tell_run(run_dir: str, silence_s: float) -> None:
@@ -29,6 +29,11 @@ def tell_run(run_dir: str, silence_s: float) -> None:
 def beat() -> None:
     """The launcher lives."""
     _write(f"{_BEAT}\n")
+
+
+def over() -> None:
+    """The launcher's last word: it has trained, and may be silent while it saves, bills and says goodbye."""
+    _write(f"{_OVER}\n")
 
 
 def _write(line: str) -> None:
@@ -67,6 +72,8 @@ class _Launcher:
         if word == _RUN:
             silence_s, _, self.run_dir = text.partition(" ")
             self.silence_s = float(silence_s)
+        elif word == _OVER:
+            self.silence_s = None
 
 
 def run(argv: Sequence[str], restarts: int) -> int:

@@ -10,8 +10,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import RawIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from bench import guard, hosts, loggers
 from bench.actions import Action, Record, Save, Status
@@ -145,7 +146,7 @@ class _Attempt:
         config = self.config
         run_id = secrets.token_bytes(RUN_ID_BYTES)  # what an earlier attempt still says is another run's
         with (
-            open(self.run_dir / "metrics.jsonl", "a", encoding="utf-8") as metrics,
+            open(self.run_dir / "metrics.jsonl", "ab", buffering=0) as metrics,
             hosts.build(config, self.run_dir, self.shards_path, self.run_dir / "config.toml", run_id) as host,
             contextlib.nullcontext(_keys(config, host.listen)) as keys,
             Hub(
@@ -159,6 +160,7 @@ class _Attempt:
             )  # fmt: skip
             try:
                 session.train(restarts[-1] if restarts else {})
+                guard.over()
                 session.farewell("done", BILLING_S)
             except PeerLost:
                 session.rescue(RESCUE_S)
@@ -178,7 +180,7 @@ class _Session:
 
     def __init__(
         self, config: Config, spec: ModelSpec, coordinator: Coordinator, host: Host, run_dir: Path, hub: Hub,
-        metrics: IO[str], on_status: Callable[[Status], None], check: Callable[[], None] = lambda: None,
+        metrics: RawIOBase, on_status: Callable[[Status], None], check: Callable[[], None] = lambda: None,
         tell: loggers.Tell = lambda record: None, saver: Saver | None = None, keys: Keys | None = None,
     ):  # fmt: skip
         self.config, self.spec, self.coordinator, self.hub = config, spec, coordinator, hub
@@ -307,8 +309,16 @@ class _Session:
                         logger.warning(
                             "epoch %d: its step is left out: NaN or infinity in %s", values["epoch"], values["where"]
                         )
-                    self.metrics.write(json.dumps(values) + "\n")
-                    self.metrics.flush()
+                    self._write(json.dumps(values) + "\n")
                     self._tell(values)
                 case Save(state=state) if self._saver is not None:
                     self._saver.put(state)
+
+    def _write(self, line: str) -> None:
+        """To metrics.jsonl. GnnError where that cannot be: a run that nobody can follow or resume has ended."""
+        left = memoryview(line.encode())
+        try:
+            while left:
+                left = left[self.metrics.write(left) or 0 :]
+        except OSError as error:
+            raise GnnError(f"{self.run_dir / 'metrics.jsonl'}: {error.strerror}") from None

@@ -5,6 +5,7 @@
    alive at the last report, or was invoked since, is taken to have run for all of the time between the two.
 2. Of the two, what was billed and what was counted, the larger is the cost: a run may cost less than is said, not more.
    Once a server has said its last word, what was billed to it is all: unless it has given up ("cut") what still ran.
+   What the attempts before this one have cost is known, and comes on top of either.
 3. A limit is reached when what it takes to wind down (``WIND_DOWN_S``) would exceed it, with servers at on-demand prices:
    what spot saves is an average, and a limit holds on any day. What nobody here can stop is a function that hangs: Lambda
    bills it until ``lambda.timeout_s``.
@@ -35,7 +36,8 @@ class _Counted:
 
     alive: int = 0
     launched: float = 0.0
-    billed_gb_s: float = 0.0
+    before_gb_s: float = 0.0  # of the attempts before
+    billed_gb_s: float = 0.0  # with those
     init_ms: float = 0.0  # of what was billed
     sent_bytes: float = 0.0  # from environments to servers
     environment_s: float = 0.0  # rule 1
@@ -63,6 +65,11 @@ class Meter:
     def begin(self, now: float) -> None:
         """The run's roles are started."""
         self.begun = now
+
+    def carry(self, server: int, totals: Mapping[str, float], now: float) -> None:
+        """Totals of the attempts before this one."""
+        self.report(server, totals, now, alive=0)
+        self._servers[server].before_gb_s = totals.get("gb_s", 0.0)
 
     def report(self, server: int, totals: Mapping[str, float], now: float, alive: int | None = None) -> None:
         """Totals of a graph server's backend; ``alive``: its environments, where the report says."""
@@ -109,4 +116,5 @@ class Meter:
         if server.final:
             return server.billed_gb_s
         environment_s = server.environment_s + server.alive * (now - server.at)
-        return max(server.billed_gb_s, cost.memory_gb_s(environment_s, self.config.lambdas.memory_mb))
+        counted_gb_s = cost.memory_gb_s(environment_s, self.config.lambdas.memory_mb)
+        return max(server.billed_gb_s, server.before_gb_s + counted_gb_s)

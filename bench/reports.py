@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from siafu import errors
@@ -12,6 +13,10 @@ from siafu.wire import BYTES_TO, EpochReport, Failed, Stopped, Usage
 
 #: What a server needs, not what it used: the most of any.
 NEEDS = ("recommended_memory_mb", "split_in")
+#: What a server has, which is no more after another attempt: how both make one number.
+HAS: dict[str, Callable[[float, float], float]] = {
+    "environments_wanted": lambda before, now: now, "environments_wanted_peak": max
+}  # fmt: skip
 
 
 def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
@@ -26,7 +31,11 @@ def added(before: dict[str, float], totals: dict[str, float]) -> dict[str, float
     if not before:
         return totals
     both = {name: before.get(name, 0) + totals.get(name, 0) for name in {**before, **totals}}
-    return {**both, **{name: max(before.get(name, 0), totals.get(name, 0)) for name in NEEDS if name in both}}
+    as_one = {**dict.fromkeys(NEEDS, max), **HAS}
+    return {
+        **both,
+        **{name: of(before.get(name, 0), totals.get(name, 0)) for name, of in as_one.items() if name in both},
+    }
 
 
 def links(usage: dict[int, dict[str, float]], parts: int, epochs: int) -> list[list[int]]:

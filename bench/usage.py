@@ -30,7 +30,7 @@ class Usages:
 
     def begin(self, now: float) -> None:
         for server, totals in self._before.items():
-            self._meter.report(server, totals, now, alive=0)
+            self._meter.carry(server, totals, now)
 
     def epoch(self, message: EpochReport, now: float) -> None:
         totals = self.totals[message.server] = self._take(message.server, message)

@@ -42,6 +42,7 @@ class _Open:
     priority: Priority
     kind: Likeness  # for its time
     attempts: int = 0
+    excused: int = 0  # of those
     holders: set[str] = field(default_factory=set)  # workers that may still answer
     tried: set[str] = field(default_factory=set)  # workers that it was given to
     due: float = 0.0  # when the latest attempt times out
@@ -108,8 +109,10 @@ class Dispatcher:
     def has_tasks(self, worker: str) -> bool:
         return worker in self._workers and bool(self._workers[worker].holds)
 
-    def held_by(self, worker: str) -> list[TaskId]:
-        return sorted(self._workers[worker].holds) if worker in self._workers else []
+    def attempts_of(self, worker: str) -> dict[TaskId, int]:
+        """The tasks that it holds, in their order: which attempt of each."""
+        holds = self._workers[worker].holds if worker in self._workers else {}
+        return {task: holds[task].attempt for task in sorted(holds)}
 
     def alone_s(self, task: TaskId, worker: str, attempt: int, now: float) -> float | None:
         """How long the worker has had this attempt, if it had nothing else since."""
@@ -148,8 +151,8 @@ class Dispatcher:
             self._give_back(task, worker)
         return self._assign(now)
 
-    def lost(self, worker: str, now: float) -> list[Assign]:
-        """The worker has left or died."""
+    def lost(self, worker: str, now: float, *, excused: bool = False) -> list[Assign]:
+        """The worker has left or died. ``excused``: of what somebody else bounds; rule 5 does not count it."""
         state = self._workers.pop(worker, None)
         if state is not None:
             self.num_silent -= state.silent
@@ -157,6 +160,8 @@ class Dispatcher:
             self._free.drop(worker)
             self._refile(self._new.of(worker))
             for task in sorted(state.holds):
+                if excused and task in self._open:
+                    self._open[task].excused += 1
                 self._give_back(task, worker)
         return self._assign(now)
 
@@ -181,10 +186,14 @@ class Dispatcher:
 
     def hold_at_most(self, number: float, now: float) -> list[Assign]:
         """Each worker, of rule 1."""
+        self.restrain(number)
+        return self._assign(now)
+
+    def restrain(self, number: float) -> None:
+        """As ``hold_at_most``, from what is given out next on."""
         self.max_held = number
         for worker in self._workers:
             self._note(worker)
-        return self._assign(now)
 
     def forget(self) -> None:
         """No task is waited for any more; workers keep what they hold, and it comes back to nobody."""
@@ -261,7 +270,7 @@ class Dispatcher:
             self._relaunch(task, state)
 
     def _relaunch(self, task: TaskId, state: _Open) -> None:
-        if state.attempts > self.relaunches:
+        if state.attempts - state.excused > self.relaunches:
             raise WorkerTimeout(
                 f"{task}: no result after {state.attempts} attempts of {self.timing.limit_s(state.kind, 0):g} s, "
                 f"lambda.relaunches allows {self.relaunches}"

@@ -67,8 +67,10 @@ class Shipping:
         parts = split(task.rows, cut.num_parts)
         given = self._given.get(message.worker, set())
         self._given[message.worker] = {key for key in given if key[0] != message.interval}
-        assign = Assign(message.worker, task.id, message.attempt)
-        return self._follow_up(task, assign, message.part, parts[message.part])
+        assign, before = Assign(message.worker, task.id, message.attempt), self.nbytes
+        send = self._follow_up(task, assign, message.part, parts[message.part])
+        self._nbytes_of[task.id] = self._nbytes_of.get(task.id, 0) + self.nbytes - before
+        return send
 
     def done(self, task: TaskId) -> int:
         """Nothing of it will be sent any more; how many bytes its latest attempt was."""
@@ -78,9 +80,10 @@ class Shipping:
     def gone(self, worker: str) -> None:
         self._given.pop(worker, None)
 
-    def parts_of(self, task: TaskId) -> int:
-        """That its latest attempt came in."""
-        return list(self._cuts[task].values())[-1].num_parts if task in self._cuts else 1
+    def parts_of(self, task: TaskId, attempt: int) -> int:
+        """That this attempt was split in because memory is short; 1: its worker could have all of its rows at a time."""
+        cut = self._cuts.get(task, {}).get(attempt)
+        return cut.num_parts if cut is not None and cut.on_request else 1
 
     def _cut_of(self, task: TensorTask, attempt: int) -> _Cut:
         """Every attempt like the one before, whatever is chosen meanwhile, unless memory is short."""

@@ -17,7 +17,7 @@ R8  Duplicates of any message are counted, and otherwise ignored.
 R9  A gradient with NaN or infinity ends the run, or with ``run.on_nan`` = "skip" makes the whole epoch's so: its step is
     left out by every replica alike, the next version has the same weights. Who sees where it came from tells the
     coordinator. What is left out again and again will not get better, and ends the run too.
-R9  A run that goes on restores the state of a replica before its first epoch. Evaluations that were judged before are not
+R10 A run that goes on restores the state of a replica before its first epoch. Evaluations that were judged before are not
     waited for again; the best one may be of a version that is still to come.
 """
 
@@ -184,6 +184,8 @@ class Replica:
         if version < self.version and version not in self.versions_held:
             self._duplicates["FetchWeights"] += 1
             return self.version
+        if version > self.version:
+            raise RemoteProtocolError(f"fetch of version {version} for evaluation: the newest is {self.version}")
         return version
 
     def _get_model(self, sender: Address, request: wire.GetModel) -> list[Send]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import deque
 
 from param_server.replica import Replica
 from siafu import checkpoint, models
-from siafu.address import COORDINATOR, param_server
+from siafu.address import COORDINATOR, Address, param_server
 from siafu.config import Config
 from siafu.errors import PeerLost
 from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sockets import Hub
-from siafu.wire import Failed, GetState, Heartbeat, Hello, Ready, Start, Stop, Stopped, Welcome
+from siafu.wire import Failed, GetState, Heartbeat, Hello, Message, Ready, Start, Stop, Stopped, Welcome
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +32,12 @@ def serve(joined: Joined) -> None:
             hub.dial(param_server(peer), endpoint)
     hub.send(COORDINATOR, Ready("param_server", index))
     presence = Presence(hub, config, lambda: Heartbeat("param_server", index))
+    unread: deque[tuple[Address, Message]] = deque()
     while True:
         try:
-            for sender, message in presence.poll(config.servers.heartbeat_s):
+            unread += presence.poll(config.servers.heartbeat_s)
+            while unread:
+                sender, message = unread.popleft()
                 match message:
                     case Stop():
                         hub.send(COORDINATOR, Stopped("param_server", index, json.dumps({})))
@@ -51,6 +55,7 @@ def serve(joined: Joined) -> None:
                 raise
             logger.warning("%s", lost)
             hub.send(COORDINATOR, Failed("param_server", index, type(lost).__name__, str(lost), ""))
+            hub.put_back(unread)  # the coordinator may have asked already
             _outlast(hub, config, replica, presence)
             return
 

@@ -68,9 +68,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         return int(importlib.import_module(VERBS[args.verb][0]).main(args))
     except GnnError as error:
-        if getattr(args, "json", False):
-            print(json.dumps({"error": str(error), "type": type(error).__name__}))
-        print(f"siafu {args.verb}: {error}", file=sys.stderr)
+        _say(args, error, str(error))
         if args.verbose:
             for note in getattr(error, "__notes__", []):
                 print(note, file=sys.stderr)
@@ -78,6 +76,18 @@ def _run(args: argparse.Namespace) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # a full disk, a folder that may not be written
+        if args.verbose:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        _say(args, error, f"{where}{error.strerror or error}")
+        return 1
+
+
+def _say(args: argparse.Namespace, error: Exception, text: str) -> None:
+    if getattr(args, "json", False):
+        print(json.dumps({"error": text, "type": type(error).__name__}))
+    print(f"siafu {args.verb}: {text}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):

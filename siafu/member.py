@@ -132,6 +132,7 @@ class Presence:
         for member, heard in self._heard.items():
             limit_s = self._servers.silence_s * (1 if member == COORDINATOR else PEERS_PATIENCE)
             if now - heard > limit_s:
+                self._hub.put_back(arrived)  # whoever outlasts this still wants to know
                 raise PeerLost(f"{member}: silent for {now - heard:.0f} s, limit {limit_s:g} s")
         return arrived
 

@@ -6,7 +6,8 @@ answer comes back over the same link. Identities are addresses, so a member is f
 Tensors are sent and received without a copy. Threads must not touch a hub, but for ``wake``.
 
 No send waits: what a peer does not take lies here, ``_MOST_WAITING`` messages at most, and then that peer is lost. How many
-bytes that can be is bounded before: by staleness between servers, by the tasks that a worker may hold.
+bytes that can be is bounded before: by staleness between servers, by the tasks that a worker may hold, and at the start by the
+ghosts' features, which go to every peer at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import socket
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -38,6 +39,9 @@ _BURST = 64
 _ZERO_COPY_BYTES = 1 << 14
 #: Messages that wait here for a peer to take them, and those that wait there for their reader: beyond, TCP holds the sender.
 _MOST_WAITING, _MOST_UNREAD = 1 << 16, 1 << 12
+#: Seconds of silence before TCP asks whether the other end is still there, and between that and each of so many more questions:
+#: an environment of Lambda, or a gateway between, may go without a word. As of ``graph_server.launchers.lines``.
+_KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 60, zmq.TCP_KEEPALIVE_INTVL: 15, zmq.TCP_KEEPALIVE_CNT: 4}
 #: A connection that has not shown its key by then is closed; a member's tries again. Its key is looked at between two polls.
 _HANDSHAKE_MS = 10_000
 
@@ -224,7 +228,7 @@ class Hub:
             raise
         return arrived
 
-    def put_back(self, messages: list[tuple[Address, Message]]) -> None:
+    def put_back(self, messages: Iterable[tuple[Address, Message]]) -> None:
         """The next ``poll`` will return them: they came before their reader was ready."""
         self._unread += messages
 
@@ -278,6 +282,8 @@ class Hub:
         made.setsockopt(zmq.SNDHWM, _MOST_WAITING)
         made.setsockopt(zmq.RCVHWM, _MOST_UNREAD)
         made.setsockopt(zmq.MAXMSGSIZE, wire.MAX_TENSOR_BYTES)
+        for option, value in _KEEPALIVE.items():
+            made.setsockopt(option, value)
         made.copy_threshold = _ZERO_COPY_BYTES
         self._poller.register(made, zmq.POLLIN)
         return made

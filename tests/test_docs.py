@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from siafu import settings
 from siafu.__main__ import _parse
 
 ROOT = Path(__file__).parent.parent
@@ -66,3 +67,21 @@ def anchors(text: str) -> set[str]:
     """As GitHub makes them of headings."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_page_of_settings_is_that_of_the_code() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    assert page == settings.page(), "python -m siafu.settings > docs/settings.md"
+
+
+ROOMS = ("siafu", "datasets", "graph_server", "param_server", "lambda_funcs", "bench", "infra", "gpu_baselines")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_map_names_whatever_is_in_a_room(room: str) -> None:
+    text = (ROOT / "docs" / "developing.md").read_text()
+    paragraph = text.split(f"### `{room}/`")[1].split("\n### ")[0]
+    named = set(re.findall(r"`(\w+)/?`", paragraph))
+    there = {path.stem for path in (ROOT / room).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert there - named - {"__init__", "__main__"} == set()
+    assert named & there, room

@@ -76,7 +76,7 @@ def _train(run_dir: Path, where: str, backend: str, arguments: Sequence[str]) ->
 
 def _lose(cluster: SimulatedRay, run_dir: Path, how: str, base: Sequence[str]) -> dict[str, Any]:
     """One run and one loss; the cluster is whole again afterwards."""
-    arguments = (*base, "--backend", "cpu", "--epochs", "1000000", "--on", "ray")
+    arguments = (*base, "--backend", "cpu", "--epochs", "1000000", "--restarts", "0", "--on", "ray")
     with Training(run_dir, *arguments) as training:
         training.until(lambda: training.epochs() >= 2, "two epochs")
         lost = next(host for host in cluster.members("graph_server").values() if host != cluster.head)

@@ -10,7 +10,7 @@ from typing import Any
 from bench import api, baseline
 from bench import cli as train_cli
 from bench.baseline import settings
-from siafu.baseline import METHODS, BaselineConfig
+from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig
 from siafu.errors import ConfigError
 from siafu.progress import Display, size, summary
 
@@ -27,6 +27,13 @@ examples:
   siafu baseline gossip cora --ranks 4 --gossip v2 --slow-rank 1
   siafu baseline --resume runs/20261121-060000-cora-gcn-vanilla
 """
+
+
+#: Where less is possible than siafu train can do.
+TOLD = {
+    "model.name": f"{', '.join(BASELINE_MODELS)} [gcn]",
+    "run.checkpoint_every": "epochs between checkpoints; 0: none [0]",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     groups = {section: parser.add_argument_group(train_cli.GROUPS[section]) for section in sections}
     for name in settings.SHARED:
         key = api.SHORT[name]
-        train_cli.add_flag(groups[key.partition(".")[0]], name, key, BaselineConfig)
+        train_cli.add_flag(groups[key.partition(".")[0]], name, key, BaselineConfig, told=TOLD.get(key, ""))
 
 
 def main(args: argparse.Namespace) -> int:

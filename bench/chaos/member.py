@@ -34,6 +34,8 @@ def install(file: Path, process: str) -> None:
     vars(importlib.import_module("lambda_funcs.environment"))["time"] = SimpleNamespace(**vars(time))
     clock.install(folder / "clock", process)
     nursery.Popen.births = str(folder / "births")
+    if nursery.Popen.nursery is not None:
+        nursery.Popen.nursery.note(folder / "births")
     vars(subprocess)["Popen"] = nursery.Popen
 
 

@@ -58,8 +58,9 @@ class Birth:
 class Nursery:
     """The asker's end. Any thread may ask."""
 
-    def __init__(self, line: socket.socket):
-        self._line, self._lock = line, threading.Lock()
+    def __init__(self, line: socket.socket, pid: int = 0):
+        """``pid``: of its process, which is our child."""
+        self._line, self._lock, self._pid = line, threading.Lock(), pid
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     @classmethod
@@ -81,6 +82,10 @@ class Nursery:
         if not answer:
             raise OSError("the nursery is gone")
         return int(answer)
+
+    def note(self, births: Path) -> None:
+        """Writes a line about its process: whoever ends the run must reap that too."""
+        _note(births, self._pid, ["nursery"])
 
 
 class Popen(subprocess.Popen[Any]):
@@ -113,9 +118,13 @@ class Popen(subprocess.Popen[Any]):
 
     def note(self, births: Path) -> None:
         """Writes a line about the child to a file: its pid, when it began, and the words of its command."""
-        if began := began_at(self.pid):
-            with births.open("a") as file:  # a line at a time: many processes write to it
-                file.write(f"{self.pid} {began} {' '.join(map(str, list(self.args)))}\n")  # type: ignore[arg-type]
+        _note(births, self.pid, list(self.args))  # type: ignore[arg-type]
+
+
+def _note(births: Path, pid: int, words: Sequence[object]) -> None:
+    if began := began_at(pid):
+        with births.open("a") as file:  # a line at a time: many processes write to it
+            file.write(f"{pid} {began} {' '.join(map(str, words))}\n")
 
 
 def began_at(pid: int) -> str:
@@ -167,12 +176,12 @@ def _live(birth: Birth) -> None:
     random.seed()
     if any(word in PARENTS for word in birth.words):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
+        if (pid := os.fork()) == 0:
             ours.close()
             _serve(theirs)
             os._exit(0)
         theirs.close()
-        Popen.nursery = Nursery(ours)
+        Popen.nursery = Nursery(ours, pid)
     sys.argv = ["", *birth.words[2:]]
     sys.path[:] = list(dict.fromkeys([os.getcwd(), *sys.path]))
     runpy.run_module(birth.words[1], run_name="__main__", alter_sys=True)

@@ -184,7 +184,7 @@ class _Run:
         self._process.stdout.close()
         killed = time.monotonic()
         self.trial.faults["kill launcher"] += 1
-        self.trial.restarts += _restarts(self.run_dir)
+        self.trial.restarts = _restarts(self.run_dir)  # also those that a launcher before had got over
         for pid in self._pids("awslambdaric"):  # one that was stopped does not see that its server is gone
             _signal(pid, signal.SIGCONT)
         while self._pids() and time.monotonic() - killed < 10:

@@ -37,13 +37,17 @@ class Child:
         path = os.pathsep.join(p for p in sys.path if p)
         environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": path, **(variables or {})}
         self._leash = Leash()
-        with open(log, "ab") as output, _undisturbed():
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL if told is None else subprocess.PIPE, stdout=output,
-                stderr=subprocess.STDOUT, env=environment,
-                start_new_session=True, pass_fds=(self._leash.fd,),
-            )  # fmt: skip
-            self._leash.tie(self._process.pid)
+        try:
+            with open(log, "ab") as output, _undisturbed():
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL if told is None else subprocess.PIPE, stdout=output,
+                    stderr=subprocess.STDOUT, env=environment,
+                    start_new_session=True, pass_fds=(self._leash.fd,),
+                )  # fmt: skip
+        except OSError:
+            self._leash.close()
+            raise
+        self._leash.tie(self._process.pid)
         if self._process.stdin is not None and told is not None:
             with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:  # its end will be noticed
                 stdin.write(told.encode())

@@ -10,6 +10,7 @@ from bench.hosts import Death
 from bench.hosts.child import Child
 from siafu.address import Address
 from siafu.config import Config
+from siafu.errors import PeerLost
 from siafu.keys import Keys
 
 
@@ -29,10 +30,13 @@ class LocalHost:
         return cls(config.servers.listen, run_dir, shards, config_file, run_id)
 
     def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
-        self._children[member] = Child.member(
-            member, coordinator, self.run_id, config_file=self.config_file, shards=self.shards, run_dir=self.run_dir,
-            keys=keys.ring(member) if keys else None,
-        )  # fmt: skip
+        try:
+            self._children[member] = Child.member(
+                member, coordinator, self.run_id, config_file=self.config_file, shards=self.shards, run_dir=self.run_dir,
+                keys=keys.ring(member) if keys else None,
+            )  # fmt: skip
+        except OSError as error:
+            raise PeerLost(f"{member}: cannot be started: {error}") from None
 
     @property
     def pids(self) -> dict[Address, int]:

@@ -6,7 +6,7 @@
 3. Wall times are not used, but for what costs no processor's time: a hop from one process to another, and how much of a
    shared processor there is for the run. Of some values those are taken with which the simulator is closest to the same runs.
 
-The runs are of one synthetic graph, or of the user's own. They say nothing of networks.
+The runs are of two synthetic graphs, or of the user's own and a sparse one. They say nothing of networks.
 """
 
 from __future__ import annotations

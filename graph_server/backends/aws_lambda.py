@@ -145,7 +145,7 @@ class LambdaBackend:
             case TaskFailed():
                 return self._failed(message, message.trace, now)
             case RowsMissing():
-                return self._resend(message)
+                return self._resend(sender, message)
             case Bye():
                 self._workforce.left(message.worker, now)
                 return self._send(self._dispatcher.lost(message.worker, now), now)
@@ -230,20 +230,27 @@ class LambdaBackend:
             self._count_failure(invocation, had_pulled)
         else:
             self._pause(verdict, now if state is None else state.asked_at, now)
-        if invocation.error == OUT_OF_MEMORY:
-            self._ran_out(worker, now)
-        return self._send(self._dispatcher.lost(worker, now), now)
+        if invocation.error != OUT_OF_MEMORY:
+            return self._send(self._dispatcher.lost(worker, now), now)
+        actions = self._ran_out(worker, thrifty=state is not None and not state.retired, now=now)
+        return actions + self._send(self._dispatcher.lost(worker, now, excused=True), now)
 
-    def _ran_out(self, worker: str, now: float) -> None:
-        """Of memory."""
-        held = [self._open[task] for task in self._dispatcher.held_by(worker) if task in self._open]
+    def _ran_out(self, worker: str, *, thrifty: bool, now: float) -> list[Action]:
+        """Of memory. ``thrifty``: its worker was none of those that rule 1 of ``graph_server.thrift`` has retired."""
+        attempts = {
+            task: attempt for task, attempt in self._dispatcher.attempts_of(worker).items() if task in self._open
+        }
+        if not attempts or (self._thrift.on and not thrifty):
+            return []
+        held = [self._open[task] for task in attempts]
         nbytes = sum(rows.nbytes for task in held for rows in task.rows.values())
-        num_parts, at_most = (self._shipping.parts_of(held[0].id), max(1, num_rows(held[0]))) if held else (1, 1)
+        num_parts, at_most = self._shipping.parts_of(held[0].id, attempts[held[0].id]), max(1, num_rows(held[0]))
         match self._thrift.ran_out([task.id for task in held], nbytes, num_parts, at_most=at_most):
             case Step.ALONE:
                 logger.warning("%s: from now on workers hold one task at a time and keep no rows", self._workforce.name)
                 self._shipping.keep_constants = False
-                self._dispatcher.max_held = 1
+                self._dispatcher.restrain(1)
+                return [action for name in self._workforce.names for action in self._retired(name, now) or []]
             case Step.SPLIT:
                 parts = self._thrift.num_parts
                 logger.warning(
@@ -251,6 +258,7 @@ class LambdaBackend:
                     "with more memory", self._workforce.name, self.config.memory_mb, held[0].id, parts,
                 )  # fmt: skip
                 self._shipping.split_in = parts
+        return []
 
     def _count_failure(self, invocation: Ended, had_pulled: bool) -> None:
         """Rule 3."""
@@ -332,12 +340,16 @@ class LambdaBackend:
             actions += self._shipping.ship(self._open[assign.task], assign)
         return actions + self._launches(now)
 
-    def _resend(self, message: RowsMissing) -> list[Action]:
-        """A worker has had to let go of what it was sent: the part again, whole."""
+    def _resend(self, sender: Address, message: RowsMissing) -> list[Action]:
+        """A worker has had to let go of what it was sent: the part again, whole. One that waits for rows of a task that somebody
+        else has done meanwhile would wait in vain, and may go."""
         task = self._open.get(message.id)
         again = self._shipping.again(task, message) if task is not None and message.worker in self._workforce else None
         self._bill.ignored(again is None)
-        return [] if again is None else [again]
+        if again is not None:
+            return [again]
+        waits = self._dispatcher.attempts_of(message.worker).get(message.id) == message.attempt
+        return [Send(sender, Leave())] if waits else []
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
@@ -355,11 +367,17 @@ class LambdaBackend:
         surplus = self._workforce.surplus(self._dispatcher.num_silent, now)
         actions: list[Action] = []
         for name in self._workforce.newest() if surplus else []:
-            if surplus and self._dispatcher.retire(name):
+            if surplus and (dismissed := self._retired(name, now)) is not None:
                 surplus -= 1
-                self._workforce.retire(name)
-                actions += self._dismiss(name, now)
+                actions += dismissed
         return actions
+
+    def _retired(self, name: str, now: float) -> list[Action] | None:
+        """It gets nothing new, and leaves once it has nothing to do. None: it would get nothing new anyhow."""
+        if not self._dispatcher.retire(name):
+            return None
+        self._workforce.retire(name)
+        return self._dismiss(name, now)
 
     def _dismiss(self, worker: str, now: float) -> list[Action]:
         if not self._workforce.is_retired(worker) or self._dispatcher.has_tasks(worker):

@@ -3,6 +3,8 @@
 Rules:
 1. HTTP 200 with FunctionError set is a failure. FunctionError itself is "Unhandled" for nearly all; the payload's
    errorType says more where it is one of the platform's ("Runtime.ExitError"); any other is the handler's own exception.
+   The kernel's kill for want of memory comes as Runtime.OutOfMemory, in the payload or the REPORT line alone, or as an
+   ExitError of a process that had all of the memory.
 2. The bill is that of the log tail's REPORT line, INIT included (billed since 2025-08-01). Without one (the emulator gives
    none) it is the time that the call took, rounded up.
 3. The emulator never sets FunctionError, and answers a crash with HTTP 502: there, a payload with errorType and errorMessage
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graph_server import verdicts
+from graph_server.thrift import OUT_OF_MEMORY
 from lambda_funcs.function import Invocation, error_payload
 
 _TIMED_OUT = re.compile(rb"Task timed out after [\d.]+ seconds")
@@ -34,6 +37,8 @@ class Report:
     init_ms: float  # 0.0 when the environment was warm
     max_memory_mb: int
     timed_out: bool
+    out_of_memory: bool = False  # it says so
+    is_full: bool = False  # all of the memory that there is was used
 
 
 def read_report(log_tail: str) -> Report | None:
@@ -45,11 +50,14 @@ def read_report(log_tail: str) -> Report | None:
     duration, billed, init = (_number(fields, f"{name}Duration") for name in ("", "Billed ", "Init "))
     if duration is None and billed is None:
         return None
+    size_mb, used_mb = (_number(fields, name) or 0.0 for name in ("Memory Size", "Max Memory Used"))
     return Report(
         math.ceil((duration or 0.0) + (init or 0.0) if billed is None else billed),
         init or 0.0,
-        int(_number(fields, "Max Memory Used") or 0),
+        int(used_mb),
         fields.get("Status", "").strip() == "timeout",
+        fields.get("Error Type", "").strip() == OUT_OF_MEMORY,
+        used_mb >= size_mb > 0,
     )
 
 
@@ -84,6 +92,9 @@ def lost(request_id: str, error: str, why: str, used_s: float) -> Invocation:
 def _error(payload: bytes, function_error: str, report: Report) -> str:
     """Rule 1."""
     kind = str(_object(payload).get("errorType", ""))
+    was_killed = kind == "Runtime.ExitError" and b"signal: killed" in payload
+    if report.out_of_memory or (was_killed and report.is_full):
+        return OUT_OF_MEMORY
     if kind.startswith(verdicts.FAMILIES):
         return kind
     if report.timed_out or (not kind and _TIMED_OUT.search(payload)):

@@ -61,7 +61,7 @@ def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: OnStat
 
 
 def _settled(config: Config, there: found.Found) -> Config:
-    """The config with what the deployment has fixed. ConfigError for Lambdas or ports that cannot be there."""
+    """The config with what the deployment has fixed. ConfigError for Lambdas, ports or copies that cannot be there."""
     lambdas = config.lambdas
     changes: dict[str, Any] = {}
     if config.servers.backend == "lambda":
@@ -69,6 +69,11 @@ def _settled(config: Config, there: found.Found) -> Config:
             raise ConfigError(f"lambda.on = {lambdas.on}: on deployed machines it must be aws or local")
         if lambdas.on == "aws" and there.function:
             changes["lambda.function"] = there.function
+    if config.run.checkpoint_to:
+        raise ConfigError(
+            f"run.checkpoint_to = {config.run.checkpoint_to}: deployed machines reach no bucket but their own; checkpoints come "
+            "home with the run's files"
+        )
     if there.ports and not config.servers.ports:
         changes["servers.ports"] = there.ports
     opened, asked = config.replace({"servers.ports": there.ports}).servers.port_range, config.servers.port_range

@@ -11,7 +11,7 @@ import pytest
 
 from bench.actions import Action, Record, Save
 from bench.coordinator import STATE_S, Coordinator
-from bench.reports import links, total
+from bench.reports import added, links, total
 from bench.states import state_message
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
@@ -659,3 +659,9 @@ def test_a_run_at_a_limit_goes_on_behind_its_last_evaluation():
         evaluate(core, epoch, 5 + epoch, now=now)
     assert core.at_limit
     assert (core._dump(0, 41.0)["judged"], core._dump(0, 41.0)["best"]["epoch"]) == (2, 2)
+
+
+def test_what_a_server_has_is_not_added_up_over_attempts():
+    before = {"gb_s": 2.0, "environments_wanted": 8, "environments_wanted_peak": 9, "split_in": 4}
+    now = {"gb_s": 1.0, "environments_wanted": 6, "environments_wanted_peak": 7, "split_in": 0}
+    assert added(before, now) == {"gb_s": 3.0, "environments_wanted": 6, "environments_wanted_peak": 9, "split_in": 4}

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from bench.actions import Record
 from bench.coordinator import Coordinator
 from bench.hosts import Death
 from bench.launch import _Session
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import PeerLost, WorkerError
+from siafu.errors import GnnError, PeerLost, WorkerError
 from siafu.sockets import Hub
 from siafu.wire import Failed
 
@@ -31,7 +32,7 @@ def session(tmp_path: Path) -> Iterator[Any]:
         host: Any = SimpleNamespace(dead=lambda: None, lag_s=0.0)
         core = Coordinator(config)
         spec: Any = None
-        yield _Session(config, spec, core, host, tmp_path, hub, io.StringIO(), lambda status: None)
+        yield _Session(config, spec, core, host, tmp_path, hub, io.BytesIO(), lambda status: None)
 
 
 def failed(member: Address, error: str) -> Failed:
@@ -65,3 +66,11 @@ def test_an_error_leaves_the_rest_of_what_arrived_for_later(session: Any) -> Non
     for error in (WorkerError, PeerLost):
         with pytest.raises(error):
             session._turn()
+
+
+def test_metrics_that_cannot_be_written_end_the_run_in_one_line(session: Any) -> None:
+    with (
+        open("/dev/full", "wb", buffering=0) as session.metrics,
+        pytest.raises(GnnError, match=r"metrics\.jsonl: No space left"),
+    ):
+        session._do([Record({"event": "epoch", "epoch": 3})])

@@ -176,3 +176,14 @@ def test_what_is_said_is_never_less_than_what_was_used(seed: int):
         used = sum(min(end, t) - start for start, end in begun)
         assert used - 1e-6 <= gb_s(core, now, len(begun)) <= 3 * used + 80
         now += 0.5 + rng.random()
+
+
+def test_what_attempts_before_have_cost_comes_on_top_of_what_is_counted():
+    core = meter()
+    core.carry(0, {"invocations": 5, "gb_s": 1000.0}, 100.0)
+    core.report(
+        0, {"invocations": 7, "gb_s": 1000.0}, 100.0, alive=2
+    )  # those of before, and two that are not billed yet
+    assert gb_s(core, 110.0, 7) == pytest.approx(1020)
+    core.report(0, {"invocations": 7, "gb_s": 1050.0}, 110.0, alive=0)  # billed now, and more than was counted
+    assert gb_s(core, 110.0, 7) == pytest.approx(1050)

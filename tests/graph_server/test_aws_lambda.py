@@ -605,6 +605,41 @@ def test_a_task_that_is_too_large_alone_is_split_and_its_parts_travel_when_they_
     assert run.backend.usage["split_in"] == 2
 
 
+def test_workers_from_before_are_retired_and_given_nothing_of_what_the_dead_one_held():
+    run = Rig(LambdaBackend(CONFIG.lambdas, MODEL, 3, "w"))
+    run.hold = lambda send: send.to.role == "worker"
+    run.submit(*(task(interval) for interval in range(4)))
+    assert sorted(map(len, unanswered(run).values())) == [1, 1, 2]  # two of them could take another one
+    (full,) = (name for name, intervals in unanswered(run).items() if len(intervals) == 2)
+    run.held.clear()
+    run.end(full, OUT_OF_MEMORY)
+    assert {len(intervals) for intervals in unanswered(run).values()} == {1}
+    assert all(name not in ("w-0", "w-1", "w-2") for name in unanswered(run))
+
+
+def test_workers_that_ran_out_together_are_one_piece_of_news():
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 3, "w")))
+    for name in list(run.workers)[:3]:
+        run.end(name, OUT_OF_MEMORY)
+    assert run.backend.usage["split_in"] == 0
+
+
+def test_a_worker_that_waits_for_rows_of_what_is_done_may_go():
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w")))
+    run.end("w-0", OUT_OF_MEMORY)
+    run.end("w-1", OUT_OF_MEMORY)
+    (first,) = (s.message for s in run.held if s.to.name in run.workers and isinstance(s.message, wire.Task))
+    (name,) = run.workers
+    tag = (first.lane, first.epoch, first.interval, first.pc)
+    missing = Send(HOME, wire.RowsMissing(*tag, first.attempt, name, 1))
+    late = wire.TaskResult(*tag, first.attempt - 1, "w-1", 0.0, 0.1, {"dZ1": np.zeros((ROWS, 4))})
+    run.deliver(worker("w-1"), Send(HOME, late))  # said before its end
+    assert [result.interval for result in run.results] == [first.interval]
+    before = len(told_to_leave(run))
+    run.deliver(worker(name), missing)
+    assert told_to_leave(run)[before:] == [name]
+
+
 def test_an_attempt_from_before_the_split_is_sent_parts_of_its_own_length():
     shipping = Shipping(keep_constants=False, num_parts=1)
     shipping.ship(task(0), Assign("a", task(0).id, 0))

@@ -561,3 +561,15 @@ def test_whatever_happens_every_task_is_answered_once(seed: int):
             assert all(task in core._workers[name].holds for name in state.holders)
     assert sorted(answered) == tasks
     assert core.num_open == core.num_queued == 0
+
+
+def test_what_somebody_else_bounds_is_not_counted_as_a_relaunch_too_many():
+    core = dispatcher(A, relaunches=1)
+    for number in range(5):
+        core.pull(f"x{number}", 1, 0)
+        assert core.lost(f"x{number}", 0, excused=True) == []
+    core.pull("y", 1, 0)
+    core.lost("y", 0)
+    core.pull("z", 1, 0)
+    with pytest.raises(WorkerTimeout, match="allows 1"):
+        core.lost("z", 0)

@@ -123,7 +123,7 @@ def test_r2_late_evaluation_fetch_gets_the_latest():
 
 
 def test_r2_evaluation_of_weights_that_do_not_exist_yet_is_an_error():
-    with pytest.raises(StaleWeights, match="version 1: not held, there are 0"):
+    with pytest.raises(RemoteProtocolError, match="fetch of version 1 for evaluation: the newest is 0"):
         fetch(replica_of(), 0, 0, lane="eval")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import PeerLost
 from siafu.member import Presence, answer
-from siafu.wire import Heartbeat, Hello, Message, Refused, Start, Welcome
+from siafu.wire import GetState, Heartbeat, Hello, Message, Refused, Start, Welcome
 
 CONFIG = Config().replace({"servers.heartbeat_s": 1, "servers.silence_s": 10})
 BEAT = (COORDINATOR, Heartbeat("coordinator", 0))
@@ -43,6 +44,9 @@ class Played:
         self.polled = self.now
         said, self.says = [*self.says, *([BEAT] if spoke else [])], []
         return [CHATTER, *said]
+
+    def put_back(self, messages: Iterable[tuple[Address, Message]]) -> None:
+        self.says += messages
 
     def live(self, until: float, polls_s: float = 0.25, computes_s: float = 0.0) -> None:
         """The loop of a server."""
@@ -137,3 +141,15 @@ def test_a_member_may_open_as_many_files_as_the_system_lets_it_within_reason(
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: found.append(limits))
     member.allow_open_files()
     assert found == ([set_to] if set_to else [])
+
+
+def test_what_came_with_the_end_of_somebodys_patience_is_heard_by_who_outlasts_it():
+    played = Played()
+    played.peers = frozenset({COORDINATOR, param_server(1)})
+    played.says = [(COORDINATOR, Start())]
+    played.live(14.0)
+    played.says = [(COORDINATOR, GetState())]
+    with pytest.raises(PeerLost, match="param_server 1"):
+        played.live(30.0, polls_s=3.0)
+    played.presence.forget_peers()
+    assert (COORDINATOR, GetState()) in played.presence.poll(0.25)

@@ -125,3 +125,21 @@ def test_lost_answer_costs_what_was_used() -> None:
     outcome = lost("r", "ConnectionClosedError", "reset by peer", 1.2345)
     assert (outcome.error, outcome.reason, outcome.billed_ms) == ("ConnectionClosedError", "reset by peer", 1235)
     assert "reset by peer" in json.loads(outcome.payload)["errorMessage"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "report", "expected"),
+    [
+        ("Runtime.OutOfMemory", "it broke", "", "Runtime.OutOfMemory"),
+        ("Runtime.ExitError", "it broke", "Status: error\tError Type: Runtime.OutOfMemory", "Runtime.OutOfMemory"),
+        ("Runtime.ExitError", "RequestId: 3f1c Error: Runtime exited with error: signal: killed", "FULL", "Runtime.OutOfMemory"),
+        ("Runtime.ExitError", "RequestId: 3f1c Error: Runtime exited with error: signal: killed", "", "Runtime.ExitError"),
+        ("Runtime.ExitError", "RequestId: 3f1c Error: Runtime exited with error: exit status 1", "FULL", "Runtime.ExitError"),
+    ],
+)  # fmt: skip
+def test_a_kill_for_want_of_memory_is_one_wherever_the_service_says_so(
+    kind: str, message: str, report: str, expected: str
+) -> None:
+    """Rule 1."""
+    tail = WARM.replace("Used: 35 MB", "Used: 192 MB") if report == "FULL" else WARM.replace("\t\n", f"\t{report}\n")
+    assert ran("w0-1", error(kind, message), "Unhandled", tail, took_s=1.0).error == expected

@@ -437,6 +437,12 @@ def test_the_error_of_a_run_that_failed_early_is_not_hidden(
         assert error["text"] in capsys.readouterr().err
 
 
+def test_machines_that_reach_one_bucket_are_asked_for_no_copies_in_another() -> None:
+    config = Config().replace({"run.on": "aws", "servers.backend": "cpu", "run.checkpoint_to": "s3://mine/runs"})
+    with pytest.raises(ConfigError, match=r"checkpoint_to = s3://mine/runs: deployed machines reach no bucket"):
+        remote._settled(config, Found("b"))
+
+
 def test_logs_of_the_function_are_brought_though_the_coordinator_wrote_no_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

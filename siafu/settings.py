@@ -1,0 +1,52 @@
+"""All settings as a page: ``python -m siafu.settings > docs/settings.md``. A test compares the two."""
+
+from __future__ import annotations
+
+from siafu.baseline import BaselineConfig
+from siafu.config import help_texts
+
+HEAD = """# All settings
+
+Lines of a `config.toml`, with their defaults: `siafu train --config FILE`, or `--set section.key=VALUE`. Many have a flag of their own:
+`siafu train --help`. Values are checked before anything starts; a wrong key is answered with the one that was probably meant.
+"""
+SECTIONS = {
+    "data": "The graph, and how it is cut.",
+    "model": "What is computed. A model refuses options that it does not have ([models.md](models.md)).",
+    "train": "How it learns, and when it stops.",
+    "servers": "Graph servers and parameter servers.",
+    "lambda": "Where tensor tasks run, with `servers.backend = lambda`.",
+    "run": "The run directory, limits, checkpoints, and where servers are.",
+    "cloud": "What `siafu deploy` makes ([aws.md](aws.md)), and Ray's address ([ray.md](ray.md)).",
+    "baseline": "Of `siafu baseline` alone ([baselines.md](baselines.md)).",
+}
+
+
+def page() -> str:
+    """Markdown."""
+    texts, values = help_texts(BaselineConfig), BaselineConfig().to_dict()
+    assert list(SECTIONS) == list(values)
+    lines = [HEAD]
+    for section, what in SECTIONS.items():
+        lines += [f"## [{section}]", "", what, "", "| key | default | |", "|---|---|---|"]
+        for key, default in values[section].items():
+            text = texts[f"{section}.{key}"].replace("|", "\\|")
+            lines.append(f"| `{key}` | {_shown(default)} | {text} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _shown(default: object) -> str:
+    match default:
+        case bool():
+            return f"`{str(default).lower()}`"
+        case tuple():
+            return f"`{list(default)}`"
+        case "":
+            return '`""`'
+        case _:
+            return f"`{default}`"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
