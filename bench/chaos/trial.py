@@ -21,6 +21,7 @@ from bench.chaos import member, nursery
 from bench.chaos.hub import tally
 from bench.chaos.proxy import ChaosProxy
 from bench.chaos.schedule import Fault, Schedule
+from bench.cli import EXIT_AT_LIMIT
 
 #: A run that is not over by then has failed the trial.
 LIMIT_S = 120.0
@@ -138,7 +139,7 @@ class _Run:
         trial.ended = True
         with contextlib.suppress(ValueError):
             trial.result = json.loads(output)
-        if self._process.returncode or "weights_digest" not in trial.result:
+        if self._process.returncode not in (0, EXIT_AT_LIMIT) or "weights_digest" not in trial.result:
             trial.error = trial.result.get("error") or f"exit code {self._process.returncode}; {self._last_line()}"
         trial.restarts += trial.result.get("restarts", [])
 
