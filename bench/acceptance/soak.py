@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import os
 import statistics
 import sys
@@ -121,6 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
           for word in ("--set", setting)),
     ]  # fmt: skip
     watch = Watch()
+    logging.getLogger("bench.shaper").setLevel(logging.ERROR)  # that a Lambda which was killed does not answer is no news
     with tempfile.TemporaryDirectory() as folder:
         trial = suffer(
             schedule(seconds, args.mode), arguments, Path(folder) / "run", limit_s=seconds + 120, look=watch.look, look_s=LOOK_S
@@ -136,7 +138,8 @@ def _report(args: argparse.Namespace, trial: Trial, watch: Watch, from_s: float,
     ]
     rows, table = [], Table("process", "MiB", "last", "furthest", "files", "more", "flat")
     for watched in sorted(lasted, key=lambda watched: watched.name):
-        (first, *_, last), (off, more) = watched.medians(from_s), judged(watched, from_s)
+        minutes, (off, more) = watched.medians(from_s), judged(watched, from_s)
+        first, last = minutes[0], minutes[-1]
         flat = abs(off) <= FLAT and more <= MORE_FDS
         table.add_row(
             watched.name, f"{first.memory_mb:.1f}", f"{last.memory_mb:.1f}", f"{off:+.1%}", f"{first.fds:.0f}", f"{more:+d}",
