@@ -69,7 +69,8 @@ class Shipping:
         self._given[message.worker] = {key for key in given if key[0] != message.interval}
         assign, before = Assign(message.worker, task.id, message.attempt), self.nbytes
         send = self._follow_up(task, assign, message.part, parts[message.part])
-        self._nbytes_of[task.id] = self._nbytes_of.get(task.id, 0) + self.nbytes - before
+        if message.attempt == max(self._cuts[task.id]):
+            self._nbytes_of[task.id] = self._nbytes_of.get(task.id, 0) + self.nbytes - before
         return send
 
     def done(self, task: TaskId) -> int:

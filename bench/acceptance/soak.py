@@ -122,7 +122,9 @@ def main(argv: Sequence[str] | None = None) -> int:
           for word in ("--set", setting)),
     ]  # fmt: skip
     watch = Watch()
-    logging.getLogger("bench.shaper").setLevel(logging.ERROR)  # that a Lambda which was killed does not answer is no news
+    logging.getLogger("bench.shaper").setLevel(
+        logging.ERROR
+    )  # that a Lambda which was killed does not answer is no news
     with tempfile.TemporaryDirectory() as folder:
         trial = suffer(
             schedule(seconds, args.mode), arguments, Path(folder) / "run", limit_s=seconds + 120, look=watch.look, look_s=LOOK_S

@@ -349,7 +349,7 @@ class LambdaBackend:
         if again is not None:
             return [again]
         waits = self._dispatcher.attempts_of(message.worker).get(message.id) == message.attempt
-        return [Send(sender, Leave())] if waits else []
+        return [Send(sender, Leave())] if task is None and waits else []
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
