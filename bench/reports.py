@@ -31,7 +31,7 @@ def added(before: dict[str, float], totals: dict[str, float]) -> dict[str, float
     if not before:
         return totals
     both = {name: before.get(name, 0) + totals.get(name, 0) for name in {**before, **totals}}
-    as_one = {**dict.fromkeys(NEEDS, max), **HAS}
+    as_one: dict[str, Callable[[float, float], float]] = {**dict.fromkeys(NEEDS, max), **HAS}
     return {
         **both,
         **{name: of(before.get(name, 0), totals.get(name, 0)) for name, of in as_one.items() if name in both},
