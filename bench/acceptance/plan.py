@@ -73,7 +73,7 @@ PLACES = (
 )  # fmt: skip
 #: What the shaper is calibrated on.
 SHAPED = (Place(1, 12, 2, 200), Place(2, 10, 1, 35), Place(1, 20, 2, 35))
-FACTORS, LATES_S = (1.0, 2.0, 3.0, 4.0), (0.0, 0.0003, 0.0006)
+FACTORS, LATES_S = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0), (0.0, 0.0003, 0.0006)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
