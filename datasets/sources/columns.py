@@ -167,8 +167,10 @@ def _joined(waiting: list[tuple[Array, ...]]) -> tuple[Array, ...]:
 def _opened(file: Path) -> Any:
     pa, parquet = arrow("pyarrow"), arrow("pyarrow.parquet")
     try:
-        return parquet.ParquetFile(file, pre_buffer=False, buffer_size=PARQUET_BUFFER_BYTES)
-    except (pa.ArrowException, OSError) as error:
+        opened = parquet.ParquetFile(file, pre_buffer=False, buffer_size=PARQUET_BUFFER_BYTES)
+        _ = opened.reader.column_paths, opened.schema_arrow.names  # decoded when they are first asked for
+        return opened
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{file}: not a readable Parquet file ({first_line_of(error)})") from None
 
 

@@ -158,6 +158,14 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         load(str(tmp_path / "e.parquet"))
 
 
+def test_parquet_whose_columns_have_no_readable_names_is_refused(tmp_path):
+    file = tmp_path / "e.parquet"
+    parquet.write_table(pa.table({"src": [0, 1], "dst": [1, 0]}), file)
+    file.write_bytes(file.read_bytes().replace(b"src", b"s\x8bc"))
+    with pytest.raises(DatasetError, match=r"e\.parquet: not a readable Parquet file \('utf-8' codec"):
+        load(str(file))
+
+
 def test_without_pyarrow_the_extra_is_named(edges, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"^Parquet and CSV files need pyarrow: pip install 'siafu\[data\]'$"):
