@@ -92,6 +92,7 @@ class _Run:
         self.run_dir, self.trial, self.proxy, self.schedule = run_dir, trial, proxy, schedule
         self.log, self._births, self._file = folder / "log", folder / "births", folder / "faults.json"
         self._full, self._clock, self._errors = folder / "full", folder / "clock", folder / "stderr"
+        self._result = folder / "stdout"
         self._over, self._limit_s = over, limit_s
         self._begun = time.monotonic()
         told = member.settings(schedule.messages, time.monotonic(), proxy.address, folder)
@@ -102,9 +103,12 @@ class _Run:
 
     def start(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "bench.chaos.launcher", str(self._file), *arguments, "--json", "--quiet"]
-        with open(self._errors, "ab") as errors:
+        with (
+            open(self._errors, "ab") as errors,
+            open(self._result, "wb") as result,
+        ):  # files: nobody reads before its end
             self._process = nursery.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=result, stderr=errors, start_new_session=True
             )
         self._process.note(self._births)
 
@@ -133,8 +137,7 @@ class _Run:
 
     def _ended(self) -> None:
         assert self._process is not None
-        assert self._process.stdout is not None
-        trial, output = self.trial, self._process.stdout.read()
+        trial, output = self.trial, self._result.read_bytes()
         trial.seconds = time.monotonic() - self._begun
         trial.ended = True
         with contextlib.suppress(ValueError):
@@ -179,10 +182,8 @@ class _Run:
     def _kill_launcher(self) -> None:
         """And ``siafu resume``, once nobody of the run is left."""
         assert self._process is not None
-        assert self._process.stdout is not None
         self._process.kill()
         self._process.wait()
-        self._process.stdout.close()
         killed = time.monotonic()
         self.trial.faults["kill launcher"] += 1
         self.trial.restarts = _restarts(self.run_dir)  # also those that a launcher before had got over
@@ -231,9 +232,8 @@ class _Run:
         for line in self._births.read_text().splitlines():  # members of a launcher that was killed are our children now
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(int(line.split(" ")[0]), os.WNOHANG)
-        if self._process is not None and self._process.stdout is not None:
+        if self._process is not None:
             self._process.wait()
-            self._process.stdout.close()
 
 
 def undisturbed(mode: str, arguments: Sequence[str], run_dir: Path) -> Trial:
