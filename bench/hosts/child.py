@@ -44,10 +44,10 @@ class Child:
                     stderr=subprocess.STDOUT, env=environment,
                     start_new_session=True, pass_fds=(self._leash.fd,),
                 )  # fmt: skip
+                self._leash.tie(self._process.pid)  # still undisturbed: an interrupt now would leave it behind
         except OSError:
             self._leash.close()
             raise
-        self._leash.tie(self._process.pid)
         if self._process.stdin is not None and told is not None:
             with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:  # its end will be noticed
                 stdin.write(told.encode())
