@@ -1,10 +1,11 @@
 """The simulator against reality on this machine: predicted epoch times beside measured ones, of settings that were not calibrated on.
 
-    python -m bench.acceptance.plan [--rounds 3] [--json FILE]           calibrates, then runs every setting (a quarter of an hour)
-    python -m bench.acceptance.plan --calibration FILE --only async
+    python -m bench.acceptance.plan [--rounds 3] [--json FILE]           a quarter of an hour
+    python -m bench.acceptance.plan --calibration FILE --only async      with what was calibrated before
 
 A setting is a mode x intervals x environments x link rate x partitions. Links are those of each environment, shaped in user
-space (``bench.shaper``). Settings run interleaved, a round after the other; measured is the median of rounds. Two numbers are
+space (``bench.shaper``). What is calibrated on and what is predicted run in the same rounds, each in an order of its own:
+a machine that others share is a third faster in one hour than in the next. Measured is the median of rounds. Two numbers are
 the result: the share of settings whose predicted epoch is within ``CLOSE`` of the measured one, and the share of pairs of modes,
 all else equal, that the prediction puts in the measured order. Pairs that differ by less than ``EQUAL`` when measured are shown
 and counted too: they may be put in either order. Exit code 1 if either is below its bar.
@@ -20,6 +21,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -30,14 +32,16 @@ from bench.plan.calibrate import (
     LOOPBACK,
     SETTINGS,
     SOURCE,
+    SPARSE,
     Measured,
     Setting,
-    calibrate,
+    fitted,
     local_plan,
     measured,
+    middle,
     predicted_s,
 )
-from bench.plan.calibration import Calibration
+from bench.plan.calibration import Calibration, own_path
 from bench.plan.environments import Environments
 from bench.plan.parts import LinkRate
 from bench.plan.work import Speeds
@@ -79,21 +83,25 @@ FACTORS, LATES_S = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0), (0.0, 0.0003, 0.0006)
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
     assert not {place.setting(mode) for place in PLACES for mode in MODES} & set(SETTINGS)
+    asked = [(place, mode) for place in PLACES for mode in args.only]
+    shaped = [(place, mode) for place in SHAPED for mode in ("pipe", "no-pipe")]
+    known = () if args.calibration else SETTINGS
+    runs: dict[Setting | tuple[Place, str], list[Measured]] = {}
+    for number in range(args.rounds):
+        jobs: list[Setting | tuple[Place, str]] = [*known, *shaped, *asked]
+        Random(number).shuffle(jobs)
+        for job in jobs:
+            runs.setdefault(job, []).append(_measure(args.source, job, args.epochs))
+            words = job.words if isinstance(job, Setting) else f"{job[1]}, {job[0].words}"
+            _say(f"{number + 1}/{args.rounds} {words}: {1000 * runs[job][-1].seen.epoch_s:.0f} ms")
     if args.calibration:
         calibration = Calibration.load(args.calibration)
     else:
-        calibration = calibrate(Console(stderr=True), args.source, path=args.save)
-    instrument = _instrument(args, calibration.speeds)
+        calibration = fitted([middle(runs[setting]) for setting in known])
+        calibration.save(args.save or own_path())
+    instrument = _instrument([(*job, runs[job]) for job in shaped], calibration.speeds)
     _say(f"the shaper: {instrument}")
-    runs: dict[tuple[Place, str], list[Measured]] = {}
-    for number in range(args.rounds):
-        for place in PLACES:
-            for mode in args.only:
-                runs.setdefault((place, mode), []).append(_measure(args.source, place, mode, args.epochs))
-                _say(
-                    f"{number + 1}/{args.rounds} {mode}, {place.words}: {1000 * runs[place, mode][-1].seen.epoch_s:.0f} ms"
-                )
-    rows = [_row(place, mode, found, calibration.speeds, instrument) for (place, mode), found in runs.items()]
+    rows = [_row(*job, runs[job], calibration.speeds, instrument) for job in asked]
     close = sum(abs(row["off"]) <= CLOSE for row in rows) / len(rows)
     right, clear = _ranked(rows)
     _show(rows)
@@ -110,7 +118,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if close >= CLOSE_SHARE and ranked >= RANKED_SHARE else 1
 
 
-def _measure(source: str, place: Place, mode: str, epochs: int) -> Measured:
+def _measure(source: str, job: Setting | tuple[Place, str], epochs: int) -> Measured:
+    if isinstance(job, Setting):
+        return measured(SPARSE if job.sparse else source, job, epochs)
+    place, mode = job
     shaped = (
         Shaper(rate=place.mb_per_s * 1e6, delay_s=DELAY_S, per_connection=True) if place.mb_per_s else nullcontext()
     )
@@ -149,13 +160,8 @@ class Instrument:
         return replace(environments, latency_s=late_s, relay=self.factor * (3e-9 + 60e-6 / turn))
 
 
-def _instrument(args: argparse.Namespace, speeds: Speeds) -> Instrument:
+def _instrument(runs: Sequence[tuple[Place, str, Sequence[Measured]]], speeds: Speeds) -> Instrument:
     """Calibrated too, on runs that are none of ``PLACES``."""
-    runs = [
-        (place, mode, [_measure(args.source, place, mode, args.epochs) for _ in range(2)])
-        for place in SHAPED
-        for mode in ("pipe", "no-pipe")
-    ]
 
     def off(instrument: Instrument) -> float:
         return sum(float(_row(place, mode, found, speeds, instrument)["off"]) ** 2 for place, mode, found in runs)
@@ -196,7 +202,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=13)
     parser.add_argument("--only", nargs="+", choices=MODES, default=MODES, help="these modes alone")
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="instead of calibrating first")
+    parser.add_argument("--calibration", type=Path, metavar="FILE", help="instead of calibrating")
     parser.add_argument("--save", type=Path, metavar="FILE", help="where to keep the calibration [this machine's]")
     parser.add_argument("--json", metavar="FILE")
     return parser.parse_args(argv)
