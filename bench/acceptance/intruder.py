@@ -1,17 +1,19 @@
 """Who does not belong, at the door of a run: refused, logged, and the run unharmed. A flood of connections besides.
 
-    python -m bench.acceptance.intruder [--epochs N] [--flood N] [--only TEXT] [--json FILE]
+    python -m bench.acceptance.intruder [--epochs N] [--flood N] [--only TEXT] [--elsewhere] [--json FILE]
 
 Trains the digits with keys on this machine, alone and then beside each intruder, which knows more than one would: the run's
 id, where everybody listens and everybody's public keys. It claims to be the coordinator and servers, tells members to stop,
 reports failures and sends gradients, as fast as it can. Exit code 1 unless every run has the weights of the undisturbed one,
-was not started again, and has counted refusals or dropped messages.
+was not started again, and has counted refusals or dropped messages. An intruder takes its share of this machine's processors; with
+``--elsewhere`` only what nobody else wants (Linux: SCHED_IDLE), and what slows the run then is what refusing costs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 import socket
 import subprocess
@@ -69,13 +71,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=30, metavar="N")
     parser.add_argument("--flood", type=int, default=10_000, metavar="N", help="connections [10000]")
     parser.add_argument("--only", default="", metavar="TEXT", help="intruders whose name contains it")
+    parser.add_argument("--elsewhere", action="store_true", help="an intruder computes when nobody else does")
     parser.add_argument("--json", metavar="FILE", help="write the outcomes there")
     parser.add_argument("--intrude", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.intrude:
         return _intrude(json.load(sys.stdin))
     kinds = [kind for kind in KINDS if kind == "none" or args.only in kind]
-    outcomes = [_beside(kind, args.epochs, args.flood) for kind in kinds]
+    outcomes = [_beside(kind, args.epochs, args.flood, elsewhere=args.elsewhere) for kind in kinds]
     if args.json:
         Path(args.json).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n")
     Console(width=None if sys.stdout.isatty() else 120).print(_table(outcomes))
@@ -145,13 +148,15 @@ class _Known:
         }
 
 
-def _beside(kind: str, epochs: int, flood: int) -> Outcome:
+def _beside(kind: str, epochs: int, flood: int, *, elsewhere: bool = False) -> Outcome:
     known, intruders = _Known(), list[subprocess.Popen[str]]()
 
     def on_status(status: Any) -> None:
         if status.phase == "training" and kind != "none" and not intruders:
             command = [sys.executable, "-m", "bench.acceptance.intruder", "--intrude"]
             intruder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            if elsewhere:
+                os.sched_setscheduler(intruder.pid, os.SCHED_IDLE, os.sched_param(0))
             assert intruder.stdin is not None
             with intruder.stdin as stdin:
                 json.dump(known.told(kind, flood), stdin)
