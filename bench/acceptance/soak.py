@@ -3,8 +3,8 @@
     python -m bench.acceptance.soak                         an hour, citeseer on 2 graph servers, 2 parameter servers, 8 Lambdas
     python -m bench.acceptance.soak --minutes 15 --mode pipe --json FILE
 
-Light: a Lambda is killed every 20 s, a server stands still for up to a second every minute, one message in two hundred comes twice or
-again as if from an earlier attempt; links have keys and go through a proxy. In the warm-up a graph server is killed, so that
+Light: a Lambda is killed every 20 s, a server stands still for up to a second every minute, one message in a thousand (of workers, in a
+hundred) comes twice or again as if from an earlier attempt; links have keys and go through a proxy. In the warm-up a graph server is killed, so that
 every process of the servers has been through a recovery, or was born of one. Half of the Lambdas are never hit.
 
 After the warm-up, a sixth of the time, each process that lives to the end is judged by its medians of a minute each: none may be

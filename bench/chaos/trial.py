@@ -103,10 +103,8 @@ class _Run:
 
     def start(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "bench.chaos.launcher", str(self._file), *arguments, "--json", "--quiet"]
-        with (
-            open(self._errors, "ab") as errors,
-            open(self._result, "wb") as result,
-        ):  # files: nobody reads before its end
+        # Files: nobody reads before its end, and a pipe holds less than a long run's result.
+        with open(self._errors, "ab") as errors, open(self._result, "wb") as result:
             self._process = nursery.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=result, stderr=errors, start_new_session=True
             )
