@@ -27,10 +27,22 @@ from setuptools.errors import CompileError
 FOLDER = Path("siafu/kernels/src")
 IN_TREE = FOLDER.with_name("_native.so")  # where an editable installation leaves it
 #: Compiled once per instruction set; they use no templates of the standard library, which the linker would merge.
-PER_ISA = ("gather_rows", "pack_rows", "attention_rows", "dense_rows", "quantise_rows")
+PER_ISA = ("gather_rows", "pack_rows", "attention_rows", "dense_rows", "quantise_rows", "dropout_rows")
 LONGEST = ("attention_rows", "gather_rows")  # to compile: first, so that nothing is left to wait for at the end
 #: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
-COMMON = ("threads", "isa", "limits", "gather", "pack", "attention", "dense", "order", "checksum", "quantise")
+COMMON = (
+    "threads",
+    "isa",
+    "limits",
+    "gather",
+    "pack",
+    "attention",
+    "dense",
+    "order",
+    "checksum",
+    "quantise",
+    "dropout",
+)
 
 FLAGS = [
     "-std=c++17",

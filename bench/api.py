@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import curves, launch, loggers, presets
+from bench import curves, intervals, launch, loggers, presets
 from bench.actions import Status
 from bench.measure import apply_edge
 from bench.meter import Meter
@@ -29,9 +30,10 @@ from siafu import config as configs
 from siafu.checkpoints import TrainingState
 from siafu.config import Config, Data
 from siafu.errors import ConfigError
+from siafu.features import STANDARD
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
 from siafu.models import Model, ModelSpec
-from siafu.shards import MANIFEST, ShardSet
+from siafu.shards import MANIFEST, NAMES, ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane, is_of_edges
 
@@ -150,6 +152,7 @@ def conduct(
     state = before(model)
     if run_dir is None:
         run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
+    keep_beside(run_dir, shards)
     far = resolved.run.on == "aws"
     do = _far_away() if far else functools.partial(carry_out, before=state)
     told = resolved.replace({"run.loggers": ()}) if far else resolved  # there, nobody has their packages
@@ -257,8 +260,9 @@ def seconds(text: str | float) -> float:
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
-def shards_of(config: Config, in_memory: Any = None) -> Path:
-    """The prepared graph: the source itself if it is one, else from the cache. ``in_memory``: a graph that is the source."""
+def shards_of(config: Config, in_memory: Any = None, standardise_as: str = "") -> Path:
+    """The prepared graph: the source itself if it is one, else from the cache. ``in_memory``: a graph that is the source.
+    ``standardise_as``: as for ``datasets.prepare.prepare``."""
     data = config.data
     if in_memory is None and (Path(data.source) / MANIFEST).is_file():
         return Path(data.source)
@@ -267,7 +271,7 @@ def shards_of(config: Config, in_memory: Any = None) -> Path:
         order=data.order, directed=data.directed, feature_norm=data.feature_norm, seed=data.seed,
         train_per_class=data.train_per_class, val_per_class=data.val_per_class, task=data.task,
         inductive=data.split if data.inductive else None, val_edges=data.val_edges, test_edges=data.test_edges,
-        negatives=data.negatives, eval_negatives=data.eval_negatives,
+        negatives=data.negatives, eval_negatives=data.eval_negatives, standardise_as=standardise_as,
     )  # fmt: skip
 
 
@@ -293,9 +297,7 @@ def fit(config: Config, shards: ShardSet) -> Config:
     for key in OF_LINKS if not links else ():
         if (asked := getattr(config.data, key)) != getattr(defaults, key):
             raise ConfigError(f"data.{key} = {asked}: is for data.task = link")
-    smallest = min(entry.vertices for entry in manifest.partitions)
-    # More intervals than vertices would only be empty tasks.
-    fixed = {"train.intervals": min(config.train.intervals, smallest)}
+    fixed = {"train.intervals": intervals.of(config, manifest)}
     return config.replace({**{f"data.{key}": value for key, value in held.items()}, **fixed})
 
 
@@ -398,6 +400,17 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
     try:
         (run_dir / CONFIG).write_text(configs.dump(config))
         (run_dir / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    except OSError as error:
+        raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
+
+
+def keep_beside(run_dir: Path, shards: ShardSet) -> None:
+    """What ``siafu predict`` must know of the run's graph to take another one: what it calls classes and types of edges
+    (names.json), by what its features were standardised (standard.npy). ConfigError if it cannot be written."""
+    try:
+        for name in (NAMES, STANDARD):
+            if (shards.path / name).is_file() and not (run_dir / name).exists():
+                shutil.copyfile(shards.path / name, run_dir / name)
     except OSError as error:
         raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
 

@@ -6,7 +6,8 @@
 3. Environments on this machine (local, RIE, LocalStack) or on Ray count as what Lambda would have charged for them.
 4. Traffic costs nothing where servers and functions are in one zone and talk over private addresses, as every deployment's
    do. Functions on Lambda with servers elsewhere send their answers out of AWS, which is charged. What goes in is free.
-5. Servers at work ask S3 for orders and report to it (``infra.machines.post``): half a cent an hour each.
+5. Servers at work ask S3 for orders and report to it (``infra.machines.post``): half a cent an hour each. Whoever coordinates
+   and follows them lists what they say: 2 cents an hour.
 6. Baselines: one machine of ``cloud.gpu_instance`` and its disk, for as long as the run took; without one, nothing is known.
 7. With ``cloud.spot`` servers cost what they do on an average day. What spot saves is not known of every type: such a one
    counts at its on-demand price, and ``bought`` says so.
@@ -37,6 +38,9 @@ MIN_GPU_VOLUME_GIB = 120
 STEP_MS, PAPER_STEP_MS = 1, 100
 #: Requests of a server at work in an hour: it looks for orders each second, and reports each 5 (``infra.machines.post``).
 S3_GETS_PER_HOUR, S3_PUTS_PER_HOUR = 3600.0, 720.0
+#: Of a run: its coordinator looks for reports each second, who follows it for new pieces of its files each 10
+#: (``infra.machines.host``, ``runfiles``). Without those of more than a thousand objects, which take a request more each.
+S3_LISTS_PER_HOUR = 3600.0 + 360.0
 
 
 @dataclass(frozen=True)
@@ -215,10 +219,10 @@ def _tiered(part: str, what: str, quantity: float, tiers: tuple[Rate, ...], used
 
 
 def num_endpoints(config: Config) -> int:
-    """Interface endpoints of a deployment: Lambda's, that of its runs' secrets, and Session Manager's two more where there is
-    a shell. A GPU machine runs what somebody types there: it needs one."""
+    """Interface endpoints of a deployment: Lambda's, Systems Manager's for its runs' secrets, and one more for Session Manager
+    where there is a shell. A GPU machine runs what somebody types there: it needs one."""
     if config.cloud.shell or config.cloud.gpu_instance:
-        return 4
+        return 3
     return 1 if config.servers.security == "none" else 2
 
 
@@ -281,10 +285,13 @@ def _volumes(gib: float, hours: float, region: str) -> Item:
 def _orders(config: Config, hours: float) -> Iterable[Item]:
     """Rule 5."""
     servers = config.data.parts + config.servers.param_servers
-    for item, per_hour in (("s3_get", S3_GETS_PER_HOUR), ("s3_put", S3_PUTS_PER_HOUR)):
+    asked = (
+        ("GET", "s3_get", servers * S3_GETS_PER_HOUR), ("PUT", "s3_put", servers * S3_PUTS_PER_HOUR),
+        ("LIST", "s3_put", S3_LISTS_PER_HOUR),  # S3 has one price for both
+    )  # fmt: skip
+    for what, item, per_hour in asked:
         (rate,) = rates(item, region=config.lambdas.region)
-        what = item.replace("s3_", "").upper()
-        yield Item("s3", what, servers * hours * per_hour, rate.unit, rate.usd, rate.as_of, rate.source)
+        yield Item("s3", what, hours * per_hour, rate.unit, rate.usd, rate.as_of, rate.source)
 
 
 def _traffic(out_gb: float, zone_gb: float, region: str) -> Iterable[Item]:

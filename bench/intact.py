@@ -41,11 +41,10 @@ def _found(what: str, path: Path, read: Callable[[Path], str]) -> Found:
 def _graph(path: Path) -> str:
     shards = ShardSet.open(path)
     shards.verify()
-    files = [entry for part in shards.manifest.partitions for entry in part.files.values()]
+    manifest = shards.manifest
+    files = [*manifest.files.values(), *(entry for part in manifest.partitions for entry in part.files.values())]
     nbytes = sum(entry.bytes for entry in files)
-    return (
-        f"{shards.manifest.name}, {shards.manifest.num_partitions} part(s), {len(files)} files, {nbytes / 1e6:,.1f} MB"
-    )
+    return f"{manifest.name}, {manifest.num_partitions} part(s), {len(files)} files, {nbytes / 1e6:,.1f} MB"
 
 
 def _checkpoint(path: Path) -> str:

@@ -35,6 +35,7 @@ from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost, WorkerError
 from siafu.metrics import TITLES
+from siafu.shards import ShardSet
 
 PLAN, SUMMARY = "plan.json", "summary.json"
 #: How long a trial's process may take to end after it was asked to: those of a run end within 5 s.
@@ -111,7 +112,8 @@ def repeat(
     trials = seeds_of(base, runs, data_seeds=data_seeds)
     if in_memory is not None:
         trials = [_on_disk(trial, in_memory) for trial in trials]
-    folder = folder_of(base, "seeds", {"data_seeds": data_seeds})
+        base = base.replace({"data.source": trials[0].config.data.source})
+    folder = folder_of(base, "seeds", {"data_seeds": data_seeds, "graph": content_of(base)})
     finished = []
     for one in carry_out(trials, folder, base, jobs=jobs, watch=watch):
         finished.append(one)
@@ -147,6 +149,11 @@ def seeds_of(config: Config, runs: int, *, data_seeds: bool = False, name: str =
             changes["data.seed"] = config.data.seed + number
         trials.append(Trial(f"{name}seed-{changes['train.seed']}", config.replace(changes), {**told, **changes}))
     return trials
+
+
+def content_of(config: Config) -> str:
+    """Digest of the graph: a source's name says nothing of a file that was written anew."""
+    return ShardSet.open(api.shards_of(config)).manifest.content
 
 
 # --- the directory --------------------------------------------------------------------------------------------------------

@@ -47,7 +47,10 @@ _GCNII = {
     "train.stop_on": "loss", "data.feature_norm": "row",
 }  # fmt: skip
 _GCNII_SOURCE = "Chen et al., ICML 2020, table 6; chennnM/GCNII semi.sh"
-_GCNII_DIFFERS = "nothing but the random numbers"
+_GCNII_DIFFERS = (
+    "first weights are Glorot's and biases 0; their code draws W_l from U(-1, 1) / sqrt(F), and the dense layers and their "
+    "biases as torch does"
+)
 _APPNP = {
     "model.layers": 2, "model.hidden": 64, "model.hops": 10, "model.alpha": 0.1, "model.dropout": 0.5,
     "model.bias": False, "model.activation": "relu", "train.lr": 0.01, "train.optimizer": "adam",

@@ -113,7 +113,7 @@ def search(
     trials = {
         name_of(point): many.seeds_of(_checked(base, point, known), runs, name=f"{name_of(point)},") for point in points
     }
-    plan = {"over": {key: str(values) for key, values in parsed.items()}, "seed": seed}
+    plan = {"over": {key: str(values) for key, values in parsed.items()}, "seed": seed, "graph": many.content_of(base)}
     folder = many.folder_of(base, "search", plan)
     place = {trial.name: number for number, same in enumerate(trials.values()) for trial in same}
     done: list[list[Done]] = [[] for _ in points]

@@ -40,12 +40,13 @@ what the first row has in text, or what the schema says in Parquet. They are num
 order, and OUT/ids.npy, or OUT/ids.parquet if they are no 64-bit integers, keeps them (row v is
 vertex v), unless they are vertex numbers: with --num-vertices, or with a .npy file that has a row
 per vertex. Words of labels and types are numbered in ascending order too, and kept in
-OUT/names.json.
+OUT/names.json; so are integers of --type, unless --num-edge-types says that they are numbers of
+types.
   --features  F.npy [N, F], may be larger than memory; M.npz of scipy.sparse.save_npz; a table whose
               first column is the id; random:F, standard normal [random:32]
   --labels    L.npy [N] or [N, C], or a table of id and label: a word, an integer from 0 on, a
-              number with a fraction (regression), or 0 or 1 in a column for every class; without:
-              no labels, and nothing to train on
+              number with a fraction (regression), or 0 or 1 in a column for every class. A vertex
+              whose label is missing or -1 is in no split. Without: nothing to train on
   --split     S.npy [N] or a table of id and train, val or test (or 1, 2, 3); without:
               --train-per-class
   FILE#COLUMN,COLUMN takes only those columns; what --labels and --split take from the table of
@@ -78,6 +79,7 @@ EDGE_FLAGS = {  # of edge lists: flag -> what it takes, and what that is
     "dst": ("COLUMN", "of their targets [the second]"),
     "weight": ("COLUMN", "of their weights, > 0 [none]"),
     "type": ("COLUMN", "of their types, integers or words [none]"),
+    "num-edge-types": ("R", "types are 0..R-1"),
     "ids": ("auto|integer|text", "what ids are taken for [auto]"),
     "num-vertices": ("N", "ids of edges are 0..N-1"),
     "features": ("FILE", "of vertices; see below"),
@@ -124,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--feature-norm",
         default="none",
         metavar="none|row|standard",
-        help="row: each row sums to 1; standard: z-score per column [none]",
+        help="row: each row sums to 1; standard: z-score per column, inductive by training vertices [none]",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the partitioner and a missing split [0]")
     parser.add_argument("--train-per-class", type=int, default=20, metavar="N", help="where there is no split [20]")
@@ -138,6 +140,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=0,
         metavar="SPLIT",
         help="train on the training vertices of this split, by default the first, and the edges among them alone",
+    )
+    parser.add_argument(
+        "--standardise-as",
+        default="",
+        metavar="RUN",
+        help="feature-norm standard: by the means and deviations of a run's graph, or of shards [its own]",
     )
     parser.add_argument("--memory", metavar="LIMIT", help="such as 6GiB or 500MB [60%% of what is free]")
     parser.add_argument("--stream", action="store_true", help="over the disk, whatever the size")
@@ -158,7 +166,7 @@ def main(args: argparse.Namespace) -> int:
     options = {
         "parts": args.parts, "partitioner": args.partitioner, "order": args.order, "directed": args.directed,
         "feature_norm": args.feature_norm, "seed": args.seed, "train_per_class": args.train_per_class,
-        "val_per_class": args.val_per_class, "inductive": args.inductive,
+        "val_per_class": args.val_per_class, "inductive": args.inductive, "standardise_as": args.standardise_as,
         **{key: getattr(args, key) for key in (flag.replace("-", "_") for flag in TASK_FLAGS)}, "memory": args.memory, "stream": True if args.stream else None,
     }  # fmt: skip
     guess = estimate(source, **options)
@@ -166,7 +174,7 @@ def main(args: argparse.Namespace) -> int:
     manifest = shards.manifest
     seconds = time.monotonic() - start
     if args.json:
-        counts = {key: value for key, value in asdict(manifest).items() if key != "partitions"}
+        counts = {key: value for key, value in asdict(manifest).items() if key not in ("partitions", "files")}
         sizes = [{k: v for k, v in asdict(entry).items() if k != "files"} for entry in manifest.partitions]
         print(
             json.dumps(

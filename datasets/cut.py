@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from siafu.graph import MESSAGE, Graph, pack_typed, row_starts, unpack_typed
+from siafu.graph import MESSAGE, Graph, pack_typed, row_starts, stored_labels, unpack_typed
 from siafu.shards import Edges, EdgeTypes, Shard
 from siafu.sparse import Array, Rows, SparseRows
 from siafu.views import TRAINING
@@ -47,7 +47,7 @@ def shards_of(graph: Graph, parts: list[Array], edge_types: EdgeTypes = "none") 
             degree_ghosts_in=degree[ghosts_in],
             degree_ghosts_out=degree[ghosts_out],
             features=rows_at(graph.features, vertices),
-            labels=graph.labels[vertices],
+            labels=stored_labels(graph.labels[vertices]),
             split=graph.split[vertices],
             train_degree=None if among is None else among[vertices],
             train_degree_ghosts_in=None if among is None else among[ghosts_in],

@@ -26,7 +26,10 @@ def split_of(masks: Mapping[str, Array], num_vertices: int, where: str) -> Array
             raise DatasetError(f"{where}: {name} is {mask.dtype} {list(mask.shape)}, must be bool {must}")
     if not found:
         return np.zeros((num_vertices, 0), np.uint8)
-    split = np.zeros((num_vertices, next(iter(found.values())).shape[1]), np.uint8)  # [N, S]
+    most = max(mask.shape[1] for mask in found.values())
+    # One mask for all splits, as WikiCS has it for testing.
+    found = {name: np.repeat(mask, most, axis=1) if mask.shape[1] == 1 else mask for name, mask in found.items()}
+    split = np.zeros((num_vertices, most), np.uint8)  # [N, S]
     for name, role in MASKS:
         if name not in found:
             continue

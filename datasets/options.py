@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,8 @@ import numpy as np
 from datasets.choice import check_order
 from datasets.links import Shares, hold_out, messages
 from datasets.splits import by_share, per_class, training_edges
-from siafu.errors import ConfigError
-from siafu.features import check_norm
+from siafu.errors import ConfigError, DatasetError
+from siafu.features import Standard, check_norm, densified, normalised
 from siafu.graph import TEST, TRAIN, VAL, Graph, labelled
 from siafu.shards import EdgeTypes, Manifest, OrderScores, PartitionEntry, SplitSizes
 from siafu.sparse import Array, SparseRows
@@ -40,6 +42,7 @@ class Options:
     test_edges: float = 0.1
     negatives: int = 8
     eval_negatives: int = 100
+    standardise_as: str = ""  # a run or prepared graph by whose means and deviations features are standardised
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:
@@ -54,7 +57,8 @@ class Options:
         """What tells these shards from those of other options: nothing of a task that is not asked for."""
         unsaid = () if self.task == "link" else ("task", *LINK_OPTIONS)
         unsaid = unsaid if self.inductive is not None else (*unsaid, "inductive")
-        return {name: value for name, value in asdict(self).items() if name not in unsaid}
+        said = {name: value for name, value in asdict(self).items() if name not in (*unsaid, "standardise_as")}
+        return said | ({"standard": self._whose_standard()} if self.feature_norm == "standard" else {})
 
     def check(self) -> None:
         """Raises: ConfigError for what cannot be, whatever the graph."""
@@ -72,18 +76,62 @@ class Options:
                 "must be >= 1, >= 0"
             )
         check_norm(self.feature_norm)
+        if self.standardise_as:
+            if self.feature_norm != "standard":
+                raise ConfigError(
+                    f"standardise as {self.standardise_as}: feature norm is {self.feature_norm}, must be standard"
+                )
+            self._given_standard()
         check_order(self.order)
 
     def with_split(self, graph: Graph) -> Graph:
         """The graph with a seeded split if it has none."""
         if graph.split.shape[1]:
             return graph
-        if graph.target == "labels":
-            return replace(graph, split=by_share(graph.num_vertices, *SHARES, self.seed))
-        if graph.target == "numbers":
+        if graph.target != "classes":
             return replace(graph, split=by_share(graph.num_vertices, *SHARES, self.seed, labelled(graph)))
         split = per_class(graph.labels, self.train_per_class, self.val_per_class, self.seed)
         return replace(graph, split=split)
+
+    def normalised(self, graph: Graph) -> tuple[Graph, Standard | None]:
+        """The tidy graph, which has a split, with normalised features, and what ``standard`` took from them."""
+        features = graph.features
+        if self.feature_norm != "standard":
+            return replace(graph, features=normalised(features, self.feature_norm, graph.name)), None
+        dense = densified(features, graph.name) if isinstance(features, SparseRows) else features
+        standard = self.standard(replace(graph, features=dense))
+        return replace(graph, features=normalised(dense, "standard", graph.name, standard)), standard
+
+    def standard(self, graph: Graph) -> Standard:
+        """By what the dense features of a graph with a split are standardised: nothing that inductive training must not see.
+
+        Raises: DatasetError if ``standardise_as`` has other features.
+        """
+        if (given := self._given_standard()) is not None:
+            if len(given.mean) != graph.num_features:
+                raise DatasetError(
+                    f"{graph.name}: it has {graph.num_features} features, {self.standardise_as} was standardised with "
+                    f"{len(given.mean)}"
+                )
+            return given
+        training = None if self.inductive is None else graph.split[:, self.inductive] == TRAIN
+        if training is not None and not training.any():
+            raise ConfigError(f"inductive split {self.inductive}: {graph.name} has no training vertex in it")
+        return Standard.of(graph.features, training)  # type: ignore[arg-type]
+
+    def _given_standard(self) -> Standard | None:
+        """That of ``standardise_as``. Raises: ConfigError if there is none."""
+        if not self.standardise_as:
+            return None
+        if (found := Standard.load(Path(self.standardise_as))) is None:
+            raise ConfigError(f"standardise as {self.standardise_as}: neither run nor graph with standardised features")
+        return found
+
+    def _whose_standard(self) -> str:
+        """Which means and deviations are taken, whoever has them."""
+        if (given := self._given_standard()) is None:
+            return "own"
+        return hashlib.sha256(given.mean.tobytes() + given.deviation.tobytes()).hexdigest()
 
     def edge_types(self, graph: Graph) -> EdgeTypes:
         """What types of edges mean in the shards of a tidy graph."""

@@ -25,6 +25,7 @@ from datasets.memory import show_bytes
 from datasets.objects import graph_of
 from datasets.options import Options
 from datasets.partitioners import partition
+from datasets.sources.ids import NamedIds
 from datasets.sources.names import SOURCES, Source, resolve
 from datasets.stream.pipeline import Input, check_options, of_graph, prepare_on_disk
 from datasets.stream.work import Work
@@ -60,6 +61,7 @@ def prepare(
     test_edges: float = 0.1,
     negatives: int = 8,
     eval_negatives: int = 100,
+    standardise_as: str | os.PathLike[str] = "",
     memory: str | int | None = None,
     stream: bool | None = None,
     work: str | os.PathLike[str] | None = None,
@@ -74,7 +76,9 @@ def prepare(
 
     ``task`` "link" holds out the shares ``val_edges`` and ``test_edges`` of the edges, to be predicted, and draws false
     ones: ``negatives`` per training edge, ``eval_negatives`` per vertex that ranks held-out edges (``datasets.links``).
-    ``inductive``: the split whose training vertices, and the edges among them, are the graph that is trained on.
+    ``inductive``: the split whose training vertices, and the edges among them, are the graph that is trained on; features
+    are then standardised by these vertices' means and deviations. ``standardise_as``: a prepared graph, or a run, whose means and
+    deviations are taken instead.
 
     ``memory`` limits what this process may take (bytes, or "6GiB"; None: 60% of what is free, or all of it if the
     partitioner or order needs the graph in memory). A graph that would take more is prepared on disk
@@ -86,7 +90,7 @@ def prepare(
     """
     options = Options(
         parts, partitioner, order, directed, feature_norm, seed, train_per_class, val_per_class, task, inductive,
-        val_edges, test_edges, negatives, eval_negatives,
+        val_edges, test_edges, negatives, eval_negatives, os.fspath(standardise_as),
     )  # fmt: skip
     options.check()
     with ShardWriter(out) as writer:  # first, so that a bad destination costs no time
@@ -120,7 +124,8 @@ def estimate(source: Any, *, memory: str | int | None = None, stream: bool | Non
 
 def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callable[[str], None]) -> ShardSet:
     say(f"{graph.name}: {counts_of(graph).line()}")
-    graph = options.with_types(options.with_split(tidy(graph, options.directed, options.feature_norm)))
+    graph = options.with_types(options.with_split(tidy(graph, options.directed)))
+    graph, standard = options.normalised(graph)
     if options.task == "link":
         say(counts_line(graph))
     topology = options.topology(graph)
@@ -129,6 +134,7 @@ def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callabl
     for shard in shards_of(graph, chosen.parts, options.edge_types(graph)):
         writer.add(shard)
     writer.add_names(graph)
+    writer.add_standard(standard)
     return writer.finish(options.manifest(graph, chosen.name, graph.num_edges, writer.entries, chosen.scores))
 
 
@@ -145,13 +151,21 @@ def _work_key(found: Graph | Source, options: Options) -> str:
 
 
 def _digest(graph: Graph) -> str:
-    """sha256 of all arrays of a graph in memory."""
-    digest = hashlib.sha256()
+    """sha256 of all that a graph in memory says."""
+    told = [graph.num_classes, graph.num_edge_types, graph.names, graph.directed, graph.target]
+    digest = hashlib.sha256(json.dumps(told, default=str).encode())
     features = graph.features
     sparse = isinstance(features, SparseRows)
     rows = [features.indptr, features.indices, features.data] if sparse else [features]  # type: ignore[union-attr]
-    for array in (graph.src, graph.dst, graph.weight, graph.edge_type, graph.labels, graph.split, *rows):
-        digest.update(b"none" if array is None else np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    if isinstance(features, SparseRows):
+        digest.update(str(features.width).encode())
+    ids = graph.ids.hashed if isinstance(graph.ids, NamedIds) else [graph.ids]
+    for array in (graph.src, graph.dst, graph.weight, graph.edge_type, graph.labels, graph.split, *ids, *rows):
+        if array is None:
+            digest.update(b"none")
+            continue
+        digest.update(f"{array.dtype} {list(array.shape)}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,11 +16,14 @@ import numpy as np
 from datasets.rowfile import header
 from datasets.sources.ids import save as save_ids
 from siafu.errors import DatasetError
+from siafu.features import Standard
 from siafu.graph import Graph
 from siafu.shards import (
+    BESIDE,
     FORMAT,
     HASH_BLOCK_BYTES,
     MANIFEST,
+    NAMES,
     Edges,
     FileEntry,
     Manifest,
@@ -29,8 +33,6 @@ from siafu.shards import (
     folder_of,
 )
 from siafu.sparse import Array, SparseRows
-
-NAMES = "names.json"  # beside the shards: words for "classes" and "edge_types", in the order of their numbers
 
 
 class ShardWriter:
@@ -95,15 +97,18 @@ class ShardWriter:
         if graph.ids is not None:
             save_ids(self._folder, graph.ids)
         if graph.names:
-            (self._folder / NAMES).write_text(json.dumps(graph.names, ensure_ascii=False, indent=1) + "\n")
+            (self._folder / NAMES).write_text(json.dumps(graph.names, ensure_ascii=False, indent=1) + "\n", "utf-8")
+
+    def add_standard(self, standard: Standard | None) -> None:
+        """Writes by what features were standardised, if they were."""
+        if standard is not None:
+            standard.save(self._folder)
 
     def finish(self, manifest: Manifest) -> ShardSet:
         """Writes the manifest and moves everything to its destination, in place of a prepared graph that is there."""
-        text = json.dumps({**manifest.body(), "digest": manifest.digest}, indent=1)
-        with (self._folder / MANIFEST).open("w") as stream:
-            stream.write(text + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        beside = {name: _entry_of(self._folder / name) for name in BESIDE if (self._folder / name).is_file()}
+        manifest = replace(manifest, files=beside)
+        write_manifest(self._folder, manifest)
         if self.out.exists():
             old = self._folder.with_name(self._folder.name + ".old")
             self.out.rename(old)
@@ -112,6 +117,15 @@ class ShardWriter:
         else:
             self._folder.rename(self.out)
         return ShardSet(self.out, manifest)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Last of all, through to the disk."""
+    text = json.dumps({**manifest.body(), "digest": manifest.digest}, indent=1)
+    with (folder / MANIFEST).open("w") as stream:
+        stream.write(text + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _replaceable(out: Path) -> bool:
@@ -184,6 +198,11 @@ def link_array(written: Path, file: Path) -> FileEntry:
     """A second name for a ``.npy`` file of the same file system, which is written through to the disk."""
     file.unlink(missing_ok=True)
     os.link(written, file)
+    return _entry_of(file)
+
+
+def _entry_of(file: Path) -> FileEntry:
+    """Of a file that was written, through to the disk."""
     digest = hashlib.sha256()
     with file.open("rb") as stream:
         os.fsync(stream.fileno())

@@ -42,7 +42,7 @@ class Half:
             made[key] = torch.sparse_csr_tensor(
                 torch.from_numpy(np.array(self.edges.indptr)), torch.from_numpy(np.array(self.edges.indices)).long(),
                 torch.from_numpy(np.array(value)).to(X.dtype), (len(self.edges.indptr) - 1, self.num_columns),
-                device=X.device,
+                device=X.device, check_invariants=False,
             )  # fmt: skip
         return made[key]
 

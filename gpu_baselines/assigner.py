@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -30,6 +31,7 @@ from siafu.sparse import Array
 Solver = Literal["milp", "exact"]
 LEAST_BALANCE = 1e-3
 MILP_GAP = 1e-4  # relative: the last digits of a problem with thousands of groups take HiGHS minutes
+TIME_IS_UP = 1  # scipy's status
 _BITS = np.array(WIDTHS, np.float64)
 _FACTORS = 1 / (2.0**_BITS - 1) ** 2  # of beta, by width
 
@@ -69,12 +71,16 @@ def grouped(beta: Array, width: int, size: int) -> tuple[Array, Array, Array]:
     return order, sums, np.diff(np.append(starts, len(beta))) * width
 
 
-def assigned(pairs: Sequence[Pair], balance: float, solver: Solver) -> list[Array]:
-    """The widths of one round: uint8 [g] for each pair. Raises: GnnError if HiGHS finds none."""
+def assigned(pairs: Sequence[Pair], balance: float, solver: Solver, limit_s: float = math.inf) -> list[Array]:
+    """The widths of one round: uint8 [g] for each pair. Raises: GnnError if HiGHS finds none.
+
+    limit_s: of HiGHS. If it is not done by then, enumeration finds the optimum: what HiGHS has found by a time of day is not
+    the same in every run.
+    """
     if not any(len(pair.values) for pair in pairs):
         return [np.zeros(0, np.uint8) for _ in pairs]
     terms = terms_of(pairs, balance)
-    return by_enumeration(pairs, terms) if solver == "exact" else by_milp(pairs, terms)
+    return by_enumeration(pairs, terms) if solver == "exact" else by_milp(pairs, terms, limit_s)
 
 
 def terms_of(pairs: Sequence[Pair], balance: float) -> Terms:
@@ -104,7 +110,7 @@ def cost(pairs: Sequence[Pair], widths: Sequence[Array]) -> tuple[float, float]:
 # --- HiGHS ------------------------------------------------------------------------------------------------------------
 
 
-def by_milp(pairs: Sequence[Pair], terms: Terms) -> list[Array]:
+def by_milp(pairs: Sequence[Pair], terms: Terms, limit_s: float = math.inf) -> list[Array]:
     """Variables: x [g, 3] of all groups, 0 or 1, and z = (T - T_2) / seconds_range >= 0."""
     beta, values = np.concatenate([pair.beta for pair in pairs]), np.concatenate([pair.values for pair in pairs])
     owner = np.repeat(np.arange(len(pairs)), [len(pair.values) for pair in pairs])
@@ -119,8 +125,10 @@ def by_milp(pairs: Sequence[Pair], terms: Terms) -> list[Array]:
     found = milp(
         objective, integrality=np.append(np.ones(3 * groups), 0), bounds=Bounds(0, np.append(np.ones(3 * groups), np.inf)),
         constraints=[LinearConstraint(one.tocsc(), 1, 1), LinearConstraint(time.tocsc(), -np.inf, room)],
-        options={"mip_rel_gap": MILP_GAP},
+        options={"mip_rel_gap": MILP_GAP, "time_limit": limit_s},
     )  # fmt: skip
+    if found.status == TIME_IS_UP:
+        return by_enumeration(pairs, terms)
     if found.x is None:
         raise GnnError(f"no widths for {groups} groups of halo rows: HiGHS: {found.message}")
     widths = np.array(WIDTHS, np.uint8)[found.x[:-1].reshape(groups, 3).argmax(1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +11,15 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from siafu import ops
+from gpu_baselines.entries import Entries
+from gpu_baselines.part import Part, dense
+from siafu import kernels, ops
 from siafu.sparse import Array, Rows, SparseRows
 
 if TYPE_CHECKING:
     from gpu_baselines.adjacency import Adjacency
     from gpu_baselines.group import Group
     from gpu_baselines.masks import Masks
-    from gpu_baselines.part import Part
 
 #: A bag whose vertices' neighbours have been added to it stays sparse while it is emptier than this.
 SPARSE_BELOW = 0.25
@@ -26,32 +28,43 @@ SPARSE_BELOW = 0.25
 @dataclass(frozen=True, eq=False)
 class Bag:
     sparse: SparseRows  # on the host
-
-    @classmethod
-    def of(cls, rows: Rows) -> Bag | None:
-        if not isinstance(rows, SparseRows):
-            return None
-        return cls(SparseRows(np.asarray(rows.indptr), np.asarray(rows.indices), np.asarray(rows.data), rows.width))
+    device: torch.device  # where it is multiplied: on a GPU as ``entries``
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.sparse.shape
 
-    def to(self, dtype: torch.dtype) -> Bag:
-        return Bag(self.sparse.astype(str(dtype).removeprefix("torch.")))
+    @cached_property
+    def entries(self) -> Entries:
+        """Its copy on the device."""
+        return Entries.of(self.sparse, self.device)
 
     def dense(self) -> Tensor:
-        return torch.from_numpy(self.sparse.dense())
+        return torch.from_numpy(self.sparse.dense()).to(self.device)
 
-    def linear(self, W: Tensor) -> Tensor:
-        """X W [n, G], differentiable in W [F, G]."""
-        return _Product.apply(W, self)
+    def rows(self, at: slice) -> Bag:
+        return Bag(self.sparse[at], self.device)
 
-    def dropped(self, masks: Masks, vertices: Array, *, epoch: int, key: int) -> Bag:
-        keep = ops.dropout_mask(self.sparse, masks.p, seed=masks.seed, epoch=epoch, layer=key, vertices=vertices)
-        rows = ops.dropout(self.sparse, keep, masks.p)
+    def product(self, W: Tensor) -> Tensor:
+        """X W, [n, G]."""
+        if self.device.type != "cpu":
+            return self.entries.product(W)
+        return torch.from_numpy(kernels.matmul_sparse(self.sparse, W.numpy(), threads=torch.get_num_threads()))
+
+    def product_transposed(self, D: Tensor) -> Tensor:
+        """Xᵀ D, [F, G]."""
+        if self.device.type != "cpu":
+            return self.entries.product_transposed(D)
+        return torch.from_numpy(kernels.matmul_sparse_transposed(self.sparse, D.numpy()))
+
+    def dropped(self, masks: Masks, vertices: Array, *, epoch: int, key: int) -> Bag | Entries:
+        if self.device.type != "cpu":
+            where = self.entries.structure
+            return self.entries.times(masks.of_entries(vertices, where.row, where.column, epoch=epoch, key=key))
+        made = ops if self.sparse.dtype != np.float32 else kernels
+        rows = made.dropped(self.sparse, masks.p, seed=masks.seed, epoch=epoch, layer=key, vertices=vertices)
         assert isinstance(rows, SparseRows)
-        return Bag(rows)
+        return Bag(rows, self.device)
 
     def summed(self, part: Part, group: Group) -> Any:
         """A X: another bag while that is empty enough, else a tensor. The halo's rows come over the group."""
@@ -61,10 +74,11 @@ class Bag:
             product = product + sp.diags_array(part.own_scale.cpu().numpy().astype(self.sparse.dtype)) @ mine
         product = sp.csr_array(product)
         if product.nnz > SPARSE_BELOW * product.shape[0] * product.shape[1]:
-            return torch.from_numpy(product.toarray().astype(self.sparse.dtype)).to(part.labels.device)
+            return torch.from_numpy(product.toarray().astype(self.sparse.dtype)).to(self.device)
         product.sort_indices()
         indptr, indices = product.indptr.astype(np.int64), product.indices.astype(np.int32)
-        return Bag(SparseRows(indptr, indices, product.data.astype(self.sparse.dtype), self.sparse.width))
+        rows = SparseRows(indptr, indices, product.data.astype(self.sparse.dtype), self.sparse.width)
+        return Bag(rows, self.device)
 
     def _of_halo(self, part: Part, group: Group) -> SparseRows:
         """The halo's rows: first how long each is, then its columns and values."""
@@ -84,16 +98,28 @@ class Bag:
         return SparseRows(indptr, indices.numpy(), data.numpy(), self.sparse.width)
 
 
+def features(rows: Rows, device: torch.device, dtype: torch.dtype, *, sparse: bool = True) -> Any:
+    """What a net begins with: a bag if there is one in the shard, else (or if nothing is to be sparse) a tensor [n, F]."""
+    if not sparse or not isinstance(rows, SparseRows):
+        return dense(rows, device, dtype)
+    mine = SparseRows(np.asarray(rows.indptr), np.asarray(rows.indices), np.asarray(rows.data), rows.width)
+    return Bag(mine.astype(str(dtype).removeprefix("torch.")), device)
+
+
+def linear(X: Any, W: Tensor) -> Tensor:
+    """X W [n, G] of a tensor, a bag, or what is left of one; differentiable in W [F, G]."""
+    return X @ W if isinstance(X, Tensor) else _Product.apply(W, X)
+
+
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, W: Tensor, bag: Bag) -> Tensor:
+    def forward(ctx: Any, W: Tensor, bag: Bag | Entries) -> Tensor:
         ctx.bag = bag
-        return torch.from_numpy(ops.matmul(bag.sparse, W.detach().cpu().numpy())).to(W.device)
+        return bag.product(W.detach())
 
     @staticmethod
     def backward(ctx: Any, dY: Tensor) -> tuple[Tensor, None]:
-        found = ops.matmul_transposed(ctx.bag.sparse, np.ascontiguousarray(dY.cpu().numpy()))
-        return torch.from_numpy(found).to(dY.device), None
+        return ctx.bag.product_transposed(dY.contiguous()), None
 
 
 def _matrix(rows: SparseRows) -> Any:

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from gpu_baselines.adjacency import Half, columns
-from gpu_baselines.bag import Bag
+from gpu_baselines.bag import Bag, features
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges
 from gpu_baselines.group import Group
 from gpu_baselines.halo import attention_edges
 from gpu_baselines.masks import Masks
-from gpu_baselines.part import Part, Scales, dense
+from gpu_baselines.part import Part, Scales
 from siafu.shards import Edges, Shard
 from siafu.sparse import Array
 
@@ -137,8 +137,8 @@ class BlockGraph:
         self._of_features: Carrier = once if preaggregate else carrier
         self._into, self._out = _sides(part, shard, grid, ids, masks, aggregation, threads)
         self._places = _places(part.halo, part.wanted, ids, masks.device)
-        bag = Bag.of(part.features)
-        self.features: Any = dense(part.features, masks.device, masks.dtype) if bag is None else bag.to(masks.dtype)
+        # What is broadcast in every epoch is counted, and skipped, as other rows are: those are no bags.
+        self.features: Any = features(part.features, masks.device, masks.dtype, sparse=preaggregate)
         self._summed: Any = None  # A X, once it is known
         self._fetched: Tensor | None = None  # the halo's features
         self._edges: AttentionEdges | None = None
@@ -163,7 +163,7 @@ class BlockGraph:
     def rows(self, layer: int, H: Any, key: int | None = None) -> Tensor:
         if H is not self.features:
             return _Extend.apply(H, self, layer, key)
-        H = H.dense().to(self._masks.device) if isinstance(H, Bag) else H
+        H = H.dense() if isinstance(H, Bag) else H
         if self._fetched is None or not self._preaggregate:
             self._fetched = self.halo_rows(layer, H, self._of_features)
         there = self._mask(self.part.halo, H.shape[1], key)

@@ -54,10 +54,17 @@ def save(
 
 
 def load(run_dir: Path, group: Group, method: Method) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Puts the newest whole checkpoint back; its progress and best weights. None: there is none. Collective."""
+    """Puts the newest whole checkpoint back; its progress and best weights. None: there is none. Collective.
+
+    Raises: DatasetError for one that cannot be read, or where ranks do not find the same: a run directory on several machines.
+    """
     whole = sorted(
         run_dir.glob(f"{FOLDER.format(epoch='*')}/{WHOLE}"), key=lambda file: int(file.parent.name.split("-")[1])
     )
+    found = group.share(whole[-1].parent.name if whole else "none")
+    if len(set(found)) > 1:
+        told = ", ".join(f"rank {rank}: {name}" for rank, name in enumerate(found))
+        raise DatasetError(f"{run_dir}: ranks find different checkpoints ({told}): they must all see one run directory")
     if not whole:
         return None
     folder = whole[-1].parent

@@ -129,6 +129,7 @@ class Chunk:
         self._edges: AttentionEdges | None = None
         self._counted: tuple[Array, Tensor] | None = None  # of the epoch with these turns
         self.features: Any = _rows(memory.whole.features, rows)
+        self._summed: Any = None  # A X, once it is known
         device, whole = memory.masks.device, memory.whole.part
         place = np.full(len(memory.chunk_of), -1, np.int64)
         place[memory.vertices] = np.arange(len(memory.vertices))
@@ -159,7 +160,9 @@ class Chunk:
 
     def gather(self, layer: int, H: Any, key: int | None = None) -> Any:
         if H is self.features:
-            return _rows(self._memory.whole.gather(0, self._memory.whole.features), self.rows_at)
+            if self._summed is None:
+                self._summed = _rows(self._memory.whole.gather(0, self._memory.whole.features), self.rows_at)
+            return self._summed
         return _Gather.apply(H, self, layer, key)
 
     def rows(self, layer: int, H: Any, key: int | None = None) -> Tensor:
@@ -260,4 +263,4 @@ class _Extend(torch.autograd.Function):
 
 
 def _rows(X: Any, at: slice) -> Any:
-    return Bag(X.sparse[at]) if isinstance(X, Bag) else X[at]
+    return X.rows(at) if isinstance(X, Bag) else X[at]

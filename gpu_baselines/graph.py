@@ -6,12 +6,14 @@ history, a sampled block. Layers are written once.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from gpu_baselines.adjacency import Adjacency
+from gpu_baselines.masks import edge_places
 from siafu.sparse import Array
 
 
@@ -50,6 +52,12 @@ class AttentionEdges:
         self.weight = weight  # [m] or None
         self.source_ids, self.target_ids = ids  # int64 [m], global ids on the host: of masks
         self.num_targets = num_targets
+
+    @cached_property
+    def places(self) -> Tensor:
+        """int64 [m]: what masks are hashed from where the edges are."""
+        sources, targets = (torch.from_numpy(ids).to(self.source.device) for ids in (self.source_ids, self.target_ids))
+        return edge_places(sources, targets)
 
 
 class Propagate(torch.autograd.Function):

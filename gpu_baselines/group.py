@@ -41,9 +41,13 @@ class Traffic:
                 found[kind] += nbytes
             return dict(found)
 
-    def by_peer(self, kind: str, size: int) -> list[int]:
+    def by_link(self, size: int) -> dict[str, list[int]]:
+        """Of each kind, by the rank that it went to."""
         with self._lock:
-            return [self._bytes.get((kind, peer), 0) for peer in range(size)]
+            found: dict[str, list[int]] = {}
+            for (kind, peer), nbytes in self._bytes.items():
+                found.setdefault(kind, [0] * size)[peer] = nbytes
+            return found
 
 
 class Group(Protocol):
@@ -102,17 +106,22 @@ class TorchGroup:
         self.traffic = traffic or Traffic()
         self._timeout_s, self._link, self._of = timeout_s, link, of
         self._device = torch.device("cuda" if dist.get_backend(of) == "nccl" else "cpu")
+        self._aside: torch.cuda.Stream | None = None  # made when used
         self._leaving, self._landing = (
             ThreadPoolExecutor(1, "leaving"),
             ThreadPoolExecutor(1, "landing"),
         )  # start when used
 
     def exchange(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> None:
+        self._count_all(sends, kind)
+        self._in_turns(sends, recvs)
+
+    def _in_turns(self, sends: Sequence[Tensor], recvs: Sequence[Tensor]) -> None:
         for turn in range(1, self.size):
             to, source = (self.rank + turn) % self.size, (self.rank - turn) % self.size
             wanted, operations = recvs[source], []
             if sends[to].numel():
-                operations.append(dist.P2POp(dist.isend, self._out(sends[to], to, kind), self._members[to], self._of))
+                operations.append(dist.P2POp(dist.isend, self._out(sends[to]), self._members[to], self._of))
             inbox = self._inbox(wanted)
             if wanted.numel():
                 operations.append(dist.P2POp(dist.irecv, inbox, self._members[source], self._of))
@@ -123,10 +132,11 @@ class TorchGroup:
                 wanted.copy_(inbox)
 
     def post(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> Callable[[], None]:
+        self._count_all(sends, kind)  # here: whoever waits may do so in another epoch
         if self._device.type == "cuda":  # a stream waits for all that NCCL does on it: whoever waits begins
-            return lambda: self.exchange(sends, recvs, kind)
+            return lambda: self._in_turns(sends, recvs)
         others = [(self.rank + turn) % self.size for turn in range(1, self.size)]
-        going = [self._posted(sends[to], to, kind) for to in others if sends[to].numel()]
+        going = [self._posted(sends[to], to) for to in others if sends[to].numel()]
         wanted = {source: recvs[source] for source in reversed(others) if recvs[source].numel()}
         inboxes = {source: self._inbox(tensor) for source, tensor in wanted.items()}
         with self._named("of the others"):
@@ -146,26 +156,45 @@ class TorchGroup:
 
         return wait
 
-    def _posted(self, tensor: Tensor, peer: int, kind: str) -> Callable[[], Any]:
+    def _posted(self, tensor: Tensor, peer: int) -> Callable[[], Any]:
         """Sends without waiting, when the tensor would be at the other end; returns what gives the transport's own handle."""
         nbytes = tensor.numel() * tensor.element_size()
-        self.traffic.add(kind, self._members[peer], nbytes)
-        tensor = tensor.contiguous().to(self._device)
+        brought = self._bringing(tensor.contiguous())
 
         def land(at: float) -> Any:
             self._link.until(at)
-            return dist.isend(tensor, self._members[peer], self._of)
+            return dist.isend(brought(), self._members[peer], self._of)
 
-        if not self._link.slows:
+        if not self._link.slows and tensor.device.type == self._device.type:
             work = land(0.0)
             return lambda: work
         # Two threads: while one message is on its way, the next one leaves.
         left = self._leaving.submit(lambda: self._landing.submit(land, self._link.leave(nbytes)))
         return lambda: left.result().result()
 
+    def _bringing(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """What gives the tensor where the transport can reach it: from a GPU over a stream of its own, so that nobody waits
+        for it who computes there."""
+        if tensor.device.type == self._device.type:
+            return lambda: tensor
+        if self._aside is None:
+            self._aside = torch.cuda.Stream(tensor.device)
+        stream, ready = self._aside, torch.cuda.current_stream(tensor.device).record_event()
+
+        def bring() -> Tensor:
+            here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            with torch.cuda.stream(stream):
+                stream.wait_event(ready)
+                here.copy_(tensor, non_blocking=True)
+            stream.synchronize()
+            return here
+
+        return bring
+
     def send(self, tensor: Tensor, peer: int, kind: str) -> None:
+        self._count(tensor, peer, kind)
         with self._named(str(self._members[peer])):
-            dist.send(self._out(tensor, peer, kind), self._members[peer], self._of)
+            dist.send(self._out(tensor), self._members[peer], self._of)
 
     def receive(self, tensor: Tensor, peer: int) -> None:
         inbox = self._inbox(tensor)
@@ -226,11 +255,17 @@ class TorchGroup:
             )  # fmt: skip
         return TorchGroup(timeout_s=self._timeout_s, link=self._link, traffic=self.traffic, of=of, members=members)
 
-    def _out(self, tensor: Tensor, peer: int, kind: str) -> Tensor:
-        """What is sent, counted, once it would be at the other end."""
-        nbytes = tensor.numel() * tensor.element_size()
-        self.traffic.add(kind, self._members[peer], nbytes)
-        self._link.pass_through(nbytes)
+    def _count(self, tensor: Tensor, peer: int, kind: str) -> None:
+        self.traffic.add(kind, self._members[peer], tensor.numel() * tensor.element_size())
+
+    def _count_all(self, sends: Sequence[Tensor], kind: str) -> None:
+        for peer, tensor in enumerate(sends):
+            if peer != self.rank and tensor.numel():
+                self._count(tensor, peer, kind)
+
+    def _out(self, tensor: Tensor) -> Tensor:
+        """What is sent, once it would be at the other end."""
+        self._link.pass_through(tensor.numel() * tensor.element_size())
         return tensor.contiguous().to(self._device)
 
     def _inbox(self, tensor: Tensor) -> Tensor:

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu_baselines.bag import Bag
+from gpu_baselines.bag import Bag, features
 from gpu_baselines.clock import Clock
 from gpu_baselines.codec import Codec, Plain, Stream
 from gpu_baselines.graph import AttentionEdges
 from gpu_baselines.group import Group
 from gpu_baselines.masks import Masks
-from gpu_baselines.part import Part, dense
+from gpu_baselines.part import Part
 
 Pending = Callable[[], Tensor]  # waits for what was started, and gives it
 
@@ -222,8 +222,8 @@ class PartGraph:
         self.training, self.epoch = training, 0
         self._masks, self._preaggregate, self._group = masks, preaggregate, group
         device, dtype = masks.device, masks.dtype
-        bag = Bag.of(part.features)
-        self.features: Any = dense(part.features, device, dtype) if bag is None else bag.to(dtype)
+        # What is fetched in every epoch is counted, coded and late as other rows are: those are no bags.
+        self.features: Any = features(part.features, device, dtype, sparse=preaggregate)
         self._summed: Any = None  # A X, once it is known
         self._fetched: Tensor | None = None  # the halo's features
         self._edges: AttentionEdges | None = None

@@ -16,12 +16,11 @@ from gpu_baselines.chunks import Chunk, Memory
 from gpu_baselines.halo import Exact, PartGraph, Pending, Routes
 from gpu_baselines.joined import joined, owners
 from gpu_baselines.masks import Masks
-from gpu_baselines.part import Part, alone, load
+from gpu_baselines.part import Part, alone, load, seen
 from gpu_baselines.run import Run
 from gpu_baselines.stages import Place
 from siafu import models
 from siafu.tasks import Lane
-from siafu.views import view
 
 
 class Held:
@@ -33,7 +32,7 @@ class Held:
         self._run, self._place, self._masks = run, place, masks
         self.num_parts = manifest.num_partitions // place.groups
         mine = range(place.member * self.num_parts, (place.member + 1) * self.num_parts)
-        self._shards = [view(run.shards.partition(p), manifest.edge_types, lane) for p in mine]
+        self._shards = [seen(run.shards.partition(p), manifest.edge_types, lane) for p in mine]
         self._aggregation: str = models.build(run.spec).aggregate
         self._options: dict[str, Any] = {
             "split": run.config.data.split, "num_train": run.spec.num_train, "device": run.device, "dtype": run.dtype,

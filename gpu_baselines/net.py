@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gpu_baselines.bag import Bag
 from gpu_baselines.graph import Graph
 from siafu.errors import ConfigError
 from siafu.models import ModelSpec
@@ -107,11 +106,6 @@ def build(
     normalised = None if batch_norm is None else BatchNorm(batch_norm, num_vertices)
     layers: list[Layer] = getattr(importlib.import_module(module), function)(spec, parameters, normalised)
     return Net(spec, layers)
-
-
-def linear(X: Any, W: Tensor) -> Tensor:
-    """X W of rows or a bag of words."""
-    return X.linear(W) if isinstance(X, Bag) else X @ W
 
 
 class BatchNorm:

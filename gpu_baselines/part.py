@@ -16,7 +16,7 @@ from gpu_baselines.adjacency import Adjacency, columns
 from gpu_baselines.group import Group
 from siafu.graph import TRAIN
 from siafu.ops import real
-from siafu.shards import EdgeTypes, Shard
+from siafu.shards import Edges, EdgeTypes, Shard
 from siafu.sparse import Array, Rows, SparseRows
 from siafu.tasks import Lane
 from siafu.views import view
@@ -57,12 +57,37 @@ def load(
     device: torch.device, dtype: torch.dtype, threads: int = 1,
 ) -> Part:  # fmt: skip
     """The part that a rank trains (or evaluates: ``lane``) with. aggregation: "gcn" or "mean". Collective."""
-    part = alone(
-        view(shard, edge_types, lane), aggregation, split=split, num_train=num_train, device=device, dtype=dtype,
-        threads=threads,
-    )  # fmt: skip
+    shard = seen(shard, edge_types, lane)
+    part = alone(shard, aggregation, split=split, num_train=num_train, device=device, dtype=dtype, threads=threads)
     wanted = np.bincount(np.asarray(shard.ghosts_in_owner), minlength=group.size).tolist()
     return replace(part, wanted=wanted, given=_given(part.vertices, part.halo, wanted, group, device))
+
+
+def seen(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
+    """``siafu.views.view``, without the ghosts that none of its edges mentions: nobody is to send their rows."""
+    found = view(shard, edge_types, lane)
+    if found is shard:
+        return shard
+    n = len(found.vertices)
+    into, place = _mentioned(found.in_edges, n, len(found.ghosts_in))
+    out, place_out = _mentioned(found.out_edges, n, len(found.ghosts_out))
+    edges = replace(found.in_edges, indices=place[found.in_edges.indices])
+    return replace(
+        found, in_edges=edges,
+        out_edges=edges if found.undirected else replace(found.out_edges, indices=place_out[found.out_edges.indices]),
+        ghosts_in=np.asarray(found.ghosts_in)[into], ghosts_in_owner=np.asarray(found.ghosts_in_owner)[into],
+        ghosts_out=np.asarray(found.ghosts_out)[out], ghosts_out_owner=np.asarray(found.ghosts_out_owner)[out],
+        degree_ghosts_in=np.asarray(found.degree_ghosts_in)[into],
+        degree_ghosts_out=np.asarray(found.degree_ghosts_out)[out],
+        train_degree=None, train_degree_ghosts_in=None, train_degree_ghosts_out=None,
+    )  # fmt: skip
+
+
+def _mentioned(edges: Edges, n: int, ghosts: int) -> tuple[Array, Array]:
+    """Which ghosts edges mention, bool [g]; and where each column is when the others have gone, int32 [n + g]."""
+    there = np.zeros(n + ghosts, bool)
+    there[:n], there[np.asarray(edges.indices)] = True, True
+    return there[n:], (np.cumsum(there) - 1).astype(np.int32)
 
 
 def alone(

@@ -82,23 +82,21 @@ def _serve(args: argparse.Namespace, rank: int) -> None:
     device = _device(baseline)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
-    transport = baseline.transport if baseline.transport != "auto" else _transport(device, size)
+    transport = _transport(baseline.transport, device, int(os.environ.get("LOCAL_WORLD_SIZE", str(size))))
     try:
         dist.init_process_group(
             transport, rank=rank, world_size=size, timeout=timedelta(seconds=baseline.timeout_s),
             device_id=device if transport == "nccl" else None,
         )  # fmt: skip
     except (RuntimeError, ValueError) as error:
-        raise PeerLost(
-            f"rank {rank}: the others did not come within {baseline.timeout_s:g} s: {str(error)[:200]}"
-        ) from error
+        raise _not_met(rank, transport, baseline.timeout_s, str(error)) from error
     group = TorchGroup(timeout_s=baseline.timeout_s, link=Link(baseline.link_rate, baseline.link_delay_s))
     # Not the whole device: what a channel carries meanwhile on its own stream is nothing that the main thread waits for.
     clock = Clock(lambda: torch.cuda.current_stream().synchronize()) if device.type == "cuda" else Clock()
     run = Run(config, shards, group, ModelSpec.of(config, shards.manifest), device, clock)
+    torch.set_num_threads(run.threads)
     result = runner.train(run, args.run_dir, resume=args.resume)
     if not rank:
         result["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
@@ -119,7 +117,24 @@ def _device(baseline: Baseline) -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
-def _transport(device: torch.device, size: int) -> str:
-    """NCCL wants a GPU for each rank of a machine."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", str(size)))
-    return "nccl" if device.type == "cuda" and local <= torch.cuda.device_count() else "gloo"
+def _transport(asked: str, device: torch.device, local_ranks: int) -> str:
+    """NCCL wants a GPU for each rank of a machine. Raises: ConfigError where it was asked for and cannot be."""
+    cards = torch.cuda.device_count() if device.type == "cuda" else 0
+    if asked != "nccl":
+        return asked if asked != "auto" else "nccl" if cards >= local_ranks else "gloo"
+    if not cards:
+        raise ConfigError("baseline.transport = nccl: it is between GPUs, and this rank computes on the CPU")
+    if cards < local_ranks:
+        raise ConfigError(
+            f"baseline.transport = nccl: {local_ranks} ranks of this machine have {cards} GPUs, each needs one of its own; "
+            "gloo lets them share"
+        )
+    return asked
+
+
+def _not_met(rank: int, transport: str, timeout_s: float, why: str) -> GnnError:
+    """Ranks could not be connected: PeerLost if the others did not come in time, else what this one has against it."""
+    first = why.strip().splitlines()[0][:200] if why.strip() else "no reason given"
+    if "timeout" in why.lower() or "timed out" in why.lower():
+        return PeerLost(f"rank {rank}: the others did not come within {timeout_s:g} s: {first}")
+    return GnnError(f"{transport} does not start: {first}")

@@ -40,8 +40,8 @@ class Run:
 
     @property
     def threads(self) -> int:
-        """Of one rank on the CPU: ranks share the machine."""
-        return max(1, (os.cpu_count() or 1) // self.group.size)
+        """Of one rank on the CPU: it shares its machine with so many as LOCAL_WORLD_SIZE (torchrun's) says, else with all."""
+        return max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", self.baseline.ranks)))
 
 
 class Method(Protocol):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,9 +51,11 @@ class Progress:
         default_factory=lambda: dict.fromkeys(PHASES, 0.0)
     )  # of all epochs, mean over ranks
     bytes: dict[str, int] = field(default_factory=dict)  # of all epochs and ranks
+    links: list[list[int]] = field(default_factory=list)  # of these, halo rows and gradients: by sender and receiver
     best: dict[str, Any] = field(default_factory=dict)  # the best evaluation's record
     final: dict[str, Any] = field(default_factory=dict)
     time_s: float = 0.0  # since the start, over all sessions
+    stopped: str = ""  # why there is no next epoch; "": there is one
 
 
 def train(run: Run, run_dir: Path, *, resume: bool) -> dict[str, Any]:
@@ -77,19 +80,18 @@ class Runner:
         self._record(
             {"event": "start", "siafu": __version__, "method": self.run.baseline.method, "ranks": self.run.group.size}
         )
-        stopped = ""
         try:
-            while not stopped:
+            while not progress.stopped:
                 if train.epochs:
                     self._epoch()
                 if is_evaluated(progress.epoch - bool(train.epochs), train):
-                    stopped = self._evaluation()
+                    progress.stopped = self._evaluation()
                 elif progress.epoch >= train.epochs:
-                    stopped = "epochs"
+                    progress.stopped = "epochs"
                 if is_checkpoint(progress.epoch - 1, self.run.config.run):
                     self._save()
             progress.time_s = time.monotonic() - self._started
-            return self._result(stopped)
+            return self._result()
         finally:
             self.method.close()
 
@@ -98,25 +100,26 @@ class Runner:
     def _epoch(self) -> None:
         run, progress = self.run, self.progress
         run.clock.take()
-        before = run.group.traffic.by_kind()
+        before = run.group.traffic.by_link(run.group.size)
         begin = time.monotonic()
         loss = self.method.epoch(progress.epoch)
         epoch_s = time.monotonic() - begin
         spent = run.clock.take()
         spent["compute"] = epoch_s - sum(spent.values())
-        sent = {
-            kind: n - before.get(kind, 0) for kind, n in run.group.traffic.by_kind().items() if kind not in UNCOUNTED
-        }
+        sent = self._sent_since(before)
         told = run.group.share([epoch_s, spent, sent])
         if not math.isfinite(loss):
             raise GnnError(f"epoch {progress.epoch}: the loss is {loss}; a smaller learning rate may help")
         seconds = {phase: float(np.mean([one[1].get(phase, 0.0) for one in told])) for phase in PHASES}
-        total = {kind: sum(one[2].get(kind, 0) for one in told) for kind in sorted({k for one in told for k in one[2]})}
+        kinds = sorted({kind for one in told for kind in one[2]})
+        total = {kind: sum(sum(one[2].get(kind, ())) for one in told) for kind in kinds}
         slowest = max(one[0] for one in told)
         for phase, value in seconds.items():
             progress.seconds[phase] += value
         for kind, nbytes in total.items():
             progress.bytes[kind] = progress.bytes.get(kind, 0) + nbytes
+        links = np.array([[one[2].get(kind, [0] * len(told)) for kind in ("halo", "gradient")] for one in told]).sum(1)
+        progress.links = (links + (progress.links or 0)).tolist()
         progress.losses.append(loss)
         progress.epoch_seconds.append(slowest)
         record = {
@@ -126,6 +129,15 @@ class Runner:
         }  # fmt: skip
         progress.epoch += 1
         self._record(record)
+
+    def _sent_since(self, before: dict[str, list[int]]) -> dict[str, list[int]]:
+        """Bytes of this rank's, by kind and receiver."""
+        group = self.run.group
+        return {
+            kind: [n - old for n, old in zip(row, before.get(kind, [0] * group.size), strict=True)]
+            for kind, row in group.traffic.by_link(group.size).items()
+            if kind not in UNCOUNTED
+        }
 
     def _evaluation(self) -> str:
         """Why to stop after it; "" to go on."""
@@ -155,7 +167,7 @@ class Runner:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _result(self, stopped: str) -> dict[str, Any]:
+    def _result(self) -> dict[str, Any]:
         run, progress, train = self.run, self.progress, self.run.config.train
         weights = self.method.net.weights()
         digests = set(run.group.share(checkpoint.digest(weights)))
@@ -165,27 +177,22 @@ class Runner:
         if not run.group.rank:
             for name, kept in (("model", self._best_weights or weights), ("final", weights)):
                 checkpoint.save_model(self.dir / f"{name}.safetensors", kept, run.spec, {"epoch": epochs})
-        per_epoch = max(1, epochs)
+        per_epoch, links = max(1, epochs), progress.links or [[0] * run.group.size] * run.group.size
         nbytes = {kind: total // per_epoch for kind, total in progress.bytes.items()}
         return {
             "method": run.baseline.method, "ranks": run.group.size,
             "test_acc": best["test"]["acc"] if best else None, "val_acc": best["val"]["acc"] if best else None,
             "val_loss": best["val"]["loss"] if best else None,
             "best_epoch": evaluated_version(best["epoch"], train) if best else None,
-            "scores": _splits(best), "final_scores": _splits(progress.final), "epochs": epochs, "stopped": stopped,
+            "scores": _splits(best), "final_scores": _splits(progress.final), "epochs": epochs, "stopped": progress.stopped,
             "train_seconds": progress.time_s, "epoch_seconds_median": float(np.median(later)) if later else 0.0,
             "seconds_per_epoch": {phase: total / per_epoch for phase, total in progress.seconds.items()},
-            "bytes_per_epoch": nbytes, "bytes_per_link": self._links(per_epoch),
+            "bytes_per_epoch": nbytes, 
+            "bytes_per_link": [[n // per_epoch for n in row] for row in links],
             "ghost_bytes_per_epoch": nbytes.get("halo", 0) + nbytes.get("gradient", 0),
             "loss_history": progress.losses, "weights_digest": digests.pop(), "metric": self.metric.name,
             **self.method.facts(),
         }  # fmt: skip
-
-    def _links(self, per_epoch: int) -> list[list[int]]:
-        """Bytes per epoch from each rank (a row) to each, of halo rows and their gradients."""
-        group = self.run.group
-        mine = np.sum([group.traffic.by_peer(kind, group.size) for kind in ("halo", "gradient")], axis=0)
-        return [[int(n) // per_epoch for n in row] for row in group.share(mine.tolist())]
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -209,7 +216,11 @@ def _splits(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cut_metrics(file: Path, epoch: int) -> None:
-    """Drops the lines of epochs that are done again."""
-    lines = file.read_text().splitlines() if file.is_file() else []
+    """Drops the lines of epochs that are done again, and one that was not written to its end. Another file takes its place:
+    whoever reads along sees all lines or those that are left."""
+    text = file.read_text() if file.is_file() else ""
+    lines = text[: text.rfind("\n") + 1].splitlines()
     kept = [line for line in lines if json.loads(line).get("epoch", -1) < epoch]
-    file.write_text("".join(f"{line}\n" for line in kept))
+    beside = file.with_name(f".{file.name}")
+    beside.write_text("".join(f"{line}\n" for line in kept))
+    os.replace(beside, file)

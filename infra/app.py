@@ -15,7 +15,8 @@ from pathlib import Path
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
-from infra.deployment import PARTS, TAG, Made
+from infra import wheelhouse
+from infra.deployment import PARTS, REGION_TAG, TAG, Made
 from infra.stacks.data import DataStack
 from infra.stacks.expiry import ExpiryStack
 from infra.stacks.function import FunctionStack
@@ -58,6 +59,7 @@ def build(config: Config, made: Made, outdir: Path | None = None, parts: Collect
     if "gpu" in parts and config.cloud.gpu_instance:
         GpuStack(app, config, network, **options("gpu"))
     cdk.Tags.of(app).add(TAG, name)
+    cdk.Tags.of(app).add(REGION_TAG, cdk.Aws.REGION, include_resource_types=["AWS::IAM::Role"])
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return app
 
@@ -65,9 +67,8 @@ def build(config: Config, made: Made, outdir: Path | None = None, parts: Collect
 def unmade(config: Config) -> Made:
     """For who only wants to see templates."""
     now = datetime.now(timezone.utc)
-    return Made(
-        now + timedelta(hours=config.cloud.ttl_hours), "packages/not-built.zip", our_runtime(), "wheels/not-built"
-    )
+    expires = now + timedelta(hours=config.cloud.ttl_hours)
+    return Made(expires, "packages/not-built.zip", our_runtime(), "wheels/not-built", wheelhouse.python())
 
 
 def synthesize(config: Config, made: Made, outdir: Path, parts: Collection[str] = PARTS) -> dict[str, dict[str, int]]:

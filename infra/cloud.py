@@ -22,6 +22,9 @@ _NOBODY = {
     "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "SignatureDoesNotMatch",
     "AuthFailure",
 }  # fmt: skip
+_DENIED = {
+    "AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "AuthorizationErrorException",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,11 @@ class Cloud:
         if name not in self._clients:
             self._clients[name] = service.client(name, self.region, self.endpoint)
         return self._clients[name]
+
+
+def is_denied(error: ClientError) -> bool:
+    """Whether the service knows the caller, who may not do this."""
+    return error.response["Error"]["Code"] in _DENIED
 
 
 @contextmanager

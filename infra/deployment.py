@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from siafu.config import Config
+
 EXPIRY, DATA, NETWORK, FUNCTION, SERVERS, GPU, WATCH = PARTS = (
     "expiry", "data", "network", "function", "servers", "gpu", "watch",
 )  # fmt: skip
@@ -26,10 +28,15 @@ EXPIRY, DATA, NETWORK, FUNCTION, SERVERS, GPU, WATCH = PARTS = (
 FIRST, SECOND = (EXPIRY,), (DATA, NETWORK)
 #: Whoever removes stacks goes from left to right: those of one group do not use each other.
 LEVELS = ((WATCH, GPU, SERVERS, FUNCTION), (NETWORK,), (DATA,), (EXPIRY,))
-#: Tag of every resource; its value is the deployment's name.
-TAG = "siafu:deployment"
+#: Tag of every resource; its value is the deployment's name. Roles are of all regions at once: a second tag says of which.
+TAG, REGION_TAG = "siafu:deployment", "siafu:region"
 #: Tags of a server that its agent reads from the instance metadata.
 ROLE_TAG, INDEX_TAG = "siafu:role", "siafu:index"
+#: What servers call, beside S3. Each interface endpoint costs about $0.01 an hour.
+SERVICES = ("lambda",)
+#: Where secrets of runs lie (``infra.machines.vault``), and what Session Manager needs besides: not ec2messages, since its
+#: agent is 3.3.40 or newer, which takes ssmmessages wherever it may (Systems Manager user guide, on VPC endpoints).
+SECRET_SERVICES, SHELL_SERVICES = ("ssm",), ("ssm", "ssmmessages")
 #: Ports that roles bind where the config leaves them open: security groups admit no other.
 PORTS = "7000-7099"
 
@@ -42,6 +49,7 @@ class Made:
     package: str  # the function's zip: its key in the bucket
     runtime: str  # the function's Python
     wheels: str  # what servers install: a prefix in the bucket
+    python: str = "python3.11"  # the servers'
 
 
 def stack(name: str, part: str) -> str:
@@ -56,6 +64,17 @@ def stacks(name: str, parts: Sequence[str] = PARTS) -> list[str]:
 def levels(name: str) -> list[list[str]]:
     """Names of stacks in the order in which they go, those at a time that may go together."""
     return [stacks(name, level) for level in LEVELS]
+
+
+def has_shell(config: Config) -> bool:
+    """A GPU machine runs what somebody types there."""
+    return config.cloud.shell or bool(config.cloud.gpu_instance)
+
+
+def services(config: Config) -> tuple[str, ...]:
+    """With an interface endpoint."""
+    secret = SECRET_SERVICES if config.servers.security != "none" else ()
+    return (*SERVICES, *(SHELL_SERVICES if has_shell(config) else secret))
 
 
 def bucket(name: str, account: str, region: str) -> str:
@@ -85,5 +104,17 @@ def reaper(name: str) -> str:
     return f"{name}-reaper"
 
 
-def budget(name: str) -> str:
-    return f"{name}-monthly"
+# Names that the whole account shares: a deployment of the same name in another region has others.
+
+
+def budget(name: str, region: str) -> str:
+    return f"{name}-{region}-monthly"
+
+
+def dashboard(name: str, region: str) -> str:
+    return f"{name}-{region}"
+
+
+def profile(name: str, region: str, role: str) -> str:
+    """Instance profile of machines of a role. CloudFormation gives it no tag: its name alone says whose it is."""
+    return f"{name}-{region}-{role.replace('_', '-')}"

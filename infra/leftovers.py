@@ -2,7 +2,8 @@
 
 ``KINDS`` is in the order of removal: who uses comes before who is used. The tagging service comes last: it lags, and still
 lists for an hour what has gone, so it is believed only about kinds that are not asked for themselves. A name alone makes
-nothing ours where another deployment could have it: ``siafu-gpu`` is a stack of ``siafu`` and a deployment.
+nothing ours where another deployment could have it: ``siafu-gpu`` is a stack of ``siafu`` and a deployment. Nor do name and
+tag where all regions are listed at once (roles, instance profiles, budgets, dashboards): the region must be ours as well.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra import deployment, reaper
-from infra.cloud import Cloud
-from infra.deployment import TAG
+from infra.cloud import Cloud, is_denied
+from infra.deployment import REGION_TAG, TAG
 
 Find = Callable[[Cloud], Iterable[str]]
 Remove = Callable[[Cloud, str], object]
@@ -36,30 +37,41 @@ class Kind:
 @dataclass(frozen=True)
 class Left:
     kind: str
-    id: str
-    why: str = ""  # it could not be removed
+    id: str  # empty: we may not look whether there is any
+    why: str = ""  # it could not be removed, or looked for
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.id}" + (f": {self.why}" if self.why else "")
+        return " ".join(filter(None, (self.kind, self.id))) + (f": {self.why}" if self.why else "")
 
 
 def find(cloud: Cloud) -> list[Left]:
-    """Everything that carries the deployment's tag or name. Raises what botocore raises."""
-    found = [Left(kind.name, id) for kind in kinds(cloud) for id in kind.find(cloud)]
+    """Everything that carries the deployment's tag or name, and kinds that we may not list. Raises what botocore raises."""
+    found = [left for kind in kinds(cloud) for left in _look(cloud, kind.name, kind.find)]
     covered = (*(kind.arn for kind in KINDS), STACKS)
-    return found + [Left("resource", arn) for arn in _tagged(cloud) if not _type_of(arn).startswith(covered)]
+    tagged = _look(cloud, "resource", _tagged)
+    return found + [left for left in tagged if not (left.id and _type_of(left.id).startswith(covered))]
+
+
+def _look(cloud: Cloud, kind: str, find: Find) -> list[Left]:
+    try:
+        return [Left(kind, id) for id in find(cloud)]
+    except ClientError as error:
+        if not is_denied(error):
+            raise
+        return [Left(kind, "", f"there may be one, we may not look ({error})")]
 
 
 def sweep(cloud: Cloud) -> list[Left]:
     """Removes what is left; returns what still is."""
     refused: dict[tuple[str, str], str] = {}
     for kind in kinds(cloud):
-        for id in kind.find(cloud):
+        for left in _look(cloud, kind.name, kind.find):
             try:
-                kind.remove(cloud, id)
+                if left.id:
+                    kind.remove(cloud, left.id)
             except (ClientError, BotoCoreError) as error:  # what uses it is still going, or we may not
-                refused[kind.name, id] = str(error)
-    return [Left(left.kind, left.id, refused.get((left.kind, left.id), "")) for left in find(cloud)]
+                refused[kind.name, left.id] = str(error)
+    return [Left(left.kind, left.id, left.why or refused.get((left.kind, left.id), "")) for left in find(cloud)]
 
 
 def kinds(cloud: Cloud) -> list[Kind]:
@@ -148,7 +160,9 @@ def _roles(cloud: Cloud) -> list[str]:
 
 
 def _is_our_role(cloud: Cloud, name: str) -> bool:
-    return _has_tag(cloud, cloud.client("iam").list_role_tags, RoleName=name)
+    """One of the same deployment's name in another region is not."""
+    ours = {TAG: cloud.name, REGION_TAG: cloud.region}
+    return ours.items() <= _tags(cloud.client("iam").list_role_tags, RoleName=name).items()
 
 
 def _remove_role(cloud: Cloud, id: str) -> None:
@@ -161,13 +175,10 @@ def _remove_role(cloud: Cloud, id: str) -> None:
 
 
 def _profiles(cloud: Cloud) -> list[str]:
-    """CloudFormation gives them no tags: they are their role's. One without a role is of use to nobody."""
+    ours = {deployment.profile(cloud.name, cloud.region, role) for role in ROLES}
     pages = cloud.client("iam").get_paginator("list_instance_profiles").paginate()
-    return [
-        one["InstanceProfileName"] for page in pages for one in page["InstanceProfiles"]
-        if any(_is_made_name(stack, one["InstanceProfileName"]) for stack in deployment.stacks(cloud.name))
-        and all(_is_our_role(cloud, role["RoleName"]) for role in one["Roles"])
-    ]  # fmt: skip
+    names = [one["InstanceProfileName"] for page in pages for one in page["InstanceProfiles"]]
+    return [name for name in names if name in ours]
 
 
 def _remove_profile(cloud: Cloud, id: str) -> None:
@@ -177,14 +188,14 @@ def _remove_profile(cloud: Cloud, id: str) -> None:
     iam.delete_instance_profile(InstanceProfileName=id)
 
 
-def _has_tag(cloud: Cloud, ask: Callable[..., dict[str, Any]], **what: str) -> bool:
-    """Whether it has ours; not what is gone meanwhile: lists lag as well."""
+def _tags(ask: Callable[..., dict[str, Any]], **what: str) -> dict[str, str]:
+    """None of what is gone meanwhile: lists lag as well."""
     try:
-        return {"Key": TAG, "Value": cloud.name} in ask(**what)["Tags"]
+        return {tag["Key"]: tag["Value"] for tag in ask(**what)["Tags"]}
     except ClientError as error:
         if error.response["Error"]["Code"] not in GONE:
             raise
-        return False
+        return {}
 
 
 def _schedule_groups(cloud: Cloud) -> list[str]:
@@ -193,8 +204,9 @@ def _schedule_groups(cloud: Cloud) -> list[str]:
 
 
 def _dashboards(cloud: Cloud) -> list[str]:
-    found = cloud.client("cloudwatch").list_dashboards(DashboardNamePrefix=cloud.name)["DashboardEntries"]
-    return [entry["DashboardName"] for entry in found if entry["DashboardName"] == cloud.name]
+    ours = deployment.dashboard(cloud.name, cloud.region)
+    found = cloud.client("cloudwatch").list_dashboards(DashboardNamePrefix=ours)["DashboardEntries"]
+    return [entry["DashboardName"] for entry in found if entry["DashboardName"] == ours]
 
 
 def _alarms(cloud: Cloud) -> list[str]:
@@ -203,7 +215,7 @@ def _alarms(cloud: Cloud) -> list[str]:
     return [
         alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"]
         if _is_made_name(stack, alarm["AlarmName"])
-        and _has_tag(cloud, api.list_tags_for_resource, ResourceARN=alarm["AlarmArn"])
+        and _tags(api.list_tags_for_resource, ResourceARN=alarm["AlarmArn"]).get(TAG) == cloud.name
     ]  # fmt: skip
 
 
@@ -213,12 +225,13 @@ def _topics(cloud: Cloud) -> list[str]:
     arns = [topic["TopicArn"] for page in api.get_paginator("list_topics").paginate() for topic in page["Topics"]]
     tagged = set(_tagged(cloud)) if arns else set()
     maybe = [arn for arn in arns if arn in tagged or _is_made_name(stack, arn.rpartition(":")[2])]
-    return [arn for arn in maybe if _has_tag(cloud, api.list_tags_for_resource, ResourceArn=arn)]
+    return [arn for arn in maybe if _tags(api.list_tags_for_resource, ResourceArn=arn).get(TAG) == cloud.name]
 
 
 def _budgets(cloud: Cloud) -> list[str]:
-    budgets = cloud.client("budgets").describe_budgets(AccountId=cloud.account).get("Budgets", ())
-    return [budget["BudgetName"] for budget in budgets if budget["BudgetName"] == deployment.budget(cloud.name)]
+    pages = cloud.client("budgets").get_paginator("describe_budgets").paginate(AccountId=cloud.account)
+    names = [budget["BudgetName"] for page in pages for budget in page.get("Budgets", ())]
+    return [name for name in names if name == deployment.budget(cloud.name, cloud.region)]
 
 
 def _secrets(cloud: Cloud) -> list[str]:
@@ -257,6 +270,8 @@ STACKS = "cloudformation:"
 #: What IAM, CloudWatch and SNS say of what does not exist.
 GONE = {"NoSuchEntity", "ResourceNotFoundException", "ResourceNotFound", "NotFound"}
 LIVING = ("pending", "running", "stopping", "stopped")
+#: Whose machines have an instance profile.
+ROLES = ("graph_server", "param_server", "gpu")
 KINDS = (
     Kind("Auto Scaling group", "autoscaling:", _groups, _remove_group, local=False),
     Kind("instance", "ec2:instance/", _of_ec2("describe_instances", "Reservations", "InstanceId", nested="Instances",

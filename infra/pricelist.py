@@ -14,7 +14,7 @@ import csv
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import mean
@@ -76,8 +76,8 @@ def refresh(path: Path, region: str, clients: Clients | None = None, now: dateti
     now, clients = now or datetime.now(timezone.utc), clients or _client
     with speaking_plainly(f"prices of {region}"):
         pricing, ec2 = clients("pricing", PRICING_REGION), clients("ec2", region)
-        on_demand = _on_demand(pricing, region)
         known = {one.name: one for one in prices.instances(prices.REGION)}
+        on_demand = _on_demand(pricing, region, known)
         offered = {name: machine for name, machine in known.items() if name in on_demand}
         if not offered:
             raise GnnError(f"{region}: the Price List API has no price of any type that we know there")
@@ -111,17 +111,14 @@ class Tier(NamedTuple):
     published: str  # when AWS wrote the offer down
 
 
-def _on_demand(pricing: Any, region: str) -> dict[str, tuple[float, str]]:
-    """Type -> USD per hour, and the date of the offer."""
-    found: dict[str, tuple[float, str]] = {}
+def _on_demand(pricing: Any, region: str, known: Collection[str]) -> dict[str, tuple[float, str]]:
+    """Of types that we know -> USD per hour, and the date of the offer; not of one with two prices."""
+    found: dict[str, dict[float, str]] = {}
     for product in _products(pricing, "AmazonEC2", {**ON_DEMAND, "regionCode": region}):
         name = product["product"]["attributes"]["instanceType"]
-        for tier in _dimensions(product, name):
-            usd = float(tier.usd)
-            if found.get(name, (usd, ""))[0] != usd:
-                raise GnnError(f"{name} in {region}: the Price List API has two prices, {found[name][0]:g} and {usd:g}")
-            found[name] = usd, tier.published
-    return found
+        if name in known:
+            found.setdefault(name, {}).update({float(tier.usd): tier.published for tier in _dimensions(product, name)})
+    return {name: next(iter(offers.items())) for name, offers in found.items() if len(offers) == 1}
 
 
 def _tiers(pricing: Any, one: Service, region: str) -> list[Tier]:

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.imports import ROOT
-from infra.stacks.boot import PYTHON
-from infra.wheels import Target
+from infra.stacks.boot import PYTHONS
+from infra.wheels import Target, minor
 from siafu.errors import ConfigError
 
 #: Amazon Linux 2023's C library.
@@ -47,9 +47,15 @@ class Wheelhouse:
     digest: str
 
 
+def python() -> str:
+    """That servers run: this one's version, or the nearest that they can have. Versions that are installed here need have no
+    wheels for any other: NumPy 2.5 has none for Python 3.11."""
+    return min(PYTHONS, key=lambda name: abs(minor(name) - sys.version_info.minor))
+
+
 def build(arch: str) -> Wheelhouse:
     """From the cache, or by pip. ConfigError with pip's words if there are no such wheels, or no index to get them from."""
-    wheels = _wheels(Target(arch, PYTHON, GLIBC))
+    wheels = _wheels(Target(arch, python(), GLIBC))
     sources = _sources()
     digest = hashlib.sha256(sources)
     for wheel in wheels:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from siafu.errors import ConfigError
 
-#: Runtime -> minor version of its glibc 2: Amazon Linux 2 and 2023 (Lambda developer guide, "Lambda runtimes").
-RUNTIMES = {"python3.10": 26, "python3.11": 26, "python3.12": 34, "python3.13": 34, "python3.14": 34}
+#: Runtime -> minor version of its glibc 2: Amazon Linux 2 and 2023 (Lambda developer guide, "Lambda runtimes"). Not
+#: python3.10, which AWS deprecates at the end of October 2026: no new function may have it soon after.
+RUNTIMES = {"python3.11": 26, "python3.12": 34, "python3.13": 34, "python3.14": 34}
 #: Lambda's names of architectures -> those of wheels.
 ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64"}
 OLDEST_GLIBC = 17  # manylinux2014

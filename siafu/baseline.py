@@ -128,6 +128,24 @@ class Baseline:
         for name, spec in default.items():
             if name not in heeded and getattr(self, name) != spec.default:
                 raise ConfigError(f"baseline.{name} = {getattr(self, name)}: {self.method} does not heed it")
+        for name, (is_heeded, needs) in self._heeded_with().items():
+            if not is_heeded and getattr(self, name) != default[name].default:
+                raise ConfigError(f"baseline.{name} = {getattr(self, name)}: needs {needs}")
+
+    def _heeded_with(self) -> dict[str, tuple[bool, str]]:
+        """Settings that mean nothing without another one: whether that is so, and which one."""
+        changing, adaptive = self.scheme in ("uniform", "adaptive"), self.scheme == "adaptive"
+        budget = bool(self.error_budget)
+        return {
+            "gamma": (self.smooth != "none", "baseline.smooth = F, G or FG"),
+            "bits": (self.scheme == "fixed", f"baseline.scheme = fixed, it is {self.scheme}"),
+            "period": (changing or budget, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
+            "group_size": (changing, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
+            "balance": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
+            "solver": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
+            "feedback": (self.scheme != "none" or budget, "baseline.scheme: nothing is quantised"),
+            "slow_factor": (self.slow_rank >= 0, "baseline.slow_rank: no rank is slow"),
+        }
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ class Train:
     seed: int = 0  # of initial weights and dropout masks
     mode: Literal["no-pipe", "pipe", "async"] = "async"  # how far steps may overlap
     staleness: int = 0  # async: epochs that an interval may be ahead of the slowest one
-    intervals: int = 16  # per graph server
+    intervals: int = 0  # per graph server; 0: up to 16, as many as there is work for (bench.intervals)
     ahead: float = 0.125  # async, staleness > 0: share of a server's intervals that may be ahead of the slowest epoch
     freshness: float = 0.9  # async: share of an interval's crossing edges that must be of this epoch before it gathers
     stale_gradients: Literal["use", "drop", "smooth"] = "use"  # async: gradient rows not refreshed in this epoch
@@ -156,7 +156,7 @@ class Train:
     def __post_init__(self) -> None:
         at_least(
             self, epochs=0, lr=0, momentum=0, weight_decay=0, step_epochs=1, step_factor=0, seed=0, staleness=0,
-            intervals=1, ahead=0, freshness=0, smoothing=0, freeze_epochs=1, stale_lr=0, warmup_epochs=0, eval_every=0,
+            intervals=0, ahead=0, freshness=0, smoothing=0, freeze_epochs=1, stale_lr=0, warmup_epochs=0, eval_every=0,
             target_acc=0, patience=0, weight_decay_rest=-1, clip_norm=0, label_smoothing=0,
         )  # fmt: skip
         for key in ("momentum", "ahead", "freshness", "smoothing", "target_acc", "label_smoothing"):
@@ -275,13 +275,13 @@ class Cloud:
     gpu_instance: str = ""  # EC2 type of one machine for the GPU baselines; empty: none
     spot: bool = False  # buy servers on the spot market
     volume_gib: int = 50  # disk of each server
-    zone: str = ""  # availability zone of everything; empty: the region's first
-    shell: bool = False  # let Session Manager reach servers: two more endpoints
+    zone: str = ""  # availability zone of everything; empty: the region's first that has all it needs
+    shell: bool = False  # let Session Manager reach servers: one more endpoint
     arch: Literal["arm64", "x86_64"] = "arm64"  # of the function
     reserved: int = 100  # environments that the account keeps for the function, and the most it may have; 0: none kept
     ttl_hours: float = 12.0  # after so long the deployment removes itself, whoever is still there
-    monthly_usd: float = 100.0  # AWS Budgets warns beyond it
-    email: str = ""  # who is told of alarms and budgets; empty: nobody
+    monthly_usd: float = 100.0  # AWS Budgets warns cloud.email of shares of it
+    email: str = ""  # who is told of alarms and of the account's bill; empty: nobody, and there is no budget
     bucket: str = ""  # of a deployment that siafu deploy has not made; empty: its own data bucket
     ray_address: str = "auto"  # run.on = ray: the cluster's address
 

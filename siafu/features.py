@@ -6,15 +6,18 @@ A matrix may be larger than memory: ``Matrix`` is all that is asked of a dense o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from siafu.errors import ConfigError, DatasetError
+from siafu.npy import mapped
 from siafu.sparse import Array, Rows, SparseRows
 
 FEATURE_NORMS = ("none", "row", "standard")
+STANDARD = "standard.npy"  # beside shards, and of a run: what ``standard`` took from features
 KEPT_DTYPES = (np.dtype(np.uint8), np.dtype(np.float16), np.dtype(np.float32))  # every other one becomes float32
 DENSE_LIMIT_BYTES = 4 << 30  # standardised features have no zeros left: the most that we make of sparse ones
 BLOCK_VALUES = 1 << 19  # values that a pass over the features looks at together: the sums depend on it in the last bit
@@ -130,15 +133,69 @@ def _check_structure(name: str, rows: SparseRows) -> None:
 # --- normalising ------------------------------------------------------------------------------------------------------
 
 
-def normalised(features: Rows, norm: str, name: str) -> Rows:
-    """All rows, normalised as ``siafu.graph.tidy`` tells. Raises: DatasetError if the dense result is too large."""
+@dataclass(frozen=True, eq=False)
+class Standard:
+    """What ``standard`` makes 0 and 1."""
+
+    mean: Array  # float64 [F]
+    deviation: Array  # float64 [F]; infinite where a column is constant, which makes it zeros
+
+    @classmethod
+    def of(cls, features: Matrix, rows: Array | None = None) -> Standard:
+        """Of all rows, or those in ``rows`` (bool [N], one at least); in two passes."""
+        count = len(features) if rows is None else int(np.count_nonzero(rows))
+        total, square = np.zeros(features.shape[1]), np.zeros(features.shape[1])  # [F]
+        for block in _chosen(features, rows):
+            total += block.sum(axis=0, dtype=np.float64)
+        mean = total / count
+        for block in _chosen(features, rows):
+            square += ((block - mean) ** 2).sum(axis=0)
+        deviation = np.sqrt(square / count)
+        deviation[deviation < 1e-12 * np.maximum(1, np.abs(mean))] = np.inf  # constant: rounding is not a signal
+        return cls(mean, deviation)
+
+    def scaled(self, block: Array) -> Array:
+        """float32, of a block of rows."""
+        found: Array = ((block - self.mean) / self.deviation).astype(np.float32)
+        return found
+
+    def save(self, folder: Path) -> None:
+        np.save(folder / STANDARD, np.stack([self.mean, self.deviation]))
+
+    @classmethod
+    def load(cls, folder: Path) -> Standard | None:
+        """What ``save`` wrote; None if there is none. Raises: DatasetError if it cannot be read."""
+        try:
+            found = np.array(mapped(folder / STANDARD))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"{folder / STANDARD}: not readable: {error}") from None
+        if found.dtype != np.float64 or found.ndim != 2 or len(found) != 2:
+            raise DatasetError(f"{folder / STANDARD}: {found.dtype} {list(found.shape)}, must be float64 [2, F]")
+        return cls(*found)
+
+    def equals(self, other: Standard) -> bool:
+        return np.array_equal(self.mean, other.mean) and np.array_equal(self.deviation, other.deviation)
+
+
+def _chosen(features: Matrix, rows: Array | None) -> Iterator[Array]:
+    for start, block in blocks(features):
+        yield block if rows is None else block[rows[start : start + len(block)]]
+
+
+def normalised(features: Rows, norm: str, name: str, standard: Standard | None = None) -> Rows:
+    """All rows, normalised as ``siafu.graph.tidy`` tells; ``standard``: not by their own means and deviations.
+
+    Raises: DatasetError if the dense result is too large.
+    """
     if norm == "none":
         return features
     if isinstance(features, SparseRows):
         if norm == "row":
             return _sparse_rows_normalised(features)
         features = densified(features, name)
-    scale = scale_of(features, norm)
+    scale = scale_of(features, norm, standard)
     out = np.empty(features.shape, np.float32)  # [N, F]
     for start, block in blocks(features):
         out[start : start + len(block)] = scale(block)
@@ -155,28 +212,16 @@ def densified(features: SparseRows, name: str) -> Array:
     return features.dense()
 
 
-def scale_of(features: Matrix, norm: str) -> Scale:
-    """What normalises any block of the rows of ``features``: for ``standard``, after two passes over all of them."""
+def scale_of(features: Matrix, norm: str, standard: Standard | None = None) -> Scale:
+    """What normalises any block of the rows of ``features``: for ``standard``, if it is not given, after two passes."""
     if norm == "standard":
-        return _standard_scale(features)
+        return (standard or Standard.of(features)).scaled
     return _row_scale if norm == "row" else lambda block: block
 
 
 def _row_scale(block: Array) -> Array:
     total = np.abs(block.astype(np.float32)).sum(axis=1, dtype=np.float64)  # [rows]
     return (block / np.where(total > 0, total, 1)[:, None]).astype(np.float32)
-
-
-def _standard_scale(features: Matrix) -> Scale:
-    total, square = np.zeros(features.shape[1]), np.zeros(features.shape[1])  # [F]
-    for _, block in blocks(features):
-        total += block.sum(axis=0, dtype=np.float64)
-    mean = total / len(features)
-    for _, block in blocks(features):
-        square += ((block - mean) ** 2).sum(axis=0)
-    deviation = np.sqrt(square / len(features))
-    deviation[deviation < 1e-12 * np.maximum(1, np.abs(mean))] = np.inf  # constant: rounding is not a signal
-    return lambda block: ((block - mean) / deviation).astype(np.float32)
 
 
 def _sparse_rows_normalised(features: SparseRows) -> SparseRows:

@@ -40,7 +40,7 @@ class Graph:
     dst: Array  # int32 or int64 [E]
     weight: Array | None  # float32 [E], > 0; None: every edge weighs 1
     features: Rows  # [N, F] of any real dtype
-    labels: Array  # int64 [N], -1 = unknown; uint8 [N, C] of 0 and 1 (multi-label); float [N] or [N, C], NaN = unknown
+    labels: Array  # int64 [N]; int8 or uint8 [N, C] of 0 and 1 (multi-label), -1 = unknown; float [N] or [N, C], NaN = unknown
     num_classes: int  # C; 1 if labels are float32 [N]
     split: Array  # uint8 [N, S] of NONE, TRAIN, VAL, TEST; S = 0: none published
     directed: bool  # False: every edge is listed in both directions, with one weight
@@ -78,9 +78,9 @@ def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Gr
     different edges; one that is made to run backwards keeps its type. Edges are sorted by type where ends are equal.
 
     ``row`` divides each feature row by its L1 norm, ``standard`` makes each column's mean 0 and deviation 1 over *all*
-    vertices (in the transductive setting every vertex's features are input; splits then share one matrix). Rows of
-    zeros and constant columns become zeros. Vertices without a label leave every split; of several numbers per vertex,
-    none may be missing.
+    vertices: in the transductive setting every vertex's features are input, and splits share one matrix. (Inductive
+    training takes the training vertices alone: ``datasets.options``.) Rows of zeros and constant columns become zeros.
+    Vertices without a label leave every split; of several labels or numbers per vertex, none may be missing.
 
     Raises: DatasetError if the graph is malformed; ConfigError for an unknown ``feature_norm``.
     """
@@ -102,9 +102,16 @@ def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Gr
 
 
 def kept_labels(graph: Graph) -> Array:
-    """The labels in the dtype of shards."""
-    dtype = {"classes": np.int64, "labels": np.uint8, "numbers": np.float32}[graph.target]
-    return graph.labels.astype(dtype, copy=False)
+    """The labels in the dtype of shards; several per vertex in int8 where some are unknown, as a split must know it."""
+    if graph.target == "labels":
+        unknown = graph.labels.dtype.kind == "i" and (graph.labels < 0).any()
+        return graph.labels.astype(np.int8 if unknown else np.uint8, copy=False)
+    return graph.labels.astype(np.int64 if graph.target == "classes" else np.float32, copy=False)
+
+
+def stored_labels(labels: Array) -> Array:
+    """Rows of ``kept_labels`` as shards have them: an unknown one of several is 0 there, and its vertex in no split."""
+    return np.maximum(labels, 0).astype(np.uint8) if labels.dtype == np.int8 else labels
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -185,10 +192,12 @@ def _check_labels(graph: Graph) -> None:
         return
     if labels.shape[1] != classes:
         raise DatasetError(f"{graph.name}: {labels.shape[1]} label columns, must be {classes}, the number of classes")
-    wrong = (labels != 0) & (labels != 1)
+    wrong = (labels != 0) & (labels != 1) & (labels != -1)
     if wrong.any():
         v, column = np.argwhere(wrong)[0]
-        raise DatasetError(f"{graph.name}: vertex {v} has {labels[v, column]} in label column {column}, must be 0 or 1")
+        raise DatasetError(
+            f"{graph.name}: vertex {v} has {labels[v, column]} in label column {column}, must be 0 or 1, -1 = unknown"
+        )
 
 
 def _check_numbers(graph: Graph) -> None:
@@ -286,16 +295,17 @@ def _first_of_run(keys: Array) -> Array:
 
 
 def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | None, Array | None]:
-    """Sources, targets, weights and types."""
+    """Sources, targets, weights and types; warns of types whose edges run backwards though they are listed one way alone."""
     n, types = graph.num_vertices, graph.num_edge_types
     src, dst, weight, kind = graph.src, graph.dst, graph.weight, graph.edge_type if types > 1 else None
     apart = src != dst
     if not apart.all():
         src, dst = src[apart], dst[apart]
         weight, kind = (None if array is None else array[apart] for array in (weight, kind))
-    if directed or weight is not None:
+    if directed or weight is not None or kind is not None:
         keys, weight = _merged(pack_typed(dst, src, kind, n, types), weight, np.add)
         dst, src, kind = unpack_typed(keys, n, types)
+    listed = len(src)
     if not directed:  # each pair once, then its mirror image
         keys = pack_typed(np.maximum(src, dst), np.minimum(src, dst), kind, n, types)
         keys, weight = _merged(keys, weight, np.maximum)
@@ -304,6 +314,12 @@ def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | Non
         del high, low
         keys, weight = _merged(keys, None if weight is None else np.tile(weight, 2), np.maximum)
         dst, src, kind = unpack_typed(keys, n, types)
+    if kind is not None and len(src) > listed:
+        log.warning(
+            "%s: %d edges of %d types are listed one way alone, and will run backwards with the same type; if they have "
+            "inverses of other types, or are to have none, keep directions: --directed, directed=True",
+            graph.name, len(src) - listed, types,
+        )  # fmt: skip
     return src, dst, None if weight is None else weight.astype(np.float32), kind
 
 
@@ -321,10 +337,9 @@ def labelled_split(graph: Graph) -> Array:
 
 
 def labelled(graph: Graph) -> Array:
-    """Which vertices have their label, bool [N]: of several numbers, all."""
-    if graph.target == "labels":
-        return np.ones(graph.num_vertices, bool)
-    if graph.target == "classes":
-        return graph.labels >= 0
+    """Which vertices have their label, bool [N]: of several labels or numbers, all."""
     columns = graph.labels.reshape(graph.num_vertices, -1)
-    return np.asarray(np.isfinite(columns).all(axis=1))
+    if columns.dtype.kind in "ub":
+        return np.ones(graph.num_vertices, bool)
+    known = np.isfinite(columns) if graph.target == "numbers" else columns >= 0
+    return np.asarray(known.all(axis=1))

@@ -4,6 +4,10 @@ This is the format and its reader; ``datasets.writer`` writes it.
 
     OUT/manifest.json                counts, options, bytes and sha256 of every file, and a digest of all of it
     OUT/ids.npy                      int64 [N]      what the source calls vertex v, ascending; only if that is not v
+    OUT/ids.parquet                  column "id"    the same, where that is no 64-bit integer
+    OUT/names.json                   what the source calls "classes" and "edge_types" 0, 1, ...; only if it has other names
+    OUT/standard.npy                 float64 [2, F] mean and deviation of every feature (inf: it is constant), before feature_norm
+                                                    "standard" made them 0 and 1; only then
     OUT/part-000/
         vertices.npy                 int64 [n]      global ids in local order
         in_indptr.npy                int64 [n + 1]  edges into the inner vertices, columns sorted in each row:
@@ -41,13 +45,15 @@ from types import EllipsisType
 from typing import Any, Literal, get_args
 
 from siafu.errors import DatasetError
+from siafu.features import STANDARD
 from siafu.graph import TRAIN_NEGATIVE, TRAIN_PAIR, Target
 from siafu.npy import mapped
 from siafu.sparse import Array, Rows, SparseRows
 
 FORMAT, VERSION = "siafu-shards", 1
 MANIFEST = "manifest.json"
-IDS = "ids.npy"
+IDS, NAMED_IDS, NAMES = "ids.npy", "ids.parquet", "names.json"
+BESIDE = (IDS, NAMED_IDS, NAMES, STANDARD)  # files beside the partitions' folders, which no server needs
 ROWS_FOLDER = "rows"  # of a run directory: what its servers have written of their vertices (run.write), in local order
 FILE_NAME = re.compile(r"[a-z_]{1,40}\.npy")  # of a partition's arrays
 HASH_BLOCK_BYTES = 1 << 20
@@ -150,6 +156,7 @@ class Manifest:
     type_counts: tuple[int, ...] = ()  # edges of every type, as stored; () if there is one
     inductive_split: int = -1  # the split whose training vertices type 0 runs among
     target: Target = "classes"  # what labels are; "labels" follows from multilabel
+    files: Mapping[str, FileEntry] = field(default_factory=dict)  # of BESIDE
 
     def __post_init__(self) -> None:
         if self.multilabel:
@@ -196,6 +203,7 @@ class Manifest:
             raw["splits"] = tuple(SplitSizes(**s) for s in raw["splits"])
             raw["partitions"] = tuple(_partition_entry(p) for p in raw["partitions"])
             raw["type_counts"] = tuple(raw.get("type_counts", ()))
+            raw["files"] = _file_entries(raw.get("files", {}))
             manifest = cls(**raw)
         except (KeyError, TypeError, AttributeError):
             names = {f.name for f in fields(cls)}
@@ -216,13 +224,15 @@ class Manifest:
         for name in (name for partition in manifest.partitions for name in partition.files):
             if not FILE_NAME.fullmatch(name):
                 raise DatasetError(f"{where}: lists the file {name[:80]!r}, must be one of a partition's arrays")
+        if not manifest.files.keys() <= set(BESIDE):
+            raise DatasetError(f"{where}: lists files beside its partitions, must be of {', '.join(BESIDE)}")
         return manifest
 
 
 #: Fields of later than the first manifests, and what they are in those.
 ADDED: dict[str, Any] = {
     "order_scores": {}, "num_edge_types": 1, "edge_types": "none", "type_counts": (), "inductive_split": -1,
-    "target": "classes",
+    "target": "classes", "files": {},
 }  # fmt: skip
 
 
@@ -238,7 +248,11 @@ def _check_types(said: Any, where: Path) -> None:
 
 
 def _partition_entry(raw: dict[str, Any]) -> PartitionEntry:
-    return PartitionEntry(**{**raw, "files": {name: FileEntry(**entry) for name, entry in raw["files"].items()}})
+    return PartitionEntry(**{**raw, "files": _file_entries(raw["files"])})
+
+
+def _file_entries(raw: dict[str, Any]) -> dict[str, FileEntry]:
+    return {name: FileEntry(**entry) for name, entry in raw.items()}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -343,8 +357,15 @@ class ShardSet:
         degree = part.load("train_degree", (entry.vertices,), "float64")
         return {"train_degree": degree, "train_degree_ghosts_in": into, "train_degree_ghosts_out": out}
 
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """What the source calls classes ("classes") and types of edges ("edge_types"), in the order of their numbers, where
+        it does not number them itself. Raises: DatasetError if that cannot be read."""
+        return read_names(self.path)
+
     def _files(self, partitions: Collection[int] | None = None) -> list[tuple[Path, FileEntry]]:
-        return [
+        """Those of the partitions, and if these are all, those beside them."""
+        beside = self.manifest.files if partitions is None else {}
+        return [(self.path / name, entry) for name, entry in beside.items()] + [
             (self.path / folder_of(p) / name, entry)
             for p, partition in enumerate(self.manifest.partitions)
             if partitions is None or p in partitions
@@ -383,6 +404,17 @@ class _Part:
         if (indptr[0], indptr[-1]) != (0, last):
             raise DatasetError(f"{self.folder / name}.npy: from {indptr[0]} to {indptr[-1]}, must be from 0 to {last}")
         return indptr
+
+
+def read_names(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Of a prepared graph, or of a run. Raises: DatasetError if they cannot be read."""
+    try:
+        found = json.loads((folder / NAMES).read_text("utf-8"))
+        return {kind: tuple(map(str, names)) for kind, names in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise DatasetError(f"{folder / NAMES}: not readable: {error}") from None
 
 
 def folder_of(p: int) -> str:

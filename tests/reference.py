@@ -153,11 +153,11 @@ def convolution(graph: Graph, spec: ModelSpec, W: Leaves, epoch: int | None) -> 
             P = (Z + H + own) @ W[f"{layer}.weight"]
         else:
             P = Z @ W[f"{layer}.weight"]
-        if spec.residual:
-            P = P + (H @ W[f"{layer}.residual"] if f"{layer}.residual" in W else H)
         P = W.biased(P, layer)
         if spec.name == "gin":
             P = W.dense(tape.activated(W.normalised(P, layer), spec.activation), layer, "second", "second_bias")
+        if spec.residual:
+            P = P + (H @ W[f"{layer}.residual"] if f"{layer}.residual" in W else H)
         if layer == num_layers - 1 and spec.jump == "none":
             return P
         N = P if spec.name == "gin" else W.normalised(P, layer)

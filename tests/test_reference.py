@@ -121,10 +121,10 @@ class Net(torch.nn.Module):
                 P = self.linear(H, layer, "self") + Z @ self.W[f"{layer}.neighbour"]
             else:
                 P = self.linear((1 + self.W.get(f"{layer}.eps", self.spec.eps)) * H + Z, layer)
-            if self.spec.residual:
-                P = P + (H @ self.W[f"{layer}.residual"] if f"{layer}.residual" in self.W else H)
             if name == "gin":
                 P = self.linear(self.activated(self.normed(P, layer)), layer, "second", "second_bias")
+            if self.spec.residual:
+                P = P + (H @ self.W[f"{layer}.residual"] if f"{layer}.residual" in self.W else H)
             if layer == num_layers - 1 and self.spec.jump == "none":
                 return P
             N = P if name == "gin" else self.normed(P, layer)

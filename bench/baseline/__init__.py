@@ -54,6 +54,7 @@ def train_baseline(
     on_status(Status(phase="starting"))
     run_dir = api.made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{method}")
     api.write_manifest(run_dir, resolved, shards)
+    api.keep_beside(run_dir, shards)
     try:
         return _carried_out(resolved, shards, run_dir, on_status, resume=False)
     except ConfigError:

@@ -72,8 +72,9 @@ def _spent(config: BaselineConfig, record: Mapping[str, Any]) -> float:
 class Ranks:
     """Processes, by rank."""
 
-    def __init__(self, children: list[Child], run_dir: Path, timeout_s: float):
-        self._children, self._dir, self._timeout_s = children, run_dir, timeout_s
+    def __init__(self, children: list[Child], run_dir: Path, timeout_s: float, *, nccl: bool = False):
+        """nccl: ranks may talk over it: there, who waits in vain is aborted."""
+        self._children, self._dir, self._timeout_s, self._nccl = children, run_dir, timeout_s, nccl
 
     @property
     def ended(self) -> bool:
@@ -97,7 +98,7 @@ class Ranks:
 
     def _cause(self) -> GnnError | None:
         """Of those that have ended by now: who was killed, else who failed first for its own reason."""
-        failed = self._failed()
+        failed = {rank: code for rank, code in self._failed().items() if not self._gave_up(code)}
         for rank, code in failed.items():
             if code < 0:
                 return PeerLost(f"rank {rank} died: killed by {signal.Signals(-code).name}")
@@ -111,13 +112,19 @@ class Ranks:
                 own.append((file.stat().st_mtime_ns, rank, _error(rank, said)))
         return min(own)[2] if own else None
 
+    def _gave_up(self, code: int) -> bool:
+        """Whether NCCL's watchdog may have ended the rank, because another did not answer."""
+        return self._nccl and code == -signal.SIGABRT
+
     def _nobodys(self) -> GnnError:
         """When all that have failed only miss others: those they wait for have not failed."""
         failed = self._failed()
         silent = [rank for rank, child in enumerate(self._children) if child.poll() is None]
         if silent:
             which = f"rank {silent[0]} is" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))} are"
-            return PeerLost(f"{which} silent for more than {self._timeout_s:g} s")
+            return PeerLost(f"{which} silent for more than {self._timeout_s:g} s (--timeout-s)")
+        if aborted := [rank for rank, code in failed.items() if self._gave_up(code)]:
+            return PeerLost(f"rank {aborted[0]} died: killed by SIGABRT")
         rank = min(failed)
         return PeerLost(json.loads((self._dir / f"failed-{rank}.json").read_text())["message"])
 
@@ -148,7 +155,8 @@ def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: boo
         for rank in range(size):
             mine = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             children.append(Child(command, run_dir / "logs" / f"rank-{rank}.log", {**shared, **mine}))
-        yield Ranks(children, run_dir, config.baseline.timeout_s)
+        nccl = config.baseline.transport != "gloo" and config.baseline.device != "cpu"
+        yield Ranks(children, run_dir, config.baseline.timeout_s, nccl=nccl)
     finally:
         for child in children:
             child.kill()
@@ -167,13 +175,15 @@ class _Lines:
 
     def __init__(self, file: Path, *, from_end: bool):
         self._file, self._rest = file, b""
-        self._at = file.stat().st_size if from_end and file.is_file() else 0
+        there = file.stat() if from_end and file.is_file() else None
+        self._at, self._inode = (there.st_size, there.st_ino) if there else (0, 0)
 
     def new(self) -> list[dict[str, Any]]:
         try:
             with self._file.open("rb") as file:
-                if file.seek(0, os.SEEK_END) < self._at:  # a rank that resumes has cut off what is done again
-                    self._at, self._rest = 0, b""
+                now = os.fstat(file.fileno())
+                if now.st_ino != self._inode or now.st_size < self._at:  # a rank that resumes cuts what is done again
+                    self._at, self._rest, self._inode = 0, b"", now.st_ino
                 file.seek(self._at)
                 data = file.read()
         except FileNotFoundError:

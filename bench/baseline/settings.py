@@ -129,7 +129,9 @@ def fitted(config: BaselineConfig, shards: ShardSet) -> BaselineConfig:
         raise ConfigError(
             f"{config.data.source}: it was cut into {parts} parts, {b.method} on {b.ranks} ranks needs {config.partitions}"
         )
-    found = api.fit(config, shards)
+    found = api.fit(config, shards).replace(
+        {"train.intervals": config.train.intervals}
+    )  # ranks have none: see UNHEEDED
     assert isinstance(found, BaselineConfig)
     return found
 

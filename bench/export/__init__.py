@@ -64,7 +64,7 @@ def export(
     ours = predict(run_dir, scores="logits", settings=reference, on_status=on_status)
     on_status(Status(phase="exporting"))
     shards = _shards(run_dir)
-    inputs = inputs_of(shards, typed=spec.name == "rgcn")
+    inputs = inputs_of(shards, typed=spec.name == "rgcn", dtype=spec.dtype)
     _check(spec, to, inputs, directed=shards.manifest.directed)
     return _write(out, to, spec, weights, inputs, python, ours.values)
 

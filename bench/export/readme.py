@@ -29,7 +29,7 @@ NEEDED = {
     "onnx": "onnxruntime and numpy",
 }  # fmt: skip
 MEANING = {
-    "x": "float32 [N, {width}]: features, normalised as for training",
+    "x": "{dtype} [N, {width}]: features, normalised as for training",
     "edge_index": "int64 [2, E]: sources, then targets; a vertex gathers from its in-edges, an undirected edge stands there twice",
     "edge_type": "int64 [E]: the relation of each edge",
     "edge_weight": "float32 [E]: its weight",
@@ -46,7 +46,9 @@ def readme(spec: ModelSpec, to: str, inputs: Inputs) -> str:
     code = LOADING["torch" if to == "pyg" else to].format(
         arguments=", ".join(names), weighted=weighted, pairs=", ".join(f'"{name}": {name}' for name in names)
     )
-    meanings = "\n".join(f"- `{name}`: {MEANING[name].format(width=spec.in_features)}" for name in names)
+    meanings = "\n".join(
+        f"- `{name}`: {MEANING[name].format(width=spec.in_features, dtype=spec.dtype)}" for name in names
+    )
     return f"""# {spec.name}, trained and exported by siafu {__version__}
 
 It needs {NEEDED[to]}, and not siafu. In this folder, with the graph as {"arrays" if to == "onnx" else "tensors"}:

@@ -28,11 +28,11 @@ class Inputs:
         return {name: array for name, array in found.items() if array is not None}
 
 
-def inputs_of(shards: ShardSet, *, typed: bool = False) -> Inputs:
+def inputs_of(shards: ShardSet, *, typed: bool = False, dtype: str = "float32") -> Inputs:
     """Features as they were prepared, and every edge once in each direction that it has; ``typed``: with types, all 0 where
     the graph has one."""
     manifest = shards.manifest
-    x = np.empty((manifest.num_vertices, manifest.num_features), np.float32)
+    x = np.empty((manifest.num_vertices, manifest.num_features), dtype)
     ends, weights, types = [], list[Array](), list[Array]()
     for p in range(manifest.num_partitions):
         shard = shards.partition(p)

@@ -20,7 +20,14 @@ class MLflow:
 
     def __init__(self, run_dir: Path, settings: Mapping[str, Any]):
         self._client = MlflowClient(tracking_uri=(run_dir / "mlruns").resolve().as_uri())
-        self._id = self._client.create_run(self._client.create_experiment("siafu"), run_name=run_dir.name).info.run_id
+        known = self._client.get_experiment_by_name("siafu")
+        before = self._client.search_runs([known.experiment_id], max_results=1) if known else []  # the newest first
+        if before:  # of a run that goes on
+            self._id = before[0].info.run_id
+            self._client.update_run(self._id, status="RUNNING")
+            return  # its parameters stay: MLflow takes no other values for them
+        experiment = known.experiment_id if known else self._client.create_experiment("siafu")
+        self._id = self._client.create_run(experiment, run_name=run_dir.name).info.run_id
         shown = [Param(key, str(value)) for key, value in settings.items()]
         self._client.log_batch(self._id, params=shown, tags=[RunTag("siafu.run_dir", str(run_dir))])
 

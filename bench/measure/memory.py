@@ -37,6 +37,7 @@ def measure(args: argparse.Namespace) -> Measurement:
     config = config_of(args)
     shards_path = api.shards_of(config)  # prepared before the launcher is watched: preparing has a benchmark of its own
     shards = ShardSet.open(shards_path)
+    config = api.fit(config, shards)
     prediction = predict(config, shards.manifest, aggregated=is_aggregated(config, shards))
     found = None if args.predict_only else run(config.replace({"data.source": str(shards_path.resolve())}))
     return Measurement(

@@ -88,6 +88,6 @@ def of_gpus(asked: Asked, best: Predicted, memory_gib: float) -> list[dict[str, 
 def quota_note() -> str:
     return (
         f"Quotas: vCPUs are all servers', of the account's own limits (EC2: standard types L-1216C47A, spot L-34B43A08; G L-DB2E81BA and "
-        f"P L-417A185B, spot L-3819A6DF and L-7212CCBC: a new account has none of these); Lambda environments at once "
+        f"P L-417A185B, spot L-3819A6DF, L-7212CCBC and, P5, L-C4BD4855: a new account has none of these); Lambda environments at once "
         f"are {CONCURRENCY:,} in a region unless more were asked for."
     )

@@ -1,7 +1,7 @@
 """What an option needs of an AWS account's quotas, and of other limits. Pure.
 
-1. EC2 counts vCPUs of all standard families together, those of G and VT, and those of P, each on demand and on spot; what an
-   account may have depends on its age: only it can say. Of G, VT and P a new one may have none.
+1. EC2 counts vCPUs of all standard families together, those of G and VT, and those of P, each on demand and on spot, where
+   P5 counts by itself; what an account may have depends on its age: only it can say. Of G, VT and P a new one may have none.
 2. Lambda: environments at once, 1,000 in a region unless more were asked for; ten requests a second for each of those; a
    thousand new environments of a function every ten seconds.
 3. Lambda's network interfaces are one for each pair of subnet and security group, however many environments there are.
@@ -9,34 +9,37 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
 from bench import cost, prices, scale
 from bench.plan.options import CONCURRENCY, Option
-from bench.prices import Instance
 from bench.scale import AWS
 
 STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
-#: Class of instance types -> what EC2 calls it, and the codes of its quotas in Service Quotas, on demand and on spot.
+#: Class of instance types -> its quotas in Service Quotas, on demand and on spot: what EC2 calls the types there, and a code.
 CLASSES = {
-    "standard": (STANDARD, "L-1216C47A", "L-34B43A08"), "g": ("G and VT", "L-DB2E81BA", "L-3819A6DF"),
-    "p": ("P", "L-417A185B", "L-7212CCBC"),
-}  # fmt: skip
+    "standard": ((STANDARD, "L-1216C47A"), (STANDARD, "L-34B43A08")),
+    "g": (("G and VT", "L-DB2E81BA"), ("G and VT", "L-3819A6DF")),
+    "p": (("P", "L-417A185B"), ("P4, P3 and P2", "L-7212CCBC")),
+    "p5": (("P", "L-417A185B"), ("P5", "L-C4BD4855")),
+}
 
 
-def class_of(machine: Instance) -> str:
-    """By the letters that a type begins with: g6e.xlarge is a G, gr6.4xlarge too; p5en.48xlarge a P."""
-    letters = machine.name[: next((i for i, c in enumerate(machine.name) if c.isdigit()), 0)]
-    return {"g": "g", "gr": "g", "vt": "g", "p": "p"}.get(letters, "standard")
+def class_of(name: str) -> str:
+    """By how a type's name begins: g6e.xlarge is a G, gr6.4xlarge too; p4d.24xlarge a P, p5en.48xlarge a P5."""
+    letters, digit = re.match(r"([a-z]*)(\d?)", name).groups()  # type: ignore[union-attr]
+    if letters == "p":
+        return "p5" if digit == "5" else "p"
+    return {"g": "g", "gr": "g", "vt": "g"}.get(letters, "standard")
 
 
 def quota(name: str, *, spot: bool) -> dict[str, str]:
     """Of a class of instance types: name and code in Service Quotas."""
-    types, on_demand, on_spot = CLASSES[name]
-    if spot:
-        return {"name": f"All {types} Spot Instance Requests", "code": on_spot}
-    return {"name": f"Running On-Demand {types} instances", "code": on_demand}
+    types, code = CLASSES[name][spot]
+    called = f"All {types} Spot Instance Requests" if spot else f"Running On-Demand {types} instances"
+    return {"name": called, "code": code}
 
 
 def needed(option: Option) -> dict[str, Any]:
@@ -45,16 +48,16 @@ def needed(option: Option) -> dict[str, Any]:
     config, lambdas = option.config, option.config.lambdas
     param = prices.instance(config.cloud.param_instance, lambdas.region)
     servers, param_servers = option.machines, config.servers.param_servers
-    vcpus = Counter({class_of(option.machine): servers * option.machine.vcpu})
+    vcpus = Counter({class_of(option.machine.name): servers * option.machine.vcpu})
     volumes = config.cloud.volume_gib * (servers + param_servers)
     if option.backend == "vanilla":
         param_servers, volumes = 0, cost.volume_gib(config, "gpu")
-    vcpus[class_of(param)] += param_servers * param.vcpu
+    vcpus[class_of(param.name)] += param_servers * param.vcpu
     each = -(-option.environments // servers)
     files = scale.MEASURED.fds_of_graph_server + 2 * each + 3 * (servers - 1) + 2 * param_servers
     found: dict[str, Any] = {
         "vcpus": vcpus.total(),
-        "vcpus_quota": quota(class_of(option.machine), spot=config.cloud.spot),
+        "vcpus_quota": quota(class_of(option.machine.name), spot=config.cloud.spot),
         "vcpus_by_quota": [
             quota(name, spot=config.cloud.spot) | {"needed": count} for name, count in vcpus.items() if count
         ],
@@ -64,7 +67,7 @@ def needed(option: Option) -> dict[str, Any]:
     }  # fmt: skip
     beyond = [f"{files:,} open files of a graph server (ulimit -n)"] if files > AWS.server_fds else []
     beyond += [
-        f"{count} vCPUs of {CLASSES[name][0]} instances: a new account has none"
+        f"{count} vCPUs of {CLASSES[name][config.cloud.spot][0]} instances: a new account has none"
         for name, count in vcpus.items() if name != "standard"
     ]  # fmt: skip
     if option.environments:

@@ -7,7 +7,6 @@ the scores are those of the run's own evaluation, to the last bit where the part
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from bench.actions import Status
 from bench.predict.files import Block, Sheet, check, opened
 from bench.predict.joined import JoinedRows
 from bench.predict.plan import Plan, plan_of
+from datasets.renumbered import renumbered
 from datasets.sources import ids as source_ids
 from siafu.errors import ConfigError, DatasetError
 from siafu.shards import ROWS_FOLDER, ShardSet
@@ -53,7 +53,8 @@ def predict(
 ) -> Predictions:
     """What the model of a run says of every vertex.
 
-    graph: another one with as many features, prepared as the run's was. layer: the activations that enter this layer
+    graph: another one with as many features, prepared and standardised as the run's was; its classes and types of edges are
+    the run's of the same names, or without names, numbers. layer: the activations that enter this layer
     (the number of layers: logits) instead of ``scores``, "probabilities" or "logits". settings: ``{"section.key": value}``.
 
         >>> siafu.predict(run).classes
@@ -102,16 +103,17 @@ def _evaluated(
     run_dir = run.dir if isinstance(run, api.Run) else Path(run)
     on_status(Status(phase="preparing"))
     plan = plan_of(run_dir, graph=graph, layer=layer, scores=scores, settings=settings or {})
-    shards = ShardSet.open(api.shards_of(plan.config))
+    shards = ShardSet.open(api.shards_of(plan.config, standardise_as=plan.standardise_as))
     plan = plan.fitted(shards)
     on_status(Status(phase="starting"))
     work = _work_dir(run_dir)
     try:
-        ended = api.carry_out(plan.config, shards, work, on_status)
+        shown = renumbered(shards, work / "graph", *plan.numbers) if any(plan.numbers) else shards
+        ended = api.carry_out(plan.config, shown, work, on_status)
     except ConfigError:
         shutil.rmtree(work, ignore_errors=True)
         raise
-    sheet = Sheet(plan.kind, plan.spec.num_classes if plan.kind != "embedding" else 0, _class_names(shards.path))
+    sheet = Sheet(plan.kind, plan.spec.num_classes if plan.kind != "embedding" else 0, plan.classes)
     rows = JoinedRows(work / ROWS_FOLDER, shards)
     yield sheet, _blocks(plan, rows, shards), _result(plan, run_dir, shards, rows, ended)
     shutil.rmtree(work, ignore_errors=True)  # after a failure it stays, but for a mistake of the user: its logs say why
@@ -141,16 +143,6 @@ def _ids_of(ids: Any, start: int, stop: int) -> Any:
     if ids is None:
         return np.arange(start, stop)
     return ids.values.slice(start, stop - start) if isinstance(ids, source_ids.NamedIds) else ids[start:stop]
-
-
-def _class_names(folder: Path) -> tuple[str, ...]:
-    """What the source calls classes 0, 1, ...; () if it has no other names."""
-    try:
-        return tuple(json.loads((folder / "names.json").read_text()).get("classes", ()))
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, AttributeError) as error:
-        raise DatasetError(f"{folder}/names.json: not readable: {error}") from None
 
 
 def _result(plan: Plan, run_dir: Path, shards: ShardSet, rows: JoinedRows, ended: Mapping[str, Any]) -> dict[str, Any]:

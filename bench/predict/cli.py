@@ -23,8 +23,10 @@ in the order of the graph's vertices:
   .npy      the scores alone: row v is vertex v
 
 A vertex's id is what the graph's files call it. Of regressions the numbers are written, for link
-prediction and with --layer the embeddings. Another graph is prepared as the run's was, standardised
-features (feature_norm = standard) by its own means.
+prediction and with --layer the embeddings. Classes and types of edges of another graph are known by
+their names (their numbers, where they have none); it may have fewer than the run's, or no labels,
+but none that the run does not know. Another graph is prepared as the run's was, and standardised
+(feature_norm = standard) by the means and deviations of the run's.
 
 examples:
   siafu predict runs/20260301-120000-cora-gcn-async

@@ -136,7 +136,10 @@ class ParquetFile:
         columns = {"id": pa.array(block.ids) if isinstance(block.ids, np.ndarray) else block.ids}
         if sheet.classifies:
             words = _words(sheet, block)
-            columns["class"] = pa.array(words if sheet.kind == "labels" else [word for (word,) in words])
+            one = pa.string() if sheet.names else pa.int64()  # a block without any class does not tell
+            columns["class"] = (
+                pa.array(words, pa.list_(one)) if sheet.kind == "labels" else pa.array([word for (word,) in words], one)
+            )
         columns[
             "embedding" if sheet.kind == "embedding" else sheet.kind if sheet.kind != "labels" else "probabilities"
         ] = pa.FixedSizeListArray.from_arrays(flat, block.values.shape[1])

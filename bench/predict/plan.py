@@ -9,17 +9,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench import api
+from bench.predict.meanings import Meanings, Names
 from bench.site import SITES
+from datasets.renumbered import Numbers
 from siafu import checkpoint, models
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.features import STANDARD, Standard
 from siafu.models import ModelSpec
-from siafu.shards import MANIFEST, Manifest, ShardSet
+from siafu.shards import MANIFEST, Manifest, ShardSet, read_names
 from siafu.tasks import Lane
 
 #: Models that transform vertices once: what they gather later are logits, and no layer's activations.
 WITHOUT_LAYERS = ("appnp", "sgc")
+#: What labels are, in words.
+KINDS: dict[str, str] = {
+    "classes": "one class per vertex",
+    "labels": "several classes per vertex",
+    "numbers": "numbers",
+}
 Kind = Literal["probabilities", "labels", "logits", "numbers", "embedding"]  # labels: probabilities, one per label
 #: What a run may have asked for that a prediction does not.
 WITHOUT: dict[str, Any] = {
@@ -36,6 +45,10 @@ class Plan:
     kind: Kind
     layer: int | None  # whose entering activations are asked for; None: the scores
     content: str = ""  # of the run's prepared graph (``Manifest.content``), if this must be the same
+    standardise_as: str = ""  # whose means and deviations the graph's features must be prepared with; "": its own
+    # Of ``fitted``:
+    classes: tuple[str, ...] = ()  # what the run calls them; (): by their numbers
+    numbers: tuple[Numbers | None, Numbers | None] = (None, None)  # the run's, of the graph's classes and relations
 
     def fitted(self, shards: ShardSet) -> Plan:
         """With what the prepared graph has fixed. ConfigError if the model does not fit it."""
@@ -45,12 +58,27 @@ class Plan:
                 f"{source}: it is no longer the graph that {self.run_dir} was trained on; siafu predict --graph {source} takes it as it is"
             )
         _check(self.spec, manifest, source)
+        _check_prepared(self.config, manifest)
+        if self.standardise_as:
+            _check_standard(self.standardise_as, shards, source)
+        names = self._names(shards)
+        meanings = Meanings.of(self.run_dir, self.spec, names)
+        numbers = (
+            meanings.of_classes(shards, source) if self.spec.target == manifest.target == "classes" else None,
+            meanings.of_relations(shards, source) if self.spec.name == "rgcn" else None,
+        )
         changes: dict[str, Any] = {}
         if manifest.num_classes != self.spec.num_classes:
             changes["model.outputs"] = self.spec.num_classes
         if not self.config.data.split < len(manifest.splits):
             changes["data.split"] = 0
-        return replace(self, config=api.fit(self.config.replace(changes), shards))
+        classes = meanings.classes if "classes" in names else ()
+        return replace(self, config=api.fit(self.config.replace(changes), shards), classes=classes, numbers=numbers)
+
+    def _names(self, shards: ShardSet) -> Names:
+        """Of the run's graph. A run of before this was written down has those of its source."""
+        own = self.config.data.source == load(self.run_dir / api.CONFIG).data.source
+        return read_names(self.run_dir) or (shards.names() if own else {})
 
 
 def check_run(run_dir: Path) -> None:
@@ -90,7 +118,8 @@ def plan_of(
     else:
         kind = "labels" if spec.multilabel else "probabilities"
     config = config.replace({"run.write": _slot(spec, layer)})
-    return Plan(run_dir, config, spec, kind, layer, content)
+    as_run = not content and config.data.feature_norm == "standard" and (run_dir / STANDARD).is_file()
+    return Plan(run_dir, config, spec, kind, layer, content, str(run_dir) if as_run else "")
 
 
 def _of_servers(run_dir: Path) -> Config:
@@ -123,18 +152,43 @@ def _another(graph: str, config: Config, settings: Mapping[str, Any]) -> dict[st
         changes |= {f"data.{key}": value for key, value in fixed.items()}
         changes["data.inductive"] = made.edge_types == "inductive"
         changes["data.split"] = max(0, made.inductive_split)
+    elif config.data.task == "link":  # every edge is there to be seen, none to be guessed
+        changes |= {"data.val_edges": 0.0, "data.test_edges": 0.0}
     return {key: value for key, value in changes.items() if key not in settings}
 
 
 def _check(spec: ModelSpec, manifest: Manifest, source: str) -> None:
     if manifest.num_features != spec.in_features:
         raise ConfigError(f"{source}: it has {manifest.num_features} features, the model takes {spec.in_features}")
-    if manifest.num_edge_types != spec.num_edge_types and spec.num_edge_types > 1:
-        raise ConfigError(f"{source}: it has {manifest.num_edge_types} types of edges, the model {spec.num_edge_types}")
-    labelled = any(split.train + split.val + split.test for split in manifest.splits)
-    if labelled and spec.target != "links" and manifest.num_classes != spec.num_classes:
+    if spec.target == "links" or not any(split.train + split.val + split.test for split in manifest.splits):
+        return
+    if manifest.target != spec.target:
+        raise ConfigError(f"{source}: its labels are {KINDS[manifest.target]}, the model's {KINDS[spec.target]}")
+    if spec.target != "classes" and manifest.num_classes != spec.num_classes:
         raise ConfigError(
-            f"{source}: its labels are of {manifest.num_classes} classes, the model's of {spec.num_classes}"
+            f"{source}: it has {manifest.num_classes} {spec.target} per vertex, the model {spec.num_classes}"
+        )
+
+
+def _check_prepared(config: Config, manifest: Manifest) -> None:
+    """Shards that were prepared otherwise than the run's: features that look the same mean something else."""
+    asked = {"feature_norm": config.data.feature_norm} | (
+        {"directed": config.data.directed} if config.data.task != "link" else {}
+    )
+    for key, value in asked.items():
+        if (made := getattr(manifest, key)) != value:
+            raise ConfigError(
+                f"{config.data.source}: it was prepared with {key} = {made}, the run's graph with {value}"
+            )
+
+
+def _check_standard(run_dir: str, shards: ShardSet, source: str) -> None:
+    """Shards that were standardised otherwise: equal values mean something else."""
+    ours, theirs = Standard.load(Path(run_dir)), Standard.load(shards.path)
+    if ours is not None and (theirs is None or not theirs.equals(ours)):
+        raise ConfigError(
+            f"{source}: its features are not standardised as the run's graph was: siafu prepare --feature-norm standard "
+            f"--standardise-as {run_dir}"
         )
 
 

@@ -83,7 +83,7 @@ def membership(graph: Graph) -> tuple[Array, Array]:
         vertices = np.flatnonzero(graph.labels >= 0)
         return vertices, graph.labels[vertices]
     if graph.target == "labels":
-        vertices, classes = np.nonzero(graph.labels)
+        vertices, classes = np.nonzero(graph.labels > 0)
         return vertices, classes
     return np.empty(0, np.int64), np.empty(0, np.int64)
 
@@ -133,7 +133,7 @@ def _mixing(graph: Graph, pairs: Pairs) -> tuple[tuple[float, ...], ...]:
 
 def _homophily(graph: Graph, pairs: Pairs) -> Homophily:
     if graph.target == "labels":
-        return Homophily(_overlap(graph.labels, pairs), None, None)
+        return Homophily(_overlap(graph.labels > 0, labelled(graph), pairs), None, None)
     if graph.target == "numbers":
         return Homophily(None, None, _correlation(_columns(graph), pairs))
     (low, high), c = _ends(graph, pairs), graph.num_classes
@@ -152,13 +152,14 @@ def _homophily(graph: Graph, pairs: Pairs) -> Homophily:
     )
 
 
-def _overlap(labels: Array, pairs: Pairs) -> float | None:
-    """Mean of |shared| / |any| over pairs of which one has a label."""
+def _overlap(labels: Array, known: Array, pairs: Pairs) -> float | None:
+    """Mean of |shared| / |any| over pairs of known labels of which one vertex has any."""
     total, count = 0.0, 0
     for start in range(0, len(pairs.low), BLOCK_PAIRS):
         chosen = slice(start, start + BLOCK_PAIRS)
-        one, other = labels[pairs.low[chosen]], labels[pairs.high[chosen]]
-        shared, any_ = (one & other).sum(axis=1), (one | other).sum(axis=1)
+        low, high = pairs.low[chosen], pairs.high[chosen]
+        one, other = labels[low], labels[high]
+        shared, any_ = (one & other).sum(axis=1), (one | other).sum(axis=1) * (known[low] & known[high])
         total += float((shared[any_ > 0] / any_[any_ > 0]).sum())
         count += int(np.count_nonzero(any_))
     return total / count if count else None

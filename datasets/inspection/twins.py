@@ -11,7 +11,7 @@ import numpy as np
 
 from datasets.inspection.structure import Pairs
 from siafu.features import Matrix, blocks
-from siafu.graph import TEST, TRAIN, Graph
+from siafu.graph import TEST, TRAIN, Graph, labelled
 from siafu.sparse import Array, SparseRows
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -42,7 +42,7 @@ def twins_of(graph: Graph, pairs: Pairs) -> Twins:
     rows, filled = _features(graph.features)
     label = _labels(graph)
     split = graph.split
-    known = np.ones(len(label), bool) if graph.target != "classes" else graph.labels >= 0
+    known = np.ones(len(label), bool) if graph.target == "numbers" else labelled(graph)
     return Twins(
         neighbours=_copies(_mixed(targets ^ _mixed(label)), linked & known, split),
         features=_copies(rows, filled, split),

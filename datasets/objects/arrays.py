@@ -41,8 +41,8 @@ def from_arrays(
     """A graph of arrays or tensors: ``edges`` int [2, E], source and target.
 
     features: [N, F], also a SciPy or torch sparse matrix; without: 32 random ones, as for edge lists. labels: int [N], -1 =
-    unknown, or [N, C] of 0 and 1, in any type, for several classes per vertex; real numbers otherwise, NaN = unknown; without:
-    no vertex has one. weight: [E] or [E, 1]; edge_type: int [E]. split: [N] or [N, S] of 0 (nothing), 1 (train), 2
+    unknown, or [N, C] of 0 and 1, in any type, NaN = unknown (-1 of integers), for several classes per vertex; real numbers
+    otherwise, NaN = unknown; without: no vertex has one. weight: [E] or [E, 1]; edge_type: int [E]. split: [N] or [N, S] of 0 (nothing), 1 (train), 2
     (validation), 3 (test); or ``masks``, bool [N] or [N, S], called train_mask, val_mask and test_mask. num_vertices, num_classes
     and num_edge_types: where the arrays do not show them. directed: False if every edge is listed in both directions.
 
@@ -57,7 +57,14 @@ def from_arrays(
     if n is None:
         n = int(pairs.max()) + 1 if pairs.size else 0
     types = None if edge_type is None else column(edge_type, "edge types", name)
-    kinds = num_edge_types or (1 if types is None or not len(types) else int(types.max()) + 1)
+    if types is not None and types.dtype.kind not in "iub":
+        raise DatasetError(f"{name}: edge types are {types.dtype}, must be integers from 0 on")
+    if y is not None and y.dtype.kind not in "iufb":
+        raise DatasetError(f"{name}: labels are {y.dtype}, must be numbers: classes from 0 on, -1 for unknown")
+    occurring = 1 if types is None or not len(types) else int(types.max()) + 1
+    kinds = num_edge_types or occurring
+    if occurring > kinds:
+        raise DatasetError(f"{name}: an edge has type {occurring - 1}, num_edge_types is {kinds}")
     y = np.full(n, -1, np.int64) if y is None else y
     return Graph(
         name=name,
@@ -92,6 +99,11 @@ def from_mapping(arrays: Mapping[str, Any], *, name: str = "arrays") -> Graph:
 
     features: Any = arrays.get("x")
     if features is None and "x_data" in arrays:
+        for key in ("x_indptr", "x_indices"):
+            if key not in arrays:
+                raise DatasetError(
+                    f"{name}: has x_data without {key!r}: a sparse matrix is x_indptr, x_indices and x_data"
+                )
         indptr, indices, data = (array(arrays[key]) for key in ("x_indptr", "x_indices", "x_data"))
         width = number("num_features") or (int(indices.max()) + 1 if len(indices) else 1)
         features = SparseRows(indptr.astype(np.int64), indices, data, width)
@@ -153,15 +165,27 @@ def rows_of(features: Any, name: str) -> Rows:
 
 def labels_of(labels: Any) -> Array:
     """Labels in the form of ``Graph.labels``. Matrices of 0 and 1 are several classes per vertex whatever their type: other
-    packages keep those as floats, because their losses want them so."""
+    packages keep those as floats, because their losses want them so, and NaN where one is unknown, as OGB does."""
     y = array(labels)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim == 2 and np.isin(y, (0, 1)).all():
-        return y.astype(np.uint8)
+    if y.ndim == 2 and y.dtype.kind in "iufb":
+        unknown = np.isnan(y) if y.dtype.kind == "f" else y == -1
+        if (np.isin(y, (0, 1)) | unknown).all() and not unknown.all():
+            return np.where(unknown, -1, y).astype(np.int8) if unknown.any() else y.astype(np.uint8)
     if y.dtype.kind == "f":
         return y.astype(np.float32, copy=False)
     return y.astype(np.int64) if y.dtype.kind in "bu" else y
+
+
+def labels_for_losses(graph: Graph) -> Array:
+    """A copy of the labels in the types that torch's losses take: int64 for classes; else float32, NaN where unknown."""
+    if graph.target == "classes":
+        return graph.labels.astype(np.int64)
+    labels = graph.labels.astype(np.float32)
+    if graph.target == "labels":
+        labels[labels < 0] = np.nan
+    return labels
 
 
 def num_classes_of(labels: Array) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datasets.masks import MASKS, masks_of
-from datasets.objects.arrays import array, from_arrays
+from datasets.objects.arrays import array, from_arrays, labels_for_losses
 from siafu.errors import ConfigError, DatasetError
 from siafu.features import densified
 from siafu.graph import Graph
@@ -102,7 +102,7 @@ def to_dgl(graph: Graph) -> Any:
 def frames_of(graph: Graph) -> tuple[dict[str, Array], dict[str, Array]]:
     """What nodes and edges carry, by name; in copies, in types that DGL has: float32, int64, bool."""
     features = densified(graph.features, graph.name) if isinstance(graph.features, SparseRows) else graph.features
-    labels = graph.labels.astype(np.int64 if graph.target == "classes" else np.float32)
+    labels = labels_for_losses(graph)
     nodes = {FEATURES[0]: features.astype(np.float32), LABELS[0]: labels, **masks_of(graph.split)}
     edges = {}
     if graph.weight is not None:

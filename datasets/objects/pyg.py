@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 
 from datasets.masks import MASKS, masks_of
-from datasets.objects.arrays import array, from_arrays
+from datasets.objects.arrays import array, from_arrays, labels_for_losses
 from siafu.errors import ConfigError, DatasetError
 from siafu.features import densified
 from siafu.graph import Graph
@@ -46,7 +47,8 @@ def from_fields(found: dict[str, Any], *, weight: str | None = None, name: str =
         raise DatasetError(f"{name}: has no {weight!r}, only {', '.join(found)}")
     if weight and (shape := tuple(found[weight].shape))[1:] not in ((), (1,)):
         raise DatasetError(
-            f"{name}: {weight} is {list(shape)}, but an edge has one weight: from_pyg(data, weight='') leaves it out"
+            f"{name}: {weight} is {list(shape)}, but an edge has one weight: from_pyg(data, weight=''), or FILE.pt?weight=, leaves "
+            "it out"
         )
     ids = found.get("n_id")
     ids = None if ids is None else array(ids)
@@ -97,7 +99,7 @@ def tensors_of(graph: Graph) -> dict[str, Any]:
     fields = {  # copies, all of them: a Graph is not written to
         "x": features.astype(np.float32),
         "edge_index": np.stack([graph.src, graph.dst]).astype(np.int64),
-        "y": graph.labels.astype(np.int64 if graph.target == "classes" else np.float32),
+        "y": labels_for_losses(graph),
         **masks_of(graph.split),
     }
     if graph.weight is not None:
@@ -113,9 +115,15 @@ def tensors_of(graph: Graph) -> dict[str, Any]:
 
 
 def load(argument: str) -> Graph:
-    """The graph in a file of ``torch.save(data.to_dict(), path)``. Raises: DatasetError if it is another one; ConfigError
-    without torch."""
-    path = Path(argument)
+    """The graph in a file of ``torch.save(data.to_dict(), path)``: PATH[?weight=FIELD], where no FIELD is no weight.
+
+    Raises: DatasetError if it is another one, or for another option; ConfigError without torch.
+    """
+    text, _, query = argument.partition("?")
+    path, given = Path(text), dict(parse_qsl(query, keep_blank_values=True))
+    for key in given:
+        if key != "weight":
+            raise DatasetError(f"{path} has no option {key!r}, only weight")
     try:
         torch = import_module("torch")
     except ImportError:
@@ -130,4 +138,4 @@ def load(argument: str) -> Graph:
         ) from None
     if not isinstance(found, dict) or not hasattr(found.get("edge_index"), "detach"):
         raise DatasetError(f"{path}: has no tensor edge_index: write it with torch.save(data.to_dict(), path)")
-    return from_fields(found, name=path.name.partition(".")[0])
+    return from_fields(found, weight=given.get("weight"), name=path.name.partition(".")[0])

@@ -37,6 +37,8 @@ def save(graph: Graph, folder: Path) -> Written:
         if values is not None:
             np.save(folder / SIDE_FILES[what], values[kept])
             notes.append(f"Dorylus knows no edge {what}s: they are in {SIDE_FILES[what]}")
+    if graph.edge_type is not None:
+        np.save(folder / SIDE_FILES["types"], np.array([graph.num_edge_types]))
     if graph.split.shape[1]:
         np.save(folder / SIDE_FILES["split"], graph.split)
         notes.append(f"Dorylus splits by position: the split is in {SIDE_FILES['split']}")

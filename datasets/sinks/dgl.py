@@ -26,6 +26,7 @@ from datasets.sources.dglfile import (
     KINDS,
     META,
     NUM_CLASSES,
+    NUM_EDGE_TYPES,
     UNIT,
 )  # fmt: skip
 from siafu.graph import Graph
@@ -39,7 +40,10 @@ def save(graph: Graph, folder: Path) -> Written:
     path = folder / f"{graph.name}.dgl"
     nodes, edges = frames_of(graph)
     labels = io.BytesIO()
-    _tensors(labels, {NUM_CLASSES: np.array([graph.num_classes], np.int64)})
+    counts = {NUM_CLASSES: graph.num_classes}
+    if graph.num_edge_types > 1:
+        counts[NUM_EDGE_TYPES] = graph.num_edge_types
+    _tensors(labels, {key: np.array([count], np.int64) for key, count in counts.items()})
     start = GRAPHS_AT + 8 + len(labels.getvalue())
     with path.open("wb") as file:
         file.write(struct.pack("<QQQQ", FILE, 2, 2, 1).ljust(GRAPHS_AT, b"\0"))

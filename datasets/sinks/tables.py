@@ -15,7 +15,7 @@ from datasets.sources.arrow import arrow
 from siafu.graph import Graph
 from siafu.sparse import Array, SparseRows
 
-EDGE_ROWS = 1 << 21  # edges that are written together
+EDGE_ROWS, FEATURE_VALUES = 1 << 21, 1 << 24  # edges, and values of features, that are written together
 SPARSE = "features.npz"  # as scipy.sparse.save_npz writes it: a table has no sparse rows
 
 
@@ -36,14 +36,13 @@ def _save(graph: Graph, folder: Path, ending: str) -> Written:
     if graph.weight is not None:
         options["weight"] = "weight"
     if graph.edge_type is not None:
-        options["type"] = "type"
+        options |= {"type": "type", "num_edge_types": str(graph.num_edge_types)}
     if isinstance(graph.features, SparseRows):
         options["features"] = str(folder / SPARSE)
         _save_sparse(folder / SPARSE, graph.features)
     else:
         options["features"] = str(folder / f"features.{ending}")
-        columns = {f"x{i}": values for i, values in enumerate(_text_floats(graph.features).T)}
-        _write(Path(options["features"]), iter([{"id": np.arange(graph.num_vertices), **columns}]))
+        _write(Path(options["features"]), _feature_blocks(graph.features))
     options |= {"labels": str(folder / f"labels.{ending}"), "target": graph.target}
     _write(Path(options["labels"]), iter([_labels(graph)]))
     if graph.split.shape[1]:
@@ -54,11 +53,9 @@ def _save(graph: Graph, folder: Path, ending: str) -> Written:
 
 
 def _notes(graph: Graph) -> Iterator[str]:
-    """A reader counts classes and types by those that occur."""
+    """A reader counts classes by those that occur."""
     if graph.target == "classes" and graph.labels.max(initial=-1) + 1 < graph.num_classes:
         yield f"no vertex has class {graph.num_classes - 1}: {graph.labels.max(initial=-1) + 1} classes will be read"
-    if graph.edge_type is not None and graph.edge_type.max(initial=0) + 1 < graph.num_edge_types:
-        yield f"no edge has type {graph.num_edge_types - 1}: {graph.edge_type.max(initial=0) + 1} types will be read"
 
 
 def _edge_blocks(graph: Graph) -> Iterator[dict[str, Array]]:
@@ -71,9 +68,17 @@ def _edge_blocks(graph: Graph) -> Iterator[dict[str, Array]]:
         yield {name: values[start : start + EDGE_ROWS] for name, values in columns.items()}
 
 
+def _feature_blocks(features: Array) -> Iterator[dict[str, Array]]:
+    """A second copy, in columns, is of so many rows, not of all; fewer would make many small groups of a wide Parquet file."""
+    rows = max(1, FEATURE_VALUES // max(1, features.shape[1]))
+    for start in range(0, len(features), rows):
+        block = _text_floats(features[start : start + rows])
+        yield {"id": np.arange(start, start + len(block)), **{f"x{i}": values for i, values in enumerate(block.T)}}
+
+
 def _labels(graph: Graph) -> dict[str, Array]:
     """Without the vertices whose label is not known."""
-    labels = graph.labels if graph.target != "numbers" else _text_floats(graph.labels)
+    labels = _text_floats(graph.labels)
     matrix = labels.reshape(len(labels), -1)
     unknown = np.isnan(matrix) if graph.target == "numbers" else matrix < 0
     known = ~unknown.all(axis=1)
@@ -83,8 +88,9 @@ def _labels(graph: Graph) -> dict[str, Array]:
 
 
 def _text_floats(values: Array) -> Array:
-    """float16 as float32: what pyarrow writes as text, and reads again, to the last bit."""
-    return values.astype(np.float32) if values.dtype == np.float16 else values
+    """float16 as float32, and truth as 0 and 1: what pyarrow writes as text, and we read again, to the last bit."""
+    kinds = {np.dtype(np.float16): np.float32, np.dtype(bool): np.uint8}
+    return values.astype(kinds[values.dtype]) if values.dtype in kinds else values
 
 
 def _write(path: Path, blocks: Iterator[dict[str, Array]]) -> None:

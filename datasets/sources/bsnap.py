@@ -10,7 +10,7 @@
 Dorylus knows no splits: the first 66% of a chunk's vertices are for training, the next 10% for validation, and the rest is
 never looked at. ``split=positional`` is that with one chunk, ``split=positional:K`` with K of equal size; else ``split`` is a
 .npy file or a table, as for edge lists. What the format cannot hold, siafu keeps beside it and reads again: split.npy,
-weight.npy [E], type.npy [E], and labels.npy where labels are missing, several, or no classes.
+weight.npy [E], type.npy [E] with num_edge_types.npy [1], and labels.npy where labels are missing, several, or no classes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ HEADER = np.dtype([("id_bytes", "<i4"), ("vertices", "<u4"), ("edges", "<u8")])
 ID_BYTES = 4
 POSITIONAL_SHARES = (0.66, 0.10)  # Dorylus' training and validation vertices of a chunk
 KINDS = {"weight": "iuf", "type": "iu"}  # of numpy's dtypes, that a value of each edge may have
-SIDE_FILES = {"split": "split.npy", "weight": "weight.npy", "type": "type.npy", "labels": "labels.npy"}
+SIDE_FILES = {
+    "split": "split.npy", "weight": "weight.npy", "type": "type.npy", "types": "num_edge_types.npy", "labels": "labels.npy",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,20 @@ class Bsnap:
             split=self.split_rows(),
             directed=True,
             edge_type=None if kinds is None else np.empty(0, np.uint16),
-            num_edge_types=1 if kinds is None else int(kinds[:].max(initial=0)) + 1,
+            num_edge_types=1 if kinds is None else self.num_edge_types(kinds),
         )
+
+    def num_edge_types(self, kinds: RowFile) -> int:
+        """As the file beside says; without it, one more than the last that occurs."""
+        path = self.beside("types")
+        if path is None:
+            return int(kinds[:].max(initial=0)) + 1
+        found = RowFile(path)
+        if found.shape != (1,) or found.dtype.kind not in "iu":
+            raise DatasetError(
+                f"{path}: {found.dtype} {list(found.shape)}, must be one integer: how many types there are"
+            )
+        return int(found[:][0])
 
     def feature_rows(self) -> Any:
         if self.features:

@@ -36,7 +36,7 @@ GRAPHS_AT = 4096
 BITS_COO, BITS_CSR, BITS_CSC = 1, 2, 4  # of a unit's formats; CSC is a CSR of the edges turned around
 FORMATS_GIVEN = 1 << 32  # what formats are or-ed with
 KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
-NUM_CLASSES = "num_classes"  # among the "labels" of a file, one number: what siafu adds to say it
+NUM_CLASSES, NUM_EDGE_TYPES = "num_classes", "num_edge_types"  # in the "labels" of a file, one number each: siafu's own
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,20 @@ def load(argument: str) -> Graph:
     """The only graph in the file. Raises: DatasetError for several, or a file that is none of ``dgl.save_graphs``."""
     path = Path(argument)
     found, labels = read(path)
-    classes = labels.get(NUM_CLASSES)
     return of_frames(
-        found.ends, found.num_vertices, found.nodes, found.edges, num_edge_types=found.num_edge_types,
-        num_classes=None if classes is None else int(classes[0]), name=path.name.partition(".")[0],
+        found.ends, found.num_vertices, found.nodes, found.edges, num_classes=_count(path, labels, NUM_CLASSES),
+        num_edge_types=_count(path, labels, NUM_EDGE_TYPES) or found.num_edge_types, name=path.name.partition(".")[0],
     )  # fmt: skip
+
+
+def _count(path: Path, labels: dict[str, Array], key: str) -> int | None:
+    """What siafu has said in a file; None in others. Raises: DatasetError for what is no count."""
+    found = labels.get(key)
+    if found is None:
+        return None
+    if found.shape != (1,) or found.dtype.kind not in "iu" or found[0] < 1:
+        raise DatasetError(f"{path}: {key} is {found.dtype} {found.tolist()}, must be one integer >= 1")
+    return int(found[0])
 
 
 def read(path: Path) -> tuple[Stored, dict[str, Array]]:

@@ -1,13 +1,14 @@
 """Graphs whose edges are rows of Parquet or CSV files, with what is known of their vertices in files beside them.
 
-    PATH[?src=COLUMN&dst=COLUMN&weight=COLUMN&type=COLUMN&ids=auto|integer|text&num_vertices=N
-          &features=FILE&labels=FILE&target=auto|classes|labels|numbers&split=FILE&name=NAME]
+    PATH[?src=COLUMN&dst=COLUMN&weight=COLUMN&type=COLUMN&num_edge_types=R&ids=auto|integer|text
+          &num_vertices=N&features=FILE&labels=FILE&target=auto|classes|labels|numbers&split=FILE&name=NAME]
 
 PATH is a file (.parquet, .csv, .csv.gz, .tsv), a pattern with ``*``, or a folder of such files. Source and target are the
 first two columns unless ``src`` and ``dst`` name them; there is no weight or type unless a column is named. Ids are of any
 type (``datasets.sources.ids``): integers, or as the first row has them, or text if ``ids`` says so. They are vertex numbers
 if ``num_vertices`` is given or a .npy file has one row per vertex; else the ids that occur are numbered 0, 1, 2, ... in
-ascending order, and the shards keep them in ids.npy, or ids.parquet if they are no 64-bit integers.
+ascending order, and the shards keep them in ids.npy, or ids.parquet if they are no 64-bit integers. So it is with types: they
+are 0..R-1 as they stand if ``num_edge_types`` is given; else those that occur, integers or words, are numbered.
 Features are a .npy file [N, F], a scipy .npz file, a table by id, or ``random:F`` (the default is random:32, float16).
 """
 
@@ -31,11 +32,11 @@ from datasets.sources.ids import Seen
 from datasets.sources.randomrows import RANDOM_WIDTH, random_width
 from datasets.sources.vertexfiles import Table, is_by_number, table
 from siafu.errors import ConfigError, DatasetError
-from siafu.graph import Graph
+from siafu.graph import MAX_EDGE_TYPES, Graph
 from siafu.sparse import Array
 
 OPTIONS = (
-    "src", "dst", "weight", "type", "ids", "num_vertices", "features", "labels", "target", "split", "name",
+    "src", "dst", "weight", "type", "num_edge_types", "ids", "num_vertices", "features", "labels", "target", "split", "name",
 )  # fmt: skip
 ROWS = 1 << 21  # edges that are read together where they all go to memory
 DENSE_IDS = 1 << 28
@@ -52,6 +53,7 @@ class EdgeList:
     dst: str
     weight: str | None
     type: str | None  # the column of the edges' types
+    num_edge_types: int | None  # if types are numbers as they stand
     how: str  # ids are said to be: one of datasets.sources.ids.HOWS
     id_type: Any  # what they are: an Arrow type; None: integers of 64 bits
     num_vertices: int | None  # if ids are vertex numbers
@@ -199,7 +201,7 @@ def load(argument: str) -> Graph:
         weight=np.concatenate([np.empty(0), *weight]) if edges.weight else None,
         features=features,
     )
-    return EdgeTypes.read(edges.files, edges.type).of(graph) if edges.type else graph
+    return EdgeTypes.read(edges.files, edges.type, edges.num_edge_types).of(graph) if edges.type else graph
 
 
 def parse(argument: str) -> EdgeList:
@@ -240,6 +242,7 @@ def parse(argument: str) -> EdgeList:
         dst=dst,
         weight=weight,
         type=type_,
+        num_edge_types=_num_edge_types(given.get("num_edge_types"), type_),
         how=how,
         id_type=id_type,
         num_vertices=num_vertices,
@@ -274,6 +277,17 @@ def _num_vertices(given: str | None, paths: list[str]) -> int | None:
         if count != counts[first]:  # type: ignore[index]
             raise DatasetError(f"{what}: {count} rows, but {first} says {counts[first]}: both are the vertices")  # type: ignore[index]
     return counts[first] if first else None
+
+
+def _num_edge_types(given: str | None, column: str | None) -> int | None:
+    """As given, of types that are numbers. Raises: DatasetError for what cannot be, or if no column has types."""
+    if given is None:
+        return None
+    if not given.isdecimal() or not 1 <= int(given) <= MAX_EDGE_TYPES:
+        raise DatasetError(f"num_edge_types {given!r}, must be a number in 1..{MAX_EDGE_TYPES}")
+    if not column:
+        raise DatasetError(f"num_edge_types {given}, but no edge has a type: name the column of types too")
+    return int(given)
 
 
 def _joined(blocks: tuple[Array, ...]) -> Array:

@@ -19,11 +19,10 @@ from datasets.sources.arrow import arrow, first_line_of
 from datasets.sources.columns import Kind, Where
 from siafu.errors import DatasetError
 from siafu.npy import mapped
-from siafu.shards import IDS
+from siafu.shards import IDS, NAMED_IDS
 from siafu.sparse import Array
 
 HOWS = ("auto", "integer", "text")  # what ids may be said to be; auto: as the first one is
-NAMED_IDS = "ids.parquet"  # beside shards: column "id", row v is vertex v
 HUGE_DIGITS = 76  # of an integer that Arrow can hold
 MERGE_AT = 1 << 20  # new ids that wait until they are merged
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -41,6 +40,11 @@ class NamedIds:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def hashed(self) -> tuple[Array, Array]:
+        """Hashes of all of them, ascending, int64 [N], and whose each is, int64 [N]: other names, other arrays."""
+        return self._hashes, self._order
 
     def __getitem__(self, vertex: int) -> Any:
         value = self.values[int(vertex)].as_py()

@@ -49,7 +49,7 @@ class Source(NamedTuple):
             return [*map(Path, found.pieces), *found.vertex_files()]
         if self.kind in FOLDERS:
             return list(_called(FOLDERS[self.kind], self.argument))
-        return [Path(self.argument)] if self.kind in ENDINGS.values() else []
+        return [Path(self.argument.partition("?")[0])] if self.kind in ENDINGS.values() else []
 
 
 def _called(name: str, argument: str) -> Any:

@@ -5,7 +5,7 @@ edge_weight                           float [E], optional
 edge_type                             int [E], optional, from 0 on; num_edge_types, int scalar, where the last do not occur
 num_nodes, num_features, num_classes  int scalars
 x                                     [N, F]; or as CSR: x_indptr [N + 1], x_indices [nnz], x_data [nnz]
-y                                     int [N], -1 = no label; [N, C] of 0 and 1 (multi-label); or float [N] or [N, C],
+y                                     int [N], -1 = no label; [N, C] of 0 and 1, -1 = unknown (multi-label); or float [N] or [N, C],
                                       NaN = unknown (numbers: num_classes is 1 or C)
 train_mask, val_mask, test_mask       bool [N] or [N, S], optional, disjoint; S splits as columns
 """

@@ -2,6 +2,8 @@
 
     ogb:NAME[?split=SCHEME&features=FILE]    NAME: ogbn-arxiv, looked for in data folders and in dataset/; or a folder
 
+OGB's package calls a folder ogbn_arxiv; its zips unpack as arxiv, or papers100M-bin. What a folder holds:
+
     raw/edge.csv.gz, num-node-list.csv.gz, num-edge-list.csv.gz        without header; edges are "source,target"
     raw/node-feat.csv.gz, raw/node-label.csv.gz                        a row per vertex; nan: no label
     raw/data.npz, raw/node-label.npz        instead, for large graphs: edge_index, node_feat, num_nodes_list; node_label
@@ -48,7 +50,7 @@ def load(argument: str) -> Graph:
     edges, n = raw["edge_index"], int(raw["num_nodes_list"].reshape(-1)[0])
     labels = _labels(raw["node_label"], n, folder)
     return Graph(
-        name=folder.name.replace("_", "-"),
+        name=Path(text).name.replace("_", "-"),
         num_vertices=n,
         src=edges[0],
         dst=edges[1],
@@ -63,14 +65,18 @@ def load(argument: str) -> Graph:
 
 def folder_of(text: str) -> Path:
     """Where a graph lies. Raises: DatasetError if it is nowhere."""
-    tried = [Path(text)]
+    tried, elsewhere = [Path(text)], ""
     if "/" not in text:
-        tried += [parent / text.replace("-", "_") for parent in (*data_folders(), Path(DOWNLOADS))]
+        plain = text.removeprefix("ogbn-")
+        names = list(dict.fromkeys((text.replace("-", "_"), plain, f"{plain}-bin")))
+        parents = (*data_folders(), Path(DOWNLOADS))
+        tried += [parent / name for parent in parents for name in names]
+        elsewhere = f", nor in {' or '.join(names)} of {', '.join(map(str, parents))}"
     for path in tried:
         if (path / "raw").is_dir():
             return path
     raise DatasetError(
-        f"ogb:{text}: no folder raw/ in {' or '.join(map(str, tried))}: unpack OGB's download there, or name its folder"
+        f"ogb:{text}: no folder raw/ in {text}{elsewhere}: unpack OGB's download there, or name its folder"
     )
 
 

@@ -1,6 +1,7 @@
 """CSV and TSV files as text: their header, their first row, and which row a parser stumbled over.
 
-Rows are counted from 1, without the header. A first line of numbers is no header.
+Rows are counted from 1, without the header. A first line of numbers is no header. Blanks around names are no part of them;
+where the header has some, none is part of a word either.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def first_value(file: Path, column: str) -> str | None:
     """The first value of a column that is not missing, looked for in the head of the file; None if there is none."""
     place = column_names(file).index(column)
     for fields in _rows(file)[has_header(file) :]:
-        if place < len(fields) and fields[place] not in MISSING:
-            return fields[place]
+        if place < len(fields) and (value := fields[place].strip()) not in MISSING:
+            return value
     return None
 
 
@@ -120,17 +121,34 @@ def _delimiter(file: Path) -> str:
 def batches(file: Path, columns: list[str], types: list[str], use_threads: bool = True) -> Iterator[Any]:
     """Arrow's batches of these columns; ``types`` are names of Arrow types."""
     pa, text = arrow("pyarrow"), arrow("pyarrow.csv")
-    names = None if has_header(file) else column_names(file)
+    names, spaced = column_names(file), _is_spaced(file)
     with text.open_csv(
         str(file),
-        read_options=text.ReadOptions(block_size=BLOCK_BYTES, use_threads=use_threads, column_names=names),
+        read_options=text.ReadOptions(
+            block_size=BLOCK_BYTES,
+            use_threads=use_threads,
+            column_names=names if spaced or not has_header(file) else None,
+            skip_rows=int(spaced),
+        ),
         parse_options=text.ParseOptions(delimiter=_delimiter(file)),
         convert_options=text.ConvertOptions(
             include_columns=columns,
             column_types={column: getattr(pa, type_)() for column, type_ in zip(columns, types, strict=True)},
         ),
     ) as reader:
-        yield from reader
+        yield from map(_trimmed, reader) if spaced else reader
+
+
+def _is_spaced(file: Path) -> bool:
+    """Whether blanks stand around names of the header, which pyarrow would take for parts of them."""
+    return has_header(file) and column_names(file) != _rows(file)[0]
+
+
+def _trimmed(batch: Any) -> Any:
+    """Words without the blanks around them: in ``alice, bob`` and ``bob, alice`` there are two of them, not four."""
+    pa, compute = arrow("pyarrow"), arrow("pyarrow.compute")
+    found = [compute.utf8_trim_whitespace(a) if pa.types.is_string(a.type) else a for a in batch.columns]
+    return pa.RecordBatch.from_arrays(found, schema=batch.schema)
 
 
 def explain(file: Path, columns: list[str], types: list[str], musts: list[str]) -> NoReturn:

@@ -133,6 +133,8 @@ def _sparse(path: Path) -> SparseRows:
         with path.open("rb") as stream:
             found = read_archive(stream)
         arrays = {name: found[name] for name in ("indptr", "indices", "data", "shape")}
+        if (kind := bytes(found["format"]).decode()) != "csr":  # the others have the same arrays, of other meaning
+            raise ValueError(f"it is {kind}: save_npz(file, matrix.tocsr())")
     except (OSError, ValueError, KeyError) as error:
         raise DatasetError(f"{path}: not a CSR matrix of scipy.sparse.save_npz ({error})") from None
     indices = arrays["indices"].astype(np.int32, copy=False)
@@ -159,8 +161,8 @@ class Labels:
 def labels(
     text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None, target: str = "auto"
 ) -> Labels:
-    """Of one column, classes: words, or integers from 0 on, -1 or missing where unknown. Of several, 0 or 1 for every
-    class. Or numbers, if ``target`` says so or the column is of fractions. Raises: DatasetError."""
+    """Of one column, classes: words, or integers from 0 on. Of several, 0 or 1 for every class. -1 or missing where unknown.
+    Or numbers, if ``target`` says so or the column is of fractions. Raises: DatasetError."""
     if rows is None:
         found = _by_number(text, num_vertices)
         whole = found.dtype.kind in "iub"
@@ -211,8 +213,9 @@ def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) 
     if target == "classes" and found.ndim == 2:
         raise DatasetError(f"{text}: {found.shape[1]} columns of labels, must be one: classes")
     if target == "labels":
-        found = np.where(unknown, 0, found).reshape(len(found), -1)
-        return Labels(_checked(text, np.maximum(found, 0), 0, 1, "0 or 1" + MANY, ids).astype(np.uint8))
+        found = np.where(unknown, -1, found).reshape(len(found), -1)
+        found = _checked(text, found, -1, 1, f"0 or 1, or -1 for unknown{MANY}", ids)
+        return Labels(found.astype(np.int8 if (found < 0).any() else np.uint8))
     found = np.where(unknown, -1, found)
     must = f"an integer in -1..{words.MAX_CLASSES - 1}{MANY}"
     return Labels(_checked(text, found, -1, words.MAX_CLASSES - 1, must, ids).astype(np.int64))

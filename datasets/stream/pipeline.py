@@ -25,6 +25,7 @@ from datasets.stream.vertexrows import check_features, tidy_vertices, write_vert
 from datasets.stream.work import Work
 from datasets.writer import ShardWriter, write_array
 from siafu.errors import ConfigError
+from siafu.features import Standard
 from siafu.graph import Graph
 from siafu.shards import FileEntry, PartitionEntry, ShardSet, folder_of
 from siafu.sparse import Array
@@ -100,6 +101,7 @@ class _Preparation:
         for p, entry in enumerate(entries):
             writer.adopt(self.work.path(f"shards/{folder_of(p)}"), entry)
         writer.add_names(graph)
+        writer.add_standard(Standard.load(self.work.folder))
         num_edges = sum(entry.in_edges for entry in entries)
         return writer.finish(self.options.manifest(graph, ORDER, num_edges, entries))
 
@@ -235,7 +237,11 @@ class _Preparation:
             if side == "in" and self.weighted:
                 np.save(work.path("degree.npy"), weighted_degree(edges, entries))
         work.say("deal: vertex rows")
-        files = write_vertex_rows(work.path("shards"), graph, owner, parts, self.options.feature_norm)
+        norm = self.options.feature_norm
+        standard = self.options.standard(graph) if norm == "standard" else None
+        if standard is not None:
+            standard.save(work.folder)
+        files = write_vertex_rows(work.path("shards"), graph, owner, parts, norm, standard)
         work.record("deal", [{name: asdict(entry) for name, entry in of_part.items()} for of_part in files])
         for side in self.sides:
             for file in self.stack(side).entries().values():

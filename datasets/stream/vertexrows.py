@@ -10,8 +10,18 @@ import numpy as np
 
 from datasets.cut import rows_at
 from datasets.writer import BlockFile, write_array
-from siafu.features import blocks, check_shape, checked, checked_block, densified, kept_dtype, normalised, scale_of
-from siafu.graph import Graph, check_vertices, kept_labels, labelled_split
+from siafu.features import (
+    Standard,
+    blocks,
+    check_shape,
+    checked,
+    checked_block,
+    densified,
+    kept_dtype,
+    normalised,
+    scale_of,
+)
+from siafu.graph import Graph, check_vertices, kept_labels, labelled_split, stored_labels
 from siafu.shards import FileEntry, folder_of
 from siafu.sparse import Array, SparseRows
 
@@ -42,25 +52,30 @@ def tidy_vertices(graph: Graph, feature_norm: str) -> Graph:
     )
 
 
-def write_vertex_rows(folder: Path, graph: Graph, owner: Array, parts: int, norm: str) -> list[dict[str, FileEntry]]:
+def write_vertex_rows(
+    folder: Path, graph: Graph, owner: Array, parts: int, norm: str, standard: Standard | None = None
+) -> list[dict[str, FileEntry]]:
     """Writes what every partition needs of its vertices, in ascending order, below ``folder``; reads features once."""
     found: list[dict[str, FileEntry]] = []
     for p in range(parts):
         vertices, into = np.flatnonzero(owner == p), folder / folder_of(p)
         into.mkdir(parents=True, exist_ok=True)
-        arrays = {"vertices": vertices, "labels": graph.labels[vertices], "split": graph.split[vertices]}
+        labels = stored_labels(graph.labels[vertices])
+        arrays = {"vertices": vertices, "labels": labels, "split": graph.split[vertices]}
         if isinstance(graph.features, SparseRows):
             rows = rows_at(graph.features, vertices)
             assert isinstance(rows, SparseRows)
             arrays |= {"features_indptr": rows.indptr, "features_indices": rows.indices, "features_data": rows.data}
         found.append({f"{name}.npy": write_array(into / f"{name}.npy", array) for name, array in arrays.items()})
     if not isinstance(graph.features, SparseRows):
-        for p, entry in enumerate(_dense(folder, graph, owner, parts, norm)):
+        for p, entry in enumerate(_dense(folder, graph, owner, parts, norm, standard)):
             found[p]["features.npy"] = entry
     return found
 
 
-def _dense(folder: Path, graph: Graph, owner: Array, parts: int, norm: str) -> list[FileEntry]:
+def _dense(
+    folder: Path, graph: Graph, owner: Array, parts: int, norm: str, standard: Standard | None
+) -> list[FileEntry]:
     width = graph.num_features
     dtype = kept_dtype(graph.features.dtype) if norm == "none" else np.dtype(np.float32)
     shapes = [(int(count), width) for count in np.bincount(owner, minlength=parts)]
@@ -69,7 +84,7 @@ def _dense(folder: Path, graph: Graph, owner: Array, parts: int, norm: str) -> l
             stack.enter_context(BlockFile(folder / folder_of(p) / "features.npy", shape, dtype))
             for p, shape in enumerate(shapes)
         ]
-        scale = scale_of(graph.features, norm)  # type: ignore[arg-type]
+        scale = scale_of(graph.features, norm, standard)  # type: ignore[arg-type]
         for start, block in blocks(graph.features):  # type: ignore[arg-type]
             rows = scale(block.astype(kept_dtype(block.dtype), copy=False))
             whose = owner[start : start + len(block)]

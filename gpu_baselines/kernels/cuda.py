@@ -74,7 +74,8 @@ def _float32(x):  # type: ignore[no-untyped-def]
     return (x << 16).to(tl.float32, bitcast=True)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# Triton compiles an argument that is 1 as a constant, which a key has no use for: each would be a kernel of its own.
+@triton.jit(do_not_specialize=["key", "num_rows"])  # type: ignore[untyped-decorator]
 def _quantise(  # type: ignore[no-untyped-def]
     rows, index, parameters, codes, num_rows, width, key, BITS: tl.constexpr, QUADS: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
@@ -120,7 +121,7 @@ def _quantise(  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
 def _dequantise(  # type: ignore[no-untyped-def]
     rows, index, parameters, codes, num_rows, width, BITS: tl.constexpr, QUADS: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip

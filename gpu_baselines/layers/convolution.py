@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional
 
-from gpu_baselines.bag import Bag
+from gpu_baselines.bag import linear
 from gpu_baselines.graph import Graph
-from gpu_baselines.net import ACTIVATIONS, BatchNorm, Layer, linear
+from gpu_baselines.net import ACTIVATIONS, BatchNorm, Layer
 from siafu.models import ModelSpec
 
 #: Model -> the weights of the summed rows and of a vertex's own.
@@ -66,7 +66,7 @@ class Convolution(Layer):
             P = P + linear(X, self.weights[self._own])
         if self._spec.residual:
             mapped = "residual" in self.weights
-            P = P + (linear(X, self.weights["residual"]) if mapped else X.dense() if isinstance(X, Bag) else X)
+            P = P + (linear(X, self.weights["residual"]) if mapped else X if isinstance(X, Tensor) else X.dense())
         return P
 
     def _own_key(self, key: int | None) -> int | None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gpu_baselines.graph import AttentionEdges, Graph
+from gpu_baselines.masks import kept_edges
 from gpu_baselines.net import ACTIVATIONS, BatchNorm, Layer
 from siafu import ops
 from siafu.models import ModelSpec
@@ -52,6 +53,9 @@ class Attention(Layer):
 
     def _kept(self, edges: AttentionEdges, heads: int, epoch: int, like: Tensor) -> Tensor:
         key = ops.edge_key(self._spec.seed, epoch, self.number)
+        if like.device.type != "cpu":  # as ``Masks``: a GPU hashes for itself
+            threshold, scale = ops.dropout_threshold(self._spec.attn_dropout)
+            return kept_edges(edges.places, heads, key, threshold).to(like.dtype).mul_(scale)
         dtype = np.dtype(np.float64 if like.dtype == torch.float64 else np.float32)
         found = ops.edge_dropout(edges.source_ids, edges.target_ids, heads, self._spec.attn_dropout, key, dtype)
         return torch.from_numpy(found).to(like.device)

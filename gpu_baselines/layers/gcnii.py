@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from gpu_baselines.bag import linear
 from gpu_baselines.graph import Graph
-from gpu_baselines.net import ACTIVATIONS, BatchNorm, Layer, linear
+from gpu_baselines.net import ACTIVATIONS, BatchNorm, Layer
 from siafu.models import ModelSpec
 
 

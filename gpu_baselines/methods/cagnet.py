@@ -19,13 +19,12 @@ from gpu_baselines.blocks import BlockGraph, Broadcasts, Carrier, Grid, block_id
 from gpu_baselines.learner import Learner, loss_of
 from gpu_baselines.masks import Masks
 from gpu_baselines.methods.halo import Evaluation
-from gpu_baselines.part import Part, load
+from gpu_baselines.part import Part, load, seen
 from gpu_baselines.run import Run
 from siafu import models
 from siafu.metrics import METRICS
 from siafu.sparse import Array
 from siafu.tasks import Lane
-from siafu.views import view
 
 
 class Cagnet:
@@ -38,7 +37,7 @@ class Cagnet:
         self.net = nets.build(run.spec, run.device, num_vertices=manifest.num_vertices)
         self._learner = Learner(run, self.net)
         masks = Masks(run.spec.dropout, run.spec.seed, run.device, run.dtype)
-        shard = view(run.shards.partition(self._grid.block), manifest.edge_types, Lane.TRAIN)
+        shard = seen(run.shards.partition(self._grid.block), manifest.edge_types, Lane.TRAIN)
         self._graph = BlockGraph(
             self.part, shard, self._grid, self.carrier, ids, masks, run.clock, aggregation=models.build(run.spec).aggregate,
             threads=run.threads, preaggregate=run.baseline.preaggregate,

@@ -163,6 +163,7 @@ class GNNPipe:
         if milder is None:
             return False
         self._put_back(self._good)
+        self._begun = self._good  # the next window begins with these, and not with those of the one that collapsed
         self._watch.recovered()
         self._setting = milder
         self._memory, self._chunks = self._held.chunks(milder.chunks)

@@ -15,14 +15,18 @@ FLOAT32 = np.dtype(np.float32)
 
 
 def matmul(X: Rows, W: Array, add: Array | None = None) -> Array:
-    if not isinstance(X, np.ndarray) or W.dtype != FLOAT32 or X.dtype not in (FLOAT32, BFLOAT16):
+    if not isinstance(X, np.ndarray):
+        return kernels.matmul_sparse(X, W, add)
+    if W.dtype != FLOAT32 or X.dtype not in (FLOAT32, BFLOAT16):
         return ops.matmul(X, W, add)
     product = kernels.matmul_bf16 if X.dtype == BFLOAT16 else kernels.matmul
     return product(X, np.ascontiguousarray(W), out=add, add=add is not None)
 
 
 def matmul_transposed(X: Rows, D: Array) -> Array:
-    if not isinstance(X, np.ndarray) or D.dtype != FLOAT32 or X.dtype not in (FLOAT32, BFLOAT16):
+    if not isinstance(X, np.ndarray):
+        return kernels.matmul_sparse_transposed(X, D)
+    if D.dtype != FLOAT32 or X.dtype not in (FLOAT32, BFLOAT16):
         return ops.matmul_transposed(X, D)
     product = kernels.matmul_bf16_transposed if X.dtype == BFLOAT16 else kernels.matmul_transposed
     return product(X, D)
@@ -38,6 +42,12 @@ def activate_backward(dH: Array, N: Array, kind: Activation) -> Array:
     if kind == "relu" and dH.dtype == N.dtype == FLOAT32:
         return kernels.relu_backward(dH, N)
     return ops.activate_backward(dH, N, kind)
+
+
+def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array) -> Rows:
+    if X.dtype != FLOAT32:
+        return ops.dropped(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices)
+    return kernels.dropped(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices)
 
 
 def cross_entropy(logits: Array, labels: Array) -> tuple[float, Array]:

@@ -175,6 +175,9 @@ class Arithmetic:
         with _room_on(self._memory.device):
             return _home(self._rows(X, D.dtype, transposed=True) @ self._memory.put(D))
 
+    def dropped(self, X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array) -> Rows:
+        return host.dropped(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices)
+
     def activate(self, N: Array, kind: Activation, out: Array | None = None) -> Array:
         if kind in ("relu", "identity"):
             return host.activate(N, kind, out)

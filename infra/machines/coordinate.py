@@ -21,6 +21,7 @@ from infra.machines.host import muster, share
 from infra.machines.mailbox import Mailbox
 from infra.machines.place import Place, write_status
 from siafu import config as configs
+from siafu.address import Address
 from siafu.errors import GnnError
 from siafu.shards import ShardSet
 
@@ -56,8 +57,11 @@ def coordinate(config_file: Path, shards_path: Path, run_dir: Path) -> None:
     shards = ShardSet.open(shards_path, ())
     on_status = _writer(run_dir)
 
-    def say(come: int, total: int) -> None:
+    def say(come: int, total: int, boots: list[Address]) -> None:
         phase = f"machines fetch the graph, {share(come, total)}" if total else "waiting for machines"
+        if boots:
+            others = f" and {len(boots) - 1} more" if len(boots) > 1 else ""
+            phase = f"waiting for the machine of {boots[0]}{others}: it boots"
         on_status(Status(phase=phase))
 
     mailbox = Mailbox(place.bucket, endpoint=place.endpoint, region=place.region)

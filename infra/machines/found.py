@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
@@ -13,8 +15,11 @@ from siafu.address import Address
 from siafu.config import Config
 from siafu.errors import ConfigError
 
-#: Outputs of the deployment's stacks: the data bucket, the function, and the ports that its servers may bind.
-BUCKET, FUNCTION, PORTS = "BucketName", "FunctionName", "Ports"
+#: Outputs of the deployment's stacks: the data bucket, the function, the ports that its servers may bind, and when it removes
+#: itself.
+BUCKET, FUNCTION, PORTS, EXPIRES = "BucketName", "FunctionName", "Ports", "Expires"
+#: How that is written, in UTC.
+TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ class Found:
     bucket: str
     function: str = ""  # empty: it has none
     ports: str = ""  # that its servers may bind; empty: any
+    expires: datetime | None = None  # UTC; None: nobody has said
 
 
 def find(config: Config) -> Found:
@@ -35,10 +41,26 @@ def find(config: Config) -> Found:
         raise ConfigError("no AWS credentials: set AWS_PROFILE, or run aws configure") from None
     except (BotoCoreError, ClientError) as error:
         raise ConfigError(f"deployment {cloud.name} in {region}: {error}") from None
-    outputs = {item["OutputKey"]: item["OutputValue"] for stack in stacks for item in stack.get("Outputs", ())}
+    outputs = _outputs(stacks)
     if BUCKET not in outputs:
         raise ConfigError(f"there is no deployment {cloud.name} in {region}: siafu deploy makes it")
-    return Found(outputs[BUCKET], outputs.get(FUNCTION, ""), outputs.get(PORTS, deployment.PORTS))
+    return Found(outputs[BUCKET], outputs.get(FUNCTION, ""), outputs.get(PORTS, deployment.PORTS), expiry_of(stacks))
+
+
+def _outputs(stacks: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    return {item["OutputKey"]: item["OutputValue"] for stack in stacks for item in stack.get("Outputs", ())}
+
+
+def expiry_of(stacks: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """When the deployment of these stacks removes itself; None if none of them says."""
+    said = _outputs(stacks).get(EXPIRES)
+    return datetime.strptime(said, TIME).replace(tzinfo=timezone.utc) if said else None
+
+
+def until(expires: datetime, now: datetime) -> str:
+    """In words: "at 2026-11-22T18:30:00Z, in 3.5 h"."""
+    left_h = (expires - now).total_seconds() / 3600
+    return f"at {expires.strftime(TIME)}, {f'in {left_h:.1f} h' if left_h > 0 else 'which is over'}"
 
 
 def stacks_of(name: str, region: str) -> list[dict[str, Any]]:
@@ -68,6 +90,14 @@ def instances_of(name: str, region: str) -> dict[Address, dict[str, str]]:
         if member not in result or seen["state"] in ("running", "pending"):
             result[member] = seen
     return result
+
+
+def refusal(name: str, region: str, member: Address) -> str:
+    """What the last attempt to give the member a machine failed by; empty if it did not fail. Raises what botocore raises."""
+    api, group = service.client("autoscaling", region), deployment.group(name, member.role, member.index)
+    newest = api.describe_scaling_activities(AutoScalingGroupName=group, MaxRecords=10)["Activities"]
+    last = next((one for one in newest if one["StatusCode"] in ("Failed", "Cancelled", "Successful")), None)
+    return str(last["StatusMessage"]) if last and last["StatusCode"] == "Failed" else ""
 
 
 def mailbox_of(config: Config) -> Mailbox:

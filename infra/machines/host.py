@@ -32,6 +32,8 @@ from siafu.progress import size
 
 logger = logging.getLogger(__name__)
 
+#: Machines of a new deployment take some minutes to boot.
+BOOT_S = 300.0
 #: How long agents may take to kill and to send what was written, when a run ends.
 LAST_FILES_S = 20.0
 
@@ -251,12 +253,12 @@ class MachineHost:
 
 
 def muster(
-    mailbox: Mailbox, place: Place, members: Iterable[Address], limit_s: float, say: Callable[[int, int], None]
-) -> None:
+    mailbox: Mailbox, place: Place, members: Iterable[Address], limit_s: float, say: Callable[[int, int, list[Address]], None]
+) -> None:  # fmt: skip
     """Waits until the machine of every member is there and has its part of the graph.
 
-    ``say`` is told bytes that have come, of how many. ConfigError if a machine is missing or cannot take its part;
-    PeerLost if nothing has come for ``limit_s``.
+    ``say`` is told bytes that have come, of how many, and whose machines still boot. ConfigError if a machine is missing or
+    cannot take its part; PeerLost if nothing has come for ``limit_s``, which those that boot have ``BOOT_S`` for at least.
     """
     orders = {member: Order(_id(), "fetch", place.run, place.data) for member in members}
     for member, order in orders.items():
@@ -272,17 +274,19 @@ def muster(
             member: report.value for member, report in found.items()
             if member in orders and not report.silent and report.value.get("order") == orders[member].id
         }  # fmt: skip
+        boots = [member for member in orders if member not in found or found[member].silent]
         bytes_here = sum(int(value.get("fetched_bytes", 0)) for value in there.values())
-        say(bytes_here, sum(int(value.get("fetch_bytes", 0)) for value in there.values()))
+        say(bytes_here, sum(int(value.get("fetch_bytes", 0)) for value in there.values()), boots)
         if sum(value.get("state") == "ready" for value in there.values()) == len(orders):
             return
         if bytes_here + len(there) != come:
             come, moved_at = bytes_here + len(there), time.monotonic()
-        if time.monotonic() - moved_at > limit_s:
-            late = next(member for member in orders if there.get(member, {}).get("state") != "ready")
-            if late in there:
-                raise PeerLost(f"{late}: nothing of its graph has come for {limit_s:g} s ({found[late].machine})")
-            raise ConfigError(absent(late, found.get(late)))
+        waited_s = time.monotonic() - moved_at
+        for member in orders:
+            if member in boots and waited_s > max(limit_s, BOOT_S):
+                raise ConfigError(f"{absent(member, found.get(member))}; waited {waited_s:.0f} s")
+            if member not in boots and there.get(member, {}).get("state") != "ready" and waited_s > limit_s:
+                raise PeerLost(f"{member}: nothing of its graph has come for {limit_s:g} s ({found[member].machine})")
         time.sleep(place.poll_s)
 
 

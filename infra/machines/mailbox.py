@@ -18,6 +18,7 @@ Ages are by the service's own clock: an object's time against that of the answer
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import json
 import re
@@ -25,12 +26,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import boto3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config as Settings
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    FlexibleChecksumError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
 
 from siafu.address import Address
 from siafu.errors import ConfigError, PeerLost, RemoteProtocolError
@@ -44,8 +51,12 @@ MISSED_BEATS, LEAST_SILENCE_S = 6.0, 10.0
 #: Connections of one large file; several travel at a time.
 _PARTS = TransferConfig(max_concurrency=4)
 _OFFSET_DIGITS = 15
+_ATTEMPTS = 4
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "NoSuchBucket", "403"}
+
+
+Fetched = TypeVar("Fetched")
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -150,7 +161,7 @@ class Mailbox:
         if endpoint and session.get_credentials() is None:  # a stand-in asks for some, and takes any
             options |= {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
         settings = Settings(
-            retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20,
+            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, connect_timeout=5, read_timeout=20,
             max_pool_connections=64, s3={"addressing_style": "path"},
         )  # fmt: skip
         try:
@@ -160,15 +171,10 @@ class Mailbox:
 
     def read(self, key: str) -> Letter | None:
         """The object there; None if there is none. RemoteProtocolError if it is not a JSON object of at most 1 MiB."""
-        try:
-            answer = self._s3.get_object(Bucket=self.bucket, Key=key)
-            if answer["ContentLength"] > MAX_LETTER_BYTES:
-                raise RemoteProtocolError(f"{key}: {answer['ContentLength']} bytes, limit {MAX_LETTER_BYTES}")
-            data = answer["Body"].read()
-        except (BotoCoreError, ClientError) as error:
-            if _code(error) in ("NoSuchKey", "404"):
-                return None
-            self._fail(error, key)
+        found = self._object(key, MAX_LETTER_BYTES)
+        if found is None:
+            return None
+        data, answer = found
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
@@ -194,16 +200,8 @@ class Mailbox:
 
     def get(self, key: str, limit: int = MAX_PIECE_BYTES) -> bytes | None:
         """None if there is nothing. RemoteProtocolError beyond ``limit`` bytes."""
-        try:
-            answer = self._s3.get_object(Bucket=self.bucket, Key=key)
-            if answer["ContentLength"] > limit:
-                raise RemoteProtocolError(f"{key}: {answer['ContentLength']} bytes, limit {limit}")
-            data: bytes = answer["Body"].read()
-        except (BotoCoreError, ClientError) as error:
-            if _code(error) in ("NoSuchKey", "404"):
-                return None
-            self._fail(error, key)
-        return data
+        found = self._object(key, limit)
+        return None if found is None else found[0]
 
     def put(self, key: str, data: bytes) -> None:
         try:
@@ -244,7 +242,7 @@ class Mailbox:
     def download(self, key: str, file: Path, on_bytes: Callable[[int], object] | None = None) -> None:
         """``on_bytes`` is told how many more have come, by several threads; fewer than none if some must come again."""
         try:
-            self._s3.download_file(self.bucket, key, str(file), Config=_PARTS, Callback=on_bytes)
+            _intact(lambda: self._s3.download_file(self.bucket, key, str(file), Config=_PARTS, Callback=on_bytes))
         except (BotoCoreError, ClientError, boto3.exceptions.Boto3Error) as error:
             self._fail(error, key)
         except OSError as error:
@@ -258,6 +256,22 @@ class Mailbox:
             except (BotoCoreError, ClientError) as error:
                 self._fail(error, key)
 
+    def _object(self, key: str, limit: int) -> tuple[bytes, dict[str, Any]] | None:
+        """Its bytes and the service's answer; None if there is nothing. RemoteProtocolError beyond ``limit`` bytes."""
+
+        def come() -> tuple[bytes, dict[str, Any]]:
+            answer = self._s3.get_object(Bucket=self.bucket, Key=key)
+            if answer["ContentLength"] > limit:
+                raise RemoteProtocolError(f"{key}: {answer['ContentLength']} bytes, limit {limit}")
+            return answer["Body"].read(), answer
+
+        try:
+            return _intact(come)
+        except (BotoCoreError, ClientError) as error:
+            if _code(error) in ("NoSuchKey", "404"):
+                return None
+            self._fail(error, key)
+
     def _fail(self, error: Exception, key: str) -> NoReturn:
         where = f"bucket {self.bucket}{f' at {self.endpoint}' if self.endpoint else ''}, {key}"
         if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
@@ -265,6 +279,14 @@ class Mailbox:
         if _code(error) in _REFUSED:
             raise ConfigError(f"{where}: {_code(error)}: {error}") from None
         raise PeerLost(f"{where}: {error}") from None
+
+
+def _intact(fetch: Callable[[], Fetched]) -> Fetched:
+    """What it brings; bytes whose checksum is wrong (boto3 does not ask again for those) come anew."""
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(FlexibleChecksumError):
+            return fetch()
+    return fetch()
 
 
 def _code(error: Exception) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import re
 import secrets
 import time
@@ -21,9 +22,10 @@ from bench.actions import Status
 from bench.hosts import Death
 from infra.machines import depot, found, functionlogs
 from infra.machines.duty import Order
-from infra.machines.host import Report, Reports, share
+from infra.machines.found import until
+from infra.machines.host import BOOT_S, Report, Reports, share
 from infra.machines.mailbox import Letter, Mailbox, order_key, report_key, run_key
-from infra.machines.runfiles import Receiver
+from infra.machines.runfiles import Receiver, pace_s
 from siafu import config as configs
 from siafu import errors
 from siafu.address import COORDINATOR, Address, graph_server, param_server
@@ -31,14 +33,16 @@ from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.shards import ShardSet
 
+logger = logging.getLogger(__name__)
+
 OnStatus = Callable[[Status], None]
 
-#: Machines of a new deployment take some minutes to boot.
-BOOT_S = 300.0
 #: Between the order to start and the machine that takes it.
 TAKEN_S = 30.0
 #: How long a run that was asked to end may take for it, before we go without its files.
 END_S = 30.0
+#: With less than this until it removes itself, a deployment warns of that.
+SOON_S = 3600.0
 #: How far a laptop's clock may be ahead of the cloud's.
 CLOCKS_S = 60.0
 #: How long the bucket may be out of reach: a laptop changes networks.
@@ -52,6 +56,7 @@ def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: OnStat
     """
     there = found.find(config)
     config = _settled(config, there)
+    mind_the_end(config, there, datetime.now(timezone.utc), on_status)
     mailbox = Mailbox(there.bucket, region=config.lambdas.region)
     _await_machine(mailbox, config, on_status)
     _check_members(mailbox, config, on_status)
@@ -85,6 +90,18 @@ def _settled(config: Config, there: found.Found) -> Config:
     return config.replace(changes)
 
 
+def mind_the_end(config: Config, there: found.Found, now: datetime, on_status: OnStatus) -> None:
+    """Says when the deployment removes itself; warns if a run may go on until then, by its limit or, without one, by ``SOON_S``."""
+    if there.expires is None:
+        return
+    said = f"deployment {config.cloud.name} removes itself {until(there.expires, now)}"
+    on_status(Status(phase=said))
+    limit_s = config.run.max_seconds or SOON_S
+    if (there.expires - now).total_seconds() < limit_s:
+        logger.warning("%s, and a run that is not over with it (run.max_seconds = %g); siafu deploy sets its clock anew",
+                       said, config.run.max_seconds)  # fmt: skip
+
+
 def _await_machine(mailbox: Mailbox, config: Config, on_status: OnStatus) -> None:
     """Until the coordinator's machine is up. ConfigError if it is not, or not in time."""
     deadline = time.monotonic() + BOOT_S
@@ -95,8 +112,8 @@ def _await_machine(mailbox: Mailbox, config: Config, on_status: OnStatus) -> Non
         if time.monotonic() > deadline:
             said = f"has said nothing for {report.age_s:.0f} s" if report else "is not up"
             raise ConfigError(
-                f"deployment {config.cloud.name}: the machine of param_server 0 {said}, waited {BOOT_S:g} s; "
-                "see siafu status"
+                f"deployment {config.cloud.name}: the machine of param_server 0 {said}, waited {BOOT_S:g} s"
+                f"{_refusal(config, param_server(0))}; see siafu status"
             )
         on_status(Status(phase="waiting for machines"))
         time.sleep(1.0)
@@ -120,8 +137,8 @@ def _check_members(mailbox: Mailbox, config: Config, on_status: OnStatus) -> Non
             has = {role: sum(member.role == role for member in there) for role in asked}
             key = {"graph_server": "data.parts", "param_server": "servers.param_servers"}[missing.role]
             raise ConfigError(
-                f"deployment {config.cloud.name} has {_servers(has)}, the run asks for {_servers(asked)}: "
-                f"siafu deploy --set {key}={asked[missing.role]}"
+                f"deployment {config.cloud.name} has {_servers(has)}, the run asks for {_servers(asked)}"
+                f"{_refusal(config, missing)}: siafu deploy --set {key}={asked[missing.role]}"
             )
         on_status(Status(phase="waiting for machines"))
         time.sleep(min(1.0, config.servers.start_timeout_s))
@@ -136,6 +153,17 @@ def _instances(config: Config) -> set[Address]:
     except (BotoCoreError, ClientError):
         return set()
     return {member for member, instance in instances.items() if instance["state"] in ("pending", "running")}
+
+
+def _refusal(config: Config, member: Address) -> str:
+    """Why EC2 gives the member no machine, as the end of a sentence; empty if it does, or does not say."""
+    if config.cloud.bucket:
+        return ""
+    try:
+        why = found.refusal(config.cloud.name, config.lambdas.region, member)
+    except (BotoCoreError, ClientError):
+        return ""
+    return why and f" ({member}: {why})"
 
 
 def _servers(counts: Mapping[str, int]) -> str:
@@ -235,7 +263,7 @@ def _until_end(
     mailbox: Mailbox, run: str, order: Order, receiver: Receiver, on_status: OnStatus, limit_s: float = float("inf")
 ) -> dict[str, Any]:
     """How the run ended, once all its files are here. PeerLost after ``limit_s``, or if nobody is there to tell."""
-    begun = reached = ours = time.monotonic()
+    begun = reached = ours = files_due = time.monotonic()
     while True:
         pause_s = 1.0
         try:
@@ -243,7 +271,9 @@ def _until_end(
                 receiver.update()
                 return end.value
             report = _report(mailbox)
-            receiver.update()
+            if time.monotonic() >= files_due:
+                receiver.update(whole=False)
+                files_due = time.monotonic() + pace_s(time.monotonic() - begun, pause_s)  # nobody sends more often
             reached = time.monotonic()
         except ConfigError as error:  # credentials that have expired, say
             raise ConfigError(f"{error}; the run may go on: siafu attach {run}") from None

@@ -30,10 +30,17 @@ from siafu.errors import GnnError, PeerLost, RemoteProtocolError
 logger = logging.getLogger(__name__)
 
 GROWING = (".log", ".jsonl")
+#: Objects of one request to list: of a file with fewer pieces, none is saved by leaving the old ones out.
+PAGE = 1000
 #: Pieces come so far apart at most; at first as often as the agent looks for orders.
 SLOWEST_S = 10.0
 LAST_TRIES = 3
 THREADS = 16
+
+
+def pace_s(elapsed_s: float, every_s: float) -> float:
+    """Until files are sent again, by who has sent them for so long, beginning with ``every_s``; and looked for again."""
+    return min(SLOWEST_S, every_s + elapsed_s / 100)
 
 
 class Sender:
@@ -58,7 +65,7 @@ class Sender:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
-        while not self._ended.wait(min(SLOWEST_S, self._every_s + (time.monotonic() - self._begun) / 100)):
+        while not self._ended.wait(pace_s(time.monotonic() - self._begun, self._every_s)):
             self._send(last=False)
         for _ in range(LAST_TRIES):
             if self._send(last=True):
@@ -124,22 +131,49 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield path
 
 
+class Listing:
+    """What lies in the bucket of a run's files, asked again and again: old pieces of long files are listed once."""
+
+    def __init__(self, mailbox: Mailbox, run: str, folder: str = ""):
+        self._mailbox, self._run, self._prefix = mailbox, run, run_key(run, f"files/{folder}")
+        # All mutable state:
+        self._known: dict[str, tuple[int, str]] = {}  # growing file -> how many pieces it had, and the last one's key
+
+    def entries(self, *, whole: bool = False) -> Iterator[tuple[Entry, str, int]]:
+        """Entry, path and offset, in order; ``whole``: of old pieces as well, which a role that began anew may have replaced.
+
+        RemoteProtocolError for a key that would lead out of the folder.
+        """
+        after: str | None = ""
+        while after is not None:
+            start, after = after, None
+            for entry in self._mailbox.entries(self._prefix, start):
+                path, offset = piece_of(self._run, entry.key)
+                count, last = self._known.get(path, (0, ""))
+                if count >= PAGE and entry.key < last and not whole:
+                    after = last  # we go on behind it
+                    break
+                if entry.key > last and path.endswith(GROWING):
+                    self._known[path] = count + 1, entry.key
+                yield entry, path, offset
+
+
 class Receiver:
     """Keeps a folder like a run's files in the bucket."""
 
     def __init__(self, mailbox: Mailbox, run: str, folder: Path):
-        self._mailbox, self._run, self._folder = mailbox, run, folder
+        self._mailbox, self._folder, self._listing = mailbox, folder, Listing(mailbox, run)
         # All mutable state:
         self._seen: dict[str, str] = {}  # key -> etag
 
-    def update(self, only: tuple[str, ...] = ()) -> list[tuple[str, int]]:
-        """Brings what is new; returns path and offset of every piece that came. ``only``: paths that begin so.
+    def update(self, only: tuple[str, ...] = (), *, whole: bool = True) -> list[tuple[str, int]]:
+        """Brings what is new; returns path and offset of every piece that came. ``only``: paths that begin so. ``whole`` as
+        of ``Listing``: who comes often says False, and once more when there will be no more.
 
         RemoteProtocolError for a key that would lead out of the folder, or a file beyond all measure.
         """
         fresh = []
-        for entry in self._mailbox.entries(run_key(self._run, "files/")):
-            path, offset = piece_of(self._run, entry.key)
+        for entry, path, offset in self._listing.entries(whole=whole):
             if self._seen.get(entry.key) != entry.etag and (not only or path.startswith(only)):
                 if offset + entry.nbytes > MAX_FILE_BYTES:
                     raise RemoteProtocolError(

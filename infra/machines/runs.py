@@ -71,8 +71,13 @@ def coordinator(mailbox: Mailbox) -> Report | None:
     return Report(letter.value, letter.age_s) if letter else None
 
 
+def under_way(report: Report | None) -> str:
+    """The run that the coordinator is at work for, as far as its machine says; empty if none."""
+    if report is None or report.silent or report.value.get("state") not in ("fetching", "running", "ending"):
+        return ""
+    return str(report.value.get("run") or "")
+
+
 def alive(asked: Asked, report: Report | None) -> bool:
     """Whether the run's coordinator is at work, as far as its machine says."""
-    if report is None or report.silent or report.value.get("run") != asked.run:
-        return False
-    return report.value.get("state") in ("fetching", "running", "ending")
+    return under_way(report) == asked.run

@@ -9,6 +9,7 @@ role's. Neither the bucket nor a file of a machine ever has them.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -21,6 +22,8 @@ from siafu.keys import SECRET_BYTES
 
 #: A stand-in is in no region, and boto3 insists on one.
 _ANY_REGION = "us-east-1"
+#: A parameter that was put may not be there at once: the service is eventually consistent.
+APPEAR_S, AGAIN_S = 10.0, 0.5
 _NAME = re.compile(r"/siafu/[a-z][a-z0-9-]{0,30}/(graph_server|param_server)/[0-9a-f]{16}")
 
 
@@ -58,11 +61,16 @@ class Vault:
             _fail(error, name)
 
     def get(self, name: str) -> bytes:
-        """RemoteProtocolError if what is there is no secret of ours."""
-        try:
-            answer = self._ssm.get_parameter(Name=checked_parameter(name), WithDecryption=True)
-        except (BotoCoreError, ClientError) as error:
-            _fail(error, name)
+        """Waits ``APPEAR_S`` for one that is not there. RemoteProtocolError if what is there is no secret of ours."""
+        begun, answer = time.monotonic(), None
+        while answer is None:
+            try:
+                answer = self._ssm.get_parameter(Name=checked_parameter(name), WithDecryption=True)
+            except (BotoCoreError, ClientError) as error:
+                is_missing = isinstance(error, ClientError) and error.response["Error"]["Code"] == "ParameterNotFound"
+                if not is_missing or time.monotonic() - begun > APPEAR_S:
+                    _fail(error, name)
+                time.sleep(AGAIN_S)
         try:
             secret = bytes.fromhex(answer["Parameter"]["Value"])
         except ValueError:  # its text would be the secret

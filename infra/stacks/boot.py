@@ -2,7 +2,8 @@
 
 The machine reaches nothing but S3: Amazon Linux keeps its packages there, and deploy has put ours into the data bucket. The
 C++ kernels are compiled on the machine, for its processor. What went wrong is in the bucket as well (``boot/``), since nobody
-can log in to look, and is tried again every half minute: the bucket may still be empty, say.
+can log in to look, and is tried again every half minute: the bucket may still be empty, say. botocore asks the instance for
+its credentials once, for a second, unless the unit says otherwise: one slow answer would end a run.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 from infra.deployment import INDEX_TAG, ROLE_TAG
 
 HOME, WORK = "/opt/siafu", "/var/lib/siafu"
-PYTHON = "python3.11"
-PACKAGES = (PYTHON, "gcc-c++")
+#: That Amazon Linux 2023 has packages of (its user guide, "Python in AL2023"); its own, 3.9, is too old for us.
+PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 #: A run's mesh of connections, its shards' files: more than the 1,024 that a service gets.
 MAX_FILES = 65536
 #: Endpoints and load balancers drop connections that say nothing for 350 s; the kernel's own first probe comes after 7200.
@@ -28,7 +29,7 @@ sysctl --quiet --system
 
 cat > {home}/install.sh << 'END'
 set -euo pipefail
-dnf install --quiet --assumeyes {packages}
+dnf install --quiet --assumeyes {python} gcc-c++
 aws s3 sync --region {region} --only-show-errors --delete s3://{bucket}/{wheels}/ {home}/wheels
 test -f {home}/wheels/siafu.tar.gz
 {python} -m venv --clear {home}/venv
@@ -50,6 +51,7 @@ User=siafu
 WorkingDirectory={work}
 ExecStart={home}/venv/bin/python -m infra.machines.agent --bucket {bucket} --deployment {name} --region {region} --work {work}
 Environment=HOME={work}
+Environment=AWS_METADATA_SERVICE_TIMEOUT=5 AWS_METADATA_SERVICE_NUM_ATTEMPTS=5
 Restart=always
 RestartSec=5
 LimitNOFILE={max_files}
@@ -75,9 +77,9 @@ systemctl enable --now siafu.service
 """
 
 
-def script(name: str, bucket: str, region: str, wheels: str) -> str:
-    """User data of a server. ``wheels``: prefix in the bucket."""
+def script(name: str, bucket: str, region: str, wheels: str, python: str) -> str:
+    """User data of a server. ``wheels``: prefix in the bucket; ``python``: one of ``PYTHONS``, which they are for."""
     return _SCRIPT.format(
-        home=HOME, work=WORK, python=PYTHON, packages=" ".join(PACKAGES), keepalive=KEEPALIVE_S, max_files=MAX_FILES,
+        home=HOME, work=WORK, python=python, keepalive=KEEPALIVE_S, max_files=MAX_FILES,
         metadata=_METADATA, name=name, bucket=bucket, region=region, wheels=wheels, role_tag=ROLE_TAG, index_tag=INDEX_TAG,
     )  # fmt: skip

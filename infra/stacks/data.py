@@ -12,8 +12,9 @@ from infra.machines import found
 from infra.stacks.nag import keep
 from siafu.config import Config
 
-#: Whatever lies here longer was forgotten: a deployment lives for hours.
-KEPT_DAYS = 30
+#: Whatever lies there longer was forgotten: a deployment lives for hours. Not what machines and the function are made of
+#: (wheels, packages): one that stands for longer makes them anew.
+KEPT_DAYS, FORGETS = 30, ("boot", "machines", "orders", "runs", "shards")
 
 
 class DataStack(cdk.Stack):
@@ -23,9 +24,10 @@ class DataStack(cdk.Stack):
             self, "Bucket", bucket_name=deployment.bucket(config.cloud.name, self.account, self.region),
             encryption=s3.BucketEncryption.S3_MANAGED, block_public_access=s3.BlockPublicAccess.BLOCK_ALL, enforce_ssl=True,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED, removal_policy=cdk.RemovalPolicy.DESTROY,
-            lifecycle_rules=[s3.LifecycleRule(
-                expiration=cdk.Duration.days(KEPT_DAYS), abort_incomplete_multipart_upload_after=cdk.Duration.days(1),
-            )],
+            lifecycle_rules=[
+                s3.LifecycleRule(abort_incomplete_multipart_upload_after=cdk.Duration.days(1)),
+                *(s3.LifecycleRule(expiration=cdk.Duration.days(KEPT_DAYS), prefix=f"{folder}/") for folder in FORGETS),
+            ],
         )  # fmt: skip
         keep(self.bucket, S1=(
             "a server access log would need a second bucket that outlives this one, and deliver after the deployment has "

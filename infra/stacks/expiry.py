@@ -19,6 +19,7 @@ from constructs import Construct
 
 from infra import deployment, reaper
 from infra.deployment import DATA, EXPIRY, Made
+from infra.machines import found
 from infra.stacks.nag import keep_findings
 from siafu.config import Config
 
@@ -88,11 +89,11 @@ class ExpiryStack(cdk.Stack):
         scheduler.CfnSchedule(
             self, "Schedule", name=f"{name}-expiry", group_name=group.ref,
             description=f"removes deployment {name} when its time is over",
-            schedule_expression=f"rate({STEP_MINUTES} minutes)", start_date=made.expires.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            schedule_expression=f"rate({STEP_MINUTES} minutes)", start_date=made.expires.strftime(found.TIME),
             flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
             target=scheduler.CfnSchedule.TargetProperty(
                 arn=function.attr_arn, role_arn=role.role_arn,
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(maximum_retry_attempts=0),
             ),
         )  # fmt: skip
-        cdk.CfnOutput(self, "Expires", value=made.expires.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        cdk.CfnOutput(self, found.EXPIRES, value=made.expires.strftime(found.TIME))

@@ -88,11 +88,16 @@ def machine_role(
 
 def launch_template(
     stack: cdk.Stack, id: str, config: Config, network: NetworkStack, role: iam.Role, *,
-    instance: str, image: ec2.IMachineImage, volume_gib: int, user_data: str, device: str = "/dev/xvda",
+    kind: str, instance: str, image: ec2.IMachineImage, volume_gib: int, user_data: str, device: str = "/dev/xvda",
 ) -> ec2.LaunchTemplate:  # fmt: skip
+    """Of machines of one ``kind``, which is what ``deployment.profile`` calls a role."""
     script = ec2.UserData.custom(user_data)
+    profile = iam.InstanceProfile(
+        stack, f"{id}Profile", role=role,
+        instance_profile_name=deployment.profile(config.cloud.name, stack.region, kind),
+    )  # fmt: skip
     return ec2.LaunchTemplate(
-        stack, id, instance_type=ec2.InstanceType(instance), machine_image=image, role=role, user_data=script,
+        stack, id, instance_type=ec2.InstanceType(instance), machine_image=image, instance_profile=profile, user_data=script,
         security_group=network.servers, associate_public_ip_address=False, detailed_monitoring=False,
         require_imdsv2=True, http_put_response_hop_limit=1, instance_metadata_tags=True,
         block_devices=[ec2.BlockDevice(device_name=device, volume=ec2.BlockDeviceVolume.ebs(

@@ -21,22 +21,6 @@ from siafu.config import Config
 #: 4,091 addresses in the subnet. A function's environments share a few of them.
 VPC_CIDR, SUBNET_MASK = "10.20.0.0/19", 20
 HTTPS = 443
-#: What servers call, beside S3. Each endpoint costs about $0.01 an hour.
-SERVICES = ("lambda",)
-#: Where secrets of runs lie (``infra.machines.vault``), and what Session Manager needs besides.
-SECRET_SERVICES, SHELL_SERVICES = ("ssm",), ("ssm", "ssmmessages", "ec2messages")
-
-
-def services(config: Config) -> tuple[str, ...]:
-    """Interface endpoints of a deployment. A GPU machine runs what somebody types there: it needs the shell."""
-    secret = SECRET_SERVICES if config.servers.security != "none" else ()
-    names = (*SERVICES, *(SHELL_SERVICES if _has_shell(config) else secret))
-    assert len(names) == cost.num_endpoints(config), "what is priced is what is made"
-    return names
-
-
-def _has_shell(config: Config) -> bool:
-    return config.cloud.shell or bool(config.cloud.gpu_instance)
 
 
 def ports(config: Config) -> tuple[int, int]:
@@ -104,7 +88,9 @@ class NetworkStack(cdk.Stack):
             self, "Endpoints", vpc=self.vpc, allow_all_outbound=False, description="interface endpoints"
         )
         group.add_ingress_rule(ec2.Peer.ipv4(self.subnet.ipv4_cidr_block), ec2.Port.tcp(HTTPS), "servers")
-        for service in services(config):
+        names = deployment.services(config)
+        assert len(names) == cost.num_endpoints(config), "what is priced is what is made"
+        for service in names:
             endpoint = ec2.InterfaceVpcEndpoint(
                 self, f"{service.title()}Endpoint", vpc=self.vpc, service=ec2.InterfaceVpcEndpointAwsService(service),
                 private_dns_enabled=True, open=False, security_groups=[group],
@@ -112,7 +98,7 @@ class NetworkStack(cdk.Stack):
             )  # fmt: skip
             if service == "lambda":
                 self._limit_to_function(endpoint, config)
-            if service == "ssm" and not _has_shell(config):
+            if service == "ssm" and not deployment.has_shell(config):
                 self._limit_to_secrets(endpoint, config)
 
     def _limit_to_secrets(self, endpoint: ec2.InterfaceVpcEndpoint, config: Config) -> None:

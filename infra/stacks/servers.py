@@ -44,13 +44,14 @@ class ServersStack(cdk.Stack):
             )  # fmt: skip
             arch = architecture(instance)
             template = launch_template(
-                self, f"{word}Template", config, network, rights, instance=instance,
+                self, f"{word}Template", config, network, rights, kind=role, instance=instance,
                 image=ec2.MachineImage.latest_amazon_linux2023(
                     cpu_type=ec2.AmazonLinuxCpuType.ARM_64 if arch == "arm64" else ec2.AmazonLinuxCpuType.X86_64
                 ),
                 volume_gib=cloud.volume_gib,
                 user_data=boot.script(
-                    cloud.name, deployment.bucket(cloud.name, self.account, self.region), self.region, f"{made.wheels}/{arch}"
+                    cloud.name, deployment.bucket(cloud.name, self.account, self.region), self.region, f"{made.wheels}/{arch}",
+                    made.python,
                 ),
             )  # fmt: skip
             for index in range(counts(config)[role]):

@@ -1,7 +1,7 @@
 """What watches a deployment: flow logs, alarms, a dashboard, a budget. Nothing depends on it.
 
 It knows machines and the function by name, so that what it watches may change, come and go without it.
-Alarms and the budget tell ``cloud.email``; without one they only show.
+Alarms tell ``cloud.email``; without one they only show, and there is no budget: not every account may have one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class WatchStack(cdk.Stack):
             for alarm in alarms:
                 alarm.add_alarm_action(actions.SnsAction(topic))
         self._dashboard(machines, alarms)
-        self._budget(config)
+        if config.cloud.email:  # it shows nothing that the bill does not: it is there to write
+            self._budget(config)
 
     def _flow_log(self, network: NetworkStack) -> None:
         group = logs.LogGroup(
@@ -74,10 +75,11 @@ class WatchStack(cdk.Stack):
         topic.add_subscription(subscriptions.EmailSubscription(email))
         return topic
 
-    def _of_function(self, metric: str, statistic: str = "Sum") -> cloudwatch.Metric:
+    def _of_function(self, metric: str, statistic: str = "Sum", name: str = "") -> cloudwatch.Metric:
+        """``name``: of another function than the workers'."""
         return cloudwatch.Metric(
             namespace="AWS/Lambda", metric_name=metric, statistic=statistic,
-            dimensions_map={"FunctionName": deployment.function(self._name)}, period=cdk.Duration.minutes(5),
+            dimensions_map={"FunctionName": name or deployment.function(self._name)}, period=cdk.Duration.minutes(5),
         )  # fmt: skip
 
     @staticmethod
@@ -105,6 +107,15 @@ class WatchStack(cdk.Stack):
             )
             for name, group in machines.items()
         ]  # fmt: skip
+        found += [
+            cloudwatch.Alarm(
+                self, f"Watchdog-{metric}", metric=self._of_function(metric, name=deployment.reaper(self._name)), threshold=1,
+                evaluation_periods=1, treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+                alarm_description=f"{self._name}: the watchdog, which removes it when its time is over: {metric.lower()}",
+            )
+            for metric in ("Errors", "Throttles")
+        ]  # fmt: skip
         return found
 
     def _dashboard(self, machines: dict[str, str], alarms: list[cloudwatch.Alarm]) -> None:
@@ -114,7 +125,7 @@ class WatchStack(cdk.Stack):
         def of_machines(metric: str) -> list[cloudwatch.Metric]:
             return [self._of_machine(group, metric).with_(label=name) for name, group in machines.items()]
 
-        cloudwatch.Dashboard(self, "Dashboard", dashboard_name=self._name, widgets=[
+        cloudwatch.Dashboard(self, "Dashboard", dashboard_name=deployment.dashboard(self._name, self.region), widgets=[
             [cloudwatch.AlarmStatusWidget(alarms=list(alarms), width=24)],
             [
                 graph("Lambda: invocations, errors, throttles",
@@ -129,7 +140,7 @@ class WatchStack(cdk.Stack):
     def _budget(self, config: Config) -> None:
         """Of the whole account: a filter by our tag sees nothing until somebody activates the tag for billing."""
         budget = budgets.CfnBudget.BudgetDataProperty(
-            budget_name=deployment.budget(self._name), budget_type="COST", time_unit="MONTHLY",
+            budget_name=deployment.budget(self._name, self.region), budget_type="COST", time_unit="MONTHLY",
             budget_limit=budgets.CfnBudget.SpendProperty(amount=config.cloud.monthly_usd, unit="USD"),
         )  # fmt: skip
         told = [budgets.CfnBudget.SubscriberProperty(address=config.cloud.email, subscription_type="EMAIL")]
@@ -143,6 +154,6 @@ class WatchStack(cdk.Stack):
             for percent in BUDGET_PERCENT
         ]  # fmt: skip
         budgets.CfnBudget(
-            self, "Budget", budget=budget, notifications_with_subscribers=warnings if config.cloud.email else None,
+            self, "Budget", budget=budget, notifications_with_subscribers=warnings,
             resource_tags=[budgets.CfnBudget.ResourceTagProperty(key=deployment.TAG, value=self._name)],
         )  # fmt: skip

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 
 from bench.cli import EXIT_AT_LIMIT
 from bench.meter import LIMITS
 from infra.machines import found, remote, runs
+from infra.machines.mailbox import Mailbox
 from infra.verbs.arguments import add_config, config_of
 from siafu.errors import ConfigError
 from siafu.progress import Display, summary
@@ -31,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    mailbox = found.mailbox_of(config_of(args))
+    config = config_of(args)
+    there = found.find(config)
+    mailbox = Mailbox(there.bucket, region=config.lambdas.region)
     asked = runs.named(mailbox, args.run)
     report = runs.coordinator(mailbox)
     if runs.end_of(mailbox, asked.run) is None and not runs.alive(asked, report):
@@ -45,6 +49,7 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(f"--run-dir {run_dir}: {error.strerror}") from error
     epochs = asked.request.get("epochs")
     with Display(asked.run, epochs if isinstance(epochs, int) else 0, quiet=args.quiet) as display:
+        remote.mind_the_end(config, there, datetime.now(timezone.utc), display)
         result = remote.follow(mailbox, asked.run, asked.order, run_dir, display)
     result["run_dir"] = str(run_dir)
     (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -1,11 +1,13 @@
 """``siafu deploy``: makes a deployment on AWS, or goes on with one that was not finished.
 
 1. Templates are made first, without an account: what cannot be is known before anything costs money.
-2. A part that the config asks for no more (a GPU machine) is removed: it would go on costing money.
-3. The watchdog comes first: whoever loses the laptop from there on has a deployment that still removes itself.
-4. Then the bucket and the network. The function's package and what servers install are put into the bucket, since what comes
+2. What the account or the region does not have is known before anything is made: environments, vCPUs, a zone with everything.
+3. A part that the config asks for no more (a GPU machine) is removed: it would go on costing money.
+4. The watchdog comes first: whoever loses the laptop from there on has a deployment that still removes itself.
+5. Then the bucket and the network. The function's package and what servers install are put into the bucket, since what comes
    next is made of them.
-5. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes what is missing.
+6. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes what is missing.
+   While a run goes on, it sets the watchdog's clock alone: a newer image of the system is enough to replace the run's machines.
 """
 
 from __future__ import annotations
@@ -26,17 +28,17 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from bench import cost, prices
 from bench.cost import Cost
-from infra import cdk, deployment, package, reaper, wheelhouse
+from infra import cdk, deployment, limits, package, reaper, wheelhouse, zones
 from infra.cloud import ENDPOINT_VARIABLE, Cloud, speaking_plainly
-from infra.deployment import FIRST, PARTS, SECOND, Made
+from infra.deployment import DATA, FIRST, PARTS, SECOND, Made
+from infra.machines import found, runs
+from infra.machines.mailbox import Mailbox
 from infra.verbs import arguments, consent
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PriceUnknown
 
 #: What the open LocalStack really makes; of the rest it only says so.
 LOCAL_PARTS = ("data", "network", "function")
-#: Of an account's concurrency, what Lambda lets nobody reserve.
-UNRESERVED = 100
 BOOTSTRAP_STACK = "CDKToolkit"
 POLL_S, SETTLE_S = 5.0, 30 * 60.0
 
@@ -82,10 +84,17 @@ def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say 
     cdk.check()
     cdk.check_cli()
     with speaking_plainly(f"deployment {cloud.name} in {cloud.region}"), tempfile.TemporaryDirectory() as folder:
-        _check_concurrency(config, cloud, parts)
+        assembly = Path(folder, "cdk.out")
+        if set(FIRST) <= set(parts) and (run := _run_that_goes_on(cloud)):
+            say(f"run {run} goes on: only the clock is set anew; deploy again when it is over to change anything else")
+            made = Made(_expiry(config), "", "", "")
+            plan(config, made, assembly, FIRST)
+            _deploy(cloud, assembly, deployment.stacks(cloud.name, FIRST), say)
+            return made
+        limits.check(config, cloud, parts, say)
+        config = zones.settle(config, cloud)
         say("building the function's package and what servers install")
         config, made, files = _build(config, cloud, parts)
-        assembly = Path(folder, "cdk.out")
         stacks = list(plan(config, made, assembly, parts).stacks)
         _bootstrap(cloud, say)
         _settle(cloud, deployment.stacks(cloud.name), say)
@@ -120,31 +129,20 @@ def _among(stacks: Sequence[str], name: str, parts: Sequence[str]) -> list[str]:
     return [one for one in deployment.stacks(name, parts) if one in stacks]
 
 
-def _check_concurrency(config: Config, cloud: Cloud, parts: Sequence[str]) -> None:
-    """Before anything is made: CloudFormation would find out after minutes."""
-    if "function" not in parts or not config.cloud.reserved:
-        return
-    limit, free = _environments(cloud)
-    if config.cloud.reserved > free - UNRESERVED:
-        others = f", {limit - free} are kept for other functions" if limit > free else ""
-        raise ConfigError(
-            f"cloud.reserved = {config.cloud.reserved}: this account may run {limit} environments at a time{others}, and "
-            f"{UNRESERVED} cannot be reserved; ask AWS for more, or --set cloud.reserved={max(0, free - UNRESERVED)}"
-        )
-
-
-def _environments(cloud: Cloud) -> tuple[int, int]:
-    """That the account may run at a time; those of them that are kept for no function, or for ours by an earlier deploy."""
-    api = cloud.client("lambda")
-    limit = api.get_account_settings()["AccountLimit"]
+def _run_that_goes_on(cloud: Cloud) -> str:
+    """Its name; empty if the deployment has none, or is not there."""
+    data = deployment.stack(cloud.name, DATA)
+    if not reaper.states_of(cloud.client("cloudformation"), [data]):
+        return ""
+    bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
     try:
-        kept = api.get_function_concurrency(FunctionName=deployment.function(cloud.name))
-    except ClientError as error:
-        if error.response["Error"]["Code"] != "ResourceNotFoundException":
-            raise
-        kept = {}  # it is not made yet
-    free = limit["UnreservedConcurrentExecutions"] + kept.get("ReservedConcurrentExecutions", 0)
-    return int(limit["ConcurrentExecutions"]), int(free)
+        return runs.under_way(runs.coordinator(Mailbox(bucket, endpoint=cloud.endpoint, region=cloud.region)))
+    except ConfigError:  # the stack has no bucket yet
+        return ""
+
+
+def _expiry(config: Config) -> datetime:
+    return datetime.now(timezone.utc) + timedelta(hours=config.cloud.ttl_hours)
 
 
 def _build(config: Config, cloud: Cloud, parts: Sequence[str]) -> tuple[Config, Made, dict[str, Path]]:
@@ -169,9 +167,8 @@ def _build(config: Config, cloud: Cloud, parts: Sequence[str]) -> tuple[Config, 
             digest.update(house.digest.encode())
         folder = f"wheels/{digest.hexdigest()[:16]}"
         files |= {f"{folder}/{house.arch}/{file.name}": file for house in houses for file in house.files}
-    expires = datetime.now(timezone.utc) + timedelta(hours=config.cloud.ttl_hours)
-    made = Made(expires, f"packages/{zipped.sha256}.zip", zipped.runtime, f"wheels/{digest.hexdigest()[:16]}")
-    return config, made, files
+    wheels, python = f"wheels/{digest.hexdigest()[:16]}", wheelhouse.python()
+    return config, Made(_expiry(config), f"packages/{zipped.sha256}.zip", zipped.runtime, wheels, python), files
 
 
 def _bootstrap(cloud: Cloud, say: Say) -> None:
@@ -278,7 +275,7 @@ def main(args: argparse.Namespace) -> int:
     except GnnError as error:
         error.args = (f"{error}; siafu deploy goes on from here, siafu destroy removes what there is",)
         raise
-    expires = f"{made.expires:%Y-%m-%dT%H:%M:%SZ}"
+    expires = made.expires.strftime(found.TIME)
     if args.json:
         bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
         print(json.dumps({**_as_json(config, planned), "account": cloud.account, "bucket": bucket, "expires": expires}))

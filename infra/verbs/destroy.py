@@ -46,11 +46,10 @@ def destroy(cloud: Cloud, say: Say = lambda text: None, sleep: Sleep = time.slee
         stacks = _remove_stacks(cloud, say, sleep)
         left = leftovers.find(cloud)
         for _ in range(SWEEPS):
-            if not left:
+            known = [f"{one.kind} {one.id}" for one in left if one.id]
+            if not known:
                 break
-            say(
-                f"no stack has {', '.join(f'{one.kind} {one.id}' for one in left[:5])}{' ...' * (len(left) > 5)}: removing"
-            )
+            say(f"no stack has {', '.join(known[:5])}{' ...' * (len(known) > 5)}: removing")
             left = leftovers.sweep(cloud)
             if left:
                 sleep(SWEEP_S)

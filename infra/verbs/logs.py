@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from infra.machines import found, runs
-from infra.machines.mailbox import Mailbox, piece_of, run_key
+from infra.machines.mailbox import Mailbox
+from infra.machines.runfiles import Listing, pace_s
 from infra.verbs.arguments import add_config, config_of
 from siafu.errors import ConfigError
 
@@ -48,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
         return 0
     mailbox = found.mailbox_of(config_of(args))
     asked = runs.named(mailbox, args.run)
-    tail = Tail(mailbox, asked.run, wanted)
+    tail, begun = Tail(mailbox, asked.run, wanted), time.monotonic()
     while True:
         over = not args.follow or _over(mailbox, asked)  # before we read: what was written last is there then
         for name, text in tail.read():
@@ -56,21 +57,20 @@ def main(args: argparse.Namespace) -> int:
         sys.stdout.flush()
         if over:
             return 0
-        time.sleep(FOLLOW_S)
+        time.sleep(pace_s(time.monotonic() - begun, FOLLOW_S))
 
 
 class Tail:
     """New lines of a run's logs."""
 
     def __init__(self, mailbox: Mailbox, run: str, wanted: re.Pattern[str]):
-        self._mailbox, self._run, self._wanted = mailbox, run, wanted
+        self._mailbox, self._wanted, self._listing = mailbox, wanted, Listing(mailbox, run, "logs/")
         # All mutable state:
         self._seen: set[str] = set()  # keys of pieces
 
     def read(self) -> Iterator[tuple[str, str]]:
         """Name of a log, and what has come to it."""
-        for entry in list(self._mailbox.entries(run_key(self._run, "files/logs/"))):
-            path, _ = piece_of(self._run, entry.key)
+        for entry, path, _ in list(self._listing.entries()):
             if entry.key in self._seen or not self._wanted.fullmatch(path):
                 continue
             self._seen.add(entry.key)

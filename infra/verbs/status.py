@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -40,12 +41,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def examine(config: Config, mailbox: Mailbox) -> dict[str, Any]:
-    """``stacks``, ``machines``, ``runs``, and ``disagreements``: where machines and cloud do not say the same."""
+    """``stacks``, ``expires``, ``machines``, ``runs``, and ``disagreements``: where machines and cloud do not say the same."""
     cloud, region = config.cloud, config.lambdas.region
     unknown: list[str] = []
-    stacks, instances = [], {}
+    stacks, instances, expires = [], {}, None
     try:
-        stacks = [{"name": s["StackName"], "status": s["StackStatus"]} for s in found.stacks_of(cloud.name, region)]
+        there = found.stacks_of(cloud.name, region)
+        stacks = [{"name": stack["StackName"], "status": stack["StackStatus"]} for stack in there]
+        expires = found.expiry_of(there)
         instances = found.instances_of(cloud.name, region)
     except (BotoCoreError, ClientError) as error:
         unknown.append(f"the cloud does not say how its machines are: {error}")
@@ -56,6 +59,8 @@ def examine(config: Config, mailbox: Mailbox) -> dict[str, Any]:
     ]
     return {
         "deployment": cloud.name, "region": region, "bucket": mailbox.bucket, "stacks": stacks, "machines": machines,
+        "expires": expires.strftime(found.TIME) if expires else None,
+        "removes_itself": found.until(expires, datetime.now(timezone.utc)) if expires else None,
         "runs": _runs(mailbox, reports.get(COORDINATOR)), "unknown": unknown,
         "disagreements": [text for machine in machines if (text := _disagreement(machine))] if not unknown else [],
     }  # fmt: skip
@@ -118,6 +123,8 @@ def _runs(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
 def _lines(report: Mapping[str, Any]) -> list[str]:
     lines = [f"deployment {report['deployment']} in {report['region']}, bucket {report['bucket']}"]
     lines += [f"  {stack['name']:28}{stack['status']}" for stack in report["stacks"]]
+    if report["removes_itself"]:
+        lines.append(f"  removes itself {report['removes_itself']}; siafu deploy sets the clock anew")
     rows: list[tuple[str, ...]] = [("machine", "says", "heard", "instance", "cloud says", "run")]
     for machine in report["machines"]:
         heard = "never" if machine["heard_s"] is None else f"{machine['heard_s']:.0f} s ago"

@@ -12,9 +12,10 @@ from siafu.kernels.attention import (
     attend_backward,
     target_gradient,
 )
+from siafu.kernels.bags import matmul_sparse, matmul_sparse_transposed
 from siafu.kernels.coefficients import attend_given, edge_dot, edge_scores, rows_gradient, segments
 from siafu.kernels.dense import matmul, matmul_bf16, matmul_bf16_transposed, matmul_transposed
-from siafu.kernels.dropout import EdgeDropout
+from siafu.kernels.dropout import EdgeDropout, dropped
 from siafu.kernels.gather import gather
 from siafu.kernels.library import isa
 from siafu.kernels.limits import read_rows, triad
@@ -35,6 +36,7 @@ __all__ = [
     "attend_given",
     "bias_relu",
     "column_sums",
+    "dropped",
     "edge_dot",
     "edge_scores",
     "from_bfloat16",
@@ -42,6 +44,8 @@ __all__ = [
     "matmul",
     "matmul_bf16",
     "matmul_bf16_transposed",
+    "matmul_sparse",
+    "matmul_sparse_transposed",
     "matmul_transposed",
     "read_rows",
     "relu_backward",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse as sp
 
+from siafu import ops
 from siafu.kernels.dropout import EdgeDropout
 from siafu.shards import Edges
 from siafu.sparse import Array
@@ -90,7 +91,7 @@ def attend(
     made = _nothing(stop - start, T, s.shape[1])
     for block in _blocks(edges, start, stop, add_self):
         score = t[block.place][block.row] + s[block.columns]  # [edges, heads]
-        lean = np.where(score < 0, T.dtype.type(slope), T.dtype.type(1))
+        lean = ops.either(score < 0, slope, 1, T.dtype)
         score *= lean
         best = block.reduce(np.maximum, score, 0.0)
         alpha = np.exp(score - best[block.row])
@@ -119,7 +120,7 @@ def attend_given(
     made = _nothing(stop - start, T, alpha.shape[1])
     for block in _blocks(edges, start, stop, add_self):
         signed = alpha[block.edges].astype(T.dtype, copy=False)
-        lean = np.where(signed < 0, T.dtype.type(slope), T.dtype.type(1))
+        lean = ops.either(signed < 0, slope, 1, T.dtype)
         _sum_up(made, block, np.abs(signed), lean, T, dropout)
     return made
 
@@ -163,7 +164,7 @@ def backward(
     dT, ds = np.zeros((stop - start, dZ.shape[1]), dZ.dtype), np.zeros((stop - start, s.shape[1]), dZ.dtype)
     for block in _blocks(out_edges, start, stop, add_self):
         score = s[block.place][block.row] + t[block.columns]  # [edges, heads]
-        lean = np.where(score < 0, dZ.dtype.type(slope), dZ.dtype.type(1))
+        lean = ops.either(score < 0, slope, 1, dZ.dtype)
         alpha = np.exp(score * lean - log_total[block.columns])
         if block.weight is not None:
             alpha *= block.weight[:, None]

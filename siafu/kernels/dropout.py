@@ -1,14 +1,112 @@
-"""Dropout of attention coefficients, as the kernels take it: whose edges, and which mask."""
+"""Dropout as the kernels take it: of rows, dense or sparse, and of attention coefficients (whose edges, and which mask).
+
+``siafu.ops`` says what is dropped. NumPy needs a hash for every four entries, a mask and its factors, each a pass over
+memory; compiled, the mask never leaves the registers.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from siafu import ops
-from siafu.sparse import Array
+from siafu.kernels.dense import FLOAT32, _check
+from siafu.kernels.library import LIBRARY
+from siafu.sparse import Array, Rows, SparseRows
+
+
+class _Dropout(ctypes.Structure):
+    """``Dropout`` of dropout.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("rows", "vertices", "out")),
+        *((name, ctypes.c_int64) for name in ("stride", "n", "m")),
+        ("key", ctypes.c_uint64),
+        ("scale", ctypes.c_float),
+        *((name, ctypes.c_int32) for name in ("threshold", "threads")),
+    )
+
+
+class _SparseDropout(ctypes.Structure):
+    """``SparseDropout`` of dropout.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("indptr", "indices", "data", "vertices", "out_indptr", "out_indices", "out_data")),
+        ("n", ctypes.c_int64),
+        ("key", ctypes.c_uint64),
+        ("scale", ctypes.c_float),
+        ("threshold", ctypes.c_int32),
+    )  # fmt: skip
+
+
+def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array, threads: int = 1) -> Rows:
+    """``siafu.ops.dropped`` of float32 X ``[n, m]``, a fresh one unless p is 0; vertices: global ids, int64 ``[n]``. Sparse
+    X takes one thread, whatever ``threads`` says.
+
+    Raises ValueError for an operand of another shape, dtype or order in memory.
+    """
+    if isinstance(X, np.ndarray):
+        _check("X", X, (FLOAT32,))
+    elif X.data.dtype != FLOAT32:
+        raise ValueError(f"X {X.data.dtype}, must be float32")
+    if p == 0.0 or not len(X):
+        return X
+    if LIBRARY is None:
+        return ops.dropped(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices)
+    key = ops.run_key(seed, epoch, layer)
+    if isinstance(X, np.ndarray):
+        return _dropout(X, len(X), X.shape[1], p, key, vertices, threads)
+    return _sparse_dropout(X, p, key, vertices)
+
+
+def factors(width: int, p: float, *, seed: int, epoch: int, layer: int, vertices: Array, threads: int = 1) -> Array:
+    """What rows ``[n, width]`` of float32 are multiplied with, where rows themselves are not at hand: 0, or 1 / (the share
+    that is kept). Raises as ``dropped``."""
+    if LIBRARY is None or not len(vertices) or p == 0.0:
+        ones = np.ones((len(vertices), width), np.float32)
+        return np.asarray(ops.dropped(ones, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices))
+    return _dropout(None, len(vertices), width, p, ops.run_key(seed, epoch, layer), vertices, threads)
+
+
+def _dropout(X: Array | None, n: int, m: int, p: float, key: int, vertices: Array, threads: int) -> Array:
+    vertices, out = _ids(vertices, n, m, p), np.empty((n, m), np.float32)
+    threshold, scale = ops.dropout_threshold(p)
+    rows, stride = (None, 0) if X is None else (X.ctypes.data, X.strides[0] // X.itemsize)
+    call = _Dropout(rows, vertices.ctypes.data, out.ctypes.data, stride, n, m, key, scale, threshold, threads)
+    assert LIBRARY is not None
+    LIBRARY.siafu_dropout(ctypes.byref(call))
+    return out
+
+
+def _sparse_dropout(X: SparseRows, p: float, key: int, vertices: Array) -> SparseRows:
+    n, m = X.shape
+    vertices = _ids(vertices, n, m, p)
+    indptr = np.ascontiguousarray(X.indptr, np.int64)
+    indices, data = np.ascontiguousarray(X.indices, np.int32), np.ascontiguousarray(X.data)
+    if not len(indices) == len(data) == indptr[-1]:
+        raise ValueError(f"{len(indices)} columns and {len(data)} values, must be {indptr[-1]}")
+    out_indptr, out_indices, out_data = np.empty_like(indptr), np.empty_like(indices), np.empty_like(data)
+    threshold, scale = ops.dropout_threshold(p)
+    places = (indptr, indices, data, vertices, out_indptr, out_indices, out_data)
+    call = _SparseDropout(*(place.ctypes.data for place in places), n, key, scale, threshold)
+    assert LIBRARY is not None
+    LIBRARY.siafu_dropout_sparse(ctypes.byref(call))
+    kept = int(out_indptr[-1])
+    return SparseRows(out_indptr, out_indices[:kept], out_data[:kept], m)
+
+
+def _ids(vertices: Array, n: int, m: int, p: float) -> Array:
+    if vertices.dtype != np.int64 or vertices.shape != (n,) or m < 1 or not 0 <= p < 1:
+        raise ValueError(
+            f"vertices {vertices.dtype} {vertices.shape}, {m} columns, p {p}: must be int64 ({n},), >= 1, in 0..1"
+        )
+    return np.ascontiguousarray(vertices)
+
+
+# --- attention ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
     GA:   Z = A H + (1 + ε) H           where ε is fixed and H no features: there the server adds the vertex's own row
     AV:   P = Z W_1 + b_1  (+ (1 + ε) H W_1 where Gather has not added it),  U = σ(LayerNorm(P))
-          Q = U W_2 + b_2,  H' = drop(σ(Q))              (last layer: logits = Q)
+          Q = U W_2 + b_2 (+ residual),  H' = drop(σ(Q))              (last layer: logits = Q)
     AV':  dQ from dH', dW_2 = Uᵀ dQ, db_2 = Σ dQ, dU = dQ W_2ᵀ, dP from dU, then as in every layer; a learnt ε (one per
           layer): dε = <Hᵀ dP, W_1>, dH = (1 + ε) dP W_1ᵀ
     GA':  dH = Aᵀ dZ + (1 + ε) dZ
@@ -37,7 +37,13 @@ class GIN(Layered):
             for layer in range(len(spec.widths) + 1)
         ]
         self.second = [Dense(spec, ops, inner.layer, "second", "second_bias", number=2) for inner in self.inner]
+        unbiased = replace(spec, bias=False)
+        self.residuals = [Dense(unbiased, ops, inner.layer, "residual", number=1) for inner in self.inner]
         super().__init__(spec, ops)
+
+    def terms_of(self, layer: int) -> tuple[Term, ...]:
+        """Without the residual: it goes past the MLP."""
+        return self.terms
 
     def is_narrow(self, layer: int) -> bool:
         return False
@@ -54,7 +60,7 @@ class GIN(Layered):
 
     def reads(self, layer: int) -> tuple[str, ...]:
         slots, own = super().reads(layer), f"H{layer}"
-        return (*slots, own) if self._adds_own(layer) and own not in slots else slots
+        return (*slots, own) if self._adds_own(layer) or self.spec.residual else slots
 
     def _own(self, layer: int, weights: Mapping[str, Array]) -> Array | float:
         return 1 + (weights[f"{layer}.eps"] if self.spec.train_eps else self.spec.eps)
@@ -93,28 +99,67 @@ class GIN(Layered):
         return replace(super().activation(layer), before=f"Q{layer}", norm=False)
 
     def init_layer(self, layer: int) -> dict[str, Array]:
-        _, width = self.shape(layer)
+        fan_in, width = self.shape(layer)
         weights = super().init_layer(layer) | self.inner[layer].init(width)
         weights |= self.second[layer].init(width, width)
+        if self.spec.residual and (mapped := self._mapped(layer)) is not None:
+            weights |= mapped.init(fan_in, width)
         return weights | ({f"{layer}.eps": np.array([self.spec.eps], self.dtype)} if self.spec.train_eps else {})
 
     def saves(self, layer: int) -> tuple[str, ...]:
         return (*self.inner[layer].saves, *super().saves(layer))
 
-    def update(self, layer: int, P: Array, weights: Mapping[str, Array], drop: Dropout) -> dict[str, Array]:
+    def update(
+        self, layer: int, P: Array, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
+    ) -> dict[str, Array]:
         saved = self.inner[layer].forward(P, weights, drop)
         Q = self.second[layer].forward(saved[f"U{layer}"], weights)
-        return saved | super().update(layer, Q, weights, drop)
+        if self.spec.residual:
+            self._add_residual(layer, Q, rows, weights)
+        return saved | super().update(layer, Q, rows, weights, drop)
 
     def update_backward(
         self,
         layer: int,
         dH: Array,
         saved: Mapping[str, Array],
+        rows: Mapping[str, Rows],
         weights: Mapping[str, Array],
         drop: Dropout,
         gradients: dict[str, Array],
-    ) -> Array:
-        dQ = super().update_backward(layer, dH, saved, weights, drop, gradients)
+    ) -> tuple[Array, dict[str, Array]]:
+        dQ, passed = super().update_backward(layer, dH, saved, rows, weights, drop, gradients)
+        if self.spec.residual:
+            passed |= self._residual_backward(layer, dQ, rows, weights, gradients)
         dU = self.second[layer].backward(saved[f"U{layer}"], dQ, weights, gradients)
-        return self.inner[layer].backward(dU, saved, weights, drop, gradients)
+        return self.inner[layer].backward(dU, saved, weights, drop, gradients), passed
+
+    # --- past the MLP -----------------------------------------------------------------------------------------------
+
+    def _mapped(self, layer: int) -> Dense | None:
+        """The residual's weight, where widths differ."""
+        fan_in, fan_out = self.shape(layer)
+        return self.residuals[layer] if fan_in != fan_out else None
+
+    def _add_residual(self, layer: int, Q: Array, rows: Mapping[str, Rows], weights: Mapping[str, Array]) -> None:
+        H, mapped = rows[f"H{layer}"], self._mapped(layer)
+        if mapped is not None:
+            Q += mapped.forward(H, weights)
+        else:
+            Q += numpy_ops.real(H if isinstance(H, np.ndarray) else H.dense(), self.dtype)
+
+    def _residual_backward(
+        self,
+        layer: int,
+        dQ: Array,
+        rows: Mapping[str, Rows],
+        weights: Mapping[str, Array],
+        gradients: dict[str, Array],
+    ) -> dict[str, Array]:
+        """dH by slot; none of features."""
+        mapped = self._mapped(layer)
+        if layer == 0:
+            if mapped is not None:
+                mapped.learn(rows["H0"], dQ, gradients)
+            return {}
+        return {f"H{layer}": dQ if mapped is None else mapped.backward(rows[f"H{layer}"], dQ, weights, gradients)}

@@ -36,4 +36,4 @@ def joined_backward(kind: Jump, dJ: Array, layers: list[Array]) -> list[Array]:
     if kind == "sum":
         return [dJ for _ in layers]
     first = np.argmax(np.stack(layers), axis=0)  # [n, F]
-    return [np.where(first == number, dJ, dJ.dtype.type(0)) for number in range(len(layers))]
+    return [dJ * (first == number) for number in range(len(layers))]

@@ -4,7 +4,7 @@
     backward:  dP = LayerNorm'(σ'(drop'(dH))),  dW_t = X_tᵀ dP,  db = Σ dP,  dX_t = dP W_tᵀ
 
 The terms X_t are what tells the models apart: GCN has one (Z, the gathered rows), GraphSAGE two (the vertex's own rows
-H and Z). The residual is one more: H itself, or H W_residual where widths differ. Dropout acts on activations where they
+H and Z). The residual is one more: H itself, or H W_residual where widths differ (GIN adds it behind its MLP). Dropout acts on activations where they
 are made, in AV, before they are scattered: as everywhere, and a mask never travels. Layer 0 drops its inputs X_t instead,
 after Gather: so its aggregate of constant features stays constant (docs/adr/0005).
 
@@ -173,7 +173,7 @@ class Layered(Staged):
     def forward(
         self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        saved = self.update(stage, self.combine(stage, rows, weights), weights, drop)
+        saved = self.update(stage, self.combine(stage, rows, weights), rows, weights, drop)
         H = saved[f"H{stage + 1}"]  # [n, F_out]
         made = {f"H{stage + 1}": H}
         for slot, weight in self._transforms(stage + 1):
@@ -201,8 +201,8 @@ class Layered(Staged):
             inputs = {f"H{layer + 1}": dX for layer, dX in enumerate(others)}
         else:
             dH = self._next_gradient(stage + 1, H, d, weights, gradients)
-        dP = self.update_backward(stage, dH, saved, weights, drop, gradients)
-        for slot, dX in self.combine_backward(stage, dP, rows, weights, gradients).items():
+        dP, passed = self.update_backward(stage, dH, saved, rows, weights, drop, gradients)
+        for slot, dX in (*passed.items(), *self.combine_backward(stage, dP, rows, weights, gradients).items()):
             inputs[slot] = inputs[slot] + dX if slot in inputs else dX
         return inputs, gradients
 
@@ -261,7 +261,9 @@ class Layered(Staged):
         """What ``update`` saves of a layer."""
         return (self.logits,) if self._is_output(layer) else self.activations[layer].saves
 
-    def update(self, layer: int, P: Array, weights: Mapping[str, Array], drop: Dropout) -> dict[str, Array]:
+    def update(
+        self, layer: int, P: Array, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
+    ) -> dict[str, Array]:
         """H_{l+1} from P_l, which may go, and what backward needs, by slot."""
         return {self.logits: P} if self._is_output(layer) else self.activations[layer].forward(P, weights, drop)
 
@@ -270,14 +272,15 @@ class Layered(Staged):
         layer: int,
         dH: Array,
         saved: Mapping[str, Array],
+        rows: Mapping[str, Rows],
         weights: Mapping[str, Array],
         drop: Dropout,
         gradients: dict[str, Array],
-    ) -> Array:
-        """dP_l."""
+    ) -> tuple[Array, dict[str, Array]]:
+        """dP_l, and dX by slot of what ``update`` itself has read."""
         if self._is_output(layer):
-            return dH
-        return self.activations[layer].backward(dH, saved, weights, drop, gradients)
+            return dH, {}
+        return self.activations[layer].backward(dH, saved, weights, drop, gradients), {}
 
     def _hidden(self, rows: Mapping[str, Rows], H: Array) -> list[Array]:
         return [*(np.asarray(rows[f"H{layer}"]) for layer in range(1, self.num_layers)), H]

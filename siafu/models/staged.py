@@ -168,7 +168,7 @@ class Staged:
         stage = self.stages[step.layer]
         if step.fused or (step.has_gradient and self._has_loss(step.layer)):
             return self._loss(step, stage, rows, weights, epoch)
-        drop = Dropout(self.spec, epoch, lane, rows)
+        drop = Dropout(self.spec, self.ops, epoch, lane, rows)
         read = self._dropped(stage, rows, drop)
         if step.kind is Kind.AV:
             made, saved = self.forward(stage.number, read, weights, drop)
@@ -277,7 +277,7 @@ class Staged:
         train = np.asarray(rows["train"])  # [n]
         chosen = np.flatnonzero(train)
         mine = {slot: numpy_ops.take(value, chosen) for slot, value in rows.items()}
-        drop = Dropout(self.spec, epoch, Lane.TRAIN, mine)
+        drop = Dropout(self.spec, self.ops, epoch, Lane.TRAIN, mine)
         read = self._dropped(stage, mine, drop)
         (slot,) = stage.writes
         if slot in mine:  # forward was a task of its own, and kept them
@@ -300,8 +300,8 @@ class Staged:
 class Dropout:
     """Dropout in one task: ``drop(X, key)``; its gradient is dropped by the same call. ``key`` tells apart what is dropped."""
 
-    def __init__(self, spec: ModelSpec, epoch: int, lane: Lane, rows: Mapping[str, Any]):
-        self._spec, self._epoch = spec, epoch
+    def __init__(self, spec: ModelSpec, ops: TensorOps, epoch: int, lane: Lane, rows: Mapping[str, Any]):
+        self._spec, self._ops, self._epoch = spec, ops, epoch
         self.active = bool(spec.dropout) and lane is Lane.TRAIN
         self._rows = rows  # of "vertex", which a stage that drops nothing has not
 
@@ -310,8 +310,5 @@ class Dropout:
         X = numpy_ops.real(X, np.dtype(self._spec.dtype))
         if not self.active:
             return X
-        vertices = np.asarray(self._rows["vertex"])
-        mask = numpy_ops.dropout_mask(
-            X, self._spec.dropout, seed=self._spec.seed, epoch=self._epoch, layer=key, vertices=vertices
-        )
-        return numpy_ops.dropout(X, mask, self._spec.dropout)
+        spec, vertices = self._spec, np.asarray(self._rows["vertex"])
+        return self._ops.dropped(X, spec.dropout, seed=spec.seed, epoch=self._epoch, layer=key, vertices=vertices)

@@ -94,7 +94,7 @@ def test_a_deployment_costs_its_servers_volumes_and_endpoints_by_the_hour():
     asked = config(data__parts=4, servers__param_servers=2, cloud__gpu_instance="g4dn.xlarge", cloud__volume_gib=20)
     volumes = (6 * 20 + 120) * 0.08 / 730  # the GPU machine's image needs more than 20 GiB
     assert cost.per_hour(asked) == pytest.approx(
-        {"graph_servers": 1.16, "param_servers": 0.29, "gpu": 0.526, "volumes": volumes, "endpoints": 0.04}
+        {"graph_servers": 1.16, "param_servers": 0.29, "gpu": 0.526, "volumes": volumes, "endpoints": 0.03}
     )
     assert set(cost.per_hour(config())) == {"graph_servers", "param_servers", "volumes", "endpoints"}
     assert cost.per_hour(config(cloud__spot=True))["graph_servers"] == pytest.approx(0.29 * 0.31)
@@ -106,8 +106,8 @@ def test_a_deployment_costs_its_servers_volumes_and_endpoints_by_the_hour():
     [
         ({"servers__security": "none"}, 1),
         ({}, 2),
-        ({"cloud__shell": True}, 4),
-        ({"cloud__gpu_instance": "g5.xlarge"}, 4),
+        ({"cloud__shell": True}, 3),
+        ({"cloud__gpu_instance": "g5.xlarge"}, 3),
     ],
 )
 def test_secrets_a_shell_and_a_gpu_machine_need_more_endpoints(settings: dict[str, object], number: int):
@@ -159,8 +159,8 @@ def test_a_run_on_aws_is_charged_its_servers_time_and_is_as_old_as_its_oldest_pr
             "graph_servers": 8 * 0.145,
             "param_servers": 0.085,
             "volumes": 9 * 20 * 0.04 / 730,
-            "endpoints": 4 * 0.005,
-            "s3": 9 * 0.5 * (3600 * 0.0000004 + 720 * 0.000005),
+            "endpoints": 3 * 0.005,
+            "s3": 0.5 * (9 * (3600 * 0.0000004 + 720 * 0.000005) + 3960 * 0.000005),
         }
     )
     assert found.counted == "Lambda, servers, their volumes and endpoints for as long as the run took"
@@ -203,9 +203,10 @@ def test_a_bill_has_a_line_for_each_thing_that_is_paid_for():
             "interface endpoints": ("endpoints", 1.0, 0.01),
             "GET": ("s3", 10_800, 0.00432),
             "PUT": ("s3", 2_160, 0.0108),
+            "LIST": ("s3", 1_980, 0.0099),
         }
     )
-    assert found.usd == pytest.approx(0.90919684)
+    assert found.usd == pytest.approx(0.91909684)
     assert found.to_dict()["items"][0]["usd"] == pytest.approx(0.0002)
 
 
@@ -251,10 +252,11 @@ def test_traffic_costs_where_it_leaves_the_zone_or_aws(settings: dict[str, Any],
 
 
 def test_orders_are_those_that_an_agent_at_work_asks_for():
-    from infra.machines import post
+    from infra.machines import post, runfiles
 
     assert cost.S3_GETS_PER_HOUR == 3600 / post.POLL_S
     assert cost.S3_PUTS_PER_HOUR == 3600 / post.POLL_S / post.BEAT
+    assert cost.S3_LISTS_PER_HOUR == 3600 / post.POLL_S + 3600 / runfiles.SLOWEST_S
 
 
 @pytest.mark.parametrize(

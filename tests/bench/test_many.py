@@ -244,3 +244,24 @@ def test_processes_are_ended_with_the_call_that_began_them(tmp_path: Path, monke
     trials.close()
     assert len(begun) == 2
     assert all(process.poll() is not None for process in begun)
+
+
+def test_another_graph_in_memory_and_a_file_written_anew_are_other_trials(trained: list[Config], tmp_path: Path):
+    first, second = (many.repeat(random_graph(seed), runs=1, settings=_cached(tmp_path)) for seed in (1, 2))
+    assert first.dir != second.dir
+    assert many.repeat(random_graph(1), runs=1, settings=_cached(tmp_path)).dir == first.dir
+    assert len(trained) == 2
+    folders = []
+    for seed in (1, 2):
+        graph = random_graph(seed, 20 + seed)
+        np.savez(
+            "my.npz", edge_index=np.stack([graph.src, graph.dst]), x=graph.features, y=graph.labels, num_classes=graph.num_classes,
+            num_nodes=graph.num_vertices, num_features=graph.num_features,
+            train_mask=graph.split[:, 0] == 1, val_mask=graph.split[:, 0] == 2, test_mask=graph.split[:, 0] == 3,
+        )  # fmt: skip
+        folders.append(many.repeat("my.npz", runs=1, settings=_cached(tmp_path)).dir)
+    assert folders[0] != folders[1]
+
+
+def _cached(folder: Path) -> dict[str, Any]:
+    return {"data.cache_dir": str(folder / "cache")}

@@ -34,7 +34,7 @@ def manifest(n: int = 100_000, m: int = 5_000_000, features: int = 600, *, parts
 
 
 def config(**changes: Any) -> Config:
-    settings = {"servers.backend": "cpu", "model.hidden": "128", "train.mode": "pipe"}
+    settings = {"servers.backend": "cpu", "model.hidden": "128", "train.mode": "pipe", "train.intervals": 16}
     return Config().replace(settings | {key.replace("__", "."): value for key, value in changes.items()})
 
 

@@ -15,6 +15,7 @@ from siafu.errors import PriceUnknown
 GB_S = 0.0000133334  # arm
 REQUEST = 0.0000002
 ORDERS = 3600 * 0.0000004 + 720 * 0.000005  # of a server in an hour
+LISTS = 3960 * 0.000005  # of a run
 
 
 def meter(**settings: Any) -> Meter:
@@ -114,13 +115,13 @@ def test_the_budget_is_reached_when_the_goodbye_would_exceed_it():
 
 def test_servers_on_aws_cost_from_the_start_a_minute_at_least():
     core = meter(run__on="aws", lambda__on="aws", data__parts=2, cloud__volume_gib=50)
-    per_second = (2 * 0.29 + 0.145 + 0.02 + 3 * 50 * 0.08 / 730 + 3 * ORDERS) / 3600
+    per_second = (2 * 0.29 + 0.145 + 0.02 + 3 * 50 * 0.08 / 730 + 3 * ORDERS + LISTS) / 3600
     assert core.cost(101.0).usd == pytest.approx(60 * per_second)
     assert core.cost(1100.0).usd == pytest.approx(1000 * per_second)
 
 
 def test_a_budget_is_held_to_on_demand_prices_and_the_cost_is_that_of_spot():
-    hour = 2 * 0.29 + 0.02 + 2 * 50 * 0.08 / 730 + 2 * ORDERS
+    hour = 2 * 0.29 + 0.02 + 2 * 50 * 0.08 / 730 + 2 * ORDERS + LISTS
     on_aws = {"run__on": "aws", "lambda__on": "aws", "cloud__volume_gib": 50, "run__budget_usd": hour}
     core = meter(cloud__spot=True, cloud__param_instance="c7g.2xlarge", **on_aws)
     assert [core.reached(100.0 + now) for now in (3590, 3596)] == ["", "budget"]

@@ -297,7 +297,7 @@ CASES = (
         "two label columns that are not 0 or 1",
         {"e.csv": EDGES, "y.csv": b"id,a,b\n1,0,1\n2,1,7\n"},
         "e.csv --labels y.csv",
-        "y.csv: label of vertex 2 is 7, must be 0 or 1; --target numbers makes numbers of labels",
+        "y.csv: label of vertex 2 is 7, must be 0 or 1, or -1 for unknown; --target numbers makes numbers of labels",
     ),
     Case(
         "a split that is no role",

@@ -3,12 +3,14 @@ from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
+import pyarrow
 import pytest
 
 from datasets import prepare as prepare_module
 from datasets.orders import ORDERS
 from datasets.partitioners import PARTITIONERS
 from datasets.prepare import SOURCES, Source, cached, prepare, resolve
+from datasets.sources.ids import NamedIds
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import MESSAGE, tidy
 from siafu.shards import MANIFEST, ShardSet
@@ -350,3 +352,19 @@ def test_the_default_cache_is_in_the_home_folder(archive, tmp_path, monkeypatch)
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(DatasetError, match=r"gone\.npz: No such file or directory$"):
         cached(str(tmp_path / "gone.npz"), cache_dir=tmp_path)
+
+
+def test_a_graph_in_memory_that_says_something_else_is_prepared_anew(tmp_path):
+    graph = random_graph(n=30)
+    others = (
+        graph,
+        replace(graph, num_classes=graph.num_classes + 3),
+        replace(graph, features=graph.features.astype(np.float16).astype(np.float32)),
+        replace(graph, weight=np.ones(graph.num_edges, np.float32)),
+        replace(graph, ids=np.arange(30) + 1000),
+        replace(graph, ids=NamedIds(pyarrow.array([f"v{v:02}" for v in range(30)], pyarrow.large_string()))),
+        replace(graph, ids=NamedIds(pyarrow.array([f"w{v:02}" for v in range(30)], pyarrow.large_string()))),
+    )
+    folders = [cached(one, cache_dir=tmp_path) for one in others]
+    assert len(set(folders)) == len(others)
+    assert cached(replace(graph, num_classes=graph.num_classes + 3), cache_dir=tmp_path) == folders[1]

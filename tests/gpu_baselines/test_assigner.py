@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import OptimizeResult
 
-from gpu_baselines import linkcost
-from gpu_baselines.assigner import MILP_GAP, Pair, Solver, assigned, cost, grouped, terms_of
+from gpu_baselines import assigner, linkcost
+from gpu_baselines.assigner import MILP_GAP, TIME_IS_UP, Pair, Solver, assigned, cost, grouped, terms_of
 from gpu_baselines.group import Group
 from gpu_baselines.linkcost import LinkCosts, fitted, measured
 from gpu_baselines.quantise import WIDTHS
+from siafu.sparse import Array
 from tests.gpu_baselines.ranks import on_ranks
 
 SOLVERS: tuple[Solver, ...] = ("milp", "exact")
@@ -58,6 +61,26 @@ def test_both_solvers_agree_on_more_than_can_be_tried(seed: int) -> None:
     milp, exact = (terms.objective(*cost(pairs, assigned(pairs, 0.5, solver))) for solver in SOLVERS)
     assert exact <= milp + 1e-12
     assert milp == pytest.approx(exact, rel=2 * MILP_GAP)
+
+
+@pytest.mark.parametrize(
+    "so_far", [None, np.append(np.tile([1.0, 0.0, 0.0], 100), 0.0)], ids=["nothing", "2 bits for all"]
+)
+def test_where_highs_is_not_done_in_time_enumeration_finds_the_optimum(
+    so_far: Array | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def milp(*args: Any, options: dict[str, float], **named: Any) -> OptimizeResult:
+        limits.append(options["time_limit"])
+        return OptimizeResult(x=so_far, status=TIME_IS_UP, message="Time limit reached.")
+
+    monkeypatch.setattr(assigner, "milp", milp)
+    pairs = [pair_of(500, 10, np.random.default_rng(3)) for _ in range(2)]
+    by_milp, exact = (assigned(pairs, 0.5, solver, 0.25) for solver in SOLVERS)
+    assert limits == [0.25]
+    for one, other in zip(by_milp, exact, strict=True):
+        assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpu_baselines.part import seen
 from siafu.graph import tidy
 from siafu.metrics import METRICS
+from siafu.tasks import Lane
 from tests.gpu_baselines.training import config_of, differs_by, oracle, prepared, train
 from tests.toy_graphs import random_graph, with_sparse_features
 
@@ -101,3 +103,24 @@ def test_batch_norm_is_the_same_on_any_number_of_ranks(tmp_path: Path) -> None:
     }:  # normalising takes them out: their gradients are rounding
         W = found[0].weights[name]
         assert np.allclose(found[1].weights[name], W, rtol=0, atol=1e-9), name
+
+
+@pytest.mark.parametrize("method", ["vanilla", "cagnet"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_inductive_training_sends_the_rows_that_somebody_reads(directed: bool, method: str, tmp_path: Path) -> None:
+    """Every ghost of the shard travelled in every layer, whatever edges training had left."""
+    graph = replace(random_graph(11, 60, num_edges=150, directed=directed), name=f"inductive-{directed}")
+    config, shards = config_of(method, 3, model__hidden="6", model__layers=3), prepared(graph, tmp_path, 3, inductive=0)
+    found = train(config, shards, EPOCHS)
+    alone = train(
+        config_of("vanilla", 1, model__hidden="6", model__layers=3), prepared(graph, tmp_path, 1, inductive=0), EPOCHS
+    )
+    assert differs_by(found.losses, alone.losses) < 1e-12
+    if method == "vanilla":
+        read = [seen(shards.partition(p), "inductive", Lane.TRAIN) for p in range(3)]
+        assert sum(len(part.ghosts_in) for part in read) < sum(len(shards.partition(p).ghosts_in) for p in range(3))
+        for part in read:
+            n, columns = len(part.vertices), np.unique(part.in_edges.indices)
+            assert np.array_equal(columns[columns >= n], n + np.arange(len(part.ghosts_in)))
+        layers = 2  # the features' sums are constant
+        assert found.bytes["halo"] == EPOCHS * layers * sum(len(part.ghosts_in) for part in read) * 6 * 8

@@ -384,6 +384,34 @@ def test_what_it_goes_back_to_is_not_trained_on(folder: Path, monkeypatch: pytes
     assert all(equal)
 
 
+def test_a_window_after_a_recovery_begins_with_what_was_put_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collapsed window's own beginning became the good weights, if the window after it was the best so far."""
+    monkeypatch.setattr(collapse, "WINDOW", 2)
+    config = config_of("gnnpipe", 1, baseline__chunks=4, baseline__freeze=3, **PLAIN["gcnii"])
+
+    def work(group: Group) -> tuple[bool, bool, int]:
+        method = made(config, prepared(GRAPH, folder, 4), group)
+        for epoch in range(4):
+            method.epoch(epoch)
+        method._watch.best = np.inf  # the window after the recovery will be the best
+        good = {name: tensor.clone() for name, tensor in method._good.items()}
+        first = all(torch.equal(tensor, good[name]) for name, tensor in method._begun.items())
+        for epoch in range(4, 7):
+            if epoch in (4, 6):
+                method._memory.history[1].fill_(torch.nan)
+            method.epoch(epoch)
+        return (
+            first,
+            all(torch.equal(tensor, good[name]) for name, tensor in method._good.items()),
+            method._setting.chunks,
+        )
+
+    was_equal, is_good, chunks = on_ranks(1, work)[0]
+    assert not was_equal  # else this test shows nothing
+    assert is_good
+    assert chunks == 2  # both collapses were recovered from
+
+
 def test_without_recover_a_collapse_is_left_alone(folder: Path) -> None:
     config = config_of("gnnpipe", 1, baseline__chunks=4, baseline__recover=False, **PLAIN["gcn"])
 

@@ -12,7 +12,7 @@ from moto import mock_aws
 
 from infra import deployment
 from infra.cloud import Cloud
-from infra.deployment import TAG
+from infra.deployment import REGION_TAG, TAG
 
 #: Of all tests: moto answers them in any of its accounts.
 _CLIENTS: dict[str, Any] = {}
@@ -38,24 +38,29 @@ def template(name: str, part: str) -> str:
     assume = {"Version": "2012-10-17", "Statement": [{
         "Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"},
     }]}  # fmt: skip
-    role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": assume, "Tags": tags}}
+    of_role = [*tags, {"Key": REGION_TAG, "Value": REGION}]
+    role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": assume, "Tags": of_role}}
     resources = {
         "expiry": {"Logs": _log_group(groups["reaper"], tags), "Role": role},
         "data": {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {
             "BucketName": deployment.bucket(name, ACCOUNT, REGION), "Tags": tags}}},
         "network": {"Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16", "Tags": tags}}},
         "function": {"Logs": _log_group(groups["function"], tags), "Role": role},
-        "servers": {"Role": role, "Profile": _profile("Role"), "Template": {"Type": "AWS::EC2::LaunchTemplate", "Properties": {
+        "servers": {"Role": role, "Profile": _profile(name, "graph_server"), "Template": {"Type": "AWS::EC2::LaunchTemplate", "Properties": {
             "LaunchTemplateData": {"InstanceType": "t3.micro"},
             "TagSpecifications": [{"ResourceType": "launch-template", "Tags": tags}]}}},
-        "gpu": {"Role": role, "Profile": _profile("Role")},
+        "gpu": {"Role": role, "Profile": _profile(name, "gpu")},
         "watch": {"Logs": _log_group(groups["flows"], tags)},
     }  # fmt: skip
     return json.dumps({"Resources": resources[part]})
 
 
-def _profile(role: str) -> dict[str, object]:
-    return {"Type": "AWS::IAM::InstanceProfile", "Properties": {"Roles": [{"Ref": role}]}}
+def _profile(name: str, kind: str) -> dict[str, object]:
+    called = deployment.profile(name, REGION, kind)
+    return {
+        "Type": "AWS::IAM::InstanceProfile",
+        "Properties": {"InstanceProfileName": called, "Roles": [{"Ref": "Role"}]},
+    }
 
 
 def _log_group(name: str, tags: list[dict[str, str]]) -> dict[str, object]:

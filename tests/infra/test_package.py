@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -187,6 +188,21 @@ def test_the_package_for_aws_has_the_runtimes_architecture(tmp_path):
     if platform.machine() != "aarch64":
         with pytest.raises(ConfigError, match="cannot be imported here"):
             package.cold_import_ms(built)
+
+
+def test_no_function_gets_a_python_that_aws_has_deprecated(monkeypatch):
+    """3.10, since October 2026. Emulators on this machine may still have it."""
+    asked: list[str] = []
+
+    def build(target: Target, folder: object) -> None:
+        asked.append(target.runtime)
+        raise wheels.NoWheelError("none")
+
+    monkeypatch.setattr(package, "_build", build)
+    monkeypatch.setattr(package, "sys", SimpleNamespace(version_info=SimpleNamespace(minor=10)))
+    with pytest.raises(wheels.NoWheelError):
+        package.build("arm64")
+    assert asked == ["python3.11", "python3.12", "python3.13", "python3.14"]
 
 
 # --- the command --------------------------------------------------------------------------------------------------------

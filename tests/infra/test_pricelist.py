@@ -160,6 +160,14 @@ def test_what_a_region_lacks_or_contradicts_itself_about_is_left_out_and_named(t
     assert not {"c7g.2xlarge", "p3.2xlarge", "u7in.metal", "s3_put"} & set(missing)
 
 
+def test_types_that_we_do_not_know_or_that_contradict_themselves_do_not_spoil_the_others(tmp_path: Path) -> None:
+    strange = [machine("z9.large", "1", currency="CNY"), machine("z9.large", "0"), machine("c5.2xlarge", "0.5")]
+    found = Aws(machines=[*MACHINES, *strange]).refresh(tmp_path / "eu.csv")
+    assert found["instances"] == 1
+    assert "c5.2xlarge" in found["missing"]
+    assert not {"c7g.2xlarge", "z9.large"} & set(found["missing"])
+
+
 def test_spot_that_is_dearer_saves_nothing(tmp_path: Path) -> None:
     Aws(spot=[{**SPOT[0], "SpotPrice": "0.4"}]).refresh(tmp_path / "eu.csv")
     prices.use(tmp_path / "eu.csv")
@@ -169,7 +177,6 @@ def test_spot_that_is_dearer_saves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("aws", "message"),
     [
-        ({"machines": [*MACHINES, machine("c5.2xlarge", "0.5")]}, "c5.2xlarge in eu-west-1: the Price List API has two prices, 0.384 and 0.5"),
         ({"machines": [machine("c5.2xlarge", "3", currency="CNY")]}, "c5.2xlarge: the Price List API's answer has no price in USD ('USD')"),
         ({"machines": []}, "eu-west-1: the Price List API has no price of any type that we know there"),
         ({"machines": ["<html>"]}, "AmazonEC2: the Price List API's answer is no JSON: <html>"),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from infra import deployment
-from infra.deployment import PARTS, TAG, Made
+from infra.deployment import PARTS, REGION_TAG, TAG, Made
 from infra.stacks import boot
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -25,7 +25,8 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="the CDK ne
 CONFIG = Config().replace({
     "data.parts": 2, "cloud.gpu_instance": "g5.xlarge", "cloud.email": "somebody@example.org", "cloud.spot": True,
 })  # fmt: skip
-MADE = Made(datetime(2026, 11, 21, 18, 30, tzinfo=timezone.utc), "packages/abc.zip", "python3.12", "wheels/def")
+EXPIRES = datetime(2026, 11, 21, 18, 30, tzinfo=timezone.utc)
+MADE = Made(EXPIRES, "packages/abc.zip", "python3.12", "wheels/def", "python3.13")
 #: Of each stack, the types that it may have: LocalStack's open edition really makes those of data, network and function.
 LOCALSTACK_MAKES = {
     "AWS::S3::Bucket", "AWS::S3::BucketPolicy", "AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::RouteTable",
@@ -118,15 +119,10 @@ def test_functions_reach_the_runs_ports_alone(templates):
 
 
 def test_only_what_servers_call_has_an_interface_endpoint():
-    from infra.stacks.network import services
-
+    services = deployment.services
     assert services(Config()) == ("lambda", "ssm")
     assert services(Config().replace({"servers.security": "none"})) == ("lambda",)
-    assert (
-        services(CONFIG)[1:]
-        == services(Config().replace({"cloud.shell": True}))[1:]
-        == ("ssm", "ssmmessages", "ec2messages")
-    )
+    assert services(CONFIG)[1:] == services(Config().replace({"cloud.shell": True}))[1:] == ("ssm", "ssmmessages")
 
 
 def test_endpoints_let_through_what_the_deployment_needs(templates):
@@ -200,7 +196,9 @@ def test_no_config_takes_away_what_a_stack_of_an_earlier_deploy_uses(templates, 
     from infra import app
 
     used = set().union(*map(imports, templates.values()))
-    small = Config().replace({"servers.ports": "9000-9009", "cloud.reserved": 0})  # one server, no GPU, nobody told
+    small = Config().replace(
+        {"servers.ports": "9000-9009", "cloud.reserved": 0, "cloud.zone": "us-east-1c"}
+    )  # one server, no GPU, nobody told
     app.synthesize(small, MADE, tmp_path, ["data", "network"])
     files = [tmp_path / f"siafu-{part}.template.json" for part in ("data", "network")]
     assert used == set().union(*(exports(json.loads(file.read_text())) for file in files))
@@ -297,8 +295,10 @@ def test_bucket_is_encrypted_private_and_forgets(templates):
     (bucket,) = everything(templates, "AWS::S3::Bucket")
     assert bucket["BucketEncryption"]
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
-    (rule,) = bucket["LifecycleConfiguration"]["Rules"]
-    assert rule["ExpirationInDays"] == 30
+    rules = [one for one in bucket["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in one]
+    assert {one["ExpirationInDays"] for one in rules} == {30}
+    # What machines and the function are made of, wheels and packages, stays for as long as the deployment.
+    assert {one["Prefix"] for one in rules} == {"boot/", "machines/", "orders/", "runs/", "shards/"}
     (policy,) = everything(templates, "AWS::S3::BucketPolicy")
     assert {"Bool": {"aws:SecureTransport": "false"}} in [
         one.get("Condition") for one in policy["PolicyDocument"]["Statement"]
@@ -360,6 +360,38 @@ def test_budget_and_alarms_tell_the_address(templates):
     assert all(alarm["AlarmActions"] for alarm in of_type(templates["watch"], "AWS::CloudWatch::Alarm"))
 
 
+def test_nobody_who_is_told_nothing_has_a_budget_and_a_zone_has_a_name(tmp_path):
+    """Not every account may have a budget; "the first zone" may lack what the deployment needs."""
+    from infra import app
+
+    app.synthesize(Config().replace({"cloud.zone": "us-east-1c"}), MADE, tmp_path, ["data", "network", "watch"])
+    made = {part: json.loads((tmp_path / f"siafu-{part}.template.json").read_text()) for part in ("network", "watch")}
+    assert of_type(made["watch"], "AWS::Budgets::Budget") == []
+    assert [one["AvailabilityZone"] for one in of_type(made["network"], "AWS::EC2::Subnet")] == ["us-east-1c"]
+
+
+def test_what_all_regions_share_says_of_which_it_is(templates):
+    """Or a destroy of the same name in another region takes it for its own."""
+    region = json.dumps({"Ref": "AWS::Region"})
+    roles = everything(templates, "AWS::IAM::Role")
+    assert all({"Key": REGION_TAG, "Value": {"Ref": "AWS::Region"}} in one["Tags"] for one in roles)
+    profiles = [json.dumps(one["InstanceProfileName"]) for one in everything(templates, "AWS::IAM::InstanceProfile")]
+    assert sorted(profiles) == sorted(
+        json.dumps({"Fn::Join": ["", ["siafu-", {"Ref": "AWS::Region"}, f"-{kind}"]]})
+        for kind in ("graph-server", "param-server", "gpu")
+    )
+    for kind, key in (("AWS::CloudWatch::Dashboard", "DashboardName"), ("AWS::Budgets::Budget", "Budget")):
+        assert all(region in json.dumps(one[key]) for one in everything(templates, kind))
+
+
+def test_watchdog_that_fails_or_cannot_run_is_told_of(templates):
+    watched = {
+        one["MetricName"] for one in of_type(templates["watch"], "AWS::CloudWatch::Alarm")
+        if one["Dimensions"] == [{"Name": "FunctionName", "Value": "siafu-reaper"}]
+    }  # fmt: skip
+    assert watched == {"Errors", "Throttles"}
+
+
 def test_finding_of_cdk_nag_that_nobody_argued_fails_the_synthesis(monkeypatch, tmp_path):
     from infra import app
     from infra.stacks import data
@@ -373,17 +405,27 @@ def test_finding_of_cdk_nag_that_nobody_argued_fails_the_synthesis(monkeypatch, 
 
 
 def test_boot_script_is_shell_and_names_what_it_installs(tmp_path: Path):
-    text = boot.script("siafu", "siafu-1-us-east-1", "us-east-1", "wheels/def/arm64")
+    text = boot.script("siafu", "siafu-1-us-east-1", "us-east-1", "wheels/def/arm64", "python3.14")
     file = tmp_path / "boot.sh"
     file.write_text(text)
     assert subprocess.run(["bash", "-n", str(file)], check=False).returncode == 0
     assert "{" not in re.sub(r"\$\{[^}]*\}|tag\(\) \{", "", text)
     assert "s3://siafu-1-us-east-1/wheels/def/arm64/ " in text
     assert "--bucket siafu-1-us-east-1 --deployment siafu --region us-east-1" in text
-    for line in ("Restart=always", "net.ipv4.tcp_keepalive_time=60", "LimitNOFILE=65536", "gcc-c++"):
+    assert "dnf install --quiet --assumeyes python3.14 gcc-c++\n" in text
+    assert "\npython3.14 -m venv" in text
+    for line in (
+        "AWS_METADATA_SERVICE_TIMEOUT=5 AWS_METADATA_SERVICE_NUM_ATTEMPTS=5",
+        "Restart=always",
+        "net.ipv4.tcp_keepalive_time=60",
+        "LimitNOFILE=65536",
+        "gcc-c++",
+    ):
         assert line in text
 
 
 def test_user_data_is_the_boot_script_of_the_instances_architecture(templates):
     for one in of_type(templates["servers"], "AWS::EC2::LaunchTemplate"):
-        assert "/wheels/def/arm64/" in json.dumps(one["LaunchTemplateData"]["UserData"])
+        text = json.dumps(one["LaunchTemplateData"]["UserData"])
+        assert "/wheels/def/arm64/" in text
+        assert "python3.13 -m venv" in text

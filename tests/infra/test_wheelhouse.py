@@ -6,6 +6,9 @@ import io
 import subprocess
 import sys
 import tarfile
+from types import SimpleNamespace
+
+import pytest
 
 from infra import wheelhouse
 from infra.imports import ROOT
@@ -53,7 +56,20 @@ def test_wheels_are_pinned_to_what_is_installed_here():
     assert f"numpy=={np.__version__}" in wheelhouse._pinned()
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(10, 11), (11, 11), (12, 12), (14, 14), (15, 14)])
+def test_servers_have_this_pythons_version_or_the_nearest_that_amazon_linux_packages(
+    monkeypatch, tmp_path, ours, theirs
+):
+    """NumPy 2.5, which a new environment of Python 3.12 gets, has no wheels for 3.11."""
+    asked: list[Target] = []
+    monkeypatch.setattr(wheelhouse, "sys", SimpleNamespace(version_info=SimpleNamespace(minor=ours)))
+    monkeypatch.setattr(wheelhouse, "CACHE", tmp_path)
+    monkeypatch.setattr(wheelhouse, "_wheels", lambda target: (asked.append(target), [])[1])
+    wheelhouse.build("arm64")
+    assert [target.runtime for target in asked] == [wheelhouse.python()] == [f"python3.{theirs}"]
+
+
 def test_wheels_may_need_the_c_library_of_amazon_linux_2023():
-    tags = Target("arm64", wheelhouse.PYTHON, wheelhouse.GLIBC).tags
+    tags = Target("arm64", wheelhouse.python(), wheelhouse.GLIBC).tags
     assert tags[0] == "manylinux_2_34_aarch64"
     assert "any" in tags

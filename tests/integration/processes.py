@@ -148,3 +148,9 @@ def kill_every_third(training: Training, seed: int, within_s: float) -> int:
                 killed += 1
         time.sleep(0.02)
     return killed
+
+
+def rank_of(pid: int) -> int:
+    """Which rank of a baseline a process is."""
+    environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next(int(entry.removeprefix(b"RANK=")) for entry in environ if entry.startswith(b"RANK="))

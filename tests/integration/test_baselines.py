@@ -18,7 +18,7 @@ from datasets.prepare import prepare
 from infra.verbs import cost
 from siafu import checkpoint
 from siafu.errors import ConfigError
-from tests.integration.processes import Training
+from tests.integration.processes import Training, rank_of
 from tests.toy_graphs import random_graph
 
 pytest.importorskip("torch", reason="needs the extra gpu")
@@ -143,8 +143,3 @@ def test_ctrl_c_ends_every_rank_within_five_seconds(shards: str, tmp_path: Path)
         training.process.send_signal(signal.SIGINT)
         assert training.wait(5) == 130
         assert training.all_gone(5)
-
-
-def rank_of(pid: int) -> int:
-    environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return next(int(entry.removeprefix(b"RANK=")) for entry in environ if entry.startswith(b"RANK="))

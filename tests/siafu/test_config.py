@@ -175,7 +175,7 @@ BAD = [
     ("train.seed",             -1,            "train.seed = -1: must be >= 0"),
     ("train.mode",             "sync",        "train.mode = 'sync': must be one of no-pipe, pipe, async"),
     ("train.staleness",        -1,            "train.staleness = -1: must be >= 0"),
-    ("train.intervals",        0,             "train.intervals = 0: must be >= 1"),
+    ("train.intervals",        -1,            "train.intervals = -1: must be >= 0"),
     ("train.ahead",            -0.1,          "train.ahead = -0.1: must be >= 0"),
     ("train.ahead",            1.1,           "train.ahead = 1.1: must be <= 1"),
     ("train.freshness",        1.1,           "train.freshness = 1.1: must be <= 1"),

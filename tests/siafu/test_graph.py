@@ -184,7 +184,7 @@ REFUSED = {
     ),
     "label not a bit": (
         {"labels": np.array([[0, 1], [1, 0], [0, 7]])},
-        "g: vertex 2 has 7 in label column 1, must be 0 or 1",
+        "g: vertex 2 has 7 in label column 1, must be 0 or 1, -1 = unknown",
     ),
     "classes": ({"num_classes": 0}, "g: 0 classes, must be >= 1"),
     "split shape": ({"split": np.zeros(3, np.uint8)}, "g: split is uint8 [3], must be uint8 [N, S]"),
@@ -318,6 +318,23 @@ def test_vertices_without_all_their_numbers_leave_every_split():
     labels, split = np.array([[0, 1], [2, np.nan], [3, 4]]), np.full((3, 1), TRAIN, np.uint8)
     tidied = tidy(of_edges(3, [], labels=labels, num_classes=2, split=split))
     assert tidied.split.ravel().tolist() == [TRAIN, NONE, TRAIN]
+
+
+@pytest.mark.parametrize("weight", [None, [1, 1, 1, 2, 1]])
+def test_types_that_are_made_to_run_backwards_are_warned_of(weight, caplog):
+    edges = [(0, 1), (1, 0), (1, 2), (1, 2), (2, 2)]  # the first two are each other's inverse only if of one type
+    for kinds, more in (([0, 0, 1, 1, 1], 1), ([0, 1, 1, 1, 1], 3)):
+        graph = of_edges(3, edges, weight, edge_type=np.array(kinds), num_edge_types=2)
+        tidy(graph)
+        assert caplog.messages[0].startswith(
+            f"g: {more} edges of 2 types are listed one way alone, and will run backwards"
+        )
+        caplog.clear()
+        tidy(graph, directed=True)
+        tidy(replace(graph, edge_type=None, num_edge_types=1))
+        tidy(tidy(graph))
+        assert len(caplog.messages) == 1  # of the inner call
+        caplog.clear()
 
 
 def test_vertices_without_a_label_leave_every_split_and_are_counted(caplog):

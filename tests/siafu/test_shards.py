@@ -246,6 +246,40 @@ def test_an_altered_byte_is_found_by_verify(name, prepared):
         shards.verify()
 
 
+@pytest.fixture
+def named(tmp_path):
+    """What the source calls vertices and classes lies beside the partitions."""
+    graph = replace(random_graph(), ids=np.arange(40) * 10, names={"classes": ("ant", "bee", "wasp")})
+    return prepare(graph, tmp_path / "out", parts=2)
+
+
+@pytest.mark.parametrize("name", ["ids.npy", "names.json"])
+def test_damage_beside_the_partitions_is_found_too(name, named):
+    named.verify()
+    file = named.path / name
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + b"x")
+    with pytest.raises(DatasetError, match=rf"{name}: sha256 \w+, must be \w+: it was altered$"):
+        ShardSet.open(named.path).verify()
+    file.write_bytes(whole[:-1])
+    with pytest.raises(DatasetError, match=rf"{name}: {len(whole) - 1} bytes, must be {len(whole)} bytes$"):
+        ShardSet.open(named.path)
+    ShardSet.open(named.path, (0,)).verify((0,))  # of a server that has its partition alone
+
+
+def test_a_manifest_of_before_says_nothing_of_files_beside_the_partitions(named):
+    before = replace(named.manifest, files={})
+    assert "files" not in before.body()
+    assert (before.content, before.digest == named.manifest.digest) == (named.manifest.content, False)
+
+
+def test_a_manifest_lists_no_other_file_beside_the_partitions(named):
+    foreign = replace(named.manifest, files={"../../etc/passwd": FileEntry(1, "")})
+    edit_manifest(named, **foreign.body(), digest=foreign.digest)
+    with pytest.raises(DatasetError, match=r"manifest.json: lists files beside its partitions, must be of ids.npy, "):
+        ShardSet.open(named.path)
+
+
 def test_an_unreadable_array_is_refused_when_mapped(prepared):
     file = prepared.path / "part-000" / "features.npy"
     file.write_bytes(b"x" * file.stat().st_size)

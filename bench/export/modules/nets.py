@@ -117,11 +117,10 @@ class GIN(Layers):
         return self.num_layers
 
     def sums(self, layer: int, x: Tensor, *graph: Any) -> Tensor:
-        found: Tensor = self.first[layer](super().sums(layer, x, *graph))
+        found: Tensor = self.second[layer](self.activated(layer, self.first[layer](super().sums(layer, x, *graph))))
         return found
 
     def update(self, layer: int, x: Tensor) -> Tensor:
-        x = self.second[layer](self.activated(layer, x))
         return self.activation(x) if layer < self.num_hidden else x
 
 

@@ -4,17 +4,18 @@
 
 #include <cstddef>
 
+#include "hash.hpp"
 #include "lanes.hpp"
 
 namespace {
 
+using siafu::draws;
 using siafu::Floats;
 using siafu::Ints;
 using siafu::LANES;
 using siafu::Quantise;
 
 constexpr float LIMIT = 0x1p125f, LEAST_STEP = 0x1p-100f, UNIT = 0x1p17f;
-constexpr uint64_t GOLDEN = 0x9E3779B97F4A7C15u;
 
 inline uint32_t bits_of(float x) {
   uint32_t bits;
@@ -38,13 +39,6 @@ inline uint16_t bfloat16_below(float x) {
 // The smallest that is not below x >= 0.
 inline uint16_t bfloat16_above(float x) { return static_cast<uint16_t>((bits_of(x) + 0xffff) >> 16); }
 
-// SplitMix64's finaliser.
-inline uint64_t mixed(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
 // Whether all of them may be sent; then their least and their greatest.
 bool range(const float* row, int64_t width, float* low, float* high) {
   Floats least = Floats{} + row[0], most = least;
@@ -67,14 +61,6 @@ bool range(const float* row, int64_t width, float* low, float* high) {
 
 // N values at a time: whole hashes, and whole bytes of codes.
 constexpr int64_t LONG = 64, SHORT = 16;
-
-template <int64_t N>
-inline void noise(uint64_t row_key, int64_t first, uint16_t* out) {
-  uint64_t hash[N / 4];
-  const uint64_t quad = static_cast<uint64_t>(first / 4);
-  for (uint64_t i = 0; i < N / 4; ++i) hash[i] = mixed(row_key + (quad + i) * GOLDEN);
-  __builtin_memcpy(out, hash, sizeof hash);
-}
 
 // N codes into N * bits / 8 bytes.
 template <int64_t N>
@@ -121,7 +107,7 @@ template <int64_t N>
 inline void quantise_block(const float* from, int64_t first, const Grid& grid, uint8_t* to) {
   uint16_t random[N];
   uint8_t code[N];
-  noise<N>(grid.row_key, first, random);
+  draws<N>(grid.row_key, first, random);
   for (int64_t i = 0; i < N; ++i) {
     const int32_t fixed = static_cast<int32_t>((from[i] - grid.Z) * grid.inverse);
     const int32_t rounded = (fixed + (2 * random[i] + 1)) >> 17;
@@ -153,7 +139,7 @@ bool quantise_row(const Quantise& q, int64_t row) {
   parameters[1] = span > 0 ? bfloat16_above(step > LEAST_STEP ? step : LEAST_STEP) : 0;
   grid.S = from_bfloat16(parameters[1]);
   grid.inverse = grid.S > 0 ? UNIT / grid.S : 0;
-  grid.row_key = mixed(static_cast<uint64_t>(q.index[row]) * GOLDEN + q.key);
+  grid.row_key = siafu::row_key(q.index[row], q.key);
   int64_t i = 0;
   for (; i + LONG <= q.width; i += LONG) quantise_block<LONG>(from + i, i, grid, to + i * q.bits / 8);
   for (; i + SHORT <= q.width; i += SHORT) quantise_block<SHORT>(from + i, i, grid, to + i * q.bits / 8);

@@ -39,14 +39,14 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "POLL_S", 0.0)
 
 
-def failure(folder: Path, codes: list[int | None], said: dict[int, Any]) -> GnnError:
+def failure(folder: Path, codes: list[int | None], said: dict[int, Any], *, nccl: bool = False) -> GnnError:
     """What ``check`` raises; ``said``: by rank, in the order of time."""
     for when, (rank, words) in enumerate(said.items()):
         file = folder / f"failed-{rank}.json"
         file.write_text(json.dumps(words))
         os.utime(file, ns=(when, when))
     with pytest.raises(GnnError) as caught:
-        Ranks([Process(code) for code in codes], folder, 20).check()  # type: ignore[misc]
+        Ranks([Process(code) for code in codes], folder, 20, nccl=nccl).check()  # type: ignore[misc]
     return caught.value
 
 
@@ -57,8 +57,8 @@ def failure(folder: Path, codes: list[int | None], said: dict[int, Any]) -> GnnE
         ([1, 1], {0: OWN, 1: LOST}, "rank 0: RuntimeError: out of memory"),
         ([1, 1, 1], {0: LOST, 2: OWN, 1: {**OWN, "message": "ValueError: later"}}, "rank 2: RuntimeError: out of memory"),
         ([2, 2], {1: MISTAKE, 0: MISTAKE}, "baseline.norm = batch: is for gcn"),
-        ([1, None], {0: LOST}, "rank 1 is silent for more than 20 s"),
-        ([1, None, None], {0: LOST}, "ranks 1, 2 are silent for more than 20 s"),
+        ([1, None], {0: LOST}, "rank 1 is silent for more than 20 s (--timeout-s)"),
+        ([1, None, None], {0: LOST}, "ranks 1, 2 are silent for more than 20 s (--timeout-s)"),
         ([1, 1], {0: LOST, 1: {**LOST, "message": "rank 1: the others did not come"}}, LOST["message"]),
         ([None, 1], {}, "rank 1 died: exit code 1; ImportError: libsomething.so"),
     ],
@@ -67,6 +67,27 @@ def test_the_rank_that_failed_first_for_its_own_reason_is_named(
     codes: list[int | None], said: dict[int, Any], words: str, tmp_path: Path
 ) -> None:
     assert str(failure(tmp_path, codes, said)) == words
+
+
+@pytest.mark.parametrize(
+    ("codes", "said", "words"),
+    [
+        ([-6, None], {}, "rank 1 is silent for more than 20 s (--timeout-s)"),
+        ([-6, 1, None], {1: LOST}, "rank 2 is silent for more than 20 s (--timeout-s)"),
+        ([-6, -9], {}, "rank 1 died: killed by SIGKILL"),
+        ([-6, 1], {1: OWN}, "rank 1: RuntimeError: out of memory"),
+        ([-6, 1], {1: LOST}, "rank 0 died: killed by SIGABRT"),
+        ([-6, -6], {}, "rank 0 died: killed by SIGABRT"),
+    ],
+)
+def test_over_nccl_it_is_who_waits_that_is_aborted(
+    codes: list[int | None], said: dict[int, Any], words: str, tmp_path: Path
+) -> None:
+    assert str(failure(tmp_path, codes, said, nccl=True)) == words
+
+
+def test_elsewhere_an_aborted_rank_is_named(tmp_path: Path) -> None:
+    assert str(failure(tmp_path, [-6, None], {})) == "rank 0 died: killed by SIGABRT"
 
 
 def test_a_mistake_of_the_user_is_one_here_too(tmp_path: Path) -> None:
@@ -93,6 +114,16 @@ def test_lines_are_read_once_they_are_whole_and_again_when_the_file_was_cut(tmp_
     file.write_text('{"n": 1}\n')
     assert lines.new() == [{"n": 1}]
     assert _Lines(file, from_end=True).new() == []
+
+
+def test_lines_of_a_file_that_took_anothers_place_are_read_anew(tmp_path: Path) -> None:
+    """It may have become longer than what was read of the other, before anybody looked."""
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"n": 1}\n{"n": 2}\n')
+    lines = _Lines(file, from_end=True)
+    (tmp_path / "beside").write_text('{"n": 1}\n{"n": 33}\n{"n": 34}\n')
+    os.replace(tmp_path / "beside", file)
+    assert [line["n"] for line in lines.new()] == [1, 33, 34]
 
 
 def test_status_is_what_the_lines_say() -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from bench.baseline.settings import OWN, SHARED, delay, rate, resolve
+from bench.baseline.settings import OWN, SHARED, delay, fitted, rate, resolve
+from datasets.prepare import prepare
 from siafu import config as configs
 from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
+from tests.toy_graphs import random_graph
 
 
 def resolved(method: str = "vanilla", *, config: Any = None, settings: Any = None, **short: Any) -> BaselineConfig:
@@ -30,7 +32,7 @@ def test_every_method_begins_with_its_own_settings(method: str, model: str) -> N
 
 def test_flags_win_over_settings_over_the_file_over_what_the_method_begins_with(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text("[baseline]\ndepth = 2\ngamma = 0.5\nranks = 3\n[train]\nlr = 0.1\n")
+    file.write_text('[baseline]\ndepth = 2\nsmooth = "F"\ngamma = 0.5\nranks = 3\n[train]\nlr = 0.1\n')
     config = resolved(
         "pipegcn", config=file, settings={"baseline.gamma": "0.25", "train.lr": "0.2"}, ranks="4", lr="0.3"
     )
@@ -86,6 +88,35 @@ def test_a_method_refuses_the_settings_of_others() -> None:
         resolved(subgraphs=3)
 
 
+@pytest.mark.parametrize(
+    ("method", "short", "needs"),
+    [
+        ("adaqp", {"bits": 2}, "baseline.bits = 2: needs baseline.scheme = fixed, it is adaptive"),
+        ("vanilla", {"bits": 4}, "baseline.bits = 4: needs baseline.scheme = fixed, it is none"),
+        ("vanilla", {"feedback": True}, "baseline.feedback = True: needs baseline.scheme: nothing is quantised"),
+        ("vanilla", {"period": 5}, "baseline.period = 5: needs baseline.scheme = uniform or adaptive, it is none"),
+        ("pipegcn", {"gamma": 0.5}, "baseline.gamma = 0.5: needs baseline.smooth = F, G or FG"),
+    ],
+)
+def test_a_setting_that_another_makes_mean_nothing_is_refused(method: str, short: dict[str, Any], needs: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved(method, **short)
+    assert str(caught.value) == needs
+
+
+@pytest.mark.parametrize("key", ["group_size", "balance", "solver", "slow_factor"])
+def test_so_are_those_that_are_no_flags(key: str) -> None:
+    value = {"group_size": 7, "balance": 0.1, "solver": "milp", "slow_factor": 2.0}[key]
+    method = "gossip" if key == "slow_factor" else "pipegcn"
+    with pytest.raises(ConfigError, match=rf"^baseline.{key} = {value}: needs "):
+        resolved(method, settings={f"baseline.{key}": value})
+
+
+def test_an_error_budget_has_a_period_and_feedback() -> None:
+    b = resolved("vanilla", error_budget=0.1, period=5, feedback=True).baseline
+    assert (b.period, b.feedback) == (5, True)
+
+
 def test_every_flag_is_of_a_setting() -> None:
     known = configs.help_texts(BaselineConfig)
     assert set(OWN.values()) <= known.keys()
@@ -110,3 +141,10 @@ def test_delays(text: Any, seconds: float) -> None:
 def test_what_is_neither(convert: Any, text: str) -> None:
     with pytest.raises(ConfigError, match="must be"):
         convert(text)
+
+
+def test_the_config_that_a_run_leaves_may_be_asked_for_again(tmp_path: Path) -> None:
+    shards = prepare(random_graph(1), tmp_path / "shards", parts=2)
+    source = str(tmp_path / "shards")
+    left = fitted(resolve("vanilla", source, None, {}, {"ranks": 2}), shards)
+    assert resolve("vanilla", source, left, {}, {}) == left

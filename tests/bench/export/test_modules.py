@@ -40,6 +40,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("sage", {"jump": "max", "norm": "layer"}),
     ("gin", {"eps": 0.25}),
     ("gin", {"train_eps": True, "norm": "layer", "jump": "sum"}),
+    ("gin", {"residual": True, "norm": "layer", "activation": "tanh"}),
     ("gat", {"heads": 2, "activation": "elu"}),
     ("gat", {"heads": 4, "out_heads": 3, "residual": True, "norm": "layer", "slope": 0.1}),
     ("gcnii", {"alpha": 0.3, "theta": 1.5, "widths": (8,) * 6}),

@@ -144,6 +144,18 @@ def test_its_own_package_reads_back_what_it_was_told(
     assert "48" in settings["model.hidden"]
 
 
+def test_mlflow_goes_on_in_the_run_of_a_run_that_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("mlflow")
+    config = Config().replace({"run.loggers": ("mlflow",)})
+    for resumed, record in (({}, RECORDS[1]), ({"train.epochs": 300}, RECORDS[3])):
+        with loggers.opened(config.replace(resumed), tmp_path) as tell:
+            tell(record)
+    assert not caplog.records
+    curves, settings = mlflow_of(tmp_path)
+    assert sorted(curves["loss"]) == LOSSES
+    assert settings["train.epochs"] == "200"  # as it began
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_one_that_fails_costs_one_warning(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -20,7 +20,9 @@ GRAPH = graphs.of_counts(1_000_000, 20_000_000, 32, 10)
 
 
 def plan(backend: str, **changes: object) -> Plan:
-    config = Config().replace({"data.parts": 3, "servers.backend": backend, "lambda.on": "aws", "train.mode": "pipe"})
+    config = Config().replace(
+        {"data.parts": 3, "servers.backend": backend, "lambda.on": "aws", "train.mode": "pipe", "train.intervals": 16}
+    )
     manifest = GRAPH.manifest(3)
     found = plan_of(
         config, ModelSpec.of(config, manifest), Counts.of(manifest), Speeds(), threads=4, link=LinkRate(1e9),

@@ -51,9 +51,8 @@ def test_the_constants_of_a_machine_are_found():
 def test_a_real_run_is_seen_by_its_members():
     if not Path("/proc/self/task").is_dir():
         pytest.skip("no /proc")
-    seen = observed(
-        "digits", {"servers.backend": "lambda", "train.mode": "pipe", "lambda.count": 1, "train.eval_every": 0}, 8
-    )
+    settings = {"train.mode": "pipe", "train.intervals": 16, "lambda.count": 1, "train.eval_every": 0}
+    seen = observed("digits", {"servers.backend": "lambda", **settings}, 8)
     assert seen.epoch_s > 0
     assert {role for role, _ in seen.cpu_s} == {"graph_server", "param_server", "lambda_funcs"}
     assert seen.usage["tasks"] == pytest.approx(16 * 3, rel=0.3)  # of each interval

@@ -164,7 +164,7 @@ def test_sums_take_a_cards_memory_products_the_longer_of_both_and_copies_ordinar
 
 @pytest.mark.parametrize(
     ("name", "backend", "code", "spot"),
-    [("g6.xlarge", "gpu", "L-DB2E81BA", "L-3819A6DF"), ("p5.4xlarge", "gpu", "L-417A185B", "L-7212CCBC"),
+    [("g6.xlarge", "gpu", "L-DB2E81BA", "L-3819A6DF"), ("p5.4xlarge", "gpu", "L-417A185B", "L-C4BD4855"),
      ("p4d.24xlarge", "vanilla", "L-417A185B", "L-7212CCBC")],
 )  # fmt: skip
 def test_vcpus_of_gpus_are_counted_by_quotas_of_their_own(name, backend, code, spot):

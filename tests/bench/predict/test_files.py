@@ -115,3 +115,13 @@ def test_a_file_that_cannot_be_is_refused_before_the_run(
     (tmp_path / "taken.csv").mkdir()
     with pytest.raises(ConfigError, match=words):
         check(out)
+
+
+def test_blocks_without_any_label_are_of_the_same_table(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for names in ((), ("ant", "bee", "wasp")):
+        with opened(tmp_path / "p.parquet") as write:
+            for block in (np.full((2, 3), -9, np.float32), np.full((2, 3), 9, np.float32)):
+                write(Sheet("labels", 3, names), Block.of("labels", np.arange(2), block))
+        found = parquet.read_table(tmp_path / "p.parquet").column("class").to_pylist()
+        assert found == [[], []] + [list(names or range(3))] * 2

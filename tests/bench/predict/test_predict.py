@@ -138,3 +138,48 @@ def test_a_prediction_has_nothing_of_what_a_run_asked_for_besides(run: api.Run) 
     config = plan_of(run.dir, settings={}).config
     assert (config.train.epochs, config.run.budget_usd, config.run.loggers, config.run.dir) == (0, 0, (), "")
     assert config.train.warm_start == str(run.dir / "model.safetensors")
+
+
+def test_shards_that_were_normalised_otherwise_are_refused(run: api.Run, tmp_path: Path) -> None:
+    prepare(GRAPH, tmp_path / "rows", directed=True, feature_norm="row")
+    with pytest.raises(ConfigError, match=r"prepared with feature_norm = row, the run's graph with none"):
+        siafu.predict(run, graph=str(tmp_path / "rows"))
+
+
+# --- standardised features --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def standardised(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
+    folder = tmp_path_factory.mktemp("standardised")
+    prepare(GRAPH, folder / "shards", directed=True, feature_norm="standard")
+    return api.train(str(folder / "shards"), run_dir=str(folder / "run"), backend="cpu", epochs=2)
+
+
+def as_npz(graph: Graph, file: Path) -> str:
+    np.savez(
+        file, edge_index=np.stack([graph.src, graph.dst]), edge_weight=graph.weight, x=graph.features, y=graph.labels,
+        num_nodes=graph.num_vertices, num_features=graph.num_features, num_classes=graph.num_classes,
+    )  # fmt: skip
+    return str(file)
+
+
+def test_another_graph_is_standardised_as_the_runs_was(standardised: api.Run, tmp_path: Path) -> None:
+    """Were it standardised by its own means, a graph whose features are all moved would look as the run's does."""
+    moved = dataclasses.replace(GRAPH, features=np.asarray(GRAPH.features) * 2 + 1)
+    source = as_npz(moved, tmp_path / "moved.npz")
+    found = siafu.predict(standardised, graph=source, scores="logits", settings={"data.cache_dir": str(tmp_path)})
+    prepare(moved, tmp_path / "ours", directed=True, feature_norm="standard", standardise_as=standardised.dir)
+    ours = siafu.predict(standardised, graph=str(tmp_path / "ours"), scores="logits")
+    np.testing.assert_allclose(found.values, ours.values, rtol=1e-5, atol=1e-6)
+    assert np.abs(found.values - siafu.predict(standardised, scores="logits").values).max() > 0.1
+
+
+def test_shards_that_were_standardised_by_themselves_are_refused(standardised: api.Run, tmp_path: Path) -> None:
+    moved = dataclasses.replace(GRAPH, features=np.asarray(GRAPH.features) * 2 + 1)
+    prepare(moved, tmp_path / "alone", directed=True, feature_norm="standard")
+    with pytest.raises(
+        ConfigError,
+        match=r"alone: its features are not standardised as the run's graph was: siafu prepare .*--standardise-as .*run$",
+    ):
+        siafu.predict(standardised, graph=str(tmp_path / "alone"))

@@ -1,5 +1,7 @@
 """Which reader an object gets, and what it reads."""
 
+from pathlib import Path
+
 import networkx
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import scipy.sparse
 import siafu
 from datasets.objects import OBJECTS, graph_of
 from datasets.prepare import cached, prepare
+from datasets.sources.names import resolve
 from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL, tidy
 from siafu.sparse import SparseRows
@@ -149,6 +152,20 @@ def test_a_data_is_read():
     assert graph.split[:, 0].tolist() == [TRAIN, VAL, TEST]
 
 
+def test_a_file_whose_edges_have_several_attributes_is_read_by_naming_one_or_none(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    fields = {"edge_index": EDGES, "x": np.eye(3), "edge_attr": np.ones((3, 2)), "length": np.array([1.0, 2.0, 3.0])}
+    torch.save({key: torch.from_numpy(value) for key, value in fields.items()}, "g.pt")
+    with pytest.raises(DatasetError, match=r"^g: edge_attr is \[3, 2\], .* FILE\.pt\?weight=, leaves it out$"):
+        resolve("g.pt").load()
+    with pytest.raises(DatasetError, match=r"^g\.pt has no option 'weights', only weight$"):
+        resolve("g.pt?weights=").load()
+    assert resolve("g.pt?weight=").load().weight is None
+    source = resolve("g.pt?weight=length")
+    assert (source.load().weight.tolist(), source.files()) == ([1, 2, 3], [Path("g.pt")])
+
+
 def test_an_attribute_can_be_named_as_weight_or_left_out():
     found = data(x=np.eye(3), edge_attr=np.ones((3, 2)), strength=[1.0, 2.0, 3.0])
     assert siafu.from_pyg(found, weight="strength").weight.tolist() == [1, 2, 3]
@@ -205,7 +222,7 @@ REFUSED = {
     ),
     "wide edge_attr": (
         lambda: data(edge_attr=np.ones((3, 2))),
-        r"^pyg: edge_attr is \[3, 2\], but an edge has one weight: from_pyg\(data, weight=''\) leaves it out$",
+        r"^pyg: edge_attr is \[3, 2\], but an edge has one weight: from_pyg\(data, weight=''\), or FILE\.pt\?weight=, leaves it out$",
     ),
     "no edge_index": (lambda: _without_edges(), r"^pyg: has no edge_index, only x: undo transforms"),
     "widths of kinds": (hetero_of_two_widths, r"^HeteroData: features of its kinds of vertices \(a 4, b 5\) must be of one width$"),
@@ -275,3 +292,29 @@ def test_the_graph_of_karate_is_trained_on_as_networkx_has_it():
     labels = [int(club.nodes[v]["club"] == "Officer") for v in club]
     graph = tidy(siafu.from_networkx(club, labels=labels))
     assert (graph.num_vertices, graph.num_edges, graph.weight.sum()) == (34, 156, 2 * 231)
+
+
+def test_one_mask_for_testing_serves_all_splits():
+    many = {name: np.repeat(mask[:, None], 4, axis=1) for name, mask in MASKS.items()}
+    graph = graph_of(
+        {"edge_index": EDGES, "x": np.eye(3), "y": np.array([0, 1, 1]), **many, "test_mask": MASKS["test_mask"]}
+    )
+    assert graph.split.tolist() == [[TRAIN] * 4, [VAL] * 4, [TEST] * 4]
+
+
+def test_a_sparse_matrix_without_its_rows_is_refused():
+    with pytest.raises(DatasetError, match="has x_data without 'x_indptr'"):
+        graph_of({"edge_index": EDGES, "x_data": np.ones(3)})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"labels": np.array(["a", "b", "a"])}, "labels are <U1, must be numbers"),
+        ({"edge_type": np.array(["x", "y", "x"])}, "edge types are <U1, must be integers"),
+        ({"edge_type": [0, 1, 2], "num_edge_types": 1}, "an edge has type 2, num_edge_types is 1"),
+    ],
+)
+def test_words_and_types_beyond_those_told_are_refused(wrong, words):
+    with pytest.raises(DatasetError, match=words):
+        siafu.from_arrays(EDGES, **wrong)

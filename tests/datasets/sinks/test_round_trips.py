@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from datasets.convert import convert, loaded
 from datasets.prepare import prepare
-from datasets.sinks import SINKS
+from datasets.sinks import SINKS, tables
 from siafu.graph import tidy
 from tests.datasets.dgl_import import imported_dgl
 from tests.datasets.graphs import random_graph
@@ -30,6 +31,15 @@ def weighted_and_sparse(seed):
 
 def multilabel_without_split(seed):
     return random_graph(seed, multilabel=True, splits=0)
+
+
+def multilabel_with_gaps(seed):
+    """Vertices whose labels are unknown, all or one of them."""
+    graph = random_graph(seed, multilabel=True)
+    labels, split = graph.labels.astype(np.int8), graph.split.copy()
+    labels[:5], labels[5, 1] = -1, -1
+    split[:6] = 0
+    return replace(graph, labels=labels, split=split)
 
 
 def typed_and_weighted(seed):
@@ -70,7 +80,7 @@ def without_labels(seed):
 
 
 GRAPHS = (
-    plain, weighted_and_sparse, multilabel_without_split, typed_and_weighted, numbers, columns_of_numbers, half_floats,
+    plain, weighted_and_sparse, multilabel_without_split, multilabel_with_gaps, typed_and_weighted, numbers, columns_of_numbers, half_floats,
     without_edges, without_labels,
 )  # fmt: skip
 every_graph = pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
@@ -101,6 +111,30 @@ def test_a_file_gives_the_graph_back(kind, make, tmp_path):
         written = convert(graph, kind, tmp_path / f"{kind}{seed}")
         expected = without_loops(graph) if kind == "bsnap" else graph  # Dorylus adds its own, so they do not go there
         assert_same(loaded(written.source), expected)
+
+
+@every_format
+def test_types_that_no_edge_has_come_back(kind, tmp_path):
+    """Of five types, one and three occur, and three on a self-loop alone: rgcn's weights are by their numbers."""
+    graph = random_graph(3)
+    kinds = np.where(graph.src == graph.dst, 3, 1).astype(np.uint16)
+    graph = replace(graph, edge_type=kinds, num_edge_types=5)
+    found = loaded(convert(graph, kind, tmp_path / "out").source)
+    assert_same(found, without_loops(graph) if kind == "bsnap" else graph)
+    assert found.names == {}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_tables_of_features_are_written_without_a_copy_of_them_all(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "FEATURE_VALUES", 1 << 14)
+    rows = np.random.default_rng(0).standard_normal((20_000, 60)).astype(np.float32)
+    graph = replace(random_graph(n=len(rows), splits=0), features=rows)
+    tracemalloc.start()
+    written = convert(graph, kind, tmp_path / "out")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < rows.nbytes / 2
+    assert np.array_equal(loaded(written.source).features, rows)
 
 
 @every_graph

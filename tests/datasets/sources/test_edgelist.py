@@ -89,6 +89,22 @@ def test_text_with_and_without_header_is_read(name, text, tmp_path):
     assert (graph.ids.tolist(), graph.src.tolist(), graph.dst.tolist()) == ([5, 6, 7], [0, 1], [1, 2])
 
 
+@pytest.mark.parametrize("row", ["{}, {}", "{} , {}", "{},{}", " {},\t{} "])
+def test_blanks_around_names_and_values_are_no_part_of_them(row, tmp_path):
+    for ids, kinds in ((("5", "6"), ("likes", "hates")), (("ann", "bob"), ("1", "0"))):
+        lines = [row.format(*ids) + f", {kinds[0]}", row.format(*ids[::-1]) + f", {kinds[1]}"]
+        (tmp_path / "e.csv").write_text("\n".join(["src, dst ,kind", *lines, ""]))
+        graph = load(f"{tmp_path / 'e.csv'}?type=kind")
+        assert (graph.num_vertices, graph.src.tolist(), graph.dst.tolist()) == (2, [0, 1], [1, 0])
+        assert (graph.edge_type.tolist(), graph.num_edge_types) == ([1, 0], 2)
+
+
+def test_a_row_is_counted_alike_behind_a_header_with_blanks(tmp_path):
+    (tmp_path / "e.csv").write_text("src, dst\n1, 2\n3, x\n")
+    with pytest.raises(DatasetError, match=r"e\.csv: row 2: column 'dst' is 'x', must be an integer"):
+        load(str(tmp_path / "e.csv"))
+
+
 # --- bad rows ---------------------------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,11 @@ def bsnap_beside(tmp_path, file, values):
     return folder
 
 
+def bsnap_typed(tmp_path, kinds, count):
+    bsnap_beside(tmp_path, "type.npy", np.array(kinds))
+    return bsnap_beside(tmp_path, "num_edge_types.npy", count)
+
+
 def bsnap_level(tmp_path):
     folder = bsnap(tmp_path)
     (tmp_path / "d" / "graph.bsnap").write_bytes(struct.pack("<iIQ", 8, 3, 0))
@@ -78,6 +83,13 @@ BSNAP = {
     "bsnap: no graph": (lambda t: bsnap_without(t, "graph.bsnap"), "{t}/d/graph.bsnap: No such file or directory"),
     "bsnap: weights of fewer": (
         lambda t: bsnap_beside(t, "weight.npy", np.ones(1)), "{t}/d/weight.npy: [1], but graph.bsnap has 2 edges",
+    ),
+    "bsnap: type beyond": (
+        lambda t: bsnap_typed(t, [0, 2], np.array([2])), "d: edge 1 has type 2, must be in 0..1",
+    ),
+    "bsnap: types not counted": (
+        lambda t: bsnap_typed(t, [0, 1], np.array([2, 2])),
+        "{t}/d/num_edge_types.npy: int64 [2], must be one integer: how many types there are",
     ),
     "bsnap: split of fewer": (
         lambda t: bsnap_beside(t, "split.npy", np.ones(2, int)),

@@ -4,6 +4,7 @@ import pytest
 from datasets.prepare import cached
 from datasets.sources import ogb
 from datasets.sources.names import resolve
+from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL
 from tests.datasets.sources.ogb_folder import EDGES, FEATURES, table, write, write_binary
 
@@ -34,6 +35,18 @@ def test_a_name_is_looked_for_where_graphs_are(tmp_path, monkeypatch):
     write(tmp_path / "elsewhere" / "ogbn_other")
     monkeypatch.setenv("SIAFU_DATA", str(tmp_path / "elsewhere"))
     assert ogb.load("ogbn-other").num_vertices == 4
+
+
+@pytest.mark.parametrize("unpacked", ["tiny", "tiny-bin"])
+def test_a_folder_may_be_called_as_the_zip_unpacks_it(unpacked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SIAFU_DATA", raising=False)
+    with pytest.raises(
+        DatasetError, match=r"no folder raw/ in ogbn-tiny, nor in ogbn_tiny or tiny or tiny-bin of data, "
+    ):
+        ogb.load("ogbn-tiny")
+    write(tmp_path / "dataset" / unpacked)
+    assert ogb.load("ogbn-tiny").name == "ogbn-tiny"
 
 
 def test_one_of_several_splits_is_chosen_by_name(tmp_path):

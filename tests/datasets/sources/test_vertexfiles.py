@@ -5,6 +5,7 @@ import pytest
 
 from datasets.prepare import prepare
 from datasets.sources.edgelist import load
+from datasets.sources.vertexfiles import _sparse
 from siafu.errors import DatasetError
 from siafu.shards import ShardSet
 
@@ -54,6 +55,24 @@ def test_several_columns_of_0_and_1_are_labels(edges):
     graph = load(f"{edges}?labels=users.csv%23red,blue")
     assert (graph.target, graph.num_classes, graph.labels.tolist()) == ("labels", 2, [[1, 0], [0, 0], [1, 1], [0, 1]])
     assert load(f"{edges}?labels=users.csv%23red&target=labels").labels.tolist() == [[1], [0], [1], [0]]
+
+
+def test_of_several_labels_one_that_is_missing_is_unknown_and_its_vertex_in_no_split(edges, tmp_path):
+    (tmp_path / "y.csv").write_text("id,red,blue\n1,1,0\n2,-1,-1\n4,0,\n")  # 3 has no row
+    source = f"{edges}?labels=y.csv"
+    graph = load(source)
+    assert (graph.target, graph.labels.tolist()) == ("labels", [[1, 0], [-1, -1], [-1, -1], [0, -1]])
+    for split, stream in (("", False), ("", True), ("&split=users.csv%23role", False)):
+        out = tmp_path / f"out{stream}{len(split)}"
+        shard = prepare(source + split, out, stream=stream, order="given", partitioner="chunk").partition(0)
+        assert (shard.labels.dtype, np.asarray(shard.labels).tolist()) == (np.uint8, [[1, 0], [0, 0], [0, 0], [0, 0]])
+        assert np.flatnonzero(np.asarray(shard.split)[:, 0]).tolist() == [0]
+
+
+def test_a_label_that_is_none_is_refused_where_there_are_several(edges, tmp_path):
+    (tmp_path / "y.csv").write_text("id,red,blue\n1,1,0\n2,-7,0\n")
+    with pytest.raises(DatasetError, match=r"^y\.csv: label of vertex 2 is -7, must be 0 or 1, or -1 for unknown"):
+        load(f"{edges}?labels=y.csv")
 
 
 @pytest.mark.parametrize("type_", ["int8", "float64", "bool", "dictionary"])
@@ -130,7 +149,36 @@ def test_types_without_gaps_need_no_names(edges, tmp_path):
     assert (graph.edge_type.tolist(), graph.num_edge_types, graph.names) == ([1, 0], 2, {})
 
 
+def test_types_are_kept_as_they_stand_where_their_number_is_given(edges, tmp_path):
+    (tmp_path / "t.csv").write_text("s,d,t\n1,2,3\n2,1,1\n")
+    graph = load("t.csv?type=t&num_edge_types=5")
+    assert (graph.edge_type.tolist(), graph.edge_type.dtype) == ([3, 1], np.uint16)
+    assert (graph.num_edge_types, graph.names) == (5, {})
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("type=many&num_edge_types=8", r"e\.csv: row 3: column 'many' is 300, must be in 0\.\.7: there are 8 types"),
+        ("type=kind&num_edge_types=8", r"e\.csv: column 'kind' is of words, .* num_edge_types is for integers"),
+        ("type=many&num_edge_types=0", r"num_edge_types '0', must be a number in 1\.\.65536"),
+        ("num_edge_types=8", r"num_edge_types 8, but no edge has a type"),
+    ],
+)
+def test_a_number_of_types_that_cannot_be_is_refused(query, message, edges):
+    with pytest.raises(DatasetError, match=message):
+        load(f"{edges}?{query}")
+
+
 def test_parallel_edges_of_two_types_are_two_edges(edges, tmp_path):
     (tmp_path / "t.csv").write_text("s,d,t\n1,2,a\n1,2,b\n1,2,b\n")
     shards = prepare("t.csv?type=t", tmp_path / "out", directed=True)
     assert ShardSet.open(shards.path).partition(0).in_edges.type.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["csc", "bsr"])
+def test_a_sparse_matrix_in_another_order_is_not_taken_for_rows(kind, tmp_path):
+    sparse = pytest.importorskip("scipy.sparse")
+    sparse.save_npz(tmp_path / "m.npz", sparse.random(20, 20, 0.2).asformat(kind))
+    with pytest.raises(DatasetError, match=f"it is {kind}"):
+        _sparse(tmp_path / "m.npz")

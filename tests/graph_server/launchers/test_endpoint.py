@@ -227,9 +227,10 @@ def test_endpoints_that_cannot_be(on: Any, endpoint: str, parts: int, message: s
 
 
 @pytest.mark.parametrize(
-    ("service", "parts", "limit"), [({}, 1, 1000), ({"account": 10}, 3, 3), ({"account": 50, "reserved": 9}, 2, 4)]
+    ("service", "parts", "limit"),
+    [({}, 1, 900), ({"account": 10}, 3, 3), ({"account": 10}, 1, 9), ({"account": 50, "reserved": 9}, 2, 4)],
 )
-def test_limit_is_this_servers_share_of_what_the_function_may_have(
+def test_limit_is_this_servers_share_of_what_the_function_may_have_and_leaves_some_to_others(
     start: Start, service: Any, parts: int, limit: int
 ) -> None:
     _, caller = start(settings={"data.parts": parts}, **service)
@@ -241,7 +242,7 @@ def test_limit_is_this_servers_share_of_what_the_function_may_have(
     [
         ({"reserved": 0}, {}, "reserved concurrency is 0, the kill switch"),
         ({"reserved": 2}, {"data.parts": 3}, "it has reserved 2 environments at a time, data.parts = 3"),
-        ({"account": 1}, {"data.parts": 2}, "the account leaves it 1 environments at a time, data.parts = 2"),
+        ({"account": 2}, {"data.parts": 2}, "the account leaves it 1 environments at a time, data.parts = 2"),
         ({"memory_mb": 256}, {}, "lambda.memory_mb = 192: siafu was deployed with 256"),
         ({"timeout_s": 60.0}, {}, "lambda.timeout_s = 900: siafu was deployed with 60"),
         ({"name": "other"}, {}, "ResourceNotFoundException: GetFunctionConfiguration: .*check lambda.function"),

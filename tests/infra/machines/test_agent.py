@@ -275,7 +275,7 @@ def test_ctrl_c_before_the_order_is_taken_ends_the_run_soon(
 
     thread = threading.Thread(target=work)
 
-    def press(receiver: Receiver) -> None:
+    def press(receiver: Receiver, *, whole: bool = True) -> None:
         if not thread.ident:
             thread.start()  # whose agent has not looked before
             raise KeyboardInterrupt

@@ -12,6 +12,7 @@ import pytest
 
 from bench.actions import Status
 from bench.hosts import LOST
+from infra.machines import host as hosts
 from infra.machines.duty import Order
 from infra.machines.host import MachineHost, Report, Reports, muster
 from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
@@ -181,7 +182,7 @@ def test_muster_ends_when_every_machine_has_its_part(box: Mailbox, place: Place)
     agents = Agents(box, {G0: [{"state": "fetching", "fetched_bytes": 2, "fetch_bytes": 5}, ready], Q0: [ready]})
     come: list[tuple[int, int]] = []
 
-    def say_bytes(now: int, total: int) -> None:
+    def say_bytes(now: int, total: int, boots: list[Address]) -> None:
         if not come:
             agents.start()  # only now: nothing has come when muster looks first
         come.append((now, total))
@@ -197,18 +198,38 @@ def test_muster_names_the_machine_that_cannot_take_its_part(box: Mailbox, place:
     agents = Agents(box, {G0: [{"ended": {"code": 1, "last_line": "disk full", "kept": True}}]})
     agents.start()
     with pytest.raises(PeerLost, match=r"graph_server 0: disk full \(machine i-0abc \(10.0.1.7\)\)"):
-        muster(box, place, [G0, Q0], 5.0, lambda now, total: None)
+        muster(box, place, [G0, Q0], 5.0, lambda now, total, boots: None)
     agents.join()
 
 
-def test_muster_names_a_machine_that_is_not_there_or_stands_still(box: Mailbox, place: Place) -> None:
-    with pytest.raises(ConfigError, match="graph_server 7: no machine of the deployment has this role"):
-        muster(box, place, [graph_server(7)], 0.2, lambda now, total: None)  # no order for the other one lies about
+def test_muster_names_a_machine_that_is_not_there_or_stands_still(
+    box: Mailbox, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "BOOT_S", 0.2)
+    with pytest.raises(ConfigError, match=r"graph_server 7: no machine of the deployment has this role.* waited 0 s"):
+        muster(
+            box, place, [graph_server(7)], 0.1, lambda now, total, boots: None
+        )  # no order for the other one lies about
     agents = Agents(box, {G0: [{"state": "fetching", "fetched_bytes": 2, "fetch_bytes": 5}]})
     agents.start()
     with pytest.raises(PeerLost, match=r"graph_server 0: nothing of its graph has come for 3 s"):
-        muster(box, place, [G0], 3.0, lambda now, total: None)
+        muster(box, place, [G0], 3.0, lambda now, total, boots: None)
     agents.join()
+
+
+def test_muster_waits_for_a_machine_that_boots_longer_than_for_one_that_is_there(box: Mailbox, place: Place) -> None:
+    agents = Agents(box, {G0: [{"state": "ready"}]})
+    begun, said = time.monotonic(), []
+
+    def say_boots(now: int, total: int, boots: list[Address]) -> None:
+        said.append(boots)
+        if time.monotonic() - begun > 0.5 and agents.ident is None:
+            agents.start()
+
+    muster(box, place, [G0], 0.2, say_boots)
+    agents.join()
+    assert said[0] == [G0]
+    assert said[-1] == []
 
 
 def test_the_coordinators_state_passes_through_its_agent(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import FlexibleChecksumError
 
 from datasets.prepare import prepare
-from infra.machines import depot, mailbox
+from infra.machines import depot, mailbox, runfiles
 from infra.machines.mailbox import (
     Letter,
     Mailbox,
@@ -23,7 +24,7 @@ from infra.machines.mailbox import (
     shards_key,
     silent,
 )
-from infra.machines.runfiles import Receiver, Sender
+from infra.machines.runfiles import Listing, Receiver, Sender
 from siafu.address import COORDINATOR, graph_server
 from siafu.errors import ConfigError, DatasetError, PeerLost, RemoteProtocolError
 from siafu.shards import MANIFEST, ShardSet
@@ -154,6 +155,32 @@ def test_a_large_file_travels_in_parts_and_arrives_whole(box: Mailbox, tmp_path:
     box.upload(tmp_path / "here", "large-file")
     box.download("large-file", tmp_path / "there")
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+@pytest.mark.parametrize("times", [1, 3, 4])
+def test_bytes_with_a_wrong_checksum_come_anew_and_not_for_ever(
+    box: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    box.write("whole", {"is": "whole"})
+    fetches = {
+        "get_object": lambda: box.read("whole"),
+        "download_file": lambda: box.download("whole", tmp_path / "whole"),
+    }
+    for name, fetch in fetches.items():
+        wrong = [FlexibleChecksumError(error_msg="checksum")] * times
+        fetched = getattr(box._s3, name)
+
+        def broken(*args: Any, fetched: Any = fetched, wrong: list[Exception] = wrong, **named: Any) -> Any:
+            if wrong:
+                raise wrong.pop()
+            return fetched(*args, **named)
+
+        monkeypatch.setattr(box._s3, name, broken)
+        if times < 4:
+            fetch()
+        else:
+            with pytest.raises(PeerLost, match="whole: checksum"):
+                fetch()
 
 
 def test_listings_are_in_order_and_know_folders(box: Mailbox) -> None:
@@ -337,6 +364,25 @@ def test_growing_files_travel_in_whole_lines_and_changed_ones_anew(box: Mailbox,
     assert (there / "result.json").read_text() == "new"
     assert len(list(box.entries("runs/live/files/metrics.jsonl/"))) == 2
     assert receiver.update() == []
+
+
+def test_pieces_of_long_files_are_listed_once(box: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runfiles, "PAGE", 5)
+    for name, count in (("logs/a.log", 7), ("logs/b.log", 3), ("metrics.jsonl", 6), ("model.safetensors", 1)):
+        for offset in range(count):
+            box.put(piece_key("long", name, offset), b"x")
+    listing, receiver = Listing(box, "long"), Receiver(box, "long", tmp_path)
+    assert len(list(listing.entries())) == len(receiver.update(whole=False)) == 17
+    again = [(path, offset) for _, path, offset in listing.entries()]
+    assert again == [*(("logs/b.log", offset) for offset in range(3)), ("model.safetensors", 0)]
+    assert receiver.update(whole=False) == []
+    for name, offset in (("logs/a.log", 7), ("logs/b.log", 3), ("logs/c.log", 0), ("model.safetensors", 0)):
+        box.put(piece_key("long", name, offset), b"new")
+    new = [("logs/a.log", 7), ("logs/b.log", 3), ("logs/c.log", 0), ("model.safetensors", 0)]
+    assert receiver.update(whole=False) == new
+    box.put(piece_key("long", "metrics.jsonl", 2), b"by one that began anew")
+    assert receiver.update(whole=False) == []
+    assert receiver.update() == [("metrics.jsonl", 2)]
 
 
 def test_only_what_is_asked_for_is_fetched(box: Mailbox, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,7 @@ def test_what_is_deployed_is_known_before_it_has_booted(
         return {**{role: {"state": "pending"} for role in roles}, graph_server(2): {"state": "terminated"}}
 
     monkeypatch.setattr(found, "instances_of", instances_of)
+    monkeypatch.setattr(found, "refusal", lambda name, region, member: "")
     servers = {"param_servers": param_servers, "start_timeout_s": 60.0}
     config = Config.from_dict({"data": {"parts": parts}, "servers": servers})
     begun = time.monotonic()
@@ -279,6 +281,42 @@ def test_what_is_deployed_is_known_before_it_has_booted(
         with pytest.raises(ConfigError, match=re.escape(words)):
             remote._check_members(deployment.mailbox, config, ignore)
     assert time.monotonic() - begun < 30.0  # start_timeout_s is 60
+
+
+def test_a_machine_that_ec2_does_not_give_is_told_of_with_its_reason(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AutoScaling:
+        def describe_scaling_activities(self, AutoScalingGroupName: str, MaxRecords: int) -> dict[str, Any]:
+            assert AutoScalingGroupName == "siafu-graph-server-2"
+            states = ("PreInService", "Failed", "Successful")
+            why = "You have requested more vCPU capacity than your current vCPU limit of 8 allows"
+            return {"Activities": [{"StatusCode": state, "StatusMessage": why} for state in states]}
+
+    monkeypatch.setattr(found.service, "client", lambda name, region: AutoScaling())
+    monkeypatch.setattr(found, "instances_of", lambda *_: {graph_server(0): {"state": "running"}})
+    config = Config.from_dict({"data": {"parts": 3}})
+    with pytest.raises(
+        ConfigError, match=r"\(graph_server 2: You have requested more vCPU .* of 8 allows\): siafu deploy --set"
+    ):
+        remote._check_members(deployment.mailbox, config, ignore)
+
+
+@pytest.mark.parametrize(
+    ("hours", "max_seconds", "warned"),
+    [(12.0, 0.0, False), (12.0, 11 * 3600.0, False), (12.0, 13 * 3600.0, True), (0.5, 0.0, True), (0.5, 60.0, False), (-1.0, 60.0, True)],
+)  # fmt: skip
+def test_a_run_is_told_when_its_deployment_removes_itself(
+    caplog: pytest.LogCaptureFixture, hours: float, max_seconds: float, warned: bool
+) -> None:
+    now, said = datetime(2026, 11, 22, 6, tzinfo=timezone.utc), []
+    config = Config.from_dict({"run": {"max_seconds": max_seconds}})
+    there = Found("bucket", expires=now + timedelta(hours=hours))
+    remote.mind_the_end(config, there, now, lambda status: said.append(status.phase))
+    assert said[0].startswith("deployment siafu removes itself at 2026-11-22T")
+    assert ("siafu deploy sets its clock anew" in caplog.text) == warned
+    remote.mind_the_end(config, Found("bucket"), now, lambda status: said.append("nobody knows"))
+    assert len(said) == 1
 
 
 # --- played machines --------------------------------------------------------------------------------------------------
@@ -322,7 +360,7 @@ class Played:
     def get(self, key: str, limit: int = 0) -> bytes | None:
         return None
 
-    def entries(self, prefix: str) -> Iterator[Any]:
+    def entries(self, prefix: str, after: str = "") -> Iterator[Any]:
         return iter(())
 
 
@@ -376,7 +414,7 @@ def test_a_run_that_goes_on_is_waited_for(
     assert remote._until_end(box, "mine", MINE, Receiver(box, "mine", tmp_path), ignore) == {"code": 0}
 
 
-def pressed(*_: object) -> list[Any]:
+def pressed(*_: object, **__: object) -> list[Any]:
     raise KeyboardInterrupt
 
 

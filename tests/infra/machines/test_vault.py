@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from infra.machines import vault as vaults
 from infra.machines.duty import Order
 from infra.machines.vault import Vault, parameter
 from siafu.errors import ConfigError, PeerLost, RemoteProtocolError
@@ -21,7 +23,10 @@ def vault() -> Iterator[Vault]:
         yield Vault(endpoint=mailbox.endpoint, region="us-east-1")
 
 
-def test_a_secret_comes_out_as_it_went_in_and_is_gone_once_removed(vault: Vault) -> None:
+def test_a_secret_comes_out_as_it_went_in_and_is_gone_once_removed(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vaults, "APPEAR_S", 0.0)
     assert parameter("siafu", "graph_server", RUN_ID) == NAME
     vault.put(NAME, SECRET)
     assert vault.get(NAME) == SECRET
@@ -31,6 +36,23 @@ def test_a_secret_comes_out_as_it_went_in_and_is_gone_once_removed(vault: Vault)
     vault.remove([NAME])
     with pytest.raises(ConfigError, match=f"{NAME}.*ParameterNotFound"):
         vault.get(NAME)
+
+
+def test_a_secret_that_is_not_there_yet_is_waited_for(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the coordinator has put may not be seen by a machine at once."""
+    name, looks = parameter("late", "graph_server", RUN_ID), []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            vault.put(name, SECRET)
+
+    monkeypatch.setattr(vaults, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: sum(looks)))
+    assert vault.get(name) == SECRET
+    vault.remove([name])
+    with pytest.raises(ConfigError, match="ParameterNotFound"):
+        vault.get(name)
+    assert vaults.APPEAR_S < sum(looks[3:]) < vaults.APPEAR_S + 2.0
 
 
 def test_a_secret_is_put_once(vault: Vault) -> None:

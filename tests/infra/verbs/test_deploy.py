@@ -9,19 +9,22 @@ import json
 import shutil
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from boto3.exceptions import S3UploadFailedError
 from botocore.exceptions import ClientError
 
-from infra import cdk, deployment, leftovers, package, wheelhouse
+from infra import cdk, deployment, leftovers, limits, package, wheelhouse, zones
 from infra.cloud import Cloud, speaking_plainly
 from infra.deployment import PARTS
 from infra.imports import ROOT
+from infra.machines.mailbox import report_key
 from infra.verbs import deploy
 from infra.verbs import destroy as teardown
 from siafu.__main__ import main
+from siafu.address import COORDINATOR
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError
 from tests.infra.deployment import until
@@ -29,6 +32,7 @@ from tests.infra.made import account, make, stacks_of
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="the CDK needs node, which is not installed")
 CONFIG = Config().replace({"data.parts": 2})
+limits_check = limits.check  # the tests of deploy leave it out
 
 
 @pytest.fixture
@@ -50,7 +54,8 @@ def steps(cloud, monkeypatch, tmp_path) -> list[str]:
     parts = [part for part in PARTS if part != "gpu"]
     plan = deploy.Plan({name: {} for name in deployment.stacks("siafu", parts)}, {}, "", 0.0)
     monkeypatch.setattr(deploy, "plan", lambda *_: plan)
-    monkeypatch.setattr(deploy, "_environments", lambda cloud: (1000, 1000))  # moto does not say
+    monkeypatch.setattr(limits, "check", lambda *_: None)
+    monkeypatch.setattr(zones, "settle", lambda config, cloud: config)
     monkeypatch.setattr(cdk, "check", lambda: None)
     monkeypatch.setattr(cdk, "check_cli", lambda: None)
     monkeypatch.setattr(cdk, "bootstrap", lambda *_: done.append("bootstrap"))
@@ -200,41 +205,44 @@ def test_bootstrap_is_done_once_per_account(steps, cloud):
     assert "bootstrap" not in steps
 
 
-def test_more_environments_than_the_account_may_keep_are_refused_before_anything_is_made(steps, cloud):
+def test_what_the_account_may_not_have_is_refused_before_anything_is_made(steps, cloud, monkeypatch):
+    monkeypatch.setattr(limits, "check", limits_check)
+    monkeypatch.setattr(limits, "_environments", lambda cloud: (1000, 1000))  # moto does not say
     with pytest.raises(ConfigError, match=r"cloud\.reserved = 5000: this account may run 1000 .* cloud\.reserved=900"):
         deploy.deploy(CONFIG.replace({"cloud.reserved": 5000}), cloud)
     assert steps == []
 
 
-#: Of an account of 1000 environments: unreserved, ours already (None: no function yet), asked for, at most possible.
+def test_servers_are_made_in_the_zone_that_was_found(steps, cloud, monkeypatch):
+    planned: list[Config] = []
+    plan = deploy.plan
+    monkeypatch.setattr(deploy, "plan", lambda *call: (planned.append(call[0]), plan(*call))[1])
+    monkeypatch.setattr(zones, "settle", lambda config, cloud: config.replace({"cloud.zone": "us-east-1c"}))
+    deploy.deploy(CONFIG, cloud)
+    assert [config.cloud.zone for config in planned] == ["us-east-1c"]
+
+
 @pytest.mark.parametrize(
-    ("unreserved", "ours", "asked", "most"),
-    [
-        (1000, None, 900, None),
-        (200, None, 101, 100),
-        (100, None, 1, 0),
-        (100, 100, 100, None),
-        (150, 100, 200, 150),
-        (1000, 0, 901, 900),
-    ],
+    ("state", "age", "goes_on"), [("running", 60.0, True), ("waiting", 60.0, False), ("running", -1.0, False)]
 )
-def test_environments_that_other_functions_keep_are_not_ours(cloud, monkeypatch, unreserved, ours, asked, most):
-    class Lambda:
-        def get_account_settings(self):
-            return {"AccountLimit": {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": unreserved}}
-
-        def get_function_concurrency(self, FunctionName):
-            assert FunctionName == "siafu-worker"
-            if ours is None:
-                raise ClientError(
-                    {"Error": {"Code": "ResourceNotFoundException", "Message": ""}}, "GetFunctionConcurrency"
-                )
-            return {"ReservedConcurrentExecutions": ours} if ours else {}
-
-    config = CONFIG.replace({"cloud.reserved": asked})
-    with_lambda = dataclasses.replace(cloud, _clients={"lambda": Lambda()})
-    with contextlib.nullcontext() if most is None else pytest.raises(ConfigError, match=rf"cloud\.reserved={most}$"):
-        deploy._check_concurrency(config, with_lambda, PARTS)
+def test_a_run_that_goes_on_keeps_its_machines_while_the_clock_is_set_anew(
+    steps, cloud, monkeypatch, state, age, goes_on
+):
+    """A newer image, or other sources here, would replace them. ``age``: the machine's interval; below 0 it is silent."""
+    make(cloud, PARTS)
+    bucket = deployment.bucket("siafu", cloud.account, cloud.region)
+    said_of_run = {"state": state, "run": "mine", "every_s": age}
+    cloud.client("s3").put_object(Bucket=bucket, Key=report_key(COORDINATOR), Body=json.dumps(said_of_run).encode())
+    monkeypatch.setattr("infra.machines.mailbox.LEAST_SILENCE_S", -1.0 if age < 0 else 10.0)
+    calls: list[str] = []
+    monkeypatch.setattr(cdk, "deploy", lambda assembly, stacks, *_: calls.extend(stacks))
+    said: list[str] = []
+    before = datetime.now(timezone.utc)
+    made = deploy.deploy(CONFIG.replace({"cloud.ttl_hours": 24.0}), cloud, say=said.append)
+    assert made.expires - before >= timedelta(hours=24)
+    assert (calls == ["siafu-expiry"]) == goes_on
+    assert any("run mine goes on: only the clock is set anew" in text for text in said) == goes_on
+    assert ("siafu-gpu" in stacks_of(cloud)) == goes_on
 
 
 # --- the verb -------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 
 from infra import deployment, leftovers, reaper
 from infra.cloud import Cloud
-from infra.deployment import PARTS, TAG
+from infra.deployment import PARTS, REGION_TAG, TAG
+from infra.imports import ROOT
 from infra.verbs import destroy as teardown
 from siafu.__main__ import main
 from siafu.errors import GnnError
@@ -151,14 +152,12 @@ def make_orphans(cloud: Cloud) -> None:
         AutoScalingGroupName="siafu-servers-GraphServer0", MinSize=1, MaxSize=1, VPCZoneIdentifier=subnet,
         LaunchTemplate={"LaunchTemplateName": "template"}, Tags=[{**tags[0], "PropagateAtLaunch": True}],
     )  # fmt: skip
-    role = iam.create_role(RoleName="siafu-function-WorkerRole1-EXAMPLE", AssumeRolePolicyDocument="{}", Tags=tags)[
-        "Role"
-    ]
-    iam.put_role_policy(RoleName=role["RoleName"], PolicyName="p", PolicyDocument=json.dumps(
+    role = make_role(cloud, "siafu-function-WorkerRole1-EXAMPLE")
+    iam.put_role_policy(RoleName=role, PolicyName="p", PolicyDocument=json.dumps(
         {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}))  # fmt: skip
-    for profile in ("siafu-servers-Profile1-EXAMPLE", "siafu-servers-Profile2-EXAMPLE"):  # the second is of no role
-        iam.create_instance_profile(InstanceProfileName=profile)
-    iam.add_role_to_instance_profile(InstanceProfileName="siafu-servers-Profile1-EXAMPLE", RoleName=role["RoleName"])
+    for kind in ("graph_server", "gpu"):  # the second is of no role
+        iam.create_instance_profile(InstanceProfileName=deployment.profile("siafu", cloud.region, kind))
+    iam.add_role_to_instance_profile(InstanceProfileName="siafu-us-east-1-graph-server", RoleName=role)
     bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
     s3.create_bucket(Bucket=bucket)
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
@@ -171,20 +170,29 @@ def make_orphans(cloud: Cloud) -> None:
     make_alarm(cloud)
     make_topic(cloud)
     make_topic(cloud, "somebody-renamed-it")
-    cloud.client("cloudwatch").put_dashboard(DashboardName="siafu", DashboardBody="{}")
+    make_global(cloud)
     cloud.client("scheduler").create_schedule_group(Name="siafu")
     cloud.client("ssm").put_parameter(
         Name="/siafu/siafu/graph_server/0123456789abcdef", Value="00", Type="SecureString"
     )
-    cloud.client("budgets").create_budget(
-        AccountId=cloud.account,
-        Budget={
-            "BudgetName": "siafu-monthly",
-            "TimeUnit": "MONTHLY",
-            "BudgetType": "COST",
-            "BudgetLimit": {"Amount": "1", "Unit": "USD"},
-        },
+
+
+def make_role(cloud: Cloud, name: str) -> str:
+    tags = [{"Key": TAG, "Value": cloud.name}, {"Key": REGION_TAG, "Value": cloud.region}]
+    made = cloud.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument="{}", Tags=tags)
+    return str(made["Role"]["RoleName"])
+
+
+def make_global(cloud: Cloud) -> None:
+    """What all regions of an account share, beside roles and instance profiles."""
+    cloud.client("cloudwatch").put_dashboard(
+        DashboardName=deployment.dashboard(cloud.name, cloud.region), DashboardBody="{}"
     )
+    budget = {
+        "BudgetName": deployment.budget(cloud.name, cloud.region), "TimeUnit": "MONTHLY", "BudgetType": "COST",
+        "BudgetLimit": {"Amount": "1", "Unit": "USD"},
+    }  # fmt: skip
+    cloud.client("budgets").create_budget(AccountId=cloud.account, Budget=budget)
 
 
 def test_resources_that_no_stack_has_are_found_and_removed(cloud):
@@ -213,15 +221,30 @@ def test_other_deployments_are_not_touched(cloud, name):
     assert sorted(str(left) for left in leftovers.find(other)) == before
 
 
+def test_the_same_name_in_another_region_is_another_deployment(cloud):
+    """Somebody who forgets the region takes nothing from it: IAM, budgets and dashboards are the whole account's."""
+    europe = Cloud(cloud.name, cloud.account, "eu-west-1")
+    role = make_role(europe, "siafu-servers-GraphServerRole1-EXAMPLE")
+    iam = europe.client("iam")
+    for kind in leftovers.ROLES:
+        iam.create_instance_profile(InstanceProfileName=deployment.profile(europe.name, europe.region, kind))
+    iam.add_role_to_instance_profile(InstanceProfileName="siafu-eu-west-1-graph-server", RoleName=role)
+    make_global(europe)
+    there = {str(left) for left in leftovers.find(europe)}
+    assert there == {
+        "dashboard siafu-eu-west-1", "budget siafu-eu-west-1-monthly", f"role {role}",
+        *(f"instance profile siafu-eu-west-1-{kind}" for kind in ("graph-server", "param-server", "gpu")),
+    }  # fmt: skip
+    assert destroy(cloud) == teardown.Gone([], [])
+    assert {str(left) for left in leftovers.find(europe)} == there
+
+
 def test_what_has_our_form_of_name_and_anothers_tag_is_not_touched(cloud):
     """Of a stack of somebody's own, say, that is called like one of ours."""
-    iam, somebody = cloud.client("iam"), Cloud("somebody", cloud.account, cloud.region)
+    somebody = Cloud("somebody", cloud.account, cloud.region)
     tags = [{"Key": TAG, "Value": "somebody"}]
-    iam.create_role(RoleName="siafu-gpu-Role1-EXAMPLE", AssumeRolePolicyDocument="{}", Tags=tags)
-    iam.create_instance_profile(InstanceProfileName="siafu-gpu-Profile1-EXAMPLE")
-    iam.add_role_to_instance_profile(
-        InstanceProfileName="siafu-gpu-Profile1-EXAMPLE", RoleName="siafu-gpu-Role1-EXAMPLE"
-    )
+    make_role(somebody, "siafu-gpu-Role1-EXAMPLE")
+    cloud.client("iam").create_instance_profile(InstanceProfileName="siafu-gpu-Profile1-EXAMPLE")
     cloud.client("cloudwatch").put_metric_alarm(
         AlarmName="siafu-watch-Errors-EXAMPLE", MetricName="Errors", Namespace="AWS/Lambda", Period=60, EvaluationPeriods=1,
         ComparisonOperator="GreaterThanThreshold", Threshold=1, Statistic="Sum", Tags=tags,
@@ -234,10 +257,7 @@ def test_what_has_our_form_of_name_and_anothers_tag_is_not_touched(cloud):
 def test_role_whose_name_was_cut_is_found(cloud):
     """CloudFormation cuts names of roles at 64 characters."""
     cut = Cloud("a-deployment-of-a-long-name-abc", cloud.account, cloud.region)
-    cloud.client("iam").create_role(
-        RoleName="a-deployment-of-a-long-name-GraphServerRole1A2B3C4D-EXAMPLE0", AssumeRolePolicyDocument="{}",
-        Tags=[{"Key": TAG, "Value": cut.name}],
-    )  # fmt: skip
+    make_role(cut, "a-deployment-of-a-long-name-GraphServerRole1A2B3C4D-EXAMPLE0")
     assert [left.kind for left in leftovers.find(cut)] == ["role"]
 
 
@@ -273,6 +293,55 @@ def test_what_cannot_be_removed_is_listed_with_the_reason(cloud, monkeypatch):
     monkeypatch.setattr(leftovers, "KINDS", kinds)
     (left,) = destroy(cloud).left
     assert str(left).startswith("log group /siafu/x: An error occurred (AccessDenied)")
+
+
+#: What IAM calls calls otherwise than boto3 does.
+IN_IAM = {
+    "budgets:DeleteBudget": "budgets:ModifyBudget", "budgets:DescribeBudgets": "budgets:ViewBudget",
+    "resourcegroupstaggingapi:GetResources": "tag:GetResources", "s3:DeleteObjects": "s3:DeleteObjectVersion",
+    "s3:ListBuckets": "s3:ListAllMyBuckets", "s3:ListObjectVersions": "s3:ListBucketVersions",
+}  # fmt: skip
+
+
+def test_policy_in_the_docs_allows_whatever_destroy_does(cloud):
+    policy = json.loads((ROOT / "docs" / "aws-policy.json").read_text())
+    allowed = {
+        action for statement in policy["Statement"]
+        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+    }  # fmt: skip
+    make(cloud, ["network"])
+    make_orphans(cloud)
+    leftovers.find(cloud)  # all clients are there
+    called: set[str] = set()
+
+    def note(model, **_: object) -> None:
+        called.add(f"{model.service_model.service_name}:{model.name}")
+
+    clients = {id(client): client for client in cloud._clients.values()}.values()
+    for client in clients:
+        client.meta.events.register("before-call", note)
+    destroy(cloud)
+    for client in clients:
+        client.meta.events.unregister("before-call", note)
+    assert len(called) > 40
+    assert {IN_IAM.get(name, name) for name in called} - allowed == set()
+
+
+@pytest.mark.parametrize("service", ["budgets", "resourcegroupstaggingapi"])
+def test_kinds_that_we_may_not_list_are_named_and_the_others_go(cloud, monkeypatch, service):
+    make_orphans(cloud)
+    slept: list[float] = []
+
+    def refuse(name: str) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not you"}}, name)
+
+    with monkeypatch.context() as denied:
+        denied.setattr(cloud.client(service), "get_paginator", refuse)
+        gone = teardown.destroy(cloud, sleep=slept.append)
+    assert {left.kind for left in gone.left} == ({"budget"} if service == "budgets" else {"topic", "resource"})
+    assert all("we may not look (An error occurred (AccessDeniedException)" in str(left) for left in gone.left)
+    assert len(slept) < teardown.SWEEPS  # nobody waits for what he may not see
+    assert {left.kind for left in leftovers.find(cloud)} == {"budget" if service == "budgets" else "topic"}
 
 
 def test_resource_of_an_unknown_kind_is_reported(cloud):

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -126,16 +127,22 @@ def test_a_deployment_is_found_by_its_stacks(box: Mailbox) -> None:
     with pytest.raises(ConfigError, match="there is no deployment mine in us-east-1: siafu deploy makes it"):
         found.find(config)
     cloud = boto3.client("cloudformation", region_name="us-east-1")
-    for part, outputs in (("data", {found.BUCKET: BUCKET}), ("function", {found.FUNCTION: "mine-worker"})):
+    expires = {found.EXPIRES: "2026-11-22T18:30:00Z"}
+    stacks = (("expiry", expires), ("data", {found.BUCKET: BUCKET}), ("function", {found.FUNCTION: "mine-worker"}))
+    for part, outputs in stacks:
         template = {
             "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
             "Outputs": {name: {"Value": value} for name, value in outputs.items()},
         }
         cloud.create_stack(StackName=f"mine-{part}", TemplateBody=json.dumps(template))
     cloud.create_stack(StackName="mine-other-data", TemplateBody=json.dumps(template))
-    assert found.find(config) == found.Found(BUCKET, "mine-worker", "7000-7099")
-    stacks = status.examine(config, found.mailbox_of(config))["stacks"]
-    assert [stack["name"] for stack in stacks] == ["mine-data", "mine-function"]
+    end = datetime(2026, 11, 22, 18, 30, tzinfo=timezone.utc)
+    assert found.find(config) == found.Found(BUCKET, "mine-worker", "7000-7099", end)
+    report = status.examine(config, found.mailbox_of(config))
+    assert [stack["name"] for stack in report["stacks"]] == ["mine-expiry", "mine-data", "mine-function"]
+    assert report["expires"] == "2026-11-22T18:30:00Z"
+    assert "  removes itself at 2026-11-22T18:30:00Z, " in "\n".join(status._lines(report))
+    assert found.until(end, end - timedelta(hours=3.5)) == "at 2026-11-22T18:30:00Z, in 3.5 h"
 
 
 def test_without_credentials_one_line_says_so(

@@ -1,0 +1,38 @@
+"""Products of sparse rows (bags of words) with a small matrix, X W and Xᵀ D.
+
+A row of X W is a sum of rows of W, as a vertex's is of its neighbours': ``gather`` does it. NumPy alone
+(``siafu.ops``, which Lambdas have) must make blocks of X dense, and multiplies the zeros too: 20 times slower. Xᵀ D is SciPy's, 8 times as fast as that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from siafu.kernels.dense import FLOAT32
+from siafu.kernels.gather import gather
+from siafu.shards import Edges
+from siafu.sparse import Array, SparseRows
+
+
+def matmul_sparse(X: SparseRows, W: Array, add: Array | None = None, *, threads: int = 1) -> Array:
+    """``siafu.ops.matmul`` of sparse X ``[n, F]`` and W ``[F, G]``: ``[n, G]`` in W's dtype, added to ``add`` in place."""
+    if W.dtype == FLOAT32 and W.size:
+        edges = Edges(
+            np.ascontiguousarray(X.indptr), np.ascontiguousarray(X.indices), np.ascontiguousarray(X.data, FLOAT32)
+        )
+        return gather(edges, 0, len(X), np.ascontiguousarray(W), add=add, out=add, threads=threads)
+    product: Array = _matrix(X, W) @ W
+    if add is None:
+        return product
+    add += product
+    return add
+
+
+def matmul_sparse_transposed(X: SparseRows, D: Array) -> Array:
+    """``siafu.ops.matmul_transposed`` of sparse X ``[n, F]`` and D ``[n, G]``: ``[F, G]`` in D's dtype."""
+    return np.asarray(_matrix(X, D).T @ D)
+
+
+def _matrix(X: SparseRows, like: Array) -> sp.csr_array:
+    return sp.csr_array((X.data.astype(like.dtype, copy=False), X.indices, X.indptr), shape=X.shape)

@@ -1,0 +1,95 @@
+"""What a rank makes of the machine: its transport, its threads, and what it says when ranks do not meet."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpu_baselines import group as groups
+from gpu_baselines.group import TorchGroup
+from gpu_baselines.link import Link
+from gpu_baselines.rank import _not_met, _transport
+from gpu_baselines.run import Run
+from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.models import ModelSpec
+from tests.gpu_baselines.ranks import on_ranks
+from tests.gpu_baselines.training import config_of, prepared
+from tests.toy_graphs import random_graph
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.fixture
+def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_cards")
+@pytest.mark.parametrize(
+    ("asked", "device", "local_ranks", "found"),
+    [
+        ("auto", CPU, 2, "gloo"), ("auto", CUDA, 2, "nccl"), ("auto", CUDA, 3, "gloo"), ("gloo", CUDA, 2, "gloo"),
+        ("nccl", CUDA, 2, "nccl"),
+    ],
+)  # fmt: skip
+def test_nccl_is_where_every_rank_has_a_gpu(asked: str, device: torch.device, local_ranks: int, found: str) -> None:
+    assert _transport(asked, device, local_ranks) == found
+
+
+@pytest.mark.usefixtures("two_cards")
+@pytest.mark.parametrize(
+    ("device", "local_ranks", "why"),
+    [(CPU, 1, "is between GPUs, and this rank computes on the CPU"), (CUDA, 3, "3 ranks of this machine have 2 GPUs")],
+)
+def test_nccl_that_cannot_be_is_the_users_mistake(device: torch.device, local_ranks: int, why: str) -> None:
+    """It was told as ranks that did not come in time."""
+    with pytest.raises(ConfigError, match=rf"baseline.transport = nccl: .*{why}"):
+        _transport("nccl", device, local_ranks)
+
+
+def test_only_who_waited_in_vain_says_that_others_did_not_come() -> None:
+    late = _not_met(1, "gloo", 20, "Timed out after 21 seconds waiting for clients. 1/2 clients joined.")
+    assert type(late) is PeerLost
+    assert str(late).startswith("rank 1: the others did not come within 20 s: Timed out")
+    taken = _not_met(0, "gloo", 20, "The server socket has failed to listen: EADDRINUSE\nmore")
+    assert type(taken) is GnnError
+    assert str(taken) == "gloo does not start: The server socket has failed to listen: EADDRINUSE"
+
+
+def test_ranks_of_one_machine_share_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ranks there are elsewhere, and whichever group of them a part of the program talks to."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    config = config_of("cagnet", 4, baseline__replicas=2)
+    shards = prepared(random_graph(3), tmp_path, config.partitions)
+
+    def threads(group: Any) -> tuple[int, int]:
+        run = Run(config, shards, group, ModelSpec.of(config, shards.manifest), CPU)
+        column = group.subgroup([group.rank // 2 * 2, group.rank // 2 * 2 + 1])
+        return run.threads, replace(run, group=column).threads
+
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert on_ranks(4, threads) == [(3, 3)] * 4
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert on_ranks(4, threads) == [(6, 6)] * 4
+
+
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_what_is_posted_is_counted_at_once(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over NCCL it was counted when it was waited for, perhaps between two epochs: in none of them."""
+    for name, value in {
+        "get_world_size": 2,
+        "get_rank": 0,
+        "get_backend": backend,
+        "isend": None,
+        "irecv": None,
+    }.items():
+        monkeypatch.setattr(groups.dist, name, lambda *args, value=value: value)
+    group = TorchGroup(timeout_s=1, link=Link())
+    rows = torch.zeros(3, 2)
+    group.post([rows[:0], rows], [rows[:0], rows], "gradient")
+    assert group.traffic.by_link(2) == {"gradient": [0, 24]}

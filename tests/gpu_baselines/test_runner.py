@@ -1,0 +1,97 @@
+"""Runs that end, and are gone on with: what a resumed one reports is what it would have reported."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpu_baselines import runner
+from gpu_baselines.group import Group
+from gpu_baselines.run import Run
+from gpu_baselines.runner import _cut_metrics
+from siafu.errors import DatasetError
+from siafu.models import ModelSpec
+from tests.gpu_baselines.ranks import on_ranks
+from tests.gpu_baselines.training import config_of, prepared
+from tests.toy_graphs import random_graph
+
+GRAPH = random_graph(7, 40, num_edges=160, directed=False, weighted=False)
+WHOLE: dict[str, Any] = {"train__epochs": 4, "run__checkpoint_every": 2, "model__hidden": 6}
+
+
+def trained(tmp_path: Path, folders: list[Path], *, resume: bool, **settings: Any) -> dict[str, Any]:
+    """On two ranks, with these run directories."""
+    config = config_of("vanilla", 2, **WHOLE | settings)
+    shards = prepared(GRAPH, tmp_path, 2)
+
+    def one(group: Group) -> dict[str, Any]:
+        torch.set_num_threads(1)
+        run = Run(config, shards, group, ModelSpec.of(config, shards.manifest), torch.device("cpu"))
+        return runner.train(run, folders[group.rank], resume=resume)
+
+    return on_ranks(2, one)[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+SESSION = ("train_seconds",)
+
+
+def without_times(result: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key not in SESSION}
+
+
+@pytest.mark.parametrize(
+    ("why", "settings"),
+    [
+        ("epochs", {}),
+        ("target", {"train__target_acc": 1e-6, "run__checkpoint_every": 1}),
+        ("patience", {"train__patience": 1, "train__lr": 0.0, "train__epochs": 30, "run__checkpoint_every": 1}),
+    ],
+)
+def test_a_run_that_was_killed_after_its_last_checkpoint_is_not_trained_on(
+    why: str, settings: dict[str, Any], tmp_path: Path, folder: Path
+) -> None:
+    """Before its result was written: it trained one epoch more than it was asked to."""
+    whole = trained(tmp_path, [folder] * 2, resume=False, **settings)
+    again = trained(tmp_path, [folder] * 2, resume=True, **settings)
+    assert whole["stopped"] == why
+    assert without_times(again) == without_times(whole)
+
+
+def test_bytes_per_link_are_of_all_sessions(tmp_path: Path, folder: Path) -> None:
+    """They were those of this process over the epochs of all."""
+    whole = trained(tmp_path, [folder] * 2, resume=False, run__checkpoint_every=3)
+    again = trained(tmp_path, [folder] * 2, resume=True, run__checkpoint_every=3)
+    assert again["bytes_per_link"] == whole["bytes_per_link"]
+    assert sum(map(sum, whole["bytes_per_link"])) == whole["ghost_bytes_per_epoch"] > 0
+
+
+def test_ranks_that_find_different_checkpoints_do_not_go_on(tmp_path: Path, folder: Path) -> None:
+    """Under torchrun on several machines each looked into its own directory, and some began anew."""
+    trained(tmp_path, [folder] * 2, resume=False)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with pytest.raises(DatasetError, match=r"different checkpoints \(rank 0: checkpoint-4, rank 1: none\)"):
+        trained(tmp_path, [folder, elsewhere], resume=True)
+    shutil.copytree(folder / "checkpoint-4", elsewhere / "checkpoint-2")
+    with pytest.raises(DatasetError, match=r"\(rank 0: checkpoint-4, rank 1: checkpoint-2\): they must all see one"):
+        trained(tmp_path, [folder, elsewhere], resume=True)
+
+
+def test_a_line_that_was_not_written_to_its_end_is_cut(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"epoch": 1}\n{"epoch": 2}\n{"epo')
+    inode = file.stat().st_ino
+    _cut_metrics(file, 2)
+    assert file.read_text() == '{"epoch": 1}\n'
+    assert file.stat().st_ino != inode  # whoever reads along can tell
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from siafu import kernels, ops
+from siafu.sparse import SparseRows
+from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
+
+
+def bag(n: int, width: int, share: float, dtype: str) -> SparseRows:
+    made = sp.random(n, width, share, "csr", dtype=np.float64, rng=np.random.default_rng(n + width))
+    data = np.ceil(10 * made.data) if dtype == "uint8" else made.data
+    return SparseRows(made.indptr.astype(np.int64), made.indices.astype(np.int32), data.astype(dtype), width)
+
+
+@pytest.mark.parametrize("name", INSTRUCTION_SETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "float16"])
+@pytest.mark.parametrize(("n", "width", "out"), [(1, 1, 1), (40, 300, 7), (500, 90, 64), (3, 5, 130)])
+def test_products_are_those_of_dense_rows(name: str, dtype: str, n: int, width: int, out: int):
+    X, rng = bag(n, width, 0.1, dtype), np.random.default_rng(0)
+    for real in ("float32", "float64"):
+        W, D = rng.standard_normal((width, out)).astype(real), rng.standard_normal((n, out)).astype(real)
+        dense, tight = X.dense().astype(real), {"float32": 1e-4, "float64": 1e-12}[real]
+        with using(name):
+            assert kernels.matmul_sparse(X, W) == pytest.approx(dense @ W, rel=tight, abs=tight)
+            found = kernels.matmul_sparse_transposed(X, D)
+        assert found == pytest.approx(dense.T @ D, rel=tight, abs=tight)
+        assert found.dtype == W.dtype
+
+
+@pytest.mark.parametrize("real", ["float32", "float64"])
+def test_what_there_is_is_added_to_in_place(real: str):
+    X, W = bag(30, 50, 0.2, "float32"), np.random.default_rng(1).standard_normal((50, 16)).astype(real)
+    there = np.random.default_rng(2).standard_normal((30, 16)).astype(real)
+    wanted = there + ops.matmul(X, W)
+    assert kernels.matmul_sparse(X, W, there) is there
+    assert there == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+
+
+def test_any_rows_of_a_bag_and_none():
+    X, W = bag(64, 128, 0.05, "float32"), np.random.default_rng(1).standard_normal((128, 8)).astype(np.float32)
+    whole = kernels.matmul_sparse(X, W)
+    assert np.array_equal(np.concatenate([kernels.matmul_sparse(X[:17], W), kernels.matmul_sparse(X[17:], W)]), whole)
+    assert kernels.matmul_sparse(X[:0], W).shape == (0, 8)
+    assert not kernels.matmul_sparse_transposed(X[:0], whole[:0]).any()
