@@ -92,6 +92,12 @@ def _association(clients: Clients, id_: str, siblings: Sequence[Resource]) -> bo
     return any(found["RouteTableAssociationId"] == id_ for table in tables for found in table["Associations"])
 
 
+def _topic_policy(clients: Clients, id_: str, siblings: Sequence[Resource]) -> bool:
+    """Of a topic, in place of the one that every topic has from the start. The id is the stack's name and noise."""
+    attributes = (clients("sns").get_topic_attributes(TopicArn=arn) for arn in _ids(siblings, "AWS::SNS::Topic"))
+    return any("__default_policy_ID" not in found["Attributes"]["Policy"] for found in attributes)
+
+
 def _schedule(clients: Clients, id_: str, siblings: Sequence[Resource]) -> bool:
     """In whichever group."""
     return any(found["Name"] == id_ for found in clients("scheduler").list_schedules()["Schedules"])
@@ -134,7 +140,9 @@ ASK: dict[str, Callable[[Clients, str, Sequence[Resource]], object]] = {
     "AWS::Logs::LogGroup": _log_group,
     "AWS::S3::Bucket": _call("s3", "head_bucket", "Bucket"),
     "AWS::S3::BucketPolicy": _bucket_policy,
+    "AWS::SNS::Subscription": _call("sns", "get_subscription_attributes", "SubscriptionArn"),
     "AWS::SNS::Topic": _call("sns", "get_topic_attributes", "TopicArn"),
+    "AWS::SNS::TopicPolicy": _topic_policy,
     "AWS::SSM::Parameter": _call("ssm", "get_parameter", "Name"),
     "AWS::Scheduler::Schedule": _schedule,
     "AWS::Scheduler::ScheduleGroup": _call("scheduler", "get_schedule_group", "Name"),

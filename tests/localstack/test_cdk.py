@@ -96,6 +96,7 @@ class Laptop:
             *(found["logGroupName"] for found in client("logs").describe_log_groups()["logGroups"]),
             *(found["Name"] for found in client("scheduler").list_schedule_groups()["ScheduleGroups"]),
             *(found["AlarmName"] for found in client("cloudwatch").describe_alarms()["MetricAlarms"]),
+            *(found["TopicArn"] for found in client("sns").list_topics()["Topics"]),
             *roles,
         }
         tagged = client("resourcegroupstaggingapi").get_resources(TagFilters=[{"Key": deployment.TAG}])
@@ -124,7 +125,7 @@ def with_the_rest(deployed: Laptop, tmp_path: Path) -> Laptop:
     """All stacks but that of the GPU machine, whose image has a name that LocalStack does not know."""
     names = deployment.stacks(NAME, [part for part in deployment.PARTS if part != deployment.GPU])
     if rest := [name for name in names if name not in deployed.states()]:
-        config = Config().replace({"cloud.name": NAME, "data.parts": 2})
+        config = Config().replace({"cloud.name": NAME, "data.parts": 2, "cloud.email": "ant@example.com"})
         app.synthesize(config, app.unmade(config), tmp_path)
         cdk.deploy(tmp_path, rest, "us-east-1", deployed.stack.endpoint)
     return deployed
