@@ -36,6 +36,7 @@ from bench.plan.calibrate import (
     Measured,
     Setting,
     fitted,
+    least,
     local_plan,
     measured,
     middle,
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.calibration:
         calibration = Calibration.load(args.calibration)
     else:
-        calibration = fitted([middle(runs[setting]) for setting in known])
+        calibration = fitted([middle(runs[setting]) for setting in known], least())
         calibration.save(args.save or own_path())
     instrument = _instrument([(*job, runs[job]) for job in shaped], calibration.speeds)
     _say(f"the shaper: {instrument}")

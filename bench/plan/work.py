@@ -53,32 +53,32 @@ class Speeds:
     cores of an Intel Xeon."""
 
     # A server's graph threads.
-    task_s: float = 0.000187  # for every graph task
+    task_s: float = 0.000108  # for every graph task
     edge_ns: float = 0.0  # gather: for an edge
-    value_ns: float = 0.0994  # and for each column of it
-    copy_ns: float = 9.31  # scatter: for a value that is copied
+    value_ns: float = 0.0599  # and for each column of it
+    copy_ns: float = 4.39  # scatter: for a value that is copied
     # A server's main and I/O threads.
-    main_task_s: float = 0.000284  # for every task
-    main_tensor_s: float = 0.000581  # and for one that goes to an environment and comes back
-    main_byte_ns: float = 0.496  # of what is sent or received
-    io_message_s: float = 5.14e-05
-    io_byte_ns: float = 0.263
+    main_task_s: float = 0.000143  # for every task
+    main_tensor_s: float = 0.000256  # and for one that goes to an environment and comes back
+    main_byte_ns: float = 0.317  # of what is sent or received
+    io_message_s: float = 3.16e-05
+    io_byte_ns: float = 0.242
     # Tensor tasks, wherever they are computed.
-    flop_ns: float = 0.00956  # products: for an addition or a multiplication
-    element_ns: float = 0.67  # for a value that is read or written
-    tensor_s: float = 0.000437  # for every task
+    flop_ns: float = 0.00404  # products: for an addition or a multiplication
+    element_ns: float = 0.608  # for a value that is read or written
+    tensor_s: float = 0.000292  # for every task
     # And in an environment.
-    lambda_task_s: float = 0.000876
-    lambda_byte_ns: float = 2.23
-    lambda_io_s: float = 0.000157  # of its I/O thread, for every task
-    lambda_io_byte_ns: float = 0.391
+    lambda_task_s: float = 0.000249
+    lambda_byte_ns: float = 1.37
+    lambda_io_s: float = 9.37e-05  # of its I/O thread, for every task
+    lambda_io_byte_ns: float = 0.335
     # Parameter servers.
-    exchange_s: float = 0.000365  # for a request, or a gradient
-    exchange_byte_ns: float = 1.67
-    update_s: float = 0.00563  # once per epoch
-    update_byte_ns: float = 2.72  # of weights
+    exchange_s: float = 0.000185  # for a request, or a gradient
+    exchange_byte_ns: float = 1.4
+    update_s: float = 0.00154  # once per epoch
+    update_byte_ns: float = 3.37  # of weights
     # No processor's time: from one process to another on this machine.
-    hop_s: float = 200e-6
+    hop_s: float = 5e-05
     #: Of one machine's processors that all processes of a run share: what is left of each for their work.
     usable: float = 0.85
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.plan import calibrate
-from bench.plan.calibrate import THREADS, Measured, Setting, errors, fitted, local_plan, predicted_s
+from bench.plan.calibrate import THREADS, Measured, Setting, errors, fitted, least, local_plan, predicted_s
 from bench.plan.calibration import Calibration
 from bench.plan.observe import observed
 from bench.plan.work import Counts, Speeds, processor_s
@@ -46,6 +46,15 @@ def test_the_constants_of_a_machine_are_found():
     assert (found.hop_s, found.usable) == (TRUE.hop_s, TRUE.usable)
     assert [found.value_ns, found.copy_ns, found.main_tensor_s] == pytest.approx([0.2, 3.0, 300e-6], rel=0.02)
     assert max(abs(off) for off in errors(runs, found)) < 0.02
+
+
+def test_no_constant_is_below_what_was_measured_by_itself():
+    runs = [as_if(setting, TRUE) for setting in SETTINGS]
+    free, held = fitted(runs).speeds, fitted(runs, {"flop_ns": 3 * TRUE.flop_ns}).speeds
+    assert free.flop_ns == pytest.approx(TRUE.flop_ns, rel=0.02)
+    assert held.flop_ns == pytest.approx(3 * TRUE.flop_ns)
+    assert held.element_ns + held.value_ns < free.element_ns + free.value_ns  # what else a task does is then less
+    assert 1e-4 < least()["flop_ns"] < 10
 
 
 def test_a_real_run_is_seen_by_its_members():
