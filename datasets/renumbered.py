@@ -50,8 +50,10 @@ def renumbered(shards: ShardSet, folder: Path, classes: Numbers | None, relation
     if relations is not None:
         counts = np.zeros(relations.count, np.int64)
         occurs = relations.place >= 0
-        counts[relations.place[occurs]] = np.asarray(manifest.type_counts)[occurs]
-        manifest = replace(manifest, num_edge_types=relations.count, type_counts=tuple(counts.tolist()))
+        counts[relations.place[occurs]] = np.asarray(manifest.type_counts or (manifest.num_edges,))[occurs]
+        manifest = replace(
+            manifest, edge_types="relations", num_edge_types=relations.count, type_counts=tuple(counts.tolist())
+        )
     write_manifest(folder, manifest)
     return ShardSet(folder, manifest)
 
@@ -69,8 +71,8 @@ def _changed(shard: Shard, classes: Numbers | None, relations: Numbers | None) -
 
 def _edges(side: str, edges: Edges, relations: Numbers) -> dict[str, Array]:
     """Types of edges, and in their order weights: types do not fall among equal columns of a row."""
-    assert edges.type is not None
-    kind = relations.of(edges.type).astype(np.uint16)  # [m]
+    types = np.zeros(len(edges.indices), np.int64) if edges.type is None else edges.type
+    kind = relations.of(types).astype(np.uint16)  # [m]
     if relations.ascends:
         return {f"{side}_type": kind}
     row = np.repeat(np.arange(len(edges.indptr) - 1), np.diff(edges.indptr))

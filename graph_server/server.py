@@ -88,10 +88,12 @@ class Server:
             self.partition.trace = []
 
     def _largest_result(self) -> int:
-        """Bytes that no result of a worker has: 16 numbers for each vertex, edge, column and type would be many."""
-        shard = self.partition.shard
+        """Bytes that no result of a worker has: 16 numbers for each vertex, edge, column of the widest layer and type would be many."""
+        shard, spec = self.partition.shard, self.spec
         rows = len(shard.vertices) + len(shard.in_edges.indices)
-        return _LEAST_LIMIT + 64 * rows * max(self.spec.widths) * max(1, self.spec.num_edge_types)
+        return _LEAST_LIMIT + 64 * rows * max(spec.in_features, spec.num_classes, *spec.widths) * max(
+            1, spec.num_edge_types
+        )
 
     def run(self) -> None:
         for peer, endpoint in enumerate(self.roster.graph_servers):

@@ -18,6 +18,8 @@ from siafu.errors import ConfigError
 
 #: Of an account's concurrency, what Lambda lets nobody reserve.
 UNRESERVED = 100
+#: What Service Quotas says of a quota that was never applied to the account.
+UNKNOWN = "NoSuchResourceException"
 
 Say = Callable[[str], None]
 
@@ -29,7 +31,7 @@ def check(config: Config, cloud: Cloud, parts: Sequence[str], say: Say) -> None:
             try:
                 ask(config, cloud)
             except ClientError as error:
-                if not is_denied(error):
+                if not is_denied(error) and error.response["Error"]["Code"] != UNKNOWN:
                     raise
                 say(f"not known, and not checked: {error}")
 

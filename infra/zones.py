@@ -5,8 +5,10 @@ A zone's name is the account's own: us-east-1a is another place in another accou
 
 from __future__ import annotations
 
+from botocore.exceptions import ClientError
+
 from infra import deployment
-from infra.cloud import Cloud
+from infra.cloud import Cloud, is_denied
 from infra.deployment import TAG
 from infra.limits import instances
 from siafu.config import Config
@@ -16,7 +18,7 @@ from siafu.errors import ConfigError
 def settle(config: Config, cloud: Cloud) -> Config:
     """The config with the zone's name: where the deployment is already, where the user wants it, or the first that will do.
 
-    ConfigError if that zone lacks something, or every zone does.
+    ConfigError if that zone lacks something, or every zone does. Who may not ask what zones have needs a zone by name.
     """
     if cloud.endpoint:  # it has all there is in each
         return config
@@ -25,7 +27,12 @@ def settle(config: Config, cloud: Cloud) -> Config:
         raise ConfigError(
             f"cloud.zone = {wanted}: deployment {cloud.name} is in {there}; siafu destroy removes it, then it can be elsewhere"
         )
-    having = zones_of(config, cloud)
+    try:
+        having = zones_of(config, cloud)
+    except ClientError as error:
+        if not is_denied(error) or not (there or wanted):
+            raise
+        return config.replace({"cloud.zone": there or wanted})  # CloudFormation says what it lacks
     able = set.intersection(*having.values())
     zone = there or wanted or min(able, default="")
     if zone not in able:

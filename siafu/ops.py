@@ -101,9 +101,7 @@ def dropout(X: Rows, keep: Array | None, p: float) -> Rows:
     if isinstance(X, np.ndarray):
         factors = keep.astype(X.dtype)
         factors *= X.dtype.type(1 / _kept_share(p))
-        factors *= (
-            X  # no np.where: it branches on every entry, and a mask is what no processor guesses: ten times slower
-        )
+        factors *= X  # np.where would branch on every entry, and no processor guesses a mask: ten times slower
         return factors
     kept = np.flatnonzero(keep)
     scale = X.data.dtype.type(1 / _kept_share(p))

@@ -23,6 +23,8 @@ from siafu.errors import GnnError, PeerLost
 POLL_S = 0.1
 #: How long after the first rank has ended others may say that it was their fault: a rank that missed another says so at once.
 LAST_WORDS_S = 3.0
+#: What NCCL says before it aborts a process that another one has not answered.
+WATCHDOG = "Watchdog caught collective operation timeout"
 
 
 def run(
@@ -98,7 +100,7 @@ class Ranks:
 
     def _cause(self) -> GnnError | None:
         """Of those that have ended by now: who was killed, else who failed first for its own reason."""
-        failed = {rank: code for rank, code in self._failed().items() if not self._gave_up(code)}
+        failed = {rank: code for rank, code in self._failed().items() if not self._gave_up(rank, code)}
         for rank, code in failed.items():
             if code < 0:
                 return PeerLost(f"rank {rank} died: killed by {signal.Signals(-code).name}")
@@ -112,9 +114,11 @@ class Ranks:
                 own.append((file.stat().st_mtime_ns, rank, _error(rank, said)))
         return min(own)[2] if own else None
 
-    def _gave_up(self, code: int) -> bool:
-        """Whether NCCL's watchdog may have ended the rank, because another did not answer."""
-        return self._nccl and code == -signal.SIGABRT
+    def _gave_up(self, rank: int, code: int) -> bool:
+        """Whether NCCL's watchdog has ended the rank, because another did not answer: its last words are long."""
+        if not self._nccl or code != -signal.SIGABRT:
+            return False
+        return WATCHDOG in self._children[rank].tail(1 << 16)
 
     def _nobodys(self) -> GnnError:
         """When all that have failed only miss others: those they wait for have not failed."""
@@ -123,7 +127,7 @@ class Ranks:
         if silent:
             which = f"rank {silent[0]} is" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))} are"
             return PeerLost(f"{which} silent for more than {self._timeout_s:g} s (--timeout-s)")
-        if aborted := [rank for rank, code in failed.items() if self._gave_up(code)]:
+        if aborted := [rank for rank, code in failed.items() if self._gave_up(rank, code)]:
             return PeerLost(f"rank {aborted[0]} died: killed by SIGABRT")
         rank = min(failed)
         return PeerLost(json.loads((self._dir / f"failed-{rank}.json").read_text())["message"])

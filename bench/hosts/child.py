@@ -79,10 +79,14 @@ class Child:
 
     def last_line(self) -> str:
         """Of its log."""
-        with self.log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = log.read().decode(errors="replace").strip().splitlines()
+        lines = self.tail(_TAIL_BYTES).strip().splitlines()
         return lines[-1][-MAX_LINE:] if lines else "its log is empty"
+
+    def tail(self, nbytes: int) -> str:
+        """The end of its log."""
+        with self.log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - nbytes))
+            return log.read().decode(errors="replace")
 
     def interrupt(self) -> None:
         """As Ctrl-C would."""

@@ -53,30 +53,30 @@ class Speeds:
     cores of an Intel Xeon."""
 
     # A server's graph threads.
-    task_s: float = 0.000108  # for every graph task
+    task_s: float = 0.000106  # for every graph task
     edge_ns: float = 0.0  # gather: for an edge
-    value_ns: float = 0.0599  # and for each column of it
-    copy_ns: float = 4.39  # scatter: for a value that is copied
+    value_ns: float = 0.0564  # and for each column of it
+    copy_ns: float = 3.86  # scatter: for a value that is copied
     # A server's main and I/O threads.
-    main_task_s: float = 0.000143  # for every task
-    main_tensor_s: float = 0.000256  # and for one that goes to an environment and comes back
-    main_byte_ns: float = 0.317  # of what is sent or received
-    io_message_s: float = 3.16e-05
-    io_byte_ns: float = 0.242
+    main_task_s: float = 0.000148  # for every task
+    main_tensor_s: float = 0.000228  # and for one that goes to an environment and comes back
+    main_byte_ns: float = 0.249  # of what is sent or received
+    io_message_s: float = 3.04e-05
+    io_byte_ns: float = 0.218
     # Tensor tasks, wherever they are computed.
-    flop_ns: float = 0.00404  # products: for an addition or a multiplication
-    element_ns: float = 0.608  # for a value that is read or written
-    tensor_s: float = 0.000292  # for every task
+    flop_ns: float = 0.00587  # products: for an addition or a multiplication
+    element_ns: float = 0.231  # for a value that is read or written
+    tensor_s: float = 0.000388  # for every task
     # And in an environment.
-    lambda_task_s: float = 0.000249
-    lambda_byte_ns: float = 1.37
-    lambda_io_s: float = 9.37e-05  # of its I/O thread, for every task
-    lambda_io_byte_ns: float = 0.335
+    lambda_task_s: float = 0.000191
+    lambda_byte_ns: float = 0.981
+    lambda_io_s: float = 0.000111  # of its I/O thread, for every task
+    lambda_io_byte_ns: float = 0.225
     # Parameter servers.
-    exchange_s: float = 0.000185  # for a request, or a gradient
-    exchange_byte_ns: float = 1.4
-    update_s: float = 0.00154  # once per epoch
-    update_byte_ns: float = 3.37  # of weights
+    exchange_s: float = 0.000177  # for a request, or a gradient
+    exchange_byte_ns: float = 1.68
+    update_s: float = 0.00179  # once per epoch
+    update_byte_ns: float = 0.254  # of weights
     # No processor's time: from one process to another on this machine.
     hop_s: float = 5e-05
     #: Of one machine's processors that all processes of a run share: what is left of each for their work.

@@ -47,19 +47,19 @@ class Meanings:
 
     def of_relations(self, shards: ShardSet, source: str) -> Numbers | None:
         """As ``of_classes``, of types of edges; the graph gets all that the run has."""
-        if shards.manifest.edge_types != "relations":
+        manifest, named = shards.manifest, shards.names().get("edge_types", ())
+        if manifest.edge_types != "relations" and (len(named) != 1 or len(self.relations) == 1):
             if len(self.relations) > 1:
                 raise ConfigError(
                     f"{source}: its edges have no types, the model tells {_listed(self.relations)} apart "
                     "(--type COLUMN of edge lists)"
                 )
             return None
-        theirs = _called(shards.names().get("edge_types", ()), shards.manifest.num_edge_types)
+        theirs = _called(named, manifest.num_edge_types)
         if theirs == self.relations:
             return None
-        return self._numbers(
-            theirs, self.relations, np.array(shards.manifest.type_counts) > 0, f"{source}: edge type", "s"
-        )
+        occurs = np.array(manifest.type_counts or (manifest.num_edges,)) > 0  # of one relation nothing is counted
+        return self._numbers(theirs, self.relations, occurs, f"{source}: edge type", "s")
 
     def _numbers(
         self, theirs: Sequence[str], ours: Sequence[str], occurs: Array, what: str, plural: str

@@ -118,7 +118,13 @@ def plan_of(
     else:
         kind = "labels" if spec.multilabel else "probabilities"
     config = config.replace({"run.write": _slot(spec, layer)})
-    as_run = not content and config.data.feature_norm == "standard" and (run_dir / STANDARD).is_file()
+    as_run = not content and config.data.feature_norm == "standard"
+    if as_run and not (run_dir / STANDARD).is_file():
+        if graph:
+            raise ConfigError(
+                f"{run_dir}: has no {STANDARD}, by which to standardise: copy it from the run's shards, or train anew"
+            )
+        as_run = False  # the run's own graph in other parts: its own means are the run's
     return Plan(run_dir, config, spec, kind, layer, content, str(run_dir) if as_run else "")
 
 

@@ -61,6 +61,10 @@ def from_arrays(
         raise DatasetError(f"{name}: edge types are {types.dtype}, must be integers from 0 on")
     if y is not None and y.dtype.kind not in "iufb":
         raise DatasetError(f"{name}: labels are {y.dtype}, must be numbers: classes from 0 on, -1 for unknown")
+    if num_edge_types is not None and (
+        isinstance(num_edge_types, bool) or not isinstance(num_edge_types, (int, np.integer))
+    ):
+        raise DatasetError(f"{name}: num_edge_types is {num_edge_types!r}, must be an integer")
     occurring = 1 if types is None or not len(types) else int(types.max()) + 1
     kinds = num_edge_types or occurring
     if occurring > kinds:

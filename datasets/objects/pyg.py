@@ -45,6 +45,8 @@ def from_fields(found: dict[str, Any], *, weight: str | None = None, name: str =
         weight = next((key for key in WEIGHTS if found.get(key) is not None), "")
     if weight and found.get(weight) is None:
         raise DatasetError(f"{name}: has no {weight!r}, only {', '.join(found)}")
+    if weight and not hasattr(found[weight], "shape"):
+        raise DatasetError(f"{name}: {weight} is a {type(found[weight]).__name__}, no tensor of edge weights")
     if weight and (shape := tuple(found[weight].shape))[1:] not in ((), (1,)):
         raise DatasetError(
             f"{name}: {weight} is {list(shape)}, but an edge has one weight: from_pyg(data, weight=''), or FILE.pt?weight=, leaves "

@@ -136,7 +136,7 @@ def batches(file: Path, columns: list[str], types: list[str], use_threads: bool 
             column_types={column: getattr(pa, type_)() for column, type_ in zip(columns, types, strict=True)},
         ),
     ) as reader:
-        yield from map(_trimmed, reader) if spaced else reader
+        yield from (_trimmed(file, batch) for batch in reader) if spaced else reader
 
 
 def _is_spaced(file: Path) -> bool:
@@ -144,10 +144,16 @@ def _is_spaced(file: Path) -> bool:
     return has_header(file) and column_names(file) != _rows(file)[0]
 
 
-def _trimmed(batch: Any) -> Any:
-    """Words without the blanks around them: in ``alice, bob`` and ``bob, alice`` there are two of them, not four."""
+def _trimmed(file: Path, batch: Any) -> Any:
+    """Words without the blanks around them: in ``alice, bob`` and ``bob, alice`` there are two of them, not four. DatasetError
+    for a quote behind a blank, which pyarrow takes for a part of the word."""
     pa, compute = arrow("pyarrow"), arrow("pyarrow.compute")
     found = [compute.utf8_trim_whitespace(a) if pa.types.is_string(a.type) else a for a in batch.columns]
+    for name, column in zip(batch.schema.names, found, strict=True):
+        if pa.types.is_string(column.type) and compute.any(compute.starts_with(column, '"')).as_py():
+            raise DatasetError(
+                f"{file}: column {name!r} has a quoted field behind a blank: leave out the blanks behind delimiters"
+            )
     return pa.RecordBatch.from_arrays(found, schema=batch.schema)
 
 

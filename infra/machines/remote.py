@@ -24,14 +24,15 @@ from infra.machines import depot, found, functionlogs
 from infra.machines.duty import Order
 from infra.machines.found import until
 from infra.machines.host import BOOT_S, Report, Reports, share
-from infra.machines.mailbox import Letter, Mailbox, order_key, report_key, run_key
+from infra.machines.mailbox import Letter, Mailbox, order_key, piece_key, report_key, run_key
 from infra.machines.runfiles import Receiver, pace_s
 from siafu import config as configs
 from siafu import errors
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
-from siafu.shards import ShardSet
+from siafu.features import STANDARD
+from siafu.shards import NAMES, ShardSet
 
 logger = logging.getLogger(__name__)
 
@@ -188,6 +189,9 @@ def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tu
     (run_dir / "config.toml").write_text(text)
     (run_dir / "remote.json").write_text(json.dumps({"bucket": mailbox.bucket, "run": run}) + "\n")
     mailbox.put(run_key(run, "config.toml"), text.encode())
+    for name in (NAMES, STANDARD):  # nobody there has them: whoever follows the run gets them from here
+        if (run_dir / name).is_file():
+            mailbox.upload(run_dir / name, piece_key(run, name))
     request = {
         "order": order.id, "data": order.data, "graph": shards.manifest.name, "epochs": config.train.epochs,
         "asked": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),

@@ -21,7 +21,9 @@ def matmul_sparse(X: SparseRows, W: Array, add: Array | None = None, *, threads:
         edges = Edges(
             np.ascontiguousarray(X.indptr), np.ascontiguousarray(X.indices), np.ascontiguousarray(X.data, FLOAT32)
         )
-        return gather(edges, 0, len(X), np.ascontiguousarray(W), add=add, out=add, threads=threads)
+        rows = np.ascontiguousarray(W).reshape(W.shape)  # of one column, NumPy calls any strides contiguous
+        rows = rows if rows.strides[1] == rows.itemsize else rows.copy()
+        return gather(edges, 0, len(X), rows, add=add, out=add, threads=threads)
     product: Array = _matrix(X, W) @ W
     if add is None:
         return product

@@ -49,6 +49,8 @@ class Quotas:
         assert ServiceCode == "ec2"
         if self.values is None:
             raise error("AccessDeniedException", "GetServiceQuota")
+        if QuotaCode not in self.values:
+            raise error("NoSuchResourceException", "GetServiceQuota", "was never applied")
         return {"Quota": {"Value": self.values[QuotaCode]}}
 
 
@@ -109,10 +111,11 @@ def test_a_type_that_the_region_does_not_have_is_the_users_mistake():
         limits.check(config, cloud(ec2=Ec2(), service_quotas=Quotas({})), PARTS, pytest.fail)
 
 
-def test_who_may_not_ask_is_warned_and_goes_on():
+@pytest.mark.parametrize("values", [None, {}])
+def test_who_may_not_ask_or_asks_for_what_nobody_has_applied_is_warned_and_goes_on(values):
     said: list[str] = []
     limits.check(
-        CONFIG.replace({"cloud.reserved": 0}), cloud(ec2=Ec2(), service_quotas=Quotas(None)), PARTS, said.append
+        CONFIG.replace({"cloud.reserved": 0}), cloud(ec2=Ec2(), service_quotas=Quotas(values)), PARTS, said.append
     )
     (line,) = said
     assert line.startswith("not known, and not checked: ")

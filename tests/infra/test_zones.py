@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from infra import zones
 from infra.cloud import Cloud
@@ -73,6 +74,15 @@ def test_a_deployment_stays_where_its_network_is():
         zone(types, subnet="us-east-1d", zone="us-east-1b")
     with pytest.raises(ConfigError, match=r"zone us-east-1d has no c8g.2xlarge; all there is in us-east-1c "):
         zone({**types, "c8g.2xlarge": "ac"}, subnet="us-east-1d", graph_instance="c8g.2xlarge")
+
+
+def test_who_may_not_ask_needs_a_zone_by_name(monkeypatch):
+    denied = ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstanceTypeOfferings")
+    monkeypatch.setattr(Ec2, "paginate", lambda self, **_: (_ for _ in ()).throw(denied))
+    assert zone({}, zone="us-east-1z") == "us-east-1z"
+    assert zone({}, subnet="us-east-1d") == "us-east-1d"
+    with pytest.raises(ClientError):
+        zone({})
 
 
 def test_a_region_without_such_a_zone_is_refused_with_who_has_what():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,8 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
         ("cpu", "gcn", 2, 2, "float32", {"train.mode": "no-pipe"}),
         ("lambda", "gcn", 2, 3, "float64", {"train.intervals": 1}),  # long enough to be streamed in halves
         ("lambda", "sage", 1, 1, "float32", {}),
+        ("lambda", "gcn", 2, 1, "float64", {"model.layers": 1}),
+        ("cpu", "gin", 1, 1, "float64", {"model.layers": 1}),
         ("lambda", "sage", 2, 1, "float64", {"lambda.fuse": False, "lambda.rematerialise": "never"}),
     ],
 )
@@ -43,3 +46,14 @@ def test_losses_are_those_of_full_batch_training(
     spec = ModelSpec.of(configs.load(run.dir / "config.toml"), ShardSet.open(tmp_path / "shards").manifest)
     expected = reference.train(graph, spec, epochs=10, weight_decay=5e-4)
     np.testing.assert_allclose(run.result["loss_history"], expected.losses, rtol=TOLERANCE[dtype])
+
+
+def test_results_may_be_as_wide_as_there_are_classes(tmp_path: Path) -> None:
+    """A server drops what no worker can have said; one result here is 25 MB of logits, and hidden layers are narrow."""
+    n = 2_500
+    graph = replace(random_graph(6, n, num_edges=n, num_features=4), labels=np.arange(n), num_classes=n)
+    prepare(graph, tmp_path / "shards", directed=True)
+    run = api.train(
+        str(tmp_path / "shards"), run_dir=str(tmp_path / "run"), backend="lambda", hidden=4, epochs=1, intervals=1
+    )
+    assert run.result["epochs"] == 1

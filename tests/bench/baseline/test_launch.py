@@ -23,14 +23,17 @@ MISTAKE = {"type": "ConfigError", "message": "baseline.norm = batch: is for gcn"
 class Process:
     """A rank's process that ended with a code, or lives."""
 
-    def __init__(self, code: int | None):
-        self._code = code
+    def __init__(self, code: int | None, log: str = ""):
+        self._code, self._log = code, log
 
     def poll(self) -> int | None:
         return self._code
 
     def last_line(self) -> str:
         return "ImportError: libsomething.so"
+
+    def tail(self, nbytes: int) -> str:
+        return self._log[-nbytes:]
 
 
 @pytest.fixture(autouse=True)
@@ -39,14 +42,16 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "POLL_S", 0.0)
 
 
-def failure(folder: Path, codes: list[int | None], said: dict[int, Any], *, nccl: bool = False) -> GnnError:
-    """What ``check`` raises; ``said``: by rank, in the order of time."""
+def failure(
+    folder: Path, codes: list[int | None], said: dict[int, Any], *, nccl: bool = False, log: str = ""
+) -> GnnError:
+    """What ``check`` raises; ``said``: by rank, in the order of time; ``log``: of each."""
     for when, (rank, words) in enumerate(said.items()):
         file = folder / f"failed-{rank}.json"
         file.write_text(json.dumps(words))
         os.utime(file, ns=(when, when))
     with pytest.raises(GnnError) as caught:
-        Ranks([Process(code) for code in codes], folder, 20, nccl=nccl).check()  # type: ignore[misc]
+        Ranks([Process(code, log) for code in codes], folder, 20, nccl=nccl).check()  # type: ignore[misc]
     return caught.value
 
 
@@ -83,7 +88,14 @@ def test_the_rank_that_failed_first_for_its_own_reason_is_named(
 def test_over_nccl_it_is_who_waits_that_is_aborted(
     codes: list[int | None], said: dict[int, Any], words: str, tmp_path: Path
 ) -> None:
-    assert str(failure(tmp_path, codes, said, nccl=True)) == words
+    log = "[rank0]:[E] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, ...)\nC++ CapturedTraceback:\n"
+    assert str(failure(tmp_path, codes, said, nccl=True, log=log)) == words
+
+
+def test_a_rank_that_aborts_for_its_own_reason_is_named(tmp_path: Path) -> None:
+    assert (
+        str(failure(tmp_path, [-6, None], {}, nccl=True, log="device-side assert")) == "rank 0 died: killed by SIGABRT"
+    )
 
 
 def test_elsewhere_an_aborted_rank_is_named(tmp_path: Path) -> None:

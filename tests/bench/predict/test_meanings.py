@@ -88,6 +88,20 @@ def test_a_graph_with_fewer_relations_is_one_in_which_the_others_do_not_occur(ru
     np.testing.assert_array_equal(scored(run, subset, tmp_path / "subset").values, known.values)
 
 
+def test_a_graph_may_have_one_of_the_relations(run: api.Run, tmp_path: Path) -> None:
+    """Shards of one relation keep no types: its name says which."""
+    only = without(without(GRAPH, 0), 2)
+    known = scored(run, only, tmp_path / "known")
+    found = {}
+    for kind in ("likes", "cites"):
+        subset = replace(only, edge_type=None, num_edge_types=1, names={"classes": WORDS, "edge_types": (kind,)})
+        found[kind] = scored(run, subset, tmp_path / kind).values
+    np.testing.assert_array_equal(found["likes"], known.values)
+    assert np.abs(found["cites"] - known.values).max() > 1e-3
+    with pytest.raises(ConfigError, match=r"edge type 'follows' is unknown to .*run, which has 'cites', 'likes'"):
+        scored(run, replace(subset, names={"classes": WORDS, "edge_types": ("follows",)}), tmp_path / "follows")
+
+
 def test_words_are_the_runs_where_the_graph_has_no_labels(run: api.Run, tmp_path: Path) -> None:
     bare = replace(GRAPH, labels=np.full(60, -1), num_classes=1, names={"edge_types": KINDS})
     prepare(bare, tmp_path / "bare", directed=True)

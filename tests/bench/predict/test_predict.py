@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +174,16 @@ def test_another_graph_is_standardised_as_the_runs_was(standardised: api.Run, tm
     ours = siafu.predict(standardised, graph=str(tmp_path / "ours"), scores="logits")
     np.testing.assert_allclose(found.values, ours.values, rtol=1e-5, atol=1e-6)
     assert np.abs(found.values - siafu.predict(standardised, scores="logits").values).max() > 0.1
+
+
+def test_a_run_that_does_not_know_its_means_takes_no_other_graph(standardised: api.Run, tmp_path: Path) -> None:
+    """Runs of older versions have no standard.npy. By its own means, any graph would be scored as if it were like the run's."""
+    old = tmp_path / "old"
+    shutil.copytree(standardised.dir, old)
+    (old / "standard.npy").unlink()
+    with pytest.raises(ConfigError, match=r"old: has no standard\.npy, by which to standardise"):
+        siafu.predict(old, graph=as_npz(GRAPH, tmp_path / "new.npz"))
+    assert siafu.predict(old).values.shape == (GRAPH.num_vertices, GRAPH.num_classes)
 
 
 def test_shards_that_were_standardised_by_themselves_are_refused(standardised: api.Run, tmp_path: Path) -> None:

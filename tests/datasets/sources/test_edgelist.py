@@ -99,6 +99,15 @@ def test_blanks_around_names_and_values_are_no_part_of_them(row, tmp_path):
         assert (graph.edge_type.tolist(), graph.num_edge_types) == ([1, 0], 2)
 
 
+def test_a_quote_behind_a_blank_is_no_part_of_a_name(tmp_path):
+    """``alice`` and ``"alice"`` would be two vertices."""
+    (tmp_path / "e.csv").write_text('src, dst\n"alice", "bob"\n"bob", "alice"\n')
+    with pytest.raises(
+        DatasetError, match=r"e\.csv: column 'dst' has a quoted field behind a blank: leave out the blanks"
+    ):
+        load(str(tmp_path / "e.csv"))
+
+
 def test_a_row_is_counted_alike_behind_a_header_with_blanks(tmp_path):
     (tmp_path / "e.csv").write_text("src, dst\n1, 2\n3, x\n")
     with pytest.raises(DatasetError, match=r"e\.csv: row 2: column 'dst' is 'x', must be an integer"):
