@@ -97,7 +97,7 @@ def refusal(name: str, region: str, member: Address) -> str:
     api, group = service.client("autoscaling", region), deployment.group(name, member.role, member.index)
     newest = api.describe_scaling_activities(AutoScalingGroupName=group, MaxRecords=10)["Activities"]
     last = next((one for one in newest if one["StatusCode"] in ("Failed", "Cancelled", "Successful")), None)
-    return str(last["StatusMessage"]) if last and last["StatusCode"] == "Failed" else ""
+    return str(last.get("StatusMessage", "no reason was given")) if last and last["StatusCode"] == "Failed" else ""
 
 
 def mailbox_of(config: Config) -> Mailbox:
