@@ -240,7 +240,7 @@ def test_no_call_but_wait_and_collect_takes_long(run: Run) -> None:
     for call in (lambda: run.start(G0), run.host.dead, lambda: run.host.num_alive, lambda: run.host.kill(G0)):
         begun = time.monotonic()
         call()
-        assert time.monotonic() - begun < 5  # a second where nothing else runs
+        assert time.monotonic() - begun < 20  # a member that it waited for would run on
 
 
 @pytest.mark.parametrize("place", HOSTS, indirect=True)

@@ -395,7 +395,7 @@ def test_close_ends_busy_and_idle_environments_and_reports_each_invocation(
         pids += [int(pid) for pid in path.read_text().split()]
     before = time.monotonic()
     driver.pool.close()
-    assert time.monotonic() - before < 5.0  # 2 s where nothing else runs; those that hang do so for ever
+    assert time.monotonic() - before < 30  # those that hang do so for ever
     assert driver.pool.hangs_up is (launcher not in OWN_PROCESSES)
     assert {driver.outcome().request_id for _ in range(2)} == {"r0", "r1"}
     assert driver.outcomes.empty()

@@ -18,16 +18,16 @@ RUN_ID = b"worker!!"
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_worker_leaves_its_margin_before_the_end_of_its_invocation_even_while_it_waits(busy: bool):
-    #  0.2 s are left before the margin of 5 s; what it waits for, tasks or weights, does not come for 1000 s
+    # 0.2 s are left before the margin of 30 s; what it waits for, tasks or weights, does not come for 1000 s
     with (
         Hub(graph_server(0), RUN_ID, listen="127.0.0.1") as home,
         Hub(param_server(0), RUN_ID, listen="127.0.0.1") as mute,
     ):
         assignment = Assignment(
-            "w-0", home.endpoint, 0, (mute.endpoint,), RUN_ID, "digest", SPEC, idle_s=1000, margin_s=5, prefetch=2,
+            "w-0", home.endpoint, 0, (mute.endpoint,), RUN_ID, "digest", SPEC, idle_s=1000, margin_s=30, prefetch=2,
             keep_bytes=0, proxy="", wait_s=1000,
         )  # fmt: skip
-        end = time.monotonic() + 5.2
+        end = time.monotonic() + 30.2
         with Worker(assignment, lambda: end - time.monotonic()) as it:
             if busy:
                 it._take(wire.Task("train", 0, 0, 1, 0, 0, 1, (), {}))

@@ -531,7 +531,7 @@ def test_a_disk_that_hangs_is_waited_for_once(tmp_path):
 
     class Hung(Store):
         def save(self, state):
-            held.wait(30)
+            held.wait(100)
             raise OSError("hung")
 
     with Saver(Hung(tmp_path, SPEC, "a digest", 1)) as saver:
@@ -539,4 +539,4 @@ def test_a_disk_that_hangs_is_waited_for_once(tmp_path):
         saver.close(0.1)
         begun = time.monotonic()
     held.set()
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 60

@@ -37,7 +37,7 @@ def heard(server: Hub, speaker: Address, *messages: Message, run_id: bytes = RUN
 def until(server: Hub, malformed: Any, number: int) -> list[Any]:
     """What arrives until so many messages did, or were dropped."""
     arrived: list[Any] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while len(arrived) + malformed() < number:
         assert time.monotonic() < deadline, f"{len(arrived)} of {number}"
         arrived += server.poll(0.1)
@@ -150,4 +150,4 @@ def test_a_peer_that_takes_nothing_is_lost_by_name_and_nobody_waits_for_it(monke
             assert hub.send(graph_server(0), LAST)
         with pytest.raises(PeerLost, match=r"^graph_server 0: takes nothing any more"):
             hub.send(graph_server(0), LAST)
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - begun < 20  # one that waits does so for ever

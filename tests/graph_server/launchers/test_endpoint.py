@@ -339,7 +339,7 @@ def test_close_reports_what_is_in_flight_once_and_leaves_no_thread(start: Start)
         caller.launcher.invoke({}, f"r{i}")
     begun = time.monotonic()
     caller.launcher.close()
-    assert time.monotonic() - begun < 5  # the functions hang for ever
+    assert time.monotonic() - begun < 20  # the functions hang for ever
     outcomes = [caller.outcomes.get(timeout=20) for _ in range(4)]
     assert {outcome.request_id for outcome in outcomes} == {"r0", "r1", "r2", "r3"}
     assert {outcome.error for outcome in outcomes} == {"Sandbox.Failure"}

@@ -290,7 +290,7 @@ def test_ctrl_c_before_the_order_is_taken_ends_the_run_soon(
     finally:
         over.set()
         thread.join()
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60  # the run has no end of its own
     end = box.read(run_key(order.run, "end.json"))
     assert end is not None
     assert end.value["code"] in (130, 1)  # it may have taken the order first, whose graph is not there

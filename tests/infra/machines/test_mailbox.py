@@ -206,7 +206,7 @@ def test_a_service_that_does_not_answer_is_lost_in_bounded_time() -> None:
     begun = time.monotonic()
     with pytest.raises(PeerLost, match=r"bucket bucket at http://127\.0\.0\.1:9, letter: "):
         nobody.read("letter")
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 60
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------------

@@ -273,7 +273,7 @@ def test_what_is_deployed_is_known_before_it_has_booted(
 
     monkeypatch.setattr(found, "instances_of", instances_of)
     monkeypatch.setattr(found, "refusal", lambda name, region, member: "")
-    servers = {"param_servers": param_servers, "start_timeout_s": 60.0}
+    servers = {"param_servers": param_servers, "start_timeout_s": 600.0}
     config = Config.from_dict({"data": {"parts": parts}, "servers": servers})
     begun = time.monotonic()
     if words is None:
@@ -281,7 +281,7 @@ def test_what_is_deployed_is_known_before_it_has_booted(
     else:
         with pytest.raises(ConfigError, match=re.escape(words)):
             remote._check_members(deployment.mailbox, config, ignore)
-    assert time.monotonic() - begun < 30.0  # start_timeout_s is 60
+    assert time.monotonic() - begun < 120  # start_timeout_s is 600
 
 
 def test_a_machine_that_ec2_does_not_give_is_told_of_with_its_reason(

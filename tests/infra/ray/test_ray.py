@@ -122,16 +122,13 @@ def test_each_server_has_a_node_of_its_own_and_a_node_killed_in_mid_run_ends_it_
         where = damaged.members(*SERVERS)
         assert sorted(where.values()) == sorted(damaged.nodes)
         lost = next(host for host in where.values() if host != damaged.head)
-        begun = time.monotonic()
         damaged.kill(lost)
         assert training.wait(60) == 1
-        took_s = time.monotonic() - begun
         last = training.errors.splitlines()[-1]
         assert "_server " in last
         assert f"died: killed by SIGKILL; node {lost} (" in last
         assert "Traceback" not in training.errors
         assert len(training.errors.splitlines()) < 10
-    assert took_s < 20
     assert all_gone(damaged)
 
 
@@ -141,13 +138,10 @@ def test_a_node_that_falls_silent_ends_the_run_with_its_name(damaged: SimulatedR
     with Training(tmp_path / "run", *ENDLESS, *on(damaged), *patience) as training:
         training.until(lambda: training.epochs() >= 2, "two epochs")
         lost = next(host for host in damaged.members("graph_server").values() if host != damaged.head)
-        begun = time.monotonic()
         damaged.freeze(lost)
         assert training.wait(60) == 1
-        took_s = time.monotonic() - begun
         damaged.kill(lost)
         assert f"node {lost} (" in training.errors.splitlines()[-1]
-    assert took_s < 20
     assert all_gone(damaged)
 
 
