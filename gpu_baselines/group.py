@@ -61,7 +61,8 @@ class Group(Protocol):
 
     def post(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> Callable[[], None]:
         """The same exchange, begun and not waited for: what is returned does, on any thread, and is called in the order of
-        posting. Nothing waits for turns, and what is posted later travels beside it. Tensors are left alone until then."""
+        posting. Nothing waits for turns, and what is posted later travels beside it. Tensors are left alone until then.
+        What is on its way has no tag: an exchange between, over the same group, could take its place. Use a twin."""
 
     def send(self, tensor: Tensor, peer: int, kind: str) -> None:
         """Returns when the tensor may be changed."""

@@ -241,8 +241,20 @@ class Mailbox:
 
     def download(self, key: str, file: Path, on_bytes: Callable[[int], object] | None = None) -> None:
         """``on_bytes`` is told how many more have come, by several threads; fewer than none if some must come again."""
+        come: list[int] = []
+
+        def count(more: int) -> None:
+            come.append(more)
+            if on_bytes is not None:
+                on_bytes(more)
+
+        def fetch() -> None:
+            if come:
+                count(-sum(come))  # of an attempt whose checksum was wrong
+            self._s3.download_file(self.bucket, key, str(file), Config=_PARTS, Callback=count)
+
         try:
-            _intact(lambda: self._s3.download_file(self.bucket, key, str(file), Config=_PARTS, Callback=on_bytes))
+            _intact(fetch)
         except (BotoCoreError, ClientError, boto3.exceptions.Boto3Error) as error:
             self._fail(error, key)
         except OSError as error:

@@ -276,6 +276,23 @@ def test_a_download_tells_how_much_has_come(box: Mailbox, tmp_path: Path) -> Non
     assert sum(come) == 100_000
 
 
+def test_what_comes_again_because_of_its_checksum_counts_once(
+    box: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.put("bytes", bytes(100_000))
+    fetched, wrong, come = box._s3.download_file, [FlexibleChecksumError(error_msg="checksum")] * 2, list[int]()
+
+    def broken(*args: Any, **named: Any) -> None:
+        fetched(*args, **named)
+        if wrong:
+            raise wrong.pop()
+
+    monkeypatch.setattr(box._s3, "download_file", broken)
+    box.download("bytes", tmp_path / "file", come.append)
+    assert sum(come) == 100_000
+    assert sum(abs(more) for more in come) == 5 * 100_000
+
+
 def test_a_graph_that_was_tampered_with_is_refused(box: Mailbox, shards: ShardSet, tmp_path: Path) -> None:
     depot.send(box, shards)
     digest = shards.manifest.digest
