@@ -55,6 +55,8 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
     "pipegcn-F": ("pipegcn", {"baseline.smooth": "F"}, 0.3),
     "pipegcn-G": ("pipegcn", {"baseline.smooth": "G"}, 0.3),
     "pipegcn-FG": ("pipegcn", {"baseline.smooth": "FG"}, 0.3),
+    "pipegcn-F correct": ("pipegcn", {"baseline.smooth": "F", "baseline.correct": True}, 0.3),
+    "pipegcn-G correct": ("pipegcn", {"baseline.smooth": "G", "baseline.correct": True}, 0.3),
     "pipegcn-FG correct": ("pipegcn", {"baseline.smooth": "FG", "baseline.correct": True}, 0.3),
     "adaqp": ("adaqp", {}, 0.3),
 }
@@ -80,8 +82,9 @@ class Case:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def cases(ranks: int, epochs: int | None) -> Iterator[Case]:
-    more = {"baseline.ranks": ranks, **({} if epochs is None else {"train.epochs": epochs})}
+def cases(ranks: int, epochs: int | None, lr: float | None) -> Iterator[Case]:
+    instead = {"train.epochs": epochs, "train.lr": lr}
+    more = {"baseline.ranks": ranks, **{name: value for name, value in instead.items() if value is not None}}
     for graph, settings in GRAPHS.items():
         for variant, (method, own, bar) in VARIANTS.items():
             yield Case(graph, graph, variant, method, {**GCN, **settings, **more, **own}, bar)
@@ -92,7 +95,7 @@ def cases(ranks: int, epochs: int | None) -> Iterator[Case]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
-    wanted = [case for case in cases(args.ranks, args.epochs) if case.table in args.only]
+    wanted = [case for case in cases(args.ranks, args.epochs, args.lr) if case.table in args.only]
     for method in sorted({case.method for case in wanted if not is_there(case.method)}):
         print(f"skipped: {method} is not written")
     wanted = [case for case in wanted if is_there(case.method)]
@@ -173,6 +176,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--epochs", type=int, help="of every run, instead of its own")
+    parser.add_argument("--lr", type=float, help="of every run, instead of its own")
     parser.add_argument("--results", type=Path, default=Path("accuracy-baselines.jsonl"), metavar="FILE")
     parser.add_argument("--report", action="store_true", help="run nothing")
     return parser.parse_args(argv)
