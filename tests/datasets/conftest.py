@@ -9,7 +9,7 @@ BESIDE_THE_REPOSITORY = Path(__file__).resolve().parents[3] / "shared" / "data"
 @pytest.fixture
 def real_data(monkeypatch):
     """The folder with the real graphs, found by their bare names; a test that wants it is skipped where it is not."""
-    folder = Path(os.environ.get("SIAFU_DATA", BESIDE_THE_REPOSITORY))
+    folder = Path(os.environ.get("SIAFU_DATA") or BESIDE_THE_REPOSITORY)
     if not (folder / "cora.npz").is_file():
         pytest.skip(f"needs the real graphs: no cora.npz in {folder} (set SIAFU_DATA)")
     monkeypatch.setenv("SIAFU_DATA", str(folder))
