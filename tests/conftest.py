@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import zlib
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from tests.simulated_ray import SimulatedRay
@@ -37,3 +39,11 @@ def few_open_files(stayed_open: dict[str, int]) -> Iterator[None]:
     if os.path.isdir("/proc/self/fd") and len(os.listdir("/proc/self/fd")) > stayed_open["files"] + MORE_OPEN_FILES:
         gc.collect()
         stayed_open["files"] = len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(autouse=True)
+def numbers_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module's ``RNG`` starts anew for every test: what it draws does not depend on which tests ran before it, and where."""
+    if hasattr(request.module, "RNG"):
+        seed = zlib.crc32(request.node.name.encode())
+        monkeypatch.setattr(request.module, "RNG", np.random.default_rng(seed))

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import random
+import signal
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.integration.processes import Training, kill_every_third
+from tests.integration.processes import ENVIRONMENT, Training
 
 HANDLER = "lambda.handler=tests.integration.handlers.answers_twice"
 #: A killed environment's successor must have time to live, and to be killed: about this many die while a run lasts.
@@ -66,6 +70,26 @@ def measure(folder: Path, source: str, epochs: int, seed: int) -> dict[str, Any]
         "run": name, "killed": killed, **{k: int(result["lambda"][k]) for k in ("invocations", "relaunches", "duplicates")},
         "seconds": result["train_seconds"], "test_acc": result["test_acc"], "weights_digest": result["weights_digest"],
     }  # fmt: skip
+
+
+def kill_every_third(training: Training, seed: int, within_s: float) -> int:
+    """Until the run ends: of every three environments that start, kill -9 one within ``within_s``; returns how many."""
+    rng = random.Random(seed)
+    doomed: dict[int, float] = {}  # pid -> when
+    seen: list[int] = []
+    killed = 0
+    while training.process.poll() is None:
+        for pid in training.pids(ENVIRONMENT):
+            if pid not in seen:
+                seen.append(pid)
+                if len(seen) % 3 == 1:
+                    doomed[pid] = time.monotonic() + rng.uniform(0, within_s)
+            if doomed.get(pid, float("inf")) < time.monotonic() and training.epochs():
+                del doomed[pid]
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        time.sleep(0.02)
+    return killed
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 from typing import Any
 
@@ -12,22 +14,45 @@ from siafu.wire import Gradient, Message, TaskResult
 
 Event = dict[str, Any]
 
-#: Share of the answers that are sent twice.
+#: Share of the answers that are sent twice, after the first one.
 TWICE = 0.05
 
 
 def answers_twice(event: Event, context: Any) -> Event:
-    """Sends 5% of its results and of its gradients twice."""
-    rng = random.Random(event["worker"])
+    """Sends its first result or gradient twice, and 5% of the others."""
+    rng, odds = random.Random(event["worker"]), 1.0
     with Worker(Assignment.from_event(event), lambda: context.get_remaining_time_in_millis() / 1000) as worker:
         send = worker._hub.send
 
         def maybe_twice(to: Address, message: Message) -> bool:
-            if isinstance(message, TaskResult | Gradient) and rng.random() < TWICE:
+            nonlocal odds
+            if isinstance(message, TaskResult | Gradient) and rng.random() < odds:
+                odds = TWICE
                 send(to, message)
             return send(to, message)
 
         worker._hub.send = maybe_twice  # type: ignore[method-assign]
+        return worker.run()
+
+
+def every_third_dies(event: Event, context: Any) -> Event:
+    """Answers twice, but the first three workers and then every third are killed, a task in their hands."""
+    nth = int(event["worker"].rpartition("-")[2])
+    if nth >= 3 and nth % 3:
+        return answers_twice(event, context)
+    left = 1 + nth % 5
+    with Worker(Assignment.from_event(event), lambda: context.get_remaining_time_in_millis() / 1000) as worker:
+        send = worker._hub.send
+
+        def killed_at_last(to: Address, message: Message) -> bool:
+            nonlocal left
+            if isinstance(message, TaskResult | Gradient):
+                left -= 1
+                if not left:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return send(to, message)
+
+        worker._hub.send = killed_at_last  # type: ignore[method-assign]
         return worker.run()
 
 

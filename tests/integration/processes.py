@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import pty
-import random
 import signal
 import subprocess
 import sys
@@ -128,26 +127,6 @@ class Training:
         if self._reader.is_alive():
             self._reader.join()
         self._stderr.close()
-
-
-def kill_every_third(training: Training, seed: int, within_s: float) -> int:
-    """Until the run ends: of every three environments that start, kill -9 one within ``within_s``; returns how many."""
-    rng = random.Random(seed)
-    doomed: dict[int, float] = {}  # pid -> when
-    seen: list[int] = []
-    killed = 0
-    while training.process.poll() is None:
-        for pid in training.pids(ENVIRONMENT):
-            if pid not in seen:
-                seen.append(pid)
-                if len(seen) % 3 == 1:
-                    doomed[pid] = time.monotonic() + rng.uniform(0, within_s)
-            if doomed.get(pid, float("inf")) < time.monotonic() and training.epochs():
-                del doomed[pid]
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
-        time.sleep(0.02)
-    return killed
 
 
 def rank_of(pid: int) -> int:
