@@ -39,7 +39,8 @@ def failed(member: Address, error: str) -> Failed:
     return Failed(member.role, member.index, error, "no bread", "")
 
 
-def test_last_words_come_through_however_many_complain_before(session: Any) -> None:
+def test_last_words_come_through_however_many_complain_before(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.launch.LAST_WORDS_S", 30.0)
     with Hub(Q0, RUN_ID) as other, Hub(G0, RUN_ID) as member:
         for hub in (other, member):
             hub.dial(COORDINATOR, session.hub.endpoint)

@@ -70,5 +70,15 @@ def first_hangs(event: Event, context: Any) -> Event:
         return worker.run()
 
 
+def sees_its_end_after_five_tasks(event: Event, context: Any) -> Event:
+    """The clock says that the deadline is near once the worker has done so many."""
+
+    def remaining_s() -> float:
+        return 0.0 if worker._desk.num_done >= 5 else float(context.get_remaining_time_in_millis()) / 1000
+
+    with Worker(Assignment.from_event(event), remaining_s) as worker:
+        return worker.run()
+
+
 def does_nothing(event: Event, context: Any) -> Event:
     return {}

@@ -18,7 +18,7 @@ HANDLERS = "lambda.handler=tests.integration.handlers"
 
 def test_killed_environments_and_double_answers_change_nothing_but_counters(tmp_path: Path) -> None:
     arguments = (*DIGITS, "--epochs", "30", "--dropout", "0.5")
-    with Training(tmp_path / "quiet", *arguments) as training:
+    with Training(tmp_path / "quiet", *arguments, "--set", "lambda.relaunch_factor=1000") as training:
         quiet = training.result
     with Training(tmp_path / "troubled", *arguments, "--set", f"{HANDLERS}.every_third_dies") as training:
         assert training.wait() == 0, training.errors
@@ -31,8 +31,8 @@ def test_killed_environments_and_double_answers_change_nothing_but_counters(tmp_
 
 
 def test_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
-    arguments = (*DIGITS, "--epochs", "3", "--set", f"{HANDLERS}.first_hangs", "--set", "lambda.task_timeout_s=3")
-    with Training(tmp_path / "run", *arguments) as training:
+    alone = ("--lambdas", "1", "--set", "lambda.task_timeout_s=3")  # so that each server's first has the first task
+    with Training(tmp_path / "run", *DIGITS, "--epochs", "3", *alone, "--set", f"{HANDLERS}.first_hangs") as training:
         assert training.wait() == 0, training.errors
         assert training.result["lambda"]["relaunches"] >= 2  # one worker of each graph server hangs
         assert training.all_gone(0)

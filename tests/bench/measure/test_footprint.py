@@ -16,8 +16,37 @@ pytestmark = pytest.mark.skipif(
 )
 
 MB = 1_000_000
-CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
-HOLDS = "import time; held = bytes({}) + b'x'; time.sleep(0.5)"
+#: How a process that holds something ends, whose first argument is ``meeting``: after it has been looked at.
+STAYS = """
+import os, sys, time
+open(f"{sys.argv[1]}/{os.getpid()}.holds", "w").close()
+while not os.path.exists(f"{sys.argv[1]}/seen"):
+    time.sleep(0.01)
+"""
+#: Runs its first argument as often as its second says, with the others as arguments.
+PARENT = """
+import subprocess, sys
+code, count, *others = sys.argv[1:]
+for child in [subprocess.Popen([sys.executable, "-c", code, *others]) for _ in range(int(count))]:
+    child.wait()
+"""
+
+
+def look_at(monkeypatch: pytest.MonkeyPatch, meeting: Path, code: str, count: int, *others: Path) -> Footprint:
+    """The footprint of so many children that run ``code``, all of them seen while they hold what it has made."""
+    meeting.mkdir()
+    take = footprint.sample
+
+    def sample(root: int) -> dict[str, list[Pages]]:
+        all_hold = len(list(meeting.glob("*.holds"))) == count
+        found = take(root)
+        if all_hold:
+            (meeting / "seen").touch()
+        return found
+
+    monkeypatch.setattr(footprint, "sample", sample)
+    command = [sys.executable, "-c", PARENT, code + STAYS, str(count), str(meeting), *map(str, others)]
+    return footprint.watch(command, log=meeting / "log")
 
 
 def test_the_peak_is_that_of_everything_together_and_each_role_has_its_own():
@@ -30,21 +59,16 @@ def test_the_peak_is_that_of_everything_together_and_each_role_has_its_own():
     assert found.processes == {"a": 1, "b": 1}
 
 
-def test_children_count(tmp_path: Path):
-    found = footprint.watch([sys.executable, "-c", CHILD, HOLDS.format(80 * MB)], log=tmp_path / "log")
+def test_children_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = look_at(monkeypatch, tmp_path / "meeting", f"held = bytes({80 * MB}) + b'x'", 1)
     assert 80 * MB < found.peak_nbytes < 140 * MB
     assert found.by_role["others"].anonymous > 80 * MB
 
 
-def test_pages_that_two_processes_map_count_once(tmp_path: Path):
+def test_pages_that_two_processes_map_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_bytes(bytes(60 * MB))
-    maps = (
-        "import mmap, time, sys; f = open(sys.argv[1]); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); m[::4096]; "
-    )
-    twice = f"import subprocess, sys; code = {maps + 'time.sleep(0.4)'!r}; " + (
-        "subprocess.Popen([sys.executable, '-c', code, sys.argv[1]]); subprocess.run([sys.executable, '-c', code, sys.argv[1]])"
-    )
-    found = footprint.watch([sys.executable, "-c", twice, str(tmp_path / "file")], log=tmp_path / "log")
+    maps = "import mmap, sys; f = open(sys.argv[2]); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); m[::4096]"
+    found = look_at(monkeypatch, tmp_path / "meeting", maps, 2, tmp_path / "file")
     assert 60 * MB < found.by_role["others"].mapped < 100 * MB
 
 

@@ -188,7 +188,7 @@ def test_a_server_whose_coordinator_is_gone_is_ended(post: agent.Post, box: Mail
     order = Order(secrets.token_hex(8), "start", run, shards.manifest.digest, "0" * 16, "tcp://127.0.0.1:9")
     post.member = post.duty.member = Address("param_server", post.member.name)
     box.write(order_key(post.member), order.value)
-    box.write(run_key(run, "coordinator.json"), {"every_s": 1.0})
+    box.write(run_key(run, "coordinator.json"), {"every_s": 60.0})
     turn_until(post, "running")
     post.turn(100.0, "")
     assert post.duty.state == "running"

@@ -111,11 +111,12 @@ def test_a_sender_is_silent_after_six_beats_and_never_within_three_seconds() -> 
 
 def test_a_letter_is_read_as_it_was_written_with_its_age(box: Mailbox) -> None:
     assert box.read("nothing") is None
+    begun = time.time()
     box.write("letter", {"every_s": 5, "words": ["a"]})
     letter = box.read("letter")
     assert letter is not None
     assert letter.value == {"every_s": 5, "words": ["a"]}
-    assert letter.age_s <= 2
+    assert letter.age_s <= 2 + time.time() - begun
     assert not letter.silent
 
 
@@ -250,7 +251,7 @@ def test_whoever_watches_a_machine_fetch_sees_large_files_move(shards: ShardSet,
             file.write_bytes(data)
             on_bytes(len(data) - 10)
             if key.endswith(slow):
-                others_done.wait(5.0)
+                others_done.wait(60.0)
                 on_bytes(4)  # a block more: it must be seen before the file is whole
                 assert come[-1] == total - (entries[slow].bytes + 6 + 1) // 2
                 on_bytes(6)
