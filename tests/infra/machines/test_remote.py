@@ -167,12 +167,12 @@ def test_a_killed_role_is_started_again_on_its_machine(deployment: Deployment, s
     def kill() -> None:
         os.kill(pid_of(deployment, G1), signal.SIGKILL)
 
-    again = {"epochs": 60, "settings": settings(**{"run.restarts": 3})}
+    again = {"epochs": 250, "settings": settings(**{"run.restarts": 3})}
     run = train_until(2, kill, shards, tmp_path / "run", **again)
     (restart,) = run.result["restarts"]
     assert restart["reason"].startswith("graph_server 1 died: killed by SIGKILL")
     assert restart["version"] >= 1
-    near = api.train(str(shards), **SHORT, epochs=60, backend="cpu", run_dir=str(tmp_path / "near"))
+    near = api.train(str(shards), **SHORT, epochs=250, backend="cpu", run_dir=str(tmp_path / "near"))
     assert run.result["weights_digest"] == near.result["weights_digest"]
     assert run.result["loss_history"] == near.result["loss_history"]
     deployment.until_idle()
@@ -221,7 +221,7 @@ def test_a_lost_laptop_does_not_end_the_run_and_another_one_takes_over(
         raise LostLaptop
 
     with pytest.raises(LostLaptop):
-        train_until(1, lose, shards, tmp_path / "run", epochs=250)
+        train_until(1, lose, shards, tmp_path / "run", epochs=600)
     name = json.loads((tmp_path / "run" / "remote.json").read_text())["run"]
     try:
         status = json.loads(call("status", "--json", capsys=capsys))
@@ -233,8 +233,8 @@ def test_a_lost_laptop_does_not_end_the_run_and_another_one_takes_over(
     call("logs", "-f", name, capsys=capsys)  # returns when the run has ended
     assert json.loads(call("status", "--json", capsys=capsys))["runs"][0]["state"] == "done"
     result = json.loads(call("attach", "--run-dir", "run", "--json", "--quiet", capsys=capsys))
-    assert (result["epochs"], result["run_dir"]) == (250, str(tmp_path / "run"))
-    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) > 500
+    assert (result["epochs"], result["run_dir"]) == (600, str(tmp_path / "run"))
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) > 1200
     deployment.until_idle()
 
 
