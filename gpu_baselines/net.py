@@ -83,10 +83,13 @@ class Net(nn.Module):
 
 
 def build(
-    spec: ModelSpec, device: torch.device, *, batch_norm: Summed | None = None, num_vertices: int = 0,
+    spec: ModelSpec,
+    device: torch.device,
+    *,
+    batch_norm: BatchNorm | None = None,
     weights: Mapping[str, Any] | None = None,
-) -> Net:  # fmt: skip
-    """The net with siafu's first weights, or those given. ``batch_norm``: SyncBN in hidden layers, over ``num_vertices``.
+) -> Net:
+    """The net with siafu's first weights, or those given. ``batch_norm``: of hidden layers.
 
     Raises: ConfigError for a model without layers here, or with options that they do not have.
     """
@@ -103,20 +106,26 @@ def build(
             first.setdefault(f"{layer}.shift", np.zeros(width, spec.dtype))
     parameters = {name: torch.from_numpy(np.array(W)).to(device) for name, W in first.items()}
     module, _, function = LAYERS[spec.name].partition(":")
-    normalised = None if batch_norm is None else BatchNorm(batch_norm, num_vertices)
-    layers: list[Layer] = getattr(importlib.import_module(module), function)(spec, parameters, normalised)
+    layers: list[Layer] = getattr(importlib.import_module(module), function)(spec, parameters, batch_norm)
     return Net(spec, layers)
 
 
 class BatchNorm:
     """Ioffe & Szegedy 2015 over the vertices of all ranks ("SyncBN"): mean and variance of the whole graph in every epoch,
-    in training and in evaluation alike, as full-graph training sees all of it at once."""
+    in training and in evaluation alike, as full-graph training sees all of it at once.
 
-    def __init__(self, summed: Summed, num_vertices: int, eps: float = 1e-5):
-        self._summed, self._count, self._eps = summed, num_vertices, eps
+    ``num_vertices`` of all ranks count: of this one its ``rows``, None for all. Inductive training must not learn from others.
+    """
+
+    def __init__(self, summed: Summed, num_vertices: int, rows: Tensor | None = None, eps: float = 1e-5):
+        self._summed, self._count, self._rows, self._eps = summed, num_vertices, rows, eps
 
     def __call__(self, P: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-        mean = self._summed(P.sum(0)) / self._count  # [F]
-        centred = P - mean
-        variance = self._summed((centred**2).sum(0)) / self._count
+        centred = P - self._mean(P)
+        variance = self._mean(centred**2)
         return centred * torch.rsqrt(variance + self._eps) * gain + shift
+
+    def _mean(self, X: Tensor) -> Tensor:
+        """[F]."""
+        counted = X if self._rows is None else X[self._rows]
+        return self._summed(counted.sum(0)) / self._count

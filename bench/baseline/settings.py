@@ -36,7 +36,10 @@ _TRAIN = (
     "mode", "staleness", "intervals", "ahead", "freshness", "stale_gradients", "stale_rows", "smoothing", "freeze_epochs",
     "stale_lr", "warmup_epochs", "warm_start",
 )  # fmt: skip
-_RUN = ("trace", "on", "budget_usd", "max_seconds", "loggers", "write")
+_RUN = (
+    "trace", "on", "budget_usd", "max_seconds", "loggers", "write", "checkpoint_seconds", "checkpoint_to", "keep", "restarts",
+    "on_nan",
+)  # fmt: skip
 _DATA = ("task", "val_edges", "test_edges", "negatives", "eval_negatives", "keep_aggregate")
 #: What the price of a run is made of.
 PRICED = ("cloud.gpu_instance", "cloud.spot", "lambda.region")

@@ -34,7 +34,7 @@ class Cagnet:
         self.part = self._loaded(Lane.TRAIN)
         ids = block_ids(self.part, self._grid)
         self.carrier = self.made_carrier(self._grid, [len(one) for one in ids])
-        self.net = nets.build(run.spec, run.device, num_vertices=manifest.num_vertices)
+        self.net = nets.build(run.spec, run.device)
         self._learner = Learner(run, self.net)
         masks = Masks(run.spec.dropout, run.spec.seed, run.device, run.dtype)
         shard = seen(run.shards.partition(self._grid.block), manifest.edge_types, Lane.TRAIN)

@@ -34,13 +34,13 @@ class HaloTraining:
         self._run = run
         self.part = _part(run, Lane.TRAIN)
         self.halo: Halo = made_halo(run, self.part)
-        self.net: Net = made_net(run)
+        inductive = run.shards.manifest.edge_types == "inductive"
+        self.net: Net = made_net(run, self.part.train if inductive else None)
         self._learner = Learner(run, self.net)
         masks = Masks(run.spec.dropout, run.spec.seed, run.device, run.dtype)
         self._graph = PartGraph(
             self.part, self.halo, run.group, masks, training=True, preaggregate=run.baseline.preaggregate
         )
-        inductive = run.shards.manifest.edge_types == "inductive"
         whole = _part(run, Lane.EVAL) if inductive else self.part
         self._evaluation = Evaluation(run, whole, masks)
 
@@ -87,12 +87,13 @@ def made_halo(run: Run, part: Part) -> Halo:
     return Budgeted(run, late, quantised)
 
 
-def made_net(run: Run) -> Net:
-    batch = run.baseline.norm == "batch"
-    summed = (lambda X: _AllReduce.apply(X, run)) if batch else None
-    return nets.build(
-        run.spec, run.device, batch_norm=summed, num_vertices=run.shards.manifest.num_vertices
-    )  # fmt: skip
+def made_net(run: Run, rows: Tensor | None) -> Net:
+    """``rows`` of this rank are those that SyncBN may learn from; None: all."""
+    if run.baseline.norm != "batch":
+        return nets.build(run.spec, run.device)
+    num_vertices = run.shards.manifest.num_vertices if rows is None else run.spec.num_train
+    batch_norm = nets.BatchNorm(lambda X: _AllReduce.apply(X, run), num_vertices, rows)
+    return nets.build(run.spec, run.device, batch_norm=batch_norm)
 
 
 class Evaluation:

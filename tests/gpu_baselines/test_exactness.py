@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_baselines.part import seen
-from siafu.graph import tidy
+from siafu.graph import TRAIN, tidy
 from siafu.metrics import METRICS
 from siafu.tasks import Lane
 from tests.gpu_baselines.training import config_of, differs_by, oracle, prepared, train
@@ -103,6 +103,19 @@ def test_batch_norm_is_the_same_on_any_number_of_ranks(tmp_path: Path) -> None:
     }:  # normalising takes them out: their gradients are rounding
         W = found[0].weights[name]
         assert np.allclose(found[1].weights[name], W, rtol=0, atol=1e-9), name
+
+
+@pytest.mark.parametrize("norm", ["model", "batch"])
+def test_inductive_training_learns_nothing_from_other_vertices(norm: str, tmp_path: Path) -> None:
+    graph = random_graph(11, 60, num_edges=150)
+    moved = np.where((graph.split[:, 0] == TRAIN)[:, None], graph.features, graph.features + 5)
+    config = config_of("vanilla", 2, model__hidden="6", baseline__norm=norm)
+    found = []
+    for features in (graph.features, moved):
+        shards = prepared(replace(graph, name=f"inductive-{len(found)}", features=features), tmp_path, 2, inductive=0)
+        found.append(train(config, shards, EPOCHS))
+    assert found[0].losses == found[1].losses
+    assert found[0].losses[-1] < found[0].losses[0]
 
 
 @pytest.mark.parametrize("method", ["vanilla", "cagnet"])
