@@ -106,46 +106,17 @@ def test_a_launcher_under_guard_that_dies_or_hangs_is_replaced(
     assert result["resumed_from"] >= 2
 
 
+@pytest.mark.usefixtures("not_before_five_epochs")
 def test_a_run_at_its_limit_goes_on_with_a_higher_one_and_on_other_servers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "run"
-    common = [
-        "train",
-        "digits",
-        "--backend",
-        "cpu",
-        "--mode",
-        "pipe",
-        "--parts",
-        "2",
-        "--intervals",
-        "4",
-        "--json",
-        "--quiet",
-    ]
-    assert main([*common, "--epochs", "100000", "--max-time", "5", "--run-dir", str(run)]) == 3
+    run, quiet = tmp_path / "run", ("--json", "--quiet")
+    common = ("train", "digits", "--backend", "cpu", "--mode", "pipe", "--parts", "2", "--intervals", "4", *quiet)
+    assert main([*common, "--epochs", "100000", "--max-time", "4", "--run-dir", str(run)]) == 3
     limited = json.loads(capsys.readouterr().out)
     more = limited["epochs"] + 5
-    assert (
-        main(
-            [
-                "resume",
-                str(run),
-                "--max-time",
-                "0",
-                "--epochs",
-                str(more),
-                "--parts",
-                "1",
-                "--param-servers",
-                "2",
-                "--json",
-                "--quiet",
-            ]
-        )
-        == 0
-    )
+    others = ("--max-time", "0", "--epochs", str(more), "--parts", "1", "--param-servers", "2")
+    assert main(["resume", str(run), *others, *quiet]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["resumed_from"] >= limited["epochs"]
     assert (result["epochs"], len(result["loss_history"])) == (more, more)
