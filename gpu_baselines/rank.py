@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 -m gpu_baselines --config runs/x/config.toml --shards DIR --run-dir runs/x [--resume]
 
-RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are torchrun's. Rank 0 writes result.json.
+``siafu baseline METHOD SOURCE … --torchrun`` prepares the files and prints the command. RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are torchrun's. Rank 0 writes result.json.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -28,7 +29,7 @@ from gpu_baselines.group import TorchGroup
 from gpu_baselines.link import Link
 from gpu_baselines.run import Run
 from siafu import config as configs
-from siafu.baseline import Baseline, BaselineConfig
+from siafu.baseline import MEETING, Baseline, BaselineConfig
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.member import allow_open_files
 from siafu.models import ModelSpec
@@ -52,21 +53,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     allow_open_files()
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {rank} %(name)s: %(message)s")
     try:
+        _take_place(args.run_dir, resume=args.resume)
         _serve(args, rank)
     except Exception as error:  # the edge of the process: whoever started us must learn why
         text = str(error) if isinstance(error, GnnError) else f"{type(error).__name__}: {error}"
-        logger.error("%s", traceback.format_exc())
         code = error.exit_code if isinstance(error, GnnError) else 1
+        if code != 2:
+            logger.error("%s", traceback.format_exc())
         failed = {
             "type": type(error).__name__,
             "message": text[:4000],
             "code": code,
             "lost": isinstance(error, PeerLost),
         }
-        (args.run_dir / f"failed-{rank}.json").write_text(json.dumps(failed))
+        with contextlib.suppress(OSError):  # where that is the reason, the line below says it
+            (args.run_dir / f"failed-{rank}.json").write_text(json.dumps(failed))
         print(f"gpu_baselines: rank {rank}: {text}", file=sys.stderr, flush=True)
         os._exit(code)  # a thread may still wait for a rank that is gone
     return 0
+
+
+def _take_place(run_dir: Path, *, resume: bool) -> None:
+    """Makes the run directory where nobody has: of several machines each may have its own. ConfigError if a run was there."""
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--run-dir {run_dir}: {error.strerror}") from None
+    if not resume and (run_dir / "metrics.jsonl").exists():
+        raise ConfigError(f"--run-dir {run_dir}: a run was there; --resume goes on with it")
 
 
 def _serve(args: argparse.Namespace, rank: int) -> None:
@@ -88,7 +102,7 @@ def _serve(args: argparse.Namespace, rank: int) -> None:
     try:
         dist.init_process_group(
             transport, rank=rank, world_size=size, timeout=timedelta(seconds=baseline.timeout_s),
-            device_id=device if transport == "nccl" else None,
+            device_id=device if transport == "nccl" else None, store=_store(rank, size, baseline.timeout_s),
         )  # fmt: skip
     except (RuntimeError, ValueError) as error:
         raise _not_met(rank, transport, baseline.timeout_s, str(error)) from error
@@ -106,6 +120,20 @@ def _serve(args: argparse.Namespace, rank: int) -> None:
         os.replace(beside, args.run_dir / "result.json")
     with contextlib.suppress(PeerLost):  # whoever left first has its result too
         group.barrier()
+
+
+def _store(rank: int, size: int, timeout_s: float) -> Any:
+    """Where ranks meet, if ``siafu baseline`` has started us; else torch makes one of torchrun's variables.
+
+    Rank 0 has inherited a socket that listens already: a port that was only chosen could be another's by the time that
+    torch is imported.
+    """
+    if MEETING not in os.environ:
+        return None
+    return dist.TCPStore(  # type: ignore[attr-defined]
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, is_master=not rank,
+        timeout=timedelta(seconds=timeout_s), master_listen_fd=None if rank else int(os.environ[MEETING]),
+    )  # fmt: skip
 
 
 def _device(baseline: Baseline) -> torch.device:

@@ -201,11 +201,10 @@ class Runner:
 
     def _resume(self) -> None:
         found = checkpoints.load(self.dir, self.run.group, self.method)
-        if found is None:
-            return
-        saved, self._best_weights = found
-        self.progress = Progress(**saved["progress"])
-        vars(self._stopping).update(saved["stopping"])
+        if found is not None:  # else it begins anew
+            saved, self._best_weights = found
+            self.progress = Progress(**saved["progress"])
+            vars(self._stopping).update(saved["stopping"])
         if not self.run.group.rank:
             _cut_metrics(self.dir / "metrics.jsonl", self.progress.epoch)
 

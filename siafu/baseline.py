@@ -25,6 +25,8 @@ class Method(NamedTuple):
     takes: frozenset[str]  # settings of [baseline] that it heeds, besides those that every method does
 
 
+#: Variable of a rank's environment: the descriptor of the socket at MASTER_PORT, which rank 0 has inherited.
+MEETING = "SIAFU_MEETING_FD"
 #: Settings of [baseline] that every method heeds.
 COMMON = frozenset({"method", "ranks", "device", "transport", "timeout_s", "link_rate", "link_delay_s"})
 _FULL = frozenset({"norm", "preaggregate"})
@@ -102,6 +104,8 @@ class Baseline:
             error_budget=0, chunks=0, groups=1, freeze=1, subgraphs=1, interval=1, slow_rank=-1, slow_factor=1, skip=0,
             max_skips=0, replicas=1, batch=1,
         )  # fmt: skip
+        if not self.timeout_s <= 1e6:
+            raise ConfigError(f"baseline.timeout_s = {self.timeout_s}: must be <= 1e6")
         if self.bits not in (2, 4, 8):
             raise ConfigError(f"baseline.bits = {self.bits}: must be 2, 4 or 8")
         if not self.balance <= 1:

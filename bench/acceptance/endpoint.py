@@ -163,12 +163,12 @@ def run(setting: Setting, scenario: Scenario, run_dir: Path, expected: str) -> d
             seconds = time.monotonic() - begun
             result = training.result if code == 0 else {"weights_digest": "", "usage": {}}
             last = (training.errors.strip().splitlines() or [""])[-1]
-            gone = training.all_gone(5)
+            gone = training.all_gone(60)
     row = {
         "name": scenario.name, "code": code, "last": last, "calls": len(fake.calls),
         "troubled": sum(call.trouble is not None for call in fake.calls), "busiest_second": fake.most_calls(1.0),
         "answers": dict(Counter(call.answer for call in fake.calls)), "most_running": fake.most_running,
-        "seconds": seconds, "weights_digest": result["weights_digest"], "usage": result["usage"],
+        "seconds": seconds, "called_at": [call.at - fake.calls[0].at for call in fake.calls], "weights_digest": result["weights_digest"], "usage": result["usage"],
     }  # fmt: skip
     wrong = [what for what, right in _checks(row, scenario, expected).items() if not right]
     return {**row, "wrong": wrong if gone else [*wrong, "processes are left"]}

@@ -45,22 +45,37 @@ def train_baseline(
     """
     needs_torch()
     resolved = resolve(method, source, config, settings or {}, short, preset)
-    resolved = resolved.replace({"data.parts": resolved.partitions})
-    on_status(Status(phase="preparing"))
-    shards = ShardSet.open(api.shards_of(resolved))
-    resolved = fitted(resolved, shards)
-    api.built(resolved, shards)  # what cannot be must not cost a run directory
-    cost.of_baseline(resolved, seconds=0)  # nor an unknown price
-    on_status(Status(phase="starting"))
-    run_dir = api.made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{method}")
-    api.write_manifest(run_dir, resolved, shards)
-    api.keep_beside(run_dir, shards)
+    resolved, shards, run_dir = _prepared(resolved, on_status)
     try:
         return _carried_out(resolved, shards, run_dir, on_status, resume=False)
     except ConfigError:
         if not resolved.run.dir:  # ours: a mistake that only the ranks could see leaves nothing, either
             shutil.rmtree(run_dir, ignore_errors=True)
         raise
+
+
+def for_torchrun(config: BaselineConfig, on_status: Callable[[Any], None]) -> list[str]:
+    """Prepares shards and a run directory, and starts nothing: what torchrun is told, after where the ranks are to be.
+
+    Raises: as ``train_baseline``, but for what ranks find.
+    """
+    _, shards, run_dir = _prepared(config, on_status)
+    return launch.words(shards.path.resolve(), run_dir)
+
+
+def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple[BaselineConfig, ShardSet, Path]:
+    """What the ranks of a new run need."""
+    config = config.replace({"data.parts": config.partitions})
+    on_status(Status(phase="preparing"))
+    shards = ShardSet.open(api.shards_of(config))
+    config = fitted(config, shards)
+    api.built(config, shards)  # what cannot be must not cost a run directory
+    cost.of_baseline(config, seconds=0)  # nor an unknown price
+    on_status(Status(phase="starting"))
+    run_dir = api.made_run_dir(config, f"{shards.manifest.name}-{config.model.name}-{config.baseline.method}")
+    api.write_manifest(run_dir, config, shards)
+    api.keep_beside(run_dir, shards)
+    return config, shards, run_dir
 
 
 def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda status: None) -> Run:

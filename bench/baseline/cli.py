@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ examples:
   siafu baseline gnnpipe cora --model gcnii --layers 32 --hidden 64 --ranks 4 --chunks 4
   siafu baseline gossip cora --ranks 4 --gossip v2 --slow-rank 1
   siafu baseline --resume runs/20261121-060000-cora-gcn-vanilla
+  siafu baseline vanilla cora --ranks 16 --run-dir /shared/run --torchrun     several machines
 """
 
 
@@ -46,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("method", nargs="?", default="", metavar="METHOD", help="one of the above")
     parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="what to train on [digits]")
     parser.add_argument("--resume", default="", metavar="RUN", help="go on from the newest checkpoint of a run")
+    parser.add_argument(
+        "--torchrun", action="store_true",
+        help="start nothing: prepare shards and the run directory, and print what to call on every machine",
+    )  # fmt: skip
     train_cli.add_common(parser)
     own = parser.add_argument_group("baseline")
     for name, key in settings.OWN.items():
@@ -62,6 +68,7 @@ def main(args: argparse.Namespace) -> int:
     short = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.resume:
         given = [*(["METHOD"] if args.method else []), *(f"--{name.replace('_', '-')}" for name in short), *args.set]
+        given += ["--torchrun"] if args.torchrun else []
         if given or args.config or args.preset:
             raise ConfigError(f"--resume {args.resume}: goes on as it began; it takes no {(given or ['settings'])[0]}")
         config = baseline.begun(args.resume)
@@ -70,6 +77,12 @@ def main(args: argparse.Namespace) -> int:
         config = settings.resolve(args.method, args.source, args.config, changes, short, args.preset)
     else:
         raise ConfigError(f"no METHOD: must be one of {', '.join(METHODS)}")
+    if args.torchrun:
+        with Display(_title(config), config.train.epochs, quiet=args.quiet) as display:
+            words = baseline.for_torchrun(config, display)
+        ranks = f"--nproc-per-node {config.baseline.ranks}"
+        print(json.dumps({"torchrun": words}) if args.json else f"torchrun {ranks} {shlex.join(words)}")
+        return 0
     with Display(_title(config), config.train.epochs, quiet=args.quiet) as display:
         if args.resume:
             run = baseline.resume(args.resume, on_status=display)

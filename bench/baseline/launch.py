@@ -17,7 +17,7 @@ from bench import cost
 from bench.actions import Status
 from bench.hosts.child import Child
 from siafu import errors
-from siafu.baseline import BaselineConfig
+from siafu.baseline import MEETING, BaselineConfig
 from siafu.errors import GnnError, PeerLost
 
 POLL_S = 0.1
@@ -145,33 +145,34 @@ def _error(rank: int, said: Mapping[str, Any]) -> GnnError:
 def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: bool) -> Iterator[Ranks]:
     """Every rank; whatever happens, none is left."""
     size = config.baseline.ranks
-    command = [
-        sys.executable, "-m", "gpu_baselines", "--config", str(run_dir / "config.toml"), "--shards", str(shards),
-        "--run-dir", str(run_dir), *(["--resume"] if resume else []),
-    ]  # fmt: skip
+    command = [sys.executable, *words(shards, run_dir), *(["--resume"] if resume else [])]
     threads = str(max(1, (os.cpu_count() or 1) // size))
     shared = {
-        "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()),
+        "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
     }  # fmt: skip
     children: list[Child] = []
-    try:
-        for rank in range(size):
-            mine = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            children.append(Child(command, run_dir / "logs" / f"rank-{rank}.log", {**shared, **mine}))
-        nccl = config.baseline.transport != "gloo" and config.baseline.device != "cpu"
-        yield Ranks(children, run_dir, config.baseline.timeout_s, nccl=nccl)
-    finally:
-        for child in children:
-            child.kill()
-        for child in children:
-            child.close()
+    with socket.create_server(("127.0.0.1", 0), backlog=size + 16) as meeting:
+        shared |= {"MASTER_PORT": str(meeting.getsockname()[1]), MEETING: str(meeting.fileno())}
+        try:
+            for rank in range(size):
+                mine = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                log = run_dir / "logs" / f"rank-{rank}.log"
+                children.append(Child(command, log, {**shared, **mine}, inherited=[] if rank else [meeting.fileno()]))
+            nccl = config.baseline.transport != "gloo" and config.baseline.device != "cpu"
+            yield Ranks(children, run_dir, config.baseline.timeout_s, nccl=nccl)
+        finally:
+            for child in children:
+                child.kill()
+            for child in children:
+                child.close()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def words(shards: Path, run_dir: Path) -> list[str]:
+    """What Python, or torchrun, is told to start a rank."""
+    return [
+        "-m", "gpu_baselines", "--config", str(run_dir / "config.toml"), "--shards", str(shards), "--run-dir", str(run_dir),
+    ]  # fmt: skip
 
 
 class _Lines:

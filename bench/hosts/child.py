@@ -28,10 +28,11 @@ class Child:
     """Leads a group of its own. ``close`` it: that kills what is left of the group."""
 
     def __init__(
-        self, command: Sequence[str], log: Path, variables: Mapping[str, str] | None = None, told: str | None = None
-    ):
+        self, command: Sequence[str], log: Path, variables: Mapping[str, str] | None = None, told: str | None = None,
+        inherited: Sequence[int] = (),
+    ):  # fmt: skip
         """``variables``: of its environment, besides ours; ``told``: what it finds on its stdin, where no other process and no
-        file sees it."""
+        file sees it; ``inherited``: descriptors that it has too."""
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join(p for p in sys.path if p)
@@ -42,7 +43,7 @@ class Child:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL if told is None else subprocess.PIPE, stdout=output,
                     stderr=subprocess.STDOUT, env=environment,
-                    start_new_session=True, pass_fds=(self._leash.fd,),
+                    start_new_session=True, pass_fds=(self._leash.fd, *inherited),
                 )  # fmt: skip
                 self._leash.tie(self._process.pid)  # still undisturbed: an interrupt now would leave it behind
         except OSError:

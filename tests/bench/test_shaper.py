@@ -223,10 +223,10 @@ def test_connection_that_breaks_off_ends_at_the_other_side(shaper: Shaper) -> No
 
 
 def test_client_hears_that_nobody_listens(shaper: Shaper) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        nobody = listener.getsockname()
-    with dial(shaper, nobody, answer=REFUSED) as sock:
-        assert receive_all(sock) == b""
+    with socket.socket() as nobody:  # bound, it does not listen: the port is nobody else's, either
+        nobody.bind(("127.0.0.1", 0))
+        with dial(shaper, nobody.getsockname(), answer=REFUSED) as sock:
+            assert receive_all(sock) == b""
 
 
 def test_closing_ends_connections_and_leaves_no_thread() -> None:
@@ -243,9 +243,10 @@ def test_idle_shaper_sleeps(shaper: Shaper) -> None:
     with Echo() as echo, dial(shaper, echo.address) as sock:
         sock.sendall(b"x")
         assert sock.recv(1) == b"x"
+        threading.Event().wait(0.3)  # what the last byte costs is behind it
         before = shaper.cpu_s
-        threading.Event().wait(0.3)
-        assert shaper.cpu_s - before < 0.01
+        threading.Event().wait(1.0)
+        assert shaper.cpu_s - before < 0.3  # one that turns all the time takes a whole second
 
 
 def test_hub_dials_through_it_and_comes_back_after_the_peer_did(shaper: Shaper) -> None:

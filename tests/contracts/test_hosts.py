@@ -38,7 +38,7 @@ from tests.infra.deployment import POLL_S, Deployment, bucket
 from tests.toy_graphs import random_graph
 
 HOSTS = ("local", "aws", "ray")
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 G0, G1, Q0 = graph_server(0), graph_server(1), param_server(0)
 
 

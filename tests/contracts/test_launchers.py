@@ -181,7 +181,7 @@ def has_ended(pid: int) -> bool:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
-    readable, _, _ = select.select([pidfd], [], [], 1.0)
+    readable, _, _ = select.select([pidfd], [], [], 60.0)
     os.close(pidfd)
     return bool(readable)
 

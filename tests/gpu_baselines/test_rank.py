@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from gpu_baselines import group as groups
+from gpu_baselines import rank
 from gpu_baselines.group import TorchGroup
 from gpu_baselines.link import Link
 from gpu_baselines.rank import _not_met, _transport
@@ -93,3 +94,25 @@ def test_what_is_posted_is_counted_at_once(backend: str, monkeypatch: pytest.Mon
     rows = torch.zeros(3, 2)
     group.post([rows[:0], rows], [rows[:0], rows], "gradient")
     assert group.traffic.by_link(2) == {"gradient": [0, 24]}
+
+
+def test_a_run_directory_that_was_used_or_cannot_be_is_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Left(BaseException):
+        pass
+
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "metrics.jsonl").touch()
+    (tmp_path / "file").touch()
+    for folder, why in (("used", "a run was there; --resume goes on with it"), ("file/run", "Not a directory")):
+        with pytest.raises(Left, match="2"):
+            rank.main(["--config", "none", "--shards", "none", "--run-dir", str(tmp_path / folder)])
+        assert capsys.readouterr().err == f"gpu_baselines: rank 0: --run-dir {tmp_path / folder}: {why}\n"
+    rank._take_place(tmp_path / "used", resume=True)
+    rank._take_place(tmp_path / "a" / "new", resume=False)
+    assert (tmp_path / "a" / "new").is_dir()

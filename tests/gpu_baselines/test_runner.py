@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,13 @@ def test_a_line_that_was_not_written_to_its_end_is_cut(tmp_path: Path) -> None:
     assert file.read_text() == '{"epoch": 1}\n'
     assert file.stat().st_ino != inode  # whoever reads along can tell
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_who_resumes_before_there_is_a_checkpoint_begins_anew_and_so_do_its_metrics(
+    tmp_path: Path, folder: Path
+) -> None:
+    """It appended the epochs that it did again."""
+    for resume in (False, True):
+        trained(tmp_path, [folder] * 2, resume=resume, run__checkpoint_every=0)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [0, 1, 2, 3]

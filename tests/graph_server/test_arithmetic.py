@@ -21,7 +21,7 @@ def normal(*shape: int, dtype: str = "float32") -> Array:
 
 def close(found: Array, expected: Array) -> None:
     assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * max(1.0, np.abs(expected).max(initial=0.0)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -52,7 +52,7 @@ class Training:
 
     # --- what it says -------------------------------------------------------------------------------------------------
 
-    def wait(self, timeout_s: float = 60) -> int:
+    def wait(self, timeout_s: float = 240) -> int:
         return self.process.wait(timeout_s)
 
     @property
@@ -83,21 +83,28 @@ class Training:
     # --- its processes ------------------------------------------------------------------------------------------------
 
     def pids(self, *roles: str) -> list[int]:
-        """Those that run the given modules; without roles all that are left."""
-        found = []
+        """Those that run the given modules, by their ``--index``; without roles all that are left."""
+        found: dict[int, tuple[int, list[bytes]]] = {}  # pid -> parent, command line
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
                 continue
             with contextlib.suppress(OSError):
                 command = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
                 environ = Path(f"/proc/{entry}/environ").read_bytes()
-                state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
+                state, parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:2]
                 wanted = not roles or any(role.encode() in command for role in roles)
                 if self._mark.encode() in environ and wanted and state != "Z":
-                    found.append(int(entry))
-        return sorted(found)
+                    found[int(entry)] = int(parent), command
 
-    def until(self, happened: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+        def index(pid: int) -> int:
+            command = found[pid][1]
+            return int(command[command.index(b"--index") + 1]) if b"--index" in command else 0
+
+        # A child that is not what it will be yet has its parent's command line.
+        born = [pid for pid, (parent, command) in found.items() if parent not in found or found[parent][1] != command]
+        return sorted(born if roles else found, key=lambda pid: (index(pid), pid))
+
+    def until(self, happened: Callable[[], object], what: str, timeout_s: float = 240) -> None:
         """Waits for it. AssertionError if it does not come, or if the run has ended before."""
         deadline = time.monotonic() + timeout_s
         while not happened():

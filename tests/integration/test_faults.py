@@ -44,7 +44,7 @@ def test_death_of_a_server_ends_the_run_with_its_name(tmp_path: Path, role: str)
         training.until(lambda: training.epochs() >= 2, "two epochs")
         os.kill(training.pids(role)[1], signal.SIGKILL)
         assert training.wait() == 1
-        assert training.all_gone(10)
+        assert training.all_gone(60)
         assert f"siafu train: {role} 1 died: killed by SIGKILL" in training.errors.splitlines()[-1]
         assert "Traceback" not in training.errors
 
@@ -59,7 +59,7 @@ def test_death_of_a_server_ends_the_run_with_its_name(tmp_path: Path, role: str)
 def test_handler_that_never_works_ends_the_run(tmp_path: Path, handler: str, reason: str) -> None:
     with Training(tmp_path / "run", *ENDLESS, "--set", f"lambda.handler={handler}") as training:
         assert training.wait() == 1
-        assert training.all_gone(10)
+        assert training.all_gone(60)
         last = training.errors.splitlines()[-1]
         assert last.startswith("siafu train: graph_server ")
         assert f"invocations of {handler} in a row ended before they took a task: {reason}" in last
@@ -86,7 +86,7 @@ def test_ctrl_c_and_polite_kill_leave_nothing(
         training.process.send_signal(number)
         assert training.wait() == 128 + number
         assert time.monotonic() - begun < 30  # the run has no end of its own
-        assert training.all_gone(10)
+        assert training.all_gone(60)
         assert training.errors.splitlines()[-1].endswith("siafu: stopped")
         assert "Traceback" not in training.errors
 

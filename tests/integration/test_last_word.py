@@ -35,13 +35,18 @@ def test_usage_is_not_complete_when_invocations_were_still_running(
 ) -> None:
     with FakeLambda(script=lambda number: LATE if number else None) as fake:
         result, found = usage(tmp_path / "run", fake, 3, count=3)
-        assert (result["usage_complete"], found["cut"]) == (False, len(fake.calls) - 1)
-        assert found["cut"] > 0
+        assert result["usage_complete"] is False
+        assert found["cut"] >= len(fake.calls) - 1 > 0  # the first one, too, if it takes longer than it is waited for
     assert "the usage is a lower bound" in caplog.text
 
 
 def test_usage_is_complete_when_every_worker_has_left(tmp_path: Path) -> None:
-    with FakeLambda() as fake:
-        result, found = usage(tmp_path / "run", fake, 20, count=1)  # of several, one may still start at the end
-    assert result["usage_complete"] is True
-    assert "cut" not in found
+    for attempt in range(5):
+        with FakeLambda() as fake:
+            result, found = usage(
+                tmp_path / f"run-{attempt}", fake, 20, count=1
+            )  # of several, one may start at the end
+        assert result["usage_complete"] is ("cut" not in found)
+        if result["usage_complete"]:
+            return
+    pytest.fail("the worker never left within the time that it is waited for")

@@ -38,7 +38,7 @@ class Greedy(Planted):
 
     def run(self, given: Input) -> None:
         data = dict(given).get("file", b"")
-        bytearray(int.from_bytes(data[:4], "big"))
+        bytearray(int.from_bytes(data[:4], "big") >> 4)  # 256 MB at most: the machine that tests must have it
 
 
 class Deadly(Planted):

@@ -114,10 +114,10 @@ def test_function_error_is_no_refusal(start: Start) -> None:
 
 
 def test_nobody_at_the_endpoint_is_reported(tmp_path: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        port = server.getsockname()[1]
-    caller = Caller(config(f"http://127.0.0.1:{port}", "rie"), tmp_path)
-    outcome = caller.call()
+    with closing(socket.socket()) as nobody:  # bound, it does not listen: the port is nobody else's, either
+        nobody.bind(("127.0.0.1", 0))
+        caller = Caller(config(f"http://127.0.0.1:{nobody.getsockname()[1]}", "rie"), tmp_path)
+        outcome = caller.call()
     assert (outcome.error, outcome.billed_ms) == ("EndpointConnectionError", 0)
     caller.launcher.close()
 

@@ -198,7 +198,7 @@ def test_muster_names_the_machine_that_cannot_take_its_part(box: Mailbox, place:
     agents = Agents(box, {G0: [{"ended": {"code": 1, "last_line": "disk full", "kept": True}}]})
     agents.start()
     with pytest.raises(PeerLost, match=r"graph_server 0: disk full \(machine i-0abc \(10.0.1.7\)\)"):
-        muster(box, place, [G0, Q0], 5.0, lambda now, total, boots: None)
+        muster(box, place, [G0, Q0], 60.0, lambda now, total, boots: None)
     agents.join()
 
 
@@ -210,6 +210,7 @@ def test_muster_names_a_machine_that_is_not_there_or_stands_still(
         muster(
             box, place, [graph_server(7)], 0.1, lambda now, total, boots: None
         )  # no order for the other one lies about
+    monkeypatch.setattr(hosts, "BOOT_S", 60.0)
     agents = Agents(box, {G0: [{"state": "fetching", "fetched_bytes": 2, "fetch_bytes": 5}]})
     agents.start()
     with pytest.raises(PeerLost, match=r"graph_server 0: nothing of its graph has come for 3 s"):
