@@ -179,7 +179,7 @@ def carry_out(
     """Trains, with this process as coordinator; the result. The models, and all that a run leaves, are in ``run_dir``.
     ``before``: what it goes on from."""
     spec = ModelSpec.of(config, shards.manifest)
-    with _alone(run_dir), lambda_site(config, run_dir) as site:
+    with alone(run_dir), lambda_site(config, run_dir) as site:
         write_manifest(run_dir, site.config, shards)
         result, weights_of = launch.run(
             site.config, shards, shards.path.resolve(), run_dir, on_status, site.check, before
@@ -192,7 +192,7 @@ def carry_out(
 
 
 @contextlib.contextmanager
-def _alone(run_dir: Path) -> Iterator[None]:
+def alone(run_dir: Path) -> Iterator[None]:
     """Nobody else runs in this directory meanwhile. ConfigError if somebody does."""
     folder = os.open(run_dir, os.O_RDONLY)
     try:

@@ -118,8 +118,11 @@ class Runner:
             progress.seconds[phase] += value
         for kind, nbytes in total.items():
             progress.bytes[kind] = progress.bytes.get(kind, 0) + nbytes
-        links = np.array([[one[2].get(kind, [0] * len(told)) for kind in ("halo", "gradient")] for one in told]).sum(1)
-        progress.links = (links + (progress.links or 0)).tolist()
+        links = [
+            sum((np.array(row) for kind, row in one[2].items() if kind != "reduce"), np.zeros(len(told), int))
+            for one in told
+        ]
+        progress.links = (np.array(links) + (progress.links or 0)).tolist()
         progress.losses.append(loss)
         progress.epoch_seconds.append(slowest)
         record = {

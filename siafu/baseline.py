@@ -148,6 +148,10 @@ class Baseline:
             "balance": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "solver": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "feedback": (self.scheme != "none" or budget, "baseline.scheme: nothing is quantised"),
+            "correct": (
+                bool(self.depth) or self.smooth != "none",
+                "baseline.smooth: under an error budget all else begins exact",
+            ),
             "slow_factor": (self.slow_rank >= 0, "baseline.slow_rank: no rank is slow"),
         }
 

@@ -108,10 +108,11 @@ def begun(run_dir: str | Path) -> BaselineConfig:
 def _carried_out(
     config: BaselineConfig, shards: ShardSet, run_dir: Path, on_status: Callable[[Any], None], *, resume: bool
 ) -> Run:
-    found = launch.run(config, shards.path.resolve(), run_dir, on_status, resume=resume)
-    spent = cost.of_baseline(config, seconds=found["train_seconds"])
-    result = {**found, "cost": None if spent is None else spent.to_dict(), "run_dir": str(run_dir)}
-    (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    with api.alone(run_dir):
+        found = launch.run(config, shards.path.resolve(), run_dir, on_status, resume=resume)
+        spent = cost.of_baseline(config, seconds=found["train_seconds"])
+        result = {**found, "cost": None if spent is None else spent.to_dict(), "run_dir": str(run_dir)}
+        (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     return Run(run_dir, result)
 
 

@@ -105,8 +105,10 @@ def lines(result: Mapping[str, Any]) -> list[str]:
     whole = sum(seconds.values())
     shares = [f"{phase} {value / whole:.0%}" for phase, value in seconds.items() if whole and value / whole >= 0.005]
     found = [first, f"an epoch    {', '.join(shares)}"] if shares else [first]
-    if sent:
+    if any(sent.values()):
         found.append(
-            "traffic     " + ", ".join(f"{size(nbytes)} {kind}" for kind, nbytes in sent.items()) + " an epoch"
+            "traffic     "
+            + ", ".join(f"{size(nbytes)} {kind}" for kind, nbytes in sent.items() if nbytes)
+            + " an epoch"
         )
     return [*found, *others]

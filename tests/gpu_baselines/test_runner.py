@@ -106,3 +106,20 @@ def test_who_resumes_before_there_is_a_checkpoint_begins_anew_and_so_do_its_metr
         trained(tmp_path, [folder] * 2, resume=resume, run__checkpoint_every=0)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("method", ["gnnpipe", "allreduce", "sampling", "cagnet"])
+def test_every_kind_of_bytes_has_its_links(method: str, tmp_path: Path, folder: Path) -> None:
+    """Those of pipelines and batches were nobody's."""
+    config = config_of(method, 2, **WHOLE | {"train__epochs": 1})
+    shards = prepared(GRAPH, tmp_path, config.partitions)
+
+    def one(group: Group) -> dict[str, Any]:
+        torch.set_num_threads(1)
+        run = Run(config, shards, group, ModelSpec.of(config, shards.manifest), torch.device("cpu"))
+        return runner.train(run, folder, resume=False)
+
+    result = on_ranks(2, one)[0]
+    counted = {kind: nbytes for kind, nbytes in result["bytes_per_epoch"].items() if kind != "reduce"}
+    assert sum(map(sum, result["bytes_per_link"])) == sum(counted.values())
+    assert any(counted.values()) == (method != "allreduce")

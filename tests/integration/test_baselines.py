@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +125,32 @@ def test_a_killed_rank_ends_the_run_with_its_name_and_resume_comes_to_the_same_w
     with Training(tmp_path / "killed", "--resume", str(tmp_path / "killed"), verb="baseline") as again:
         assert again.wait() == 2
         assert again.errors.splitlines()[-1].endswith("it is finished")
+
+
+def test_a_run_that_is_under_way_is_not_gone_on_with(shards: str, tmp_path: Path) -> None:
+    arguments = ("vanilla", shards, "--epochs", "100000", "--eval-every", "0", "--checkpoint-every", "1")
+    with Training(tmp_path / "run", *arguments, verb="baseline") as training:
+        training.until(lambda: any((tmp_path / "run").glob("checkpoint-*/whole.json")), "checkpoint")
+        with Training(tmp_path / "again", "--resume", str(tmp_path / "run"), verb="baseline") as again:
+            assert again.wait() == 2
+            assert again.errors.splitlines()[-1] == f"siafu baseline: {tmp_path / 'run'}: this run is under way"
+        assert training.process.poll() is None
+
+
+def test_torchrun_is_told_all_it_needs(shards: str, tmp_path: Path) -> None:
+    prepared = [sys.executable, "-m", "siafu", "baseline", "vanilla", shards, "--epochs", "3", "--torchrun", "--quiet"]
+    run = tmp_path / "run"
+    said = subprocess.run([*prepared, "--run-dir", str(run)], check=True, capture_output=True, text=True).stdout
+    torchrun, *words = shlex.split(said)
+    assert torchrun == "torchrun"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *words]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, capture_output=True, env=variables)
+    assert json.loads((run / "result.json").read_text())["epochs"] == 3
+    assert len(predict(run).ids) == GRAPH.num_vertices
+    again = subprocess.run(command, check=False, capture_output=True, text=True, env=variables)
+    assert again.returncode
+    assert f"gpu_baselines: rank 0: --run-dir {run}: a run was there; --resume goes on with it" in again.stderr
 
 
 def test_a_killed_launcher_leaves_no_rank(shards: str, tmp_path: Path) -> None:

@@ -96,6 +96,11 @@ def test_a_method_refuses_the_settings_of_others() -> None:
         ("vanilla", {"feedback": True}, "baseline.feedback = True: needs baseline.scheme: nothing is quantised"),
         ("vanilla", {"period": 5}, "baseline.period = 5: needs baseline.scheme = uniform or adaptive, it is none"),
         ("pipegcn", {"gamma": 0.5}, "baseline.gamma = 0.5: needs baseline.smooth = F, G or FG"),
+        (
+            "vanilla",
+            {"error_budget": 0.1, "correct": True},
+            "baseline.correct = True: needs baseline.smooth: under an error budget all else begins exact",
+        ),
     ],
 )
 def test_a_setting_that_another_makes_mean_nothing_is_refused(method: str, short: dict[str, Any], needs: str) -> None:
@@ -148,3 +153,8 @@ def test_the_config_that_a_run_leaves_may_be_asked_for_again(tmp_path: Path) -> 
     source = str(tmp_path / "shards")
     left = fitted(resolve("vanilla", source, None, {}, {"ranks": 2}), shards)
     assert resolve("vanilla", source, left, {}, {}) == left
+
+
+def test_a_rank_waits_for_days_at_most() -> None:
+    with pytest.raises(ConfigError, match=r"baseline.timeout_s = 10000000.0: must be <= 1e6"):
+        resolved(timeout_s=1e7)

