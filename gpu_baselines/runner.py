@@ -118,11 +118,11 @@ class Runner:
             progress.seconds[phase] += value
         for kind, nbytes in total.items():
             progress.bytes[kind] = progress.bytes.get(kind, 0) + nbytes
-        links = [
-            sum((np.array(row) for kind, row in one[2].items() if kind != "reduce"), np.zeros(len(told), int))
-            for one in told
-        ]
-        progress.links = (np.array(links) + (progress.links or 0)).tolist()
+        links = np.array(progress.links or np.zeros((len(told), len(told)), int))
+        for rank, (_, _, by_kind) in enumerate(told):
+            for kind, row in by_kind.items():
+                links[rank] += 0 if kind == "reduce" else np.array(row)  # that goes round in a ring
+        progress.links = links.tolist()
         progress.losses.append(loss)
         progress.epoch_seconds.append(slowest)
         record = {
