@@ -55,8 +55,11 @@ class Vault:
             raise ConfigError(f"Systems Manager: {error}") from error
 
     def put(self, name: str, secret: bytes) -> None:
+        """In place of one of that name: boto3 asks again where an answer was lost, and finds what it has put."""
         try:
-            self._ssm.put_parameter(Name=checked_parameter(name), Value=secret.hex(), Type="SecureString")
+            self._ssm.put_parameter(
+                Name=checked_parameter(name), Value=secret.hex(), Type="SecureString", Overwrite=True
+            )
         except (BotoCoreError, ClientError) as error:
             _fail(error, name)
 
