@@ -27,7 +27,7 @@ setup: $(VENV)/.setup
 setup-dev: $(VENV)/.setup-dev
 
 demo: $(VENV)/.setup
-	$(BIN)/siafu train digits --parts 2 --epochs 100
+	$(BIN)/siafu train digits --parts 2 --epochs 100 --backend lambda
 
 lint: $(VENV)/.setup-dev
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from bench.site import lambda_site
 from datasets.prepare import cached
 from siafu import __version__, checkpoint, models, progress
 from siafu import config as configs
+from siafu.baseline import BaselineConfig
 from siafu.checkpoints import TrainingState
 from siafu.config import Config, Data
 from siafu.errors import ConfigError
@@ -227,7 +228,8 @@ def resolve(
     source: str, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any],
     preset: str = "",
 ) -> Config:  # fmt: skip
-    """Defaults < config < preset < settings < keyword arguments. ConfigError for a name that does not exist."""
+    """Defaults < config < preset < settings < keyword arguments, and where tensor tasks run (``servers.backend``) decided.
+    ConfigError for a name that does not exist."""
     base = config if isinstance(config, Config) else configs.load(config) if config else Config()
     changes = dict(settings or {})
     for name, value in short.items():
@@ -239,17 +241,36 @@ def resolve(
     if preset:
         asked = base.replace({key: changes[key] for key in ("data.source", "model.name") if key in changes})
         changes = {**presets.find(preset, asked).settings, **changes}
+    said = changes.keys() | _said_in(config)
     resolved = base.replace(changes)
-    if resolved.run.on == "aws" and "lambda.on" not in changes and not _says_where_lambdas_are(config):
+    if resolved.servers.backend == "auto" and not isinstance(resolved, BaselineConfig):
+        resolved = resolved.replace({"servers.backend": _backend(resolved, said)})
+    if resolved.run.on == "aws" and resolved.servers.backend == "lambda" and "lambda.on" not in said:
         return resolved.replace({"lambda.on": "aws"})
     return resolved
 
 
-def _says_where_lambdas_are(config: Config | str | Path | None) -> bool:
-    """Whether the user does, and it is not the default: servers on AWS have their Lambdas there."""
-    if config is None or isinstance(config, Config):
-        return config is not None
-    return "on" in configs.sections_of(config).get("lambda", {})
+def _said_in(config: Config | str | Path | None) -> set[str]:
+    """Keys that a TOML file sets; of a Config those that differ from their defaults, as who said the others is not known."""
+    if config is None:
+        return set()
+    usual = Config().to_dict()
+    if isinstance(config, Config):
+        found: Mapping[str, Any] = config.to_dict()
+        return {
+            f"{section}.{key}"
+            for section, values in usual.items()
+            for key, value in values.items()
+            if found[section][key] != value
+        }
+    return {f"{section}.{key}" for section, values in configs.sections_of(config).items() for key in values}
+
+
+def _backend(config: Config, said: Collection[str]) -> str:
+    """What ``servers.backend = auto`` stands for. A setting of Lambdas asks for them, but for their region, by which servers are
+    priced too; servers that are elsewhere are there for Lambdas. On one machine alone, its own threads are faster."""
+    asked = any(key.startswith("lambda.") and key != "lambda.region" for key in said)
+    return "lambda" if asked or config.run.on != "local" else "cpu"
 
 
 def seconds(text: str | float) -> float:

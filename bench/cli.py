@@ -41,7 +41,7 @@ EXAMPLES = """sources:
 
 examples:
   siafu train
-  siafu train digits --parts 2 --mode pipe --hidden 32 --epochs 100
+  siafu train digits --parts 2 --hidden 32 --epochs 100
   siafu train my_graph.npz --model sage --hidden 64 --lr 0.005 --dropout 0.5 --feature-norm row
   siafu train 'synthetic:reddit-small?scale=0.01' --parts 2 --lambdas 4 --lambda-memory 512 --json
   siafu train my_graph.npz --set train.schedule=cosine --set model.norm=layer --checkpoint-every 10

@@ -100,11 +100,11 @@ class Setting:
     def config(self) -> Config:
         return Config().replace({
             "data.parts": self.servers, "servers.param_servers": self.param_servers, "train.intervals": self.intervals,
-            "model.hidden": str(self.graph.hidden), "model.rows": self.rows, "lambda.on": "aws", "run.on": "aws",
+            "model.hidden": str(self.graph.hidden), "model.rows": self.rows, "lambda.on": "aws", "run.on": "aws", "servers.backend": "lambda",
             "lambda.count": math.ceil(self.environments / self.servers), "cloud.graph_instance": self.graph_instance,
             "cloud.param_instance": self.param_instance, "cloud.volume_gib": 50,
             "servers.threads": instance(self.graph_instance).vcpu,
-            "train.eval_every": 0,
+            "train.mode": "async", "train.eval_every": 0,
         })  # fmt: skip
 
     @property

@@ -192,4 +192,4 @@ def first_settings(method: str, model: str) -> dict[str, Any]:
     if method not in METHODS:
         raise ConfigError(f"baseline.method = {method}: must be one of {', '.join(METHODS)}")
     wide = {"model.narrow": False} if model in ("gcn", "sage") else {}
-    return {"baseline.method": method, "train.mode": "pipe", **wide, **METHODS[method].sets}
+    return {"baseline.method": method, **wide, **METHODS[method].sets}

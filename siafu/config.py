@@ -137,7 +137,7 @@ class Train:
     step_epochs: int = 50  # schedule step: epochs between two drops
     step_factor: float = 0.5  # schedule step: factor of a drop
     seed: int = 0  # of initial weights and dropout masks
-    mode: Literal["no-pipe", "pipe", "async"] = "async"  # how far steps may overlap
+    mode: Literal["no-pipe", "pipe", "async"] = "pipe"  # how far steps may overlap; async: gathers stale rows
     staleness: int = 0  # async: epochs that an interval may be ahead of the slowest one
     intervals: int = 0  # per graph server; 0: up to 16, as many as there is work for (bench.intervals)
     ahead: float = 0.125  # async, staleness > 0: share of a server's intervals that may be ahead of the slowest epoch
@@ -173,7 +173,7 @@ class Train:
 @dataclass(frozen=True)
 class Servers:
     param_servers: int = 1  # processes that hold the weights
-    backend: Literal["lambda", "cpu", "gpu"] = "lambda"  # where tensor tasks run: Lambda, our own threads, our GPU
+    backend: Literal["auto", "lambda", "cpu", "gpu"] = "auto"  # where tasks run; auto: cpu; lambda if lambda.* is set
     device: Literal["auto", "cuda", "cpu"] = "auto"  # backend gpu: cpu does without a GPU, for tests; auto: as cuda
     threads: int = 0  # graph threads per graph server; 0: cores / graph servers on the machine, at least 1
     listen: str = "127.0.0.1"  # address that every role binds; a host that knows its machines' own overrides it

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = dict(assignment.split("=", 1) for assignment in args.set)
     links: dict[str, dict[str, Variant]] = {}
     for rate in args.links:
-        config = Config().replace(settings | {"lambda.proxy": "127.0.0.1:1"})
+        config = Config().replace(settings | {"servers.backend": "lambda", "lambda.proxy": "127.0.0.1:1"})
         links[f"{rate / 1e6:g} MB/s"] = measured = variants(config)
         cpu_share = _measure(args, rate, settings, measured)
         _show(

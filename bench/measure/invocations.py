@@ -37,7 +37,8 @@ def measure(config: Config, run_dir: Path) -> Invoking:
     """At ``lambda.on``, which is started for it where it is ours to start.
 
     Raises ConfigError if it is not installed, WorkerError if it does not answer or an invocation fails."""
-    config = config.replace({"lambda.handler": PING, "lambda.count": ABREAST, "lambda.timeout_s": 60})
+    ours = {"servers.backend": "lambda", "lambda.handler": PING, "lambda.count": ABREAST, "lambda.timeout_s": 60}
+    config = config.replace(ours)
     outcomes: queue.SimpleQueue[tuple[float, Ended]] = queue.SimpleQueue()
     with lambda_site(config, run_dir) as site:
         launcher = launchers.build(

@@ -29,7 +29,7 @@ but none that the run does not know. Another graph is prepared as the run's was,
 (feature_norm = standard) by the means and deviations of the run's.
 
 examples:
-  siafu predict runs/20260301-120000-cora-gcn-async
+  siafu predict runs/20260301-120000-cora-gcn-pipe
   siafu predict runs/mine --out predictions.parquet --scores logits
   siafu predict runs/mine --graph tomorrow.npz --out tomorrow.csv --json
   siafu predict runs/mine --layer 1 --out hidden.npy --backend cpu

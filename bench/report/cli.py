@@ -20,7 +20,7 @@ NAME = "report.html"
 STAND_IN, GPU_STAND_IN = "c5.2xlarge", "g4dn.xlarge"
 
 EXAMPLES = """examples:
-  siafu report runs/20261122-044303-digits-gcn-async     a page and Markdown, into the run's directory
+  siafu report runs/20261122-044303-digits-gcn-pipe      a page and Markdown, into the run's directory
   siafu report runs/*cora* --out cora.html               contenders on one graph beside each other: cora.html, cora.md
   siafu report runs/*cora* --target 0.8 --as c7g.xlarge --as-gpu g4dn.xlarge --relative-to vanilla
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench.api import built, fit, shards_of
+from bench.api import built, fit, resolve, shards_of, train
 from datasets.prepare import prepare
-from siafu.config import Config
+from siafu.config import Config, load
 from siafu.errors import ConfigError
 from siafu.graph import TEST_PAIR, TRAIN_PAIR, VAL_PAIR
 from siafu.shards import ShardSet
@@ -111,7 +111,12 @@ def test_a_config_prepares_what_it_trains_on(tmp_path):
             "lambda.apply_edge = lambda: gcn has no coefficients of edges to be computed there",
         ),
         (
-            {"model.name": "gat", "lambda.apply_edge": "lambda", "train.stale_gradients": "drop"},
+            {
+                "model.name": "gat",
+                "lambda.apply_edge": "lambda",
+                "train.stale_gradients": "drop",
+                "train.mode": "async",
+            },
             "lambda.apply_edge = lambda: train.stale_gradients = drop needs lambda.apply_edge = server in mode async",
         ),
         ({"model.name": "sgc", "model.layers": 3}, "model.layers = 3: sgc has one layer, and no hidden one"),
@@ -142,3 +147,54 @@ def test_settings_that_would_not_be_heeded_are_refused(settings, message, prepar
 def test_settings_that_a_model_heeds_are_taken(settings, prepared):
     shards = prepared("node")
     built(fit(Config().replace({"data.source": str(shards.path), **settings}), shards), shards)
+
+
+# --- where tensor tasks run, and how far steps overlap ----------------------------------------------------------------------
+
+
+def toml(folder, text):
+    (folder / "asked.toml").write_text(text)
+    return folder / "asked.toml"
+
+
+def test_a_run_is_exact_and_repeatable_unless_something_else_is_asked_for():
+    assert resolve("digits", None, {}, {}).train.mode == "pipe"
+
+
+@pytest.mark.parametrize(
+    ("said", "settings", "short", "backend"),
+    [
+        ("", {}, {}, "cpu"),
+        ("", {}, {"backend": "lambda"}, "lambda"),
+        ("", {}, {"backend": "auto", "parts": 2}, "cpu"),
+        ("", {}, {"lambda_on": "local"}, "lambda"),  # the default, but it was said
+        ("", {}, {"lambdas": 4}, "lambda"),
+        ("", {}, {"lambda_memory": 512}, "lambda"),
+        ("", {}, {"lambda_on": "aws"}, "lambda"),
+        ("", {"lambda.idle_s": 1}, {}, "lambda"),
+        ("", {"lambda.region": "eu-west-1"}, {}, "cpu"),  # servers are priced by it too
+        ("", {}, {"on": "ray"}, "lambda"),
+        ("", {}, {"on": "aws"}, "lambda"),
+        ("", {}, {"on": "aws", "backend": "cpu"}, "cpu"),
+        ("", {}, {"lambda_on": "local", "backend": "gpu"}, "gpu"),
+        ('[lambda]\non = "local"', {}, {}, "lambda"),
+        ("[train]\nepochs = 3", {}, {}, "cpu"),
+        ('[servers]\nbackend = "cpu"\n[lambda]\ncount = 0', {}, {}, "cpu"),
+    ],
+)
+def test_auto_is_lambda_where_somebody_asks_for_lambdas_else_cpu(tmp_path, said, settings, short, backend):
+    resolved = resolve("digits", toml(tmp_path, said) if said else None, settings, short)
+    assert resolved.servers.backend == backend
+    assert resolved.lambdas.on == short.get("lambda_on", "aws" if short == {"on": "aws"} else "local")
+
+
+@pytest.mark.parametrize(("settings", "backend"), [({"lambda.count": 2}, "lambda"), ({"train.epochs": 2}, "cpu")])
+def test_a_config_object_asks_by_what_is_not_its_default(settings, backend):
+    assert resolve("", Config().replace(settings), {}, {}).servers.backend == backend
+
+
+def test_a_run_says_which_backend_it_had(tmp_path):
+    run = train("digits", epochs=1, intervals=1, run_dir=str(tmp_path / "run"))
+    found = load(run.dir / "config.toml")
+    assert (found.servers.backend, found.train.mode) == ("cpu", "pipe")
+    assert resolve("", found, {}, {}) == found

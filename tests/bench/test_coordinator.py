@@ -280,7 +280,7 @@ def test_what_comes_after_the_stop_changes_nothing():
 
 def limited(**run: Any) -> Coordinator:
     """Begun at 0, everybody ready at 10."""
-    settings = {"data.parts": 2, "servers.param_servers": 2, "train.epochs": 60}
+    settings = {"data.parts": 2, "servers.param_servers": 2, "train.epochs": 60, "servers.backend": "lambda"}
     core = Coordinator(Config().replace({**settings, **{f"run.{k}": v for k, v in run.items()}}))
     core.begin(0.0)
     for member in MEMBERS:

@@ -15,7 +15,9 @@ from siafu.errors import PriceUnknown
 
 
 def config(**settings: object) -> Config:
-    return Config().replace({key.replace("__", "."): value for key, value in settings.items()})
+    """Of a run with Lambdas, unless it is said otherwise."""
+    changes = {key.replace("__", "."): value for key, value in settings.items()}
+    return Config().replace({"servers.backend": "lambda", **changes})
 
 
 def test_an_instance_has_its_size_network_and_price():

@@ -58,4 +58,4 @@ def test_a_sparse_row_has_no_more_values_than_columns():
     ],
 )
 def test_lambdas_elsewhere_are_many_and_a_number_is_obeyed(settings: dict[str, Any], wanted: int):
-    assert intervals.of(Config().replace(settings), shards(1354, 16)) == wanted
+    assert intervals.of(Config().replace({"servers.backend": "lambda", **settings}), shards(1354, 16)) == wanted

@@ -20,8 +20,8 @@ LISTS = 3960 * 0.000005  # of a run
 
 def meter(**settings: Any) -> Meter:
     """Environments of 1 GB, begun at 100."""
-    changes = {"lambda.memory_mb": 1024, **{key.replace("__", "."): value for key, value in settings.items()}}
-    made = Meter(Config().replace(changes))
+    changes = {key.replace("__", "."): value for key, value in settings.items()}
+    made = Meter(Config().replace({"servers.backend": "lambda", "lambda.memory_mb": 1024, **changes}))
     made.begin(100.0)
     return made
 

@@ -266,7 +266,9 @@ def test_emulator_that_cannot_live_ends_the_site(task_root, tmp_path):
 
 
 def test_site_serves_until_it_is_left_and_leaves_nothing(task_root, tmp_path):
-    config = Config().replace({"lambda.on": "rie", "lambda.count": 1, "lambda.handler": f"{HANDLERS}.echo"})
+    config = Config().replace(
+        {"servers.backend": "lambda", "lambda.on": "rie", "lambda.count": 1, "lambda.handler": f"{HANDLERS}.echo"}
+    )
     with lambda_site(config, tmp_path) as site:
         ready = site.config
         urls = ready.lambdas.endpoint.split(",")
@@ -293,7 +295,7 @@ def test_kill_9_of_the_site_leaves_nothing(task_root, tmp_path):
 
 
 def test_site_says_in_its_last_line_what_the_user_must_change(task_root, tmp_path):
-    config = Config().replace({"lambda.on": "rie", "lambda.handler": "nowhere.handler"})
+    config = Config().replace({"servers.backend": "lambda", "lambda.on": "rie", "lambda.handler": "nowhere.handler"})
     with (
         pytest.raises(ConfigError, match=r"lambda.on = rie: lambda.handler = nowhere.handler: "),
         lambda_site(config, tmp_path),

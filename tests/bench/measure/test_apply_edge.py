@@ -31,7 +31,8 @@ Settled = Callable[..., tuple[str, dict[str, Any]]]
 def settled(shards: ShardSet) -> Settled:
     def settle(**options: Any) -> tuple[str, dict[str, Any]]:
         named = {key.replace("__", "."): value for key, value in options.items()}
-        config = Config().replace({"data.parts": 2, "model.name": "gat", "model.hidden": 16, **named})
+        usual = {"servers.backend": "lambda", "data.parts": 2, "model.name": "gat", "model.hidden": 16}
+        config = Config().replace({**usual, **named})
         after, said = apply_edge.placed(config, shards)
         assert after.replace({"lambda.apply_edge": config.lambdas.apply_edge}) == config
         return after.lambdas.apply_edge, said.get("apply_edge", {})
