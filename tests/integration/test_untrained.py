@@ -23,7 +23,7 @@ from tests.toy_graphs import random_graph
 GRAPH = random_graph(1)
 SETTINGS: dict[str, Any] = {
     "data.directed": True, "model.hidden": 5, "model.dtype": "float64", "train.epochs": 0, "train.intervals": 3,
-    "lambda.count": 2, "lambda.relaunches": 100, "run.write": "H2",
+    "servers.backend": "lambda", "lambda.count": 2, "lambda.relaunches": 100, "run.write": "H2",
 }  # fmt: skip
 
 
