@@ -40,11 +40,13 @@ def _found(what: str, path: Path, read: Callable[[Path], str]) -> Found:
 
 def _graph(path: Path) -> str:
     shards = ShardSet.open(path)
-    shards.verify()
+    kept = shards.verify()
     manifest = shards.manifest
     files = [*manifest.files.values(), *(entry for part in manifest.partitions for entry in part.files.values())]
     nbytes = sum(entry.bytes for entry in files)
-    return f"{manifest.name}, {manifest.num_partitions} part(s), {len(files)} files, {nbytes / 1e6:,.1f} MB"
+    return f"{manifest.name}, {manifest.num_partitions} part(s), {len(files)} files, {nbytes / 1e6:,.1f} MB" + (
+        f", and {kept} kept aggregate(s) of layer 0" if kept else ""
+    )
 
 
 def _checkpoint(path: Path) -> str:

@@ -123,7 +123,7 @@ class Setting:
             "in_indptr.npy": 8 * (n + 1), "in_indices.npy": 4 * m, "vertices.npy": 8 * n, "ghosts_in.npy": 12 * g,
             "degree.npy": 8 * (n + g), "features.npy": 4 * n * graph.features, "labels.npy": 8 * n, "split.npy": n,
         }  # fmt: skip
-        files = {name: FileEntry(nbytes, "") for name, nbytes in sizes.items()}
+        files = {name: FileEntry(nbytes, "", 0) for name, nbytes in sizes.items()}
         entry = PartitionEntry(n, m, m, int(self.crossing * m), g, g, files)
         return Manifest(
             siafu="", name=graph.name, num_vertices=graph.vertices, num_edges=graph.edges, num_features=graph.features,

@@ -147,7 +147,13 @@ def _input(found: Graph | Source) -> Input:
 
 def _work_key(found: Graph | Source, options: Options) -> str:
     """What an unfinished preparation must have been of to be continued."""
-    return json.dumps({"siafu": version("siafu"), "source": _identity(found), "options": options.key()}, sort_keys=True)
+    said = {
+        "format": [FORMAT, VERSION],
+        "siafu": version("siafu"),
+        "source": _identity(found),
+        "options": options.key(),
+    }
+    return json.dumps(said, sort_keys=True)
 
 
 def _digest(graph: Graph) -> str:

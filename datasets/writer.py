@@ -18,6 +18,7 @@ from datasets.sources.ids import save as save_ids
 from siafu.errors import DatasetError
 from siafu.features import Standard
 from siafu.graph import Graph
+from siafu.kernels.checksum import crc32
 from siafu.shards import (
     BESIDE,
     FORMAT,
@@ -171,17 +172,21 @@ def _train_degrees(shard: Shard) -> dict[str, Array]:
 
 
 class _Hashing:
-    """A file that remembers the sha256 and the number of the bytes that went into it."""
+    """A file that remembers the checksums and the number of the bytes that went into it; no file: counts them alone."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes] | None) -> None:
         self._stream = stream
-        self.digest = hashlib.sha256()
-        self.nbytes = 0
+        self._sha256, self._crc32, self._nbytes = hashlib.sha256(), 0, 0
 
     def write(self, block: bytes | memoryview) -> int:
-        self.digest.update(block)
-        self.nbytes += len(block)
-        return self._stream.write(block)
+        self._sha256.update(block)
+        self._crc32 = crc32(block, self._crc32)
+        self._nbytes += len(block)
+        return len(block) if self._stream is None else self._stream.write(block)
+
+    def entry(self) -> FileEntry:
+        """What the manifest says of the file."""
+        return FileEntry(self._nbytes, self._sha256.hexdigest(), self._crc32)
 
 
 def write_array(file: Path, array: Array) -> FileEntry:
@@ -191,7 +196,7 @@ def write_array(file: Path, array: Array) -> FileEntry:
         np.lib.format.write_array(hashing, np.ascontiguousarray(array), allow_pickle=False)
         stream.flush()
         os.fsync(stream.fileno())
-    return FileEntry(hashing.nbytes, hashing.digest.hexdigest())
+    return hashing.entry()
 
 
 def link_array(written: Path, file: Path) -> FileEntry:
@@ -203,12 +208,12 @@ def link_array(written: Path, file: Path) -> FileEntry:
 
 def _entry_of(file: Path) -> FileEntry:
     """Of a file that was written, through to the disk."""
-    digest = hashlib.sha256()
+    hashing = _Hashing(None)
     with file.open("rb") as stream:
         os.fsync(stream.fileno())
         while block := stream.read(HASH_BLOCK_BYTES):
-            digest.update(block)
-    return FileEntry(file.stat().st_size, digest.hexdigest())
+            hashing.write(block)
+    return hashing.entry()
 
 
 class BlockFile:
@@ -226,7 +231,7 @@ class BlockFile:
 
     def entry(self) -> FileEntry:
         """What the manifest says of the file."""
-        return FileEntry(self._hashing.nbytes, self._hashing.digest.hexdigest())
+        return self._hashing.entry()
 
     def __enter__(self) -> BlockFile:
         return self

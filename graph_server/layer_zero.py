@@ -7,6 +7,7 @@ reddit-small they are 561 MB. The result goes straight into a file that is mappe
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import mmap
@@ -20,11 +21,18 @@ import numpy as np
 
 from graph_server.aggregate import Gather
 from siafu import kernels
+from siafu.errors import DatasetError
 from siafu.kernels import Table
+from siafu.npy import mapped
 from siafu.ops import BFLOAT16
+from siafu.shards import AGGREGATE
 from siafu.sparse import Array, Rows, SparseRows, stack
+from siafu.verified import Verified, checksum, compare
 
 logger = logging.getLogger(__name__)
+
+#: Of how an aggregate is made and kept, beside the compiled kernels' part in it: raised when its bits change.
+VERSION = 1
 
 #: Of the table that a block of columns is gathered from, and the narrowest block: a row of it fills cache lines.
 BLOCK_BYTES, MIN_COLUMNS = 256 << 20, 64
@@ -36,9 +44,15 @@ CONVERTED_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Kept:
-    """The file in which a partition's aggregate is kept from run to run; ``path`` None: nowhere."""
+    """The file in which a partition's aggregate is kept from run to run: ``aggregate-KEY-MADE-CRC.npy``.
 
-    path: Path | None
+    KEY stands for what it is of, MADE for what made it, CRC is the checksum of the file: all that a reader must know is in
+    the name, which the file gets last. Another CRC or MADE, and it is made again.
+    """
+
+    folder: Path | None  # None: it is not kept
+    against: str  # digest of the prepared graph
+    key: str
     shape: tuple[int, int]
     dtype: np.dtype[np.generic]
 
@@ -47,59 +61,89 @@ class Kept:
         cls, folder: Path | None, digest: str, name: str, shape: tuple[int, int], dtype: np.dtype[np.generic]
     ) -> Kept:
         """``folder``: the partition's; ``digest``: of the prepared graph, so that other shards never find it."""
-        if folder is None:
-            return cls(None, shape, dtype)
-        key = hashlib.sha256(f"{digest} {name} {dtype.str}".encode()).hexdigest()[:16]
-        return cls(folder / f"aggregate-{key}.npy", shape, dtype)
+        # Instruction sets round differently: machines that share shards each keep their own.
+        key = hashlib.sha256(f"{digest} {name} {dtype.str} {kernels.ISA}".encode()).hexdigest()[:16]
+        return cls(folder, digest, key, shape, dtype)
 
     def load(self) -> Array | None:
-        """The aggregate of an earlier run, mapped; None if there is none."""
-        if self.path is None or not self.path.exists():
-            return None
+        """The aggregate of an earlier run, mapped; None if there is none, or none that is as it was made."""
+        for file in self._files():
+            try:
+                return self._opened(file)
+            except DatasetError as error:
+                logger.warning("%s; layer 0's aggregate is made again", error)
+                remove(file)
+        return None
+
+    def _opened(self, file: Path) -> Array:
+        """Its rows, mapped. Raises: DatasetError naming it if it is not what its name and we say."""
+        said = AGGREGATE.fullmatch(file.name)
+        if said is None or said["made"] != _made():
+            raise DatasetError(f"{file}: made by another version of siafu")
         try:
-            rows = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            logger.warning("%s: %s; it is made again", self.path, error)
-            return None
-        return rows if (rows.shape, rows.dtype) == (self.shape, self.dtype) else None
+            rows = mapped(file)
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"{file}: not a readable array ({error})") from None
+        if (rows.shape, rows.dtype) != (self.shape, self.dtype):
+            raise DatasetError(f"{file}: {rows.dtype} {list(rows.shape)}, must be {self.dtype} {list(self.shape)}")
+        check = functools.partial(compare, file, int(said["crc"], 16))
+        Verified(file.parent, self.against).check({file.name: check})
+        return rows
+
+    def _files(self) -> list[Path]:
+        """Those of this key."""
+        return [] if self.folder is None else sorted(self.folder.glob(f"aggregate-{self.key}-*"))
 
     def begin(self) -> tuple[Array, Path | None]:
         """Room for the aggregate: a mapped file, whose blocks are there already, and its name; or memory, and None."""
-        if self.path is not None:
+        if self.folder is not None:
             self._forget_drafts()
-            draft = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
+            draft = self.folder / f".aggregate-{self.key}.{uuid.uuid4().hex}"
             try:
                 rows = np.lib.format.open_memmap(draft, mode="w+", dtype=self.dtype, shape=self.shape)
                 with draft.open("r+b") as file:  # a full disk must be known now, not when a page is written
                     _allocate(file.fileno())
                 return rows, draft
             except (OSError, ValueError) as error:  # read-only or full; mmap refuses files without a byte
-                logger.info("%s is not kept: %s", self.path, error)
+                logger.info("%s: layer 0's aggregate is not kept: %s", self.folder, error)
                 remove(draft)
         return np.empty(self.shape, self.dtype), None
 
     def finish(self, rows: Array, draft: Path | None) -> Array:
         """Gives the file its name, now that it is whole and on the disk; the rows, read-only."""
         if draft is not None:
-            assert self.path is not None
+            assert self.folder is not None
             try:
                 with draft.open("r+b") as file:
                     rows.flush()  # type: ignore[attr-defined]  # a draft's rows are a memmap
                     os.fsync(file.fileno())
-                draft.rename(self.path)
-            except OSError as error:  # the shards were prepared again meanwhile: what is mapped stays good
-                logger.info("%s is not kept: %s", self.path, error)
+                named = self.folder / f"aggregate-{self.key}-{_made()}-{checksum(draft):08x}.npy"
+                draft.rename(named)
+                Verified(self.folder, self.against).remember(named.name)
+                for other in self._files():
+                    if other != named:
+                        remove(other)
+            except (
+                OSError,
+                DatasetError,
+            ) as error:  # the shards were prepared again meanwhile: what is mapped stays good
+                logger.info("%s: layer 0's aggregate is not kept: %s", self.folder, error)
                 remove(draft)
         rows.flags.writeable = False
         return rows
 
     def _forget_drafts(self) -> None:
         """Those of runs that were killed while they made theirs."""
-        assert self.path is not None
-        for draft in self.path.parent.glob(f".{self.path.name}.*"):
+        assert self.folder is not None
+        for draft in self.folder.glob(f".aggregate-{self.key}.*"):
             with contextlib.suppress(OSError):
                 if time.time() - draft.stat().st_mtime > ABANDONED_S:
                     draft.unlink()
+
+
+def _made() -> str:
+    """What an aggregate is made by, in 8 digits: this file's version, and the kernels'."""
+    return hashlib.sha256(f"{VERSION} {kernels.VERSION}".encode()).hexdigest()[:8]
 
 
 def remove(draft: Path | None) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class Partition:
         self.split = np.asarray(shard.split[:, config.data.split])
         self.storage = "bfloat16" if config.model.rows == "bfloat16" else self.dtype.name
         self.stored = BFLOAT16 if self.storage == "bfloat16" else self.dtype
-        self.kept = kept or Kept(None, shard.features.shape, self.stored)
+        self.kept = kept or Kept.of(None, "", "", shard.features.shape, self.stored)
         self.of_features = _gather_of_features(self.programs)
         # All mutable state:
         self._aggregates: dict[Lane, Rows] = {}  # layer 0's, until it is cut up
@@ -266,7 +267,7 @@ class Partition:
                     continue
                 operator = self._operators[lane, "linear"]
                 assert isinstance(operator, Linear)
-                kept = self.kept if self._one_view else Kept(None, self.kept.shape, self.kept.dtype)
+                kept = self.kept if self._one_view else replace(self.kept, folder=None)
                 made[lane] = aggregate(operator.gathers[False], features, ghosts, kept, self.dtype)
             return made
 

@@ -60,8 +60,6 @@ class Server:
         self.roster = joined.roster
         self.hub.checksum = crc32
         shards = ShardSet.open(joined.shards, (self.index,))
-        if self.config.data.verify:
-            shards.verify((self.index,))
         self.spec = ModelSpec.of(self.config, shards.manifest)
         self.backend = backends.build(self.config, self.spec, self.index, time.perf_counter)
         self.partition = Partition(

@@ -2,7 +2,7 @@
 
 This is the format and its reader; ``datasets.writer`` writes it.
 
-    OUT/manifest.json                counts, options, bytes and sha256 of every file, and a digest of all of it
+    OUT/manifest.json                counts, options, bytes, sha256 and CRC-32 of every file, and a digest of all of it
     OUT/ids.npy                      int64 [N]      what the source calls vertex v, ascending; only if that is not v
     OUT/ids.parquet                  column "id"    the same, where that is no 64-bit integer
     OUT/names.json                   what the source calls "classes" and "edge_types" 0, 1, ...; only if it has other names
@@ -30,6 +30,11 @@ This is the format and its reader; ``datasets.writer`` writes it.
 What types of edges mean is ``Manifest.edge_types``: relations of the graph; or which edges are gathered along and which
 are predicted ("links"); or whether both ends are for training ("inductive"). ``siafu.views`` takes them apart.
 Arrays are memory-mapped, so that a server pays for the pages it touches. Nothing is pickled.
+
+What servers add to a partition's folder:
+
+        .verified.json               which files were read and found good (``siafu.verified``)
+        aggregate-KEY-MADE-CRC.npy   layer 0's aggregate (``graph_server.layer_zero``); the last 8 digits are its CRC-32
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import EllipsisType
@@ -46,16 +51,19 @@ from typing import Any, Literal, get_args
 
 from siafu.errors import DatasetError
 from siafu.features import STANDARD
-from siafu.graph import TRAIN_NEGATIVE, TRAIN_PAIR, Target
+from siafu.graph import NONE, TEST, TRAIN_NEGATIVE, TRAIN_PAIR, Target
 from siafu.npy import mapped
 from siafu.sparse import Array, Rows, SparseRows
+from siafu.sparse import Edges as Edges
+from siafu.verified import Look, Verified, between, columns, compare, finite, rising
 
-FORMAT, VERSION = "siafu-shards", 1
+FORMAT, VERSION = "siafu-shards", 2
 MANIFEST = "manifest.json"
 IDS, NAMED_IDS, NAMES = "ids.npy", "ids.parquet", "names.json"
 BESIDE = (IDS, NAMED_IDS, NAMES, STANDARD)  # files beside the partitions' folders, which no server needs
 ROWS_FOLDER = "rows"  # of a run directory: what its servers have written of their vertices (run.write), in local order
 FILE_NAME = re.compile(r"[a-z_]{1,40}\.npy")  # of a partition's arrays
+AGGREGATE = re.compile(r"aggregate-[0-9a-f]{16}-(?P<made>[0-9a-f]{8})-(?P<crc>[0-9a-f]{8})\.npy")
 HASH_BLOCK_BYTES = 1 << 20
 
 OrderScores = Mapping[str, Mapping[str, float]]  # order -> its "cost" and "crossing": see datasets.choice
@@ -63,16 +71,6 @@ EdgeTypes = Literal["none", "relations", "links", "inductive"]  # what types of 
 
 
 # --- what a shard is --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Edges:
-    """CSR over the ``n`` inner vertices; a column below ``n`` is an inner vertex, else a ghost's number plus ``n``."""
-
-    indptr: Array  # int64 [n + 1]
-    indices: Array  # int32 [m], sorted in each row
-    weight: Array | None  # float32 [m]; None: every edge weighs 1
-    type: Array | None = None  # uint16 [m], not falling among equal columns of a row; None: one type
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +112,8 @@ class SplitSizes:
 @dataclass(frozen=True)
 class FileEntry:
     bytes: int
-    sha256: str
+    sha256: str  # compared when a file travels, and by ``siafu doctor``
+    crc32: int  # compared before a file is mapped: ``siafu.verified``
 
 
 @dataclass(frozen=True)
@@ -194,6 +193,10 @@ class Manifest:
             found = raw.pop("format"), raw.pop("version")
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise DatasetError(f"{where}: not a manifest of prepared shards") from None
+        if found[0] == FORMAT and found[1] in range(1, VERSION):
+            raise DatasetError(
+                f"{where}: version {found[1]}, must be {VERSION}: prepared by an older siafu, prepare it again"
+            )
         if found != (FORMAT, VERSION):
             raise DatasetError(
                 f"{where}: format {found[0]!r} version {found[1]!r}, must be {FORMAT!r} version {VERSION}"
@@ -211,7 +214,8 @@ class Manifest:
             raise DatasetError(f"{where}: manifest fields missing, unknown or malformed: {wrong}") from None
         if digest != manifest.digest:
             raise DatasetError(f"{where}: digest {digest}, but its content has {manifest.digest}: the file was altered")
-        for said in (manifest, *manifest.splits, *manifest.partitions):
+        of_parts = (entry for partition in manifest.partitions for entry in partition.files.values())
+        for said in (manifest, *manifest.splits, *manifest.partitions, *manifest.files.values(), *of_parts):
             _check_types(said, where)
         if manifest.edge_types not in get_args(EdgeTypes) or manifest.target not in get_args(Target):
             raise DatasetError(
@@ -267,7 +271,7 @@ class ShardSet:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], partitions: Collection[int] | None = None) -> ShardSet:
-        """Reads the manifest and compares the size of every file with it (``verify`` compares the content).
+        """Reads the manifest and compares the size of every file with it (``partition`` and ``verify`` compare the content).
 
         ``partitions``: those that must be there, where a machine has only its own; None: all.
         Raises: DatasetError, in one line, if anything is missing, of another version, altered or truncated.
@@ -287,32 +291,59 @@ class ShardSet:
                 raise DatasetError(f"{file}: {found}, must be {entry.bytes} bytes")
         return shards
 
-    def verify(self, partitions: Collection[int] | None = None) -> None:
-        """Reads every file, of these partitions or all. Raises: DatasetError naming the first that was altered."""
-        for file, entry in self._files(partitions):
+    def verify(self) -> int:
+        """Reads every file, whatever is remembered of it; how many aggregates are kept beside the graph's own files.
+
+        Raises: DatasetError naming the first file that was altered, or that holds a value that it must not.
+        """
+        for file, entry in self._files():
             digest = _sha256(file)
             if digest != entry.sha256:
-                raise DatasetError(f"{file}: sha256 {digest}, must be {entry.sha256}: it was altered")
+                raise DatasetError(f"{file}: sha256 {digest}, must be {entry.sha256}: it was altered; {self.advice}")
+        for p in range(self.manifest.num_partitions):
+            for check in self._mapped(p)[1].values():
+                check()
+        found = [(file, AGGREGATE.fullmatch(file.name)) for file in sorted(self.path.glob("part-*/*"))]
+        kept = [(file, int(said["crc"], 16)) for file, said in found if said is not None]
+        for file, wanted in kept:
+            compare(file, wanted, "delete it, and the next run makes it again")
+        return len(kept)
+
+    @property
+    def advice(self) -> str:
+        """What to do where a file is not as it must be."""
+        return f"delete {self.path}, and prepare the graph again"
 
     def partition(self, p: int) -> Shard:
-        """Partition ``p``, its arrays mapped read-only.
+        """Partition ``p``, its arrays mapped read-only, after each file was compared with the manifest's checksum, and what
+        indexes something with what there is to index, unless both were done since the file changed (``siafu.verified``).
 
-        Raises: DatasetError if there is none of that number, or an array is not of the dtype and shape that the manifest's
-        counts ask for. Values are not looked at, but for the ends of row pointers.
+        Raises: DatasetError if there is none of that number, a file was altered, or an array is not of the dtype and shape
+        that the manifest's counts ask for, or holds a value that it must not.
         """
+        shard, checks = self._mapped(p)
+        Verified(self.path / folder_of(p), self.manifest.digest).check(checks)
+        return shard
+
+    def _mapped(self, p: int) -> tuple[Shard, dict[str, Callable[[], None]]]:
+        """The partition, and what is to be done before anybody looks at it: the check of each file, by name."""
         m = self.manifest
         if not 0 <= p < m.num_partitions:
             raise DatasetError(f"{self.path}: partition {p}, must be in 0..{m.num_partitions - 1}")
-        part = _Part(self.path / folder_of(p), m.partitions[p])
+        part = _Part(self.path / folder_of(p), m.partitions[p], self.advice)
         load, n = part.load, part.entry.vertices
+        vertex = between(0, m.num_vertices - 1)
 
         def side(name: str, num_edges: int, g: int) -> tuple[Edges, Array, Array, Array]:
-            weight = load(f"{name}_weight", (num_edges,), "float32") if m.weighted else None
-            kind = load(f"{name}_type", (num_edges,), "uint16") if m.edge_types != "none" else None
-            indices = load(f"{name}_indices", (num_edges,), "int32")
-            edges = Edges(part.pointers(f"{name}_indptr", num_edges), indices, weight, kind)
-            ghosts, owner = load(f"ghosts_{name}", (g,), "int64"), load(f"ghosts_{name}_owner", (g,), "int32")
-            return edges, ghosts, owner, load(f"degree_ghosts_{name}", (g,), "float64")
+            indptr = part.pointers(f"{name}_indptr", num_edges)
+            indices = load(f"{name}_indices", (num_edges,), "int32", look=columns(indptr, n + g))
+            weight = load(f"{name}_weight", (num_edges,), "float32", look=finite) if m.weighted else None
+            types = between(0, m.num_edge_types - 1)
+            kind = load(f"{name}_type", (num_edges,), "uint16", look=types) if m.edge_types != "none" else None
+            ghosts = load(f"ghosts_{name}", (g,), "int64", look=vertex)
+            owner = load(f"ghosts_{name}_owner", (g,), "int32", look=rising(0, m.num_partitions - 1))
+            degree = load(f"degree_ghosts_{name}", (g,), "float64", look=finite)
+            return Edges(indptr, indices, weight, kind), ghosts, owner, degree
 
         in_edges, ghosts_in, ghosts_in_owner, degree_ghosts_in = inward = side(
             "in", part.entry.in_edges, part.entry.ghosts_in
@@ -320,41 +351,44 @@ class ShardSet:
         out_edges, ghosts_out, ghosts_out_owner, degree_ghosts_out = (
             side("out", part.entry.out_edges, part.entry.ghosts_out) if m.directed else inward
         )
-        return Shard(
+        classes = between(-1, m.num_classes - 1) if m.target == "classes" else None
+        shard = Shard(
             index=p,
             num_partitions=m.num_partitions,
             num_vertices=m.num_vertices,
-            vertices=load("vertices", (n,), "int64"),
+            vertices=load("vertices", (n,), "int64", look=vertex),
             in_edges=in_edges,
             out_edges=out_edges,
             ghosts_in=ghosts_in,
             ghosts_in_owner=ghosts_in_owner,
             ghosts_out=ghosts_out,
             ghosts_out_owner=ghosts_out_owner,
-            degree=load("degree", (n,), "float64"),
+            degree=load("degree", (n,), "float64", look=finite),
             degree_ghosts_in=degree_ghosts_in,
             degree_ghosts_out=degree_ghosts_out,
             features=self._features(part),
-            labels=load("labels", (n, ...), *_LABELS[m.target]),
-            split=load("split", (n, len(m.splits)), "uint8"),
+            labels=load("labels", (n, ...), *_LABELS[m.target], look=classes),
+            split=load("split", (n, len(m.splits)), "uint8", look=between(NONE, TEST)),
             **self._train_degrees(part),
         )
+        return shard, part.checks
 
     def _features(self, part: _Part) -> Rows:
         n, F = part.entry.vertices, self.manifest.num_features
         if not self.manifest.sparse_features:
             return part.load("features", (n, F), *_FEATURES)
         data = part.load("features_data", (None,), *_FEATURES)
-        indices = part.load("features_indices", data.shape, "int32")
-        return SparseRows(part.pointers("features_indptr", len(data)), indices, data, F)
+        indptr = part.pointers("features_indptr", len(data))
+        indices = part.load("features_indices", data.shape, "int32", look=columns(indptr, F))
+        return SparseRows(indptr, indices, data, F)
 
     def _train_degrees(self, part: _Part) -> dict[str, Array]:
         m, entry = self.manifest, part.entry
         if m.edge_types != "inductive":
             return {}
-        into = part.load("train_degree_ghosts_in", (entry.ghosts_in,), "float64")
-        out = part.load("train_degree_ghosts_out", (entry.ghosts_out,), "float64") if m.directed else into
-        degree = part.load("train_degree", (entry.vertices,), "float64")
+        into = part.load("train_degree_ghosts_in", (entry.ghosts_in,), "float64", look=finite)
+        out = part.load("train_degree_ghosts_out", (entry.ghosts_out,), "float64", look=finite) if m.directed else into
+        degree = part.load("train_degree", (entry.vertices,), "float64", look=finite)
         return {"train_degree": degree, "train_degree_ghosts_in": into, "train_degree_ghosts_out": out}
 
     def names(self) -> dict[str, tuple[str, ...]]:
@@ -384,23 +418,31 @@ class _Part:
 
     folder: Path
     entry: PartitionEntry
+    advice: str
+    checks: dict[str, Callable[[], None]] = field(default_factory=dict)  # of the files that were loaded, in this order
 
-    def load(self, name: str, shape: tuple[int | EllipsisType | None, ...], *dtypes: str) -> Array:
+    def load(
+        self, name: str, shape: tuple[int | EllipsisType | None, ...], *dtypes: str, look: Look | None = None
+    ) -> Array:
         """``shape``: None is any number, an ellipsis at the end none or one more axis. Raises: DatasetError."""
-        array = _mapped(self.folder / f"{name}.npy")
+        file = self.folder / f"{name}.npy"
+        if (said := self.entry.files.get(file.name)) is None:
+            raise DatasetError(f"{file}: is not in the manifest; {self.advice}")
+        array = _mapped(file)
         axes = array.shape[:1] if shape[-1] is ... else array.shape
         wanted = shape[:-1] if shape[-1] is ... else shape
         fits = len(axes) == len(wanted) and all(w in (None, axis) for w, axis in zip(wanted, axes, strict=True))
         if not fits or array.ndim > 2 or array.dtype.name not in dtypes:
-            said = ", ".join("…" if w in (None, ...) else str(w) for w in shape)
+            axes_said = ", ".join("…" if w in (None, ...) else str(w) for w in shape)
             raise DatasetError(
-                f"{self.folder / name}.npy: {array.dtype} {list(array.shape)}, must be {' or '.join(dtypes)} [{said}]"
+                f"{file}: {array.dtype} {list(array.shape)}, must be {' or '.join(dtypes)} [{axes_said}]"
             )
+        self.checks[file.name] = lambda: compare(file, said.crc32, self.advice, look)
         return array
 
     def pointers(self, name: str, last: int) -> Array:
         """Row pointers [n + 1] from 0 to ``last``."""
-        indptr = self.load(name, (self.entry.vertices + 1,), "int64")
+        indptr = self.load(name, (self.entry.vertices + 1,), "int64", look=rising(0, last))
         if (indptr[0], indptr[-1]) != (0, last):
             raise DatasetError(f"{self.folder / name}.npy: from {indptr[0]} to {indptr[-1]}, must be from 0 to {last}")
         return indptr

@@ -16,6 +16,16 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
+class Edges:
+    """A partition's edges, CSR over its ``n`` inner vertices; a column below ``n`` is an inner vertex, else a ghost's number plus ``n``."""
+
+    indptr: Array  # int64 [n + 1]
+    indices: Array  # int32 [m], sorted in each row
+    weight: Array | None  # float32 [m]; None: every edge weighs 1
+    type: Array | None = None  # uint16 [m], not falling among equal columns of a row; None: one type
+
+
+@dataclass(frozen=True, eq=False)
 class SparseRows:
     """A CSR matrix ``[num_rows, width]``; column indices are sorted within each row and unique."""
 

@@ -26,7 +26,6 @@ from siafu.checkpoint import packed, packed_model, unpacked
 from siafu.errors import DatasetError
 from siafu.faultpoints import reach
 from siafu.models import ModelSpec
-from siafu.shards import FileEntry
 from siafu.sparse import Array
 
 FORMAT, FORMAT_VERSION = "siafu-checkpoint", 1
@@ -44,6 +43,12 @@ class TrainingState:
     weights: Mapping[int, Mapping[str, Array]]  # by version: ``version``, the best one, those still to be evaluated
     optimiser: Mapping[str, Array]  # as ``Optimiser.state``
     ledger: Mapping[str, Any]  # JSON: what the coordinator knows of the epochs before
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def _features(manifest: Manifest, parts: int) -> dict[str, FileEntry]:
     """Files of features of one of so many parts."""
     names = {name for entry in manifest.partitions for name in entry.files if name.startswith("features")}
     return {
-        name: FileEntry(sum(e.files[name].bytes for e in manifest.partitions if name in e.files) // parts, "")
+        name: FileEntry(sum(e.files[name].bytes for e in manifest.partitions if name in e.files) // parts, "", 0)
         for name in names
     }
 

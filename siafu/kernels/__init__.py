@@ -17,7 +17,7 @@ from siafu.kernels.coefficients import attend_given, edge_dot, edge_scores, rows
 from siafu.kernels.dense import matmul, matmul_bf16, matmul_bf16_transposed, matmul_transposed
 from siafu.kernels.dropout import EdgeDropout, dropped
 from siafu.kernels.gather import gather
-from siafu.kernels.library import isa
+from siafu.kernels.library import VERSION, isa
 from siafu.kernels.limits import read_rows, triad
 from siafu.kernels.passes import bias_relu, column_sums, relu_backward, softmax_cross_entropy
 from siafu.kernels.rows import Table, from_bfloat16, to_bfloat16
@@ -27,6 +27,7 @@ ISA: Final = isa()
 
 __all__ = [
     "ISA",
+    "VERSION",
     "Attended",
     "EdgeDropout",
     "Records",

@@ -46,8 +46,7 @@ from siafu.kernels.attention_call import (
 )
 from siafu.kernels.dropout import EdgeDropout
 from siafu.kernels.records import Records
-from siafu.shards import Edges
-from siafu.sparse import Array
+from siafu.sparse import Array, Edges
 
 __all__ = ["Attended", "EdgeDropout", "Records", "attend", "attend_backward", "target_gradient"]
 

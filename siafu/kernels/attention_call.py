@@ -12,8 +12,7 @@ from siafu.kernels.library import LIBRARY
 from siafu.kernels.records import Records, check
 from siafu.kernels.rows import from_bfloat16
 from siafu.ops import dropout_threshold
-from siafu.shards import Edges
-from siafu.sparse import Array
+from siafu.sparse import Array, Edges
 
 ATTEND, BACKWARD = range(2)  # attention.hpp: Mode
 

@@ -13,8 +13,7 @@ import scipy.sparse as sp
 
 from siafu import ops
 from siafu.kernels.dropout import EdgeDropout
-from siafu.shards import Edges
-from siafu.sparse import Array
+from siafu.sparse import Array, Edges
 
 BLOCK_EDGES = 1 << 20
 

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from siafu.kernels.dense import FLOAT32
 from siafu.kernels.gather import gather
-from siafu.shards import Edges
-from siafu.sparse import Array, SparseRows
+from siafu.sparse import Array, Edges, SparseRows
 
 
 def matmul_sparse(X: SparseRows, W: Array, add: Array | None = None, *, threads: int = 1) -> Array:

@@ -1,4 +1,4 @@
-"""The checksum of tensors on the wire, for servers: the same CRC-32 as zlib's, at the speed of memory (src/checksum.cpp).
+"""The checksum of tensors on the wire, for servers, and of prepared graphs: the same CRC-32 as zlib's, at the speed of memory (src/checksum.cpp).
 
 zlib's makes 3 to 7 GB/s, less than loopback carries; it is what Lambdas have.
 """
@@ -18,21 +18,21 @@ from siafu.kernels.library import LIBRARY
 LEAST_BYTES = 1 << 12
 
 
-def _compiled() -> Callable[[int, int], int] | None:
-    """The library's function of an address and a size; None where zlib's is as fast."""
+def _compiled() -> Callable[[int, int, int], int] | None:
+    """The library's function of a checksum to go on from, an address and a size; None where zlib's is as fast."""
     if LIBRARY is None or not hasattr(LIBRARY, "siafu_has_crc32") or not LIBRARY.siafu_has_crc32():
         return None
     function: Any = LIBRARY.siafu_crc32
-    function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int64), ctypes.c_uint32
+    function.argtypes, function.restype = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int64), ctypes.c_uint32
     return function  # type: ignore[no-any-return]
 
 
 _CRC32 = _compiled()
 
 
-def crc32(data: bytes | bytearray | memoryview) -> int:
-    """``zlib.crc32(data)``, of contiguous bytes."""
+def crc32(data: bytes | bytearray | memoryview, value: int = 0) -> int:
+    """``zlib.crc32(data, value)``, of contiguous bytes."""
     nbytes = memoryview(data).nbytes
     if _CRC32 is None or nbytes < LEAST_BYTES:
-        return zlib.crc32(data)
-    return _CRC32(np.frombuffer(data, np.uint8).__array_interface__["data"][0], nbytes)
+        return zlib.crc32(data, value)
+    return _CRC32(value, np.frombuffer(data, np.uint8).__array_interface__["data"][0], nbytes)

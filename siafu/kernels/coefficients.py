@@ -30,8 +30,7 @@ from siafu.kernels.attention_call import (
 )
 from siafu.kernels.dropout import EdgeDropout
 from siafu.kernels.records import Records, check
-from siafu.shards import Edges
-from siafu.sparse import Array
+from siafu.sparse import Array, Edges
 
 # --- what leaves -----------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from siafu.shards import Edges
-from siafu.sparse import Array
+from siafu.sparse import Array, Edges
 
 EDGES = 1 << 22  # whose weights are made at a time
 VALUES = 1 << 24  # of rows that are widened at a time

@@ -14,8 +14,7 @@ import numpy as np
 from siafu.kernels import fallback
 from siafu.kernels.library import LIBRARY
 from siafu.kernels.rows import ROW_TYPES, Table, address
-from siafu.shards import Edges
-from siafu.sparse import Array
+from siafu.sparse import Array, Edges
 
 Base = Table | Array
 

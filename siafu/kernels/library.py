@@ -47,6 +47,8 @@ def _sources_digest() -> str | None:
 
 
 LIBRARY: ctypes.CDLL | None = _load()
+#: Of the kernels: what is computed with others may differ in its last bits.
+VERSION: Final = "numpy" if LIBRARY is None else LIBRARY.siafu_sources().decode()
 
 
 def isa() -> str:

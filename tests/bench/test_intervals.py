@@ -12,7 +12,7 @@ from siafu.shards import FileEntry, Manifest, PartitionEntry, SplitSizes
 
 def shards(vertices: int, features: int, stored: int = 0, parts: int = 2) -> Manifest:
     """``stored``: entries of a sparse row."""
-    files = {"features_indices.npy": FileEntry(4 * vertices * stored, "")}
+    files = {"features_indices.npy": FileEntry(4 * vertices * stored, "", 0)}
     part = PartitionEntry(vertices, 10 * vertices, 10 * vertices, 0, 0, 0, files)
     return Manifest(
         siafu="0", name="made up", num_vertices=parts * vertices, num_edges=20 * vertices, num_features=features, num_classes=7,

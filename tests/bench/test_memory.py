@@ -23,7 +23,7 @@ def manifest(n: int = 100_000, m: int = 5_000_000, features: int = 600, *, parts
         files |= {"features_indices.npy": 4 * sparse * mine, "features_data.npy": sparse * mine}
     else:
         files["features.npy"] = 4 * features * mine
-    entries = {name: FileEntry(nbytes, "") for name, nbytes in files.items()}
+    entries = {name: FileEntry(nbytes, "", 0) for name, nbytes in files.items()}
     part = PartitionEntry(mine, m // parts, m // parts, 0, ghosts, ghosts, entries)
     return Manifest(
         siafu="0", name="made up", num_vertices=n, num_edges=m, num_features=features, num_classes=40, multilabel=False,

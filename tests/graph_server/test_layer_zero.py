@@ -10,9 +10,11 @@ import pytest
 from graph_server import layer_zero
 from graph_server.aggregate import Gather
 from graph_server.layer_zero import Kept, aggregate
-from siafu import ops
+from siafu import ops, verified
 from siafu.kernels import Table
+from siafu.shards import AGGREGATE
 from siafu.sparse import Array, SparseRows
+from siafu.verified import MEMORY
 from tests.graph_server.shards import base_vertices, cut
 from tests.toy_graphs import random_graph, sparse
 
@@ -20,7 +22,7 @@ F64 = np.dtype(np.float64)
 
 
 def nowhere(shape: tuple[int, int], dtype: np.dtype[np.generic] = F64) -> Kept:
-    return Kept(None, shape, dtype)
+    return Kept.of(None, "", "", shape, dtype)
 
 
 def expected(gather: Gather, base: Array) -> Array:
@@ -81,7 +83,7 @@ def test_it_is_found_by_the_next_run(tmp_path: Path):
     found = kept.load()
     assert isinstance(found, np.memmap)
     np.testing.assert_array_equal(found, Z)
-    assert [path.name for path in tmp_path.iterdir()] == [kept.path.name if kept.path else ""]
+    assert AGGREGATE.fullmatch(the_file(tmp_path).name)
     with pytest.raises(ValueError, match="read-only"):
         Z[0] = 0
 
@@ -92,13 +94,60 @@ def test_other_shards_aggregations_and_dtypes_do_not_find_it(tmp_path: Path, oth
     assert Kept.of(tmp_path, other[0], other[1], (23, 3), other[2]).load() is None
 
 
-@pytest.mark.parametrize("text", [b"", b"no array", b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'"])
-def test_a_file_that_is_none_is_made_again(tmp_path: Path, text: bytes):
+SIZE = 23 * 3 * 8  # of the values; a header of 128 bytes comes before
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda content: b"",
+        lambda content: b"no array",
+        lambda content: content[:-1],
+        lambda content: content[:-SIZE] + b"\x07" * SIZE,
+        lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:],
+    ],
+    ids=["empty", "no array", "cut short", "overwritten with 7s", "one bit"],
+)
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_file_that_is_not_as_it_was_made_is_made_again_with_one_warning(tmp_path: Path, damaged, remembered, caplog):
     kept = Kept.of(tmp_path, "digest", "gcn", (23, 3), F64)
-    assert kept.path is not None
-    kept.path.write_bytes(text)
+    Z = made(kept).copy()  # what is mapped changes with the file
+    file = the_file(tmp_path)
+    if not remembered:
+        (tmp_path / MEMORY).unlink()
+    file.write_bytes(damaged(file.read_bytes()))
     assert kept.load() is None
-    np.testing.assert_array_equal(made(kept), np.asarray(kept.load()))
+    assert [record.getMessage().endswith("layer 0's aggregate is made again") for record in caplog.records] == [True]
+    assert file.name in caplog.text
+    assert kept.load() is None  # without a word: it is gone
+    assert len(caplog.records) == 1
+    np.testing.assert_array_equal(made(kept), Z)
+    np.testing.assert_array_equal(np.asarray(kept.load()), Z)
+
+
+def test_one_that_other_kernels_made_is_made_again(tmp_path: Path, monkeypatch, caplog):
+    kept = Kept.of(tmp_path, "digest", "gcn", (23, 3), F64)
+    made(kept)
+    before = the_file(tmp_path)
+    monkeypatch.setattr(layer_zero.kernels, "VERSION", "later")
+    assert kept.load() is None
+    assert "made by another version of siafu; layer 0's aggregate is made again" in caplog.text
+    made(kept)
+    assert the_file(tmp_path) != before
+    assert kept.load() is not None
+
+
+def test_it_is_compared_once_not_at_every_start(tmp_path: Path, monkeypatch):
+    kept = Kept.of(tmp_path, "digest", "gcn", (23, 3), F64)
+    made(kept)
+    monkeypatch.setattr(verified, "_read", None)  # not to be called
+    assert kept.load() is not None
+
+
+def the_file(folder: Path) -> Path:
+    """The aggregate, and no other and no draft."""
+    (file,) = (path for path in folder.iterdir() if path.name != MEMORY)
+    return file
 
 
 def test_where_nothing_can_be_written_it_stays_in_memory(tmp_path: Path):
@@ -144,4 +193,4 @@ def test_drafts_of_runs_that_were_killed_are_removed_and_those_of_others_are_not
     assert other.exists()
     monkeypatch.setattr(layer_zero, "ABANDONED_S", -1.0)
     made(kept)
-    assert [path.name for path in tmp_path.iterdir()] == [kept.path.name if kept.path else ""]
+    assert AGGREGATE.fullmatch(the_file(tmp_path).name)

@@ -1,5 +1,7 @@
 import hashlib
 import json
+import time
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +10,12 @@ import pytest
 from datasets.cut import shards_of
 from datasets.options import Options
 from datasets.prepare import prepare
+from siafu import verified
 from siafu.errors import DatasetError
 from siafu.graph import tidy
-from siafu.shards import MANIFEST, FileEntry, Manifest, Shard, ShardSet
+from siafu.shards import MANIFEST, VERSION, FileEntry, Manifest, Shard, ShardSet
 from siafu.sparse import SparseRows
+from siafu.verified import MEMORY, Verified
 from tests.datasets.graphs import random_graph
 
 SHAPES = [
@@ -98,24 +102,24 @@ def test_the_manifest_tells_what_types_and_labels_are(shape, options, expected, 
 
 
 GOLDEN = {  # of the version that knew no types; random, fennel, 3 partitions, seed 5
-    ("plain", False): "a575d7b9fa03ff39",
-    ("plain", True): "ae8b40c2fb80e72d",
-    ("weighted", False): "fc1163dd98b32591",
-    ("weighted", True): "39adc397624f8c6d",
-    ("sparse", False): "fc10a4427ce6bc55",
-    ("sparse", True): "2dd9c7b69390fcf0",
-    ("multilabel", False): "6042f80c1d32c39f",
-    ("multilabel", True): "e511c1d434d40968",
+    ("plain", False): "dd71a8cc18df18ef",
+    ("plain", True): "826282acbea353f4",
+    ("weighted", False): "9f9187c03b971b1d",
+    ("weighted", True): "4d913d070749f3a8",
+    ("sparse", False): "8b05ee392878a3af",
+    ("sparse", True): "34d21a4973709eee",
+    ("multilabel", False): "1e6f63c5fb5db691",
+    ("multilabel", True): "399cc6111c74dd8d",
 }
 
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("shape", ["plain", "weighted", "sparse", "multilabel"])
-def test_shards_without_types_have_the_digests_that_they_always_had(shape, directed, tmp_path):
+def test_shards_without_types_have_the_content_that_they_always_had(shape, directed, tmp_path):
     graph = random_graph(**({} if shape == "plain" else {shape: True}))
     options = {"parts": 3, "partitioner": "fennel", "order": "random", "seed": 5, "directed": directed}
     manifest = prepare(graph, tmp_path / "out", **options).manifest
-    assert replace(manifest, siafu="").digest[:16] == GOLDEN[shape, directed]
+    assert manifest.content[:16] == GOLDEN[shape, directed]
 
 
 def test_dtypes_are_those_of_the_format(tmp_path):
@@ -163,7 +167,7 @@ def test_manifest_counts_are_those_of_the_shards(prepared):
 def test_manifest_on_disk_equals_the_one_in_memory(prepared):
     assert ShardSet.open(prepared.path).manifest == prepared.manifest
     raw = json.loads((prepared.path / MANIFEST).read_text())
-    assert (raw["format"], raw["version"], raw["digest"]) == ("siafu-shards", 1, prepared.manifest.digest)
+    assert (raw["format"], raw["version"], raw["digest"]) == ("siafu-shards", VERSION, prepared.manifest.digest)
 
 
 def test_digest_covers_every_field(prepared):
@@ -202,8 +206,12 @@ def edit_manifest(shards, **changes):
 
 
 EDITS = {
-    "other version": ({"version": 2}, r"format 'siafu-shards' version 2, must be 'siafu-shards' version 1$"),
-    "other format": ({"format": "parquet"}, r"format 'parquet' version 1, must be 'siafu-shards' version 1$"),
+    "older version": ({"version": 1}, rf"version 1, must be {VERSION}: prepared by an older siafu, prepare it again$"),
+    "newer version": ({"version": 99}, rf"format 'siafu-shards' version 99, must be 'siafu-shards' version {VERSION}$"),
+    "other format": (
+        {"format": "parquet"},
+        rf"format 'parquet' version {VERSION}, must be 'siafu-shards' version {VERSION}$",
+    ),
     "count altered": ({"num_edges": 7}, r"digest \w+, but its content has \w+: the file was altered$"),
     "digest gone": ({"digest": "gone"}, r"digest None, but its content has \w+: the file was altered$"),
     "field gone": ({"seed": "gone"}, r"manifest fields missing, unknown or malformed: seed$"),
@@ -242,7 +250,7 @@ def test_an_altered_byte_is_found_by_verify(name, prepared):
     content[-1] ^= 1
     file.write_bytes(content)
     shards = ShardSet.open(prepared.path)
-    with pytest.raises(DatasetError, match=rf"{name}: sha256 \w+, must be \w+: it was altered$"):
+    with pytest.raises(DatasetError, match=rf"{name}: sha256 \w+, must be \w+: it was altered; delete .*out, and pre"):
         shards.verify()
 
 
@@ -259,12 +267,12 @@ def test_damage_beside_the_partitions_is_found_too(name, named):
     file = named.path / name
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + b"x")
-    with pytest.raises(DatasetError, match=rf"{name}: sha256 \w+, must be \w+: it was altered$"):
+    with pytest.raises(DatasetError, match=rf"{name}: sha256 \w+, must be \w+: it was altered; "):
         ShardSet.open(named.path).verify()
     file.write_bytes(whole[:-1])
     with pytest.raises(DatasetError, match=rf"{name}: {len(whole) - 1} bytes, must be {len(whole)} bytes$"):
         ShardSet.open(named.path)
-    ShardSet.open(named.path, (0,)).verify((0,))  # of a server that has its partition alone
+    ShardSet.open(named.path, (0,)).partition(0)  # of a server that has its partition alone
 
 
 def test_a_manifest_of_before_says_nothing_of_files_beside_the_partitions(named):
@@ -274,7 +282,7 @@ def test_a_manifest_of_before_says_nothing_of_files_beside_the_partitions(named)
 
 
 def test_a_manifest_lists_no_other_file_beside_the_partitions(named):
-    foreign = replace(named.manifest, files={"../../etc/passwd": FileEntry(1, "")})
+    foreign = replace(named.manifest, files={"../../etc/passwd": FileEntry(1, "", 0)})
     edit_manifest(named, **foreign.body(), digest=foreign.digest)
     with pytest.raises(DatasetError, match=r"manifest.json: lists files beside its partitions, must be of ids.npy, "):
         ShardSet.open(named.path)
@@ -292,13 +300,12 @@ def rewrite(prepared, name, change):
     file = prepared.path / "part-000" / name
     np.save(file, change(np.load(file)))
     part = prepared.manifest.partitions[0]
-    files = {**part.files, name: FileEntry(file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest())}
+    content = file.read_bytes()
+    files = {**part.files, name: FileEntry(len(content), hashlib.sha256(content).hexdigest(), zlib.crc32(content))}
     parts = (replace(part, files=files), *prepared.manifest.partitions[1:])
     manifest = replace(prepared.manifest, partitions=parts)
     (prepared.path / MANIFEST).write_text(json.dumps({**manifest.body(), "digest": manifest.digest}))
-    shards = ShardSet.open(prepared.path)
-    shards.verify()
-    return shards
+    return ShardSet.open(prepared.path)
 
 
 @pytest.mark.parametrize(
@@ -320,16 +327,135 @@ def rewrite(prepared, name, change):
 )
 def test_an_array_that_the_manifest_s_counts_do_not_fit_is_refused(name, change, complaint, prepared):
     shards = rewrite(prepared, name, change)
-    with pytest.raises(DatasetError, match=rf"part-000/{name}: {complaint}"):
-        shards.partition(0)
+    for look in (lambda: shards.partition(0), shards.verify):
+        with pytest.raises(DatasetError, match=rf"part-000/{name}: {complaint}"):
+            look()
     shards.partition(1)
 
 
-def test_a_machine_verifies_its_own_partition_alone(prepared):
-    file = prepared.path / "part-001" / "degree.npy"
+def put(at, value):
+    """A change that puts a value at a place."""
+
+    def change(array):
+        array.flat[at] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "complaint"),
+    [
+        ("in_indices.npy", put(3, -5), r"value 3 is -5, must be in 0\.\.\d+; delete .*, and prepare the graph again$"),
+        ("in_indices.npy", put(-1, 40), r"value \d+ is 40, must be in 0\.\.\d+"),
+        ("in_indices.npy", lambda a: a[::-1].copy(), r"value \d+ is \d+ after \d+, must not fall within a row"),
+        ("in_indptr.npy", put(2, 10**12), r"value 2 is 1000000000000, must be in 0\.\.\d+"),
+        ("in_indptr.npy", put(2, -1), r"value 2 is -1, must be in 0\.\.\d+"),
+        ("in_indptr.npy", put(9, 0), r"value 9 is 0 after \d+, must not fall"),
+        ("vertices.npy", put(0, 40), r"value 0 is 40, must be in 0\.\.39"),
+        ("ghosts_in.npy", put(0, -1), r"value 0 is -1, must be in 0\.\.39"),
+        ("ghosts_in_owner.npy", put(0, 2), r"value 0 is 2, must be in 0\.\.1"),
+        ("degree.npy", put(1, np.nan), r"value 1 is nan, must be finite"),
+        ("labels.npy", put(4, 99), r"value 4 is 99, must be in -1\.\.\d+"),
+        ("split.npy", put(5, 4), r"value 5 is 4, must be in 0\.\.3"),
+    ],
+)
+def test_a_value_that_indexes_nothing_is_refused_although_its_checksum_is_right(name, change, complaint, prepared):
+    """The compiled kernels index with these, and look at none."""
+    shards = rewrite(prepared, name, change)
+    for look in (lambda: shards.partition(0), shards.verify):
+        with pytest.raises(DatasetError, match=rf"part-000/{name}: {complaint}"):
+            look()
+
+
+@pytest.mark.parametrize("shape", [{"types": 3}, {"sparse": True}, {"weighted": True}], ids=str)
+def test_types_weights_and_sparse_features_are_held_to_their_limits_too(shape, tmp_path):
+    shards = prepare(random_graph(**shape), tmp_path / "out", parts=2, partitioner="chunk")
+    name, value, wrong = {
+        "types": ("in_type.npy", 3, r"value 0 is 3, must be in 0\.\.2"),
+        "sparse": ("features_indices.npy", 999, r"value 0 is 999, must be in 0\.\.\d+"),
+        "weighted": ("in_weight.npy", np.inf, "value 0 is inf, must be finite"),
+    }[next(iter(shape))]
+    with pytest.raises(DatasetError, match=rf"part-000/{name}: {wrong}"):
+        rewrite(shards, name, put(0, value)).partition(0)
+
+
+def test_a_file_that_the_manifest_does_not_list_is_not_mapped(prepared):
+    part = prepared.manifest.partitions[0]
+    files = {name: entry for name, entry in part.files.items() if name != "labels.npy"}
+    parts = (replace(part, files=files), *prepared.manifest.partitions[1:])
+    with pytest.raises(DatasetError, match=r"labels\.npy: is not in the manifest"):
+        ShardSet(prepared.path, replace(prepared.manifest, partitions=parts)).partition(0)
+
+
+# --- compared by default, once per change -------------------------------------------------------------------------------
+
+
+def alter(file):
+    """One bit of the last value, in a file of the same size."""
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    prepared.verify((0,))
-    with pytest.raises(DatasetError, match=r"part-001/degree\.npy: sha256"):
-        prepared.verify((1,))
+
+
+@pytest.mark.parametrize("remembered", [False, True])
+@pytest.mark.parametrize("name", ["in_indices.npy", "features.npy", "labels.npy", "split.npy"])
+def test_a_partition_of_which_a_byte_was_altered_is_never_mapped(name, remembered, prepared):
+    if remembered:
+        settle(prepared)
+    alter(prepared.path / "part-000" / name)
+    with pytest.raises(
+        DatasetError, match=rf"part-000/{name}: checksum \w{{8}}, must be \w{{8}}: it was altered; delete "
+    ):
+        ShardSet.open(prepared.path).partition(0)
+    ShardSet.open(prepared.path).partition(1)  # another machine's
+
+
+def test_another_valid_column_is_noticed_too(prepared):
+    """Nothing but the checksum can see it: it gave other weights, and exit code 0."""
+    file = prepared.path / "part-000" / "in_indices.npy"
+    columns, indptr = np.load(file), np.load(file.with_name("in_indptr.npy"))
+    first = int(indptr[np.argmax(np.diff(indptr) >= 2)])
+    columns[first + 1] = columns[first]  # in range, and sorted
+    np.save(file, columns)
+    with pytest.raises(DatasetError, match="it was altered"):
+        ShardSet.open(prepared.path).partition(0)
+
+
+def settle(shards):
+    """Opens every partition until all its files are remembered: no more than the clock's step after they were written."""
+    deadline = time.monotonic() + 10
+    for p, entry in enumerate(shards.manifest.partitions):
+        memory = shards.path / f"part-{p:03d}" / MEMORY
+        while not memory.exists() or len(json.loads(memory.read_text())["files"]) < len(entry.files):
+            assert time.monotonic() < deadline
+            shards.partition(p)
+
+
+def test_what_was_found_good_is_not_read_again(prepared, monkeypatch):
+    settle(prepared)
+    monkeypatch.setattr(verified, "_read", None)  # not to be called
+    ShardSet.open(prepared.path).partition(0)
+    with pytest.raises(TypeError):
+        prepared.verify()  # whatever is remembered
+
+
+def test_other_shards_in_their_place_are_read(prepared):
+    """The memory is of one manifest: files that another one describes were compared with nothing of it."""
+    settle(prepared)
+    other = replace(prepared.manifest, name="other")
+    read = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verified, "_read", lambda file, look: read.append(file.name) or (0, None))
+        with pytest.raises(DatasetError):
+            ShardSet(prepared.path, other).partition(0)
+    assert read
+
+
+def test_shards_that_cannot_be_written_to_are_verified_each_time(prepared, monkeypatch):
+    monkeypatch.setattr(Verified, "_clock", lambda self: 0)  # as where nothing can be written: root may write anywhere
+    prepared.partition(0)
+    assert not (prepared.path / "part-000" / MEMORY).exists()
+    alter(prepared.path / "part-000" / "features.npy")
+    with pytest.raises(DatasetError, match="altered"):
+        prepared.partition(0)

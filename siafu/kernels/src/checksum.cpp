@@ -132,9 +132,9 @@ SIAFU_EXPORT int siafu_has_crc32() {
 #endif
 }
 
-// The CRC-32 of `size` bytes; equal to zlib's.
-SIAFU_EXPORT uint32_t siafu_crc32(const uint8_t* data, int64_t size) {
-  const uint32_t start = 0xffffffffu;
+// The CRC-32 of `size` bytes behind others whose CRC-32 is `before` (0: of none); equal to zlib's.
+SIAFU_EXPORT uint32_t siafu_crc32(uint32_t before, const uint8_t* data, int64_t size) {
+  const uint32_t start = ~before;
 #if defined(__x86_64__)
   static const bool clmul = siafu::has_clmul(), wide = siafu::has_wide();
   if (wide && size >= 256) return ~siafu::by_wide_blocks(start, data, size);

@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ SHAPES = (
 
 class Shards(Target):
     name = "shards"
-    modules = ("siafu.shards", "siafu.sparse", "numpy.lib.format")
+    modules = ("siafu.shards", "siafu.verified", "siafu.sparse", "numpy.lib.format")
     tokens = (
         b"'descr': ",
         b"'shape': (",
@@ -81,7 +82,9 @@ class Shards(Target):
                 for file, said in entry["files"].items():
                     content = parts.get(f"part-{p:03d}/{file}")
                     if content is not None:
-                        said.update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+                        said.update(
+                            bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), crc32=zlib.crc32(content)
+                        )
             unsealed = {key: value for key, value in body.items() if key != "digest"}
             canonical = json.dumps(unsealed, sort_keys=True, separators=(",", ":"))
             body["digest"] = hashlib.sha256(canonical.encode()).hexdigest()

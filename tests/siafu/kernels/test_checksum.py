@@ -24,6 +24,12 @@ def test_short_and_large_buffers_are_zlib_s_too():
         assert crc32(data) == zlib.crc32(data)
 
 
+@pytest.mark.parametrize("cut", [0, 1, 63, 64, 255, 256, 5000, 20_000])
+def test_parts_one_after_the_other_make_the_checksum_of_all(cut: int):
+    data = random.Random(3).randbytes(30_000)
+    assert crc32(data[cut:], crc32(data[:cut])) == zlib.crc32(data)
+
+
 def test_one_flipped_bit_is_seen():
     data = bytearray(random.Random(7).randbytes(1 << 16))
     before = crc32(data)
