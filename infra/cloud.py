@@ -37,8 +37,9 @@ class Cloud:
 
     @classmethod
     def of(cls, config: Config) -> Cloud:
-        """Asks who we are. ConfigError if nobody."""
+        """Asks who we are. ConfigError if nobody, and for a region that does not exist."""
         region, endpoint = config.lambdas.region, os.environ.get(ENDPOINT_VARIABLE, "")
+        service.check_region(region)
         with speaking_plainly(f"region {region}"):
             account = service.client("sts", region, endpoint).get_caller_identity()["Account"]
         return cls(config.cloud.name, account, region, endpoint)

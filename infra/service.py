@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +10,25 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from siafu.errors import ConfigError
+
 LOCAL_REGION = "us-east-1"
 #: What keys of AWS begin with. They are for AWS alone: what stands in for it must not see them.
 AWS_KEYS = ("AKIA", "ASIA")
+
+
+def check_region(region: str) -> None:
+    """ConfigError for a region that the installed boto3 does not know. Asks nobody."""
+    session = boto3.session.Session()
+    known = sorted(
+        found
+        for partition in session.get_available_partitions()
+        for found in session.get_available_regions("lambda", partition)
+    )
+    if region not in known:
+        close = difflib.get_close_matches(region, known, 1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known[:3])} and {len(known) - 3} others"
+        raise ConfigError(f"lambda.region = {region}: boto3 {boto3.__version__} knows no such region; {hint}")
 
 
 def stand_in_keys(environment: Mapping[str, str]) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +23,8 @@ from siafu.errors import ConfigError
 from siafu.shards import ShardSet
 
 Run = api.Run
+#: More take minutes only to start, as each imports torch, and get less than an eighth of a core each.
+RANKS_PER_CORE = 8
 
 
 def train_baseline(
@@ -45,6 +48,7 @@ def train_baseline(
     """
     needs_torch()
     resolved = resolve(method, source, config, settings or {}, short, preset)
+    _fits_here(resolved)
     resolved, shards, run_dir = _prepared(resolved, on_status)
     try:
         return _carried_out(resolved, shards, run_dir, on_status, resume=False)
@@ -82,6 +86,7 @@ def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda sta
     """Goes on with a run from its newest checkpoint, to the weights that it would have had. Raises: as ``train_baseline``."""
     needs_torch()
     config, folder = begun(run_dir), Path(run_dir).resolve()
+    _fits_here(config)
     if (folder / "result.json").is_file():
         raise ConfigError(f"{run_dir}: it is finished")
     if not any(folder.glob("checkpoint-*/whole.json")):
@@ -114,6 +119,16 @@ def _carried_out(
         result = {**found, "cost": None if spent is None else spent.to_dict(), "run_dir": str(run_dir)}
         (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     return Run(run_dir, result)
+
+
+def _fits_here(config: BaselineConfig) -> None:
+    """ConfigError for more ranks than this machine starts in time: each is a process that imports torch."""
+    cores = os.cpu_count() or 1
+    if config.baseline.ranks > RANKS_PER_CORE * cores:
+        raise ConfigError(
+            f"baseline.ranks = {config.baseline.ranks}: this machine has {cores} cores and takes {RANKS_PER_CORE * cores} ranks; "
+            "--torchrun prepares a run for others"
+        )
 
 
 def needs_torch() -> None:

@@ -81,8 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     kinds = _kinds(args.only)
-    if args.jobs < 1:
-        raise ConfigError(f"--jobs {args.jobs}: must be at least 1")
+    for flag, least in (("runs", 1), ("jobs", 1), ("minutes", 0), ("epochs", 1)):
+        if not (asked := getattr(args, flag)) >= least:
+            raise ConfigError(f"--{flag} {asked:g}: must be >= {least}")
     settings = [word for setting in (*HASTE, *args.set) for word in ("--set", setting)]
     arguments = [
         args.source, "--parts", "2", "--param-servers", "2", "--lambdas", "4", "--intervals", "4", "--epochs", str(args.epochs), *settings

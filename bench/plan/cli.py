@@ -112,6 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     prices.use(args.prices)
+    if args.within_usd is not None and not args.within_usd >= 0:
+        raise ConfigError(f"--within-usd {args.within_usd:g}: must be >= 0")
     calibration = _calibration(args)
     if args.calibrate and not args.source and not any(getattr(args, name) for name in COUNTS):
         return _say_calibration(args, calibration)

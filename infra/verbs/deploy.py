@@ -28,7 +28,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from bench import cost, prices
 from bench.cost import Cost
-from infra import cdk, deployment, limits, package, reaper, wheelhouse, zones
+from infra import cdk, deployment, limits, package, reaper, service, wheelhouse, zones
 from infra.cloud import ENDPOINT_VARIABLE, Cloud, speaking_plainly
 from infra.deployment import DATA, FIRST, PARTS, SECOND, Made
 from infra.machines import found, runs
@@ -246,6 +246,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     config = arguments.config_of(args)
+    service.check_region(config.lambdas.region)
     prices.use(args.prices)
     cdk.check()
     from infra import app

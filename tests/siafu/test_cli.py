@@ -125,6 +125,12 @@ MISTAKES = [
     ("train --json --epochs -1", "train.epochs = -1: must be >= 0"),
     ("baseline vanilla --ranks 2 nosuch", "source 'nosuch' is not"),  # a word after a flag is still the source
     ("baseline vanilla --ranks 2 digits more", "unknown argument more"),
+    ("baseline vanilla digits --ranks 100000", "baseline.ranks = 100000: this machine has"),
+    ("chaos --runs -1", "--runs -1: must be >= 1"),
+    ("chaos --epochs 0", "--epochs 0: must be >= 1"),
+    ("chaos --minutes nan", "--minutes nan: must be >= 0"),
+    ("plan digits --within-usd -3", "--within-usd -3: must be >= 0"),
+    ("plan digits --within-usd nan", "--within-usd nan: must be >= 0"),
     ("value", "nothing to judge"),
     ("value --paper pipegcn", "argument --paper: invalid choice: 'pipegcn'"),
     ("prepare digits", "--out DIR is missing"),

@@ -249,6 +249,16 @@ def test_a_run_that_goes_on_keeps_its_machines_while_the_clock_is_set_anew(
 
 
 @needs_node
+@pytest.mark.parametrize(
+    ("region", "hint"), [("mars", "there are af-south-1"), ("us-eats-1", "did you mean us-east-1?")]
+)
+def test_a_region_that_does_not_exist_is_refused_even_when_nothing_is_made(region, hint, capsys):
+    assert main(["deploy", "--dry-run", "--set", f"lambda.region={region}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"siafu deploy: lambda.region = {region}: boto3 ")
+    assert hint in line
+
+
 def test_dry_run_needs_no_credentials_and_says_what_it_makes_and_costs(monkeypatch, capsys):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
