@@ -19,6 +19,7 @@ import numpy as np
 
 from siafu import models
 from siafu.config import Config
+from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
 from siafu.shards import Manifest, PartitionEntry
 from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
@@ -107,10 +108,9 @@ def predict(config: Config, manifest: Manifest, *, aggregated: bool = False, cor
 
 def processes(config: Config, cores: int) -> Counter[str]:
     """How many of each role a run has."""
-    lambdas = config.lambdas.count or max(2, min(8, cores * 2 // config.data.parts))
     return Counter({
         GRAPH_SERVERS: config.data.parts, PARAM_SERVERS: config.servers.param_servers, LAUNCHER: 1,
-        LAMBDAS: config.data.parts * lambdas if config.servers.backend == "lambda" else 0,
+        LAMBDAS: config.data.parts * num_environments(config, cores) if config.servers.backend == "lambda" else 0,
     })  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def _graph_server(
     config: Config, model: Model, manifest: Manifest, entry: PartitionEntry, weights: int, aggregated: bool, cores: int
 ) -> list[Part]:
     n, itemsize = entry.vertices, np.dtype(config.model.dtype).itemsize
-    threads = config.servers.threads or max(1, cores // config.data.parts)
+    threads = num_threads(config, cores)
     programs = {lane: model.program(lane) for lane in Lane}
     # Evaluation computes while training waits, at the end of its epoch: when it holds the least.
     degree = (entry.in_edges + n) / max(1, n)

@@ -23,7 +23,6 @@ from graph_server.backends import Action, Compute, Keep, Launch
 from graph_server.backends.aws_lambda import LambdaBackend
 from graph_server.launchers import Ended, Launcher
 from graph_server.layer_zero import Kept
-from graph_server.machine import num_threads
 from graph_server.partition import Partition
 from graph_server.rows_written import RowsWritten
 from siafu import models
@@ -31,6 +30,7 @@ from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.kernels.checksum import crc32
+from siafu.machine import num_threads
 from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.ops import BFLOAT16

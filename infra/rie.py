@@ -55,6 +55,7 @@ from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, WorkerError
 from siafu.leash import Leash
+from siafu.machine import num_environments
 
 logger = logging.getLogger(__name__)
 
@@ -266,8 +267,7 @@ class Emulators:
 
 def environments(config: Config) -> int:
     """How many emulators a run needs: twice what it wants at work, for a silent worker's place may be taken."""
-    wanted = config.lambdas.count or max(2, min(8, (os.cpu_count() or 1) * 2 // config.data.parts))
-    return 2 * wanted * config.data.parts
+    return 2 * num_environments(config) * config.data.parts
 
 
 # --- what is run --------------------------------------------------------------------------------------------------------

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from graph_server import placement
-from graph_server.machine import HERE, num_environments, num_threads
 from graph_server.placement import Estimate, Load, Seconds
 from graph_server.sizing import CORE_MB, LAMBDA_BYTES_PER_S
 from siafu import kernels, models, ops, views
 from siafu.config import Config
 from siafu.kernels import EdgeDropout, Records
 from siafu.kernels.records import Dtype
+from siafu.machine import HERE, num_environments, num_threads
 from siafu.models import ModelSpec
 from siafu.models.gat import GAT
 from siafu.shards import Edges, Shard, ShardSet

@@ -36,7 +36,6 @@ from graph_server.bill import Bill
 from graph_server.dispatch import Assign, Dispatcher
 from graph_server.holding import MOST_PREFETCH, PREFETCH, Holding
 from graph_server.launchers import Ended
-from graph_server.machine import num_environments, num_threads
 from graph_server.shipping import Shipping, num_rows
 from graph_server.sizing import CORE_MB, PARTS, Sizing
 from graph_server.thrift import OUT_OF_MEMORY, Step, Thrift
@@ -48,6 +47,7 @@ from siafu.address import Address, Send
 from siafu.address import worker as worker_address
 from siafu.config import Config, Lambda
 from siafu.errors import WorkerError
+from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
 from siafu.models import build as build_model
 from siafu.sparse import EdgeRows, SparseRows, TaskRows

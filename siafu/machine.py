@@ -1,4 +1,7 @@
-"""What this machine, shared with the run's other graph servers if they are on it, gives to one of them."""
+"""What a machine, shared with the run's other graph servers if they are on it, gives to one of them.
+
+``cores``: of that machine; None: this one.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ def num_sharing(config: Config) -> int:
     return config.data.parts if config.run.on == "local" else 1
 
 
-def num_threads(config: Config) -> int:
+def num_threads(config: Config, cores: int | None = None) -> int:
     """Graph threads of one server."""
-    return config.servers.threads or max(1, (os.cpu_count() or 1) // num_sharing(config))
+    return config.servers.threads or max(1, (cores or os.cpu_count() or 1) // num_sharing(config))
 
 
-def num_environments(config: Config) -> int:
+def num_environments(config: Config, cores: int | None = None) -> int:
     """Lambda environments that one server may want, if the service grants them. An interval has one tensor task at a time."""
     lambdas, intervals = config.lambdas, config.train.intervals
     if lambdas.count:
         return lambdas.count
     if lambdas.on in HERE:
-        return min(intervals, max(FEWEST, min(MOST, (os.cpu_count() or 1) * 2 // num_sharing(config))))
+        return min(intervals, max(FEWEST, min(MOST, (cores or os.cpu_count() or 1) * 2 // num_sharing(config))))
     return intervals
