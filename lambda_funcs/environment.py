@@ -7,6 +7,9 @@ and calls `tick` when `wake_at` has come. Every such call returns the invocation
 
 Each environment listens on a port of its own. A path prefix on one shared port would do for curl, which carries the
 invocations, but not for the client's http.client, which reports an init error and refuses `host:port/prefix`.
+
+Every user of this machine can connect to that port, and an invocation carries its worker's secret key: only the child itself
+is served. The check is made once for each connection, of which the runtime keeps one, so it costs an invocation nothing.
 """
 
 import logging
@@ -105,6 +108,7 @@ class Environment:
         self._watched: set[int] = set()  # descriptors of ours that the selector has
         self._peak_kib = 0
         self._next_sample = self._born + MEMORY_SAMPLE_S
+        self._refused = 0  # connections of strangers
         self._dying = False  # was sent a signal; takes no more work
         self.gone = False  # reaped, everything closed
 
@@ -219,6 +223,12 @@ class Environment:
         except OSError as error:  # out of descriptors: the runtime would wait for us for ever
             self.kill()
             return None if self._task is None else self._fail(now, "Sandbox.Failure", str(error))
+        if not self._process.connected(sock):
+            sock.close()
+            self._refused += 1
+            if self._refused == 1:  # its log must not grow by what strangers do
+                logger.warning("pid %d: refused a connection to its Runtime API that is not its own", self.pid)
+            return None
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else 40 ms an answer: Nagle and delayed ACK
         connection = _Connection(sock)

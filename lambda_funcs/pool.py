@@ -21,8 +21,9 @@ from types import TracebackType
 
 from lambda_funcs.environment import Environment
 from lambda_funcs.function import Function, Invocation, error_payload
+from lambda_funcs.process import CONNECTIONS, can_tell_peers
 from siafu.config import Config
-from siafu.errors import WorkerError
+from siafu.errors import ConfigError, WorkerError
 
 __all__ = ["Invocation", "LocalPool"]
 
@@ -86,8 +87,13 @@ class LocalPool:
     def make(
         cls, config: Config, index: int, max_environments: int, on_done: Callable[[Invocation], None], log_dir: Path
     ) -> "LocalPool":
-        """Of graph server ``index``."""
+        """Of graph server ``index``. ConfigError where the run must have keys and this system cannot keep them to a worker."""
         lambdas = config.lambdas
+        if config.servers.security == "curve" and not can_tell_peers():
+            raise ConfigError(
+                f"servers.security = curve: without {CONNECTIONS} other users of this machine could read the keys of local "
+                "Lambdas; use --backend cpu, or Linux"
+            )
         return cls(
             handler=lambdas.handler, memory_mb=lambdas.memory_mb, timeout_s=lambdas.timeout_s,
             max_environments=max_environments, on_done=on_done, log_dir=log_dir,

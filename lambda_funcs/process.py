@@ -1,11 +1,17 @@
 """A child process in a group of its own that cannot outlive us, not even our kill -9 (``siafu.leash``).
 
 Where there are no leashes, a child ends when it next calls us and finds its connection reset.
+
+A port on loopback is open to every user of the machine. ``connected`` says whether a connection to one is the child's: the
+kernel (sock_diag(7), or the table of connections in /proc/net/tcp) names the socket at its other end, and /proc/PID/fd the child's sockets.
+SO_PEERCRED has no answer for TCP.
 """
 
 import contextlib
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +20,8 @@ from pathlib import Path
 
 from siafu.leash import Leash
 
+CONNECTIONS = Path("/proc/net/tcp")  # of this network namespace; Linux
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20  # linux/netlink.h, linux/sock_diag.h
 PIPE_NBYTES = 65536  # what a pipe holds: one read of so much takes everything written before it
 
 
@@ -80,9 +88,56 @@ class Process:
         at = status.find(b"VmHWM:")
         return 0 if at < 0 else int(status[at + 6 :].split(None, 1)[0])
 
+    def connected(self, sock: socket.socket) -> bool:
+        """Whether the child is at the other end of this connection over IPv4. Always True on systems without /proc/net/tcp:
+        ``can_tell_peers``."""
+        if not can_tell_peers():
+            return True
+        try:
+            inode = _other_end(sock)
+            folder = f"/proc/{self.pid}/fd"
+            return any(_link(f"{folder}/{fd}") == f"socket:[{inode}]" for fd in os.listdir(folder))
+        except OSError:  # the child is gone
+            return False
+
     def close(self) -> None:
         """Closes our descriptors. To be called after ``reap``."""
         self._stdout.close()
         self._leash.close()
         if self.exit_fd is not None:
             os.close(self.exit_fd)
+
+
+def can_tell_peers() -> bool:
+    """Whether this system tells whose a connection is."""
+    return CONNECTIONS.exists()
+
+
+def _other_end(sock: socket.socket) -> int:
+    """Inode of the socket at the other end of a connection over IPv4 on this machine; 0 if there is none any more."""
+    (host, port), (our_host, our_port) = sock.getpeername(), sock.getsockname()
+    with contextlib.suppress(OSError):  # a container may lack sock_diag: then from the table, in milliseconds
+        ask = struct.pack("!HH4s12x4s12x", port, our_port, socket.inet_aton(host), socket.inet_aton(our_host))
+        ask += struct.pack("=I8s", 0, b"\xff" * 8)  # any device, no cookie
+        body = struct.pack("=BBBxI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0xFFFFFFFF) + ask
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
+            kernel.send(struct.pack("=IHHII", 16 + len(body), _SOCK_DIAG_BY_FAMILY, 1, 0, 0) + body)
+            answer = kernel.recv(1024)
+        if struct.unpack_from("=H", answer, 4) == (_SOCK_DIAG_BY_FAMILY,):
+            return int(struct.unpack_from("=I", answer, 16 + 68)[0])
+    row = b"%b %b " % (_in_table(host, port), _in_table(our_host, our_port))
+    rows = CONNECTIONS.read_bytes()
+    at = rows.find(row)
+    return 0 if at < 0 else int(rows[at:].split(None, 9)[8])
+
+
+def _in_table(host: str, port: int) -> bytes:
+    """An IPv4 address and port as they stand in /proc/net/tcp."""
+    return b"%08X:%04X" % (struct.unpack("=I", socket.inet_aton(host))[0], port)
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:  # closed meanwhile
+        return ""

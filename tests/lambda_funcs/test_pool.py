@@ -2,11 +2,13 @@
 
 import contextlib
 import gc
+import json
 import os
 import queue
 import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from lambda_funcs import process
 from lambda_funcs.pool import Invocation, LocalPool
-from siafu.errors import WorkerError
+from siafu.config import Config
+from siafu.errors import ConfigError, WorkerError
 
 HANDLERS = "tests.lambda_funcs.handlers"
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the leash and pidfds are Linux's")
@@ -152,12 +156,52 @@ def test_environment_killed_while_idle_is_replaced() -> None:
 
 
 @linux_only
+@pytest.mark.parametrize("asks", ["invocation/next", "init/error"])
+def test_only_the_environment_itself_is_served_at_its_port(asks: str, caplog: pytest.LogCaptureFixture) -> None:
+    outcomes: Outcomes = queue.SimpleQueue()
+    method = "GET" if asks == "invocation/next" else "POST"
+    request = f"{method} /2018-06-01/runtime/{asks} HTTP/1.1\r\nContent-Length: 0\r\n\r\n".encode()
+    with pool("echo", outcomes) as workers:
+        workers.invoke({"keys": "secret"}, "r1")
+        while not (environments := workers._environments):
+            threading.Event().wait(0.001)
+        with socket.create_connection(environments[0]._listener.getsockname()) as stranger:  # before the runtime asks
+            stranger.settimeout(LONG_S)
+            with contextlib.suppress(ConnectionError):
+                stranger.sendall(request)
+                assert stranger.recv(65536) == b""
+        outcome = outcomes.get(timeout=LONG_S)
+    assert outcome.error is None
+    assert json.loads(outcome.payload)["event"] == {"keys": "secret"}
+    assert "refused a connection to its Runtime API" in caplog.text
+
+
+@linux_only
+def test_the_kernels_table_names_the_same_socket_as_its_sock_diag(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            expected = os.fstat(client.fileno()).st_ino
+            assert process._other_end(accepted) == expected
+            monkeypatch.setattr(process, "_NETLINK_SOCK_DIAG", 99)  # as in a container without it
+            assert process._other_end(accepted) == expected
+
+
+def test_keys_are_given_to_no_environment_where_strangers_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lambda_funcs.process.CONNECTIONS", Path("/nowhere/net/tcp"))
+    config = Config().replace({"servers.security": "curve"})
+    with pytest.raises(ConfigError, match=r"servers.security = curve: without .* use --backend cpu, or Linux"):
+        LocalPool.make(config, 0, 1, print, Path("/nowhere"))
+
+
+@linux_only
 def test_environments_and_their_children_die_with_a_killed_server(tmp_path: Path) -> None:
     fifo = tmp_path / "started"
     os.mkfifo(fifo)
     script = (
         "import sys, threading\n"
-        "from lambda_funcs.pool import LocalPool\n"
+        "from lambda_funcs import process
+from lambda_funcs.pool import LocalPool\n"
         "pool = LocalPool(handler='tests.lambda_funcs.handlers.hang', max_environments=1, on_done=print)\n"
         "pool.invoke({'started': sys.argv[1], 'grandchild': True, 'ignore_term': True}, 'r')\n"
         "threading.Event().wait()\n"
