@@ -200,8 +200,7 @@ def test_environments_and_their_children_die_with_a_killed_server(tmp_path: Path
     os.mkfifo(fifo)
     script = (
         "import sys, threading\n"
-        "from lambda_funcs import process
-from lambda_funcs.pool import LocalPool\n"
+        "from lambda_funcs.pool import LocalPool\n"
         "pool = LocalPool(handler='tests.lambda_funcs.handlers.hang', max_environments=1, on_done=print)\n"
         "pool.invoke({'started': sys.argv[1], 'grandchild': True, 'ignore_term': True}, 'r')\n"
         "threading.Event().wait()\n"
