@@ -6,7 +6,8 @@ Rules:
 3. An evaluation is judged when every graph server has counted. ``siafu.stopping`` says which is the best; without
    validation vertices, it is the last.
 4. Training stops after the last epoch, at the target accuracy, or when patience ends (``siafu.stopping``). The final
-   weights are those of the epoch that the decision is about, however far the servers have got meanwhile.
+   weights are those of the epoch that the decision is about, however far the servers have got meanwhile. The training state
+   is kept as it was before the decision: a run that goes on judges it once more, by the settings that it is given then.
 5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond a limit
    (``bench.meter``). If the limit comes first, the run breaks off: the final weights are then the latest whole version.
    Where nobody is ready or answers, they are the best that came, or those that training began with (``fall_back``).
@@ -271,7 +272,7 @@ class Coordinator:
         ghost_bytes = sum(report.ghost_bytes for report in ordered)
         self.status.epoch, self.status.loss = epoch + 1, loss
         self.status.epoch_s, self.status.ghost_bytes = self.ledger.epoch_seconds[-1], ghost_bytes
-        if not np.isfinite(loss) and self.config.run.on_nan == "stop":
+        if not np.isfinite(loss) and self.config.run.on_nan == "stop" and not self.stopped:
             raise GnnError(f"epoch {epoch}: the loss is {loss}; a smaller learning rate may help")
         record = {
             "event": "epoch", "epoch": epoch, "loss": loss, "time_s": now - self.started_at,
@@ -313,6 +314,9 @@ class Coordinator:
             self.ledger.best = record
         reason = self._reason(epoch, val["acc"], now)
         actions: list[Action] = [Record(record)]
+        if reason and reason not in LIMITS and self.config.train.epochs:
+            actions.append(Send(param_server(0), GetState()))  # before the verdict, as the ledger says it
+            self._state_wanted = reason != "epochs"  # servers may be ahead: their reports are still to come
         actions += [Send(member, Judged(epoch, best, reason != "")) for member in self.members]
         if reason:
             if reason not in LIMITS:
@@ -367,7 +371,8 @@ class Coordinator:
     def ask_for_state(self, asked: Iterable[Address]) -> list[Send]:
         """Something has failed: parameter servers that are left may know more than is saved."""
         self.states.given.clear()
-        return [Send(member, GetState()) for member in asked if member.role == "param_server" and member in self._ready]
+        there = self._ready - self._left
+        return [Send(member, GetState()) for member in asked if member.role == "param_server" and member in there]
 
     def spent(self, now: float) -> dict[str, Any]:
         """The ledger of a run that begins anew: nothing is known, but it took time and money."""
@@ -382,7 +387,10 @@ class Coordinator:
 
     def _settle(self, now: float) -> list[Action]:
         """Parameter servers' states whose epochs are all in."""
-        states = self.states.settle(len(self.ledger.losses), lambda version: self._dump(version, now))
+        losses = self.ledger.losses
+        if self.config.run.on_nan == "stop" and losses and not np.isfinite(losses[-1]):
+            return []  # weights of such a loss are worth less than an older checkpoint
+        states = self.states.settle(len(losses), lambda version: self._dump(version, now))
         if states:
             self._state_wanted = False
         return [Save(state) for state in states]

@@ -63,8 +63,8 @@ def run(
     newest state that anybody has (``bench.supervisor``; docs/recovery.md): "restarts" in the result.
 
     Raises what ``check``, called now and then, raises; the error of the first member that fails where that is none to start
-    again from, PeerLost naming a member that dies or falls silent too often. KeyboardInterrupt ends the members before it
-    goes on, and what they know is saved.
+    again from, PeerLost naming a member that dies or falls silent too often. Whatever ends the run, KeyboardInterrupt too, the
+    members end first, what they know is saved, and the error says how to go on.
     """
     allow_open_files()  # or a few thousand strangers would keep members out
     spec = ModelSpec.of(config, shards.manifest)
@@ -77,7 +77,7 @@ def run(
     with loggers.opened(config, run_dir) as tell, Saver(store) as saver:
         while True:
             coordinator = Coordinator(config, spec.target, before, spent)
-            if before is not None or restarts:
+            if (run_dir / "metrics.jsonl").exists():
                 rewind(run_dir / "metrics.jsonl", len(coordinator.ledger.losses), coordinator.ledger.judged)
             try:
                 attempt = _Attempt(config, spec, coordinator, run_dir, shards_path, on_status, check, tell, saver)
@@ -88,30 +88,41 @@ def run(
                 before = coordinator.states.latest or store.newest()
                 version = before.version if before is not None else 0
                 if not supervisor.again(error, version, joined=bool(restarts) or not coordinator.missing()):
-                    _keep(saver, run_dir, coordinator)
-                    raise supervisor.last_words(error) from None
+                    raise _kept(saver, run_dir, coordinator, supervisor.last_words(error)) from None
                 logger.warning("%s: the run goes on from epoch %d", error, version)
                 restarts.append({"reason": str(error), "version": version, "failed_at": failed_at})
                 spent = coordinator.spent(time.monotonic())
                 if before is not None:
                     before = coordinator.gone_on(before, time.monotonic())
-            except KeyboardInterrupt:
-                _keep(saver, run_dir, coordinator)
-                raise
+            except (Exception, KeyboardInterrupt) as error:
+                raise _kept(saver, run_dir, coordinator, error)  # noqa: B904 (the same error)
     if not coordinator.usage_complete:
         logger.warning("what the last workers cost is not known of every graph server: the usage is a lower bound")
+    kept = coordinator.states.latest
+    if kept is None or kept.version < coordinator.models["final", 0].version:
+        epoch = 0 if kept is None else kept.version
+        logger.warning("the last training state did not come: siafu resume %s goes on from epoch %d", run_dir, epoch)
     weights = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
     told = [{key: value for key, value in restart.items() if key != "failed_at"} for restart in restarts]
     return {**coordinator.result(), "restarts": told}, {"best": weights["final"], **weights}
 
 
-def _keep(saver: Saver, run_dir: Path, coordinator: Coordinator) -> None:
-    """The run ends before its time: what it has learnt is saved, and said where to find."""
-    if (state := coordinator.states.latest) is None:
-        return
+def _kept(saver: Saver, run_dir: Path, coordinator: Coordinator, error: BaseException) -> BaseException:
+    """The run ends before its time: what it has learnt is saved. The error, which then says how to go on."""
+    if (state := coordinator.states.latest) is None or not state.version:
+        return error
     saver.put(state)
     saver.close(SAVE_S)
-    logger.warning("siafu resume %s goes on from epoch %d", run_dir, state.version)
+    how = f"siafu resume {run_dir} goes on from epoch {state.version}"
+    if isinstance(error, KeyboardInterrupt):
+        error.args = (how,)
+    elif isinstance(error, PeerLost):
+        error.args = (f"{error}; {how}",)
+    elif isinstance(error, GnnError):
+        error.args = (f"{error}; with --set SECTION.KEY=VALUE for what is to change, {how}",)
+    else:
+        logger.warning("%s", how)
+    return error
 
 
 def _keys(config: Config, listen: str) -> Keys | None:
@@ -167,8 +178,7 @@ class _Attempt:
                 session.farewell("starting again")
                 raise
             except BaseException as error:
-                if isinstance(error, KeyboardInterrupt):
-                    session.rescue(RESCUE_S / 2)
+                session.rescue(RESCUE_S if isinstance(error, Exception) else RESCUE_S / 2)
                 session.farewell(type(error).__name__)
                 raise
             finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 from siafu import errors
-from siafu.errors import GnnError, PeerLost, RemoteProtocolError
+from siafu.errors import GnnError, RemoteProtocolError, UnknownError
 from siafu.metrics import SPLITS
 from siafu.wire import BYTES_TO, EpochReport, Failed, Stopped, Usage
 
@@ -68,11 +69,15 @@ def totals_of(message: EpochReport | Usage | Stopped) -> dict[str, float]:
 
 
 def error_of(message: Failed) -> GnnError:
-    """A member's failure as the error it was there; PeerLost if that is none of ours."""
-    cls = getattr(errors, message.error, None)
+    """A member's failure as the error it was there; UnknownError, a PeerLost, if that is none of ours."""
+    cls, text = getattr(errors, message.error, None), message.text
     if not (isinstance(cls, type) and issubclass(cls, GnnError)):
-        cls = PeerLost
-    error = cls(f"{message.role} {message.index}: {message.text}")
+        where = re.findall(r'File "([^"]+)", line (\d+), in', message.trace)
+        at = f" ({where[-1][0]}:{where[-1][1]})" if where else ""
+        cls, text = UnknownError, f"{message.text}{at}"
+    error = cls(f"{message.role} {message.index}: {text}")
+    if isinstance(error, UnknownError):
+        error.what = text
     if hasattr(error, "add_note"):  # Python 3.11
         error.add_note(message.trace)
     return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,15 @@ from bench.api import CONFIG, RESULT, Run
 from bench.meter import LIMITS
 from siafu import config as configs
 from siafu.checkpoints import Store, TrainingState, mirror_of
-from siafu.config import Config
+from siafu.config import Config, Train
 from siafu.errors import ConfigError
 from siafu.models import Model
+from siafu.schedules import learning_rate
 
+logger = logging.getLogger(__name__)
+
+#: Why a run ended -> the flag that lets it go on.
+_MORE = {"target": "a higher --target-acc", "patience": "a higher --patience", "epochs": "a higher --epochs"}
 #: Flags of ``siafu train`` that a run may be given anew: those that leave the model and what it learns from as they are.
 FLAGS = (
     "parts", "epochs", "lr", "mode", "staleness", "intervals", "target_acc", "eval_every", "patience", "param_servers",
@@ -43,8 +49,8 @@ def resume(
     """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
 
     settings, short: as of ``siafu.train``: more epochs, a higher budget, another number of partitions or parameter servers.
-    In ``pipe``, with the settings that it had, the weights are the same bits as of a run that was never stopped. Without a
-    checkpoint it begins anew.
+    A finished run goes on too, if it is given more epochs, a higher target or more patience. In ``pipe``, with the settings that
+    it had, the weights are the same bits as of a run that was never stopped. Without a checkpoint it begins anew, and says so.
 
     Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as ``train``.
     """
@@ -78,15 +84,41 @@ def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]
 
 
 def _state(run_dir: Path, config: Config, model: Model) -> TrainingState | None:
-    """The newest checkpoint. ConfigError if the run is finished."""
+    """The newest checkpoint. ConfigError if the run is finished, or has more epochs already than are asked for."""
+    before = configs.load(run_dir / CONFIG).train
+    stopped, epochs = _ended(run_dir)
+    if stopped and not _goes_on(stopped, epochs, before, config.train):
+        raise ConfigError(
+            f"{run_dir}: is finished ({stopped}); {_MORE[stopped]} goes on, and siafu train --warm-start {run_dir} "
+            "begins with its weights"
+        )
     mirror = mirror_of(config.run.checkpoint_to, run_dir.name)
     state = Store(run_dir / "checkpoints", model.spec, config.digest, config.run.keep, mirror).newest(fetch=True)
-    stopped, epochs = _ended(run_dir)
-    if stopped and stopped not in LIMITS and (stopped != "epochs" or epochs >= config.train.epochs):
+    if state is None:
+        logger.warning("%s: no checkpoint: begins anew", run_dir)
+        return None
+    if config.train.epochs < state.version:
         raise ConfigError(
-            f"{run_dir}: is finished ({stopped}); siafu train --warm-start {run_dir} begins with its weights"
+            f"train.epochs = {config.train.epochs}: {run_dir} has {state.version} already, must be at least as many"
         )
+    last = state.version - 1
+    if config.train.epochs == state.version and int(state.ledger["judged"]) >= last:
+        raise ConfigError(f"train.epochs = {config.train.epochs}: {run_dir} has as many already, must be more")
+    if last >= 0 and learning_rate(last, before) != learning_rate(last, config.train):
+        logger.warning(
+            "learning rates from epoch %d on are those of a run of %d epochs: the weights will be no such run's",
+            state.version, config.train.epochs,
+        )  # fmt: skip
     return state
+
+
+def _goes_on(stopped: str, epochs: int, before: Train, now: Train) -> bool:
+    """Whether a run that ended for this reason, after so many epochs, has something to do by its new settings."""
+    if stopped == "target":
+        return not 0 < now.target_acc <= before.target_acc
+    if stopped == "patience":
+        return not 0 < now.patience <= before.patience
+    return stopped in LIMITS or epochs < now.epochs
 
 
 def _ended(run_dir: Path) -> tuple[str, int]:

@@ -34,6 +34,8 @@ class States:
         states = []
         for message in ripe:
             state = _state_of(message, ledger(message.version))
+            if not all(np.isfinite(W).all() for W in state.weights[state.version].values()):
+                continue  # nothing goes on from it
             self.given.add(param_server(message.server))
             if self.latest is None or state.version >= self.latest.version:
                 self.latest = state

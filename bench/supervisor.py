@@ -4,12 +4,14 @@
    would come again is not: a wrong setting, broken data, an error of the model's numbers.
 2. A run starts again from a failure, and from one while it does so, but at most ``run.restarts`` times in a row without a
    new version of the weights in between: what always comes back is no accident.
-3. A run whose roles never met has nothing to lose: it ends with the reason at once.
+3. An exception that is none of ours may be an accident (no memory, a full disk), but the same type, text and place twice at
+   one version is none: the run ends with it (``UnknownError``).
+4. A run whose roles never met has nothing to lose: it ends with the reason at once.
 """
 
 from __future__ import annotations
 
-from siafu.errors import GnnError, PeerLost
+from siafu.errors import GnnError, PeerLost, UnknownError
 
 
 class Supervisor:
@@ -18,10 +20,16 @@ class Supervisor:
         # All mutable state:
         self._in_row = 0
         self._version = -1  # that it went on from after the last failure
+        self._unknown: tuple[str, int] | None = None  # the last exception that was none of ours, and its version
+        self._repeated = False
 
     def again(self, error: GnnError, version: int, *, joined: bool) -> bool:
         """Whether to go on from ``version`` after this error. ``joined``: all roles had met, in this attempt or before."""
         if not isinstance(error, PeerLost) or not joined:
+            return False
+        if isinstance(error, UnknownError):
+            self._repeated, self._unknown = self._unknown == (error.what, version), (error.what, version)
+        if self._repeated:
             return False
         self._in_row = 1 if version > self._version else self._in_row + 1
         self._version = max(version, self._version)
@@ -29,6 +37,9 @@ class Supervisor:
 
     def last_words(self, error: GnnError) -> GnnError:
         """Of a run that is given up."""
+        if self._repeated and isinstance(error, PeerLost):
+            epochs = self._unknown[1] if self._unknown else 0
+            return PeerLost(f"{error}; it came twice after {epochs} epochs, and would come again")
         if not isinstance(error, PeerLost) or not self.restarts or self._in_row <= self.restarts:
             return error
         return PeerLost(

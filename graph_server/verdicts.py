@@ -34,6 +34,8 @@ class Verdict:
 
 
 THROTTLED = "TooManyRequestsException"
+#: Of the launcher on this machine, which is out of open files, processes or memory.
+NO_ROOM = "LocalResourcesExhausted"
 
 #: TooManyRequestsException's Reason -> what to do and why.
 THROTTLES: dict[str, tuple[Next, str]] = {
@@ -53,6 +55,7 @@ THROTTLES: dict[str, tuple[Next, str]] = {
 REFUSALS: dict[str, tuple[Next, str]] = {
     THROTTLED: (Next.BACK_OFF, "throttled, and no reason that is known"),
     "ThrottlingException": (Next.BACK_OFF, "too many calls a second from this account"),
+    NO_ROOM: (Next.SHRINK, "this machine has no room for another environment: fewer are wanted (ulimit -n, ulimit -u, memory)"),
     "ServiceQuotaExceededException": (Next.SHRINK, "a quota of the account is used up: ask AWS for more"),
     # The function's network, set up when it is invoked after a while
     "EC2ThrottledException": (Next.BACK_OFF, "EC2 throttles Lambda while it sets up the function's network"),

@@ -7,6 +7,10 @@ An invocation may be over, or never have begun, without our being told: its answ
 it gives up only after the function's own timeout. So a worker counts until it says Bye, and for ``LEAVE_S`` more, in which
 the answer usually comes: its environment is then free for the next one. A worker that has not pulled ``START_S`` after it was
 asked for is counted again only when it does.
+
+Failed starts are counted by cohort: the workers asked for before the first of them failed to start, but at least
+``LEAST_COHORT``. A few failures among many starts say nothing of the function; a whole cohort of which nobody came
+up does (``hopeless``). Any worker that pulls shows that the function works: cohorts asked for before are forgotten.
 """
 
 from __future__ import annotations
@@ -20,6 +24,21 @@ from graph_server.throttle import Throttle, Uniform
 LEAVE_S = 1.0
 #: Lambda gives a function 10 s to initialise; in a VPC the way there may take as long again.
 START_S = 30.0
+#: Workers that must have failed to start, and nobody else of their cohort come up, before the function counts as broken.
+LEAST_COHORT = 3
+
+
+@dataclass
+class Cohort:
+    """Workers that were asked for together."""
+
+    size: int = 0  # without those that the service refused
+    failed: int = 0  # whose invocation ended before they pulled
+    overdue: int = 0  # not failed, and nobody waits for them any more
+
+    @property
+    def is_starting(self) -> bool:
+        return self.failed + self.overdue < self.size
 
 
 @dataclass
@@ -27,6 +46,7 @@ class Alive:
     """A worker whose invocation was asked for and has not ended."""
 
     asked_at: float
+    cohort: Cohort
     pulled: bool = False
     retired: bool = False  # nothing new for it: there are too many
     overdue: bool = False  # it has not pulled in ``START_S``
@@ -67,6 +87,7 @@ class Workforce:
         self._num_asked = 0  # ever
         self._num_off = self._num_leaving = self._num_working = 0  # of those alive
         self._worked_at = -math.inf  # when the last ended of those that the service let run
+        self._cohorts: list[Cohort] = []  # asked for since a worker last pulled, the oldest first
 
     def __len__(self) -> int:
         return len(self._alive)
@@ -105,6 +126,8 @@ class Workforce:
         number = min(number, self._throttle.allows(now))
         self._throttle.invoked(number)
         self.peak = max(self.peak, wanted)
+        if not self._cohorts or (self._cohorts[-1].failed and self._cohorts[-1].size >= LEAST_COHORT):
+            self._cohorts.append(Cohort())
         return [self._enlist(now) for _ in range(number)]
 
     def pulled(self, worker: str) -> bool:
@@ -114,6 +137,7 @@ class Workforce:
         state.pulled, state.overdue = True, False
         self._tally(state, 1)
         self._throttle.got_through()
+        self._cohorts.clear()
         return not state.is_off
 
     def left(self, worker: str, now: float) -> None:
@@ -131,7 +155,21 @@ class Workforce:
         if state is not None:
             self._tally(state, -1)
             self._worked_at = now if ran or state.works else self._worked_at
+            if not state.pulled:
+                state.cohort.overdue -= state.overdue
+                state.cohort.failed += ran
+                state.cohort.size -= not ran
         return state
+
+    def hopeless(self) -> int:
+        """How many workers of a cohort have failed to start, if that is the whole of it, and of those before it nobody may
+        come up still; else 0."""
+        for cohort in self._cohorts:
+            if cohort.is_starting:
+                return 0
+            if cohort.failed >= LEAST_COHORT:
+                return cohort.failed
+        return 0
 
     def tick(self, now: float) -> None:
         """Those who do not begin, or whose end is not told, make room for others."""
@@ -140,6 +178,7 @@ class Workforce:
             gone = state.left_at is not None and now - state.left_at >= LEAVE_S
             if overdue or gone:
                 self._tally(state, -1)
+                state.cohort.overdue += overdue
                 state.overdue, state.gone = state.overdue or overdue, gone
                 self._tally(state, 1)
 
@@ -195,6 +234,7 @@ class Workforce:
     def _enlist(self, now: float) -> str:
         worker = f"{self.name}-{self._num_asked}"
         self._num_asked += 1
-        state = self._alive[worker] = Alive(now)
+        state = self._alive[worker] = Alive(now, self._cohorts[-1])
+        state.cohort.size += 1
         self._tally(state, 1)
         return worker

@@ -6,6 +6,7 @@ reach it. It sleeps until something happens; only busy environments wake it regu
 """
 
 import contextlib
+import errno
 import json
 import logging
 import math
@@ -33,6 +34,9 @@ MAX_PAYLOAD_NBYTES = 2**20  # Lambda's quota of an asynchronous invocation
 TERM_S = 0.5  # given to a process to end by itself, as Lambda's shutdown phase
 KILL_S = 1.0  # for the kernel to take a killed process down
 CLOSE_S = 5.0  # longer than both: the thread itself is done by then
+#: What ``Invocation.error`` says where this machine has no open files, processes or memory for another environment.
+NO_ROOM = "LocalResourcesExhausted"
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
 @dataclass(frozen=True)
@@ -219,7 +223,7 @@ class LocalPool:
             try:
                 environment = self._start()
             except OSError as error:
-                self._settle(_not_run(request, f"no environment could be started: {error}"))
+                self._settle(_not_started(request, error))
                 return
         environment.assign(request.request_id, request.payload, time.monotonic())
 
@@ -239,6 +243,15 @@ class LocalPool:
             self._on_done(outcome)
         except Exception:  # the edge of the thread: the other invocations go on
             logger.exception("on_done failed for invocation %s", outcome.request_id)
+
+
+def _not_started(request: _Request, error: OSError) -> Invocation:
+    """A refusal where the machine has no more of something, as a service's: the function itself may be as it should."""
+    if error.errno not in _NO_ROOM:
+        return _not_run(request, f"no environment could be started: {error}")
+    reason = error.strerror or str(error)
+    payload = error_payload(request.request_id, NO_ROOM, reason)
+    return Invocation(request.request_id, payload, NO_ROOM, 0.0, 0, 0, "", reason)
 
 
 def _not_run(request: _Request, why: str) -> Invocation:

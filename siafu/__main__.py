@@ -59,12 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse: --help and --version end with 0, mistakes with 2
         return int(end.code or 0)
     except KeyboardInterrupt as stop:
-        print("siafu: stopped", file=sys.stderr)
+        print("; ".join(["siafu: stopped", *map(str, stop.args)]), file=sys.stderr)
         return 128 + (stop.signal if isinstance(stop, _Stopped) else signal.SIGINT)
 
 
 def _run(args: argparse.Namespace) -> int:
-    logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, format="%(name)s: %(message)s")
+    level = logging.INFO if args.verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[_Stderr()])
     try:
         return int(importlib.import_module(VERBS[args.verb][0]).main(args))
     except GnnError as error:
@@ -82,6 +83,21 @@ def _run(args: argparse.Namespace) -> int:
         where = f"{error.filename}: " if error.filename else ""
         _say(args, error, f"{where}{error.strerror or error}")
         return 1
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes to what sys.stderr is at that moment: a live panel, which stands in for it, moves out of the way."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: Any) -> None:
+        pass
 
 
 def _say(args: argparse.Namespace, error: Exception, text: str) -> None:

@@ -82,10 +82,10 @@ class Store:
         return target
 
     def newest(self, *, fetch: bool = False) -> TrainingState | None:
-        """The newest whole one; damaged ones are passed over with a logged word. None: there is none.
+        """The newest whole one; damaged ones that are newer are passed over with a logged word. None: there is none.
 
         ``fetch``: where none is here, the mirror's newest is brought, for a run that another machine has begun. Raises:
-        DatasetError if the folder cannot be read, GnnError if the mirror cannot.
+        DatasetError if the folder cannot be read, or all in it are damaged; GnnError if the mirror cannot be read.
         """
         with self._at_work:
             try:
@@ -93,12 +93,23 @@ class Store:
                 versions = self.versions()
             except OSError as error:
                 raise DatasetError(f"{self.folder}: {error.strerror or error}") from error
+            damaged: list[DatasetError] = []
             for version in reversed(versions):
                 try:
-                    return load(self._path(version))
+                    state = load(self._path(version))
                 except DatasetError as error:
+                    damaged.append(error)
+                    continue
+                for error in damaged:
                     logger.warning("checkpoint passed over: %s", error)
-            return self._fetch() if fetch and self.mirror else None
+                return state
+            fetched = self._fetch() if fetch and self.mirror else None
+            if damaged and fetched is None:
+                raise DatasetError(
+                    f"{self.folder.parent}: none of its {len(damaged)} checkpoints is whole ({damaged[0]}); without {self.folder} "
+                    "siafu resume begins anew"
+                )
+            return fetched
 
     def versions(self) -> list[int]:
         """Those that are here, ascending."""

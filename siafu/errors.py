@@ -42,6 +42,12 @@ class PeerLost(GnnError):
     """A role of the run died, hung up, or stayed silent beyond its deadline."""
 
 
+class UnknownError(PeerLost):
+    """An exception that is none of ours has ended a role of the run. ``what``: its type, text and place, whichever role it was."""
+
+    what = ""
+
+
 class WorkerError(GnnError):
     """A tensor worker reported an exception; the message carries its traceback."""
 

@@ -85,7 +85,7 @@ class Display:
         status = self._status
         lines = [" · ".join(words) for words in ((_scores(status), _traffic(status)) if status else ((), ()))]
         body = Group(self._bar, *(Text(line or " ", no_wrap=True, overflow="ellipsis") for line in lines))
-        width = min(MAX_WIDTH, self._console.width)
+        width = min(MAX_WIDTH, self._console.width - 4)  # the terminal's own ^C must not begin a new line
         return Panel(body, title=f"siafu · {self._title}", title_align="left", border_style="cyan", width=width)
 
     def __enter__(self) -> Display:

@@ -161,8 +161,8 @@ def _read(file: Path, entry: FileEntry) -> bytes:
         data = file.read_bytes()
     except OSError as error:
         raise DatasetError(f"{file}: {error.strerror}") from None
-    if (found := hashlib.sha256(data).hexdigest()) != entry.sha256:
-        raise DatasetError(f"{file}: sha256 {found}, must be {entry.sha256}: it was altered")
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise DatasetError(f"{file}: its SHA-256 is not the manifest's: it was altered")
     return data
 
 

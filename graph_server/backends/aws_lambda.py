@@ -12,9 +12,9 @@ Rules:
    for already when a task is expected for which nobody is idle or starting: its cold start hides behind graph work.
 2. A worker whose invocation ended, for whatever reason, is lost: its tasks go to others, and what it still said before
    is heard, but it is given nothing.
-3. ``MAX_FAILED_LAUNCHES`` invocations in a row that end before their worker ever pulled end the run: the function itself
-   is broken, and invoking it again only costs money. One that the service refused is none of them: by its verdict nothing
-   is invoked for a while, fewer are wanted, or the run ends.
+3. A cohort of workers of which none came up ends the run (``graph_server.workforce``): the function itself is broken, and
+   invoking it again only costs money. An invocation that the service or this machine refused is no failed start: by its
+   verdict nothing is invoked for a while, fewer are wanted, or the run ends.
 4. A task that raises, or whose result is not of the task's shape, is tried once more, elsewhere if there is anybody else:
    a second failure is the task's own and ends the run.
 5. When fewer workers are wanted than are at work, the newest are retired: told to leave as soon as they have nothing to do.
@@ -56,7 +56,6 @@ from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskR
 
 logger = logging.getLogger(__name__)
 
-MAX_FAILED_LAUNCHES = 3
 SIZE_EVERY_S = 1.0
 
 
@@ -84,7 +83,7 @@ class LambdaBackend:
         self._bill = Bill(config.memory_mb)
         self._open: dict[TaskId, TensorTask] = {}
         self._expected: set[TaskId] = set()
-        self._failed_launches = 0
+        self._said: set[str] = set()  # verdicts, each of which is worth one warning
         self._failed_attempts: dict[TaskId, set[int]] = {}
         self._environment_s = 0.0  # environments alive, integrated over time
         self._watched_at: float | None = None
@@ -227,7 +226,7 @@ class LambdaBackend:
         if verdict.next is Next.GO_ON:
             if invocation.error is not None:
                 logger.warning("lambda %s: %s", worker, verdict.why)
-            self._count_failure(invocation, had_pulled)
+            self._check_starts(invocation)
         else:
             self._pause(verdict, now if state is None else state.asked_at, now)
         if invocation.error != OUT_OF_MEMORY:
@@ -260,12 +259,11 @@ class LambdaBackend:
                 self._shipping.split_in = parts
         return []
 
-    def _count_failure(self, invocation: Ended, had_pulled: bool) -> None:
+    def _check_starts(self, invocation: Ended) -> None:
         """Rule 3."""
-        self._failed_launches += not had_pulled
-        if self._failed_launches >= MAX_FAILED_LAUNCHES:
+        if failed := self._workforce.hopeless():
             raise WorkerError(
-                f"{MAX_FAILED_LAUNCHES} invocations of {self.config.handler} in a row ended before they took a task: "
+                f"{failed} invocations of {self.config.handler} in a row ended before they took a task: "
                 f"{_outcome(invocation)}"
             )
 
@@ -273,7 +271,9 @@ class LambdaBackend:
         """Rule 3, for what the service said. WorkerError once it has said so for too long."""
         pause_s = self._workforce.refused(asked_at, now, shrink=verdict.next is Next.SHRINK)
         if pause_s is not None:
-            logger.warning("%s; for %.1f s no more are invoked", verdict.why, pause_s)
+            level = logging.DEBUG if verdict.why in self._said else logging.WARNING
+            logger.log(level, "%s; for %.1f s no more are invoked", verdict.why, pause_s)
+            self._said.add(verdict.why)
         in_vain_s = self._workforce.in_vain_for(now)
         if in_vain_s > self.config.refused_s:
             limit_s = self.config.refused_s
@@ -287,7 +287,6 @@ class LambdaBackend:
     def _pulled(self, message: Pull, now: float) -> list[Action]:
         if not self._workforce.pulled(message.worker):
             return []
-        self._failed_launches = 0
         return self._send(self._dispatcher.pull(message.worker, message.credits, now), now)
 
     def _result(self, message: TaskResult, now: float) -> list[Action]:

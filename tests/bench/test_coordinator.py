@@ -15,7 +15,7 @@ from bench.reports import added, links, total
 from bench.states import state_message
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError, PeerLost, ProtocolError, RemoteProtocolError, WorkerError
+from siafu.errors import ConfigError, GnnError, ProtocolError, RemoteProtocolError, UnknownError, WorkerError
 from siafu.metrics import LOSS, TERMS
 from siafu.sparse import Array
 from siafu.wire import (
@@ -258,16 +258,17 @@ def test_at_the_stop_the_weights_are_asked_for_after_the_verdict():
     core = started(target_acc=0.5)
     actions = evaluate(core, 0, 9, now=33.0)
     kinds = [(a.to, type(a.message)) for a in actions if isinstance(a, Send)]
-    assert kinds == [*((m, Judged) for m in MEMBERS), (Q0, GetModel), (Q1, GetModel), (Q0, GetModel)]
+    assert kinds == [(Q0, GetState), *((m, Judged) for m in MEMBERS), (Q0, GetModel), (Q1, GetModel), (Q0, GetModel)]
     assert [message.which for _, message in messages(actions, GetModel)] == ["final", "final", "best"]
     assert core.stopped_at == 33.0
 
 
-def test_what_comes_after_the_stop_changes_nothing():
+def test_what_comes_after_the_stop_and_its_state_changes_nothing():
     core = started(target_acc=0.5)
     for server in (0, 1):
         core.handle(MEMBERS[server], epoch_report(server, 0), 11.0)
     evaluate(core, 0, 9)
+    core.handle(Q0, state_of(1), 39.0)
     for server in (0, 1):
         assert core.handle(MEMBERS[server], epoch_report(server, 1), 40.0) == []
         assert core.handle(MEMBERS[server], EvalReport(server, 1, tally(10)), 41.0) == []
@@ -411,8 +412,44 @@ def finished(core: Coordinator) -> Coordinator:
     for server, peak in ((Q0, 2), (Q1, 3)):
         core.handle(server, ModelWeights("final", 2, {"0.weight": np.ones((2, 2))}, peak), 18.0)
     core.handle(Q0, ModelWeights("best", 2, {"0.weight": np.ones((2, 2))}, 2), 18.0)
+    assert not core.complete
+    core.handle(Q0, state_of(2), 18.0)
     assert core.complete
     return core
+
+
+def test_a_run_that_ends_keeps_its_state_also_where_servers_are_ahead_of_its_last_epoch():
+    core = started(target_acc=0.5)
+    for server in (0, 1):
+        core.handle(MEMBERS[server], epoch_report(server, 0), 11.0)
+    evaluate(core, 0, 9, now=12.0)
+    assert core.stopped == "target"
+    assert core.handle(Q0, state_of(2), 13.0) == []  # of an epoch that has not been reported
+    core.handle(G0, epoch_report(0, 1), 13.0)
+    (saved,) = [action for action in core.handle(G1, epoch_report(1, 1), 13.0) if isinstance(action, Save)]
+    assert (saved.state.version, saved.state.ledger["judged"]) == (2, -1)  # by a higher target it is judged anew
+
+
+def test_a_state_with_weights_that_are_no_numbers_is_not_kept():
+    core = started()
+    for server in (0, 1):
+        core.handle(MEMBERS[server], epoch_report(server, 0), 11.0)
+    assert core.handle(Q0, ParamState(0, 1, -1, -1, {"1/0.weight": np.array([np.nan])}, {}), 12.0) == []
+    assert core.states.latest is None
+
+
+def test_a_parameter_server_that_has_said_its_last_word_is_asked_for_nothing():
+    core = started()
+    with pytest.raises(WorkerError):
+        core.handle(Q1, Failed("param_server", 1, "WorkerError", "", ""), 12.0)
+    assert [send.to for send in core.ask_for_state(MEMBERS)] == [Q0]
+
+
+def test_an_exception_that_is_none_of_ours_is_told_with_its_place():
+    trace = 'Traceback:\n  File "/a/b.py", line 3, in f\n  File "/a/c.py", line 5, in g\nKeyError: 1'
+    with pytest.raises(UnknownError, match=r"^graph_server 1: KeyError: 1 \(/a/c.py:5\)") as caught:
+        started().handle(G1, Failed("graph_server", 1, "KeyError", "KeyError: 1", trace), 12.0)
+    assert caught.value.what == "KeyError: 1 (/a/c.py:5)"
 
 
 def test_the_result_is_what_the_members_reported():
@@ -530,9 +567,9 @@ def test_a_failure_is_a_last_word_too_but_no_bill():
     [
         ("WorkerError", WorkerError),
         ("ConfigError", ConfigError),
-        ("ValueError", PeerLost),  # none of ours
-        ("__doc__", PeerLost),  # no error at all
-        ("__builtins__", PeerLost),
+        ("ValueError", UnknownError),  # none of ours
+        ("__doc__", UnknownError),  # no error at all
+        ("__builtins__", UnknownError),
     ],
 )
 def test_a_failure_of_a_member_is_raised_here_as_what_it_was_there(name: str, expected: type[Exception]):

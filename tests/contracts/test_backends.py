@@ -19,9 +19,11 @@ import pytest
 
 from graph_server import backends
 from graph_server.backends import BACKENDS, Action, Backend, Completed, Compute, Job, Launch, TensorTask
-from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, LambdaBackend
+from graph_server.backends.aws_lambda import LambdaBackend
 from graph_server.backends.cpu import CpuBackend
 from graph_server.shipping import MIN_ROWS_PER_PART
+from graph_server.verdicts import NO_ROOM
+from graph_server.workforce import LEAST_COHORT, START_S
 from lambda_funcs.desk import Desk
 from param_server.replica import Replica
 from siafu import models, wire
@@ -349,11 +351,11 @@ def test_after_stop_nobody_is_launched_and_only_bills_count():
 
 
 def test_launches_that_fail_after_stop_are_no_error():
-    rig = lambdas(count=MAX_FAILED_LAUNCHES)
+    rig = lambdas(count=LEAST_COHORT)
     rig.hold = lambda send: isinstance(send.message, wire.Pull)
     rig.submit(*(task(interval) for interval in range(INTERVALS)))
     rig.backend.stop()
-    for number in range(MAX_FAILED_LAUNCHES):
+    for number in range(LEAST_COHORT):
         rig.end(f"w-{number}", "Runtime.ExitError")
 
 
@@ -362,21 +364,75 @@ def test_launches_that_fail_before_they_take_a_task_end_the_run():
     rig.hold = lambda send: isinstance(send.message, wire.Pull)
     rig.submit(task(0))
     outcome = {"payload": b'{"errorMessage": "No module named\\n numpy"}'}
-    for number in range(MAX_FAILED_LAUNCHES - 1):
+    for number in range(LEAST_COHORT - 1):
         rig.end(f"w-{number}", "Runtime.ImportModuleError", **outcome)
     with pytest.raises(WorkerError, match=r"Runtime\.ImportModuleError: No module named numpy$"):
-        rig.end(f"w-{MAX_FAILED_LAUNCHES - 1}", "Runtime.ImportModuleError", **outcome)
+        rig.end(f"w-{LEAST_COHORT - 1}", "Runtime.ImportModuleError", **outcome)
+
+
+def test_a_few_of_many_that_fail_to_start_are_no_broken_function():
+    """Ten are asked for together: nine of them fail, and so do those that are invoked in their place, before the tenth comes up."""
+    rig = lambdas(count=10)
+    rig.hold = lambda send: isinstance(send.message, wire.Pull) or send.to.role == "worker"
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    first = launches(rig)
+    assert first > LEAST_COHORT
+    for number in range(first + 2 * LEAST_COHORT):
+        if number != 1:
+            rig.end(f"w-{number}", "Runtime.ExitError")
+    rig.do(rig.backend.handle(worker("w-1"), wire.Pull("w-1", 0), 0))
+    assert isinstance(rig.backend, LambdaBackend)
+    assert "w-1" in rig.backend.workers
+
+
+def test_a_cohort_of_which_nobody_came_up_ends_the_run():
+    rig = lambdas(count=10)
+    rig.hold = lambda send: isinstance(send.message, wire.Pull) or send.to.role == "worker"
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    first = launches(rig)
+    for number in range(first - 1):
+        rig.end(f"w-{number}", "Runtime.ExitError")
+    with pytest.raises(
+        WorkerError, match=f"^{first} invocations of .* in a row ended before they took a task: Runtime.ExitError"
+    ):
+        rig.end(f"w-{first - 1}", "Runtime.ExitError")
+
+
+def test_workers_that_hang_do_not_keep_a_broken_function_alive():
+    rig = lambdas(count=4)
+    rig.hold = lambda send: isinstance(send.message, wire.Pull) or send.to.role == "worker"
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    for number in range(3):
+        rig.end(f"w-{number}", "Runtime.ExitError")
+    rig.tick(START_S)  # nobody waits for the fourth any more
+    with pytest.raises(WorkerError, match="in a row ended before they took a task"):
+        _ = [rig.end(f"w-{number}", "Runtime.ExitError") for number in range(4, 8)]
+
+
+def test_a_machine_without_room_means_fewer_are_wanted_and_is_said_once(caplog):
+    rig = lambdas(count=4)
+    rig.hold = lambda send: isinstance(send.message, wire.Pull) or send.to.role == "worker"
+    rig.submit(*(task(interval) for interval in range(INTERVALS)))
+    rig.do(rig.backend.handle(worker("w-0"), wire.Pull("w-0", 0), 0))
+    for number in range(1, 2 + 2 * LEAST_COHORT):
+        if number >= launches(rig):
+            rig.tick(rig.now + 40)
+        rig.end(f"w-{number}", NO_ROOM, reason="Too many open files", billed_ms=0)
+    assert isinstance(rig.backend, LambdaBackend)
+    assert rig.backend.usage["lost_workers"] == 0
+    said = [message for message in caplog.messages if "no room for another environment" in message]
+    assert len(said) == 1
 
 
 def test_a_worker_that_pulls_forgives_the_failures_before_it():
     rig = lambdas(count=1)
     rig.hold = lambda send: isinstance(send.message, wire.Pull) or send.to.role == "worker"
     rig.submit(task(0))
-    for number in range(3 * MAX_FAILED_LAUNCHES):
-        if number % MAX_FAILED_LAUNCHES == MAX_FAILED_LAUNCHES - 1:
+    for number in range(3 * LEAST_COHORT):
+        if number % LEAST_COHORT == LEAST_COHORT - 1:
             rig.do(rig.backend.handle(worker(f"w-{number}"), wire.Pull(f"w-{number}", 0), 0))
         rig.end(f"w-{number}", "Runtime.ExitError")
-    assert launches(rig) == 3 * MAX_FAILED_LAUNCHES + 1
+    assert launches(rig) == 3 * LEAST_COHORT + 1
 
 
 def test_a_word_of_a_worker_that_is_gone_brings_nobody_to_life():

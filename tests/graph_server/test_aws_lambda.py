@@ -9,13 +9,13 @@ import pytest
 from graph_server import backends
 from graph_server.autotune import Autotuner
 from graph_server.backends import Job
-from graph_server.backends.aws_lambda import MAX_FAILED_LAUNCHES, LambdaBackend
+from graph_server.backends.aws_lambda import LambdaBackend
 from graph_server.dispatch import Assign
 from graph_server.shipping import MIN_ROWS_PER_PART, Shipping
 from graph_server.sizing import ENOUGH
 from graph_server.thrift import OUT_OF_MEMORY, Step, Thrift
 from graph_server.throttle import FIRST_S, PATIENCE_S
-from graph_server.workforce import LEAVE_S, START_S
+from graph_server.workforce import LEAST_COHORT, LEAVE_S, START_S
 from lambda_funcs.desk import Desk
 from siafu import wire
 from siafu.address import Send, worker
@@ -243,11 +243,11 @@ def test_after_a_refusal_nothing_is_invoked_until_the_pause_is_over():
 
 def test_refusals_are_no_failed_launches_and_no_invocations():
     run = starting(rig(count=1))
-    for number in range(2 * MAX_FAILED_LAUNCHES):
+    for number in range(2 * LEAST_COHORT):
         refuse(run, f"w-{number}", reason="CallerRateLimitExceeded")
         run.tick(run.now + 40)
     usage = run.backend.usage
-    assert usage["refused"] == usage["refused_CallerRateLimitExceeded"] == 2 * MAX_FAILED_LAUNCHES
+    assert usage["refused"] == usage["refused_CallerRateLimitExceeded"] == 2 * LEAST_COHORT
     assert usage["invocations"] == 1  # the one that is under way
     assert usage["lost_workers"] == usage["billed_ms"] == 0
 

@@ -1,6 +1,7 @@
 """What only the local pool promises; what it shares with all launchers is in tests/contracts/test_launchers.py."""
 
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -17,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from graph_server.verdicts import Next, judge
 from lambda_funcs import process
-from lambda_funcs.pool import Invocation, LocalPool
+from lambda_funcs.pool import NO_ROOM, Invocation, LocalPool
 from siafu.config import Config
 from siafu.errors import ConfigError, WorkerError
 
@@ -216,17 +218,25 @@ def test_environments_and_their_children_die_with_a_killed_server(tmp_path: Path
     assert ended == [True, True]
 
 
-def test_machine_without_room_for_a_process_ends_the_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(errno.EAGAIN, NO_ROOM), (errno.ENOMEM, NO_ROOM), (errno.EMFILE, NO_ROOM), (errno.ENOENT, "Sandbox.Failure")],
+)
+def test_machine_without_room_for_a_process_refuses_the_invocation(
+    monkeypatch: pytest.MonkeyPatch, code: int, error: str
+) -> None:
     def refuse(*args: object, **options: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
+        raise OSError(code, os.strerror(code))
 
     outcomes: Outcomes = queue.SimpleQueue()
     with pool("echo", outcomes) as workers, monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", refuse)
         workers.invoke({}, "r")
         outcome = outcomes.get(timeout=LONG_S)
-    assert outcome.error == "Sandbox.Failure"
-    assert b"Resource temporarily unavailable" in outcome.payload
+    assert (outcome.error, outcome.billed_ms) == (error, 0)
+    assert outcome.reason == (os.strerror(code) if error == NO_ROOM else "")
+    assert os.strerror(code).encode() in outcome.payload
+    assert (judge(outcome.error, outcome.reason).next is Next.SHRINK) == (error == NO_ROOM)
 
 
 @linux_only
@@ -248,7 +258,7 @@ def test_machine_out_of_descriptors_loses_no_invocation(tmp_path: Path) -> None:
                 ended = [outcomes.get(timeout=LONG_S) for _ in range(7)]
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert {outcome.error for outcome in ended} == {"Sandbox.Failure"}
+        assert {outcome.error for outcome in ended} == {NO_ROOM}
         while len(ended) < 16:
             with contextlib.suppress(OSError):  # ENXIO: of those that are left, none has begun to read
                 os.close(os.open(others, os.O_WRONLY | os.O_NONBLOCK))
@@ -257,7 +267,7 @@ def test_machine_out_of_descriptors_loses_no_invocation(tmp_path: Path) -> None:
         errors = {outcome.request_id: outcome.error for outcome in ended}
         assert errors.keys() == {f"r{i}" for i in range(16)}
         assert errors["r0"] is None
-        assert set(errors.values()) == {None, "Sandbox.Failure"}
+        assert set(errors.values()) == {None, NO_ROOM}
         workers.invoke({"until": os.devnull}, "last")
         assert outcomes.get(timeout=LONG_S).error is None
 

@@ -506,7 +506,23 @@ def test_a_damaged_copy_is_passed_over(tmp_path: Path, mirror: Elsewhere, caplog
     damaged(mirror.folder / "5" / "model.safetensors", "altered")
     assert_equal(mirrored(tmp_path / "there", mirror).newest(fetch=True), state(4))
     assert names_in(tmp_path / "there") == ["epoch-0004"]
-    assert "model.safetensors: sha256" in caplog.messages[0]
+    assert "model.safetensors: its SHA-256 is not" in caplog.messages[0]
+
+
+def test_where_every_checkpoint_is_damaged_one_line_says_so_and_what_to_do(tmp_path: Path, caplog):
+    kept = store(tmp_path / "run" / "checkpoints", keep=2)
+    for version in (4, 5):
+        kept.save(state(version))
+    for folder in kept.folder.iterdir():
+        damaged(folder / "model.safetensors", "altered")
+    with pytest.raises(DatasetError) as caught:
+        kept.newest()
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(
+        f"{tmp_path}/run: none of its 2 checkpoints is whole ({kept.folder}/epoch-0005/model.safetensors: "
+    )
+    assert line.endswith(f"; without {kept.folder} siafu resume begins anew")
+    assert caplog.messages == []
 
 
 def test_a_mirror_out_of_reach_is_said_and_the_checkpoint_is_there(tmp_path: Path, mirror: Elsewhere, caplog):
