@@ -245,7 +245,8 @@ def resolve(
     resolved = base.replace(changes)
     if resolved.servers.backend == "auto" and not isinstance(resolved, BaselineConfig):
         resolved = resolved.replace({"servers.backend": _backend(resolved, said)})
-    if resolved.run.on == "aws" and resolved.servers.backend == "lambda" and "lambda.on" not in said:
+    far = resolved.run.on == "aws" and resolved.servers.backend == "lambda"
+    if far and "lambda.on" not in said and not isinstance(config, Config):  # a Config says local as it says aws
         return resolved.replace({"lambda.on": "aws"})
     return resolved
 

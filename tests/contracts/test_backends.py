@@ -46,6 +46,8 @@ CONFIG = Config().replace(
     {
         "train.intervals": INTERVALS,
         "train.epochs": 3,
+        "train.mode": "async",
+        "servers.backend": "lambda",
         "model.dtype": "float64",
         "servers.device": "cpu",
         "model.hidden": 4,

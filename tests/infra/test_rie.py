@@ -281,7 +281,7 @@ def test_site_serves_until_it_is_left_and_leaves_nothing(task_root, tmp_path):
 
 
 def test_kill_9_of_the_site_leaves_nothing(task_root, tmp_path):
-    config = Config().replace({"lambda.count": 1, "lambda.handler": f"{HANDLERS}.hang"})
+    config = Config().replace({"servers.backend": "lambda", "lambda.count": 1, "lambda.handler": f"{HANDLERS}.hang"})
     (tmp_path / "site.toml").write_text(configs.dump(config))
     command = [sys.executable, "-m", "infra.rie", "--config", str(tmp_path / "site.toml"), "--run-dir", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as site:

@@ -25,7 +25,7 @@ from tests.toy_graphs import random_graph, with_sparse_features
 EPOCHS = 2
 SETTINGS: dict[str, Any] = {
     "data.directed": True, "model.hidden": 6, "model.dropout": 0.3, "model.dtype": "float64", "train.lr": 0.05,
-    "train.weight_decay": 5e-4, "train.epochs": EPOCHS, "train.intervals": 2, "train.mode": "pipe", "lambda.count": 2,
+    "train.weight_decay": 5e-4, "train.epochs": EPOCHS, "train.intervals": 2, "train.mode": "pipe", "servers.backend": "lambda", "lambda.count": 2,
     "lambda.relaunches": 100,
 }  # fmt: skip
 MODELS: dict[str, dict[str, Any]] = {

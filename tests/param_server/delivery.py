@@ -27,7 +27,8 @@ JUDGED_BEST = {0, 2}  # epochs
 
 
 def make_config(num_replicas: int = 1, graph_servers: int = 2, intervals: int = 3, **train: object) -> Config:
-    settings = replace(Train(epochs=4, lr=0.1, intervals=intervals, weight_decay=0.01), **train)  # type: ignore[arg-type]
+    usual = Train(mode="async", epochs=4, lr=0.1, intervals=intervals, weight_decay=0.01)
+    settings = replace(usual, **train)  # type: ignore[arg-type]
     return Config(data=Data(parts=graph_servers), servers=Servers(param_servers=num_replicas), train=settings)
 
 

@@ -488,7 +488,7 @@ def test_logs_of_the_function_are_brought_though_the_coordinator_wrote_no_config
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box: Any = Played()
-    config = Config.from_dict({"lambda": {"on": "aws", "function": "f"}})
+    config = Config.from_dict({"servers": {"backend": "lambda"}, "lambda": {"on": "aws", "function": "f"}})
     box.get = lambda key: configs.dump(config).encode() if key == run_key("mine", "config.toml") else None
     box.write(run_key("mine", "request.json"), {"asked": "1970-01-01T00:02:00+00:00"})
     brought: list[Any] = []
@@ -544,11 +544,14 @@ def test_lambdas_are_on_aws_where_servers_are_unless_said_otherwise(
 
 def test_places_for_lambdas_of_one_machine_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"lambda\.on = rie: on deployed machines it must be aws or local"):
-        remote._settled(Config.from_dict({"run": {"on": "aws"}, "lambda": {"on": "rie"}}), Found("b"))
+        remote._settled(
+            Config.from_dict({"run": {"on": "aws"}, "servers": {"backend": "lambda"}, "lambda": {"on": "rie"}}),
+            Found("b"),
+        )
 
 
 def test_what_the_deployment_has_fixed_goes_into_the_config() -> None:
-    config = Config.from_dict({"run": {"on": "aws"}, "lambda": {"on": "aws"}})
+    config = Config.from_dict({"run": {"on": "aws"}, "servers": {"backend": "lambda"}, "lambda": {"on": "aws"}})
     settled = remote._settled(config, Found("b", "my-function", "7000-7099"))
     assert (settled.lambdas.function, settled.servers.port_range) == ("my-function", (7000, 7099))
 

@@ -203,7 +203,9 @@ def test_logs_of_a_run_directory_need_no_deployment(tmp_path: Path, capsys: pyte
 
 
 def run_directory(folder: Path, on: str, *, finished: bool) -> Path:
-    config = Config.from_dict({"data": {"parts": 2}, "run": {"on": on}, "lambda": {"on": "aws"}})
+    config = Config.from_dict(
+        {"data": {"parts": 2}, "run": {"on": on}, "servers": {"backend": "lambda"}, "lambda": {"on": "aws"}}
+    )
     (folder / "config.toml").write_text(configs.dump(config))
     usage = {"invocations": 12, "refused": 2, "gb_s": 100.0}
     epoch = {"event": "epoch", "epoch": 0, "time_s": 1800.0, "usage": usage, "usd": 0.1}
