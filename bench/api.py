@@ -7,6 +7,7 @@ import fcntl
 import functools
 import importlib
 import json
+import logging
 import os
 import platform
 import re
@@ -25,6 +26,7 @@ from bench.measure import apply_edge
 from bench.meter import Meter
 from bench.site import lambda_site
 from datasets.prepare import cached
+from datasets.sources.names import absolute
 from siafu import __version__, checkpoint, models, progress
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
@@ -32,11 +34,14 @@ from siafu.checkpoints import TrainingState
 from siafu.config import Config, Data
 from siafu.errors import ConfigError
 from siafu.features import STANDARD
+from siafu.fingerprint import differences, of_run
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
 from siafu.models import Model, ModelSpec
 from siafu.shards import MANIFEST, NAMES, ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane, is_of_edges
+
+logger = logging.getLogger(__name__)
 
 #: The file of a run's directory that holds its settings.
 CONFIG = "config.toml"
@@ -147,7 +152,7 @@ def conduct(
     shards = ShardSet.open(shards_path)
     resolved, placement = apply_edge.placed(fit(config, shards), shards)
     model = built(resolved, shards)  # what cannot be must not cost a run directory
-    resolved = _with_first_weights(resolved, model)
+    resolved = _with_first_weights(resolved, model, shards)
     Meter(resolved)  # nor a budget without prices
     loggers.check(resolved.run.loggers)
     state = before(model)
@@ -186,9 +191,10 @@ def carry_out(
             site.config, shards, shards.path.resolve(), run_dir, on_status, site.check, before
         )
     epoch_of = {"best": result["best_epoch"] or result["epochs"], "final": result["epochs"]}
+    data = json.dumps(dict(shards.manifest.fingerprint))
     for name, weights in weights_of.items():
         file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")
-        checkpoint.save_model(file, weights, spec, {"epoch": epoch_of[name]})
+        checkpoint.save_model(file, weights, spec, {"epoch": epoch_of[name], "data": data})
     return result
 
 
@@ -289,7 +295,7 @@ def shards_of(config: Config, in_memory: Any = None, standardise_as: str = "") -
     if in_memory is None and (Path(data.source) / MANIFEST).is_file():
         return Path(data.source)
     return cached(
-        data.source if in_memory is None else in_memory, cache_dir=os.path.expanduser(data.cache_dir), parts=data.parts, partitioner=data.partitioner,
+        data.source if in_memory is None else in_memory, cache_dir=data.cache_dir, parts=data.parts, partitioner=data.partitioner,
         order=data.order, directed=data.directed, feature_norm=data.feature_norm, seed=data.seed,
         train_per_class=data.train_per_class, val_per_class=data.val_per_class, task=data.task,
         inductive=data.split if data.inductive else None, val_edges=data.val_edges, test_edges=data.test_edges,
@@ -319,8 +325,13 @@ def fit(config: Config, shards: ShardSet) -> Config:
     for key in OF_LINKS if not links else ():
         if (asked := getattr(config.data, key)) != getattr(defaults, key):
             raise ConfigError(f"data.{key} = {asked}: is for data.task = link")
-    fixed = {"train.intervals": intervals.of(config, manifest)}
+    fixed = {"train.intervals": intervals.of(config, manifest), "data.source": _from_anywhere(config.data.source)}
     return config.replace({**{f"data.{key}": value for key, value in held.items()}, **fixed})
+
+
+def _from_anywhere(source: str) -> str:
+    """The source as a command in any other folder finds it: what goes on with the run, predicts or exports."""
+    return str(Path(source).resolve()) if (Path(source) / MANIFEST).is_file() else absolute(source)
 
 
 def _held_of_links(asked: Data, shards: ShardSet) -> dict[str, Any]:
@@ -373,7 +384,7 @@ def built(config: Config, shards: ShardSet) -> Model:
     return model
 
 
-def _with_first_weights(config: Config, model: Model) -> Config:
+def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Config:
     """The config with a warm start where servers find it. ConfigError or DatasetError if it is none for this model."""
     if not config.train.warm_start:
         return config
@@ -383,6 +394,16 @@ def _with_first_weights(config: Config, model: Model) -> Config:
             f"elsewhere (run.on = {config.run.on}): it needs run.on = local"
         )
     checkpoint.first_weights(model, config.train.warm_start)
+    differ = differences(
+        checkpoint.trained_on(checkpoint.file_of(config.train.warm_start)), shards.manifest.fingerprint
+    )
+    if differ == "splits":
+        logger.warning(
+            "train.warm_start = %s: trained on this graph with other splits: it may have learnt labels that are scored here",
+            config.train.warm_start,
+        )
+    elif differ:
+        logger.warning("train.warm_start = %s: trained on other %s", config.train.warm_start, differ)
     return config.replace({"train.warm_start": str(Path(config.train.warm_start).resolve())})
 
 
@@ -413,7 +434,8 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
     manifest = {
         "siafu": __version__, "python": platform.python_version(), "numpy": np.__version__,
         "machine": platform.platform(), "cores": os.cpu_count(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        **_told_before(run_dir), "config_digest": config.digest, "data_digest": shards.manifest.digest, "data_content": shards.manifest.content, "seed": config.train.seed,
+        **_told_before(run_dir), "config_digest": config.digest, "shards": str(shards.path.resolve()), "shards_digest": shards.manifest.digest,
+        "data": dict(shards.manifest.fingerprint), "seed": config.train.seed,
         "graph": {
             "name": graph.name, "vertices": graph.num_vertices, "edges": graph.num_edges, "features": graph.num_features,
             "classes": graph.num_classes,
@@ -424,6 +446,15 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
         (run_dir / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     except OSError as error:
         raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
+
+
+def same_data(run_dir: Path, config: Config, shards: ShardSet) -> None:
+    """ConfigError, saying what differs, unless a run that goes on finds the data that it was trained on."""
+    if differ := differences(of_run(run_dir), shards.manifest.fingerprint):
+        raise ConfigError(
+            f"{config.data.source}: its {differ} differ from those that {run_dir} was trained on: a run goes on with its own "
+            "data alone; train a new one (--warm-start takes the weights)"
+        )
 
 
 def keep_beside(run_dir: Path, shards: ShardSet) -> None:

@@ -69,8 +69,9 @@ def run(
     allow_open_files()  # or a few thousand strangers would keep members out
     spec = ModelSpec.of(config, shards.manifest)
     store = Store(
-        run_dir / "checkpoints", spec, config.digest, config.run.keep, mirror_of(config.run.checkpoint_to, run_dir.name)
-    )
+        run_dir / "checkpoints", spec, config.digest, shards.manifest.fingerprint, config.run.keep,
+        mirror_of(config.run.checkpoint_to, run_dir.name),
+    )  # fmt: skip
     guard.tell_run(str(run_dir), config.servers.silence_s)
     supervisor, restarts = Supervisor(config.run.restarts), list[dict[str, Any]]()
     spent: Mapping[str, Any] | None = None

@@ -152,8 +152,8 @@ def seeds_of(config: Config, runs: int, *, data_seeds: bool = False, name: str =
 
 
 def content_of(config: Config) -> str:
-    """Digest of the graph: a source's name says nothing of a file that was written anew."""
-    return ShardSet.open(api.shards_of(config)).manifest.content
+    """Fingerprint of the graph as JSON: a source's name says nothing of a file that was written again."""
+    return json.dumps(ShardSet.open(api.shards_of(config)).manifest.fingerprint, sort_keys=True)
 
 
 # --- the directory --------------------------------------------------------------------------------------------------------

@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from siafu.config import cache_folder
+
 
 def folder(name: str, pins: bytes, cache: Path | None = None) -> Path:
     """Where the environment of these pins lies, or will; ``cache``: instead of ~/.cache/siafu."""
-    return (cache or Path.home() / ".cache" / "siafu") / f"{name}-{hashlib.sha256(pins).hexdigest()[:12]}"
+    return (cache or cache_folder()) / f"{name}-{hashlib.sha256(pins).hexdigest()[:12]}"
 
 
 @contextmanager

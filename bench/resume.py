@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from bench.api import CONFIG, RESULT, Run
 from bench.meter import LIMITS
 from siafu import config as configs
 from siafu.checkpoints import Store, TrainingState, mirror_of
-from siafu.config import Config, Train
+from siafu.config import REPARTITIONS, Config, Data, Train
 from siafu.errors import ConfigError
 from siafu.models import Model
 from siafu.schedules import learning_rate
+from siafu.shards import ShardSet
 
 logger = logging.getLogger(__name__)
 
@@ -30,16 +32,7 @@ FLAGS = (
     "max_time", "security",
 )  # fmt: skip
 #: Sections and keys that what was learnt depends on.
-_FIXED = (
-    "model.",
-    "data.source",
-    "data.task",
-    "data.inductive",
-    "data.split",
-    "data.seed",
-    "data.directed",
-    "train.optimizer",
-)
+_FIXED = ("model.", "train.optimizer", *(f"data.{f.name}" for f in fields(Data) if f.name not in REPARTITIONS))
 
 
 def resume(
@@ -58,7 +51,9 @@ def resume(
     config = resolve(path, settings or {}, short)
     on_status = on_status or (lambda status: None)
     on_status(Status(phase="preparing"))
-    return api.conduct(config, api.shards_of(config), on_status, path, lambda model: _state(path, config, model))
+    shards = ShardSet.open(api.shards_of(config))
+    api.same_data(path, config, shards)  # before the run's manifest is written again
+    return api.conduct(config, shards.path, on_status, path, lambda model: _state(path, config, model, shards))
 
 
 def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]) -> Config:
@@ -83,7 +78,7 @@ def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]
     return config
 
 
-def _state(run_dir: Path, config: Config, model: Model) -> TrainingState | None:
+def _state(run_dir: Path, config: Config, model: Model, shards: ShardSet) -> TrainingState | None:
     """The newest checkpoint. ConfigError if the run is finished, or has more epochs already than are asked for."""
     before = configs.load(run_dir / CONFIG).train
     stopped, epochs = _ended(run_dir)
@@ -93,7 +88,8 @@ def _state(run_dir: Path, config: Config, model: Model) -> TrainingState | None:
             "begins with its weights"
         )
     mirror = mirror_of(config.run.checkpoint_to, run_dir.name)
-    state = Store(run_dir / "checkpoints", model.spec, config.digest, config.run.keep, mirror).newest(fetch=True)
+    data = shards.manifest.fingerprint
+    state = Store(run_dir / "checkpoints", model.spec, config.digest, data, config.run.keep, mirror).newest(fetch=True)
     if state is None:
         logger.warning("%s: no checkpoint: begins anew", run_dir)
         return None

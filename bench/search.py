@@ -113,7 +113,7 @@ def search(
     trials = {
         name_of(point): many.seeds_of(_checked(base, point, known), runs, name=f"{name_of(point)},") for point in points
     }
-    graphs = sorted({shards.manifest.content for shards in known.values()})
+    graphs = sorted({json.dumps(shards.manifest.fingerprint, sort_keys=True) for shards in known.values()})
     plan = {"over": {key: str(values) for key, values in parsed.items()}, "seed": seed, "graphs": graphs}
     folder = many.folder_of(base, "search", plan)
     place = {trial.name: number for number, same in enumerate(trials.values()) for trial in same}

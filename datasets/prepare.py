@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -30,6 +31,7 @@ from datasets.sources.names import SOURCES, Source, resolve
 from datasets.stream.pipeline import Input, check_options, of_graph, prepare_on_disk
 from datasets.stream.work import Work
 from datasets.writer import ShardWriter
+from siafu.config import cache_folder
 from siafu.errors import DatasetError
 from siafu.graph import Graph, tidy
 from siafu.shards import FORMAT, MANIFEST, VERSION, ShardSet
@@ -182,7 +184,7 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
     sizes and times, or all arrays of a graph in memory. How it is prepared (``memory``, ``stream``) is not in it.
     Of two processes that prepare the same thing at once, the one that ends first wins. Nothing is ever evicted.
     """
-    folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "siafu"
+    folder = cache_folder(os.fspath(cache_dir or ""))
     found = found_in(source)
     key = {
         "format": [FORMAT, VERSION],
@@ -196,14 +198,26 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
     if (done / MANIFEST).is_file():
         return done
     mine = folder / f".{done.name}.{uuid.uuid4().hex}"
+    _make_private(folder)
     prepare(found if isinstance(found, Graph) else source, mine, **{"work": folder / f".{done.name}.work", **options})
     try:
+        mine.chmod(0o700)  # also in a cache folder that others may read
         mine.rename(done)
     except OSError as error:
         shutil.rmtree(mine)
         if not (done / MANIFEST).is_file():
             raise DatasetError(f"{done}: cannot be written: {error.strerror}") from None
     return done
+
+
+def _make_private(folder: Path) -> None:
+    """Graphs are their owner's alone, as run directories are. A folder that somebody else made keeps its rights."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise DatasetError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
 def _identity(found: Graph | Source) -> list[Any]:

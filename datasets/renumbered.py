@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets.writer import write_array, write_manifest
+from siafu.fingerprint import fingerprint
 from siafu.shards import Edges, Shard, ShardSet, folder_of
 from siafu.sparse import Array
 
@@ -54,6 +55,7 @@ def renumbered(shards: ShardSet, folder: Path, classes: Numbers | None, relation
         manifest = replace(
             manifest, edge_types="relations", num_edge_types=relations.count, type_counts=tuple(counts.tolist())
         )
+    manifest = replace(manifest, fingerprint=fingerprint(ShardSet(folder, manifest)))
     write_manifest(folder, manifest)
     return ShardSet(folder, manifest)
 

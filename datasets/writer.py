@@ -17,6 +17,7 @@ from datasets.rowfile import header
 from datasets.sources.ids import save as save_ids
 from siafu.errors import DatasetError
 from siafu.features import Standard
+from siafu.fingerprint import fingerprint
 from siafu.graph import Graph
 from siafu.kernels.checksum import crc32
 from siafu.shards import (
@@ -109,6 +110,7 @@ class ShardWriter:
         """Writes the manifest and moves everything to its destination, in place of a prepared graph that is there."""
         beside = {name: _entry_of(self._folder / name) for name in BESIDE if (self._folder / name).is_file()}
         manifest = replace(manifest, files=beside)
+        manifest = replace(manifest, fingerprint=fingerprint(ShardSet(self._folder, manifest)))
         write_manifest(self._folder, manifest)
         if self.out.exists():
             old = self._folder.with_name(self._folder.name + ".old")

@@ -31,10 +31,11 @@ from pathlib import Path
 
 from infra.imports import ROOT, shipped_to_lambda
 from infra.wheels import ARCHITECTURES, RUNTIMES, NoWheelError, Target, minor, our_runtime, wheel
+from siafu.config import cache_folder
 from siafu.errors import ConfigError, GnnError
 
 HANDLER = "lambda_funcs.handler.handler"
-CACHE = Path("~/.cache/siafu/package")
+CACHE = cache_folder() / "package"
 MAX_NBYTES = 250 * 2**20  # Lambda's limit on an unzipped package
 KEPT_S = 2 * 86_400  # a package that nobody used for so long is removed from the cache
 #: Raised when what ``_stage`` does to files changes: packages in the cache are keyed by it.
@@ -209,7 +210,7 @@ def _requirements(target: Target) -> list[tuple[str, str]]:
 
 
 def _cache() -> Path:
-    folder = CACHE.expanduser()
+    folder = CACHE
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

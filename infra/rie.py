@@ -52,7 +52,7 @@ from pathlib import Path
 
 from infra import package, wheels
 from siafu import config as configs
-from siafu.config import Config
+from siafu.config import Config, cache_folder
 from siafu.errors import ConfigError, GnnError, WorkerError
 from siafu.leash import Leash
 from siafu.machine import num_environments
@@ -65,7 +65,7 @@ BINARIES = {
     "x86_64": "6b1e686e62ab2baf5759c412c4864276ef2a88b094fca53ec070637ccba9b9a5",
     "arm64": "ec2e5d09633d853834c008b1ef264bf834b258a94d551d2b2074966494b39a21",
 }
-CACHE = Path("~/.cache/siafu")
+CACHE = cache_folder()
 FUNCTION = "function"  # the one name that an emulator answers to
 READY_S = 20.0  # for an emulator to listen
 TERM_S = 2.0  # to end by itself; it kills its runtime first
@@ -302,7 +302,7 @@ def installed() -> bool:
 
 
 def _place(arch: str) -> Path:
-    return CACHE.expanduser() / "rie" / f"aws-lambda-rie-{arch}-{BINARIES[arch][:8]}"
+    return CACHE / "rie" / f"aws-lambda-rie-{arch}-{BINARIES[arch][:8]}"
 
 
 def runtime_client() -> Path:
@@ -310,7 +310,7 @@ def runtime_client() -> Path:
     names = ["awslambdaric", *_needed_by("awslambdaric")]
     versions = [f"{name} {importlib.metadata.version(name)}" for name in names]
     key = hashlib.sha256(repr((sys.executable, wheels.our_runtime(), versions)).encode()).hexdigest()[:8]
-    place = CACHE.expanduser() / "rie" / f"runtime-{key}"
+    place = CACHE / "rie" / f"runtime-{key}"
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=place.parent, prefix=".draft-"))

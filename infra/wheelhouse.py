@@ -23,6 +23,7 @@ from pathlib import Path
 from infra.imports import ROOT
 from infra.stacks.boot import PYTHONS
 from infra.wheels import Target, minor
+from siafu.config import cache_folder
 from siafu.errors import ConfigError
 
 #: Amazon Linux 2023's C library.
@@ -33,7 +34,7 @@ NEEDED = ("numpy", "scipy", "pyzmq", "rich", "safetensors", "awslambdaric", "bot
 TOOLS = ("setuptools>=77", "wheel")
 ROOMS = ("siafu", "datasets", "graph_server", "param_server", "lambda_funcs", "bench", "infra")
 BESIDE = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in")
-CACHE = Path("~/.cache/siafu/wheelhouse")
+CACHE = cache_folder() / "wheelhouse"
 PIP_S = 600.0
 KEPT_S = 30 * 86_400  # wheels of older versions, 70 MB an architecture
 
@@ -60,7 +61,7 @@ def build(arch: str) -> Wheelhouse:
     digest = hashlib.sha256(sources)
     for wheel in wheels:
         digest.update(wheel.name.encode())
-    folder = CACHE.expanduser() / "siafu"
+    folder = CACHE / "siafu"
     folder.mkdir(parents=True, exist_ok=True)
     archive, requirements = folder / "siafu.tar.gz", folder / "requirements.txt"
     archive.write_bytes(sources)
@@ -76,7 +77,7 @@ def _wheels(target: Target) -> list[Path]:
     """What pip finds for the target, dependencies included; those that are installed here in the version that is here."""
     constraints = sorted({f"{one.metadata['Name']}=={one.version}" for one in importlib.metadata.distributions()})
     key = hashlib.sha256(repr((_pinned(), TOOLS, constraints)).encode()).hexdigest()[:16]
-    place = CACHE.expanduser() / f"{target}-{key}"
+    place = CACHE / f"{target}-{key}"
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
         _forget_old(place.parent)

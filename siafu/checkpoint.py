@@ -77,6 +77,21 @@ def load_model(path: Path) -> tuple[dict[str, Array], ModelSpec]:
     return weights, spec
 
 
+def trained_on(path: Path) -> dict[str, str]:
+    """The fingerprint of the data that a model was trained on; empty if its file does not say. DatasetError as ``load_model``."""
+    try:
+        with safe_open(str(path), "numpy") as file:
+            return dict(json.loads((file.metadata() or {}).get("data", "{}")))
+    except (OSError, SafetensorError, TypeError, ValueError, RecursionError) as error:
+        raise DatasetError(f"{path}: not a model of siafu: {error}") from error
+
+
+def file_of(warm_start: str) -> Path:
+    """The model that ``train.warm_start`` names: a file, or the best one of a run's directory."""
+    path = Path(warm_start)
+    return path / "model.safetensors" if path.is_dir() else path
+
+
 def first_weights(model: Model, warm_start: str) -> dict[str, Array]:
     """The weights that training begins with: the model's own, or those in ``warm_start``, a file or a run's directory.
 
@@ -86,8 +101,7 @@ def first_weights(model: Model, warm_start: str) -> dict[str, Array]:
     drawn = model.init()
     if not warm_start:
         return drawn
-    path = Path(warm_start)
-    saved, _ = load_model(path / "model.safetensors" if path.is_dir() else path)
+    saved, _ = load_model(file_of(warm_start))
     for name in sorted(drawn.keys() ^ saved.keys()):
         whose = "it has no" if name in drawn else "this model has no"
         raise ConfigError(f"train.warm_start = {warm_start}: {whose} {name}")

@@ -22,8 +22,9 @@ from typing import Protocol
 
 from siafu.errors import ConfigError, DatasetError, GnnError
 from siafu.faultpoints import reach
+from siafu.fingerprint import Fingerprint, differences
 from siafu.models import ModelSpec
-from siafu.training_state import TrainingState, load, sync_folder, write
+from siafu.training_state import Manifest, TrainingState, load, sync_folder, write
 
 __all__ = ["FOLDER_NAME", "Mirror", "Saver", "Store", "TrainingState", "load", "mirror_of", "name_of"]
 
@@ -56,13 +57,17 @@ class Mirror(Protocol):
 
 
 class Store:
-    """The checkpoints of one run in ``folder``, the ``keep`` newest of them, and their copies elsewhere.
+    """The checkpoints of one run in ``folder``, the ``keep`` newest of them, and their copies elsewhere. ``data``: the
+    fingerprint of what the run trains on, kept in each.
 
     Any thread may use it: reading waits for what is being saved.
     """
 
-    def __init__(self, folder: Path, spec: ModelSpec, config_digest: str, keep: int, mirror: Mirror | None = None):
+    def __init__(
+        self, folder: Path, spec: ModelSpec, config_digest: str, data: Fingerprint, keep: int, mirror: Mirror | None = None
+    ):  # fmt: skip
         self.folder, self.spec, self.config_digest, self.keep, self.mirror = folder, spec, config_digest, keep, mirror
+        self.data = data
         self._at_work = threading.Lock()  # its holder alone changes the folder
 
     def save(self, state: TrainingState) -> Path:
@@ -96,7 +101,7 @@ class Store:
             damaged: list[DatasetError] = []
             for version in reversed(versions):
                 try:
-                    state = load(self._path(version))
+                    state = self._own(self._path(version))
                 except DatasetError as error:
                     damaged.append(error)
                     continue
@@ -116,6 +121,13 @@ class Store:
         entries = self.folder.iterdir() if self.folder.is_dir() else ()
         return sorted(int(match[1]) for entry in entries if (match := FOLDER_NAME.fullmatch(entry.name)))
 
+    def _own(self, folder: Path) -> TrainingState:
+        """What is in a checkpoint's folder. ConfigError if it was trained on other data than ours."""
+        state = load(folder)
+        if differ := differences(Manifest.read(folder).data, self.data):
+            raise ConfigError(f"{folder}: was trained on other {differ} than the graph has now")
+        return state
+
     def _path(self, version: int) -> Path:
         return self.folder / name_of(version)
 
@@ -126,7 +138,7 @@ class Store:
         partial = _aside(target, "partial")
         partial.mkdir(mode=0o700)
         reach("checkpoint/folder-made")
-        write(partial, state, self.spec, self.config_digest)
+        write(partial, state, self.spec, self.config_digest, self.data)
         reach("checkpoint/folder-synced")
         if target.exists():
             target.rename(_aside(target, "replaced"))
@@ -171,7 +183,7 @@ class Store:
             try:
                 partial.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self.mirror.fetch(version, partial)
-                state = load(partial)
+                state = self._own(partial)
                 partial.rename(target)
                 sync_folder(self.folder)
                 return state

@@ -13,6 +13,7 @@ import hashlib
 import inspect
 import json
 import math
+import os
 import re
 import types
 import typing
@@ -34,6 +35,10 @@ else:
         import tomli as tomllib
 
 
+#: Of ``[data]``: what may change while a run goes on, since it trains on the same edges, features, labels and splits after it.
+REPARTITIONS = frozenset({"parts", "partitioner", "order", "cache_dir", "keep_aggregate", "verify"})
+
+
 @dataclass(frozen=True)
 class Data:
     source: str = "digits"  # digits, synthetic:NAME?scale=S, a .npz file, a name in $SIAFU_DATA, or prepared shards
@@ -46,7 +51,7 @@ class Data:
     seed: int = 0  # of the partitioner, and of the split where the source has none
     train_per_class: int = 20  # where the source has no split
     val_per_class: int = 30  # where the source has no split
-    cache_dir: str = "~/.cache/siafu"  # where prepared shards are kept
+    cache_dir: str = ""  # where prepared shards are kept; empty: $XDG_CACHE_HOME/siafu, or ~/.cache/siafu
     keep_aggregate: bool = True  # keep layer 0's aggregate with the shards, for the runs to come
     task: Literal["node", "link"] = "node"  # what is predicted: vertices' labels, or edges that are held out
     inductive: bool = False  # train on the edges among training vertices alone, evaluate on the whole graph
@@ -349,6 +354,15 @@ class Config:
                 raise ConfigError(f"{key}: unknown key{_nearest(key)}")
             sections[section][name] = value
         return type(self).from_dict(sections)
+
+
+def cache_folder(chosen: str = "") -> Path:
+    """Where siafu keeps what it can make again: ``chosen`` if that is not empty, else ``siafu`` in $XDG_CACHE_HOME or
+    ~/.cache. The XDG base directory specification has a relative $XDG_CACHE_HOME ignored."""
+    if chosen:
+        return Path(chosen).expanduser()
+    said = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (said if said.is_absolute() else Path.home() / ".cache") / "siafu"
 
 
 def load(path: str | Path) -> Config:

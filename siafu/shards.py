@@ -156,16 +156,15 @@ class Manifest:
     inductive_split: int = -1  # the split whose training vertices type 0 runs among
     target: Target = "classes"  # what labels are; "labels" follows from multilabel
     files: Mapping[str, FileEntry] = field(default_factory=dict)  # of BESIDE
+    fingerprint: Mapping[str, str] = field(default_factory=dict)  # of what is trained on: see siafu.fingerprint
 
     def __post_init__(self) -> None:
         if self.multilabel:
             object.__setattr__(self, "target", "labels")
 
     def body(self) -> dict[str, Any]:
-        """As JSON, without fields at their defaults that older manifests did not have: their digests stay."""
-        body = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        unsaid = {**ADDED, "target": "labels"} if self.multilabel else ADDED
-        return {key: value for key, value in body.items() if key not in unsaid or value != unsaid[key]}
+        """As JSON."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
 
     @property
     def training_pairs(self) -> tuple[int, int]:
@@ -178,12 +177,6 @@ class Manifest:
         """sha256 of the canonical JSON of everything else."""
         canonical = json.dumps(self.body(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
-
-    @property
-    def content(self) -> str:
-        """sha256 over those of all files: of equal shards equal, in whatever words they were asked for."""
-        found = [[name, entry.sha256] for part in self.partitions for name, entry in sorted(part.files.items())]
-        return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
     @classmethod
     def from_json(cls, text: str, where: Path) -> Manifest:
@@ -198,19 +191,21 @@ class Manifest:
                 f"{where}: version {found[1]}, must be {VERSION}: prepared by an older siafu, prepare it again"
             )
         if found != (FORMAT, VERSION):
+            again = ": another siafu prepared it; prepare it again" if found[0] == FORMAT else ""
             raise DatasetError(
-                f"{where}: format {found[0]!r} version {found[1]!r}, must be {FORMAT!r} version {VERSION}"
+                f"{where}: format {found[0]!r} version {found[1]!r}, must be {FORMAT!r} version {VERSION}{again}"
             )
         digest = raw.pop("digest", None)
         try:
             raw["splits"] = tuple(SplitSizes(**s) for s in raw["splits"])
             raw["partitions"] = tuple(_partition_entry(p) for p in raw["partitions"])
-            raw["type_counts"] = tuple(raw.get("type_counts", ()))
-            raw["files"] = _file_entries(raw.get("files", {}))
+            raw["type_counts"] = tuple(raw["type_counts"])
+            raw["files"] = _file_entries(raw["files"])
             manifest = cls(**raw)
+            raw["fingerprint"].items()
         except (KeyError, TypeError, AttributeError):
             names = {f.name for f in fields(cls)}
-            wrong = ", ".join(sorted(names ^ {*raw, *ADDED})) or "splits or partitions"
+            wrong = ", ".join(sorted(names ^ raw.keys())) or "splits or partitions"
             raise DatasetError(f"{where}: manifest fields missing, unknown or malformed: {wrong}") from None
         if digest != manifest.digest:
             raise DatasetError(f"{where}: digest {digest}, but its content has {manifest.digest}: the file was altered")
@@ -231,13 +226,6 @@ class Manifest:
         if not manifest.files.keys() <= set(BESIDE):
             raise DatasetError(f"{where}: lists files beside its partitions, must be of {', '.join(BESIDE)}")
         return manifest
-
-
-#: Fields of later than the first manifests, and what they are in those.
-ADDED: dict[str, Any] = {
-    "order_scores": {}, "num_edge_types": 1, "edge_types": "none", "type_counts": (), "inductive_split": -1,
-    "target": "classes", "files": {},
-}  # fmt: skip
 
 
 def _check_types(said: Any, where: Path) -> None:

@@ -25,10 +25,11 @@ from siafu import __version__
 from siafu.checkpoint import packed, packed_model, unpacked
 from siafu.errors import DatasetError
 from siafu.faultpoints import reach
+from siafu.fingerprint import Fingerprint
 from siafu.models import ModelSpec
 from siafu.sparse import Array
 
-FORMAT, FORMAT_VERSION = "siafu-checkpoint", 1
+FORMAT, FORMAT_VERSION = "siafu-checkpoint", 2
 MODEL, VERSIONS, OPTIMISER = "model.safetensors", "versions.safetensors", "optimiser.safetensors"
 LEDGER, MANIFEST = "ledger.json", "manifest.json"
 FILES = (MODEL, VERSIONS, OPTIMISER, LEDGER)  # beside the manifest
@@ -60,6 +61,7 @@ class Manifest:
     versions: tuple[int, ...]  # whose weights it holds
     model: Mapping[str, Any]  # of ModelSpec
     config: str  # digest of the run's
+    data: Mapping[str, str]  # fingerprint of what it was trained on (siafu.fingerprint)
     files: Mapping[str, FileEntry]
 
     def to_json(self) -> str:
@@ -81,12 +83,14 @@ class Manifest:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise DatasetError(f"{file}: not the manifest of a checkpoint") from None
         if found != (FORMAT, FORMAT_VERSION):
-            raise DatasetError(f"{file}: {found[0]!r} {found[1]!r}, must be {FORMAT!r} {FORMAT_VERSION}")
+            raise DatasetError(
+                f"{file}: {found[0]!r} {found[1]!r}, must be {FORMAT!r} {FORMAT_VERSION}: another siafu wrote it"
+            )
         if said != _digest(raw):
             raise DatasetError(f"{file}: its digest is not that of its content: it was altered")
         try:
             files = {name: FileEntry(**raw["files"][name]) for name in FILES}
-            return cls(raw["siafu"], int(raw["version"]), tuple(map(int, raw["versions"])), raw["model"], raw["config"], files)  # fmt: skip
+            return cls(raw["siafu"], int(raw["version"]), tuple(map(int, raw["versions"])), raw["model"], raw["config"], dict(raw["data"]), files)  # fmt: skip
         except (KeyError, TypeError, ValueError, OverflowError):
             raise DatasetError(f"{file}: fields are missing or malformed") from None
 
@@ -119,15 +123,16 @@ def load(path: Path) -> TrainingState:
     return TrainingState(manifest.version, weights, tensors(OPTIMISER), ledger)
 
 
-def write(folder: Path, state: TrainingState, spec: ModelSpec, config_digest: str) -> None:
-    """Into an empty folder, which is synced too. Raises: OSError."""
-    files = {name: _write(folder / name, data) for name, data in _contents(state, spec)}
-    manifest = Manifest(__version__, state.version, tuple(sorted(state.weights)), asdict(spec), config_digest, files)
+def write(folder: Path, state: TrainingState, spec: ModelSpec, config_digest: str, data: Fingerprint) -> None:
+    """Into an empty folder, which is synced too. ``data``: what it was trained on. Raises: OSError."""
+    files = {name: _write(folder / name, content) for name, content in _contents(state, spec, data)}
+    versions = tuple(sorted(state.weights))
+    manifest = Manifest(__version__, state.version, versions, asdict(spec), config_digest, dict(data), files)
     _write(folder / MANIFEST, manifest.to_json().encode())
     sync_folder(folder)
 
 
-def _contents(state: TrainingState, spec: ModelSpec) -> Iterator[tuple[str, bytes]]:
+def _contents(state: TrainingState, spec: ModelSpec, data: Fingerprint) -> Iterator[tuple[str, bytes]]:
     """Files one after the other: no more than one of them is held."""
     others = {
         f"{version}/{name}": W
@@ -135,7 +140,10 @@ def _contents(state: TrainingState, spec: ModelSpec) -> Iterator[tuple[str, byte
         if version != state.version
         for name, W in weights.items()
     }
-    yield MODEL, packed_model(state.weights[state.version], spec, {"epoch": state.version})
+    yield (
+        MODEL,
+        packed_model(state.weights[state.version], spec, {"epoch": state.version, "data": json.dumps(dict(data))}),
+    )
     yield VERSIONS, packed(others)
     yield OPTIMISER, packed(state.optimiser)
     yield LEDGER, json.dumps(state.ledger).encode()

@@ -93,12 +93,7 @@ def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda sta
         raise ConfigError(f"{run_dir}: it has no checkpoint to go on from; --checkpoint-every makes some")
     on_status(Status(phase="preparing"))
     shards = ShardSet.open(api.shards_of(config))
-    try:
-        content = json.loads((folder / "manifest.json").read_text())["data_content"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{run_dir}: its manifest.json is not readable") from error
-    if content != shards.manifest.content:
-        raise ConfigError(f"{config.data.source}: it is no longer the graph that {run_dir} was trained on")
+    api.same_data(folder, config, shards)
     return _carried_out(config, shards, folder, on_status, resume=True)
 
 

@@ -73,7 +73,7 @@ def state_of(nbytes: int) -> TrainingState:
 
 def _sample(folder: Path, state: TrainingState) -> dict[str, float]:
     """Seconds of each part; the folder is gone afterwards."""
-    store = Store(folder / "checkpoints", SPEC, "", keep=1)
+    store = Store(folder / "checkpoints", SPEC, "", {}, keep=1)
     cpu = time.process_time()
     save = _seconds(lambda: store.save(state))
     cpu = time.process_time() - cpu

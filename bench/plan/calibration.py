@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.plan.work import Speeds
+from siafu.config import cache_folder
 from siafu.errors import ConfigError
 
 
 def own_path() -> Path:
     """Of this machine's calibration: home directories may be shared by several."""
-    return Path.home() / ".cache" / "siafu" / f"calibration-{platform.node() or 'this'}.json"
+    return cache_folder() / f"calibration-{platform.node() or 'this'}.json"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +13,10 @@ from bench.site import SITES
 from datasets.renumbered import Numbers
 from siafu import checkpoint, models
 from siafu.baseline import BaselineConfig, load
-from siafu.config import Config
+from siafu.config import REPARTITIONS, Config
 from siafu.errors import ConfigError
 from siafu.features import STANDARD, Standard
+from siafu.fingerprint import Fingerprint, differences, of_run
 from siafu.models import ModelSpec
 from siafu.shards import MANIFEST, Manifest, ShardSet, read_names
 from siafu.tasks import Lane
@@ -44,7 +44,7 @@ class Plan:
     spec: ModelSpec  # of the saved model
     kind: Kind
     layer: int | None  # whose entering activations are asked for; None: the scores
-    content: str = ""  # of the run's prepared graph (``Manifest.content``), if this must be the same
+    data: Fingerprint | None = None  # of what the run was trained on, if the graph must be the same
     standardise_as: str = ""  # whose means and deviations the graph's features must be prepared with; "": its own
     # Of ``fitted``:
     classes: tuple[str, ...] = ()  # what the run calls them; (): by their numbers
@@ -53,9 +53,10 @@ class Plan:
     def fitted(self, shards: ShardSet) -> Plan:
         """With what the prepared graph has fixed. ConfigError if the model does not fit it."""
         manifest, source = shards.manifest, self.config.data.source
-        if self.content not in ("", manifest.content):
+        if differ := differences(self.data or {}, manifest.fingerprint):
             raise ConfigError(
-                f"{source}: it is no longer the graph that {self.run_dir} was trained on; siafu predict --graph {source} takes it as it is"
+                f"{source}: no longer the graph that {self.run_dir} was trained on: its {differ} differ; "
+                f"siafu predict --graph {source} takes it as it is"
             )
         _check(self.spec, manifest, source)
         _check_prepared(self.config, manifest)
@@ -100,11 +101,11 @@ def plan_of(
     config = config.replace({"train.warm_start": str((run_dir / "model.safetensors").resolve())})
     if config.lambdas.on in SITES and config.servers.backend == "lambda":  # what the run made for itself is gone
         config = config.replace({"lambda.endpoint": "", "lambda.callback_host": ""})
-    content = ""
+    data = None
     if graph:
         config = config.replace(_another(graph, config, settings))
-    elif not any(key.startswith("data.") for key in settings) and config.data.parts == _parts(run_dir):
-        content = _content(run_dir)
+    elif all(key.removeprefix("data.") in REPARTITIONS for key in settings if key.startswith("data.")):
+        data = of_run(run_dir)
     config = config.replace(settings)
     if config.run.on == "aws":
         raise ConfigError("run.on = aws: siafu predict runs on this machine or on Ray: --on local")
@@ -118,14 +119,14 @@ def plan_of(
     else:
         kind = "labels" if spec.multilabel else "probabilities"
     config = config.replace({"run.write": _slot(spec, layer)})
-    as_run = not content and config.data.feature_norm == "standard"
+    as_run = data is None and config.data.feature_norm == "standard"
     if as_run and not (run_dir / STANDARD).is_file():
         if graph:
             raise ConfigError(
                 f"{run_dir}: has no {STANDARD}, by which to standardise: copy it from the run's shards, or train anew"
             )
         as_run = False  # the run's own graph in other parts: its own means are the run's
-    return Plan(run_dir, config, spec, kind, layer, content, str(run_dir) if as_run else "")
+    return Plan(run_dir, config, spec, kind, layer, data, str(run_dir) if as_run else "")
 
 
 def _of_servers(run_dir: Path) -> Config:
@@ -142,11 +143,6 @@ def _of_servers(run_dir: Path) -> Config:
     config = Config.from_dict(sections).replace({"servers.backend": "cpu"})
     # What was cut into batches and chunks needs no server for each.
     return config if begun.partitions == begun.baseline.ranks else config.replace({"data.parts": 1})
-
-
-def _parts(run_dir: Path) -> int:
-    """That the run's graph was cut into."""
-    return load(run_dir / "config.toml").data.parts
 
 
 def _another(graph: str, config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,13 +192,6 @@ def _check_standard(run_dir: str, shards: ShardSet, source: str) -> None:
             f"{source}: its features are not standardised as the run's graph was: siafu prepare --feature-norm standard "
             f"--standardise-as {run_dir}"
         )
-
-
-def _content(run_dir: Path) -> str:
-    try:
-        return str(json.loads((run_dir / "manifest.json").read_text())["data_content"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(f"{run_dir}: no finished run there, its manifest.json is not readable") from None
 
 
 def _slot(spec: ModelSpec, layer: int | None) -> str:

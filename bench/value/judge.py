@@ -116,7 +116,7 @@ def read(run_dir: Path, metric: str = "", name: str = "") -> Contender:
     made, result = _json(run_dir / "manifest.json"), _json(run_dir / "result.json")
     machine = f"{made['cores']} cores, {made['machine']}" if "cores" in made else ""
     device = "cpu" if config.servers.backend == "gpu" and config.servers.device == "cpu" else result.get("device", "")
-    content = str(made.get("data_content", ""))
+    content = json.dumps(made["data"], sort_keys=True) if "data" in made else ""
     return Contender(name or name_of(config), str(run_dir), config, evaluated, content, machine, str(device))
 
 

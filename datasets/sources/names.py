@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,6 +56,27 @@ class Source(NamedTuple):
 def _called(name: str, argument: str) -> Any:
     module, _, function = name.partition(":")
     return getattr(import_module(module), function)(argument)
+
+
+def absolute(name: str) -> str:
+    """A source's name that means the same from any folder: files that it names, by their absolute paths."""
+    source = resolve(name)
+    path, mark, query = source.argument.partition("?")
+    if not source.files() or not (Path(path).exists() or "*" in path):
+        return name
+    said = "" if name == source.argument or not name.startswith(f"{source.kind}:") else f"{source.kind}:"
+    return f"{said}{_absolute(path)}{mark}{'&'.join(map(_absolute_option, query.split('&')))}"
+
+
+def _absolute(path: str) -> str:
+    return os.path.normpath(Path.cwd() / path)
+
+
+def _absolute_option(option: str) -> str:
+    """KEY=FILE or KEY=FILE#COLUMN with the absolute path of a file that is there; others as they are."""
+    key, equals, value = option.partition("=")
+    file, mark, column = value.partition("#")
+    return f"{key}={_absolute(file)}{mark}{column}" if equals and Path(file).is_file() else option
 
 
 def resolve(name: str) -> Source:

@@ -80,7 +80,7 @@ class Member:
         try:
             config_file = self._home / "config.toml"
             config_file.write_text(order.config)
-            cache = Path(os.path.expanduser(configs.load(config_file).data.cache_dir)) / "nodes"
+            cache = configs.cache_folder(configs.load(config_file).data.cache_dir) / "nodes"
             graph = graph_of(order, cache, read or reader(order.driver_node), lambda: self._doomed)
             for name in _WORKERS_OWN:
                 os.environ.pop(name, None)

@@ -97,9 +97,3 @@ def test_the_manifest_keeps_the_scores(tmp_path):
     assert made.order in made.order_scores
     assert made.order_scores["random"].keys() == {"cost", "crossing"}
     assert ShardSet.open(tmp_path / "out").manifest == made
-
-
-def test_a_manifest_without_scores_is_as_it_was_before_there_were_any(tmp_path):
-    prepare(random_graph(), tmp_path / "out", order="given")
-    assert "order_scores" not in (tmp_path / "out" / "manifest.json").read_text()
-    ShardSet.open(tmp_path / "out")

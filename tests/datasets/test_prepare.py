@@ -349,6 +349,21 @@ def test_the_default_cache_is_in_the_home_folder(archive, tmp_path, monkeypatch)
     assert (path / MANIFEST).is_file()
 
 
+def test_the_default_cache_is_where_xdg_says_unless_that_is_relative(archive, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert cached(str(archive)).parent == tmp_path / "elsewhere" / "siafu"
+    monkeypatch.setenv("XDG_CACHE_HOME", "elsewhere")
+    assert cached(str(archive)).parent == tmp_path / ".cache" / "siafu"
+
+
+def test_prepared_graphs_in_the_cache_are_their_owners_alone(archive, tmp_path):
+    made = cached(str(archive), cache_dir=tmp_path / "cache")
+    assert [path.stat().st_mode & 0o777 for path in (made.parent, made)] == [0o700, 0o700]
+    (tmp_path / "shared").mkdir(mode=0o755)
+    assert cached(str(archive), cache_dir=tmp_path / "shared").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(DatasetError, match=r"gone\.npz: No such file or directory$"):
         cached(str(tmp_path / "gone.npz"), cache_dir=tmp_path)

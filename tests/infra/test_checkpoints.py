@@ -34,7 +34,7 @@ def mirror(box: Mailbox, url: str = "s3://siafu-test/kept/", run: str = "run-1")
 
 
 def store(folder: Path, there: BucketMirror, keep: int = 2) -> Store:
-    return Store(folder, SPEC, "a digest", keep, there)
+    return Store(folder, SPEC, "a digest", {"edges": "1"}, keep, there)
 
 
 def keys(box: Mailbox) -> list[str]:

@@ -17,7 +17,7 @@ from infra import package, wheels
 from infra.wheels import Target
 from siafu.errors import ConfigError, GnnError
 
-WHEELS = package.CACHE.expanduser() / "wheels"
+WHEELS = package.CACHE / "wheels"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="emulators run on Linux alone")
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from siafu.__main__ import main
+from siafu.config import REPARTITIONS, Data
 from tests.integration.processes import Training
 
 RUN = (
@@ -189,3 +192,107 @@ def test_a_run_that_begins_anew_keeps_its_history_straight_and_its_bill(
     epochs = [record for record in records if record["event"] == "epoch"]
     assert [record["epoch"] for record in epochs] == list(range(60))
     assert epochs[0]["usage"]["tasks"] > epochs[1]["usage"]["tasks"] - epochs[0]["usage"]["tasks"]  # three epochs more
+
+
+# --- the data of a run -------------------------------------------------------------------------------------------------
+
+EPOCHS = ("--backend", "cpu", "--checkpoint-every", "2")
+
+
+def write_graph(file: Path, shift: int = 0) -> None:
+    """The same vertices and edges; ``shift``: of labels, and of the splits, whose training and test vertices change places."""
+    rng = np.random.default_rng(3)
+    labels, split = rng.integers(0, 3, 90), rng.integers(0, 3, 90)
+    edges, x = rng.integers(0, 90, (2, 400)), rng.normal(size=(90, 6)).astype(np.float32)
+    if shift:
+        labels, split = (labels + shift) % 3, 2 - split
+    masks = {f"{name}_mask": split == number for number, name in enumerate(("train", "val", "test"))}
+    counts = {"num_nodes": 90, "num_features": 6, "num_classes": 3}
+    np.savez(file, edge_index=edges, x=x, y=labels, **counts, **masks)
+
+
+@pytest.fixture
+def trained_on_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The directory of a run of ten epochs on ``graph.npz``, which it names relative to the folder it was started in."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    write_graph(tmp_path / "graph.npz")
+    assert main(["train", "graph.npz", "--epochs", "10", "--run-dir", "run", *EPOCHS]) == 0
+    capsys.readouterr()
+    return tmp_path / "run"
+
+
+def test_a_run_does_not_go_on_with_other_data_and_keeps_what_it_says_of_its_own(
+    trained_on_a_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained_on_a_file
+    before = {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()}
+    write_graph(run.parent / "graph.npz", shift=1)
+    assert main(["resume", str(run), "--epochs", "20"]) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"graph.npz: its labels and splits differ from those that {run} was trained on" in line
+    assert {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()} == before
+    (run / "manifest.json").unlink()  # a run that does not say is not believed, either
+    assert main(["resume", str(run), "--epochs", "20"]) == 2
+    assert main(["predict", str(run), "--out", str(run / "p.csv")]) == 2
+
+
+def test_a_checkpoint_of_other_data_is_refused_though_the_runs_manifest_fits(
+    trained_on_a_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained_on_a_file
+    write_graph(run.parent / "graph.npz", shift=1)
+    assert main(["train", "graph.npz", "--epochs", "2", "--run-dir", "other", *EPOCHS]) == 0
+    (run / "manifest.json").write_bytes((run.parent / "other" / "manifest.json").read_bytes())
+    capsys.readouterr()
+    assert main(["resume", str(run), "--epochs", "20"]) == 2
+    assert "was trained on other labels and splits" in capsys.readouterr().err
+
+
+def test_a_warm_start_says_what_the_weights_were_trained_on(
+    trained_on_a_file: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = trained_on_a_file
+    again = ["train", "graph.npz", "--epochs", "1", "--warm-start", str(run), *EPOCHS]
+    assert main([*again, "--run-dir", "same"]) == 0
+    assert "trained on" not in caplog.text
+    write_graph(run.parent / "graph.npz", shift=3)  # labels stay, training and test vertices change places
+    assert main([*again, "--run-dir", "splits"]) == 0
+    assert "trained on this graph with other splits: it may have learnt labels that are scored here" in caplog.text
+    write_graph(run.parent / "graph.npz", shift=1)
+    assert main([*again, "--run-dir", "labels"]) == 0
+    assert "trained on other labels and splits" in caplog.text
+
+
+def test_a_run_is_found_and_its_graph_too_from_another_folder_and_in_other_parts(
+    trained_on_a_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["predict", "../run", "--out", "p.csv", "--set", "data.parts=2"]) == 0
+    assert main(["resume", "../run", "--epochs", "12", "--parts", "2"]) == 0
+    assert json.loads((trained_on_a_file / "result.json").read_text())["epochs"] == 12
+    (tmp_path / "graph.npz").unlink()
+    capsys.readouterr()
+    assert main(["predict", "../run", "--out", "p.csv"]) == 2
+    assert str(tmp_path / "graph.npz") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "data.feature_norm=row", "data.train_per_class=5", "data.val_per_class=5", "data.test_edges=0.3", "data.val_edges=0.3",
+        "data.negatives=3", "data.eval_negatives=7", "data.split=1", "data.directed=true",
+    ],
+)  # fmt: skip
+def test_what_changes_the_data_is_fixed_for_a_run(
+    trained_on_a_file: Path, capsys: pytest.CaptureFixture[str], setting: str
+) -> None:
+    assert main(["resume", str(trained_on_a_file), "--epochs", "20", "--set", setting]) == 2
+    assert f"{setting.partition('=')[0]} = " in capsys.readouterr().err
+
+
+def test_every_setting_of_data_is_fixed_but_those_that_cut_or_keep_the_same_graph() -> None:
+    fixed = {f.name for f in fields(Data)} - REPARTITIONS
+    assert {f.name for f in fields(Data)} > REPARTITIONS
+    assert {"source", "task", "test_edges", "train_per_class", "feature_norm", "inductive", "seed", "split"} < fixed

@@ -30,11 +30,11 @@ def url(place: Place) -> str:
 
 def test_another_machine_goes_on_from_what_was_copied(place: Place, url: str, tmp_path: Path) -> None:
     mirror = BucketMirror(url, "run-1", endpoint=place.endpoint, region=LOCAL_REGION)
-    here = Store(tmp_path / "here", SPEC, "a digest", 2, mirror)
+    here = Store(tmp_path / "here", SPEC, "a digest", {"edges": "1"}, 2, mirror)
     for version in (3, 4, 5):
         here.save(state(version))
     assert mirror.versions() == [4, 5]
-    assert_equal(Store(tmp_path / "there", SPEC, "a digest", 2, mirror).newest(fetch=True), state(5))
+    assert_equal(Store(tmp_path / "there", SPEC, "a digest", {"edges": "1"}, 2, mirror).newest(fetch=True), state(5))
 
 
 def test_a_bucket_that_is_not_there_is_said_at_once(place: Place) -> None:

@@ -40,7 +40,7 @@ def state(version: int, draw: int = 0) -> TrainingState:
 
 
 def store(folder: Path, keep: int = 1) -> Store:
-    return Store(folder, SPEC, "a digest", keep)
+    return Store(folder, SPEC, "a digest", {"edges": "1"}, keep)
 
 
 def folder_of(root: Path, case: str, point: str) -> Path:

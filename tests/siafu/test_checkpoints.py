@@ -478,7 +478,7 @@ def mirror(tmp_path: Path) -> Elsewhere:
 
 
 def mirrored(folder: Path, mirror: Elsewhere, keep: int = 2) -> Store:
-    return Store(folder, SPEC, "a digest", keep, mirror)
+    return Store(folder, SPEC, "a digest", {"edges": "1"}, keep, mirror)
 
 
 def test_a_checkpoint_is_copied_after_it_is_saved_and_old_copies_go(tmp_path: Path, mirror: Elsewhere):
@@ -550,7 +550,7 @@ def test_a_disk_that_hangs_is_waited_for_once(tmp_path):
             held.wait(100)
             raise OSError("hung")
 
-    with Saver(Hung(tmp_path, SPEC, "a digest", 1)) as saver:
+    with Saver(Hung(tmp_path, SPEC, "a digest", {"edges": "1"}, 1)) as saver:
         saver.put(state(1))
         saver.close(0.1)
         begun = time.monotonic()

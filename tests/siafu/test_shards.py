@@ -275,12 +275,6 @@ def test_damage_beside_the_partitions_is_found_too(name, named):
     ShardSet.open(named.path, (0,)).partition(0)  # of a server that has its partition alone
 
 
-def test_a_manifest_of_before_says_nothing_of_files_beside_the_partitions(named):
-    before = replace(named.manifest, files={})
-    assert "files" not in before.body()
-    assert (before.content, before.digest == named.manifest.digest) == (named.manifest.content, False)
-
-
 def test_a_manifest_lists_no_other_file_beside_the_partitions(named):
     foreign = replace(named.manifest, files={"../../etc/passwd": FileEntry(1, "", 0)})
     edit_manifest(named, **foreign.body(), digest=foreign.digest)

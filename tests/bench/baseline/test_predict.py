@@ -30,7 +30,7 @@ def planned(folder: Path, method: str, settings: dict[str, Any]) -> Plan:
     spec = ModelSpec.of(config, manifest)
     checkpoint.save_model(folder / "model.safetensors", models.build(spec).init(), spec, {})
     (folder / "config.toml").write_text(configs.dump(config))
-    (folder / "manifest.json").write_text(json.dumps({"data_content": manifest.content}))
+    (folder / "manifest.json").write_text(json.dumps({"data": dict(manifest.fingerprint)}))
     return plan_of(folder, settings={})
 
 

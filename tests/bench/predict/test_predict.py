@@ -127,10 +127,10 @@ def test_a_graph_that_has_changed_since_is_not_taken_for_the_runs(run: api.Run, 
     moved.mkdir()
     for name in ("config.toml", "model.safetensors"):
         (moved / name).write_bytes((run.dir / name).read_bytes())
-    (moved / "manifest.json").write_text('{"data_content": "other"}')
+    (moved / "manifest.json").write_text('{"data": {"edges": "another"}}')
     with pytest.raises(
         ConfigError,
-        match=r"it is no longer the graph that .* was trained on; siafu predict --graph .* takes it as it is",
+        match=r"no longer the graph that .* was trained on: its edges differ; siafu predict --graph .* takes it as it is",
     ):
         siafu.predict(moved)
 

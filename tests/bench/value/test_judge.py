@@ -181,7 +181,7 @@ def test_verb(tmp_path, capsys):
     assert main(["value", runs[0], other]) == 2
     assert "runs of 2 graphs" in capsys.readouterr().err
     for run in (runs[0], other):  # two ways to one graph
-        (Path(run) / "manifest.json").write_text(json.dumps({"data_content": "a1"}))
+        (Path(run) / "manifest.json").write_text(json.dumps({"data": {"edges": "a1"}}))
     assert main(["value", runs[0], other]) == 0
 
 
