@@ -36,7 +36,7 @@ else:
 
 
 #: Of ``[data]``: what may change while a run goes on, since it trains on the same edges, features, labels and splits after it.
-REPARTITIONS = frozenset({"parts", "partitioner", "order", "cache_dir", "keep_aggregate", "verify"})
+REPARTITIONS = frozenset({"parts", "partitioner", "order", "cache_dir", "keep_aggregate"})
 
 
 @dataclass(frozen=True)

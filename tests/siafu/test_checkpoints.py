@@ -309,7 +309,14 @@ def test_what_was_forged_with_a_right_digest_is_still_no_more_than_refused(tmp_p
     path = store(tmp_path).save(state(5))
     good = Manifest.read(path)
     text = json.loads((path / MANIFEST).read_text())
-    for key, value in (("versions", [1]), ("versions", "x"), ("files", {}), ("version", None), ("format_version", 2)):
+    for key, value in (
+        ("versions", [1]),
+        ("versions", "x"),
+        ("files", {}),
+        ("version", None),
+        ("format_version", 1),
+        ("data", 3),
+    ):
         forge(path, {**text, key: value})
         with pytest.raises(DatasetError, match=rf"^{path}"):
             load(path)

@@ -35,11 +35,11 @@ def test_it_depends_neither_on_partitions_nor_on_the_order_of_vertices(tmp_path,
 
 
 def test_it_does_not_depend_on_the_partitions_of_held_out_edges_and_of_false_ones(tmp_path):
-    graph = random_graph(edges=300)
-    one = made(graph, tmp_path / "one", task="link")
-    assert made(graph, tmp_path / "three", task="link", parts=3) == one
-    assert differences(made(graph, tmp_path / "more", task="link", negatives=4), one) == "edges"
-    assert differences(made(graph, tmp_path / "shares", task="link", test_edges=0.2), one) == "edges"
+    graph = random_graph(n=120, edges=300)
+    one = made(graph, tmp_path / "one", task="link", eval_negatives=9)
+    assert made(graph, tmp_path / "three", task="link", eval_negatives=9, parts=3) == one
+    assert differences(made(graph, tmp_path / "more", task="link", eval_negatives=9, negatives=4), one) == "edges"
+    assert differences(made(graph, tmp_path / "shares", task="link", eval_negatives=9, test_edges=0.2), one) == "edges"
 
 
 @pytest.mark.parametrize("shape", [{}, {"weighted": True}, {"multilabel": True}, {"numbers": 1}])

@@ -38,7 +38,7 @@ def test_one_for_each_rank_on_its_own_cores(tmp_path: Path) -> None:
     plan = planned(tmp_path, "pipegcn", {"baseline.ranks": 3})
     assert type(plan.config) is Config
     assert (plan.config.data.parts, plan.config.servers.backend) == (3, "cpu")
-    assert plan.content == ShardSet.open(tmp_path / "shards").manifest.content
+    assert plan.data == ShardSet.open(tmp_path / "shards").manifest.fingerprint
 
 
 def test_but_not_one_for_each_batch(tmp_path: Path) -> None:
