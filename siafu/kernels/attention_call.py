@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from siafu.kernels.dropout import EdgeDropout
+from siafu.kernels.gather import BAD_EDGES
 from siafu.kernels.library import LIBRARY
 from siafu.kernels.records import Records, check
 from siafu.kernels.rows import from_bfloat16
@@ -25,7 +26,8 @@ class Call(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("ghost_scores", "own", "own_rows", "out", "leaned", "total")),
         *((name, ctypes.c_void_p) for name in ("leaned_total", "ids", "ghost_ids")),
         ("key", ctypes.c_uint64),
-        *((name, ctypes.c_int64) for name in ("start", "stop", "num_inner", "row_bytes", "score_bytes", "score_step")),
+        *((name, ctypes.c_int64) for name in ("start", "stop", "num_inner", "num_columns", "num_edges")),
+        *((name, ctypes.c_int64) for name in ("row_bytes", "score_bytes", "score_step")),
         *((name, ctypes.c_int32) for name in ("mode", "heads", "width", "bits16", "own_bits16", "add_self", "threads")),
         *(("drop_below", ctypes.c_int32), ("slope", ctypes.c_float), ("keep_scale", ctypes.c_float)),
     )
@@ -40,6 +42,8 @@ class Call(ctypes.Structure):
         call.indptr, call.indices = edges.indptr.ctypes.data, edges.indices.ctypes.data
         call.weight = None if edges.weight is None else edges.weight.ctypes.data
         call.num_inner, call.bits16 = base.num_rows, base.dtype == "bfloat16"
+        call.num_columns = base.num_rows + (0 if ghosts is None else ghosts.num_rows)
+        call.num_edges = len(edges.indices)
         call.rows, call.row_bytes = base.memory.ctypes.data, base.row_bytes
         call.scores, call.score_bytes, call.score_step = base.scores.ctypes.data, base.score_bytes, base.heads
         if ghosts is not None:
@@ -69,11 +73,13 @@ class Call(ctypes.Structure):
 
     def run(self) -> None:
         assert LIBRARY is not None
-        LIBRARY.siafu_attention(ctypes.byref(self))
+        if LIBRARY.siafu_attention(ctypes.byref(self)):
+            raise ValueError(BAD_EDGES)
 
     def run_edge_dot(self) -> None:
         assert LIBRARY is not None
-        LIBRARY.siafu_edge_dot(ctypes.byref(self))
+        if LIBRARY.siafu_edge_dot(ctypes.byref(self)):
+            raise ValueError(BAD_EDGES)
 
 
 def computed_here(base: Records) -> bool:
@@ -119,6 +125,8 @@ def check_range(edges: Edges, start: int, stop: int, threads: int) -> None:
     for array, dtype in given:
         if array is not None and (array.dtype != dtype or not array.flags.c_contiguous):
             raise ValueError(f"edges: {array.dtype}, must be contiguous {np.dtype(dtype)}")
+    if edges.weight is not None and len(edges.weight) != len(edges.indices):
+        raise ValueError(f"{len(edges.weight)} weights, must be as many as edges: {len(edges.indices)}")
 
 
 def check_bases(base: Records, ghosts: Records | None, num_scores: int) -> None:

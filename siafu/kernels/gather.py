@@ -17,6 +17,10 @@ from siafu.kernels.rows import ROW_TYPES, Table, address
 from siafu.sparse import Array, Edges
 
 Base = Table | Array
+BAD_EDGES = (
+    "edges: row pointers fall or lead beyond the edges, a column is none of the rows, "
+    "or columns fall within a row although there are ghosts"
+)
 
 
 def gather(
@@ -39,9 +43,9 @@ def gather(
     X are the rows of ``base``, then those of ``ghosts``: ``Table``s of one dtype, or arrays of one dtype (float32,
     float64, float16 or uint8, perhaps memory-mapped) ``[N, F]``. ``scale`` [n] is by row of the edges, ``bias`` [F],
     ``add`` and ``out`` [stop - start, F]. These and the sums are float32, or float64 if the rows are.
-    ``edges.indices`` must lie in ``0..len(base) + len(ghosts) - 1``: nobody looks at each.
     Several calls may run at once; together they take no more than ``threads`` threads.
-    Returns ``out``, or a new array. Raises: ValueError for a shape, dtype or order that is not the one above.
+    Returns ``out``, or a new array. Raises: ValueError for a shape, dtype or order that is not the one above, and for edges
+    that lead to no row (``out`` then holds nothing of use).
     """
     _check_range(edges, start, stop, base, add_self)
     if threads < 1:
@@ -68,6 +72,7 @@ def gather(
         base=source(base),
         ghosts=source(ghosts),
         num_base=len(base),
+        num_columns=len(base) + (0 if ghosts is None else len(ghosts)),
         scale=address(scale),
         bias=address(bias),
         add=address(add),
@@ -85,7 +90,8 @@ def gather(
         threads=threads,
         prefetch=-1,
     )
-    LIBRARY.siafu_gather(ctypes.byref(call))
+    if LIBRARY.siafu_gather(ctypes.byref(call)):
+        raise ValueError(BAD_EDGES)
     return out
 
 
@@ -110,6 +116,7 @@ class GatherCall(ctypes.Structure):
         ("base", Source),
         ("ghosts", Source),
         ("num_base", ctypes.c_int64),
+        ("num_columns", ctypes.c_int64),
         ("scale", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
         ("add", ctypes.c_void_p),
@@ -155,6 +162,8 @@ def _check_range(edges: Edges, start: int, stop: int, base: Base, add_self: bool
     ):
         if array is not None and (array.dtype != dtype or not array.flags.c_contiguous):
             raise ValueError(f"{name} is {array.dtype}, strides {array.strides}, must be {np.dtype(dtype)}, contiguous")
+    if edges.weight is not None and len(edges.weight) != len(edges.indices):
+        raise ValueError(f"{len(edges.weight)} weights, must be as many as edges: {len(edges.indices)}")
     _check_rows("base", base)
     if add_self and len(base) < num_rows:
         raise ValueError(f"base has {len(base)} rows, must have the {num_rows} of the edges to add them")

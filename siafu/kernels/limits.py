@@ -45,6 +45,7 @@ def read_rows(indices: Array, base: Base, threads: int, *, prefetch: int | None 
         num_edges=len(indices),
         base=source(base),
         num_base=len(base),
+        num_columns=len(base),
         width=width,
         type=ROW_TYPES.index(row_type(base)),
         padded=isinstance(base, Table),

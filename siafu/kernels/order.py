@@ -22,7 +22,7 @@ class _Moves(ctypes.Structure):
             (name, ctypes.c_void_p)
             for name in ("indptr", "indices", "weight", "degree", "total", "label", "volume", "next")
         ),
-        *((name, ctypes.c_int64) for name in ("n", "blocks", "shift", "threads", "block")),
+        *((name, ctypes.c_int64) for name in ("n", "num_edges", "blocks", "shift", "threads", "block")),
     )
 
 
@@ -41,16 +41,21 @@ def move_labels(
     CSR of a symmetric graph: indptr int64 [n + 1], indices int32 [m], weight int64 [m] or None for ones. ``degree``,
     int64 [n], sums each row's weights; ``total``, int64 [n], the degrees of all that the vertex is judged among.
     ``label``, int32 [n], and ``volume``, int64 [n], the degrees added up by label, are changed. The vertices of a block (v modulo BLOCKS) decide at once: the result does not depend on threads.
-    Returns how many vertices took another label.
+    Returns how many vertices took another label. Raises: ValueError if an entry of the CSR or a label leads nowhere.
     """
     shift = max(0, int(total.max(initial=0)).bit_length() - PRECISION_BITS)
     if LIBRARY is None:
         return sum(_move_block(b, indptr, indices, weight, degree, total, label, volume, shift) for b in range(BLOCKS))
     following = np.empty_like(label)
     arrays = (indptr, indices, weight, degree, total, label, volume, following)
-    call = _Moves(*(None if a is None else a.ctypes.data for a in arrays), len(label), BLOCKS, shift, threads)
+    call = _Moves(
+        *(None if a is None else a.ctypes.data for a in arrays), len(label), len(indices), BLOCKS, shift, threads
+    )
     LIBRARY.siafu_move_labels.restype = ctypes.c_int64
-    return int(LIBRARY.siafu_move_labels(ctypes.byref(call)))
+    moved = int(LIBRARY.siafu_move_labels(ctypes.byref(call)))
+    if moved < 0:
+        raise ValueError("row pointers fall or lead beyond the edges, or a column or label is no vertex")
+    return moved
 
 
 # --- without a compiled library ---------------------------------------------------------------------------------------

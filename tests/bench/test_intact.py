@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,18 @@ def test_a_prepared_graph_is_read_to_its_last_byte(tmp_path: Path):
     ((what, ok, found),) = examined(shards.path)
     assert (what, ok) == ("prepared graph", False)
     assert found.startswith(f"{shards.path / 'part-001' / 'degree.npy'}: sha256")
+
+
+def test_an_aggregate_that_was_overwritten_is_found(tmp_path: Path):
+    shards = prepare(random_graph(1, 60), tmp_path / "toy", parts=1)
+    crc = zlib.crc32(bytes(1000))
+    kept = shards.path / "part-000" / f"aggregate-{0:016x}-{0:08x}-{crc:08x}.npy"
+    kept.write_bytes(bytes(1000))
+    ((_, ok, found),) = examined(shards.path)
+    assert (ok, found.endswith("and 1 kept aggregate(s) of layer 0")) == (True, True)
+    kept.write_bytes(b"\7" * 1000)
+    ((_, ok, found),) = examined(shards.path)
+    assert (ok, "it was altered; delete it, and the next run makes it again" in found) == (False, True)
 
 
 def test_a_run_s_models_and_checkpoints_are_looked_at(run: Path):

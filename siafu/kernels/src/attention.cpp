@@ -3,8 +3,10 @@
 #include "attention.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
+#include "csr.hpp"
 #include "threads.hpp"
 
 namespace {
@@ -29,7 +31,7 @@ struct Call {
   float *out, *leaned, *total, *leaned_total;  // leaned: null if nobody wants it
   const int64_t *ids, *ghost_ids;              // of dropout
   uint64_t key;
-  int64_t start, stop, num_inner;
+  int64_t start, stop, num_inner, num_columns, num_edges;  // num_columns: inner vertices and ghosts
   int64_t row_bytes, score_bytes;  // from a row, or its scores, to the next
   int64_t score_step;              // floats from one of a row's scores to the next
   int32_t mode, heads, width, bits16, own_bits16, add_self, threads;  // bits16: the rows are bfloat16
@@ -71,11 +73,23 @@ struct Job {
   const Pass* pass;
   const std::vector<Unit>* units;
   float* partials;
+  int64_t num_columns;
+  std::atomic<bool>* wild;  // set: a column is none of theirs
 };
+
+// Whether the unit's edges lead to rows that are there; if not, it is told, and the unit is left out.
+bool leads_to_rows(const Job& job, const Unit& unit) {
+  const int64_t* indptr = job.pass->indptr;
+  const int64_t first = unit.hub >= 0 ? unit.begin : indptr[unit.begin], end = unit.hub >= 0 ? unit.end : indptr[unit.end];
+  if (siafu::columns_inside(job.pass->indices, first, end, job.num_columns)) return true;
+  *job.wild = true;
+  return false;
+}
 
 void work(const void* call, int64_t number) {
   const Job& job = *static_cast<const Job*>(call);
   const Unit& unit = (*job.units)[number];
+  if (!leads_to_rows(job, unit)) return;
   if (unit.hub >= 0) {
     float* partial = job.partials + unit.partial * siafu::partial_floats(*job.pass);
     job.table->segment(*job.pass, unit.hub, unit.begin, unit.end, partial);
@@ -85,14 +99,16 @@ void work(const void* call, int64_t number) {
   }
 }
 
-void run(const Call& c, const Pass& pass, const std::vector<Unit>& units, std::vector<float>& partials) {
+void run(const Call& c, const Pass& pass, const std::vector<Unit>& units, std::vector<float>& partials,
+         std::atomic<bool>& wild) {
   const siafu::AttentionTable& table = SIAFU_PICK(siafu::attention_rows_);
   int64_t count = 0;
   for (const Unit& unit : units) count += unit.hub >= 0;
   const int64_t stride = siafu::partial_floats(pass);
   partials.resize(std::max<int64_t>(partials.size(), count * stride));
-  const Job job{&table, &pass, &units, partials.data()};
+  const Job job{&table, &pass, &units, partials.data(), c.num_columns, &wild};
   siafu::parallel(static_cast<int64_t>(units.size()), c.threads, work, &job);
+  if (wild) return;
   for (size_t i = 0; i < units.size();) {
     size_t next = i + 1;
     while (next < units.size() && units[i].hub >= 0 && units[next].hub == units[i].hub) ++next;
@@ -125,7 +141,7 @@ void set_dropout(const Call& c, int head, Pass& p) {
   p.drop_below = c.drop_below, p.keep_scale = c.keep_scale, p.drop_shift = head % 4 * 16;
   p.key = c.key + static_cast<uint64_t>(head / 4) * HEADS_STEP, p.heads_step = HEADS_STEP;
   p.row_step = forward ? TARGET_STEP : SOURCE_STEP, p.column_step = forward ? SOURCE_STEP : TARGET_STEP;
-  p.ids = c.ids, p.ghost_ids = c.ghost_ids - c.num_inner;
+  p.ids = c.ids, p.ghost_ids = c.ghost_ids ? c.ghost_ids - c.num_inner : nullptr;
 }
 
 // Columns [first, end) of the call.
@@ -138,17 +154,19 @@ Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
   p.weight = c.weight, p.alpha = c.alpha ? c.alpha + head : nullptr, p.alpha_step = c.heads;
   p.row_bytes = c.row_bytes, p.score_bytes = c.score_bytes, p.score_step = c.score_step;
   p.rows = c.rows + first * value_bytes;
-  p.ghost_rows = c.ghost_rows + first * value_bytes - c.num_inner * c.row_bytes;
+  if (c.ghost_rows) p.ghost_rows = c.ghost_rows + first * value_bytes - c.num_inner * c.row_bytes;
   p.scores = reinterpret_cast<const char*>(c.scores + head);
-  p.ghost_scores = reinterpret_cast<const char*>(c.ghost_scores + head) - c.num_inner * c.score_bytes;
-  p.own = c.own + head;
+  if (c.ghost_scores)
+    p.ghost_scores = reinterpret_cast<const char*>(c.ghost_scores + head) - c.num_inner * c.score_bytes;
+  p.own = c.own ? c.own + head : nullptr;
   p.own_row_bytes = static_cast<int64_t>(c.heads) * c.width * (c.own_bits16 ? 2 : 4);
   p.own_rows = c.own_rows ? c.own_rows + first * (c.own_bits16 ? 2 : 4) : nullptr;
   p.bits16 = c.bits16, p.own_bits16 = c.own_bits16, p.mode = c.mode, p.add_self = c.add_self, p.slope = c.slope;
   p.heads = (end - 1) / c.width - head + 1, p.padded_heads = padded(p.heads);
   p.columns = columns, p.width = c.width, p.cut = first - head * c.width, p.head_of = head_of.data();
   p.out = c.out + first, p.leaned = c.leaned ? c.leaned + first : nullptr, p.out_step = c.heads * c.width;
-  p.total = c.total + head, p.leaned_total = c.leaned_total + head, p.total_step = c.heads;
+  p.total = c.total ? c.total + head : nullptr, p.total_step = c.heads;
+  p.leaned_total = c.leaned_total ? c.leaned_total + head : nullptr;
   p.value_bytes = value_bytes;
   p.loose = (reinterpret_cast<intptr_t>(p.rows) | p.row_bytes) % LINE != 0 && columns * value_bytes > LINE / 2;
   p.ahead = columns * value_bytes > 4 * LINE ? 16 : 48;
@@ -159,6 +177,7 @@ Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
 void dot_work(const void* call, int64_t number) {
   const Job& job = *static_cast<const Job*>(call);
   const Unit& unit = (*job.units)[number];
+  if (!leads_to_rows(job, unit)) return;
   if (unit.hub >= 0) return job.table->edge_dot(*job.pass, unit.hub, unit.begin, unit.end);
   for (int64_t row = unit.begin; row < unit.end; ++row)
     job.table->edge_dot(*job.pass, row, job.pass->indptr[row], job.pass->indptr[row + 1]);
@@ -166,27 +185,35 @@ void dot_work(const void* call, int64_t number) {
 
 }  // namespace
 
-// Passes one after the other: a head that two of them share is added up in their order.
-SIAFU_EXPORT void siafu_attention(const Call* call) {
+// Passes one after the other: a head that two of them share is added up in their order. Not 0: the edges lead anywhere but
+// to rows, and what was computed is of no use.
+SIAFU_EXPORT int siafu_attention(const Call* call) {
   const Call& c = *call;
+  if (!siafu::rows_rise(c.indptr, c.start, c.stop, c.num_edges)) return 1;
+  std::atomic<bool> wild{false};
   const std::vector<Unit> units = cut(c);
   std::vector<float> partials;
   std::vector<int32_t> head_of;
-  for (int first = 0, end; first < c.heads * c.width; first = end) {
+  for (int first = 0, end; first < c.heads * c.width && !wild; first = end) {
     end = pass_end(c, first);
-    run(c, pass_of(c, first, end, head_of), units, partials);
+    run(c, pass_of(c, first, end, head_of), units, partials, wild);
   }
+  return wild;
 }
 
 // out [edges of the range with add_self's, heads] = <own row, the row of the edge's other end> by head, if it is kept.
-SIAFU_EXPORT void siafu_edge_dot(const Call* call) {
+// Not 0: as of siafu_attention.
+SIAFU_EXPORT int siafu_edge_dot(const Call* call) {
   const Call& c = *call;
+  if (!siafu::rows_rise(c.indptr, c.start, c.stop, c.num_edges)) return 1;
+  std::atomic<bool> wild{false};
   const std::vector<Unit> units = cut(c);
   std::vector<int32_t> head_of;
   Pass pass = pass_of(c, 0, c.heads * c.width, head_of);
   pass.out_step = c.heads;
-  const Job job{&SIAFU_PICK(siafu::attention_rows_), &pass, &units, nullptr};
+  const Job job{&SIAFU_PICK(siafu::attention_rows_), &pass, &units, nullptr, c.num_columns, &wild};
   siafu::parallel(static_cast<int64_t>(units.size()), c.threads, dot_work, &job);
+  return wild;
 }
 
 // For tests: e^x and ln x as the kernels compute them.

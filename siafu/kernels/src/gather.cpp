@@ -2,8 +2,10 @@
 #include "gather.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
+#include "csr.hpp"
 #include "threads.hpp"
 
 namespace siafu {
@@ -23,6 +25,10 @@ struct Shared {
     cut_strips();
     tiled = g.width > g.base.tile || (g.ghosts.rows && g.width > g.ghosts.tile);
     if (g.start == g.stop) return;
+    if (!rows_rise(g.indptr, g.start, g.stop, g.num_edges)) {
+      wild = true;
+      return;
+    }
     cost = g.indptr[g.stop] - g.indptr[g.start] + ROW_COST * (g.stop - g.start);
     chunk_cost = std::max(MIN_CHUNK, std::min(MAX_CHUNK, cost / (16 * g.threads)));
     chunks = (cost + chunk_cost - 1) / chunk_cost;
@@ -91,6 +97,12 @@ struct Shared {
 
   void rows_of(int64_t chunk, size_t first_strip, size_t end_strip) const {
     const int64_t row = row_at(chunk * chunk_cost), end = chunk + 1 == chunks ? g.stop : row_at((chunk + 1) * chunk_cost);
+    // With ghosts, a row is cut in two where they begin: columns that fall would be looked for in the wrong part.
+    if (!columns_inside(g.indices, g.indptr[row], g.indptr[end], g.num_columns) ||
+        (g.ghosts.rows && !columns_sorted(g.indptr, g.indices, row, end))) {
+      wild = true;
+      return;
+    }
     for (size_t i = first_strip; i < end_strip; ++i) {
       const Strip& s = strips[i];
       int64_t last = end;  // from here on there are too few edges to fetch ahead
@@ -110,6 +122,7 @@ struct Shared {
   std::vector<Strip> strips;
   std::vector<int64_t> hubs;
   int64_t cost = 0, chunk_cost = 0, chunks = 0;
+  mutable std::atomic<bool> wild{false};  // the edges lead anywhere: what was summed is not all
   bool tiled;  // all rows of one strip before those of the next, so that a tile stays in the cache
 };
 
@@ -192,11 +205,13 @@ void read_chunk(const void* call, int64_t number) {
 }  // namespace
 }  // namespace siafu
 
-SIAFU_EXPORT void siafu_gather(const siafu::Gather* gather) {
+// Not 0: the edges lead anywhere but to rows, and `out` holds nothing of use.
+SIAFU_EXPORT int siafu_gather(const siafu::Gather* gather) {
   const siafu::Shared shared(*gather);
   const int64_t items = shared.chunks * (shared.tiled ? static_cast<int64_t>(shared.strips.size()) : 1);
   siafu::parallel(items, gather->threads, siafu::work_on_rows, &shared);
-  if (!shared.hubs.empty()) siafu::gather_hubs(shared);
+  if (!shared.hubs.empty() && !shared.wild) siafu::gather_hubs(shared);
+  return shared.wild;
 }
 
 // Reads the rows that a gather reads, in its order, and sums them in registers: no row ends, nothing is written.

@@ -25,6 +25,7 @@ struct Gather {
   const float* weight;     // [num_edges] or null
   Source base, ghosts;
   int64_t num_base;       // columns below are rows of base, from there on rows of ghosts
+  int64_t num_columns;    // rows of both
   const void* scale;      // [n] or null
   const void* bias;       // [width] or null
   const void* add;        // [stop - start, width] or null

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "csr.hpp"
 #include "isa.hpp"
 #include "threads.hpp"
 
@@ -20,7 +21,7 @@ struct Moves {
   int32_t* label;          // [n], in and out
   int64_t* volume;         // [n], sum of the degrees that carry a label: in and out
   int32_t* next;           // [n], scratch
-  int64_t n, blocks, shift, threads;
+  int64_t n, num_edges, blocks, shift, threads;
   int64_t block;  // set here
 };
 
@@ -80,9 +81,13 @@ void vote(const void* call, int64_t chunk) {
 }  // namespace
 
 // One round: every vertex takes the label that gains most modularity (Blondel et al. 2008). The vertices of a block,
-// v mod blocks, decide at once, from what stood before the block. Returns how many took another label.
+// v mod blocks, decide at once, from what stood before the block. Returns how many took another label;
+// -1: the edges or labels lead anywhere but to vertices, and nothing was done.
 SIAFU_EXPORT int64_t siafu_move_labels(const Moves* given) {
   Moves m = *given;
+  if (!siafu::rows_rise(m.indptr, 0, m.n, m.num_edges) || !siafu::columns_inside(m.label, 0, m.n, m.n) ||
+      (m.n && !siafu::columns_inside(m.indices, m.indptr[0], m.indptr[m.n], m.n)))
+    return -1;
   int64_t moved = 0;
   for (m.block = 0; m.block < m.blocks && m.block < m.n; ++m.block) {
     const int64_t members = (m.n - m.block + m.blocks - 1) / m.blocks;

@@ -1,0 +1,46 @@
+// Whether a CSR leads anywhere but where it may: kernels index with what it holds. Columns are looked at a chunk at a time,
+// just before the chunk is worked on: what is read here is then still in the cache.
+#pragma once
+#include <cstdint>
+
+namespace siafu {
+
+// Row pointers start..stop never fall, and stay in 0..num_edges.
+inline bool rows_rise(const int64_t* indptr, int64_t start, int64_t stop, int64_t num_edges) {
+  if (start == stop) return true;
+  bool good = indptr[start] >= 0 && indptr[stop] <= num_edges;
+  for (int64_t row = start; row < stop; ++row) good &= indptr[row] <= indptr[row + 1];
+  return good;
+}
+
+// The columns of edges first..end are in 0..num_columns - 1. Without a branch, for the compiler's vectors: the upper bit
+// of a column is set if it is negative, that of the difference if it is too large.
+inline bool columns_inside(const int32_t* indices, int64_t first, int64_t end, int64_t num_columns) {
+  if (num_columns < 1) return first == end;
+  const uint32_t last = static_cast<uint32_t>(num_columns < INT32_MAX ? num_columns - 1 : INT32_MAX);
+  uint32_t bad = 0;
+  for (int64_t e = first; e < end; ++e) {
+    const uint32_t column = static_cast<uint32_t>(indices[e]);
+    bad |= column | (last - column);
+  }
+  return !(bad >> 31);
+}
+
+// The columns of each of the rows start..stop do not fall: all falls are where a row begins.
+inline bool columns_sorted(const int64_t* indptr, const int32_t* indices, int64_t start, int64_t stop) {
+  const int64_t first = indptr[start], end = indptr[stop];
+  int64_t falls = 0;
+  for (int64_t e = first + 1; e < end;) {  // counted in vectors of int32
+    const int64_t until = end - e < INT32_MAX ? end : e + INT32_MAX;
+    int32_t found = 0;
+    for (; e < until; ++e) found += indices[e] < indices[e - 1];
+    falls += found;
+  }
+  for (int64_t row = start + 1; row < stop; ++row) {
+    const int64_t begin = indptr[row];
+    if (begin > first && begin < end && begin < indptr[row + 1]) falls -= indices[begin] < indices[begin - 1];
+  }
+  return falls == 0;
+}
+
+}  // namespace siafu
