@@ -111,6 +111,8 @@ class Partition:
         self._judged = -1
         self._param_server: dict[int, int] = {}  # interval -> its parameter server in its current epoch
         self._load = [0] * config.servers.param_servers  # stashes of ours that each holds
+        self._load_of_others = [0] * config.servers.param_servers  # and those of other graph servers, as it said last
+        self._per_run = run_of(config.train.intervals, config.servers.param_servers)
         self._tallies: dict[int, dict[int, Array]] = {}  # evaluated epoch -> interval -> its tally
         self.now = 0.0
         self.trace: list[dict[str, Any]] | None = None  # filled if it is a list; whoever made it empties it
@@ -128,8 +130,9 @@ class Partition:
         match message:
             case PublishedRows():
                 return self._do(self._arrived(sender, message))
-            case WeightsReady(server=server, version=version):
-                self._versions[server] = max(self._versions[server], version)
+            case WeightsReady(server=server, version=version, load=load):
+                if version > self._versions[server]:
+                    self._versions[server], self._load_of_others[server] = version, load
                 return self._do(self._open_epochs())
             case Judged():
                 return self._do(self._judge(message))
@@ -536,7 +539,7 @@ class Partition:
         server = task.interval % len(self._load)
         if task.lane is Lane.TRAIN:
             if task.interval not in self._param_server:
-                self._param_server[task.interval] = self._least_loaded()
+                self._param_server[task.interval] = self._least_loaded(task.interval)
                 self._load[self._param_server[task.interval]] += 1
             server = self._param_server[task.interval]
         # What a worker keeps has one name in both lanes: an aggregate along other edges is sent each time.
@@ -547,13 +550,17 @@ class Partition:
         expected = self.backend.expect(following, self.now) if following is not None else []
         return self.backend.submit(tensor_task, self.now) + expected
 
-    def _least_loaded(self) -> int:
-        """The first parameter server without its equal share of our stashes: a server then gets runs of intervals, whose
-        gradients it can sum further before it must send them to its peers."""
-        num_servers = len(self._load)
-        share = -(-len(self.intervals) // num_servers)
-        order = [(self.index + q) % num_servers for q in range(num_servers)]
-        return next((q for q in order if self._load[q] < share), min(order, key=lambda q: self._load[q]))
+    def _least_loaded(self, interval: int) -> int:
+        """The parameter server that an interval uses for an epoch: that which holds the fewest stashes, ours and those that
+        it told of (Dorylus §5.1). Of servers within a run of it, that of the interval's run, whose gradients it can then sum
+        further before it must send them to its peers; else ours first, so that graph servers spread (docs/adr/0032)."""
+        loads = [ours + others for ours, others in zip(self._load, self._load_of_others, strict=True)]
+        first = interval - interval % self._per_run
+        for sibling in range(first, first + self._per_run):
+            server = self._param_server.get(sibling)
+            if server is not None and loads[server] < min(loads) + self._per_run:
+                return server
+        return min(range(len(loads)), key=lambda q: (loads[q], (q - self.index) % len(loads)))
 
     def _tensor_done(self, result: TaskResult) -> list[Action]:
         task = result.id
@@ -600,6 +607,12 @@ class Partition:
             *self.ledger.close(task.epoch, lambda: json.dumps(self.usage)),
             *self._done(task),
         ]
+
+
+def run_of(intervals: int, param_servers: int) -> int:
+    """How many neighbouring intervals of a graph server's use one parameter server, if none is more loaded than the others:
+    a subtree of the sum of gradients (docs/adr/0002), of at most half a parameter server's share."""
+    return 1 << max(0, (intervals // (2 * param_servers)).bit_length() - 1)
 
 
 def _gather_of_features(programs: Mapping[Lane, Program]) -> str:

@@ -202,7 +202,7 @@ class Replica:
     # --- gradients ----------------------------------------------------------------------------------------------------
 
     def _gradient(self, sender: Address, gradient: wire.Gradient) -> list[Send]:
-        server = gradient.interval * self.num_graph_servers // self.num_leaves
+        server = self._server_of(gradient.interval)
         where = f"gradient of epoch {gradient.epoch} interval {gradient.interval} (graph server {server}) layer {gradient.layer}"
         self._check_range(where, gradient.epoch, gradient.interval)
         values = self._parameters.check(gradient.layer, gradient.tensors, where)
@@ -219,6 +219,10 @@ class Replica:
             values = {name: np.full_like(value, np.nan) for name, value in values.items()}  # the sum is so, quietly
         epoch.sums[gradient.layer].add(gradient.interval, values)
         return [*sends, *self._advance(epoch)]
+
+    def _server_of(self, interval: int) -> int:
+        """The graph server that an interval belongs to."""
+        return interval * self.num_graph_servers // self.num_leaves
 
     def _refuse(self, epoch: int, what: str) -> list[Send]:
         """Numbers that nothing can be learnt from (R9)."""
@@ -317,8 +321,11 @@ class Replica:
             self._stash.pin(self.version)
         if (verdict := self._early.pop(self.version, None)) is not None:
             self._judge(verdict)
-        ready = wire.WeightsReady(self.index, self.version)
-        sends += [Send(graph_server(server), ready) for server in range(self.num_graph_servers)]
+        held = Counter(self._server_of(interval) for _, interval in self._stash.keys)
+        sends += [
+            Send(graph_server(server), wire.WeightsReady(self.index, self.version, held.total() - held[server]))
+            for server in range(self.num_graph_servers)
+        ]
         if self.index == 0 and is_checkpoint(epoch.epoch, self.run):
             sends.append(Send(COORDINATOR, self.state()))
         return sends

@@ -44,6 +44,11 @@ class Stash:
         return tuple(sorted(self._pinned))
 
     @property
+    def keys(self) -> tuple[Key, ...]:
+        """Those that have a version stashed."""
+        return tuple(self._stashed)
+
+    @property
     def references(self) -> dict[int, int]:
         """Stashed keys by version."""
         return dict(self._references)

@@ -27,7 +27,9 @@ def num_threads(config: Config, cores: int | None = None) -> int:
 def num_environments(config: Config, cores: int | None = None) -> int:
     """Lambda environments that one server may want, if the service grants them. An interval has one tensor task at a time."""
     lambdas = config.lambdas
-    intervals = config.train.intervals or 2 * MOST  # 0 is not settled yet: as many as there are at most (bench.intervals)
+    intervals = (
+        config.train.intervals or 2 * MOST
+    )  # 0 is not settled yet: as many as there are at most (bench.intervals)
     if lambdas.count:
         return lambdas.count
     if lambdas.on in HERE:

@@ -36,7 +36,7 @@ from siafu.errors import LocalProtocolError, RemoteProtocolError
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 5
+MAGIC, VERSION = b"SIAF", 6
 RUN_ID_BYTES = 8
 _LEAD = struct.Struct(f"<4sBB{RUN_ID_BYTES}sQ")  # of frame 0; the crc32 follows
 _CRC = struct.Struct("<I")
@@ -498,10 +498,13 @@ class PartialSums:
 
 @message(57)
 class WeightsReady:
-    """Parameter server to graph servers: it has stepped; ``version`` optimiser steps are in its latest weights."""
+    """Parameter server to graph servers: it has stepped; ``version`` optimiser steps are in its latest weights.
+
+    ``load``: weights that it holds for intervals of other graph servers than the one that is told, now."""
 
     server: int
     version: int
+    load: int
 
 
 # --- who may say what -------------------------------------------------------------------------------------------------

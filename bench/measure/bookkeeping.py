@@ -95,7 +95,7 @@ def _drive(config: Config, shard: Shard, model: Model) -> float:
                 begun, elsewhere = time.perf_counter(), 0.0
                 waiting += partition.handle(COORDINATOR, Start(), 0.0)
             case Send(message=EpochDone(epoch=epoch)):
-                waiting += partition.handle(param_server(0), WeightsReady(0, epoch + 1), 0.0)
+                waiting += partition.handle(param_server(0), WeightsReady(0, epoch + 1, 0), 0.0)
     assert partition.schedulers[Lane.TRAIN].finished
     return time.perf_counter() - begun - elsewhere
 

@@ -234,7 +234,7 @@ def test_what_belongs_to_no_open_task_is_ignored(rig: Rig):
         wire.Weights("train", 0, 0, 1, 0, 0, {}),
         wire.GradientAck(0, 0, 1, 0),
         wire.GradientAck(2, 5, 0, 3),
-        wire.WeightsReady(0, 1),
+        wire.WeightsReady(0, 1, 0),
     ]
     for message in late:
         assert rig.backend.handle(param_server(0), message, 1.0) == []

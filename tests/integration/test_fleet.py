@@ -20,7 +20,9 @@ import pytest
 
 import graph_server.shipping
 from datasets.prepare import prepare
-from graph_server.partition import Partition
+from graph_server.partition import Partition, run_of
+from siafu import wire
+from siafu.address import Address, Send
 from siafu.address import graph_server as graph_server_address
 from siafu.config import Config
 from siafu.graph import Graph
@@ -399,6 +401,69 @@ def test_pipe_has_the_same_bits_in_any_order_and_through_any_faults(fleet: Build
 def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(fleet: Build, backend: str, staleness: int):
     tally = async_in_any_order(fleet, backend, staleness, range(40))
     assert len(set.union(*tally.bits.values())) > 20  # they do differ
+
+
+# --- parameter servers --------------------------------------------------------------------------------------------------
+
+
+def chosen_of(run: Fleet) -> Counter[tuple[int, int, int]]:
+    """Trains; how many intervals chose which parameter server: by (epoch, graph server, parameter server)."""
+    chosen: Counter[tuple[int, int, int]] = Counter()
+    post = run._post
+
+    def watched(sender: Address, sends: list[Send]) -> None:
+        for send in sends:
+            if isinstance(send.message, wire.IntervalDone):
+                chosen[send.message.epoch, sender.index, send.to.index] += 1
+        post(sender, sends)
+
+    run._post = watched  # type: ignore[method-assign]
+    run.train()
+    return chosen
+
+
+PARAM_SERVERS = {"servers.param_servers": 3, "train.intervals": 6}
+
+
+def test_every_parameter_server_gets_its_share_of_intervals(fleet: Build):
+    chosen = chosen_of(fleet(PARAM_SERVERS))
+    assert set(chosen.values()) == {2}  # of 6 intervals and 3 parameter servers
+    assert len(chosen) == 3 * 2 * 3
+
+
+def test_a_parameter_server_that_others_load_is_avoided_and_weights_are_the_same_bits(fleet: Build):
+    quiet, run = fleet(PARAM_SERVERS), fleet(PARAM_SERVERS)
+    quiet.train()
+    handle = run.replicas[1].handle
+
+    def loaded(sender: Address, message: wire.Message) -> list[Send]:
+        return [
+            Send(send.to, dataclasses.replace(send.message, load=100))
+            if isinstance(send.message, wire.WeightsReady)
+            else send
+            for send in handle(sender, message)
+        ]
+
+    run.replicas[1].handle = loaded  # type: ignore[method-assign]
+    chosen = chosen_of(run)
+    assert {epoch for epoch, _, server in chosen if server == 1} == {0}  # before it had told of its load
+    for name, W in quiet.final_weights().items():
+        assert W.tobytes() == run.final_weights()[name].tobytes()
+
+
+def test_graph_servers_with_one_interval_each_spread(fleet: Build):
+    chosen = chosen_of(fleet({"servers.param_servers": 2, "train.intervals": 1}))
+    assert set(chosen) == {(epoch, server, server) for epoch in range(3) for server in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("intervals", "param_servers", "run"), [(16, 2, 4), (16, 3, 2), (16, 8, 1), (1, 1, 1), (6, 3, 1), (16, 1, 8)]
+)
+def test_intervals_share_a_parameter_server_by_subtrees_of_the_sum(intervals: int, param_servers: int, run: int):
+    assert run_of(intervals, param_servers) == run
+
+
+# --- staleness ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])

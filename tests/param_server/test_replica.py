@@ -67,6 +67,15 @@ def judge(replica, epoch, *, best=False, stop=False):
     assert replica.handle(COORDINATOR, wire.Judged(epoch, best, stop)) == []
 
 
+def test_each_graph_server_is_told_of_the_stashes_of_the_others():
+    replica = replica_of(staleness=1)
+    fetch(replica, 1, 0)
+    fetch(replica, 1, 1)
+    replica.handle(graph_server(1), wire.IntervalDone(1, 1))
+    told = {send.to: send.message.load for send in run_epoch(replica, 0) if isinstance(send.message, wire.WeightsReady)}
+    assert told == {graph_server(0): 0, graph_server(1): 1}
+
+
 # --- R1, R2: fetches ----------------------------------------------------------------------------------------------
 
 
