@@ -105,8 +105,8 @@ class Store:
                 except DatasetError as error:
                     damaged.append(error)
                     continue
-                for error in damaged:
-                    logger.warning("checkpoint passed over: %s", error)
+                for passed_over in damaged:
+                    logger.warning("checkpoint passed over: %s", passed_over)
                 return state
             fetched = self._fetch() if fetch and self.mirror else None
             if damaged and fetched is None:
