@@ -5,12 +5,15 @@ Two intervals: 0 has rows 0 and 2, 1 has row 1. Interval i publishes ``value(i, 
 
 from __future__ import annotations
 
+import threading
 from typing import Literal
 
 import numpy as np
 import pytest
 
-from graph_server.buffers import PublishedSlot, StalePolicy, TableStore
+from graph_server.buffers import PublishedSlot, StalePolicy, Store, TableStore
+from graph_server.operators.attention import RecordStore
+from siafu.kernels import Records
 from siafu.sparse import Array
 
 PLACES: dict[int, slice | Array] = {0: np.array([2, 0]), 1: slice(1, 2)}
@@ -151,3 +154,41 @@ def test_freeze_takes_its_snapshot_of_what_is_there_even_if_that_is_old():
     made = slot("freeze", freeze_epochs=2)
     publish(made, 1, 0)
     assert [stale(made, 1, epoch) for epoch in (1, 2, 3, 4, 5)] == [value(1, 0)] * 5
+
+
+# --- rows that are read while they are replaced (docs/adr/0033) ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("storage", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("kind", ["table", "records"])
+def test_each_number_of_a_row_read_while_it_is_replaced_is_of_one_of_the_two_epochs(
+    kind: str, storage: Literal["float32", "float64", "bfloat16"]
+):
+    rows, width = 64, 33
+    store: Store = (
+        TableStore(rows, width, storage)
+        if kind == "table"
+        else RecordStore(Records(rows, 3, 11, num_scores=3, dtype=storage))
+    )
+    old, new = -1.9921875, 3.0e38  # no byte of theirs is the same
+    written = []
+    columns = width if kind == "table" else width + 9
+    for number in (old, new):
+        store.write(slice(None), np.full((rows, columns), number, np.float64 if storage == "float64" else np.float32))
+        written.append(store.cut(slice(None)))
+    allowed = np.unique(np.concatenate([store.read(slice(None)), np.full((1, columns), old)]))
+    over = threading.Event()
+
+    def replace() -> None:
+        while not over.is_set():
+            for values in written:
+                store.paste(slice(None), values)
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        for _ in range(300):
+            assert np.isin(store.read(slice(None)), allowed).all()
+    finally:
+        over.set()
+        thread.join()
