@@ -35,7 +35,7 @@ from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.checkpoint import digest
 from siafu.checkpoints import TrainingState
 from siafu.config import Config
-from siafu.errors import GnnError, ProtocolError
+from siafu.errors import GnnError, ProtocolError, nan_advice
 from siafu.evaluation import EvaluatedEpochs, evaluated_version, rounds
 from siafu.member import answer
 from siafu.metrics import METRICS, SPLITS
@@ -273,7 +273,7 @@ class Coordinator:
         self.status.epoch, self.status.loss = epoch + 1, loss
         self.status.epoch_s, self.status.ghost_bytes = self.ledger.epoch_seconds[-1], ghost_bytes
         if not np.isfinite(loss) and self.config.run.on_nan == "stop" and not self.stopped:
-            raise GnnError(f"epoch {epoch}: the loss is {loss}; a smaller learning rate may help")
+            raise GnnError(f"epoch {epoch}: the loss is {loss}; {nan_advice(epoch)}")
         record = {
             "event": "epoch", "epoch": epoch, "loss": loss, "time_s": now - self.started_at,
             "epoch_s": self.ledger.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),

@@ -25,7 +25,7 @@ from gpu_baselines.clock import PHASES
 from gpu_baselines.run import Method, Run
 from siafu import __version__, checkpoint
 from siafu.baseline import METHODS
-from siafu.errors import GnnError
+from siafu.errors import GnnError, nan_advice
 from siafu.evaluation import evaluated_version, is_checkpoint, is_evaluated
 from siafu.metrics import METRICS, SPLITS
 from siafu.stopping import Stopping
@@ -109,7 +109,7 @@ class Runner:
         sent = self._sent_since(before)
         told = run.group.share([epoch_s, spent, sent])
         if not math.isfinite(loss):
-            raise GnnError(f"epoch {progress.epoch}: the loss is {loss}; a smaller learning rate may help")
+            raise GnnError(f"epoch {progress.epoch}: the loss is {loss}; {nan_advice(progress.epoch)}")
         seconds = {phase: float(np.mean([one[1].get(phase, 0.0) for one in told])) for phase in PHASES}
         kinds = sorted({kind for one in told for kind in one[2]})
         total = {kind: sum(sum(one[2].get(kind, ())) for one in told) for kind in kinds}

@@ -37,7 +37,7 @@ from param_server.summation import Node
 from siafu import schedules, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError
+from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError, nan_advice
 from siafu.evaluation import evaluated_version, is_checkpoint, is_evaluated, rounds
 from siafu.models import Model
 from siafu.sparse import Array, TaskRows
@@ -227,7 +227,7 @@ class Replica:
     def _refuse(self, epoch: int, what: str) -> list[Send]:
         """Numbers that nothing can be learnt from (R9)."""
         if self.run.on_nan == "stop":
-            raise WorkerError(f"{what} holds NaN or infinity; a smaller learning rate may help")
+            raise WorkerError(f"{what} holds NaN or infinity; {nan_advice(epoch)}")
         return [Send(COORDINATOR, wire.Skipped(self.index, epoch, what))]
 
     def _interval_done(self, sender: Address, done: wire.IntervalDone) -> list[Send]:

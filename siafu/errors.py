@@ -62,3 +62,10 @@ class StaleWeights(GnnError):
 
 class PriceUnknown(GnnError):
     """The price table has no row for this machine."""
+
+
+def nan_advice(epoch: int) -> str:
+    """What may help where a gradient or a loss of this epoch is no number: before the first step, no learning rate does."""
+    if epoch > 0:
+        return "a smaller learning rate may help"
+    return "no step was taken yet, so edge weights or features are too large: divide them by a constant"

@@ -320,7 +320,21 @@ def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | Non
             "inverses of other types, or are to have none, keep directions: --directed, directed=True",
             graph.name, len(src) - listed, types,
         )  # fmt: skip
-    return src, dst, None if weight is None else weight.astype(np.float32), kind
+    return src, dst, None if weight is None else as_kept(weight, src, dst), kind
+
+
+def as_kept(weight: Array, src: Array, dst: Array) -> Array:
+    """Weights of merged edges as float32. Raises: DatasetError for parallel edges whose sum it cannot hold."""
+    with np.errstate(over="ignore"):
+        kept = weight.astype(np.float32)
+    good = np.isfinite(kept)
+    if not good.all():
+        e = int(np.argmin(good))
+        raise DatasetError(
+            f"parallel edges {src[e]} -> {dst[e]} weigh {weight[e]:.3g} together, must be at most "
+            f"{np.finfo(np.float32).max:.3g}: divide all edge weights by the same number"
+        )
+    return kept
 
 
 # --- splits -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from datasets.ahead import ahead
 from datasets.rowfile import GrowingFile, RowFile
 from datasets.stream.buckets import Buckets
 from datasets.stream.work import Work
+from siafu.graph import as_kept
 from siafu.shards import Edges
 from siafu.sparse import Array
 
@@ -96,7 +97,7 @@ def merged_rows(buckets: Buckets, b: int) -> Rows:
         if buckets.flagged:
             keys >>= 1
             keys, weight = _combined(keys, weight, np.maximum)
-        weight = weight.astype(np.float32)
+        weight = as_kept(weight, keys % n, keys // n)
     starts = np.searchsorted(keys, np.arange(buckets.firsts[b], buckets.firsts[b + 1] + 1) * n)
     indices = np.empty(len(keys), INDEX)
     np.remainder(keys, n, out=indices, casting="unsafe")

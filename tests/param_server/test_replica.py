@@ -12,7 +12,7 @@ from param_server.epoch import Epoch
 from param_server.replica import MAX_SKIPPED
 from siafu import wire
 from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
-from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError
+from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError, nan_advice
 from siafu.sparse import SparseRows
 from tests.param_server.delivery import LAYERS, MODEL, gradient_of, layer_of, make_config, make_replica, same_bits
 
@@ -243,6 +243,11 @@ def test_r9_a_sum_that_is_beyond_all_numbers_ends_the_run_too():
         replica.handle(WORKER, message)
     with pytest.raises(WorkerError, match=r"^sum of all gradients of epoch 0: 1\.bias holds NaN or infinity"):
         run_epoch(replica, 0)
+
+
+def test_a_smaller_learning_rate_is_not_advised_before_the_first_step():
+    assert "learning rate" not in nan_advice(0)
+    assert nan_advice(1) == "a smaller learning rate may help"
 
 
 def test_r9_what_is_left_out_again_and_again_ends_the_run():

@@ -65,6 +65,16 @@ def test_ids_are_int32():
     assert tidy(random_graph()).src.dtype == np.int32
 
 
+@pytest.mark.parametrize("directed", [False, True])
+def test_parallel_edges_that_add_up_to_infinity_are_refused(directed):
+    """They trained with a weight of inf, and the advice was a smaller learning rate."""
+    graph = of_edges(2, [(0, 1), (0, 1)], [3e38, 3e38])
+    with pytest.raises(
+        DatasetError, match=r"parallel edges . -> . weigh 6e\+38 together, must be at most 3.4e\+38: divide"
+    ):
+        tidy(graph, directed)
+
+
 def test_parallel_edges_of_a_weighted_graph_add_up():
     tidied = tidy(of_edges(2, [(0, 1), (0, 1)], [1.5, 2.0]), directed=True)
     assert edge_dict(tidied) == {(0, 1): 3.5}
