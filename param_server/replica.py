@@ -19,6 +19,10 @@ R9  A gradient with NaN or infinity ends the run, or with ``run.on_nan`` = "skip
     coordinator. What is left out again and again will not get better, and ends the run too.
 R10 A run that goes on restores the state of a replica before its first epoch. Evaluations that were judged before are not
     waited for again; the best one may be of a version that is still to come.
+R11 A graph server and its workers speak of that graph server's intervals alone, a server reports as itself, and only the
+    coordinator judges. A gradient of an epoch that is not stepped needs a stash of its (epoch, interval): somebody has fetched
+    weights for it, which is never more than ``staleness`` epochs ahead. So a worker that lies spoils its own server's share at
+    most.
 """
 
 from __future__ import annotations
@@ -162,6 +166,7 @@ class Replica:
     def _fetch(self, sender: Address, fetch: wire.FetchWeights) -> list[Send]:
         where = f"fetch of {fetch.lane} epoch {fetch.epoch} interval {fetch.interval}"
         self._check_range(where, fetch.epoch, fetch.interval)
+        self._check_owner(where, sender, fetch.interval)
         names = self._parameters.of(fetch.layer, where)
         version = self._evaluated_version(fetch) if fetch.lane == Lane.EVAL else self._train_version(fetch)
         weights = self._stash.weights(version)
@@ -205,6 +210,7 @@ class Replica:
         server = self._server_of(gradient.interval)
         where = f"gradient of epoch {gradient.epoch} interval {gradient.interval} (graph server {server}) layer {gradient.layer}"
         self._check_range(where, gradient.epoch, gradient.interval)
+        self._check_owner(where, sender, gradient.interval)
         values = self._parameters.check(gradient.layer, gradient.tensors, where)
         ack = Send(sender, wire.GradientAck(gradient.epoch, gradient.interval, gradient.layer, gradient.attempt))
         if not values:  # of a stage without parameters
@@ -213,6 +219,8 @@ class Replica:
         if epoch is None or epoch.sums[gradient.layer].has(gradient.interval):
             self._duplicates["Gradient"] += 1
             return [ack]
+        if not self._stash.holds((gradient.epoch, gradient.interval)) and gradient.interval not in epoch.done:
+            raise RemoteProtocolError(f"{where} from {sender}: nobody has fetched weights for it")
         sends = [ack]
         if bad := _not_finite(values):
             sends += self._refuse(gradient.epoch, f"{where}: {bad}")
@@ -231,7 +239,9 @@ class Replica:
         return [Send(COORDINATOR, wire.Skipped(self.index, epoch, what))]
 
     def _interval_done(self, sender: Address, done: wire.IntervalDone) -> list[Send]:
-        self._check_range(f"done from {sender}", done.epoch, done.interval)
+        where = f"done from {sender}"
+        self._check_range(where, done.epoch, done.interval)
+        self._check_speaker(where, sender, graph_server(self._server_of(done.interval)))
         epoch = self._open(done.epoch)
         if epoch is None or done.interval in epoch.done:
             self._duplicates["IntervalDone"] += 1
@@ -244,6 +254,7 @@ class Replica:
         self._check_range(f"epoch done from {sender}", report.epoch)
         if not 0 <= report.server < self.num_graph_servers:
             raise RemoteProtocolError(f"graph server {report.server}: there are {self.num_graph_servers}")
+        self._check_speaker("epoch done", sender, graph_server(report.server))
         if report.intervals < 0 or not 0 <= report.stale_share <= 1:
             raise RemoteProtocolError(f"{sender}: {report.intervals} intervals, stale share {report.stale_share}")
         epoch = self._open(report.epoch)
@@ -258,6 +269,7 @@ class Replica:
         self._check_range(where, sums.epoch)
         if sums.server not in self.peers:
             raise RemoteProtocolError(f"{where}: peers are {self.peers}")
+        self._check_speaker(where, sender, param_server(sums.server))
         epoch = self._open(sums.epoch)
         if epoch is None or (sums.server, sums.layer) in epoch.peer_sums:
             self._duplicates["PartialSums"] += 1
@@ -334,6 +346,7 @@ class Replica:
 
     def _judged(self, sender: Address, verdict: wire.Judged) -> list[Send]:
         self._check_range(f"verdict of {sender}", verdict.epoch)
+        self._check_speaker("verdict", sender, COORDINATOR)
         version = evaluated_version(verdict.epoch, self.train)
         if version > self.version:
             self._early[version] = verdict
@@ -372,6 +385,21 @@ class Replica:
         if not (0 <= epoch < num_epochs and 0 <= interval < self.num_leaves):
             limits = f"epochs are 0 to {num_epochs - 1}, intervals 0 to {self.num_leaves - 1}"
             raise RemoteProtocolError(f"{where}: epoch {epoch}, interval {interval}: {limits}")
+
+    def _server_of(self, interval: int) -> int:
+        """The graph server that has the interval."""
+        return interval * self.num_graph_servers // self.num_leaves
+
+    def _check_owner(self, where: str, sender: Address, interval: int) -> None:
+        """The sender must be the graph server of the interval, or a worker of it."""
+        owner = graph_server(self._server_of(interval))
+        if sender.employer != owner:
+            raise RemoteProtocolError(f"{where} from {sender}: interval {interval} is of graph server {owner.name}")
+
+    @staticmethod
+    def _check_speaker(where: str, sender: Address, speaker: Address) -> None:
+        if sender != speaker:
+            raise RemoteProtocolError(f"{where} from {sender}: only {speaker} may say so")
 
 
 def _node(text: str, where: str) -> Node:

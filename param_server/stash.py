@@ -68,6 +68,10 @@ class Stash:
             self._references[self.latest] += 1
         return self._stashed[key]
 
+    def holds(self, key: Key) -> bool:
+        """Whether the key has a version: somebody has acquired it, and it is not released."""
+        return key in self._stashed
+
     def release(self, key: Key) -> None:
         """Frees the key's stash, if it has one (S3)."""
         version = self._stashed.pop(key, None)

@@ -31,6 +31,15 @@ class Address(NamedTuple):
         """What the member calls itself on a socket."""
         return f"{self.role}/{self.name}".encode()
 
+    @property
+    def employer(self) -> Address:
+        """The graph server whose worker this is, by its name (``w1-7`` is one of graph server 1's); other members are their own.
+
+        With keys, a worker's name is bound to its graph server's key: ``siafu.keys.speaker``.
+        """
+        index = self.name.partition("-")[0][1:]
+        return Address("graph_server", index) if self.role == "worker" and self.name[:1] == "w" else self
+
     @classmethod
     def from_identity(cls, identity: bytes) -> Address:
         role, _, name = identity.decode("ascii", "replace").partition("/")

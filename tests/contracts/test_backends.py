@@ -148,7 +148,7 @@ class Rig:
 
 def lambdas(count: int = 2, **options: Any) -> Rig:
     config = CONFIG.replace({f"lambda.{name}": value for name, value in options.items()})
-    return Rig(LambdaBackend(config.lambdas, MODEL, count, "w"))
+    return Rig(LambdaBackend(config.lambdas, MODEL, count, "w0"))
 
 
 def gpu() -> Rig:
@@ -305,14 +305,14 @@ def test_no_more_than_count_are_alive_while_they_speak():
     rig.hold = lambda send: send.to.role == "worker"
     rig.submit(*(task(interval) for interval in range(INTERVALS)))
     assert launches(rig) == 2
-    assert {name: len(load) for name, load in rig.loads().items()} == {"w-0": 2, "w-1": 2}  # prefetch
+    assert {name: len(load) for name, load in rig.loads().items()} == {"w0-0": 2, "w0-1": 2}  # prefetch
 
 
 def test_a_worker_that_has_left_is_replaced_when_there_is_work():
     rig = lambdas(count=1)
     rig.submit(task(0))
-    rig.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
-    rig.end("w-0")
+    rig.deliver(worker("w0-0"), Send(HOME, wire.Bye("w0-0")))
+    rig.end("w0-0")
     assert launches(rig) == 1
     rig.submit(task(1))
     assert launches(rig) == 2
@@ -320,7 +320,7 @@ def test_a_worker_that_has_left_is_replaced_when_there_is_work():
 
 
 def test_silent_workers_are_replaced_but_no_more_than_count_of_them():
-    #   0 s  w-0 takes a task and says no more;  10 s  w-1 is launched for it, and says no more either
+    #   0 s  w0-0 takes a task and says no more;  10 s  w0-1 is launched for it, and says no more either
     #  20 s  nobody is launched: two hang
     rig = lambdas(count=1)
     rig.hold = lambda send: send.to.role == "worker"
@@ -329,23 +329,23 @@ def test_silent_workers_are_replaced_but_no_more_than_count_of_them():
         rig.tick(now)
         assert launches(rig) == number
     rig.hold = lambda send: False
-    rig.end("w-0", "Sandbox.Timedout")
+    rig.end("w0-0", "Sandbox.Timedout")
     assert launches(rig) == 3
     assert rig.backend.in_flight == 0
 
 
 def test_after_stop_nobody_is_launched_and_only_bills_count():
-    #  w-0 and w-1 hold two tasks each, two wait; then the run stops, w-0 leaves, w-1 hangs until it is killed
+    #  w0-0 and w0-1 hold two tasks each, two wait; then the run stops, w0-0 leaves, w0-1 hangs until it is killed
     rig = lambdas(count=2)
     rig.hold = lambda send: send.to.role == "worker"
     rig.submit(*(task(interval) for interval in range(INTERVALS)))
     before = {**rig.backend.usage}
     rig.backend.stop()
-    rig.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
-    rig.end("w-0", billed_ms=1000)
-    rig.deliver(worker("w-1"), Send(HOME, wire.TaskFailed("train", 0, 0, FUSED, 0, "w-1", "too late")))
-    rig.deliver(worker("w-1"), Send(HOME, wire.TaskFailed("train", 0, 0, FUSED, 1, "w-1", "too late")))
-    rig.end("w-1", "Sandbox.Timedout", billed_ms=2000)
+    rig.deliver(worker("w0-0"), Send(HOME, wire.Bye("w0-0")))
+    rig.end("w0-0", billed_ms=1000)
+    rig.deliver(worker("w0-1"), Send(HOME, wire.TaskFailed("train", 0, 0, FUSED, 0, "w0-1", "too late")))
+    rig.deliver(worker("w0-1"), Send(HOME, wire.TaskFailed("train", 0, 0, FUSED, 1, "w0-1", "too late")))
+    rig.end("w0-1", "Sandbox.Timedout", billed_ms=2000)
     changed = {name: value for name, value in rig.backend.usage.items() if value != before[name]}
     assert changed == {"billed_ms": 3000, "gb_s": 3 * CONFIG.lambdas.memory_mb / 1024}
     assert isinstance(rig.backend, LambdaBackend)
@@ -358,7 +358,7 @@ def test_launches_that_fail_after_stop_are_no_error():
     rig.submit(*(task(interval) for interval in range(INTERVALS)))
     rig.backend.stop()
     for number in range(LEAST_COHORT):
-        rig.end(f"w-{number}", "Runtime.ExitError")
+        rig.end(f"w0-{number}", "Runtime.ExitError")
 
 
 def test_launches_that_fail_before_they_take_a_task_end_the_run():
@@ -367,9 +367,9 @@ def test_launches_that_fail_before_they_take_a_task_end_the_run():
     rig.submit(task(0))
     outcome = {"payload": b'{"errorMessage": "No module named\\n numpy"}'}
     for number in range(LEAST_COHORT - 1):
-        rig.end(f"w-{number}", "Runtime.ImportModuleError", **outcome)
+        rig.end(f"w0-{number}", "Runtime.ImportModuleError", **outcome)
     with pytest.raises(WorkerError, match=r"Runtime\.ImportModuleError: No module named numpy$"):
-        rig.end(f"w-{LEAST_COHORT - 1}", "Runtime.ImportModuleError", **outcome)
+        rig.end(f"w0-{LEAST_COHORT - 1}", "Runtime.ImportModuleError", **outcome)
 
 
 def test_a_few_of_many_that_fail_to_start_are_no_broken_function():
@@ -381,10 +381,10 @@ def test_a_few_of_many_that_fail_to_start_are_no_broken_function():
     assert first > LEAST_COHORT
     for number in range(first + 2 * LEAST_COHORT):
         if number != 1:
-            rig.end(f"w-{number}", "Runtime.ExitError")
-    rig.do(rig.backend.handle(worker("w-1"), wire.Pull("w-1", 0), 0))
+            rig.end(f"w0-{number}", "Runtime.ExitError")
+    rig.do(rig.backend.handle(worker("w0-1"), wire.Pull("w0-1", 0), 0))
     assert isinstance(rig.backend, LambdaBackend)
-    assert "w-1" in rig.backend.workers
+    assert "w0-1" in rig.backend.workers
 
 
 def test_a_cohort_of_which_nobody_came_up_ends_the_run():
@@ -393,11 +393,11 @@ def test_a_cohort_of_which_nobody_came_up_ends_the_run():
     rig.submit(*(task(interval) for interval in range(INTERVALS)))
     first = launches(rig)
     for number in range(first - 1):
-        rig.end(f"w-{number}", "Runtime.ExitError")
+        rig.end(f"w0-{number}", "Runtime.ExitError")
     with pytest.raises(
         WorkerError, match=f"^{first} invocations of .* in a row ended before they took a task: Runtime.ExitError"
     ):
-        rig.end(f"w-{first - 1}", "Runtime.ExitError")
+        rig.end(f"w0-{first - 1}", "Runtime.ExitError")
 
 
 def test_workers_that_hang_do_not_keep_a_broken_function_alive():
@@ -405,21 +405,21 @@ def test_workers_that_hang_do_not_keep_a_broken_function_alive():
     rig.hold = lambda send: isinstance(send.message, wire.Pull) or send.to.role == "worker"
     rig.submit(*(task(interval) for interval in range(INTERVALS)))
     for number in range(3):
-        rig.end(f"w-{number}", "Runtime.ExitError")
+        rig.end(f"w0-{number}", "Runtime.ExitError")
     rig.tick(START_S)  # nobody waits for the fourth any more
     with pytest.raises(WorkerError, match="in a row ended before they took a task"):
-        _ = [rig.end(f"w-{number}", "Runtime.ExitError") for number in range(4, 8)]
+        _ = [rig.end(f"w0-{number}", "Runtime.ExitError") for number in range(4, 8)]
 
 
 def test_a_machine_without_room_means_fewer_are_wanted_and_is_said_once(caplog):
     rig = lambdas(count=4)
     rig.hold = lambda send: isinstance(send.message, wire.Pull) or send.to.role == "worker"
     rig.submit(*(task(interval) for interval in range(INTERVALS)))
-    rig.do(rig.backend.handle(worker("w-0"), wire.Pull("w-0", 0), 0))
+    rig.do(rig.backend.handle(worker("w0-0"), wire.Pull("w0-0", 0), 0))
     for number in range(1, 2 + 2 * LEAST_COHORT):
         if number >= launches(rig):
             rig.tick(rig.now + 40)
-        rig.end(f"w-{number}", NO_ROOM, reason="Too many open files", billed_ms=0)
+        rig.end(f"w0-{number}", NO_ROOM, reason="Too many open files", billed_ms=0)
     assert isinstance(rig.backend, LambdaBackend)
     assert rig.backend.usage["lost_workers"] == 0
     said = [message for message in caplog.messages if "no room for another environment" in message]
@@ -432,23 +432,23 @@ def test_a_worker_that_pulls_forgives_the_failures_before_it():
     rig.submit(task(0))
     for number in range(3 * LEAST_COHORT):
         if number % LEAST_COHORT == LEAST_COHORT - 1:
-            rig.do(rig.backend.handle(worker(f"w-{number}"), wire.Pull(f"w-{number}", 0), 0))
-        rig.end(f"w-{number}", "Runtime.ExitError")
+            rig.do(rig.backend.handle(worker(f"w0-{number}"), wire.Pull(f"w0-{number}", 0), 0))
+        rig.end(f"w0-{number}", "Runtime.ExitError")
     assert launches(rig) == 3 * LEAST_COHORT + 1
 
 
 def test_a_word_of_a_worker_that_is_gone_brings_nobody_to_life():
-    #  w-0 says that it is ready and dies; we hear of its end first
+    #  w0-0 says that it is ready and dies; we hear of its end first
     rig = lambdas(count=1)
     rig.hold = lambda send: isinstance(send.message, wire.Pull)
     rig.submit(task(0))
     (pull,) = rig.held
     rig.hold = lambda send: False
-    rig.end("w-0", "Runtime.ExitError")
-    assert rig.loads() == {"w-1": [0]}
-    assert told_to_leave(rig.backend.handle(worker("w-0"), pull.message, 1.0)) == ["w-0"]
+    rig.end("w0-0", "Runtime.ExitError")
+    assert rig.loads() == {"w0-1": [0]}
+    assert told_to_leave(rig.backend.handle(worker("w0-0"), pull.message, 1.0)) == ["w0-0"]
     assert isinstance(rig.backend, LambdaBackend)
-    assert rig.backend.workers == ["w-1"]
+    assert rig.backend.workers == ["w0-1"]
 
 
 def test_a_stranger_is_given_nothing():
@@ -468,8 +468,8 @@ def told_to_leave(actions: list[Action]) -> list[str]:
 
 
 def test_a_task_whose_worker_is_silent_goes_to_another_and_counts_once():
-    #   0 s  w-0 takes interval 0, computes, and its result is on its way for long
-    #  10 s  w-1 is launched and answers;  11 s  the first result comes: a duplicate
+    #   0 s  w0-0 takes interval 0, computes, and its result is on its way for long
+    #  10 s  w0-1 is launched and answers;  11 s  the first result comes: a duplicate
     rig = lambdas(count=1)
     rig.hold = lambda send: isinstance(send.message, wire.TaskResult)
     rig.submit(task(0))
@@ -477,8 +477,8 @@ def test_a_task_whose_worker_is_silent_goes_to_another_and_counts_once():
     rig.tick(9.9)
     assert rig.results == []
     rig.tick(10)
-    assert [result.worker for result in rig.results] == ["w-1"]
-    rig.deliver(worker("w-0"), rig.held[0])
+    assert [result.worker for result in rig.results] == ["w0-1"]
+    rig.deliver(worker("w0-0"), rig.held[0])
     assert len(rig.results) == 1
     usage = rig.backend.usage
     assert (usage["relaunches"], usage["duplicates"], usage["tasks"]) == (1, 1, 1)
@@ -489,7 +489,7 @@ def test_a_task_whose_worker_is_silent_goes_to_another_and_counts_once():
 def test_a_result_that_comes_twice_counts_once():
     rig = lambdas(count=1)
     rig.submit(task(0))
-    again = rig.backend.handle(worker("w-0"), rig.results[0], 1.0)
+    again = rig.backend.handle(worker("w0-0"), rig.results[0], 1.0)
     assert again == []
     assert rig.backend.usage["duplicates"] == 1
     assert rig.backend.usage["tasks"] == 1
@@ -502,10 +502,10 @@ def test_tasks_of_a_worker_that_is_gone_go_to_others_at_once(how: str):
     rig.submit(task(0), task(1), task(2))
     rig.hold = lambda send: False
     if how == "leaves":
-        rig.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
-    rig.end("w-0", "Runtime.ExitError" if how == "dies" else None)
+        rig.deliver(worker("w0-0"), Send(HOME, wire.Bye("w0-0")))
+    rig.end("w0-0", "Runtime.ExitError" if how == "dies" else None)
     assert sorted(result.interval for result in rig.results) == [0, 1, 2]
-    assert {result.worker for result in rig.results} == {"w-1"}
+    assert {result.worker for result in rig.results} == {"w0-1"}
     assert rig.backend.usage["lost_workers"] == (how == "dies")
     assert rig.backend.usage["relaunches"] == 2
 
@@ -515,10 +515,10 @@ def test_a_task_that_raises_is_tried_once_more():
     rig.hold = lambda send: send.to.role == "worker"
     rig.submit(task(0))
     rig.hold = lambda send: False
-    failed = wire.TaskFailed("train", 0, 0, FUSED, 0, "w-0", "Traceback: MemoryError")
-    rig.deliver(worker("w-0"), Send(HOME, failed))
+    failed = wire.TaskFailed("train", 0, 0, FUSED, 0, "w0-0", "Traceback: MemoryError")
+    rig.deliver(worker("w0-0"), Send(HOME, failed))
     assert [result.attempt for result in rig.results] == [1]
-    assert rig.backend.handle(worker("w-0"), failed, 0.0) == []  # said twice: the task is done long ago
+    assert rig.backend.handle(worker("w0-0"), failed, 0.0) == []  # said twice: the task is done long ago
 
 
 def test_a_task_that_raises_twice_ends_the_run_with_the_remote_traceback():
@@ -527,24 +527,24 @@ def test_a_task_that_raises_twice_ends_the_run_with_the_remote_traceback():
     rig.submit(task(0))
     for repeated in range(2):  # the same failure may be said twice
         assert repeated == 0 or rig.backend.in_flight == 1
-        rig.deliver(worker("w-0"), Send(HOME, wire.TaskFailed("train", 0, 0, FUSED, 0, "w-0", "first")))
-    again = wire.TaskFailed("train", 0, 0, FUSED, 1, "w-0", "Traceback\n  File x\nValueError: 7 is not 8")
-    with pytest.raises(WorkerError, match=r"(?s)^train epoch 0 interval 0 step 4 failed on w-0:\nTrace.*7 is not 8$"):
-        rig.deliver(worker("w-0"), Send(HOME, again))
+        rig.deliver(worker("w0-0"), Send(HOME, wire.TaskFailed("train", 0, 0, FUSED, 0, "w0-0", "first")))
+    again = wire.TaskFailed("train", 0, 0, FUSED, 1, "w0-0", "Traceback\n  File x\nValueError: 7 is not 8")
+    with pytest.raises(WorkerError, match=r"(?s)^train epoch 0 interval 0 step 4 failed on w0-0:\nTrace.*7 is not 8$"):
+        rig.deliver(worker("w0-0"), Send(HOME, again))
 
 
 def test_a_broken_worker_does_not_end_the_run():
-    #  w-0 fails whatever it is given, w-1 is well: every task that w-0 had is done by w-1
+    #  w0-0 fails whatever it is given, w0-1 is well: every task that w0-0 had is done by w0-1
     rig = lambdas(count=2)
-    rig.hold = lambda send: send.to == worker("w-0")
+    rig.hold = lambda send: send.to == worker("w0-0")
     rig.submit(*(task(interval) for interval in range(INTERVALS)))
     while rig.held:
         broken = rig.held.pop(0).message
-        failed = wire.TaskFailed("train", 0, broken.interval, FUSED, broken.attempt, "w-0", "MemoryError")
-        rig.deliver(worker("w-0"), Send(HOME, failed))
+        failed = wire.TaskFailed("train", 0, broken.interval, FUSED, broken.attempt, "w0-0", "MemoryError")
+        rig.deliver(worker("w0-0"), Send(HOME, failed))
     assert sorted(result.interval for result in rig.results) == list(range(INTERVALS))
-    assert {result.worker for result in rig.results} == {"w-1"}
-    assert rig.backend.usage["failures"] == len(rig.loads()["w-0"]) > 0
+    assert {result.worker for result in rig.results} == {"w0-1"}
+    assert rig.backend.usage["failures"] == len(rig.loads()["w0-0"]) > 0
 
 
 BAD_ROWS: dict[str, dict[str, Any]] = {
@@ -561,24 +561,24 @@ BAD_ROWS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("bad", BAD_ROWS)
 def test_a_result_that_does_not_fit_its_task_is_a_failure_of_its_worker(bad: str, caplog: pytest.LogCaptureFixture):
     rig = lambdas(count=2)
-    rig.hold = lambda send: isinstance(send.message, wire.TaskResult) and send.message.worker == "w-0"
+    rig.hold = lambda send: isinstance(send.message, wire.TaskResult) and send.message.worker == "w0-0"
     rig.submit(task(0))
     (result,) = rig.held
     rig.hold = lambda send: False
-    rig.deliver(worker("w-0"), Send(HOME, replace(result.message, rows=BAD_ROWS[bad])))
+    rig.deliver(worker("w0-0"), Send(HOME, replace(result.message, rows=BAD_ROWS[bad])))
     assert [(each.interval, each.attempt) for each in rig.results if each.interval == 0] == [(0, 1)]
     assert rig.backend.usage["failures"] == rig.backend.usage["relaunches"] == 1
-    assert "train epoch 0 interval 0 step 4 of worker w-0: the result is {" in caplog.text
+    assert "train epoch 0 interval 0 step 4 of worker w0-0: the result is {" in caplog.text
 
 
 def test_two_results_that_do_not_fit_end_the_run():
     rig = lambdas(count=1)
     rig.hold = lambda send: send.to.role == "worker"
     rig.submit(task(0))
-    bad = wire.TaskResult("train", 0, 0, FUSED, 0, "w-0", 0.0, 0.0, {})
-    rig.deliver(worker("w-0"), Send(HOME, bad))
-    with pytest.raises(WorkerError, match=r"failed on w-0:\nthe result is {}, must be {'dZ1': 'float64 \[5, 4\]'}$"):
-        rig.deliver(worker("w-0"), Send(HOME, replace(bad, attempt=1)))
+    bad = wire.TaskResult("train", 0, 0, FUSED, 0, "w0-0", 0.0, 0.0, {})
+    rig.deliver(worker("w0-0"), Send(HOME, bad))
+    with pytest.raises(WorkerError, match=r"failed on w0-0:\nthe result is {}, must be {'dZ1': 'float64 \[5, 4\]'}$"):
+        rig.deliver(worker("w0-0"), Send(HOME, replace(bad, attempt=1)))
 
 
 def test_a_task_that_nobody_answers_ends_the_run():
@@ -597,8 +597,8 @@ def test_older_work_goes_first():
     rig.hold = lambda send: isinstance(send.message, wire.Pull)
     rig.submit(task(0, priority=5), task(1, priority=1), task(2, priority=3))
     rig.hold = lambda send: send.to.role == "worker"
-    rig.deliver(worker("w-0"), rig.held[0])
-    assert rig.loads() == {"w-0": [1, 2]}
+    rig.deliver(worker("w0-0"), rig.held[0])
+    assert rig.loads() == {"w0-0": [1, 2]}
 
 
 # --- lambda: what travels -------------------------------------------------------------------------------------------------
@@ -628,7 +628,7 @@ def test_inputs_travel_in_halves_where_they_are_worth_it(stream: bool, num_rows:
 def test_usage_counts_bytes_and_what_is_billed():
     rig = lambdas(count=1)
     rig.submit(task(0))
-    rig.end("w-0", billed_ms=2000)
+    rig.end("w0-0", billed_ms=2000)
     usage = rig.backend.usage
     assert usage["bytes_out"] == sum(rows.nbytes for rows in task(0).rows.values())
     assert usage["bytes_in"] == np.asarray(rig.results[0].rows["dZ1"]).nbytes
@@ -640,26 +640,26 @@ def test_usage_counts_bytes_and_what_is_billed():
 
 
 def missing(**changes: Any) -> wire.RowsMissing:
-    return replace(wire.RowsMissing("train", 0, 0, FUSED, 0, "w-0", 0), **changes)
+    return replace(wire.RowsMissing("train", 0, 0, FUSED, 0, "w0-0", 0), **changes)
 
 
 def test_rows_that_a_worker_misses_are_sent_again():
     rig = lambdas(count=1)
     rig.hold = lambda send: send.to.role == "worker"
     rig.submit(task(0))
-    (again,) = rig.backend.handle(worker("w-0"), missing(), 1.0)
+    (again,) = rig.backend.handle(worker("w0-0"), missing(), 1.0)
     assert isinstance(again, Send)
     assert isinstance(again.message, wire.TaskPart)
     assert set(again.message.rows) == set(task(0).rows)
     assert rig.backend.usage["ignored"] == 0
 
 
-@pytest.mark.parametrize("changes", [{"part": 1}, {"part": -1}, {"worker": "w-9"}, {"interval": 1}], ids=str)
+@pytest.mark.parametrize("changes", [{"part": 1}, {"part": -1}, {"worker": "w0-9"}, {"interval": 1}], ids=str)
 def test_a_request_for_rows_that_there_are_not_is_ignored_and_counted(changes: dict[str, Any]):
     rig = lambdas(count=1)
     rig.hold = lambda send: send.to.role == "worker"
     rig.submit(task(0))
-    assert rig.backend.handle(worker("w-0"), missing(**changes), 1.0) == []
+    assert rig.backend.handle(worker("w0-0"), missing(**changes), 1.0) == []
     assert rig.backend.usage["ignored"] == 1
 
 
@@ -667,8 +667,8 @@ def test_a_worker_that_is_gone_is_sent_no_rows():
     rig = lambdas(count=2)
     rig.hold = lambda send: send.to.role == "worker"
     rig.submit(task(0), task(1))
-    rig.end("w-0", "Runtime.ExitError")
-    assert rig.backend.handle(worker("w-0"), missing(), 1.0) == []
+    rig.end("w0-0", "Runtime.ExitError")
+    assert rig.backend.handle(worker("w0-0"), missing(), 1.0) == []
     assert rig.backend.usage["ignored"] == 1
 
 
@@ -678,7 +678,7 @@ def test_a_worker_that_is_gone_is_sent_no_rows():
 @pytest.mark.parametrize(("mode", "num_parts"), [("no-pipe", 1), ("pipe", 2), ("async", 2)])
 def test_without_a_pipe_inputs_travel_in_one_piece(mode: str, num_parts: int):
     config = CONFIG.replace({"train.mode": mode, "servers.backend": "lambda", "lambda.count": 1})
-    rig = Rig(backends.build(config, SPEC, 7, clock()))
+    rig = Rig(backends.build(config, SPEC, 0, clock()))
     rig.submit(task(0, num_rows=2 * MIN_ROWS_PER_PART))
     assert [send.message.num_parts for send in rig.sent if isinstance(send.message, wire.Task)] == [num_parts]
-    assert list(rig.workers) == ["w7-0"]
+    assert list(rig.workers) == ["w0-0"]

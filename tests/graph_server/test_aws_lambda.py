@@ -57,7 +57,7 @@ class Fixed(Autotuner):
 
 
 def rig(count: int = 2, tuner: Autotuner | None = None) -> Rig:
-    return Rig(LambdaBackend(CONFIG.lambdas, MODEL, count, "w", tuner, Longest()))
+    return Rig(LambdaBackend(CONFIG.lambdas, MODEL, count, "w0", tuner, Longest()))
 
 
 def controller(of: Rig) -> LambdaBackend:
@@ -114,7 +114,7 @@ def test_a_worker_is_asked_for_when_its_first_task_is_expected():
     run.tick(0.1)
     assert launches(run) == 1
     run.hold = lambda send: False
-    run.deliver(worker("w-0"), run.held[0])
+    run.deliver(worker("w0-0"), run.held[0])
     assert [result.interval for result in run.results] == [0]
 
 
@@ -152,32 +152,32 @@ def test_a_worker_that_does_not_start_in_time_is_replaced_and_works_if_it_does_l
     run.hold = lambda send: isinstance(send.message, wire.Pull)
     run.submit(task(0))
     run.tick(0.9 * START_S)
-    assert controller(run).workers == ["w-0"]
+    assert controller(run).workers == ["w0-0"]
     run.tick(START_S)
-    assert controller(run).workers == ["w-0", "w-1"]
+    assert controller(run).workers == ["w0-0", "w0-1"]
     run.tick(3 * START_S)  # twice as many as are wanted
-    assert controller(run).workers == ["w-0", "w-1"]
+    assert controller(run).workers == ["w0-0", "w0-1"]
     run.hold = lambda send: False
-    run.deliver(worker("w-0"), run.held[0])
-    assert [result.worker for result in run.results] == ["w-0"]
+    run.deliver(worker("w0-0"), run.held[0])
+    assert [result.worker for result in run.results] == ["w0-0"]
 
 
 def test_a_worker_that_said_bye_gives_up_its_place_soon_although_its_answer_never_comes():
     run = busy(rig(count=1))
     run.now = 1.0
-    run.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
+    run.deliver(worker("w0-0"), Send(HOME, wire.Bye("w0-0")))
     run.tick(1 + 0.9 * LEAVE_S)
     assert launches(run) == 1  # its answer is on its way, most likely: then its environment is warm, and there is room
     run.tick(1 + LEAVE_S)
-    assert controller(run).workers == ["w-0", "w-1"]
-    assert len(run.loads()["w-1"]) == 2
+    assert controller(run).workers == ["w0-0", "w0-1"]
+    assert len(run.loads()["w0-1"]) == 2
 
 
 def test_a_worker_that_said_bye_is_replaced_at_once_when_its_answer_comes():
     run = busy(rig(count=1))
-    run.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
-    run.end("w-0")
-    assert controller(run).workers == ["w-1"]
+    run.deliver(worker("w0-0"), Send(HOME, wire.Bye("w0-0")))
+    run.end("w0-0")
+    assert controller(run).workers == ["w0-1"]
 
 
 def test_a_worker_whose_bye_overtook_its_pull_is_given_nothing():
@@ -185,11 +185,11 @@ def test_a_worker_whose_bye_overtook_its_pull_is_given_nothing():
     run.hold = lambda send: isinstance(send.message, wire.Pull)
     run.submit(task(0))
     run.hold = lambda send: False
-    run.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
-    run.deliver(worker("w-0"), run.held[0])
+    run.deliver(worker("w0-0"), Send(HOME, wire.Bye("w0-0")))
+    run.deliver(worker("w0-0"), run.held[0])
     assert run.sent == []
     run.tick(LEAVE_S)
-    assert [result.worker for result in run.results] == ["w-1"]
+    assert [result.worker for result in run.results] == ["w0-1"]
 
 
 def test_no_more_are_asked_for_early_than_are_wanted():
@@ -202,8 +202,8 @@ def test_no_more_are_asked_for_early_than_are_wanted():
 def test_a_worker_that_left_before_its_task_came_is_replaced_when_the_task_is_there():
     run = rig()
     expect(run, 0)
-    run.deliver(worker("w-0"), Send(HOME, wire.Bye("w-0")))
-    run.end("w-0")
+    run.deliver(worker("w0-0"), Send(HOME, wire.Bye("w0-0")))
+    run.end("w0-0")
     assert launches(run) == 1
     run.submit(task(0))
     assert launches(run) == 2
@@ -232,19 +232,19 @@ def refuse(of: Rig, name: str, error: str = THROTTLED, reason: str = "") -> None
 
 def test_after_a_refusal_nothing_is_invoked_until_the_pause_is_over():
     run = starting(rig(count=1))
-    refuse(run, "w-0", "EC2ThrottledException")
+    refuse(run, "w0-0", "EC2ThrottledException")
     assert controller(run).num_workers == 0
     run.tick(0.9 * FIRST_S)
     assert controller(run).num_workers == 0
     run.tick(FIRST_S)
-    assert controller(run).workers == ["w-1"]
+    assert controller(run).workers == ["w0-1"]
     assert controller(run).usage["invocations"] == 1
 
 
 def test_refusals_are_no_failed_launches_and_no_invocations():
     run = starting(rig(count=1))
     for number in range(2 * LEAST_COHORT):
-        refuse(run, f"w-{number}", reason="CallerRateLimitExceeded")
+        refuse(run, f"w0-{number}", reason="CallerRateLimitExceeded")
         run.tick(run.now + 40)
     usage = run.backend.usage
     assert usage["refused"] == usage["refused_CallerRateLimitExceeded"] == 2 * LEAST_COHORT
@@ -254,7 +254,7 @@ def test_refusals_are_no_failed_launches_and_no_invocations():
 
 def test_a_refusal_for_a_reason_in_words_is_counted_by_its_error():
     run = starting(rig(count=1))
-    refuse(run, "w-0", "ServiceException", "The service encountered an error. Try again.")
+    refuse(run, "w0-0", "ServiceException", "The service encountered an error. Try again.")
     assert run.backend.usage["refused_ServiceException"] == 1
 
 
@@ -262,15 +262,15 @@ def test_fewer_are_wanted_when_we_have_as_many_as_we_may_have():
     #  six are asked for, four are granted; another is tried after a while
     run = starting(rig(count=6))
     assert launches(run) == 6
-    for name in ("w-0", "w-1", "w-2", "w-3"):
+    for name in ("w0-0", "w0-1", "w0-2", "w0-3"):
         run.do(run.backend.handle(worker(name), wire.Pull(name, 0), run.now))
-    for name in ("w-4", "w-5"):
+    for name in ("w0-4", "w0-5"):
         refuse(run, name, reason="ConcurrentInvocationLimitExceeded")
     run.tick(0.9 * PATIENCE_S)
     assert controller(run).num_workers == 4
     run.tick(PATIENCE_S)
-    assert controller(run).workers == ["w-0", "w-1", "w-2", "w-3", "w-6"]
-    refuse(run, "w-6", reason="ConcurrentInvocationLimitExceeded")
+    assert controller(run).workers == ["w0-0", "w0-1", "w0-2", "w0-3", "w0-6"]
+    refuse(run, "w0-6", reason="ConcurrentInvocationLimitExceeded")
     run.tick(1.9 * PATIENCE_S)
     assert controller(run).num_workers == 4
 
@@ -278,7 +278,7 @@ def test_fewer_are_wanted_when_we_have_as_many_as_we_may_have():
 def test_a_refusal_that_time_does_not_mend_ends_the_run_and_says_why():
     run = starting(rig())
     with pytest.raises(WorkerError, match=r"^siafu: ResourceNotFoundException: .*deploy"):
-        refuse(run, "w-0", "ResourceNotFoundException")
+        refuse(run, "w0-0", "ResourceNotFoundException")
 
 
 def test_refused_for_too_long_with_nobody_at_work_ends_the_run_and_says_why():
@@ -286,9 +286,9 @@ def test_refused_for_too_long_with_nobody_at_work_ends_the_run_and_says_why():
     for number, now in enumerate((0, 150, 299, 339)):
         run.tick(now)
         if now < 300:
-            refuse(run, f"w-{number}", reason="CallerRateLimitExceeded")
+            refuse(run, f"w0-{number}", reason="CallerRateLimitExceeded")
     with pytest.raises(WorkerError, match=r"^siafu: every invocation refused for 339 s, lambda.refused_s allows 300: "):
-        refuse(run, "w-3", reason="CallerRateLimitExceeded")
+        refuse(run, "w0-3", reason="CallerRateLimitExceeded")
 
 
 def test_two_refusals_far_apart_are_no_long_time_in_vain():
@@ -296,34 +296,34 @@ def test_two_refusals_far_apart_are_no_long_time_in_vain():
     run = rig(count=1)
     run.hold = lambda send: isinstance(send.message, wire.Pull)
     expect(run, 0)
-    refuse(run, "w-0", reason="CallerRateLimitExceeded")
+    refuse(run, "w0-0", reason="CallerRateLimitExceeded")
     run.now = 600.0
     run.submit(task(0))
-    refuse(run, "w-1", reason="CallerRateLimitExceeded")
+    refuse(run, "w0-1", reason="CallerRateLimitExceeded")
     assert run.backend.usage["refused"] == 2
 
 
 def test_refused_for_long_while_somebody_works_is_only_slow():
     run = starting(rig(count=2))
-    refuse(run, "w-0", reason="CallerRateLimitExceeded")
-    run.do(run.backend.handle(worker("w-1"), wire.Pull("w-1", 0), run.now))
+    refuse(run, "w0-0", reason="CallerRateLimitExceeded")
+    run.do(run.backend.handle(worker("w0-1"), wire.Pull("w0-1", 0), run.now))
     run.tick(run.now + 400)
-    refuse(run, "w-2", reason="CallerRateLimitExceeded")
+    refuse(run, "w0-2", reason="CallerRateLimitExceeded")
 
 
 def test_workers_that_worked_until_their_deadline_are_no_time_in_vain():
     #  two of three work, the third is refused again and again;  890 s  they leave, and those who follow are refused as well
     run = starting(rig(count=3))
-    for name in ("w-0", "w-1"):
+    for name in ("w0-0", "w0-1"):
         run.do(run.backend.handle(worker(name), wire.Pull(name, 0), run.now))
     for now in range(0, 890, 100):
         run.tick(now)
         refuse(run, controller(run).workers[-1], reason="ConcurrentInvocationLimitExceeded")
     run.now = 890.0
-    for name in ("w-0", "w-1"):
+    for name in ("w0-0", "w0-1"):
         run.deliver(worker(name), Send(HOME, wire.Bye(name)))
-    run.end("w-0")
-    run.end("w-1")
+    run.end("w0-0")
+    run.end("w0-1")
     for now in (890, 890 + 150, 890 + 299):
         run.tick(now)
         refuse(run, controller(run).workers[-1], reason="ConcurrentInvocationLimitExceeded")
@@ -334,35 +334,35 @@ def test_workers_that_worked_until_their_deadline_are_no_time_in_vain():
 
 def test_a_function_that_hung_was_not_refused():
     run = starting(rig(count=1))
-    refuse(run, "w-0", reason="CallerRateLimitExceeded")
+    refuse(run, "w0-0", reason="CallerRateLimitExceeded")
     run.tick(FIRST_S)
     run.now = 900.0
-    run.end("w-1", "Sandbox.Timedout")  # before it pulled
-    refuse(run, "w-2", reason="CallerRateLimitExceeded")
+    run.end("w0-1", "Sandbox.Timedout")  # before it pulled
+    refuse(run, "w0-2", reason="CallerRateLimitExceeded")
     assert run.backend.usage["refused"] == 2
 
 
 def test_a_lost_connection_that_was_billed_is_no_refusal():
     run = starting(rig(count=1))
-    run.end("w-0", "ConnectionClosedError", billed_ms=1500)
+    run.end("w0-0", "ConnectionClosedError", billed_ms=1500)
     usage = run.backend.usage
     assert (usage["invocations"], usage["refused"], usage["lost_workers"], usage["billed_ms"]) == (1, 0, 1, 1500)
     run.tick(0.9 * FIRST_S)
     assert controller(run).num_workers == 0  # it is waited out all the same
     run.tick(FIRST_S)
-    assert controller(run).workers == ["w-1"]
+    assert controller(run).workers == ["w0-1"]
 
 
 def test_a_worker_whose_invocation_has_ended_for_us_is_told_to_leave():
     run = starting(rig(count=1))
-    run.do(run.backend.handle(worker("w-7"), wire.Pull("w-7", 2), run.now))
-    assert told_to_leave(run) == ["w-7"]
+    run.do(run.backend.handle(worker("w0-7"), wire.Pull("w0-7", 2), run.now))
+    assert told_to_leave(run) == ["w0-7"]
 
 
 def test_after_stop_a_refusal_is_no_error():
     run = starting(rig())
     run.backend.stop()
-    refuse(run, "w-0", "ResourceNotFoundException")
+    refuse(run, "w0-0", "ResourceNotFoundException")
     assert run.backend.usage["refused"] == 1
 
 
@@ -402,10 +402,10 @@ def test_nothing_is_decided_while_most_are_starting_or_fewer_are_granted_than_ar
     tuner = Watched(3, 3)
     run = starting(rig(3, tuner))
     run.tick(0.1)
-    for name in ("w-0", "w-1"):
+    for name in ("w0-0", "w0-1"):
         run.do(run.backend.handle(worker(name), wire.Pull(name, 0), run.now))
     run.tick(0.2)
-    refuse(run, "w-2", reason="ConcurrentInvocationLimitExceeded")
+    refuse(run, "w0-2", reason="ConcurrentInvocationLimitExceeded")
     run.tick(0.3)
     run.tick(0.3 + PATIENCE_S)
     assert tuner.asked == ["start over", "decide", "make do with 2", "decide"]
@@ -418,14 +418,14 @@ def test_workers_that_are_too_many_finish_what_they_have_and_leave():
     tuner.wanted = 1
     run.tick(1)
     assert told_to_leave(run) == []
-    answer(run, "w-2")
-    assert told_to_leave(run) == ["w-2"]
-    answer(run, "w-1")
-    assert told_to_leave(run) == ["w-2", "w-1"]
+    answer(run, "w0-2")
+    assert told_to_leave(run) == ["w0-2"]
+    answer(run, "w0-1")
+    assert told_to_leave(run) == ["w0-2", "w0-1"]
     run.submit(*(task(interval)._replace(id=TaskId(task(interval).id.lane, 1, interval, 4)) for interval in range(4)))
-    assert [len(load) for load in run.loads().values()] == [2, 2, 2]  # w-0 has its two, and the others get nothing
+    assert [len(load) for load in run.loads().values()] == [2, 2, 2]  # w0-0 has its two, and the others get nothing
     assert controller(run).num_workers == 3
-    for name in ("w-1", "w-2"):
+    for name in ("w0-1", "w0-2"):
         run.end(name)
     assert launches(run) == 3
 
@@ -438,9 +438,9 @@ def test_a_worker_with_nothing_to_do_leaves_at_once():
     assert controller(run).num_workers == 2
     tuner.wanted = 1
     run.tick(1)
-    assert told_to_leave(run) == ["w-1"]
+    assert told_to_leave(run) == ["w0-1"]
     run.tick(2)
-    assert told_to_leave(run) == ["w-1"]
+    assert told_to_leave(run) == ["w0-1"]
 
 
 def test_a_silent_worker_is_not_told_to_leave():
@@ -452,7 +452,7 @@ def test_a_silent_worker_is_not_told_to_leave():
     run.tick(11)
     run.hold = lambda send: False
     assert controller(run).num_workers == 4
-    assert told_to_leave(run) == []  # of w-2 and w-3 one is retired, and has something to do
+    assert told_to_leave(run) == []  # of w0-2 and w0-3 one is retired, and has something to do
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------------
@@ -503,8 +503,8 @@ def test_cold_starts_are_counted_and_their_time_is_that_which_was_billed():
     run = lambdas(count=1)
     for number, init_ms in enumerate((120.5, 0.0)):
         run.submit(task(number))
-        run.deliver(worker(f"w-{number}"), Send(HOME, wire.Bye(f"w-{number}")))
-        run.end(f"w-{number}", billed_ms=1000, init_ms=init_ms)
+        run.deliver(worker(f"w0-{number}"), Send(HOME, wire.Bye(f"w0-{number}")))
+        run.end(f"w0-{number}", billed_ms=1000, init_ms=init_ms)
     usage = run.backend.usage
     assert (usage["cold_starts"], usage["init_ms"], usage["billed_ms"]) == (1, 120.5, 2000)
 
@@ -577,10 +577,10 @@ def unanswered(of: Rig) -> dict[str, list[int]]:
 
 
 def test_after_an_environment_ran_out_of_memory_workers_hold_one_task_and_keep_nothing(caplog):
-    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 2, "w")))
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 2, "w0")))
     assert max(map(len, unanswered(run).values())) > 1
-    run.end("w-0", OUT_OF_MEMORY)
-    run.end("w-1")
+    run.end("w0-0", OUT_OF_MEMORY)
+    run.end("w0-1")
     later = unanswered(run)
     assert {len(intervals) for intervals in later.values()} == {1}
     assert "one task at a time" in caplog.text
@@ -588,9 +588,9 @@ def test_after_an_environment_ran_out_of_memory_workers_hold_one_task_and_keep_n
 
 
 def test_a_task_that_is_too_large_alone_is_split_and_its_parts_travel_when_they_are_asked_for(caplog):
-    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w")))
-    run.end("w-0", OUT_OF_MEMORY)  # by what it held, perhaps
-    run.end("w-1", OUT_OF_MEMORY)
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w0")))
+    run.end("w0-0", OUT_OF_MEMORY)  # by what it held, perhaps
+    run.end("w0-1", OUT_OF_MEMORY)
     assert "tasks are split into 2 parts" in caplog.text
     (first,) = (s.message for s in run.held if s.to.name in run.workers and isinstance(s.message, wire.Task))
     assert (first.num_parts, first.on_request, len(next(iter(first.rows.values())))) == (2, True, ROWS // 2)
@@ -606,33 +606,33 @@ def test_a_task_that_is_too_large_alone_is_split_and_its_parts_travel_when_they_
 
 
 def test_workers_from_before_are_retired_and_given_nothing_of_what_the_dead_one_held():
-    run = Rig(LambdaBackend(CONFIG.lambdas, MODEL, 3, "w"))
+    run = Rig(LambdaBackend(CONFIG.lambdas, MODEL, 3, "w0"))
     run.hold = lambda send: send.to.role == "worker"
     run.submit(*(task(interval) for interval in range(5)))
-    assert unanswered(run) == {"w-0": [0, 1], "w-1": [2, 3], "w-2": [4]}  # the last could take another one
+    assert unanswered(run) == {"w0-0": [0, 1], "w0-1": [2, 3], "w0-2": [4]}  # the last could take another one
     run.held.clear()
-    run.end("w-0", OUT_OF_MEMORY)
+    run.end("w0-0", OUT_OF_MEMORY)
     assert {len(intervals) for intervals in unanswered(run).values()} == {1}
-    assert all(name not in ("w-0", "w-1", "w-2") for name in unanswered(run))
+    assert all(name not in ("w0-0", "w0-1", "w0-2") for name in unanswered(run))
 
 
 def test_workers_that_ran_out_together_are_one_piece_of_news():
-    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 3, "w")))
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 3, "w0")))
     for name in list(run.workers)[:3]:
         run.end(name, OUT_OF_MEMORY)
     assert run.backend.usage["split_in"] == 0
 
 
 def test_a_worker_that_waits_for_rows_of_what_is_done_may_go():
-    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w")))
-    run.end("w-0", OUT_OF_MEMORY)
-    run.end("w-1", OUT_OF_MEMORY)
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w0")))
+    run.end("w0-0", OUT_OF_MEMORY)
+    run.end("w0-1", OUT_OF_MEMORY)
     (first,) = (s.message for s in run.held if s.to.name in run.workers and isinstance(s.message, wire.Task))
     (name,) = run.workers
     tag = (first.lane, first.epoch, first.interval, first.pc)
     missing = Send(HOME, wire.RowsMissing(*tag, first.attempt, name, 1))
-    late = wire.TaskResult(*tag, first.attempt - 1, "w-1", 0.0, 0.1, {"dZ1": np.zeros((ROWS, 4))})
-    run.deliver(worker("w-1"), Send(HOME, late))  # said before its end
+    late = wire.TaskResult(*tag, first.attempt - 1, "w0-1", 0.0, 0.1, {"dZ1": np.zeros((ROWS, 4))})
+    run.deliver(worker("w0-1"), Send(HOME, late))  # said before its end
     assert [result.interval for result in run.results] == [first.interval]
     before = len(told_to_leave(run))
     run.deliver(worker(name), missing)
@@ -645,19 +645,19 @@ def test_an_attempt_from_before_the_split_is_sent_parts_of_its_own_length():
     shipping.split_in = 4
     shipping.ship(task(0), Assign("b", task(0).id, 1))
     of = task(0).id
-    missing = [wire.RowsMissing(of.lane.value, of.epoch, of.interval, of.pc, attempt, "w", 0) for attempt in (0, 1, 2)]
+    missing = [wire.RowsMissing(of.lane.value, of.epoch, of.interval, of.pc, attempt, "w0", 0) for attempt in (0, 1, 2)]
     sent = [shipping.again(task(0), message) for message in missing]
     rows = [send and len(next(iter(send.message.rows.values()))) for send in sent]  # type: ignore[union-attr]
     assert rows == [ROWS, ROWS // 4, None]
 
 
 def test_tasks_that_no_environment_has_memory_for_end_the_run_and_it_says_what_to_change():
-    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w", intervals=INTERVALS)))
+    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w0", intervals=INTERVALS)))
     for number in range(6):  # rule 1; 2, 4 and 8 parts of 5 rows; twice in as many as there are
-        run.end(f"w-{number}", OUT_OF_MEMORY)
+        run.end(f"w0-{number}", OUT_OF_MEMORY)
     words = rf"memory_mb = {CONFIG.lambdas.memory_mb} .* in {ROWS} parts; .* train.intervals = {INTERVALS} "
     with pytest.raises(WorkerError, match=words):
-        run.end("w-6", OUT_OF_MEMORY)
+        run.end("w0-6", OUT_OF_MEMORY)
 
 
 def test_a_task_that_is_answered_is_forgiven():

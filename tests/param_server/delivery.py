@@ -95,7 +95,7 @@ class Interval:
 
     @property
     def address(self) -> Address:
-        return worker(str(self.number))
+        return worker(f"w{self.server}-{self.number}")
 
 
 class Delivery:
@@ -139,8 +139,10 @@ class Delivery:
             self._weights_ready(to.index, message)
         elif isinstance(message, wire.Weights) and message.lane == "eval":
             self._judge(message)
-        elif message.epoch == self.intervals[to.index].epoch:  # others are answers to duplicates
-            {wire.Weights: self._weights, wire.GradientAck: self._ack}[type(message)](self.intervals[to.index], message)
+        else:
+            interval = self.intervals[int(to.name.partition("-")[2])]
+            if message.epoch == interval.epoch:  # others are answers to duplicates
+                {wire.Weights: self._weights, wire.GradientAck: self._ack}[type(message)](interval, message)
 
     def _begin(self) -> None:
         """Starts every interval that waits and may run: at most ``staleness`` epochs ahead of the slowest one."""
@@ -190,7 +192,7 @@ class Delivery:
             self.evaluated.add(epoch)
             for layer in LAYERS:
                 fetch = wire.FetchWeights("eval", epoch, 0, layer, 0, ())
-                self._post(worker("0"), param_server(ready.server), fetch)
+                self._post(self.intervals[0].address, param_server(ready.server), fetch)
 
     def _judge(self, reply: wire.Weights) -> None:
         if reply.epoch in self.judged or reply.layer != LAYERS[-1]:

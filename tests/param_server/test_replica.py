@@ -16,7 +16,8 @@ from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError, nan_adv
 from siafu.sparse import SparseRows
 from tests.param_server.delivery import LAYERS, MODEL, gradient_of, layer_of, make_config, make_replica, same_bits
 
-WORKER = worker("w1")
+WORKERS = worker("w0-3"), worker("w1-5")  # of graph server 0 and of 1
+WORKER = WORKERS[1]
 PEER = param_server(1)
 
 
@@ -25,8 +26,8 @@ def replica_of(num_replicas=1, **train):
 
 
 def fetch(replica, epoch, interval, *, lane="train", layer=0, have=()):
-    ((send),) = replica.handle(WORKER, wire.FetchWeights(lane, epoch, interval, layer, 5, have))
-    assert send.to == WORKER
+    ((send),) = replica.handle(WORKERS[interval], wire.FetchWeights(lane, epoch, interval, layer, 5, have))
+    assert send.to == WORKERS[interval]
     assert (send.message.epoch, send.message.interval, send.message.attempt) == (epoch, interval, 5)
     return send.message
 
@@ -36,9 +37,15 @@ def gradient(epoch, interval, layer):
     return wire.Gradient(epoch, interval, layer, 0, dict(values))
 
 
+def give(replica, message):
+    """A gradient, for which its worker has fetched the weights."""
+    fetch(replica, message.epoch, message.interval, layer=message.layer)
+    return replica.handle(WORKERS[message.interval], message)
+
+
 def push(replica, epoch, interval):
     """All gradients of an interval, and that it is done; what is sent besides the acks."""
-    sends = [send for layer in LAYERS for send in replica.handle(WORKER, gradient(epoch, interval, layer))]
+    sends = [send for layer in LAYERS for send in give(replica, gradient(epoch, interval, layer))]
     sends += replica.handle(graph_server(interval), wire.IntervalDone(epoch, interval))
     return [send for send in sends if not isinstance(send.message, wire.GradientAck)]
 
@@ -141,7 +148,8 @@ def test_r2_evaluation_of_weights_that_do_not_exist_yet_is_an_error():
 
 def test_r3_every_gradient_is_acknowledged_to_who_sent_it():
     replica = replica_of()
-    for sender in (WORKER, worker("duplicate")):
+    fetch(replica, 0, 1)
+    for sender in (WORKER, worker("w1-duplicate")):
         ((send),) = replica.handle(sender, gradient(0, 1, 0))
         assert send.to == sender
         assert vars(send.message) == {"epoch": 0, "interval": 1, "layer": 0, "attempt": 0}
@@ -156,12 +164,12 @@ def test_r3_gradient_that_is_not_finite_names_interval_layer_and_parameter(bad):
     message.tensors["1.bias"][2] = bad
     where = r"epoch 0 interval 1 \(graph server 1\) layer 1: 1\.bias holds NaN or infinity"
     with pytest.raises(WorkerError, match=where):
-        replica_of().handle(WORKER, message)
+        give(replica_of(), message)
 
 
 def test_r3_duplicate_that_is_not_finite_does_no_harm():
     replica = replica_of()
-    replica.handle(WORKER, gradient(0, 1, 1))
+    give(replica, gradient(0, 1, 1))
     duplicate = gradient(0, 1, 1)
     duplicate.tensors["1.bias"][2] = np.nan
     assert kinds(replica.handle(WORKER, duplicate)) == [(WORKER, "GradientAck")]
@@ -183,7 +191,7 @@ def bad_gradient(epoch, value=np.nan):
 
 def run_bad_epoch(replica, epoch, value=np.nan):
     """An epoch that has one number that is not finite; what the coordinator is told of it."""
-    sends = replica.handle(WORKER, bad_gradient(epoch, value)) + run_epoch(replica, epoch)
+    sends = give(replica, bad_gradient(epoch, value)) + run_epoch(replica, epoch)
     return [send.message for send in sends if isinstance(send.message, wire.Skipped)]
 
 
@@ -217,7 +225,7 @@ def test_r9_every_replica_leaves_the_same_steps_out():
     for server, replica in enumerate(replicas):
         bad = [bad_gradient(0)] if server else []
         for message in [*bad, *(gradient(0, server, layer) for layer in LAYERS)]:
-            shared += [(server, send) for send in replica.handle(WORKER, message)]
+            shared += [(server, send) for send in give(replica, message)]
         shared += [(server, s) for s in replica.handle(graph_server(server), wire.IntervalDone(0, server))]
         for reporter in (0, 1):
             done = wire.EpochDone(reporter, 0, int(reporter == server), 0.0)
@@ -240,7 +248,7 @@ def test_r9_a_sum_that_is_beyond_all_numbers_ends_the_run_too():
     for interval in (0, 1):
         message = gradient(0, interval, 1)
         message.tensors["1.bias"][2] = np.finfo(np.float32).max
-        replica.handle(WORKER, message)
+        give(replica, message)
     with pytest.raises(WorkerError, match=r"^sum of all gradients of epoch 0: 1\.bias holds NaN or infinity"):
         run_epoch(replica, 0)
 
@@ -472,7 +480,72 @@ BAD_MESSAGES = {
 }
 
 
+#: Who may say such a thing; anybody else would be refused for that alone.
+SPEAKERS = {
+    wire.IntervalDone: graph_server(0), wire.EpochDone: graph_server(0), wire.PartialSums: PEER, wire.Judged: COORDINATOR,
+    wire.GetModel: COORDINATOR,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("what", BAD_MESSAGES)
 def test_message_that_no_peer_may_send_is_refused(what):
-    with pytest.raises(RemoteProtocolError):
-        replica_of(num_replicas=2).handle(WORKER, BAD_MESSAGES[what])
+    replica, message = replica_of(num_replicas=2), BAD_MESSAGES[what]
+    fetch(replica, 0, 0)
+    with pytest.raises(RemoteProtocolError) as caught:
+        replica.handle(SPEAKERS.get(type(message), WORKERS[0]), message)
+    assert "may say so" not in str(caught.value)
+    assert "fetched" not in str(caught.value)
+
+
+# --- R11: who may speak of what ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_r11_a_worker_sets_no_gradient_of_another_graph_servers_interval(epoch):
+    replica = replica_of(staleness=1)
+    fetch(replica, epoch, 1)
+    lie = gradient(epoch, 1, 0)
+    with pytest.raises(RemoteProtocolError, match=r"from worker w0-3: interval 1 is of graph server 1$"):
+        replica.handle(WORKERS[0], lie)
+    assert replica.num_pending == 0
+
+
+@pytest.mark.parametrize("sender", [WORKERS[0], graph_server(0), PEER, COORDINATOR, worker("x")])
+def test_r11_weights_are_stashed_for_the_intervals_of_who_asks(sender):
+    replica = replica_of()
+    with pytest.raises(RemoteProtocolError, match=r"interval 1 is of graph server 1$"):
+        replica.handle(sender, wire.FetchWeights("train", 0, 1, 0, 0, ()))
+    assert replica.stash_references == {}
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2, 3])
+def test_r11_a_gradient_for_which_nobody_has_fetched_weights_is_refused(epoch):
+    replica = replica_of(staleness=1)
+    with pytest.raises(RemoteProtocolError, match="from worker w1-5: nobody has fetched weights for it"):
+        replica.handle(WORKER, gradient(epoch, 1, 0))
+    assert replica.num_pending == 0
+    run_epoch(replica, 0)
+    assert replica.version == 1
+
+
+def test_r11_the_bound_on_epochs_holds_for_gradients_too():
+    replica = replica_of(staleness=1)
+    with pytest.raises(RemoteProtocolError, match="fetch of epoch 2 at version 0: staleness is at most 1"):
+        fetch(replica, 2, 1)
+    with pytest.raises(RemoteProtocolError, match="gradient of epoch 2"):
+        replica.handle(WORKER, gradient(2, 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("sender", "message"),
+    [
+        (graph_server(0), wire.IntervalDone(0, 1)),
+        (WORKER, wire.IntervalDone(0, 1)),
+        (graph_server(0), wire.EpochDone(1, 0, 1, 0.0)),
+        (param_server(2), wire.PartialSums(1, 0, 0, (), {}, True)),
+        (graph_server(1), wire.Judged(0, True, False)),
+    ],
+)
+def test_r11_nobody_reports_as_somebody_else(sender, message):
+    with pytest.raises(RemoteProtocolError, match=r"only .* may say so"):
+        replica_of(num_replicas=3).handle(sender, message)
