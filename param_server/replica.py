@@ -386,10 +386,6 @@ class Replica:
             limits = f"epochs are 0 to {num_epochs - 1}, intervals 0 to {self.num_leaves - 1}"
             raise RemoteProtocolError(f"{where}: epoch {epoch}, interval {interval}: {limits}")
 
-    def _server_of(self, interval: int) -> int:
-        """The graph server that has the interval."""
-        return interval * self.num_graph_servers // self.num_leaves
-
     def _check_owner(self, where: str, sender: Address, interval: int) -> None:
         """The sender must be the graph server of the interval, or a worker of it."""
         owner = graph_server(self._server_of(interval))
