@@ -27,7 +27,7 @@ from bench.meter import Meter
 from bench.site import lambda_site
 from datasets.prepare import cached
 from datasets.sources.names import absolute
-from siafu import __version__, checkpoint, models, progress
+from siafu import __version__, checkpoint, conditions, models, progress
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.checkpoints import TrainingState
@@ -232,10 +232,14 @@ def settings_of(assignments: Sequence[str]) -> dict[str, str]:
 
 def resolve(
     source: str, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any],
-    preset: str = "",
+    preset: str = "", *, many: bool = False,
 ) -> Config:  # fmt: skip
     """Defaults < config < preset < settings < keyword arguments, and where tensor tasks run (``servers.backend``) decided.
-    ConfigError for a name that does not exist."""
+
+    ``many``: it is the base of runs in several modes or on several backends, so a setting may be for some of them.
+    Raises: ConfigError for a name that does not exist, and for a setting that is said and does nothing (``siafu.conditions``).
+    What other settings of a run's config, or of a file, lose their meaning by what is said here go back to their defaults.
+    """
     base = config if isinstance(config, Config) else configs.load(config) if config else Config()
     changes = dict(settings or {})
     for name, value in short.items():
@@ -253,8 +257,15 @@ def resolve(
         resolved = resolved.replace({"servers.backend": _backend(resolved, said)})
     far = resolved.run.on == "aws" and resolved.servers.backend == "lambda"
     if far and "lambda.on" not in said and not isinstance(config, Config):  # a Config says local as it says aws
-        return resolved.replace({"lambda.on": "aws"})
-    return resolved
+        resolved = resolved.replace({"lambda.on": "aws"})
+    if many or isinstance(resolved, BaselineConfig):
+        return resolved
+    conditions.refuse(resolved, changes)
+    if changes and config is not None and not isinstance(config, Config):  # does the file agree with itself?
+        resolve("", config, {}, {})
+    elif not isinstance(config, Config):
+        conditions.refuse(resolved, said)
+    return resolved.replace(conditions.idle(resolved))
 
 
 def _said_in(config: Config | str | Path | None) -> set[str]:

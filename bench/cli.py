@@ -150,11 +150,11 @@ def told(run: api.Run, *, json_wanted: bool, verb: str) -> int:
     return EXIT_AT_LIMIT
 
 
-def asked(args: argparse.Namespace) -> Config:
-    """The config of the command line. Says on stderr where a preset comes from."""
+def asked(args: argparse.Namespace, *, many: bool = False) -> Config:
+    """The config of the command line; ``many``: as of ``api.resolve``. Says on stderr where a preset comes from."""
     settings = api.settings_of(args.set)
     short = {name: getattr(args, name) for name in api.SHORT if getattr(args, name) is not None}
-    config = api.resolve(args.source, args.config, settings, short, args.preset)
+    config = api.resolve(args.source, args.config, settings, short, args.preset, many=many)
     if args.preset and not args.quiet:
         preset = presets.find(args.preset, config)
         print(f"preset      {preset.source}\nhere        {preset.differs}", file=sys.stderr)

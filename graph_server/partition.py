@@ -214,7 +214,7 @@ class Partition:
             self.schedulers[lane] = Scheduler(
                 self.programs[lane], lane, self.intervals, epochs, forward=crossing[False], backward=crossing[True],
                 freshness=1.0 if pipe or lane is Lane.EVAL else train.freshness, warmup_epochs=train.warmup_epochs,
-                max_ahead=max(1, int(train.ahead * len(self.intervals))), in_step=not self.config.overlaps,
+                max_ahead=max(train.ahead > 0, int(train.ahead * len(self.intervals))), in_step=not self.config.overlaps,
             )  # fmt: skip
         return [*self.ghosts.features_for_peers(), *(self._ready() if self.ghosts.complete else [])]
 

@@ -144,7 +144,7 @@ class Train:
     mode: Literal["no-pipe", "pipe", "async"] = "pipe"  # how far steps may overlap; async: gathers stale rows
     staleness: int = 0  # async: epochs that an interval may be ahead of the slowest one
     intervals: int = 0  # per graph server; 0: up to 16, as many as there is work for (bench.intervals)
-    ahead: float = 0.125  # async, staleness > 0: share of a server's intervals that may be ahead of the slowest epoch
+    ahead: float = 0.125  # async, staleness > 0: share of intervals that may be ahead of the slowest epoch; 0: none
     freshness: float = 0.9  # async: share of an interval's crossing edges that must be of this epoch before it gathers
     stale_gradients: Literal["use", "drop", "smooth"] = "use"  # async: gradient rows not refreshed in this epoch
     stale_rows: Literal["use", "smooth", "freeze"] = "use"  # async: activation rows not refreshed in this epoch

@@ -99,11 +99,13 @@ class Measurement:
     def row(self, graph: str, model: str, dtype: str, backend: str, parts: int, param_servers: int) -> Row:
         shards = self._shards(graph, parts)
         self._num_runs += 1
+        heeded = backend == "lambda"
+        options = {key: value for key, value in MODELS[model].items() if heeded or not key.startswith("lambda.")}
         run = api.train(
             str(shards), run_dir=str(self.folder / f"run-{self._num_runs}"), mode="pipe", backend=backend,
             param_servers=param_servers, epochs=self.epochs, intervals=self.intervals, hidden=16, dropout=0.5,
             weight_decay=WEIGHT_DECAY, eval_every=0,
-            settings={"model.name": model, "model.dtype": dtype, **MODELS[model]},
+            settings={"model.name": model, "model.dtype": dtype, **options},
         )  # fmt: skip
         expected = self._expected(graph, configs.load(run.dir / "config.toml"), ShardSet.open(shards).manifest)
         found = np.array(run.result["loss_history"])

@@ -153,7 +153,7 @@ def _say_calibration(args: argparse.Namespace, found: Calibration) -> int:
 
 def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     short = {name: getattr(args, name) for name in SHARED if getattr(args, name) is not None}
-    config = api.resolve(args.source, args.config, api.settings_of(args.set), short, args.preset)
+    config = api.resolve(args.source, args.config, api.settings_of(args.set), short, args.preset, many=True)
     graph = _graph(args, config)
     if not args.source:
         config = replace(config, data=replace(config.data, source=""))

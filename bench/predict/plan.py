@@ -11,7 +11,7 @@ from bench import api
 from bench.predict.meanings import Meanings, Names
 from bench.site import SITES
 from datasets.renumbered import Numbers
-from siafu import checkpoint, models
+from siafu import checkpoint, conditions, models
 from siafu.baseline import BaselineConfig, load
 from siafu.config import REPARTITIONS, Config
 from siafu.errors import ConfigError
@@ -107,6 +107,7 @@ def plan_of(
     elif all(key.removeprefix("data.") in REPARTITIONS for key in settings if key.startswith("data.")):
         data = of_run(run_dir)
     config = config.replace(settings)
+    conditions.refuse(config, settings)
     if config.run.on == "aws":
         raise ConfigError("run.on = aws: siafu predict runs on this machine or on Ray: --on local")
     kind: Kind

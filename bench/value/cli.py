@@ -155,7 +155,7 @@ def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
     if args.relative_to and args.relative_to not in names:
         raise ConfigError(f"--relative-to {args.relative_to}: must be one of {', '.join(names)}")
     told = {**vars(args), **dict.fromkeys(NOT_FLAGS), "source": "".join(args.words)}
-    base = train_cli.asked(argparse.Namespace(**told))
+    base = train_cli.asked(argparse.Namespace(**told), many=True)
     if args.target is not None and args.split == "val":
         base = base.replace({"train.target_acc": args.target})
     stand_in = replace(stand_in, gpu=stand_in.gpu or base.cloud.gpu_instance)

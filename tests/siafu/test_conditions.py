@@ -1,0 +1,77 @@
+"""Settings that would do nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import api
+from siafu import config as configs
+from siafu.conditions import ALWAYS, CHECKED, NEEDS, idle
+from siafu.config import Config
+from siafu.errors import ConfigError
+
+
+def test_every_setting_is_classified_once():
+    keys = [f"{section}.{key}" for section, values in Config().to_dict().items() for key in values]
+    assert sorted([*ALWAYS, *CHECKED, *NEEDS]) == sorted(keys)
+
+
+def test_nothing_is_idle_in_the_defaults():
+    assert idle(api.resolve("", None, {}, {})) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"train.freshness": 0.5}, "train.freshness = 0.5: does nothing, it needs train.mode = async"),
+        (
+            {"train.mode": "async", "train.ahead": 0.5},
+            "train.ahead = 0.5: does nothing, it needs .* train.staleness > 0",
+        ),
+        ({"train.stale_lr": 0.5}, "train.stale_lr = 0.5: does nothing"),
+        ({"train.momentum": 0.5}, "train.momentum = 0.5: does nothing, it needs train.optimizer = sgd"),
+        ({"train.step_epochs": 5}, "train.step_epochs = 5: does nothing, it needs train.schedule = step"),
+        (
+            {"servers.backend": "cpu", "lambda.count": 3},
+            "lambda.count = 3: does nothing, it needs servers.backend = lambda",
+        ),
+        ({"servers.device": "cpu"}, "servers.device = cpu: does nothing, it needs servers.backend = gpu"),
+    ],
+)
+def test_what_is_said_and_does_nothing_is_refused(settings, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        api.resolve("digits", None, settings, {})
+    file = tmp_path / "mine.toml"
+    file.write_text(configs.dump(Config().replace(settings)))
+    with pytest.raises(ConfigError, match=message):
+        api.resolve("", file, {}, {})
+    with pytest.raises(ConfigError, match=message):
+        api.resolve("", file, {"train.epochs": 3}, {})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"train.mode": "async", "train.freshness": 0.5},
+        {"train.mode": "async", "train.staleness": 1, "train.ahead": 0.0},
+        {"train.optimizer": "sgd", "train.momentum": 0.5},
+        {"servers.backend": "lambda", "lambda.count": 3},
+        {"servers.backend": "cpu", "lambda.count": 0, "train.freshness": 0.9},  # defaults ask for nothing
+    ],
+)
+def test_what_means_something_stays(settings):
+    resolved = api.resolve("digits", None, settings, {})
+    assert resolved == resolved.replace(settings)
+
+
+def test_what_loses_its_meaning_goes_back_to_its_default(tmp_path):
+    known = api.resolve("digits", None, {"servers.backend": "lambda", "lambda.count": 3}, {})
+    assert api.resolve("", known, {}, {"backend": "cpu"}).lambdas.count == 0
+    (tmp_path / "config.toml").write_text(configs.dump(known))
+    assert api.resolve("", tmp_path / "config.toml", {}, {"backend": "cpu"}).lambdas.count == 0
+    with pytest.raises(ConfigError, match=r"lambda\.count = 4: does nothing"):
+        api.resolve("", known, {"lambda.count": 4}, {"backend": "cpu"})
+
+
+def test_runs_in_several_modes_may_share_what_is_for_some_of_them():
+    assert api.resolve("digits", None, {"train.freshness": 0.5}, {}, many=True).train.freshness == 0.5
