@@ -15,6 +15,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -185,8 +187,21 @@ def test_the_kernels_table_names_the_same_socket_as_its_sock_diag(monkeypatch: p
         with accepted:
             expected = os.fstat(client.fileno()).st_ino
             assert process._other_end(accepted) == expected
+            with monkeypatch.context() as refused:  # the kernel answers with an error
+                refused.setattr(process, "_SOCK_DIAG_BY_FAMILY", 99)
+                assert process._other_end(accepted) == expected
             monkeypatch.setattr(process, "_NETLINK_SOCK_DIAG", 99)  # as in a container without it
             assert process._other_end(accepted) == expected
+
+
+@linux_only
+def test_a_process_that_has_ended_uses_no_memory() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        of: Any = SimpleNamespace(pid=child.pid)
+        assert process.Process.peak_kib(of) > 1024
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # not reaped: its /proc entry is there, without VmHWM
+        assert process.Process.peak_kib(of) == 0
 
 
 def test_keys_are_given_to_no_environment_where_strangers_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from lambda_funcs.worker import Assignment, Worker
 from siafu import wire
 from siafu.address import graph_server, param_server, worker
+from siafu.errors import PeerLost
 from siafu.models import ModelSpec
 from siafu.sockets import Hub
 
@@ -40,3 +41,22 @@ def test_a_worker_leaves_its_margin_before_the_end_of_its_invocation_even_while_
             assert {sender for sender, _ in arrived} == {worker("w-0")}
             said += [message for _, message in arrived]
     assert [type(message) for message in said] == [wire.Hello, wire.Pull, wire.Bye]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_worker_without_work_leaves_in_peace_and_one_that_waits_for_weights_says_for_what(busy: bool):
+    with (
+        Hub(graph_server(0), RUN_ID, listen="127.0.0.1") as home,
+        Hub(param_server(0), RUN_ID, listen="127.0.0.1") as mute,
+    ):
+        assignment = Assignment(
+            "w-0", home.endpoint, 0, (mute.endpoint,), RUN_ID, "digest", SPEC, idle_s=0.1, margin_s=1, prefetch=2,
+            keep_bytes=0, proxy="", wait_s=0.1,
+        )  # fmt: skip
+        with Worker(assignment, lambda: 1000.0) as it:
+            if busy:
+                it._take(wire.Task("train", 0, 0, 1, 0, 0, 1, (), {}))
+                with pytest.raises(PeerLost, match=r"no answer within 0\.1 s: "):
+                    it.run()
+            else:
+                assert it.run() == {"worker": "w-0", "tasks": 0, "reason": "idle"}
