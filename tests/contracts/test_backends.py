@@ -486,6 +486,16 @@ def test_a_task_whose_worker_is_silent_goes_to_another_and_counts_once():
     assert rig.replica.duplicates["Gradient"] == 1
 
 
+def test_the_end_of_an_invocation_that_nobody_asked_for_is_billed_and_harms_nothing():
+    rig = lambdas(count=1)
+    rig.submit(task(0))
+    assert isinstance(rig.backend, LambdaBackend)
+    before = rig.backend.usage
+    rig.do(rig.backend.ended(Ended("w-99", None, billed_ms=2000), rig.now))
+    assert rig.backend.usage["billed_ms"] == before["billed_ms"] + 2000
+    assert rig.backend.workers == ["w-0"]
+
+
 def test_a_result_that_comes_twice_counts_once():
     rig = lambdas(count=1)
     rig.submit(task(0))

@@ -81,7 +81,7 @@ def test_actor_without_a_place_is_a_refusal_to_shrink_at(joined: SimulatedRay, m
     with Driven("echo", memory_mb=int(1.5 * CPUS * launchers.MB_PER_CPU)) as driven:
         driven.launcher.invoke({}, "r")
         outcome = driven.outcome()
-    assert (outcome.error, outcome.billed_ms) == (THROTTLED, 0)
+    assert (outcome.error, outcome.billed_ms, outcome.max_memory_mb) == (THROTTLED, 0, 0)
     assert judge(outcome.error or "", outcome.reason).next == Next.SHRINK
     assert driven.outcomes.empty()
 
