@@ -314,6 +314,13 @@ def shards_of(config: Config, in_memory: Any = None, standardise_as: str = "") -
     )  # fmt: skip
 
 
+def num_parts(config: Config) -> int:
+    """Into how many the graph is cut: what a prepared graph says, whatever ``data.parts`` asks. DatasetError for a damaged one."""
+    if (Path(config.data.source) / MANIFEST).is_file():
+        return ShardSet.open(config.data.source).manifest.num_partitions
+    return config.data.parts
+
+
 def fit(config: Config, shards: ShardSet) -> Config:
     """The config with what prepared shards have fixed already. ConfigError if it asks for something else."""
     manifest = shards.manifest

@@ -216,7 +216,8 @@ def _counted(epochs: int) -> str:
 def title(config: Config) -> str:
     """What a run is, in a few words: "digits, gcn, async, 2 parts"."""
     staleness = f" s={config.train.staleness}" if config.train.mode == "async" else ""
-    parts = f"{config.data.parts} part{'s' if config.data.parts > 1 else ''}"
+    num_parts = api.num_parts(config)
+    parts = f"{num_parts} part{'s' if num_parts > 1 else ''}"
     return (
         f"{config.data.source}, {config.model.name}, {config.train.mode}{staleness}, {parts}, {config.servers.backend}"
     )

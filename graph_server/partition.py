@@ -119,8 +119,9 @@ class Partition:
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def greet(self) -> list[Action]:
+    def greet(self, now: float) -> list[Action]:
         """What to tell the peers once links to them stand."""
+        self.now = now  # the timesheet begins here: a server that is alone computes before any message comes
         alone = self.shard.num_partitions == 1  # else the last peer's map completes ours, maybe before we greet
         return self._do([*self.ghosts.greet(), *(self._map() if alone else [])])
 

@@ -100,7 +100,7 @@ class Server:
         for index, endpoint in enumerate(self.roster.param_servers):
             self.hub.dial(param_server(index), endpoint)
             self.hub.send(param_server(index), Hello("graph_server", self.index, self.config.digest, self.hub.endpoint))
-        self._do(self.partition.greet())
+        self._do(self.partition.greet(time.monotonic()))
         presence = Presence(self.hub, self.config, self._usage)
         ticked = time.monotonic()
         while True:

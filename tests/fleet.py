@@ -232,7 +232,7 @@ class Fleet:
             if (pulling := self.workers.get(sender.name)) is not None:
                 pulling.heard = True
                 self._may_fail.add(to)
-            actions = partition.greet() if isinstance(message, wire.Roster) else None
+            actions = partition.greet(self.now) if isinstance(message, wire.Roster) else None
             if actions is None and not isinstance(message, wire.Welcome):
                 actions = partition.handle(sender, message, self.now)
             self._do(to.index, actions or [])

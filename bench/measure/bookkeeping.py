@@ -82,7 +82,7 @@ def seconds_per_task(num_intervals: int, mode: str) -> float:
 def _drive(config: Config, shard: Shard, model: Model) -> float:
     """Seconds on the server's thread from the start to the last epoch's end, less what its computations took."""
     partition = Partition(config, shard, model, Idle(model), num_threads=2)  # type: ignore[arg-type]  # it is never made
-    waiting: deque[Action] = deque(partition.greet())
+    waiting: deque[Action] = deque(partition.greet(time.monotonic()))
     begun = elsewhere = 0.0
     while waiting and not (partition.schedulers and partition.schedulers[Lane.TRAIN].finished):
         match waiting.popleft():

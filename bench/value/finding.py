@@ -133,6 +133,12 @@ def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         said.append(
             f"a stand-in, no measurement of EC2: times of {machines or 'this machine'}, at the price of {graph} for each graph server"
         )
+    billed = [f"{row['name']} {dollars(row['run_usd'])}" for row in rows if row["run_usd"] is not None]
+    if billed:
+        where = "; servers that are not on AWS are not in it" if any(row["stand_in"] for row in rows) else ""
+        said.append(
+            f"dollars are until the target, on the machines named here; siafu cost has the whole run as it ran: {', '.join(billed)}{where}"
+        )
     if any(row["shares_cores"] for row in rows):
         said.append(
             "Lambdas and servers shared the cores of one machine; on AWS Lambdas bring their own: here they look slower"

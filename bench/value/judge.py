@@ -80,6 +80,7 @@ class Contender:
     evaluated: Sequence[Evaluated]
     content: str = ""  # digest of the graph, whatever it was cut into; "": not known
     machine: str = ""  # that it ran on, and how many cores it has
+    run_usd: float | None = None  # of the whole run where it ran, as siafu cost says; None: unfinished, or not priced
     device: str = (
         ""  # of a baseline's ranks: a GPU's name, or "cpu"; "cpu" of servers whose GPU backend does without one
     )
@@ -117,7 +118,8 @@ def read(run_dir: Path, metric: str = "", name: str = "") -> Contender:
     machine = f"{made['cores']} cores, {made['machine']}" if "cores" in made else ""
     device = "cpu" if config.servers.backend == "gpu" and config.servers.device == "cpu" else result.get("device", "")
     content = json.dumps(made["data"], sort_keys=True) if "data" in made else ""
-    return Contender(name or name_of(config), str(run_dir), config, evaluated, content, machine, str(device))
+    run_usd = (result.get("cost") or {}).get("usd")
+    return Contender(name or name_of(config), str(run_dir), config, evaluated, content, machine, run_usd, str(device))
 
 
 def _json(file: Path) -> Mapping[str, Any]:
@@ -185,7 +187,7 @@ def _row(
         "name": name, "runs": len(group) + len(errors), "reached": len(there), "errors": list(dict.fromkeys(errors)),
         "kind": "method" if any(isinstance(one.config, BaselineConfig) for one in group) else name.partition(" ")[0],
         "seconds": None, "epochs": None, "scores": None, "cost": None, "value": None, "spread": None,
-        "tensor_share": None, "ranks": max(map(_ranks, group), default=0), "devices": sorted({one.device for one in group} - {""}),
+        "tensor_share": None, "run_usd": None, "ranks": max(map(_ranks, group), default=0), "devices": sorted({one.device for one in group} - {""}),
         "stand_in": any(one.config.run.on != "aws" for one in group),
         "shares_cores": any(_shares_cores(one.config) for one in group),
         "best": median(one.best(split) for one in group) if group else None, "run_dirs": [one.where for one in group],
@@ -197,6 +199,7 @@ def _row(
     seconds, epochs = [at.seconds for _, at in there], [at.epoch for _, at in there]
     worth = [value(at.seconds, bill.usd) for (_, at), bill in zip(there, bills, strict=True)]
     middle = min(bills, key=lambda bill: abs(bill.usd - median(usd)))
+    whole = [one.run_usd for one in group if one.run_usd is not None]
     shares = [at.tensor_share for _, at in there if at.tensor_share is not None]
     splits = set.intersection(*(set(at.scores) for _, at in there))
     return {
@@ -207,7 +210,7 @@ def _row(
             key: [min(values), max(values)]
             for key, values in (("seconds", seconds), ("epochs", epochs), ("usd", usd), ("value", worth))
         },
-        "tensor_share": median(shares) if shares else None,
+        "tensor_share": median(shares) if shares else None, "run_usd": median(whole) if whole else None,
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from bench.api import built, fit, resolve, shards_of, train
+from bench.cli import title
 from datasets.prepare import prepare
 from siafu.config import Config, load
 from siafu.errors import ConfigError
@@ -198,3 +199,9 @@ def test_a_run_says_which_backend_it_had(tmp_path):
     found = load(run.dir / "config.toml")
     assert (found.servers.backend, found.train.mode) == ("cpu", "pipe")
     assert resolve("", found, {}, {}) == found
+
+
+def test_a_run_is_called_by_the_parts_of_its_shards_whatever_the_flag_says(prepared):
+    shards = prepared("node")
+    assert "2 parts" in title(config(source=str(shards.path)))
+    assert "3 parts" in title(config(parts=3))

@@ -490,3 +490,16 @@ def test_pipe_has_the_same_bits_over_hundreds_of_seeds(fleet: Build, backend: st
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
 def test_async_keeps_its_bounds_over_hundreds_of_seeds(fleet: Build, backend: str, staleness: int):
     print("async", staleness, backend, async_in_any_order(fleet, backend, staleness, range(1000, 1200)))
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_task_seconds_are_those_of_the_run_whatever_the_clock_said_before(fleet: Build, parts: int) -> None:
+    """A server that is alone starts to compute before any message tells it the time; its machine may be up for months."""
+    run = fleet({"data.parts": parts, "train.epochs": 2})
+    run.now = begun = 1e6
+    run.train()
+    spent = run.now - begun
+    for partition in run.partitions:
+        most = spent * (len(partition.intervals) * len(Lane) + 1)  # tasks that there can be at once
+        assert 0 <= partition.usage["graph_task_s"] <= most
+        assert 0 <= partition.usage["tensor_task_s"] <= most

@@ -195,7 +195,7 @@ def test_a_directory_can_be_judged_again(trainers: Trainers):
 KEYS = {"source", "stand_in", "machines", "run_dir", "target", "split", "relative_to", "rows", "finding"}
 ROW = {
     "name", "kind", "runs", "reached", "errors", "seconds", "epochs", "scores", "cost", "value", "relative_value", "spread",
-    "tensor_share", "ranks", "devices", "stand_in", "shares_cores", "best", "run_dirs",
+    "tensor_share", "run_usd", "ranks", "devices", "stand_in", "shares_cores", "best", "run_dirs",
 }  # fmt: skip
 FINDING = {"text", "best", "best_beside_next", "lambda_beside_cpu", "lambdas_win", "gpu_beside_rest", "but"}
 

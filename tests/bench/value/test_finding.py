@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,23 @@ def test_nothing_to_compare_is_said(tmp_path):
     assert any("60 s at least" in but for but in finding.of(alone)["but"])
     alone["rows"][0]["value"] = None
     assert finding.of(alone)["text"].startswith("No contender has reached the target")
+
+
+def test_the_whole_runs_bill_stands_beside_the_dollars_until_the_target(tmp_path):
+    """``siafu cost`` and a report count different things: one line says which is which."""
+    run = write(tmp_path / "run", LAMBDA, [0.5, 0.9, 0.8])
+    (run / "result.json").write_text(json.dumps({"cost": {"usd": 0.0123}}))
+    table = judge.judged([judge.read(run)], AS)
+    (row,) = table["rows"]
+    assert row["run_usd"] == 0.0123
+    stand_in = {"graph": AS.graph, "param": AS.param, "gpu": AS.gpu, "num_gpus": 1}
+    said = finding.of({**table, "stand_in": stand_in, "machines": []})["but"]
+    (line,) = [but for but in said if "siafu cost" in but]
+    assert "dollars are until the target" in line
+    assert "lambda pipe $0.0123" in line
+    assert "servers that are not on AWS are not in it" in line
+
+
+def test_a_run_without_a_bill_is_not_given_one(tmp_path):
+    (row,) = judge.judged([judge.read(write(tmp_path / "run", CPU, [0.9]))], AS)["rows"]
+    assert row["run_usd"] is None
