@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 from lambda_funcs.worker import Assignment, Worker
@@ -82,3 +83,20 @@ def sees_its_end_after_five_tasks(event: Event, context: Any) -> Event:
 
 def does_nothing(event: Event, context: Any) -> Event:
     return {}
+
+
+def dies_at_start_once_there_is_a_file(event: Event, context: Any) -> Event:
+    """Works as it should until there is the file "broken" that PATH names; then those at work are killed, and so is whoever starts."""
+    broken = Path(next(part for part in os.environ["PATH"].split(os.pathsep) if part.endswith("/broken")))
+    if broken.exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    with Worker(Assignment.from_event(event), lambda: context.get_remaining_time_in_millis() / 1000) as worker:
+        send = worker._hub.send
+
+        def unless_broken(to: Address, message: Message) -> bool:
+            if broken.exists():
+                os.kill(os.getpid(), signal.SIGKILL)
+            return send(to, message)
+
+        worker._hub.send = unless_broken  # type: ignore[method-assign]
+        return worker.run()

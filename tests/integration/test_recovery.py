@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import fields
 from pathlib import Path
@@ -296,3 +297,90 @@ def test_every_setting_of_data_is_fixed_but_those_that_cut_or_keep_the_same_grap
     fixed = {f.name for f in fields(Data)} - REPARTITIONS
     assert {f.name for f in fields(Data)} > REPARTITIONS
     assert {"source", "task", "test_edges", "train_per_class", "feature_norm", "inductive", "seed", "split"} < fixed
+
+
+def test_a_finished_run_that_goes_on_ends_with_the_bits_of_a_longer_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = (
+        "digits",
+        "--backend",
+        "cpu",
+        "--mode",
+        "pipe",
+        "--parts",
+        "2",
+        "--intervals",
+        "4",
+        "--param-servers",
+        "2",
+    )
+    run, quiet = tmp_path / "run", ("--json", "--quiet")
+    assert main(["train", *common, *quiet, "--epochs", "10", "--run-dir", str(run)]) == 0
+    assert main(["resume", str(run), *quiet, "--epochs", "20"]) == 0
+    assert main(["train", *common, *quiet, "--epochs", "20", "--run-dir", str(tmp_path / "long")]) == 0
+    _, result, long = map(json.loads, capsys.readouterr().out.splitlines())
+    same(result, long)
+    assert result["resumed_from"] == 10
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for event in ("epoch", "evaluation"):
+        numbers = [record["epoch"] for record in records if record["event"] == event]
+        assert numbers == sorted(set(numbers))
+        assert len(numbers) == 20
+    assert main(["resume", str(run), *quiet]) == 2
+    assert "is finished (epochs); a higher --epochs goes on" in capsys.readouterr().err
+
+
+def test_a_run_that_came_to_its_target_goes_on_to_a_higher_one_and_begins_anew_without_its_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, quiet = tmp_path / "run", ("--json", "--quiet")
+    common = ("digits", "--backend", "cpu", "--mode", "async", "--parts", "2", "--intervals", "4", "--epochs", "60")
+    assert main(["train", *common, *quiet, "--target-acc", "0.5", "--run-dir", str(run)]) == 0
+    assert main(["resume", str(run), *quiet, "--target-acc", "0.8"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["stopped"] == second["stopped"] == "target"
+    assert second["resumed_from"] >= first["epochs"]
+    assert second["epochs"] > first["epochs"]
+    shutil.rmtree(run / "checkpoints")
+    assert main(["resume", str(run), *quiet, "--target-acc", "0.85"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["resumed_from"] is None
+    epochs = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    numbers = [record["epoch"] for record in epochs if record["event"] == "epoch"]
+    assert numbers == sorted(set(numbers))
+
+
+def test_lambdas_that_die_at_start_lose_no_epoch_and_the_error_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, broken = tmp_path / "run", tmp_path / "broken"
+    monkeypatch.setenv("PATH", str(broken), prepend=os.pathsep)  # all that an environment inherits
+    handler = "lambda.handler=tests.integration.handlers.dies_at_start_once_there_is_a_file"
+    arguments = (
+        "digits",
+        "--backend",
+        "lambda",
+        "--lambdas",
+        "2",
+        "--mode",
+        "pipe",
+        "--intervals",
+        "4",
+        "--epochs",
+        "100000",
+    )
+    with Training(run, *arguments, "--set", handler) as training:
+        training.until(lambda: training.epochs() >= 12, "twelve epochs")
+        broken.touch()
+        assert training.wait(120) == 1
+        last = training.errors.splitlines()[-1]
+    assert last.startswith("siafu train: graph_server 0: ")
+    assert "in a row ended before they took a task" in last
+    assert f"with --set SECTION.KEY=VALUE for what is to change, siafu resume {run} goes on from epoch " in last
+    version = int(last.rpartition(" ")[2])
+    assert version >= 12
+    anew = ("--set", "lambda.handler=lambda_funcs.handler.handler", "--epochs", str(version + 2), "--quiet")
+    with Training(tmp_path / "again", str(run), *anew, verb="resume", run_dir_flag=False) as training:
+        assert training.wait(120) == 0, training.errors
+        assert training.result["resumed_from"] == version
