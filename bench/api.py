@@ -32,7 +32,7 @@ from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.checkpoints import TrainingState
 from siafu.config import Config, Data
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, DatasetError
 from siafu.features import STANDARD
 from siafu.fingerprint import differences, of_run
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
@@ -156,17 +156,29 @@ def conduct(
     Meter(resolved)  # nor a budget without prices
     loggers.check(resolved.run.loggers)
     state = before(model)
-    if run_dir is None:
-        run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
-    keep_beside(run_dir, shards)
     far = resolved.run.on == "aws"
     do = _far_away() if far else functools.partial(carry_out, before=state)
     told = resolved.replace({"run.loggers": ()}) if far else resolved  # there, nobody has their packages
-    result = {**do(told, shards, run_dir, on_status), **placement, "run_dir": str(run_dir)}
+    is_new = run_dir is None and not (resolved.run.dir and Path(resolved.run.dir).exists())
+    if run_dir is None:
+        run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
+    try:
+        keep_beside(run_dir, shards)
+        result = {**do(told, shards, run_dir, on_status), **placement, "run_dir": str(run_dir)}
+    except (ConfigError, DatasetError) as error:
+        is_told_of = str(run_dir) in str(error)  # a log there, perhaps
+        if is_new and not is_told_of and not _has_learnt(run_dir):  # a mistake of the user's: there is nothing to keep
+            shutil.rmtree(run_dir, ignore_errors=True)
+        raise
     if far:
         loggers.replay(resolved, run_dir)
     (run_dir / RESULT).write_text(json.dumps(result, indent=1) + "\n")
     return Run(run_dir, result)
+
+
+def _has_learnt(run_dir: Path) -> bool:
+    metrics = run_dir / "metrics.jsonl"
+    return metrics.is_file() and '"event": "epoch"' in metrics.read_text(encoding="utf-8")
 
 
 def _far_away() -> Callable[..., dict[str, Any]]:

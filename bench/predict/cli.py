@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Say what the model of a run makes of every vertex: classes and scores, numbers, or embeddings."
     )
     parser.epilog = EXAMPLES
-    parser.add_argument("run", metavar="RUN", help="directory of a finished run")
+    parser.add_argument("run", metavar="RUN", help="directory of a run: finished, or with a checkpoint")
     parser.add_argument(
         "--graph", default="", metavar="NEW", help="another graph with as many features, as for siafu train"
     )

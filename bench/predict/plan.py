@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from bench.site import SITES
 from datasets.renumbered import Numbers
 from siafu import checkpoint, conditions, models
 from siafu.baseline import BaselineConfig, load
+from siafu.checkpoints import FOLDER_NAME
+from siafu.checkpoints import load as load_state
 from siafu.config import REPARTITIONS, Config
 from siafu.errors import ConfigError
 from siafu.features import STANDARD, Standard
@@ -20,6 +23,9 @@ from siafu.fingerprint import Fingerprint, differences, of_run
 from siafu.models import ModelSpec
 from siafu.shards import MANIFEST, Manifest, ShardSet, read_names
 from siafu.tasks import Lane
+from siafu.training_state import MODEL
+
+logger = logging.getLogger(__name__)
 
 #: Models that transform vertices once: what they gather later are logits, and no layer's activations.
 WITHOUT_LAYERS = ("appnp", "sgc")
@@ -83,10 +89,36 @@ class Plan:
 
 
 def check_run(run_dir: Path) -> None:
-    """Raises: ConfigError for a folder without a finished run in it."""
-    for name in ("config.toml", "model.safetensors"):
-        if not (run_dir / name).is_file():
-            raise ConfigError(f"{run_dir}: no finished run there, it has no {name}")
+    """Raises: ConfigError for a folder without a run in it, or with one that has saved nothing yet."""
+    if not (run_dir / api.CONFIG).is_file():
+        raise ConfigError(f"{run_dir}: no finished run there, it has no {api.CONFIG}")
+    if not (run_dir / MODEL).is_file() and _checkpoint(run_dir) is None:
+        raise ConfigError(
+            f"{run_dir}: its run is not finished and has no checkpoint: siafu resume {run_dir} finishes it"
+        )
+
+
+def _checkpoint(run_dir: Path) -> Path | None:
+    """The newest."""
+    folder = run_dir / "checkpoints"
+    entries = folder.iterdir() if folder.is_dir() else ()
+    found = [entry for entry in entries if FOLDER_NAME.fullmatch(entry.name)]
+    return max(found, key=lambda entry: int(entry.name.partition("-")[2]), default=None)
+
+
+def model_of(run_dir: Path) -> Path:
+    """The file with a run's best weights; of one that was interrupted, the best in its newest checkpoint, which are written
+    beside it. DatasetError for a checkpoint that is damaged."""
+    check_run(run_dir)
+    if (saved := run_dir / MODEL).is_file() or (newest := _checkpoint(run_dir)) is None:
+        return saved
+    state, (_, spec) = load_state(newest), checkpoint.load_model(newest / MODEL)
+    best = int(state.ledger["best"]["epoch"]) + 1 if state.ledger["best"] else state.version
+    version = best if best in state.weights else state.version
+    logger.warning("%s: its run is not finished: these are the weights after epoch %d", run_dir, version)
+    file = newest.parent / "best.safetensors"
+    checkpoint.save_model(file, dict(state.weights[version]), spec, {"epoch": version})
+    return file
 
 
 def plan_of(
@@ -95,10 +127,10 @@ def plan_of(
     """Raises: ConfigError for a folder without a run in it, and for a layer or scores that the model does not have."""
     if scores not in ("probabilities", "logits"):
         raise ConfigError(f"scores = {scores!r}: must be probabilities or logits")
-    check_run(run_dir)
-    _, spec = checkpoint.load_model(run_dir / "model.safetensors")
+    model = model_of(run_dir)
+    _, spec = checkpoint.load_model(model)
     config = _of_servers(run_dir).replace(WITHOUT)
-    config = config.replace({"train.warm_start": str((run_dir / "model.safetensors").resolve())})
+    config = config.replace({"train.warm_start": str(model.resolve())})
     if config.lambdas.on in SITES and config.servers.backend == "lambda":  # what the run made for itself is gone
         config = config.replace({"lambda.endpoint": "", "lambda.callback_host": ""})
     data = None

@@ -14,6 +14,7 @@ import pytest
 
 from siafu.__main__ import main
 from siafu.config import REPARTITIONS, Data
+from siafu.errors import ConfigError
 from tests.integration.processes import Training
 
 RUN = (
@@ -352,7 +353,10 @@ def test_a_run_that_came_to_its_target_goes_on_to_a_higher_one_and_begins_anew_w
 
 
 def test_lambdas_that_die_at_start_lose_no_epoch_and_the_error_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     run, broken = tmp_path / "run", tmp_path / "broken"
     monkeypatch.setenv("PATH", str(broken), prepend=os.pathsep)  # all that an environment inherits
@@ -380,7 +384,28 @@ def test_lambdas_that_die_at_start_lose_no_epoch_and_the_error_says_how_to_go_on
     assert f"with --set SECTION.KEY=VALUE for what is to change, siafu resume {run} goes on from epoch " in last
     version = int(last.rpartition(" ")[2])
     assert version >= 12
+    assert main(["predict", str(run), "--backend", "cpu", "--json", "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert "its run is not finished: these are the weights after epoch" in caplog.text + said.err
+    evaluations = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    scores = [record["val"]["acc"] for record in evaluations if record["event"] == "evaluation"]
+    assert json.loads(said.out)["scores"]["val"]["acc"] in (max(scores[:-1]), max(scores))
     anew = ("--set", "lambda.handler=lambda_funcs.handler.handler", "--epochs", str(version + 2), "--quiet")
     with Training(tmp_path / "again", str(run), *anew, verb="resume", run_dir_flag=False) as training:
         assert training.wait(120) == 0, training.errors
         assert training.result["resumed_from"] == version
+
+
+def test_a_start_that_fails_by_a_mistake_leaves_no_run_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise ConfigError("graph_server 0: no credentials")
+
+    monkeypatch.setattr("bench.launch.run", refuse)
+    run, empty = tmp_path / "run", tmp_path / "empty"
+    empty.mkdir()
+    for folder in (run, empty):
+        assert main(["train", "digits", "--epochs", "1", "--quiet", "--backend", "cpu", "--run-dir", str(folder)]) == 2
+    assert not run.exists()
+    assert empty.exists()  # the user's own
