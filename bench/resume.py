@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ def _state(run_dir: Path, config: Config, model: Model, shards: ShardSet) -> Tra
     last = state.version - 1
     if config.train.epochs == state.version and int(state.ledger["judged"]) >= last:
         raise ConfigError(f"train.epochs = {config.train.epochs}: {run_dir} has as many already, must be more")
-    if last >= 0 and learning_rate(last, before) != learning_rate(last, config.train):
+    if last >= 0 and learning_rate(last, before) != learning_rate(last, replace(before, epochs=config.train.epochs)):
         logger.warning(
             "learning rates from epoch %d on are those of a run of %d epochs: the weights will be no such run's",
             state.version, config.train.epochs,
