@@ -215,7 +215,11 @@ def tested(copy: Path, tests: list[str]) -> str | None:
             del sys.modules[name]
         import pytest
 
-        os._exit(pytest.main(["-xq", "--tb=line", "-rfE", f"--timeout={TEST_S}", "-p", "no:cacheprovider", *tests]))
+        code = 3
+        try:
+            code = pytest.main(["-xq", "--tb=line", "-rfE", f"--timeout={TEST_S}", "-p", "no:cacheprovider", *tests])
+        finally:
+            os._exit(code)  # whatever was raised: the copy is not this process's to remove
     end = time.monotonic() + ROUND_S
     while (status := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < end:
         time.sleep(0.1)
