@@ -196,7 +196,9 @@ def test_the_kernels_table_names_the_same_socket_as_its_sock_diag(monkeypatch: p
 
 @linux_only
 def test_a_process_that_has_ended_uses_no_memory() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    with subprocess.Popen([sys.executable, "-c", "input('?')"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.read(1) == b"?"  # it runs: just after exec it is still small
         of: Any = SimpleNamespace(pid=child.pid)
         assert process.Process.peak_kib(of) > 1024
         child.kill()
