@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,7 @@ class Status:
     phase: str = "starting"
     epoch: int = 0
     loss: float = float("nan")
-    evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
+    evaluation: Mapping[str, Mapping[str, float] | None] = field(default_factory=dict)
     epoch_s: float = 0.0
     tasks_in_flight: int | None = 0  # None: nothing is cut into tasks
     workers: int = 0

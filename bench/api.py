@@ -79,7 +79,8 @@ class Run:
 
     @property
     def test_acc(self) -> float:
-        """Test accuracy of the best epoch, by validation (``train.stop_on``); NaN if a limit came before the first evaluation."""
+        """Test accuracy of the best epoch, by validation (``train.stop_on``), without validation vertices of the last; NaN
+        without test vertices, or if a limit came before the first evaluation."""
         return float("nan") if self.result["test_acc"] is None else float(self.result["test_acc"])
 
     @property
@@ -100,7 +101,11 @@ class Run:
         return curves.plot(self.result, self.metrics())
 
     def __repr__(self) -> str:
-        scores = [f"{split} {self.result[f'{split}_acc']:.4f}" for split in ("val", "test") if self.result["scores"]]
+        scores = [
+            f"{split} {progress.written(self.result[f'{split}_acc'])}"
+            for split in ("val", "test")
+            if self.result["scores"]
+        ]
         return f"Run({', '.join([str(self.dir), *scores])})"
 
     def _repr_html_(self) -> str:
@@ -202,7 +207,7 @@ def carry_out(
         result, weights_of = launch.run(
             site.config, shards, shards.path.resolve(), run_dir, on_status, site.check, before
         )
-    epoch_of = {"best": result["best_epoch"] or result["epochs"], "final": result["epochs"]}
+    epoch_of = {"best": result["kept"]["epoch"] if result["kept"] else result["epochs"], "final": result["epochs"]}
     data = json.dumps(dict(shards.manifest.fingerprint))
     for name, weights in weights_of.items():
         file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")
@@ -392,6 +397,7 @@ def _false_edges_of_one(shards: ShardSet) -> int | None:
 def built(config: Config, shards: ShardSet) -> Model:
     """The model of a fitted config. ConfigError if there is none such, or for a setting that it would not heed."""
     model = models.build(ModelSpec.of(config, shards.manifest))
+    _check_judged(config, shards)
     name, rest, write = config.model.name, config.train.weight_decay_rest, config.run.write
     if rest >= 0 and not any(model.rest(parameter) for parameter in model.init()):
         raise ConfigError(f"train.weight_decay_rest = {rest:g}: {name} has no weights that are decayed otherwise")
@@ -412,6 +418,16 @@ def built(config: Config, shards: ShardSet) -> Model:
     if write and (is_of_edges(write) or all(write not in step.writes for step in model.program(Lane.EVAL).steps)):
         raise ConfigError(f"run.write = {write}: {name} writes no such rows in an evaluation")
     return model
+
+
+def _check_judged(config: Config, shards: ShardSet) -> None:
+    """ConfigError for a setting that stops by validation where nothing is validated."""
+    what = "edges" if config.data.task == "link" else "vertices"
+    for key in () if shards.manifest.num_validated(config.data.split) else ("patience", "target_acc"):
+        if value := getattr(config.train, key):
+            raise ConfigError(
+                f"train.{key} = {value:g}: {config.data.source} has no validation {what} to stop by; leave it out"
+            )
 
 
 def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Config:

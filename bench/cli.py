@@ -14,7 +14,7 @@ from bench.meter import BUDGET, LIMITS
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.progress import Display, dollars, summary
+from siafu.progress import Display, dollars, summary, written
 
 #: Config section -> title of its flags.
 GROUPS = {
@@ -196,7 +196,7 @@ def say(args: argparse.Namespace, done: many.Done) -> None:
     if done.result is None:
         print(f"{done.trial.name}  diverged{known}", file=sys.stderr)
         return
-    scores = [f"{name} {done.result[key]:.4f}" for name, key in (("validation", "val_acc"), ("test", "test_acc"))]
+    scores = [f"{name} {written(done.result[key])}" for name, key in (("validation", "val_acc"), ("test", "test_acc"))]
     times = f"{_counted(done.result['epochs'])} in {done.result['train_seconds']:.1f} s"
     print("  ".join([done.trial.name, *scores, times]) + known, file=sys.stderr)
 

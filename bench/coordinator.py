@@ -27,7 +27,7 @@ import numpy as np
 from bench.actions import Action, Record, Save, Status
 from bench.ledger import Ledger
 from bench.meter import LIMITS, Meter
-from bench.reports import error_of, links, of_lambda, splits_of, total
+from bench.reports import error_of, links, of_lambda, total
 from bench.states import States, state_message
 from bench.usage import Usages
 from siafu import __version__
@@ -36,7 +36,7 @@ from siafu.checkpoint import digest
 from siafu.checkpoints import TrainingState
 from siafu.config import Config
 from siafu.errors import GnnError, ProtocolError, nan_advice
-from siafu.evaluation import EvaluatedEpochs, evaluated_version, rounds
+from siafu.evaluation import EvaluatedEpochs, outcome, rounds
 from siafu.member import answer
 from siafu.metrics import METRICS, SPLITS
 from siafu.sparse import Array
@@ -309,10 +309,10 @@ class Coordinator:
         self.status.evaluation, self.ledger.final = result, record
         val = result["val"]
         self.ledger.judged = epoch
-        best = not self.metric.occurs(tally, "val") or self.ledger.stopping.judge(val["acc"], val["loss"])
+        best = val is None or self.ledger.stopping.judge(val["acc"], val["loss"])
         if best:
             self.ledger.best = record
-        reason = self._reason(epoch, val["acc"], now)
+        reason = self._reason(epoch, val["acc"] if val else None, now)
         actions: list[Action] = [Record(record)]
         if reason and reason not in LIMITS and self.config.train.epochs:
             actions.append(Send(param_server(0), GetState()))  # before the verdict, as the ledger says it
@@ -325,14 +325,14 @@ class Coordinator:
             actions += [*self._stop(reason, now), *self._ask(asked), *(self._ask_to_keep() if self.at_limit else [])]
         return actions
 
-    def _reason(self, epoch: int, accuracy: float, now: float) -> str:
+    def _reason(self, epoch: int, accuracy: float | None, now: float) -> str:
         """Why to stop after this evaluation; "" to go on."""
         train = self.config.train
         step_s = now - self._evaluated_at if self._evaluated_at else 0.0  # the first one also waited for cold starts
         self._evaluated_at = now
         if epoch == rounds(train) - 1:
             return "epochs"
-        if train.target_acc > 0 and accuracy >= train.target_acc:
+        if train.target_acc > 0 and accuracy is not None and accuracy >= train.target_acc:
             return "target"
         if train.patience > 0 and self.ledger.stopping.waited >= train.patience:
             return "patience"
@@ -415,11 +415,9 @@ class Coordinator:
             raise ProtocolError(f"parameter servers disagree on the final weights: {sorted(digests)}")
         usage = total(self.usages.totals)
         later = self.ledger.epoch_seconds[1:] or self.ledger.epoch_seconds
-        best, epochs = self.ledger.best, finals[0].version
+        epochs = finals[0].version
         return {
-            "test_acc": best["test"]["acc"] if best else None, "val_acc": best["val"]["acc"] if best else None,
-            "val_loss": best["val"]["loss"] if best else None,
-            "best_epoch": evaluated_version(best["epoch"], self.config.train) if best else None, "scores": splits_of(best), "final_scores": splits_of(self.ledger.final),
+            **outcome(self.ledger.best, self.ledger.final, self.config.train),
             "epochs": epochs, "stopped": self.stopped,
             "train_seconds": self.stopped_at - self.started_at if self.started_at else 0.0,
             "epoch_seconds_median": float(np.median(later)) if later else 0.0,

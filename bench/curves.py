@@ -46,7 +46,10 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [("epochs", f"{result['epochs']} in {result['train_seconds']:.1f} s, stopped by {result['stopped']}")]
     if best:
         facts += [(f"{split} {title}", f"{best[split]['acc']:.4f}") for split in SPLITS if best[split]]
-        facts += [("best epoch", str(result["best_epoch"]))]
+        kept = result["kept"]
+        facts += [
+            ("best epoch", str(kept["epoch"])) if best["val"] else ("last epoch", f"{kept['epoch']}: {kept['why']}")
+        ]
     if result["cost"] and result["cost"]["usd"]:
         facts += [("cost", dollars(result["cost"]["usd"]))]
     return [*facts, ("saved in", str(result["run_dir"]))]

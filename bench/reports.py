@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any
 
 from siafu import errors
 from siafu.errors import GnnError, RemoteProtocolError, UnknownError
-from siafu.metrics import SPLITS
 from siafu.wire import BYTES_TO, EpochReport, Failed, Stopped, Usage
 
 #: What a server needs, not what it used: the most of any.
@@ -44,11 +42,6 @@ def links(usage: dict[int, dict[str, float]], parts: int, epochs: int) -> list[l
     return [
         [int(usage.get(a, {}).get(f"{BYTES_TO}{b}", 0)) // max(1, epochs) for b in range(parts)] for a in range(parts)
     ]
-
-
-def splits_of(evaluation: dict[str, Any]) -> dict[str, Any] | None:
-    """An evaluation's scores by split; None if there was no evaluation."""
-    return {split: evaluation[split] for split in SPLITS} if evaluation else None
 
 
 def of_lambda(usage: dict[str, float]) -> dict[str, float]:

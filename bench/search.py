@@ -155,8 +155,13 @@ def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet]
         api.built(api.fit(config, shards), shards)
     except ConfigError as error:
         raise ConfigError(f"search at {name_of(point)}: {error}") from None
-    if config.data.task == "node" and not shards.manifest.splits[config.data.split].val:
-        raise ConfigError(f"data.split = {config.data.split}: it has no validation vertex, by which a search chooses")
+    if not shards.manifest.num_validated(config.data.split):
+        none = (
+            "data.val_edges = 0: no edge"
+            if config.data.task == "link"
+            else f"data.split = {config.data.split}: no vertex"
+        )
+        raise ConfigError(f"{none} of {config.data.source} is held out for validation, by which a search chooses")
     return config
 
 

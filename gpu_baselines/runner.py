@@ -26,8 +26,8 @@ from gpu_baselines.run import Method, Run
 from siafu import __version__, checkpoint
 from siafu.baseline import METHODS
 from siafu.errors import GnnError, nan_advice
-from siafu.evaluation import evaluated_version, is_checkpoint, is_evaluated
-from siafu.metrics import METRICS, SPLITS
+from siafu.evaluation import is_checkpoint, is_evaluated, outcome
+from siafu.metrics import METRICS
 from siafu.stopping import Stopping
 
 UNCOUNTED = frozenset({"setup", "evaluation"})  # kinds of traffic that are no epoch's
@@ -152,13 +152,13 @@ class Runner:
         record = {"event": "evaluation", "epoch": epoch, "time_s": time.monotonic() - self._started, **scores}
         progress.final = record
         val = scores["val"]
-        if not self.metric.occurs(tally, "val") or self._stopping.judge(val["acc"], val["loss"]):
+        if val is None or self._stopping.judge(val["acc"], val["loss"]):
             progress.best, self._best_weights = record, self.method.net.weights()
         self._record(record)
         run.clock.take()
         if progress.epoch >= train.epochs:
             return "epochs"
-        if train.target_acc > 0 and val["acc"] >= train.target_acc:
+        if train.target_acc > 0 and val is not None and val["acc"] >= train.target_acc:
             return "target"
         return "patience" if train.patience > 0 and self._stopping.waited >= train.patience else ""
 
@@ -176,7 +176,7 @@ class Runner:
         digests = set(run.group.share(checkpoint.digest(weights)))
         if len(digests) != 1:
             raise GnnError(f"ranks disagree on the final weights: {sorted(digests)}")
-        best, epochs, later = progress.best, progress.epoch, progress.epoch_seconds[1:] or progress.epoch_seconds
+        epochs, later = progress.epoch, progress.epoch_seconds[1:] or progress.epoch_seconds
         if not run.group.rank:
             for name, kept in (("model", self._best_weights or weights), ("final", weights)):
                 checkpoint.save_model(self.dir / f"{name}.safetensors", kept, run.spec, {"epoch": epochs})
@@ -184,10 +184,7 @@ class Runner:
         nbytes = {kind: total // per_epoch for kind, total in progress.bytes.items()}
         return {
             "method": run.baseline.method, "ranks": run.group.size,
-            "test_acc": best["test"]["acc"] if best else None, "val_acc": best["val"]["acc"] if best else None,
-            "val_loss": best["val"]["loss"] if best else None,
-            "best_epoch": evaluated_version(best["epoch"], train) if best else None,
-            "scores": _splits(best), "final_scores": _splits(progress.final), "epochs": epochs, "stopped": progress.stopped,
+            **outcome(progress.best, progress.final, train), "epochs": epochs, "stopped": progress.stopped,
             "train_seconds": progress.time_s, "epoch_seconds_median": float(np.median(later)) if later else 0.0,
             "seconds_per_epoch": {phase: total / per_epoch for phase, total in progress.seconds.items()},
             "bytes_per_epoch": nbytes, "bytes_per_link": [[n // per_epoch for n in row] for row in links],
@@ -210,10 +207,6 @@ class Runner:
             vars(self._stopping).update(saved["stopping"])
         if not self.run.group.rank:
             _cut_metrics(self.dir / "metrics.jsonl", self.progress.epoch)
-
-
-def _splits(record: dict[str, Any]) -> dict[str, Any]:
-    return {split: record[split] for split in SPLITS if split in record}
 
 
 def _cut_metrics(file: Path, epoch: int) -> None:

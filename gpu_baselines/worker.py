@@ -9,7 +9,7 @@ line 55): they are all judged, on the whole graph, whenever the runner evaluates
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -109,7 +109,7 @@ class Worker:
         scores = [
             metric.scores(metric.merge([theirs[root] for theirs in everybody]))["val"] for root in range(group.size)
         ]
-        self.elected = max(range(group.size), key=lambda root: (scores[root]["acc"], -scores[root]["loss"], -root))
+        self.elected = max(range(group.size), key=lambda root: _rank(scores[root], root))
         self._put(weights[self.elected])
         return tallies[self.elected]
 
@@ -136,3 +136,8 @@ class Worker:
         with torch.no_grad():
             for W, part in zip(parameters, flat.split([W.numel() for W in parameters]), strict=True):
                 W.copy_(part.view_as(W))
+
+
+def _rank(val: Mapping[str, float] | None, root: int) -> tuple[float, float, int]:
+    """Of a model, the largest is the best: by score, loss and number; by number alone without validation vertices."""
+    return (val["acc"], -val["loss"], -root) if val else (0.0, 0.0, -root)

@@ -1,12 +1,13 @@
 """Which epochs are evaluated: graph servers run the evaluation, parameter servers keep its weights; both must agree.
-And after which the weights are saved."""
+And after which the weights are saved; what a result says of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import overload
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 from siafu.config import Run, Train
+from siafu.metrics import SPLITS
 
 
 def rounds(train: Train) -> int:
@@ -52,3 +53,20 @@ class EvaluatedEpochs(Sequence[int]):
 def is_checkpoint(epoch: int, run: Run) -> bool:
     """Whether the weights after ``epoch`` are saved: every ``checkpoint_every`` epochs (0: never)."""
     return run.checkpoint_every > 0 and (epoch + 1) % run.checkpoint_every == 0
+
+
+def outcome(kept: Mapping[str, Any], final: Mapping[str, Any], train: Train) -> dict[str, Any]:
+    """What a result says of evaluations. ``kept``: the record of the one whose weights are model.safetensors; ``final``: the last
+    one's; empty where there was none. ``best_epoch`` is None where no validation vertices chose it."""
+    test, val = (kept.get(split) or {} for split in ("test", "val"))
+    version = evaluated_version(kept["epoch"], train) if kept else None
+    why = f"the best by validation {train.stop_on}" if val else "no validation vertices: the last epoch is kept"
+    return {
+        "test_acc": test.get("acc"), "val_acc": val.get("acc"), "val_loss": val.get("loss"),
+        "best_epoch": version if val else None, "kept": {"epoch": version, "why": why} if kept else None,
+        "scores": _by_split(kept), "final_scores": _by_split(final),
+    }  # fmt: skip
+
+
+def _by_split(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    return {split: record[split] for split in SPLITS} if record else None

@@ -6,7 +6,7 @@ a server in the order of its intervals and by the coordinator in the order of th
 
 Scores of a split are numbers by name. "acc" is the one that picks the best epoch, whatever it is (``Metric.name`` says):
 higher is better. "loss" is the mean of what training minimises, without dropout, label smoothing and weight decay. A
-split without vertices scores 0.
+split of which nothing is scored has None instead: null in JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EQUAL = 1e-20
 #: Logits that are counted at a time: what is made of them stays in a core's caches.
 _BLOCK = 1 << 16
 
-Scores = dict[str, dict[str, float]]  # split -> name -> score
+Scores = dict[str, dict[str, float] | None]  # split -> name -> score; None: nothing of the split is scored
 
 
 class Metric(Protocol):
@@ -100,10 +100,10 @@ class Measured:
         spread of the labels; of a column whose labels are all equal 1 if nothing is wrong, else 0."""
         return {split: self._of_split(tally[:, i]) for i, split in enumerate(SPLITS)}
 
-    def _of_split(self, part: Array) -> dict[str, float]:
+    def _of_split(self, part: Array) -> dict[str, float] | None:
         count, total = part[:, COUNT, 0].sum(), part[:, SUM].sum(0)
         if not count:
-            return dict.fromkeys(("acc", "loss", "r2", "mse", "mae"), 0.0)
+            return None
         filled = part[part[:, COUNT, 0] > 0]
         from_mean = filled[:, SUM] / filled[:, COUNT] - total / count  # [intervals, C]
         spread = (filled[:, SPREAD] + filled[:, COUNT] * from_mean**2).sum(0)
@@ -169,14 +169,17 @@ def _of_sets(logits: Array, labels: Array) -> Array:
 
 
 def scores(tally: Array, *, multilabel: bool) -> Scores:
-    """By split: ``acc`` (of multi-label graphs F1-micro), ``loss``, ``balanced_acc``, ``f1_micro``, ``f1_macro``; 0 for
+    """By split: ``acc`` (of multi-label graphs F1-micro), ``loss``, ``balanced_acc``, ``f1_micro``, ``f1_macro``; None for
     empty splits.
 
     tally: a sum of ``counts``. Balanced accuracy is the mean recall over classes that occur; F1-macro the mean over classes
     that occur or were predicted.
     """
-    result = {}
+    result: Scores = {}
     for split, (tp, fp, fn, terms, loss) in zip(SPLITS, tally, strict=True):
+        if not terms.any():
+            result[split] = None
+            continue
         f1_micro = _ratio(2 * tp.sum(), 2 * tp.sum() + fp.sum() + fn.sum())
         occurs, seen = tp + fn > 0, tp + fp + fn > 0
         result[split] = {

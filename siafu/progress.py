@@ -30,7 +30,7 @@ class Status(Protocol):
     phase: str
     epoch: int
     loss: float
-    evaluation: dict[str, dict[str, float]]
+    evaluation: Mapping[str, Mapping[str, float] | None]
     epoch_s: float
     workers: int
     ghost_bytes: int
@@ -175,6 +175,20 @@ def size(nbytes: float) -> str:
     return f"{nbytes:.1f} TB"
 
 
+def scored(scores: Mapping[str, Mapping[str, float] | None], title: str) -> str:
+    """Of the splits that were scored: "train accuracy 0.9000, validation 0.8000, no test vertices"."""
+    names = {"train": "train", "val": "validation", "test": "test"}
+    found = [f"{names[split]} {one['acc']:.4f}" for split in names if (one := scores.get(split))]
+    if found:
+        found[0] = found[0].replace(" ", f" {title} ")
+    return ", ".join(found if scores.get("test") else [*found, "no test vertices"])
+
+
+def written(score: float | None, digits: int = 4) -> str:
+    """A score, "–" if nothing was scored."""
+    return "–" if score is None else f"{score:.{digits}f}"
+
+
 def summary(result: Mapping[str, Any]) -> list[str]:
     """The last lines of a run. Baselines have no Lambdas, and no cost where nobody says what they run on."""
     score = TITLES[result["metric"]]
@@ -184,10 +198,10 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         f"{1000 * result['epoch_seconds_median']:.0f} ms each (median)",
     ]
     if best:  # else a limit has stopped the run before anything was evaluated
-        train = f"train {score} {best['train']['acc']:.4f}, validation" if best["train"] else f"validation {score}"
-        lines.append(
-            f"best epoch  {result['best_epoch']}: {train} {best['val']['acc']:.4f}, test {best['test']['acc']:.4f}"
-        )
+        kept = result["kept"]
+        which = "best epoch" if best["val"] else "last epoch"
+        why = "" if best["val"] else f" ({kept['why']})"
+        lines.append(f"{which}  {kept['epoch']}: {scored(best, score)}{why}")
     if skipped := result.get("skipped_steps"):
         lines.append(f"skipped     {skipped} step{'s' * (skipped != 1)} with NaN or infinity: see metrics.jsonl")
     if usage and usage["invocations"]:

@@ -22,11 +22,10 @@ from siafu.sparse import Array, EdgeRows
 
 ROLES = {"val": (VAL_PAIR, VAL_NEGATIVE), "test": (TEST_PAIR, TEST_NEGATIVE)}
 ROLE, RANK, SCORE = range(3)
-NAMES = ("acc", "loss", "mrr", "auc", "hits@10")
 
 
 class Ranked:
-    """Edges that are predicted. Training edges are not scored: split "train" has no score at all."""
+    """Edges that are predicted. Training edges are not scored: split "train" is None."""
 
     name = "mrr"
 
@@ -48,14 +47,14 @@ class Ranked:
     def merge(self, tallies: Sequence[Array]) -> Array:
         return np.concatenate(tallies)
 
-    def scores(self, tally: Array) -> dict[str, dict[str, float]]:
-        """``mrr`` (also ``acc``), ``loss``, ``auc`` and ``hits@10``."""
-        return {"train": {}} | {split: self._of_role(tally[tally[:, ROLE] == i]) for i, split in enumerate(ROLES)}
+    def scores(self, tally: Array) -> dict[str, dict[str, float] | None]:
+        """``mrr`` (also ``acc``), ``loss``, ``auc`` and ``hits@10``; None of a role without edges."""
+        return {"train": None} | {split: self._of_role(tally[tally[:, ROLE] == i]) for i, split in enumerate(ROLES)}
 
-    def _of_role(self, part: Array) -> dict[str, float]:
+    def _of_role(self, part: Array) -> dict[str, float] | None:
         true = part[:, RANK] > 0
         if not true.any():
-            return dict.fromkeys(NAMES, 0.0)
+            return None
         ranks = part[true, RANK].astype(np.float64)
         mrr = float(np.mean(1 / ranks))
         found = auc(part[true, SCORE], part[~true, SCORE])

@@ -51,7 +51,7 @@ from typing import Any, Literal, get_args
 
 from siafu.errors import DatasetError
 from siafu.features import STANDARD
-from siafu.graph import NONE, TEST, TRAIN_NEGATIVE, TRAIN_PAIR, Target
+from siafu.graph import NONE, TEST, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_PAIR, Target
 from siafu.npy import mapped
 from siafu.sparse import Array, Rows, SparseRows
 from siafu.sparse import Edges as Edges
@@ -165,6 +165,10 @@ class Manifest:
     def body(self) -> dict[str, Any]:
         """As JSON."""
         return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+    def num_validated(self, split: int) -> int:
+        """Vertices that validation judges by; of links, edges."""
+        return self.type_counts[VAL_PAIR] if self.edge_types == "links" else self.splits[split].val
 
     @property
     def training_pairs(self) -> tuple[int, int]:

@@ -103,6 +103,6 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float] | None:
         named = {name: record[name] for name in ("loss", "epoch_s", "time_s", "ghost_bytes", "usd")}
         return {**named, **{f"usage/{name}": value for name, value in record["usage"].items()}}
     if record["event"] == "evaluation":
-        found = {split: record[split] for split in SPLITS if split in record}
+        found = {split: record[split] for split in SPLITS if record.get(split)}
         return {f"{split}/{name}": value for split, scores in found.items() for name, value in scores.items()}
     return None

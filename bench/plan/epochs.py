@@ -18,6 +18,7 @@ from bench.value import judge
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.progress import written
 
 #: Staleness -> epochs to the accuracy of ``pipe`` over those of ``pipe``: Reddit-small, Amazon, Reddit-large.
 PAPER = {0: (1.00, 1.09, 1.14), 1: (1.07, 1.57, 1.58)}
@@ -47,14 +48,14 @@ def of_runs(runs: Sequence[Path], target: float | None) -> Epochs:
     reach it, or is a baseline's."""
     found = [judge.read(run) for run in runs]
     if target is None:
-        target = min(one.best("val") for one in found)
+        target = judge.reached_by_all(found, "val")
     needed: dict[Kind, list[float]] = {}
     for one in found:
         if isinstance(one.config, BaselineConfig):
             raise ConfigError(f"{one.where}: a baseline's epochs say nothing of siafu's modes")
         there = one.reaches(target, "val")
         if there is None:
-            raise ConfigError(f"{one.where}: never reaches {target:g}, its best is {one.best('val'):.4g} (val)")
+            raise ConfigError(f"{one.where}: never reaches {target:g}, its best is {written(one.best('val'))} (val)")
         needed.setdefault(_kind(one.config), []).append(there.epoch)
     measured = {kind: median(epochs) for kind, epochs in needed.items()}
     of_pipe = median(epochs / ratio(*kind) for kind, epochs in measured.items())

@@ -89,8 +89,7 @@ def _layer(text: str | None) -> int | None:
 def _summary(result: Mapping[str, Any]) -> list[str]:
     what = f"what enters layer {result['layer']}" if result["layer"] is not None else result["what"]
     lines = [f"written     {what}: {result['columns']} columns of {result['vertices']} vertices"]
-    # Of links the training edges are not scored.
-    scores = [f"{split} {found['acc']:.4f}" for split, found in (result["scores"] or {}).items() if "acc" in found]
+    scores = [f"{split} {found['acc']:.4f}" for split, found in (result["scores"] or {}).items() if found]
     if scores:
         lines.append(f"scores      {', '.join(scores)}")
     return [*lines, f"saved in    {result['out']}"]

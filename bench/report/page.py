@@ -22,7 +22,7 @@ from bench.report.figures import Drawn
 from bench.report.reading import Run
 from siafu import __version__
 from siafu.errors import ConfigError
-from siafu.progress import dollars
+from siafu.progress import dollars, written
 
 #: Of the summary -> parts of a bill that it adds up.
 COLUMNS = {
@@ -136,7 +136,7 @@ def _summary(found: Compared) -> Table:
                 f"{row['seconds']:.1f} s" if row["seconds"] is not None else "not reached",
                 f"{row['epochs']:g}" if row["epochs"] is not None else "",
                 f"{median(series.epoch_s(run) for run in group):.3g}",
-                f"{row['best']:.4f}",
+                written(row["best"]),
                 _test(group),
                 *(dollars(amount) if amount else "" for amount in usd),
                 dollars(row["cost"]["usd"]) if row["cost"] else "",
@@ -149,7 +149,7 @@ def _summary(found: Compared) -> Table:
 def _test(group: Sequence[Run]) -> str:
     """Of the best epoch by validation."""
     scores = [run.result["test_acc"] for run in group if run.result.get("test_acc") is not None]
-    return f"{median(scores):.4f}" if scores else ""
+    return written(median(scores) if scores else None)
 
 
 def _runs(found: Compared) -> Table:

@@ -19,7 +19,7 @@ from bench.value import contenders, contest, finding, judge, paper, table
 from bench.value.names import names_apart
 from siafu.baseline import METHODS
 from siafu.errors import ConfigError
-from siafu.progress import Display, dollars
+from siafu.progress import Display, dollars, written
 
 PAPERS = ("dorylus",)
 #: What a graph server is priced as if nobody says: Dorylus' own choice.
@@ -196,7 +196,7 @@ def _say(args: argparse.Namespace, done: many.Done) -> None:
     said = done.error.splitlines()[0] if done.error else "failed"
     if done.result is not None:
         score, seconds = done.result["val_acc"], done.result["train_seconds"]
-        said = f"validation {score:.4f} after {done.result['epochs']} epochs in {seconds:.1f} s"
+        said = f"validation {written(score)} after {done.result['epochs']} epochs in {seconds:.1f} s"
     known = " (by an earlier call)" if done.before else ""
     print(f"{', '.join(_whose(done.trial))}: {said}{known}", file=sys.stderr)
 

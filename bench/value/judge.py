@@ -85,8 +85,9 @@ class Contender:
         ""  # of a baseline's ranks: a GPU's name, or "cpu"; "cpu" of servers whose GPU backend does without one
     )
 
-    def best(self, split: str) -> float:
-        return max((one.scores[split] for one in self.evaluated if split in one.scores), default=float("-inf"))
+    def best(self, split: str) -> float | None:
+        """None if nothing of the split was scored."""
+        return max((one.scores[split] for one in self.evaluated if split in one.scores), default=None)
 
     def reaches(self, target: float, split: str) -> Evaluated | None:
         return next((one for one in self.evaluated if one.scores.get(split, float("-inf")) >= target), None)
@@ -164,10 +165,8 @@ def judged(
         raise ConfigError(f"--relative-to {beside}: must be one of {', '.join(groups)}")
     if target is None and found:
         trained_to = {one.config.train.target_acc for one in found}
-        least = min(one.best(split) for one in found)
+        least = reached_by_all(found, split)
         target = trained_to.pop() if split == "val" and len(trained_to) == 1 and all(trained_to) else least
-    if target == float("-inf"):
-        raise ConfigError(f"--split {split}: a run has no score of it")
     rows = [
         _row(name, group, stand_in, target or 0.0, split, (failed or {}).get(name, ()))
         for name, group in groups.items()
@@ -179,10 +178,21 @@ def judged(
     return {"target": target, "split": split, "relative_to": first["name"], "rows": rows}
 
 
+def reached_by_all(contenders: Iterable[Contender], split: str) -> float:
+    """The highest score that each has reached. ConfigError if one has none."""
+    scores = []
+    for one in contenders:
+        if (score := one.best(split)) is None:
+            raise ConfigError(f"{one.where}: has no {split} score to compare: nothing of that split was scored")
+        scores.append(score)
+    return min(scores)
+
+
 def _row(
     name: str, group: Sequence[Contender], stand_in: StandIn, target: float, split: str, errors: Sequence[str]
 ) -> dict[str, Any]:
     there = [(one, at) for one in group if (at := one.reaches(target, split))]
+    scores = [score for one in group if (score := one.best(split)) is not None]
     row: dict[str, Any] = {
         "name": name, "runs": len(group) + len(errors), "reached": len(there), "errors": list(dict.fromkeys(errors)),
         "kind": "method" if any(isinstance(one.config, BaselineConfig) for one in group) else name.partition(" ")[0],
@@ -190,7 +200,7 @@ def _row(
         "tensor_share": None, "run_usd": None, "ranks": max(map(_ranks, group), default=0), "devices": sorted({one.device for one in group} - {""}),
         "stand_in": any(one.config.run.on != "aws" for one in group),
         "shares_cores": any(_shares_cores(one.config) for one in group),
-        "best": median(one.best(split) for one in group) if group else None, "run_dirs": [one.where for one in group],
+        "best": median(scores) if scores else None, "run_dirs": [one.where for one in group],
     }  # fmt: skip
     if not there:
         return row

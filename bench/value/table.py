@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from bench import prices
-from siafu.progress import dollars
+from siafu.progress import dollars, written
 
 #: Of the table -> parts of a bill that it adds up; --json has each. A column that is empty is left out.
 COLUMNS = {"Lambdas": ("lambda",), "servers": ("graph_servers", "param_servers"), "GPU": ("gpu",)}
@@ -69,7 +69,7 @@ def _cells(row: Mapping[str, Any], columns: Sequence[Sequence[str]]) -> list[str
     usd = [sum(parts.get(part, 0.0) for part in column) for column in columns]
     return [
         runs, _spread(row, "seconds", lambda s: f"{s:.1f}" if s < 100 else f"{s:.0f}"), _spread(row, "epochs", "{:g}".format),
-        "" if test is None else f"{test:.4f}", *(dollars(amount) if amount else "" for amount in usd),
+        written(test), *(dollars(amount) if amount else "" for amount in usd),
         dollars(row["cost"]["usd"]), _spread(row, "value", lambda worth: f"{worth / unit:.2f}") if unit else "",
     ]  # fmt: skip
 

@@ -7,7 +7,7 @@ from bench.cli import title
 from datasets.prepare import prepare
 from siafu.config import Config, load
 from siafu.errors import ConfigError
-from siafu.graph import TEST_PAIR, TRAIN_PAIR, VAL_PAIR
+from siafu.graph import NONE, TEST_PAIR, TRAIN_PAIR, VAL, VAL_PAIR
 from siafu.shards import ShardSet
 from tests.datasets.graphs import random_graph
 
@@ -205,3 +205,14 @@ def test_a_run_is_called_by_the_parts_of_its_shards_whatever_the_flag_says(prepa
     shards = prepared("node")
     assert "2 parts" in title(config(source=str(shards.path)))
     assert "3 parts" in title(config(parts=3))
+
+
+@pytest.mark.parametrize(("key", "value"), [("patience", 3), ("target_acc", 0.5)])
+def test_settings_that_stop_by_validation_are_refused_where_nothing_is_validated(key, value, tmp_path):
+    graph = random_graph()
+    graph.split[graph.split == VAL] = NONE
+    shards = prepare(graph, tmp_path / "shards", directed=True)
+    asked = fit(config(source=str(shards.path)), shards)
+    assert built(asked, shards)
+    with pytest.raises(ConfigError, match=f"^train.{key} = {value:g}: .*shards has no validation vertices to stop by"):
+        built(asked.replace({f"train.{key}": value}), shards)

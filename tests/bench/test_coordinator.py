@@ -16,6 +16,7 @@ from bench.states import state_message
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, ProtocolError, RemoteProtocolError, UnknownError, WorkerError
+from siafu.evaluation import outcome
 from siafu.metrics import LOSS, TERMS
 from siafu.sparse import Array
 from siafu.wire import (
@@ -78,7 +79,7 @@ def tally(correct: int, of: int = 10, loss: float = 1.0) -> Array:
     counts = np.zeros((3, 5, 2))
     counts[1, TERMS, 0], counts[1, LOSS, 0] = of, of * loss
     counts[1, 0, 0], counts[1, 2, 0], counts[1, 1, 1] = correct, of - correct, of - correct
-    counts[2, 0, 0], counts[2, 2, 0], counts[2, 1, 1] = 1, 1, 1
+    counts[2, 0, 0], counts[2, 2, 0], counts[2, 1, 1], counts[2, 3, 0] = 1, 1, 1, 2
     return counts
 
 
@@ -223,6 +224,19 @@ def test_without_validation_vertices_the_last_is_the_best_and_patience_never_end
         ((_, verdict), *_) = messages(evaluate(core, epoch, 0, of=0), Judged)
         assert (verdict.best, verdict.stop) == (True, False)
     assert core.ledger.best["epoch"] == 2
+
+
+@pytest.mark.parametrize("stop_on", ["score", "loss", "both"])
+def test_without_validation_vertices_there_is_no_validation_score_and_no_best_epoch(stop_on: str):
+    core = started(stop_on=stop_on)
+    (record,) = records(evaluate(core, 0, 0, of=0))
+    for epoch in range(1, 6):
+        evaluate(core, epoch, 0, of=0)
+    told = outcome(core.ledger.best, core.ledger.final, core.config.train)
+    assert json.loads(json.dumps(record))["val"] is None
+    assert [told[key] for key in ("val_acc", "val_loss", "best_epoch", "test_acc")] == [None, None, None, 0.5]
+    assert told["kept"] == {"epoch": 6, "why": "no validation vertices: the last epoch is kept"}
+    assert told["scores"] == told["final_scores"]
 
 
 # --- rule 4 -------------------------------------------------------------------------------------------------------------

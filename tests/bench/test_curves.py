@@ -15,7 +15,7 @@ from bench.api import Run
 from siafu.errors import ConfigError
 
 RESULT: dict[str, Any] = {
-    "metric": "r2", "epochs": 3, "train_seconds": 1.25, "stopped": "epochs", "best_epoch": 3, "cost": {"usd": 0.0123},
+    "metric": "r2", "epochs": 3, "train_seconds": 1.25, "stopped": "epochs", "best_epoch": 3, "kept": {"epoch": 3}, "cost": {"usd": 0.0123},
     "scores": {"train": {"acc": 0.9}, "val": {"acc": 0.8}, "test": {"acc": 0.71239}}, "run_dir": "/runs/<mine>",
 }  # fmt: skip
 
@@ -37,7 +37,7 @@ def test_series_are_the_loss_of_every_epoch_and_the_scores_of_evaluated_ones():
 
 
 def test_a_split_that_is_never_scored_has_no_series():
-    lines = [{**line, "train": {}} if line["event"] == "evaluation" else line for line in metrics()]
+    lines = [{**line, "train": None} if line["event"] == "evaluation" else line for line in metrics()]
     assert curves.series(lines).keys() == {"loss", "val", "test"}
 
 

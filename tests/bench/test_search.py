@@ -96,7 +96,9 @@ def test_without_validation_vertices_there_is_nothing_to_choose_by(trained: list
     graph = random_graph(1)
     graph.split[graph.split == VAL] = 0
     prepare(graph, tmp_path / "shards", directed=True)
-    with pytest.raises(ConfigError, match=r"^data\.split = 0: it has no validation vertex, by which a search chooses$"):
+    with pytest.raises(
+        ConfigError, match=r"^data.split = 0: no vertex of .* is held out for validation, by which a search chooses$"
+    ):
         search(str(tmp_path / "shards"), {"lr": [0.1]})
 
 

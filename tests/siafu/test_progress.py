@@ -110,7 +110,7 @@ def test_size(nbytes, words):
 def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = {
-        "metric": "accuracy", "epochs": 200, "train_seconds": 8.31, "epoch_seconds_median": 0.0372, "best_epoch": 78,
+        "metric": "accuracy", "epochs": 200, "train_seconds": 8.31, "epoch_seconds_median": 0.0372, "kept": {"epoch": 78},
         "scores": SCORES, "run_dir": str(tmp_path / "runs" / "one"),
         "lambda": {"invocations": 4, "gb_s": 6.24, "relaunches": 0, "duplicates": 1, "billed_ms": 33280},
         "cost": {"usd": 0.0123456, "counted": "Lambda"},
@@ -130,10 +130,26 @@ def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, mon
 def test_a_split_that_is_never_scored_is_not_mentioned():
     """Training edges, where edges are predicted."""
     result = {
-        "metric": "mrr", "epochs": 9, "train_seconds": 1.0, "epoch_seconds_median": 0.1, "best_epoch": 8,
-        "scores": {**SCORES, "train": {}}, "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
+        "metric": "mrr", "epochs": 9, "train_seconds": 1.0, "epoch_seconds_median": 0.1, "kept": {"epoch": 8},
+        "scores": {**SCORES, "train": None}, "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
     }  # fmt: skip
     assert summary(result)[1] == "best epoch  8: validation MRR 0.9777, test 0.9878"
+
+
+@pytest.mark.parametrize(
+    ("without", "line"),
+    [
+        ("val", "last epoch  9: train R² 0.9944, test 0.9878 (no validation vertices: the last epoch is kept)"),
+        ("test", "best epoch  9: train R² 0.9944, validation 0.9777, no test vertices"),
+    ],
+)
+def test_a_split_without_vertices_has_words_and_no_number(without: str, line: str):
+    result = {
+        "metric": "r2", "epochs": 9, "train_seconds": 1.0, "epoch_seconds_median": 0.1,
+        "kept": {"epoch": 9, "why": "no validation vertices: the last epoch is kept"}, "scores": {**SCORES, without: None},
+        "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
+    }  # fmt: skip
+    assert summary(result)[1] == line
 
 
 def test_a_run_that_was_stopped_before_its_first_evaluation_has_no_best_epoch():

@@ -155,7 +155,7 @@ def test_mistakes_are_named(tmp_path):
         judged(run, beside="gpu")
     with pytest.raises(PriceUnknown, match=r"c5\.tiny"):
         judged(run, stand_in=StandIn("c5.tiny"))
-    with pytest.raises(ConfigError, match="--split rest: a run has no score of it"):
+    with pytest.raises(ConfigError, match="has no rest score to compare: nothing of that split was scored"):
         judged(run, split="rest")
 
 
