@@ -27,7 +27,7 @@ import numpy as np
 from bench.actions import Action, Record, Save, Status
 from bench.ledger import Ledger
 from bench.meter import LIMITS, Meter
-from bench.reports import error_of, links, of_lambda, total
+from bench.reports import error_of, links, of_lambda, processors, total
 from bench.states import States, state_message
 from bench.usage import Usages
 from siafu import __version__
@@ -427,5 +427,5 @@ class Coordinator:
             "bytes_per_link": links(self.usages.totals, self.config.data.parts, epochs),
             "resumed_from": None if self.before is None else self.before.version,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
-            "metric": self.metric.name, "skipped_steps": len(self.ledger.skipped),
+            "metric": self.metric.name, "skipped_steps": len(self.ledger.skipped), "processors": processors(self.usages.totals),
         }  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from siafu import errors
 from siafu.errors import GnnError, RemoteProtocolError, UnknownError
+from siafu.processor import PROCESSOR, merged
 from siafu.wire import BYTES_TO, EpochReport, Failed, Stopped, Usage
 
 #: What a server needs, not what it used: the most of any.
@@ -19,8 +20,11 @@ HAS: dict[str, Callable[[float, float], float]] = {
 
 
 def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
-    """The totals of every graph server, added up in the order of the servers, but for those of a link (``links``)."""
-    names = {name: None for server in sorted(usage) for name in usage[server] if not name.startswith(BYTES_TO)}
+    """The totals of every graph server, added up in the order of the servers, but for those that name a link (``links``) or
+    a processor (``processors``)."""
+    names = {
+        name: None for server in sorted(usage) for name in usage[server] if not name.startswith((BYTES_TO, PROCESSOR))
+    }
     found = {name: [usage[server].get(name, 0) for server in sorted(usage)] for name in names}
     return {name: max(values) if name in NEEDS else sum(values) for name, values in found.items()}
 
@@ -42,6 +46,13 @@ def links(usage: dict[int, dict[str, float]], parts: int, epochs: int) -> list[l
     return [
         [int(usage.get(a, {}).get(f"{BYTES_TO}{b}", 0)) // max(1, epochs) for b in range(parts)] for a in range(parts)
     ]
+
+
+def processors(usage: dict[int, dict[str, float]]) -> list[str]:
+    """Kinds of processors that graph servers and workers computed on, in this attempt and those before."""
+    return merged(
+        name.removeprefix(PROCESSOR) for totals in usage.values() for name in totals if name.startswith(PROCESSOR)
+    )
 
 
 def of_lambda(usage: dict[str, float]) -> dict[str, float]:

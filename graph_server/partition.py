@@ -32,7 +32,7 @@ from graph_server.operators.linear import Linear
 from graph_server.operators.pairs import Pairs
 from graph_server.scheduler import Begin, Event, Opened, Published, Scheduler, StepDone
 from graph_server.timesheet import Timesheet, name_of
-from siafu import kernels, views
+from siafu import kernels, processor, views
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
@@ -41,6 +41,7 @@ from siafu.graph import TRAIN
 from siafu.metrics import METRICS
 from siafu.models import Model
 from siafu.ops import BFLOAT16
+from siafu.processor import PROCESSOR
 from siafu.shards import EdgeTypes, Shard
 from siafu.sparse import Array, Rows, SparseRows, TaskRows
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, Step, TaskId
@@ -166,7 +167,7 @@ class Partition:
     @property
     def usage(self) -> dict[str, float]:
         """Totals so far, by name."""
-        return {**self.backend.usage, **self.timesheet.totals}
+        return {**self.backend.usage, **self.timesheet.totals, f"{PROCESSOR}{processor.kind(kernels.ISA)}": 1}
 
     @property
     def finished(self) -> bool:

@@ -46,8 +46,10 @@ class Function:
         return "arn:aws:lambda:local:000000000000:function:siafu"
 
     def environ(self, api_address: str, log_stream: str) -> dict[str, str]:
-        """All variables of the child: Lambda's, and of the user's only the paths, so that no credentials leak."""
-        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+        """All variables of the child: Lambda's, and of the user's only the paths, so that no credentials leak, and the choice
+        of BLAS kernels, so that it is one for the whole run."""
+        ours = ("PATH", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE")
+        kept = {name: os.environ[name] for name in ours if name in os.environ}
         # one thread each: BLAS would start as many as the host has cores, a 192 MB Lambda has a ninth of one
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         paths = [str(TASK_ROOT), *(os.path.abspath(path) for path in sys.path)]

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from lambda_funcs.desk import Desk
+from siafu import processor
 from siafu.address import graph_server
 from siafu.address import worker as worker_address
 from siafu.errors import ConfigError, GnnError, PeerLost
@@ -75,7 +76,7 @@ class Worker:
         """Works; returns how much, and why it stopped. PeerLost if a server does not answer."""
         self._hub.dial(self._home, self.assignment.graph_server, self.assignment.proxy)
         self._hub.send(self._home, Hello("worker", self.assignment.index, self.assignment.config_digest, ""))
-        self._hub.send(self._home, Pull(self.assignment.worker, self.assignment.prefetch))
+        self._hub.send(self._home, Pull(self.assignment.worker, self.assignment.prefetch, processor.kind()))
         reason = self._work()
         self._hub.send(self._home, Bye(self.assignment.worker))
         return {"worker": self.assignment.worker, "tasks": self._desk.num_done, "reason": reason}

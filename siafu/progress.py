@@ -204,6 +204,10 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"{which}  {kept['epoch']}: {scored(best, score)}{why}")
     if skipped := result.get("skipped_steps"):
         lines.append(f"skipped     {skipped} step{'s' * (skipped != 1)} with NaN or infinity: see metrics.jsonl")
+    if len(kinds := result.get("processors", ())) > 1:
+        lines.append(
+            f"processors  {len(kinds)} kinds ({', '.join(kinds)}): the weights' last bits may differ from those of a run on one kind"
+        )
     if usage and usage["invocations"]:
         lines.append(
             f"Lambda      {usage['invocations']:.0f} invocations, {usage['gb_s']:.1f} GB-s billed, "

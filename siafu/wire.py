@@ -33,10 +33,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from siafu.errors import LocalProtocolError, RemoteProtocolError
+from siafu.processor import UNKNOWN
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 6
+MAGIC, VERSION = b"SIAF", 7
 RUN_ID_BYTES = 8
 _LEAD = struct.Struct(f"<4sBB{RUN_ID_BYTES}sQ")  # of frame 0; the crc32 follows
 _CRC = struct.Struct("<I")
@@ -306,10 +307,11 @@ class ConstantRows:
 
 @message(40)
 class Pull:
-    """Worker to graph server: I can take ``credits`` more tasks."""
+    """Worker to graph server: I can take ``credits`` more tasks. ``processor``: ``siafu.processor.kind``."""
 
     worker: str
     credits: int
+    processor: str = UNKNOWN
 
 
 @message(41)

@@ -50,6 +50,7 @@ from siafu.errors import WorkerError
 from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
 from siafu.models import build as build_model
+from siafu.processor import MOST_KINDS, PROCESSOR, told
 from siafu.sparse import EdgeRows, SparseRows, TaskRows
 from siafu.tasks import TENSOR_KINDS, Lane, TaskId, is_of_edges
 from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskResult
@@ -85,6 +86,7 @@ class LambdaBackend:
         self._expected: set[TaskId] = set()
         self._said: set[str] = set()  # verdicts, each of which is worth one warning
         self._failed_attempts: dict[TaskId, set[int]] = {}
+        self._processors: set[str] = set()  # kinds that workers have told
         self._environment_s = 0.0  # environments alive, integrated over time
         self._watched_at: float | None = None
         self._stopped = False
@@ -188,6 +190,7 @@ class LambdaBackend:
             "environments_wanted_peak": max(workforce.peak, workforce.best),
             "autotuner_decisions": workforce.tuner.num_decisions if workforce.tuner is not None else 0,
             "split_in": self._shipping.split_in, "recommended_memory_mb": self._sizing.recommended_mb, "environment_s": self._environment_s,
+            **dict.fromkeys((f"{PROCESSOR}{kind}" for kind in sorted(self._processors)), 1),
         }  # fmt: skip
 
     # --- what else happens to Lambdas -------------------------------------------------------------------------------
@@ -285,6 +288,8 @@ class LambdaBackend:
     # --- tasks ------------------------------------------------------------------------------------------------------
 
     def _pulled(self, message: Pull, now: float) -> list[Action]:
+        if len(self._processors) < MOST_KINDS:
+            self._processors.add(told(message.processor))
         if not self._workforce.pulled(message.worker):
             return []
         return self._send(self._dispatcher.pull(message.worker, message.credits, now), now)

@@ -20,6 +20,7 @@ from lambda_funcs.desk import Desk
 from siafu import wire
 from siafu.address import Send, worker
 from siafu.errors import WorkerError
+from siafu.processor import MOST_KINDS, PROCESSOR
 from siafu.tasks import Lane, TaskId
 from siafu.tensor_task import TensorWorker
 from tests.contracts.test_backends import (
@@ -301,6 +302,15 @@ def test_two_refusals_far_apart_are_no_long_time_in_vain():
     run.submit(task(0))
     refuse(run, "w0-1", reason="CallerRateLimitExceeded")
     assert run.backend.usage["refused"] == 2
+
+
+def test_processors_of_workers_are_named_and_no_worker_can_fill_the_report_with_made_up_ones():
+    run = starting(rig(count=1))
+    for kind in ("arm64", "x86_64 Zen", "\x1b[2J", *(f"kind{number}" for number in range(1000))):
+        run.do(run.backend.handle(worker("w0-0"), wire.Pull("w0-0", 0, kind), run.now))
+    named = [name for name in run.backend.usage if name.startswith(PROCESSOR)]
+    assert {f"{PROCESSOR}arm64", f"{PROCESSOR}x86_64 Zen", f"{PROCESSOR}unknown"} < set(named)
+    assert len(named) == MOST_KINDS
 
 
 def test_refused_for_long_while_somebody_works_is_only_slow():

@@ -127,6 +127,19 @@ def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, mon
     assert summary(without) == [*lines[:2], "saved in    /elsewhere"]
 
 
+def test_several_kinds_of_processors_are_named_and_one_is_not():
+    result = {
+        "metric": "accuracy", "epochs": 1, "train_seconds": 1.0, "epoch_seconds_median": 0.1, "scores": None,
+        "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0}, "processors": ["x86_64 Haswell"],
+    }  # fmt: skip
+    assert [line.split()[0] for line in summary(result)] == ["trained", "saved"]
+    several = summary({**result, "processors": ["x86_64 Haswell", "x86_64 SkylakeX avx512"]})
+    assert several[1:-1] == [
+        "processors  2 kinds (x86_64 Haswell, x86_64 SkylakeX avx512): the weights' last bits may differ from those of a "
+        "run on one kind"
+    ]
+
+
 def test_a_split_that_is_never_scored_is_not_mentioned():
     """Training edges, where edges are predicted."""
     result = {

@@ -1,0 +1,65 @@
+"""The kind of processor that a process computes on: with it, and with the versions of siafu and NumPy, come a product's last bits.
+
+NumPy's OpenBLAS picks its kernels by the processor when it is loaded, or by OPENBLAS_CORETYPE. This also runs on Lambda.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import numpy as np  # noqa: F401 (it loads OpenBLAS)
+
+#: What totals of a graph server begin with that name a kind of processor that computed for it (``bench.reports.processors``).
+PROCESSOR = "processor "
+UNKNOWN = "unknown"
+#: Kinds of workers that one graph server names; a fleet has a few.
+MOST_KINDS = 16
+_KIND = re.compile(r"[\w.-]{1,24}( [\w.-]{1,24}){0,2}", re.ASCII)
+_CORE_NAMES = tuple(
+    f"{prefix}openblas_get_corename{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "")
+)  # fmt: skip
+
+
+@cache
+def kind(isa: str = "") -> str:
+    """As in "x86_64 SkylakeX avx512": the machine, OpenBLAS' kernels, and ``isa``, those of siafu, where they are used.
+
+    The second is left out where NumPy has another BLAS.
+    """
+    return " ".join(filter(None, (platform.machine() or UNKNOWN, _core(), isa)))
+
+
+def told(kind: str) -> str:
+    """A kind as a worker tells it; UNKNOWN if it cannot be one."""
+    return kind if _KIND.fullmatch(kind) else UNKNOWN
+
+
+def merged(kinds: Iterable[str]) -> list[str]:
+    """Every kind once. Workers have no kernels of siafu: theirs is a server's kind if that goes on where theirs ends."""
+    found = sorted(set(kinds))
+    return [kind for kind in found if not any(other.startswith(f"{kind} ") for other in found)]
+
+
+def _core() -> str:
+    """What OpenBLAS calls the processor whose kernels it uses, "" if no OpenBLAS is loaded that says so."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    paths = {line.split(maxsplit=5)[-1] for line in lines if "openblas" in line}
+    for path in sorted(paths, key=lambda path: ("numpy" not in path, path)):  # SciPy may have brought one of its own
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        for name in _CORE_NAMES:
+            if hasattr(library, name):
+                function = getattr(library, name)
+                function.restype = ctypes.c_char_p
+                return str(function().decode())
+    return ""
