@@ -27,7 +27,7 @@ import numpy as np
 from bench.actions import Action, Record, Save, Status
 from bench.ledger import Ledger
 from bench.meter import LIMITS, Meter
-from bench.reports import error_of, links, of_lambda, processors, total
+from bench.reports import check, error_of, links, of_lambda, processors, total
 from bench.states import States, state_message
 from bench.usage import Usages
 from siafu import __version__
@@ -159,7 +159,8 @@ class Coordinator:
         return self._model(param_server(0), ModelWeights("final", best.version, best.tensors, 0))
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
-        """A member's message. Raises the error of a member that failed."""
+        """A member's message. Raises the error of a member that failed, and RemoteProtocolError for what no server can report."""
+        check(sender, message)
         self.heard[sender] = now
         # A checkpoint is due whether or not anything gets done.
         if not isinstance(message, Usage | Heartbeat | ParamState):

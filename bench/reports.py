@@ -7,10 +7,14 @@ import re
 from collections.abc import Callable
 
 from siafu import errors
+from siafu.address import Address, graph_server
 from siafu.errors import GnnError, RemoteProtocolError, UnknownError
+from siafu.metrics import LEAST_LOSS
 from siafu.processor import PROCESSOR, merged
-from siafu.wire import BYTES_TO, EpochReport, Failed, Stopped, Usage
+from siafu.wire import BYTES_TO, EpochReport, EvalReport, Failed, Message, Stopped, Usage
 
+#: A total that is as large is none.
+MOST = 1 << 63
 #: What a server needs, not what it used: the most of any.
 NEEDS = ("recommended_memory_mb", "split_in")
 #: What a server has, which is no more after another attempt: how both make one number.
@@ -61,14 +65,45 @@ def of_lambda(usage: dict[str, float]) -> dict[str, float]:
     return {name: usage.get(name, 0) for name in wanted}
 
 
+def check(sender: Address, message: Message) -> None:
+    """A server speaks for itself alone, and in numbers that can be. Raises RemoteProtocolError, which names the sender, else. A
+    loss may be NaN or infinity: it diverged, and ``run.on_nan`` says what follows."""
+    what = f"{type(message).__name__} of {sender}"
+    match message:
+        case EpochReport() | EvalReport() | Usage():
+            claimed = graph_server(message.server)
+        case Stopped():
+            claimed = Address("param_server" if message.role == "param_server" else "graph_server", str(message.index))
+        case _:
+            return
+    if sender != claimed:
+        raise RemoteProtocolError(f"{what}: it names {claimed}")
+    if isinstance(message, EpochReport):
+        loss, staleness = message.loss, message.staleness
+        if loss.ndim != 1 or loss.dtype.kind != "f" or bool((loss < LEAST_LOSS).any()):
+            raise RemoteProtocolError(
+                f"{what}: loss {loss.dtype} {list(loss.shape)}, must be one number, not negative, of each interval"
+            )
+        if staleness.ndim != 1 or staleness.dtype.kind != "i" or message.ghost_bytes < 0 or bool((staleness < 0).any()):
+            raise RemoteProtocolError(
+                f"{what}: {message.ghost_bytes} ghost bytes, staleness {staleness.tolist()[:8]}: must be counts"
+            )
+    if isinstance(message, Usage) and min(message.tasks_in_flight, message.workers) < 0:
+        raise RemoteProtocolError(f"{what}: {message.tasks_in_flight} tasks, {message.workers} workers, must be counts")
+
+
 def totals_of(message: EpochReport | Usage | Stopped) -> dict[str, float]:
-    """The totals in it. Raises RemoteProtocolError unless they are a JSON object of numbers."""
+    """The totals in it. Raises RemoteProtocolError unless they are a JSON object of numbers, finite and not negative."""
+    sender = f"{message.role} {message.index}" if isinstance(message, Stopped) else graph_server(message.server)
+    what = f"{type(message).__name__}.usage of {sender}"
     try:
         totals = json.loads(message.usage)
     except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"{type(message).__name__}.usage: {message.usage[:40]!r}: {error}") from error
+        raise RemoteProtocolError(f"{what}: {message.usage[:40]!r}: {error}") from error
     if not isinstance(totals, dict) or not all(type(value) in (int, float) for value in totals.values()):
-        raise RemoteProtocolError(f"{type(message).__name__}.usage: {message.usage[:40]!r}: not an object of numbers")
+        raise RemoteProtocolError(f"{what}: {message.usage[:40]!r}: not an object of numbers")
+    if wrong := [f"{name[:40]} = {value}" for name, value in totals.items() if not 0 <= value < MOST]:
+        raise RemoteProtocolError(f"{what}: {wrong[0][:80]}, must be finite and not negative")
     return totals
 
 

@@ -41,12 +41,20 @@ class _Open:
 
     priority: Priority
     kind: Likeness  # for its time
-    attempts: int = 0
+    given: list[str] = field(default_factory=list)  # the worker of each attempt
     excused: int = 0  # of those
     holders: set[str] = field(default_factory=set)  # workers that may still answer
-    tried: set[str] = field(default_factory=set)  # workers that it was given to
     due: float = 0.0  # when the latest attempt times out
     queued: bool = True
+
+    @property
+    def attempts(self) -> int:
+        return len(self.given)
+
+    @property
+    def tried(self) -> set[str]:
+        """Workers that it was given to."""
+        return set(self.given)
 
 
 @dataclass
@@ -113,6 +121,11 @@ class Dispatcher:
         """The tasks that it holds, in their order: which attempt of each."""
         holds = self._workers[worker].holds if worker in self._workers else {}
         return {task: holds[task].attempt for task in sorted(holds)}
+
+    def gave(self, task: TaskId, worker: str, attempt: int) -> bool:
+        """Whether this attempt of an open task was that worker's. True for a task that nobody waits for any more: rule 2."""
+        state = self._open.get(task)
+        return state is None or (0 <= attempt < len(state.given) and state.given[attempt] == worker)
 
     def alone_s(self, task: TaskId, worker: str, attempt: int, now: float) -> float | None:
         """How long the worker has had this attempt, if it had nothing else since."""
@@ -357,9 +370,8 @@ class Dispatcher:
             held.alone = False
         worker.holds[task] = _Held(state.attempts, state.kind, now, not worker.holds)
         state.due = now + self.timing.limit_s(state.kind, state.attempts)
-        state.attempts += 1
+        state.given.append(name)
         state.holders.add(name)
-        state.tried.add(name)
         state.queued = False
         self._note(name)
         if self.affinity and self._home.get(task.interval) != name:

@@ -22,6 +22,8 @@ from siafu.sparse import Array
 SPLITS = ("train", "val", "test")
 TRUE_POSITIVE, FALSE_POSITIVE, FALSE_NEGATIVE, TERMS, LOSS = range(5)
 COUNT, SUM, SPREAD, SQUARED_ERROR, ABSOLUTE_ERROR = range(5)
+#: A share of a mean loss, which is never negative, is not below that by rounding.
+LEAST_LOSS = -1e-3
 #: Labels whose squared spread is smaller than this share of their squared mean are all equal: rounding leaves 1e-32 per
 #: vertex, two float32 that differ leave 1e-15.
 _EQUAL = 1e-20

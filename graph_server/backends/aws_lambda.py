@@ -20,6 +20,8 @@ Rules:
 5. When fewer workers are wanted than are at work, the newest are retired: told to leave as soon as they have nothing to do.
 6. What follows when an environment runs out of memory is ``graph_server.thrift``'s.
 7. After ``stop`` nobody is given or sent anything, and nothing counts but what invocations are billed.
+8. A worker speaks for itself alone: of its own name, of attempts that it was given, with times that can be. Anything else is
+   RemoteProtocolError, which the server counts and drops (``Hub.forgiving``).
 """
 
 from __future__ import annotations
@@ -46,8 +48,9 @@ from graph_server.workforce import Workforce
 from siafu.address import Address, Send
 from siafu.address import worker as worker_address
 from siafu.config import Config, Lambda
-from siafu.errors import WorkerError
+from siafu.errors import RemoteProtocolError, WorkerError
 from siafu.machine import num_environments, num_threads
+from siafu.metrics import LEAST_LOSS
 from siafu.models import Model, ModelSpec
 from siafu.models import build as build_model
 from siafu.processor import MOST_KINDS, PROCESSOR, told
@@ -58,6 +61,8 @@ from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskR
 logger = logging.getLogger(__name__)
 
 SIZE_EVERY_S = 1.0
+#: Of one task: as long as an invocation may last.
+MOST_COMPUTE_S = 900.0
 
 
 class LambdaBackend:
@@ -133,6 +138,7 @@ class LambdaBackend:
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
         if self._stopped:
             return []
+        self._check(sender, message)
         match message:
             case Pull() if message.worker in self._workforce:
                 return self._pulled(message, now)
@@ -151,6 +157,25 @@ class LambdaBackend:
                 self._workforce.left(message.worker, now)
                 return self._send(self._dispatcher.lost(message.worker, now), now)
         return []
+
+    def _check(self, sender: Address, message: Message) -> None:
+        """Rule 8. A loss may be NaN or infinity: it diverged, and ``run.on_nan`` says what follows."""
+        if not isinstance(message, Pull | TaskResult | TaskFailed | RowsMissing | Bye):
+            return
+        what = f"{type(message).__name__} of {sender}"
+        if sender != worker_address(message.worker):
+            raise RemoteProtocolError(f"{what}: it names worker {message.worker[:40]!r}")
+        if isinstance(message, Pull) and not 0 <= message.credits <= self._credits:
+            raise RemoteProtocolError(f"{what}: {message.credits} credits, must be 0 to {self._credits}")
+        if isinstance(message, TaskResult | TaskFailed | RowsMissing) and not self._dispatcher.gave(
+            message.id, message.worker, message.attempt
+        ):
+            raise RemoteProtocolError(f"{what}: it was not given attempt {message.attempt} of {message.id}")
+        if isinstance(message, TaskResult):
+            if not 0 <= message.compute_s <= MOST_COMPUTE_S:
+                raise RemoteProtocolError(f"{what}: compute_s = {message.compute_s}, must be 0 to {MOST_COMPUTE_S:g}")
+            if message.loss < LEAST_LOSS:
+                raise RemoteProtocolError(f"{what}: loss = {message.loss}, must not be negative")
 
     def tick(self, now: float) -> list[Action]:
         self._workforce.tick(now)
@@ -364,7 +389,12 @@ class LambdaBackend:
         demand = queued + len(self._expected) - dispatcher.num_idle - self._workforce.num_starting
         names = self._workforce.ask(demand if early else min(demand, queued), dispatcher.num_silent, now)
         self._bill.invoked(len(names))
-        return [Launch(name, self.config.prefetch or MOST_PREFETCH) for name in names]
+        return [Launch(name, self._credits) for name in names]
+
+    @property
+    def _credits(self) -> int:
+        """Tasks that a worker asks for as it comes."""
+        return self.config.prefetch or MOST_PREFETCH
 
     def _retire(self, now: float) -> list[Action]:
         """Rule 5."""

@@ -25,6 +25,7 @@ from siafu.wire import (
     Failed,
     GetModel,
     GetState,
+    Heartbeat,
     Hello,
     Judged,
     ModelWeights,
@@ -149,14 +150,14 @@ def test_a_member_that_is_not_part_of_the_run_is_refused(stranger: Address):
 
 
 def test_an_epochs_loss_is_summed_in_the_order_of_the_intervals_whoever_reports_first():
-    shares = [0.1, 1e16], [-1e16, 0.2]  # in another order the sum would have other bits
+    shares = [0.1, 1e16], [1.0, 1.0]  # in another order the sum would have other bits
     losses = []
     for order in ((0, 1), (1, 0)):
         core = started()
         assert core.handle(MEMBERS[order[0]], epoch_report(order[0], 0, shares[order[0]]), 11.0) == []
         core.handle(MEMBERS[order[1]], epoch_report(order[1], 0, shares[order[1]]), 12.0)
         losses.append(core.ledger.losses)
-    assert losses[0] == losses[1] == [((0.1 + 1e16) - 1e16) + 0.2]
+    assert losses[0] == losses[1] == [((0.1 + 1e16) + 1.0) + 1.0]
 
 
 def test_an_epoch_is_recorded_once_all_graph_servers_have_reported():
@@ -504,8 +505,12 @@ def test_a_state_is_saved_once_its_epochs_are_in_and_not_taken_for_a_result():
 def test_a_member_that_is_silent_for_too_long_is_named():
     core = started(now=10.0)
     assert core.silent(40.0) is None
-    for member in (G0, Q0, Q1):
-        core.handle(member, Usage(0, 1, 1, "{}"), 30.0)
+    for member, alive in (
+        (G0, Usage(0, 1, 1, "{}")),
+        (Q0, Heartbeat("param_server", 0)),
+        (Q1, Heartbeat("param_server", 1)),
+    ):
+        core.handle(member, alive, 30.0)
     assert core.silent(40.1) == G1
 
 
@@ -528,8 +533,42 @@ def test_tasks_that_get_done_are_movement_though_no_epoch_ends():
 def test_totals_that_are_none_are_the_senders_fault(text: str):
     core = started()
     for message in (Usage(0, 1, 1, text), Stopped("graph_server", 0, text), epoch_report(0, 0, usage=text)):
-        with pytest.raises(RemoteProtocolError, match=rf"^{type(message).__name__}\.usage: "):
+        with pytest.raises(RemoteProtocolError, match=rf"^{type(message).__name__}\.usage of graph_server 0: "):
             core.handle(G0, message, 11.0)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "-1", "1e999", "1" + 400 * "0"])
+def test_totals_that_are_not_finite_or_are_negative_are_the_senders_fault(number: str):
+    core = started()
+    text = f'{{"tasks": 1, "gb_s": {number}}}'
+    for message in (Usage(0, 1, 1, text), Stopped("graph_server", 0, text), epoch_report(0, 0, usage=text)):
+        with pytest.raises(RemoteProtocolError, match=rf"^{type(message).__name__}\.usage of graph_server 0: gb_s = "):
+            core.handle(G0, message, 11.0)
+    assert core.usages.totals == {}
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (epoch_report(1, 0), "EpochReport of graph_server 0: it names graph_server 1"),
+        (EvalReport(1, 0, tally(7)), "EvalReport of graph_server 0: it names graph_server 1"),
+        (Usage(1, 1, 1, "{}"), "Usage of graph_server 0: it names graph_server 1"),
+        (Stopped("graph_server", 1, "{}"), "Stopped of graph_server 0: it names graph_server 1"),
+        (Stopped("param_server", 0, "{}"), "Stopped of graph_server 0: it names param_server 0"),
+        (epoch_report(0, 0, [0.5, -0.5]), "EpochReport of graph_server 0: loss float64 [2], must be"),
+        (epoch_report(0, 0, ghost_bytes=-1), "EpochReport of graph_server 0: -1 ghost bytes"),
+        (epoch_report(0, 0, staleness=[4, -1]), "EpochReport of graph_server 0: 100 ghost bytes, staleness [4, -1]"),
+        (Usage(0, -1, 1, "{}"), "Usage of graph_server 0: -1 tasks"),
+        (Usage(0, 1, -1, "{}"), "Usage of graph_server 0: 1 tasks, -1 workers"),
+    ],
+    ids=lambda value: value[:60] if isinstance(value, str) else "",
+)
+def test_what_a_graph_server_cannot_report_is_its_fault_and_counts_for_nothing(message: Any, words: str):
+    core = started()
+    with pytest.raises(RemoteProtocolError) as caught:
+        core.handle(G0, message, 11.0)
+    assert str(caught.value).startswith(words)
+    assert (core.usages.totals, core._reports, core._counts) == ({}, {}, {})
 
 
 def test_a_member_that_has_left_is_not_missed():

@@ -29,7 +29,7 @@ from param_server.replica import Replica
 from siafu import models, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server, worker
 from siafu.config import Config
-from siafu.errors import WorkerError, WorkerTimeout
+from siafu.errors import RemoteProtocolError, WorkerError, WorkerTimeout
 from siafu.models import ModelSpec
 from siafu.sparse import Array, SparseRows
 from siafu.tasks import Lane, TaskId
@@ -665,13 +665,22 @@ def test_rows_that_a_worker_misses_are_sent_again():
     assert rig.backend.usage["ignored"] == 0
 
 
-@pytest.mark.parametrize("changes", [{"part": 1}, {"part": -1}, {"worker": "w0-9"}, {"interval": 1}], ids=str)
+@pytest.mark.parametrize("changes", [{"part": 1}, {"part": -1}, {"interval": 1}], ids=str)
 def test_a_request_for_rows_that_there_are_not_is_ignored_and_counted(changes: dict[str, Any]):
     rig = lambdas(count=1)
     rig.hold = lambda send: send.to.role == "worker"
     rig.submit(task(0))
     assert rig.backend.handle(worker("w0-0"), missing(**changes), 1.0) == []
     assert rig.backend.usage["ignored"] == 1
+
+
+@pytest.mark.parametrize("changes", [{"worker": "w0-9"}, {"attempt": 1}, {"attempt": -1}], ids=str)
+def test_a_request_for_rows_that_somebody_else_was_sent_is_the_senders_fault(changes: dict[str, Any]):
+    rig = lambdas(count=1)
+    rig.hold = lambda send: send.to.role == "worker"
+    rig.submit(task(0))
+    with pytest.raises(RemoteProtocolError, match=r"^RowsMissing of worker w0-0: "):
+        rig.backend.handle(worker("w0-0"), missing(**changes), 1.0)
 
 
 def test_a_worker_that_is_gone_is_sent_no_rows():

@@ -3,6 +3,10 @@ shares with every backend is in ``tests/contracts/test_backends.py``, whose rig 
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -19,7 +23,7 @@ from graph_server.workforce import LEAST_COHORT, LEAVE_S, START_S
 from lambda_funcs.desk import Desk
 from siafu import wire
 from siafu.address import Send, worker
-from siafu.errors import WorkerError
+from siafu.errors import RemoteProtocolError, WorkerError
 from siafu.processor import MOST_KINDS, PROCESSOR
 from siafu.tasks import Lane, TaskId
 from siafu.tensor_task import TensorWorker
@@ -634,7 +638,9 @@ def test_workers_that_ran_out_together_are_one_piece_of_news():
 
 
 def test_a_worker_that_waits_for_rows_of_what_is_done_may_go():
-    run = busy(Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w0")))
+    run = Rig(LambdaBackend(CONFIG.lambdas, MODEL, 1, "w0"))
+    run.hold = lambda send: send.to.role == "worker"
+    run.submit(task(0))
     run.end("w0-0", OUT_OF_MEMORY)
     run.end("w0-1", OUT_OF_MEMORY)
     (first,) = (s.message for s in run.held if s.to.name in run.workers and isinstance(s.message, wire.Task))
@@ -682,3 +688,101 @@ def test_a_task_that_is_answered_is_forgiven():
     assert thrift.ran_out([first], 10, 2, at_most=2) is Step.NOTHING
     with pytest.raises(WorkerError, match=r"in 2 parts; its rows are 2\.0 MiB"):
         thrift.ran_out([first], 2 << 20, 2, at_most=2)
+
+
+# --- rule 8: a worker speaks for itself alone -------------------------------------------------------------------------------
+
+
+def held_task(of: Rig, name: str) -> wire.Task:
+    """The first task that this worker was sent."""
+    return next(send.message for send in of.held if send.to == worker(name) and isinstance(send.message, wire.Task))
+
+
+def result_of(name: str, given: wire.Task, **changes: Any) -> wire.TaskResult:
+    rows = {"dZ1": np.zeros((ROWS, 4))}
+    result = wire.TaskResult(given.lane, given.epoch, given.interval, given.pc, given.attempt, name, 0.5, 0.1, rows)
+    return dataclasses.replace(result, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"worker": "w0-1"}, "it names worker 'w0-1'"),
+        ({"attempt": 1}, "it was not given attempt 1 of train epoch 0"),
+        ({"attempt": -1}, "it was not given attempt -1 of train epoch 0"),
+        ({"compute_s": math.nan}, "compute_s = nan"),
+        ({"compute_s": math.inf}, "compute_s = inf"),
+        ({"compute_s": -1.0}, r"compute_s = -1\.0"),
+        ({"compute_s": 1e308}, r"compute_s = 1e\+308, must be 0 to 900"),  # the sum of two would be infinite
+        ({"loss": -1.0}, r"loss = -1\.0"),
+        ({"loss": -math.inf}, "loss = -inf"),
+    ],
+    ids=str,
+)
+def test_what_no_worker_can_say_of_a_task_completes_nothing(changes: dict[str, Any], words: str):
+    run = busy(rig())
+    given = held_task(run, "w0-0")
+    before = run.backend.usage
+    with pytest.raises(RemoteProtocolError, match=rf"^TaskResult of worker w0-0: {words}"):
+        run.backend.handle(worker("w0-0"), result_of("w0-0", given, **changes), 1.0)
+    assert (run.results, run.backend.usage) == ([], before)
+    run.deliver(worker("w0-0"), Send(HOME, result_of("w0-0", given)))  # the truth still counts
+    assert [result.interval for result in run.results] == [given.interval]
+
+
+def test_a_worker_answers_no_task_that_another_one_has():
+    run = busy(rig())
+    given = held_task(run, "w0-1")
+    with pytest.raises(RemoteProtocolError, match=r"^TaskResult of worker w0-0: it was not given attempt 0"):
+        run.backend.handle(worker("w0-0"), result_of("w0-0", given), 1.0)
+    failed = wire.TaskFailed(given.lane, given.epoch, given.interval, given.pc, given.attempt, "w0-0", "a lie")
+    with pytest.raises(RemoteProtocolError, match=r"^TaskFailed of worker w0-0: it was not given attempt 0"):
+        run.backend.handle(worker("w0-0"), failed, 1.0)
+    assert run.backend.usage["failures"] == 0
+
+
+@pytest.mark.parametrize(
+    "message", [wire.Pull("w0-1", 1), wire.Bye("w0-1")], ids=lambda message: type(message).__name__
+)
+def test_a_worker_neither_pulls_nor_leaves_for_another(message: wire.Message):
+    run = busy(rig())
+    with pytest.raises(RemoteProtocolError, match="of worker w0-0: it names worker 'w0-1'"):
+        run.backend.handle(worker("w0-0"), message, 1.0)
+    answer(run, "w0-1")
+    assert {result.worker for result in run.results} == {"w0-1"}
+
+
+@pytest.mark.parametrize("credits", [-1, 9, 1 << 62])
+def test_a_worker_asks_for_no_other_number_of_tasks_than_it_may_hold(credits: int):
+    run = rig(count=1)
+    run.hold = lambda send: isinstance(send.message, wire.Pull)
+    run.submit(task(0))
+    with pytest.raises(RemoteProtocolError, match=rf"{credits} credits, must be 0 to 8"):
+        run.backend.handle(worker("w0-0"), wire.Pull("w0-0", credits), 0.0)
+    assert run.loads() == {}
+
+
+def test_a_worker_whose_times_are_no_numbers_crashes_no_controller():
+    config = CONFIG.replace({"train.mode": "async", "lambda.count": 1})
+    run = Rig(backends.build(config, SPEC, 0, clock()))
+    run.hold = lambda send: send.to.role == "worker"
+    for epoch in range(2 * ENOUGH):
+        run.submit(task(0)._replace(id=TaskId(Lane.TRAIN, epoch, 0, 4)))
+        run.now += 0.1
+        given = held_task(run, "w0-0")
+        run.held.clear()
+        with pytest.raises(RemoteProtocolError):
+            run.backend.handle(worker("w0-0"), result_of("w0-0", given, compute_s=math.nan), run.now)
+        run.deliver(worker("w0-0"), Send(HOME, result_of("w0-0", given, compute_s=0.01)))
+    run.tick(run.now + 2)
+    usage = run.backend.usage
+    assert usage["tasks"] == 2 * ENOUGH
+    assert all(math.isfinite(value) for value in usage.values())
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, 0.0, -1e-9])
+def test_a_loss_that_diverged_gets_through_as_on_nan_is_about_it(loss: float):
+    run = busy(rig())
+    run.deliver(worker("w0-0"), Send(HOME, result_of("w0-0", held_task(run, "w0-0"), loss=loss)))
+    (result,) = run.results
+    assert result.loss == loss or (math.isnan(loss) and math.isnan(result.loss))
