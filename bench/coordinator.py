@@ -36,7 +36,7 @@ from siafu.checkpoint import digest
 from siafu.checkpoints import TrainingState
 from siafu.config import Config
 from siafu.errors import GnnError, ProtocolError, nan_advice
-from siafu.evaluation import EvaluatedEpochs, outcome, rounds
+from siafu.evaluation import EvaluatedEpochs, evaluated_version, outcome, rounds
 from siafu.member import answer
 from siafu.metrics import METRICS, SPLITS
 from siafu.sparse import Array
@@ -274,9 +274,9 @@ class Coordinator:
         self.status.epoch, self.status.loss = epoch + 1, loss
         self.status.epoch_s, self.status.ghost_bytes = self.ledger.epoch_seconds[-1], ghost_bytes
         if not np.isfinite(loss) and self.config.run.on_nan == "stop" and not self.stopped:
-            raise GnnError(f"epoch {epoch}: the loss is {loss}; {nan_advice(epoch)}")
+            raise GnnError(f"epoch {epoch + 1}: the loss is {loss}; {nan_advice(epoch)}")
         record = {
-            "event": "epoch", "epoch": epoch, "loss": loss, "time_s": now - self.started_at,
+            "event": "epoch", "epoch": epoch + 1, "loss": loss, "time_s": now - self.started_at,
             "epoch_s": self.ledger.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
             "usage": total(self.usages.totals), "usd": self.meter.cost(now).usd,
         }  # fmt: skip
@@ -286,7 +286,7 @@ class Coordinator:
         if message.epoch in self.ledger.skipped:
             return []
         self.ledger.skipped[message.epoch] = message.where
-        return [Record({"event": "skipped", "epoch": message.epoch, "where": message.where})]
+        return [Record({"event": "skipped", "epoch": message.epoch + 1, "where": message.where})]
 
     def _evaluation(self, message: EvalReport, now: float) -> list[Action]:
         self._counts.setdefault(message.epoch, {})[message.server] = message.counts
@@ -305,7 +305,8 @@ class Coordinator:
         tallies = self._counts.pop(epoch)
         tally = self.metric.merge([tallies[server] for server in sorted(tallies)])
         result = self.metric.scores(tally)
-        record = {"event": "evaluation", "epoch": epoch, "time_s": now - self.started_at, **result}
+        version = evaluated_version(epoch, self.config.train)
+        record = {"event": "evaluation", "epoch": version, "time_s": now - self.started_at, **result}
         verdicts_before = self.ledger.verdicts()
         self.status.evaluation, self.ledger.final = result, record
         val = result["val"]

@@ -25,10 +25,10 @@ Records = Sequence[Mapping[str, Any]]
 
 def series(metrics: Records) -> dict[str, list[Point]]:
     """(epoch, value) of the loss and of each split's score, from the lines of metrics.jsonl; without what was never scored."""
-    found: dict[str, list[Point]] = {"loss": [(r["epoch"] + 1, r["loss"]) for r in metrics if r["event"] == "epoch"]}
+    found: dict[str, list[Point]] = {"loss": [(r["epoch"], r["loss"]) for r in metrics if r["event"] == "epoch"]}
     evaluations = [r for r in metrics if r["event"] == "evaluation"]
     for split in ("train", "val", "test"):
-        found[split] = [(r["epoch"] + 1, r[split]["acc"]) for r in evaluations if r[split]]
+        found[split] = [(r["epoch"], r[split]["acc"]) for r in evaluations if r[split]]
     return {name: points for name, points in found.items() if points}
 
 

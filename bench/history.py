@@ -30,5 +30,5 @@ def _stays(line: str, version: int, judged: int) -> bool:
         record: dict[str, Any] = json.loads(line)
     except ValueError:
         return False
-    limits = {"epoch": version, "skipped": version, "evaluation": judged + 1}
-    return record["event"] not in limits or record["epoch"] < limits[record["event"]]
+    last = {"epoch": version, "skipped": version, "evaluation": judged + 1}  # records count epochs from 1
+    return record["event"] not in last or record["epoch"] <= last[record["event"]]

@@ -56,7 +56,7 @@ def state_message(state: TrainingState, server: int) -> ParamState:
     """What a parameter server goes on from."""
     weights: Tensors = {f"{v}/{name}": W for v, values in state.weights.items() for name, W in values.items()}
     best = state.ledger["best"]
-    version = int(best["epoch"]) + 1 if best else -1
+    version = int(best["epoch"]) if best else -1
     if version <= state.version and version not in state.weights:
         version = -1  # an evaluation that stopped the run was better, and is judged once more
     return ParamState(server, state.version, version, int(state.ledger["judged"]), weights, dict(state.optimiser))

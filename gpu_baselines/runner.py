@@ -126,7 +126,7 @@ class Runner:
         progress.losses.append(loss)
         progress.epoch_seconds.append(slowest)
         record = {
-            "event": "epoch", "epoch": progress.epoch, "loss": loss, "time_s": time.monotonic() - self._started,
+            "event": "epoch", "epoch": progress.epoch + 1, "loss": loss, "time_s": time.monotonic() - self._started,
             "epoch_s": slowest, "ghost_bytes": total.get("halo", 0) + total.get("gradient", 0), "bytes": total,
             "seconds": seconds, "usd": 0.0,
         }  # fmt: skip
@@ -148,8 +148,7 @@ class Runner:
         tallies = [np.asarray(one) for one in run.group.share(self.method.tally().tolist())]
         tally = self.metric.merge(tallies)
         scores = self.metric.scores(tally)
-        epoch = max(0, progress.epoch - 1)
-        record = {"event": "evaluation", "epoch": epoch, "time_s": time.monotonic() - self._started, **scores}
+        record = {"event": "evaluation", "epoch": progress.epoch, "time_s": time.monotonic() - self._started, **scores}
         progress.final = record
         val = scores["val"]
         if val is None or self._stopping.judge(val["acc"], val["loss"]):
@@ -214,7 +213,7 @@ def _cut_metrics(file: Path, epoch: int) -> None:
     whoever reads along sees all lines or those that are left."""
     text = file.read_text() if file.is_file() else ""
     lines = text[: text.rfind("\n") + 1].splitlines()
-    kept = [line for line in lines if json.loads(line).get("epoch", -1) < epoch]
+    kept = [line for line in lines if json.loads(line).get("epoch", 0) <= epoch]
     beside = file.with_name(f".{file.name}")
     beside.write_text("".join(f"{line}\n" for line in kept))
     os.replace(beside, file)

@@ -380,7 +380,7 @@ class Partition:
                     "time_s": self.now,
                     "event": event,
                     "lane": task.lane.value,
-                    "epoch": task.epoch,
+                    "epoch": task.epoch + 1,
                     "interval": task.interval,
                     "pc": task.pc,
                     "step": step.name,

@@ -59,7 +59,7 @@ def outcome(kept: Mapping[str, Any], final: Mapping[str, Any], train: Train) -> 
     """What a result says of evaluations. ``kept``: the record of the one whose weights are model.safetensors; ``final``: the last
     one's; empty where there was none. ``best_epoch`` is None where no validation vertices chose it."""
     test, val = (kept.get(split) or {} for split in ("test", "val"))
-    version = evaluated_version(kept["epoch"], train) if kept else None
+    version = kept["epoch"] if kept else None
     why = f"the best by validation {train.stop_on}" if val else "no validation vertices: the last epoch is kept"
     return {
         "test_acc": test.get("acc"), "val_acc": val.get("acc"), "val_loss": val.get("loss"),

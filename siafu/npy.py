@@ -10,6 +10,7 @@ import ast
 import math
 import re
 import struct
+import threading
 import tokenize
 import zipfile
 import zlib
@@ -51,6 +52,10 @@ class Header:
         return self.offset + self.nbytes
 
 
+#: CPython 3.11 counts the depth of what it parses for all threads together: two at once can end in a SystemError.
+_PARSING = threading.Lock()
+
+
 def read_header(stream: IO[bytes]) -> Header:
     """Of the array that the stream stands at the beginning of. Raises: ValueError; OSError of the stream."""
     lead = stream.read(8)
@@ -64,7 +69,8 @@ def read_header(stream: IO[bytes]) -> Header:
     if len(text) < length:
         raise ValueError("it ends within its header")
     try:
-        fields = ast.literal_eval(text.decode("latin1" if lead[6] < 3 else "utf-8").strip())
+        with _PARSING:
+            fields = ast.literal_eval(text.decode("latin1" if lead[6] < 3 else "utf-8").strip())
         description, fortran, shape = fields.pop("descr"), fields.pop("fortran_order"), fields.pop("shape")
     except (
         ValueError,

@@ -115,7 +115,7 @@ def check_bound(run_dir: Path, staleness: int) -> None:
     train = sorted((line for line in lines if line["lane"] == "train"), key=lambda line: line["time_s"])
     last_pc = max(line["pc"] for line in train)
     finished = {
-        (line["interval"], line["epoch"]): line["time_s"]
+        (line["interval"], line["epoch"] - 1): line["time_s"]
         for line in train
         if line["event"] == "done" and line["pc"] == last_pc
     }
@@ -123,9 +123,9 @@ def check_bound(run_dir: Path, staleness: int) -> None:
     for (_, epoch), when in finished.items():
         latest[epoch] = max(latest.get(epoch, 0.0), when)
     for line in train:
-        if line["event"] == "start" and line["pc"] == 0 and line["epoch"] > staleness:
+        if line["event"] == "start" and line["pc"] == 0 and line["epoch"] - 1 > staleness:
             # Epoch e may begin when every interval has finished epoch e - s - 1.
-            assert line["time_s"] >= latest[line["epoch"] - staleness - 1], (
+            assert line["time_s"] >= latest[line["epoch"] - staleness - 2], (
                 f"staleness bound {staleness} exceeded: {line}"
             )
 

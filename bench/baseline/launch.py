@@ -59,7 +59,7 @@ def _read(status: Status, record: Mapping[str, Any]) -> None:
     """A line of metrics.jsonl."""
     status.phase = "training"
     if record["event"] == "epoch":
-        status.epoch, status.loss = record["epoch"] + 1, record["loss"]
+        status.epoch, status.loss = record["epoch"], record["loss"]
         status.epoch_s, status.ghost_bytes = record["epoch_s"], record["ghost_bytes"]
     elif record["event"] == "evaluation":
         status.evaluation = {split: record[split] for split in ("train", "val", "test") if split in record}

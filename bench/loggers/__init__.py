@@ -79,7 +79,7 @@ def opened(config: Config, run_dir: Path) -> Iterator[Tell]:
     def tell(record: Mapping[str, Any]) -> None:
         if (values := scalars(record)) is not None:
             for name, logger_ in list(loggers.items()):
-                attempt(name, lambda told=logger_: told.log(int(record["epoch"]) + 1, values))  # type: ignore[misc]
+                attempt(name, lambda told=logger_: told.log(int(record["epoch"]), values))  # type: ignore[misc]
 
     for name in config.run.loggers:
         attempt(name, lambda which=name: begin(which))  # type: ignore[misc]

@@ -113,7 +113,7 @@ def model_of(run_dir: Path) -> Path:
     if (saved := run_dir / MODEL).is_file() or (newest := _checkpoint(run_dir)) is None:
         return saved
     state, (_, spec) = load_state(newest), checkpoint.load_model(newest / MODEL)
-    best = int(state.ledger["best"]["epoch"]) + 1 if state.ledger["best"] else state.version
+    best = int(state.ledger["best"]["epoch"]) if state.ledger["best"] else state.version
     version = best if best in state.weights else state.version
     logger.warning("%s: its run is not finished: these are the weights after epoch %d", run_dir, version)
     file = newest.parent / "best.safetensors"

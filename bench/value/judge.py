@@ -267,7 +267,7 @@ def _evaluated(records: Iterable[Mapping[str, Any]], config: Config, metric: str
             servers = cost.of_run(config, requests=0, gb_s=0, seconds=epoch["time_s"]).usd
             usd = max(0.0, epoch["usd"] - servers)
         counts = usage.get("invocations", 0), usage.get("gb_s", 0.0)
-        yield Evaluated(record["epoch"] + 1, epoch["time_s"], scores, usd, *counts, _tensor_share(usage))
+        yield Evaluated(record["epoch"], epoch["time_s"], scores, usd, *counts, _tensor_share(usage))
 
 
 def _tensor_share(usage: Mapping[str, float]) -> float | None:

@@ -39,7 +39,7 @@ def epoch(core: Coordinator, number: int, loss: float) -> list[object]:
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_ends_the_run_unless_steps_may_be_left_out(loss: float):
-    with pytest.raises(GnnError, match=f"epoch 0: the loss is {loss}"):
+    with pytest.raises(GnnError, match=f"epoch 1: the loss is {loss}"):
         epoch(coordinator("stop"), 0, loss)
     core = coordinator("skip")
     epoch(core, 0, loss)
@@ -49,7 +49,7 @@ def test_a_loss_that_is_no_number_ends_the_run_unless_steps_may_be_left_out(loss
 def test_a_step_left_out_is_recorded_once_whoever_tells_of_it():
     core = coordinator("skip")
     assert core.handle(param_server(1), Skipped(1, 1, WHERE), 3.0) == [
-        Record({"event": "skipped", "epoch": 1, "where": WHERE})
+        Record({"event": "skipped", "epoch": 2, "where": WHERE})
     ]
     assert core.handle(param_server(0), Skipped(0, 1, "sum of all gradients of epoch 1: 0.weight"), 3.0) == []
     assert core.ledger.skipped == {1: WHERE}
@@ -67,7 +67,7 @@ def test_what_was_left_out_before_a_failure_stays_counted_and_what_is_run_again_
 
 def test_metrics_of_steps_that_are_run_again_go(tmp_path):
     metrics = tmp_path / "metrics.jsonl"
-    lines = [json.dumps({"event": "skipped", "epoch": epoch, "where": WHERE}) for epoch in (1, 3)]
+    lines = [json.dumps({"event": "skipped", "epoch": epoch, "where": WHERE}) for epoch in (2, 4)]
     metrics.write_text("\n".join(lines) + "\n")
     rewind(metrics, 3, -1)
     assert metrics.read_text().splitlines() == lines[:1]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from siafu import wire
-from siafu.address import COORDINATOR, worker
+from siafu.address import COORDINATOR, Address, graph_server, param_server, worker
 from siafu.config import Run
 from siafu.evaluation import is_checkpoint
 from tests.param_server.delivery import LAYERS, MODEL, gradient_of, layer_of, make_config, make_replica
@@ -25,16 +25,19 @@ def test_r7_only_parameter_server_0_sends_what_is_to_be_saved():
     replicas = [make_replica(CONFIG, index) for index in range(2)]
     saved = []
     for epoch in range(CONFIG.train.epochs):
+        w, server = worker("w0-0"), graph_server(0)
+        fetches = [wire.FetchWeights("train", epoch, 0, x, 0, ()) for x in LAYERS]
         gradients = [wire.Gradient(epoch, 0, x, 0, gradient_of(epoch, 0, x, layer_of(MODEL.init(), x))) for x in LAYERS]
-        waiting = [(1, message) for message in (*gradients, wire.IntervalDone(epoch, 0))]
-        waiting += [(q, wire.EpochDone(0, epoch, q, 0.0)) for q in range(2)]
+        waiting: list[tuple[Address, int, wire.Message]] = [(w, 1, message) for message in (*fetches, *gradients)]
+        waiting += [(server, 1, wire.IntervalDone(epoch, 0))]
+        waiting += [(server, q, wire.EpochDone(0, epoch, q, 0.0)) for q in range(2)]
         while waiting:
-            q, message = waiting.pop(0)
-            for send in replicas[q].handle(worker("w"), message):
+            sender, q, message = waiting.pop(0)
+            for send in replicas[q].handle(sender, message):
                 if send.to == COORDINATOR:
                     saved.append((q, replicas[q].version, send.message))
                 elif send.to.role == "param_server":
-                    waiting.append((send.to.index, send.message))
+                    waiting.append((param_server(q), send.to.index, send.message))
     assert [(q, version, type(message), message.version) for q, version, message in saved] == [
         (0, 2, wire.ParamState, 2),
         (0, 4, wire.ParamState, 4),

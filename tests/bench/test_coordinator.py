@@ -165,7 +165,7 @@ def test_an_epoch_is_recorded_once_all_graph_servers_have_reported():
     core.handle(G0, epoch_report(0, 0), 11.0)
     (record,) = records(core.handle(G1, epoch_report(1, 0, staleness=[1, 2, 3]), 12.5))
     assert record == {
-        "event": "epoch", "epoch": 0, "loss": 1.0, "time_s": 2.5, "epoch_s": 2.5, "ghost_bytes": 200,
+        "event": "epoch", "epoch": 1, "loss": 1.0, "time_s": 2.5, "epoch_s": 2.5, "ghost_bytes": 200,
         "staleness": [5, 2, 3], "usage": {"tasks": 6}, "usd": 0.0,
     }  # fmt: skip
     assert (core.status.epoch, core.status.loss, core.status.ghost_bytes) == (1, 1.0, 200)
@@ -175,7 +175,7 @@ def test_an_epoch_is_recorded_once_all_graph_servers_have_reported():
 def test_a_loss_that_is_no_number_ends_the_run(loss: float):
     core = started()
     core.handle(G0, epoch_report(0, 0), 11.0)
-    with pytest.raises(GnnError, match=r"^epoch 0: the loss is (nan|inf); no step was taken yet, so edge weights"):
+    with pytest.raises(GnnError, match=r"^epoch 1: the loss is (nan|inf); no step was taken yet, so edge weights"):
         core.handle(G1, epoch_report(1, 0, [loss]), 12.0)
 
 
@@ -185,7 +185,7 @@ def test_epochs_come_in_order_though_the_report_of_one_is_late():
     for server in (0, 1):  # of server 1, the report of epoch 0 is on another way
         assert core.handle(MEMBERS[server], epoch_report(server, 1, [0.25]), 12.0) == []
     both = records(core.handle(G1, epoch_report(1, 0, [1.0]), 13.0))
-    assert [(record["epoch"], record["loss"]) for record in both] == [(0, 1.5), (1, 0.5)]
+    assert [(record["epoch"], record["loss"]) for record in both] == [(1, 1.5), (2, 0.5)]
     assert core.ledger.losses == [1.5, 0.5]
 
 
@@ -206,7 +206,7 @@ def test_an_evaluation_is_judged_once_all_graph_servers_have_counted():
     actions = evaluate(core, 0, 7)
     assert [to for to, _ in messages(actions, Judged)] == MEMBERS
     (record,) = records(actions)
-    assert (record["epoch"], record["val"]["acc"], record["test"]["acc"], record["time_s"]) == (0, 0.7, 0.5, 10.0)
+    assert (record["epoch"], record["val"]["acc"], record["test"]["acc"], record["time_s"]) == (1, 0.7, 0.5, 10.0)
 
 
 def test_the_best_is_the_highest_validation_accuracy_and_the_earlier_of_equals():
@@ -215,7 +215,7 @@ def test_the_best_is_the_highest_validation_accuracy_and_the_earlier_of_equals()
     core = started()
     verdicts = [messages(evaluate(core, epoch, correct), Judged)[0][1] for epoch, correct in enumerate([3, 5, 5, 4, 6])]
     assert [verdict.best for verdict in verdicts] == [True, True, False, False, True]
-    assert core.ledger.best["epoch"] == 4
+    assert core.ledger.best["epoch"] == 5
 
 
 @pytest.mark.parametrize("stop_on", ["score", "loss", "both"])
@@ -224,7 +224,7 @@ def test_without_validation_vertices_the_last_is_the_best_and_patience_never_end
     for epoch in range(3):
         ((_, verdict), *_) = messages(evaluate(core, epoch, 0, of=0), Judged)
         assert (verdict.best, verdict.stop) == (True, False)
-    assert core.ledger.best["epoch"] == 2
+    assert core.ledger.best["epoch"] == 3
 
 
 @pytest.mark.parametrize("stop_on", ["score", "loss", "both"])
@@ -266,7 +266,7 @@ def test_training_stops_by_validation_loss_and_keeps_that_of_the_lowest():
     evaluations = enumerate([(3, 0.9), (4, 0.8), (5, 0.8), (9, 0.85)])
     verdicts = [messages(evaluate(core, epoch, c, loss=x), Judged)[0][1] for epoch, (c, x) in evaluations]
     assert [(verdict.best, verdict.stop) for verdict in verdicts] == [(1, 0), (1, 0), (0, 0), (0, 1)]
-    assert (core.ledger.best["epoch"], core.ledger.best["val"]["loss"], core.stopped) == (1, 0.8, "patience")
+    assert (core.ledger.best["epoch"], core.ledger.best["val"]["loss"], core.stopped) == (2, 0.8, "patience")
 
 
 def test_at_the_stop_the_weights_are_asked_for_after_the_verdict():
@@ -288,7 +288,7 @@ def test_what_comes_after_the_stop_and_its_state_changes_nothing():
         assert core.handle(MEMBERS[server], epoch_report(server, 1), 40.0) == []
         assert core.handle(MEMBERS[server], EvalReport(server, 1, tally(10)), 41.0) == []
     assert core.ledger.losses == [1.0]
-    assert core.ledger.final["epoch"] == 0
+    assert core.ledger.final["epoch"] == 1
 
 
 # --- rule 5 -------------------------------------------------------------------------------------------------------------
@@ -699,7 +699,7 @@ def test_a_run_goes_on_from_its_state_with_what_it_knew_and_spent():
     assert core.ledger.losses == advanced().ledger.losses
     core.handle(G0, epoch_report(0, 2), 104.0)
     (record,) = records(core.handle(G1, epoch_report(1, 2), 104.0))
-    assert (record["epoch"], record["usage"]["tasks"]) == (2, 12)  # 3 of each server, before and since
+    assert (record["epoch"], record["usage"]["tasks"]) == (3, 12)  # 3 of each server, before and since
     assert record["time_s"] == pytest.approx(4.0 + 4.0)  # 4 s of training before, 4 s since the roles started
 
 
@@ -737,7 +737,7 @@ def test_the_evaluation_that_ends_a_run_is_judged_once_more_by_who_goes_on():
     core.handle(Q0, ParamState(0, 2, 2, -1, weights, {}), 16.0)
     state = core.states.latest
     assert state is not None
-    assert (state.ledger["judged"], state.ledger["best"]["epoch"]) == (0, 0)
+    assert (state.ledger["judged"], state.ledger["best"]["epoch"]) == (0, 1)
     assert state_message(state, 0).best == -1
     again = Coordinator(core.config, before=state)
     assert again.ledger.judged == 0
@@ -748,7 +748,7 @@ def test_a_run_at_a_limit_goes_on_behind_its_last_evaluation():
     for epoch, now in enumerate([20.0, 30.0, 40.0]):
         evaluate(core, epoch, 5 + epoch, now=now)
     assert core.at_limit
-    assert (core._dump(0, 41.0)["judged"], core._dump(0, 41.0)["best"]["epoch"]) == (2, 2)
+    assert (core._dump(0, 41.0)["judged"], core._dump(0, 41.0)["best"]["epoch"]) == (2, 3)
 
 
 def test_what_a_server_has_is_not_added_up_over_attempts():

@@ -23,10 +23,10 @@ RESULT: dict[str, Any] = {
 def metrics(epochs: int = 3) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = [{"event": "start"}]
     for epoch in range(epochs):
-        lines.append({"event": "epoch", "epoch": epoch, "loss": 1 / (epoch + 1)})
+        lines.append({"event": "epoch", "epoch": epoch + 1, "loss": 1 / (epoch + 1)})
         if epoch % 2 == 0:
             scores = {split: {"acc": 0.5 + 0.1 * epoch} for split in ("train", "val", "test")}
-            lines.append({"event": "evaluation", "epoch": epoch, **scores})
+            lines.append({"event": "evaluation", "epoch": epoch + 1, **scores})
     return lines
 
 
@@ -88,7 +88,7 @@ def test_without_matplotlib_a_figure_says_what_it_needs(monkeypatch: pytest.Monk
 
 
 def test_a_run_reads_its_own_metrics(tmp_path: Path):
-    (tmp_path / "metrics.jsonl").write_text('{"event": "epoch", "epoch": 0, "loss": 2.0}\n')
+    (tmp_path / "metrics.jsonl").write_text('{"event": "epoch", "epoch": 1, "loss": 2.0}\n')
     run = Run(tmp_path, {**RESULT, "val_acc": 0.8, "test_acc": 0.71239})
     assert repr(run) == f"Run({tmp_path}, val 0.8000, test 0.7124)"
     assert "loss 2.000" in run._repr_html_()

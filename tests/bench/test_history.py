@@ -11,11 +11,11 @@ START, STOP = {"event": "start"}, {"event": "stop", "reason": "time"}
 
 
 def epoch(number: int) -> dict[str, object]:
-    return {"event": "epoch", "epoch": number}
+    return {"event": "epoch", "epoch": number + 1}
 
 
 def evaluation(number: int) -> dict[str, object]:
-    return {"event": "evaluation", "epoch": number}
+    return {"event": "evaluation", "epoch": number + 1}
 
 
 def test_what_will_be_run_again_goes_and_a_torn_line_too(tmp_path: Path):

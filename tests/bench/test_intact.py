@@ -63,7 +63,7 @@ def test_a_run_s_models_and_checkpoints_are_looked_at(run: Path):
     assert [(what, ok) for what, ok, _ in found] == [("model", True), ("checkpoint", True), ("checkpoint", False)]
     assert found[0][2] == f"{run / 'model.safetensors'}: gcn, 39 parameters"
     assert found[1][2] == f"{run / 'checkpoints' / 'epoch-0005'}: after 5 epochs, with weights of 3, 4, 5"
-    assert "optimiser.safetensors: sha256" in found[2][2]
+    assert "optimiser.safetensors: its SHA-256 is not" in found[2][2]
 
 
 def test_a_checkpoint_or_a_model_alone_is_too(run: Path):

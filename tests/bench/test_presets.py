@@ -54,9 +54,9 @@ def test_patience_ends_as_its_authors_have_it():
 
 
 def test_flags_and_settings_win_over_a_preset_and_a_preset_over_a_config():
-    config = Config().replace({"train.lr": 9.0, "train.epochs": 7, "train.momentum": 0.5})
+    config = Config().replace({"train.lr": 9.0, "train.epochs": 7, "train.clip_norm": 0.5})
     found = api.resolve("cora", config, {"train.epochs": "30"}, {"model": "gat", "heads": 4}, "paper")
-    assert (found.train.lr, found.train.epochs, found.model.heads, found.train.momentum) == (0.005, 30, 4, 0.5)
+    assert (found.train.lr, found.train.epochs, found.model.heads, found.train.clip_norm) == (0.005, 30, 4, 0.5)
 
 
 def test_a_graph_goes_by_its_file_or_the_name_in_its_shards(tmp_path: Path):

@@ -130,7 +130,7 @@ def test_resumes_to_the_same_weights(name: str, tmp_path: Path) -> None:
     assert again["epochs"] == EPOCHS
     assert again["loss_history"][:SAVED_AT] == whole["loss_history"][:SAVED_AT]
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in lines if line["event"] == "epoch"] == list(range(EPOCHS))
+    assert [line["epoch"] for line in lines if line["event"] == "epoch"] == list(range(1, EPOCHS + 1))
     if name in FREE:
         assert np.isfinite(again["loss_history"]).all()
         return

@@ -90,10 +90,10 @@ def test_ranks_that_find_different_checkpoints_do_not_go_on(tmp_path: Path, fold
 
 def test_a_line_that_was_not_written_to_its_end_is_cut(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
-    file.write_text('{"epoch": 1}\n{"epoch": 2}\n{"epo')
+    file.write_text('{"epoch": 2}\n{"epoch": 3}\n{"epo')
     inode = file.stat().st_ino
     _cut_metrics(file, 2)
-    assert file.read_text() == '{"epoch": 1}\n'
+    assert file.read_text() == '{"epoch": 2}\n'
     assert file.stat().st_ino != inode  # whoever reads along can tell
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
@@ -105,7 +105,7 @@ def test_who_resumes_before_there_is_a_checkpoint_begins_anew_and_so_do_its_metr
     for resume in (False, True):
         trained(tmp_path, [folder] * 2, resume=resume, run__checkpoint_every=0)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [0, 1, 2, 3]
+    assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("method", ["gnnpipe", "allreduce", "sampling", "cagnet"])

@@ -58,7 +58,7 @@ def test_a_run_leaves_what_siafu_train_does(run: Any) -> None:
         "logs",
     } <= files
     assert {path.name for path in (run.dir / "logs").iterdir()} == {"rank-0.log", "rank-1.log"}
-    assert [line["epoch"] for line in run.metrics() if line["event"] == "epoch"] == list(range(6))
+    assert [line["epoch"] for line in run.metrics() if line["event"] == "epoch"] == list(range(1, 7))
     result = run.result
     assert json.loads((run.dir / "result.json").read_text()) == result
     assert (result["method"], result["ranks"], result["epochs"], result["transport"]) == ("vanilla", 2, 6, "gloo")

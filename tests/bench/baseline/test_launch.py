@@ -142,7 +142,7 @@ def test_status_is_what_the_lines_say() -> None:
     status = Status(tasks_in_flight=None)
     _read(status, {"event": "start"})
     assert (status.phase, status.epoch) == ("training", 0)
-    _read(status, {"event": "epoch", "epoch": 4, "loss": 0.5, "epoch_s": 0.1, "ghost_bytes": 12})
+    _read(status, {"event": "epoch", "epoch": 5, "loss": 0.5, "epoch_s": 0.1, "ghost_bytes": 12})
     _read(status, {"event": "evaluation", "val": {"acc": 0.9}})
     assert (status.epoch, status.loss, status.epoch_s, status.ghost_bytes) == (5, 0.5, 0.1, 12)
     assert status.evaluation == {"val": {"acc": 0.9}}

@@ -19,12 +19,12 @@ NAMES = list(loggers.LOGGERS)
 RECORDS = [
     {"event": "start", "siafu": "0"},
     {
-        "event": "epoch", "epoch": 0, "loss": 1.5, "time_s": 0.1, "epoch_s": 0.1, "ghost_bytes": 800, "staleness": [3],
+        "event": "epoch", "epoch": 1, "loss": 1.5, "time_s": 0.1, "epoch_s": 0.1, "ghost_bytes": 800, "staleness": [3],
         "usage": {"gb_s": 0.25}, "usd": 0.001,
     },
-    {"event": "evaluation", "epoch": 0, "time_s": 0.2, **{s: {"acc": 0.5} for s in ("train", "val", "test")}},
+    {"event": "evaluation", "epoch": 1, "time_s": 0.2, **{s: {"acc": 0.5} for s in ("train", "val", "test")}},
     {
-        "event": "epoch", "epoch": 1, "loss": 1.25, "time_s": 0.3, "epoch_s": 0.2, "ghost_bytes": 800, "staleness": [3],
+        "event": "epoch", "epoch": 2, "loss": 1.25, "time_s": 0.3, "epoch_s": 0.2, "ghost_bytes": 800, "staleness": [3],
         "usage": {"gb_s": 0.5}, "usd": 0.002,
     },
     {"event": "stop", "reason": "epochs", "usd": 0.002},

@@ -19,8 +19,8 @@ def run(folder, mode, scores, staleness=0):
     (folder / "config.toml").write_text(configs.dump(config))
     lines = []
     for epoch, score in enumerate(scores):
-        lines.append({"event": "epoch", "epoch": epoch, "time_s": float(epoch + 1), "usd": 0.0, "usage": {}})
-        lines.append({"event": "evaluation", "epoch": epoch, "val": {"acc": score}})
+        lines.append({"event": "epoch", "epoch": epoch + 1, "time_s": float(epoch + 1), "usd": 0.0, "usage": {}})
+        lines.append({"event": "evaluation", "epoch": epoch + 1, "val": {"acc": score}})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 

@@ -31,11 +31,11 @@ def write(
     for epoch, score in enumerate(scores):
         records += [
             {
-                "event": "epoch", "epoch": epoch, "loss": 1.0, "time_s": (epoch + 1) * epoch_s, "epoch_s": epoch_s,
+                "event": "epoch", "epoch": epoch + 1, "loss": 1.0, "time_s": (epoch + 1) * epoch_s, "epoch_s": epoch_s,
                 **_of_epoch(config, epoch, epoch_s),
             },
             {
-                "event": "evaluation", "epoch": epoch, "time_s": (epoch + 1) * epoch_s + 1,
+                "event": "evaluation", "epoch": epoch + 1, "time_s": (epoch + 1) * epoch_s + 1,
                 "train": {"acc": 1.0}, "val": {"acc": score, "loss": 0.1}, "test": {"acc": score},
             },
         ]  # fmt: skip
@@ -94,7 +94,7 @@ def _trace(server: int, epochs: int, epoch_s: float, begun: float = 5000.0) -> l
                     "time_s": zero + at * epoch_s,
                     "event": event,
                     "lane": "train",
-                    "epoch": epoch,
+                    "epoch": epoch + 1,
                     "interval": server,
                     "pc": pc,
                     "step": f"{kind.value}0",

@@ -83,7 +83,7 @@ def test_a_timeline_tells_waiting_from_working(tmp_path):
     (run,) = read([write(tmp_path / "run", servers(), epoch_s=10.0, trace=True)])
     found = series.timeline(run)
     assert found is not None
-    assert (found.epoch, found.seconds, list(found.servers), found.aligned) == (1, 10.0, [0, 1], True)
+    assert (found.epoch, found.seconds, list(found.servers), found.aligned) == (2, 10.0, [0, 1], True)
     assert [(span.kind, round(span.start, 6), round(span.stop, 6)) for span in found.servers[1]] == [
         ("", 0, 1), ("GA", 1, 3), ("", 3, 6), ("AV", 6, 8), ("WU", 8, 10),
     ]  # fmt: skip

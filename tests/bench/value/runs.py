@@ -26,10 +26,10 @@ def write(
         usage |= {name: (epoch + 1) * spent for name, spent in (seconds or {}).items()}
         usd = cost.lambda_usd(usage["invocations"], used) if config.servers.backend == "lambda" else 0.0
         records += [
-            {"event": "epoch", "epoch": epoch, "time_s": at, "usage": usage, "usd": usd},
+            {"event": "epoch", "epoch": epoch + 1, "time_s": at, "usage": usage, "usd": usd},
             {
                 "event": "evaluation",
-                "epoch": epoch,
+                "epoch": epoch + 1,
                 "time_s": at + 5,
                 "train": {"acc": 1.0},
                 "val": {"acc": score, "loss": 0.1},
