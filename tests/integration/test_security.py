@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -37,3 +43,71 @@ def test_keys_are_in_no_arguments_and_the_run_directory_is_its_owners(tmp_path: 
         files = [path for path in training.run_dir.rglob("*") if path.suffix in (".log", ".toml", ".json", ".jsonl")]
         assert files
         assert all(b'"public"' not in path.read_bytes() for path in files)
+
+
+#: As a user who owns nothing: asks ports (a line of numbers at a time) for an invocation, and knocks as ZMTP does.
+STRANGER = r"""
+import json, os, socket, sys
+"x".encode("idna")  # loaded while its file can be read
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+requests = nbytes = secrets = served = 0
+for line in sys.stdin:
+    for port in map(int, line.split()):
+        for said in (b"GET /2018-06-01/runtime/invocation/next HTTP/1.1\r\nHost: x\r\n\r\n", b"\xff" + bytes(8) + b"\x7f\x03\0NULL" + bytes(48)):
+            requests += 1
+            data = b""
+            try:
+                with socket.create_connection(("127.0.0.1", port), 0.5) as link:
+                    link.settimeout(0.05)
+                    link.sendall(said)
+                    data = link.recv(1 << 16)
+            except OSError:
+                pass
+            nbytes, secrets, served = nbytes + len(data), secrets + (b"secret" in data), served + data.startswith(b"HTTP")
+print(json.dumps({"uid": os.getuid(), "requests": requests, "bytes": nbytes, "secrets": secrets, "served": served}))
+"""
+
+
+def listening(pids: list[int]) -> list[int]:
+    """Ports of loopback on which one of these processes listens."""
+    sockets = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    sockets.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ours = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+    return sorted({int(address.partition(":")[2], 16) for address in ours if address.startswith("0100007F")})
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc/net/tcp, to know the ports of the run")
+def test_another_user_of_the_machine_reads_no_secret_and_changes_no_weight(tmp_path: Path) -> None:
+    arguments = (*DIGITS, "--epochs", "20", "--backend", "lambda", "--security", "curve")
+    with Training(tmp_path / "quiet", *arguments) as training:
+        assert training.wait(60) == 0, training.errors
+        quiet = training.result
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    polled = set[int]()
+    with stranger, Training(tmp_path / "beside", *arguments) as training:
+        assert stranger.stdin is not None
+        while training.process.poll() is None:
+            ports = listening(training.pids())
+            polled.update(ports)
+            with contextlib.suppress(BrokenPipeError):
+                print(*ports, file=stranger.stdin, flush=True)
+            time.sleep(0.05)
+        assert training.process.returncode == 0, training.errors
+        beside = training.result
+        told = json.loads(stranger.communicate(timeout=30)[0])
+    assert told["uid"] == 65534
+    assert len(polled) >= 7  # the coordinator's, those of four servers, and of two Lambdas at least
+    assert told["requests"] >= 2 * len(polled)
+    assert (told["secrets"], told["served"]) == (0, 0), told
+    assert beside["weights_digest"] == quiet["weights_digest"]
+    assert beside["restarts"] == []
+    logs = "".join(path.read_text(errors="replace") for path in (tmp_path / "beside" / "logs").rglob("*.log"))
+    assert "refused a connection to its Runtime API" in logs
