@@ -4,7 +4,7 @@
 
 Trains the digits with keys on this machine, alone and then beside each intruder, which knows more than one would: the run's
 id, where everybody listens and everybody's public keys. It claims to be the coordinator and servers, tells members to stop,
-reports failures and sends gradients, as fast as it can. Exit code 1 unless every run has the weights of the undisturbed one,
+reports failures and sends gradients, as fast as it can. One is a Lambda for all that its key and its name say, and lies. Exit code 1 unless every run has the weights of the undisturbed one,
 was not started again, and has counted refusals or dropped messages. An intruder takes its share of this machine's processors; with
 ``--elsewhere`` only what nobody else wants (Linux: SCHED_IDLE), and what slows the run then is what refusing costs.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import secrets
 import socket
@@ -39,7 +40,19 @@ from siafu.config import Config
 from siafu.keys import SECRET_BYTES, Keys, workers_secret
 from siafu.member import allow_open_files
 from siafu.sockets import Hub, public_key
-from siafu.wire import EpochDone, Failed, Gradient, Hello, Stop
+from siafu.wire import (
+    Bye,
+    EpochDone,
+    Failed,
+    FetchWeights,
+    Gradient,
+    Hello,
+    Pull,
+    RowsMissing,
+    Stop,
+    TaskFailed,
+    TaskResult,
+)
 
 PORTS = (27100, 27119)
 SETTINGS: dict[str, Any] = {
@@ -48,9 +61,10 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 KINDS = {
     "none": "nobody", "keyless": "without keys", "stranger": "with keys of its own", "other run": "with keys of another run",
-    "worker": "with a Lambda's key, as everybody else", "flood": "connections that say nothing",
+    "worker": "with a Lambda's key, as everybody else", "liar": "with a Lambda's key and name, with lies", "flood": "connections that say nothing",
 }  # fmt: skip
 CLAIMS = (COORDINATOR, graph_server(0), graph_server(1), param_server(0), worker("w1-0"))
+LIAR = worker("w0-99")  # no such one was invoked, but only its graph server knows
 PAUSE_S = 0.2  # between two rounds of an intruder: it shall not win by taking the processor
 
 
@@ -68,7 +82,9 @@ class Outcome:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.acceptance.intruder", description=__doc__)
-    parser.add_argument("--epochs", type=int, default=30, metavar="N")
+    parser.add_argument(
+        "--epochs", type=int, default=200, metavar="N", help="long enough for an intruder to start [200]"
+    )
     parser.add_argument("--flood", type=int, default=10_000, metavar="N", help="connections [10000]")
     parser.add_argument("--only", default="", metavar="TEXT", help="intruders whose name contains it")
     parser.add_argument("--elsewhere", action="store_true", help="an intruder computes when nobody else does")
@@ -136,7 +152,7 @@ class _Known:
         secret = {
             "stranger": secrets.token_bytes(SECRET_BYTES),
             "other run": Keys(secrets.token_bytes(SECRET_BYTES), 2, 2, public_key).ring(graph_server(1)).secret,
-            "worker": workers_secret(keys.ring(graph_server(0)).secret, graph_server(0)),
+            **dict.fromkeys(("worker", "liar"), workers_secret(keys.ring(graph_server(0)).secret, graph_server(0))),
         }.get(kind, b"")
         public = sorted(set(keys.public.values()))
         return {
@@ -206,14 +222,15 @@ def _listens(port: int) -> bool:
 def _knock(ports: Sequence[int], told: dict[str, Any]) -> Iterator[int]:
     """Every claim at every port, by every public key: it does not know whose port is whose."""
     run_id, secret, opened = bytes.fromhex(told["run_id"]), bytes.fromhex(told["secret"]), 0
+    claims, lies = ((LIAR,), _lies_of_a_worker()) if told["kind"] == "liar" else (CLAIMS, _lies())
     while True:
         with zmq.Context() as context:
             links = []
             for port in ports:
-                for claim in CLAIMS:
+                for claim in claims:
                     for server_key in told["public"] if secret else ("",):
                         links.append(_link(context, port, claim, secret, server_key))
-                        for message in _lies():
+                        for message in lies:
                             with suppress(zmq.Again):
                                 links[-1].send_multipart(wire.encode(message, run_id, number=1), zmq.NOBLOCK)
             opened += len(links)
@@ -228,6 +245,21 @@ def _lies() -> list[Any]:
     return [
         Hello("graph_server", 1, "0" * 16, "tcp://127.0.0.1:1"), Stop("by an intruder"), Gradient(0, 0, 0, 0, gradient),
         EpochDone(0, 1, 16, 0.0), Failed("graph_server", 1, "PeerLost", "a lie", ""),
+    ]  # fmt: skip
+
+
+def _lies_of_a_worker() -> list[Any]:
+    """That its key and its name let it say: of another one's work, with numbers that cannot be, to a graph server's intervals
+    that is not its own. Not among them is what nobody can tell from the truth: wrong results of tasks that it was given."""
+    task = ("train", 0, 0, 4)
+    rows: wire.Tensors = {"dZ1": np.zeros((4, 4), np.float32)}
+    gradient: wire.Tensors = {"0.weight": np.full((64, 16), 1e30, np.float32)}
+    theirs = SETTINGS["data.parts"] * Config().train.intervals - 1
+    return [
+        Hello("worker", 0, "0" * 16, ""), Pull("w0-0", 1), Pull(LIAR.name, -1), Bye("w0-0"),
+        TaskResult(*task, 0, "w0-0", 0.0, 0.0, rows), TaskResult(*task, 0, LIAR.name, 0.0, math.nan, rows),
+        TaskResult(*task, 0, LIAR.name, -1.0, 0.0, rows), TaskFailed(*task, 0, "w0-0", "a lie"), RowsMissing(*task, 0, "w0-0", 0),
+        *(Gradient(epoch, theirs, 0, 0, gradient) for epoch in range(4)), FetchWeights("train", 3, theirs, 0, 0, ()),
     ]  # fmt: skip
 
 
