@@ -243,10 +243,9 @@ class Environment:
             calls = connection.parser.feed(data)
         except BlockingIOError:
             return None
-        except runtime_api.ResponseTooLargeError as error:
-            self._drop(connection)
-            return None if self._task is None else self._fail(now, "Function.ResponseSizeTooLarge", str(error))
         except (RemoteProtocolError, ConnectionError) as error:
+            if isinstance(error, runtime_api.ResponseTooLargeError) and self._task is not None:
+                return self._fail(now, "Function.ResponseSizeTooLarge", str(error))
             self._log.write(f"Runtime API: {error}\n".encode())
             data, calls = b"", []
         if not data:

@@ -1,7 +1,9 @@
 """What the launcher tests run inside an environment. None sleeps: one that must wait, waits on a FIFO or for ever."""
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -67,6 +69,23 @@ def hog(event: Event, context: Any) -> str:
     if not event["brief"]:
         threading.Event().wait()
     return f"{len(block)} bytes"
+
+
+def rave(event: Event, context: Any) -> None:
+    """Once it waits for its next invocation and ``event["until"]``, a FIFO, is closed, its connection says nonsense: a result
+    that is too large, of nothing. A child says it: the runtime's threads stand still while it waits."""
+    if os.fork() == 0:
+        with open(event["until"]) as fifo:
+            fifo.read()
+        os.open(event["said"], os.O_WRONLY)  # closed by the end of the group
+        port = int(os.environ["AWS_LAMBDA_RUNTIME_API"].rpartition(":")[2])
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError), socket.socket(fileno=int(name)) as sock:
+                if sock.family == socket.AF_INET and sock.getpeername()[1] == port:
+                    sock.sendall(
+                        b"POST /2018-06-01/runtime/invocation/r0/response HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n"
+                    )
+        signal.pause()
 
 
 def talk(event: Event, context: Any) -> None:

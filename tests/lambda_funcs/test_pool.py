@@ -160,6 +160,26 @@ def test_environment_killed_while_idle_is_replaced() -> None:
 
 
 @linux_only
+def test_environment_that_says_nonsense_while_idle_is_replaced(tmp_path: Path) -> None:
+    outcomes: Outcomes = queue.SimpleQueue()
+    until, said = tmp_path / "until", tmp_path / "said"
+    for fifo in (until, said):
+        os.mkfifo(fifo)
+    event = {"until": str(until), "said": str(said)}
+    with pool("rave", outcomes) as workers:
+        workers.invoke(event, "r1")
+        assert outcomes.get(timeout=LONG_S).error is None
+        while workers._environments[0]._parked is None:  # else its runtime would only connect again
+            threading.Event().wait(0.001)
+        until.write_text("")
+        assert said.read_text() == ""  # until its processes have ended
+        workers.invoke(event, "r2")
+        second = outcomes.get(timeout=LONG_S)
+    assert second.error is None
+    assert second.init_ms > 0.0
+
+
+@linux_only
 @pytest.mark.parametrize("asks", ["invocation/next", "init/error"])
 def test_only_the_environment_itself_is_served_at_its_port(asks: str, caplog: pytest.LogCaptureFixture) -> None:
     outcomes: Outcomes = queue.SimpleQueue()
