@@ -169,11 +169,6 @@ class Partition:
         """Totals so far, by name."""
         return {**self.backend.usage, **self.timesheet.totals, f"{PROCESSOR}{processor.kind(kernels.ISA)}": 1}
 
-    @property
-    def finished(self) -> bool:
-        """Whether every interval is through its last epoch and evaluation."""
-        return bool(self.schedulers) and all(scheduler.finished for scheduler in self.schedulers.values())
-
     def _do(self, actions: list[Action]) -> list[Action]:
         """Carries out what concerns ourselves; returns what the shell must do. Computations come out as threads are free."""
         outside: list[Action] = []

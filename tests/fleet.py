@@ -142,6 +142,7 @@ class Fleet:
             for q in range(config.servers.param_servers)
         ]
         self.partition_addresses = [graph_server(p) for p in range(parts)]
+        self.computing = [0] * parts  # computations that each graph server has begun and not finished
         self.workers: dict[str, SimulatedWorker] = {}
         self.now = 0.0
         self.records: list[dict[str, Any]] = []
@@ -325,11 +326,14 @@ class Fleet:
                 case Send():
                     self._post(me, [action])
                 case Compute():
+                    self.computing[index] += 1
+                    assert self.computing[index] <= self.partitions[index].num_threads, "what waits keeps its priority"
                     self._happens(me, me, self._finish, index, action)
                 case Launch(worker=name, credits=credits):
                     self._launch(me, name, credits)
 
     def _finish(self, index: int, job: Compute) -> None:
+        self.computing[index] -= 1
         self._do(index, self.partitions[index].computed(job, job.work(), self.now))
 
     def _post(self, sender: Address, sends: list[Send]) -> None:

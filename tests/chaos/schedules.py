@@ -140,7 +140,7 @@ def check(outcome: Outcome) -> None:
     if epochs < train.epochs:
         return  # stopped early: intervals are in the midst of what nobody needs any more
     for partition in fleet.partitions:
-        assert partition.finished
+        assert all(scheduler.finished for scheduler in partition.schedulers.values())
         assert partition.backend.in_flight == 0
         assert sum(partition._load) == 0
     for replica in fleet.replicas:

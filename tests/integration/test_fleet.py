@@ -20,9 +20,10 @@ import pytest
 
 import graph_server.shipping
 from datasets.prepare import prepare
+from graph_server.backends import Action, TensorTask
 from graph_server.partition import Partition, run_of
 from siafu import wire
-from siafu.address import Address, Send
+from siafu.address import COORDINATOR, Address, Send
 from siafu.address import graph_server as graph_server_address
 from siafu.config import Config
 from siafu.graph import Graph
@@ -314,7 +315,7 @@ def ordeal(run: Fleet) -> dict[str, Any]:
         for event in ("start", "done"):
             number = Counter(key[1] for key in ledger.seen if key[0] == event)
             assert number == {"train": steps[Lane.TRAIN] * epochs, "eval": steps[Lane.EVAL] * evaluated}
-        assert partition.finished
+        assert all(scheduler.finished for scheduler in partition.schedulers.values())
         assert partition.backend.in_flight == 0
         assert sum(partition._load) == 0
     for replica in run.replicas:
@@ -403,6 +404,37 @@ def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(fleet: Build
     assert len(set.union(*tally.bits.values())) > 20  # they do differ
 
 
+@pytest.mark.parametrize(
+    ("mode", "rows", "gradients"), [("async", "smooth", "drop"), ("async", "freeze", "smooth"), ("pipe", "use", "use")]
+)
+def test_late_rows_are_treated_as_told_in_asynchronous_training_alone(
+    fleet: Build, mode: str, rows: str, gradients: str
+):
+    told = {"pipe": ("smooth", "drop")}.get(mode, (rows, gradients))
+    run = fleet({"train.mode": mode, "train.stale_rows": told[0], "train.stale_gradients": told[1]})
+    run.train()
+    for partition in run.partitions:
+        for lane, program in partition.programs.items():
+            for slot, pc in program.publisher.items():
+                expected = gradients if program[pc].backward else rows
+                assert partition.published[lane, slot].policy.kind == (expected if lane is Lane.TRAIN else "use")
+
+
+@pytest.mark.parametrize("rows", ["exact", "bfloat16"])
+def test_features_go_to_workers_in_the_width_of_rows(fleet: Build, rows: str):
+    run = fleet({"model.name": "sage", "model.dtype": "float32", "model.rows": rows})
+    found = set()
+    for partition in run.partitions:
+
+        def submit(task: TensorTask, now: float, submit: Any = partition.backend.submit) -> Any:
+            found.update(np.asarray(task.rows[slot]).dtype.name for slot in task.rows if slot == "H0")
+            return submit(task, now)
+
+        partition.backend.submit = submit  # type: ignore[method-assign]
+    run.train()
+    assert found == {"uint16" if rows == "bfloat16" else "float32"}
+
+
 # --- parameter servers --------------------------------------------------------------------------------------------------
 
 
@@ -475,6 +507,38 @@ def test_rows_that_are_late_hold_the_next_epoch_back(fleet: Build, staleness: in
         run = fleet({**options, "train.warmup_epochs": 0, "train.epochs": 5, "train.eval_every": 0}, seed)
         run.slow = graph_server_address(0), graph_server_address(1)
         ordeal(run)
+
+
+def test_a_server_may_hear_of_the_start_after_the_others_are_through_their_first_epoch(fleet: Build):
+    options = {"train.mode": "async", "train.freshness": 0, "train.warmup_epochs": 0, "train.ahead": 1}
+    heard_before = 0
+    for seed in range(5):
+        run = fleet(options, seed)
+        run.slow = COORDINATOR, graph_server_address(1)
+        late, opens = run.partitions[1], run.partitions[1]._open_epochs
+
+        def opened(late: Partition = late, opens: Callable[[], list[Action]] = opens) -> list[Action]:
+            nonlocal heard_before
+            heard_before += not late._started
+            return opens()
+
+        late._open_epochs = opened  # type: ignore[method-assign]
+        ordeal(run)
+    assert heard_before
+
+
+def test_a_run_that_goes_on_computes_nothing_of_an_epoch_that_is_over(
+    fleet: Build, prepared: Callable[[str, int], ShardSet]
+):
+    first = fleet({"run.checkpoint_every": 1, "train.epochs": 4})
+    first.train()
+    assert first.saved is not None
+    assert 0 < first.saved.version < 6
+    again = Fleet(first.config.replace({"train.epochs": 6}), prepared("directed", 2), 1, before=first.saved)
+    again.train()
+    trained = {line["epoch"] for line in again.trace if line["lane"] == "train"}
+    assert trained == set(range(first.saved.version, 6))
+    assert again.coordinator.result()["loss_history"][:4] == first.coordinator.result()["loss_history"]
 
 
 @pytest.mark.slow

@@ -111,5 +111,5 @@ def test_async_ends_and_leaves_nothing_over(prepared, model, rows):
     fleet = trained(prepared(2), 2, **MODELS[model], **options)
     assert all(np.isfinite(W).all() for W in fleet.weights("final").values())
     for partition in fleet.partitions:
-        assert partition.finished
+        assert all(scheduler.finished for scheduler in partition.schedulers.values())
         assert not any(partition._slots[Lane.TRAIN, interval] for interval in partition.intervals)

@@ -95,6 +95,14 @@ def test_a_hidden_layers_rows_are_written_though_no_step_reads_them(tmp_path: Pa
     np.testing.assert_allclose(logits, expected, rtol=1e-9)
 
 
+def test_training_writes_the_rows_of_its_evaluation_alone(tmp_path: Path) -> None:
+    options = {"run.write": "H1", "servers.backend": "cpu", "train.epochs": 3, "train.eval_every": 0}
+    fleet = untrained(tmp_path / "shards", 2, 3, **options)
+    W = fleet.final_weights()
+    logits = reference.propagation(GRAPH, "gcn") @ fleet.written() @ W["1.weight"] + W["1.bias"]
+    np.testing.assert_allclose(logits, reference.predict(GRAPH, fleet.spec, W), rtol=1e-9)
+
+
 def test_nothing_is_made_for_training(tmp_path: Path) -> None:
     fleet = untrained(tmp_path / "shards", 2, 1, **{"servers.backend": "cpu"})
     for partition in fleet.partitions:

@@ -1,0 +1,76 @@
+"""The loop of a parameter server on a real hub; the coordinator is played by the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from datasets.prepare import prepare
+from param_server import server
+from siafu.address import COORDINATOR, param_server
+from siafu.config import Config
+from siafu.errors import PeerLost
+from siafu.member import Joined
+from siafu.sockets import Hub
+from siafu.wire import Failed, Message, Ready, Roster, Stop, Stopped
+from tests.toy_graphs import random_graph
+
+RUN_ID = bytes(8)
+CONFIG = Config().replace({"servers.heartbeat_s": 0.1, "servers.silence_s": 1.0})
+
+
+class Played:
+    """A coordinator, and parameter server 0 of its run on a thread."""
+
+    def __init__(self, hub: Hub, shards: Path):
+        self.hub, self.shards = hub, shards
+        self.error: Exception | None = None  # that ended the server
+        self.heard: list[Message] = []
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with Hub(param_server(0), RUN_ID, listen="127.0.0.1") as hub:
+            hub.dial(COORDINATOR, self.hub.endpoint)
+            try:
+                server.serve(Joined(hub, CONFIG, 0, Roster((), (hub.endpoint,)), self.shards, self.shards))
+            except Exception as error:
+                self.error = error
+            hub.flush_and_close(1.0)
+
+    def until(self, enough: Callable[[], bool]) -> None:
+        while not enough():
+            self.heard += [message for _, message in self.hub.poll(0.1)]
+
+    def says(self, kind: type[Message]) -> bool:
+        return any(isinstance(message, kind) for message in self.heard)
+
+    @property
+    def gone(self) -> bool:
+        return not self._thread.is_alive()
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Played]:
+    prepare(random_graph(1), tmp_path / "shards", directed=True)
+    with Hub(COORDINATOR, RUN_ID, listen="127.0.0.1") as hub:
+        found = Played(hub, tmp_path / "shards")
+        found.until(lambda: found.says(Ready))
+        yield found
+        found.until(lambda: found.gone)
+
+
+def test_told_to_stop_it_says_that_it_has(played: Played) -> None:
+    played.hub.send(param_server(0), Stop("done"))
+    played.until(lambda: played.says(Stopped))
+    played.until(lambda: played.gone)
+    assert played.error is None
+
+
+def test_without_a_coordinator_it_ends(played: Played) -> None:
+    played.until(lambda: played.gone)  # which has said nothing
+    assert isinstance(played.error, PeerLost)
+    assert not played.says(Failed)  # whoever ends the process tells, once
