@@ -19,14 +19,14 @@ from siafu.wire import Failed, Message, Ready, Roster, Stop, Stopped
 from tests.toy_graphs import random_graph
 
 RUN_ID = bytes(8)
-CONFIG = Config().replace({"servers.heartbeat_s": 0.1, "servers.silence_s": 1.0})
 
 
 class Played:
     """A coordinator, and parameter server 0 of its run on a thread."""
 
-    def __init__(self, hub: Hub, shards: Path):
+    def __init__(self, hub: Hub, shards: Path, silence_s: float):
         self.hub, self.shards = hub, shards
+        self.config = Config().replace({"servers.heartbeat_s": 0.1, "servers.silence_s": silence_s})
         self.error: Exception | None = None  # that ended the server
         self.heard: list[Message] = []
         self._thread = threading.Thread(target=self._serve)
@@ -36,7 +36,7 @@ class Played:
         with Hub(param_server(0), RUN_ID, listen="127.0.0.1") as hub:
             hub.dial(COORDINATOR, self.hub.endpoint)
             try:
-                server.serve(Joined(hub, CONFIG, 0, Roster((), (hub.endpoint,)), self.shards, self.shards))
+                server.serve(Joined(hub, self.config, 0, Roster((), (hub.endpoint,)), self.shards, self.shards))
             except Exception as error:
                 self.error = error
             hub.flush_and_close(1.0)
@@ -54,15 +54,16 @@ class Played:
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Iterator[Played]:
+def played(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Played]:
     prepare(random_graph(1), tmp_path / "shards", directed=True)
     with Hub(COORDINATOR, RUN_ID, listen="127.0.0.1") as hub:
-        found = Played(hub, tmp_path / "shards")
+        found = Played(hub, tmp_path / "shards", request.param)
         found.until(lambda: found.says(Ready))
         yield found
         found.until(lambda: found.gone)
 
 
+@pytest.mark.parametrize("played", [600.0], indirect=True)
 def test_told_to_stop_it_says_that_it_has(played: Played) -> None:
     played.hub.send(param_server(0), Stop("done"))
     played.until(lambda: played.says(Stopped))
@@ -70,6 +71,7 @@ def test_told_to_stop_it_says_that_it_has(played: Played) -> None:
     assert played.error is None
 
 
+@pytest.mark.parametrize("played", [1.0], indirect=True)
 def test_without_a_coordinator_it_ends(played: Played) -> None:
     played.until(lambda: played.gone)  # which has said nothing
     assert isinstance(played.error, PeerLost)
