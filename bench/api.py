@@ -169,7 +169,7 @@ def conduct(
         run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
     try:
         keep_beside(run_dir, shards)
-        result = {**do(told, shards, run_dir, on_status), **placement, "run_dir": str(run_dir)}
+        result = {**do(told, shards, run_dir, on_status), **placement, **features_told(shards), "run_dir": str(run_dir)}
     except (ConfigError, DatasetError) as error:
         is_told_of = str(run_dir) in str(error)  # a log there, perhaps
         if is_new and not is_told_of and not _has_learnt(run_dir):  # a mistake of the user's: there is nothing to keep
@@ -179,6 +179,12 @@ def conduct(
         loggers.replay(resolved, run_dir)
     (run_dir / RESULT).write_text(json.dumps(result, indent=1) + "\n")
     return Run(run_dir, result)
+
+
+def features_told(shards: ShardSet) -> dict[str, str]:
+    """What a result says of features that siafu made: {"features": "random:F"}; {} of a source's own."""
+    made = shards.manifest.made_features
+    return {"features": made} if made else {}
 
 
 def _has_learnt(run_dir: Path) -> bool:

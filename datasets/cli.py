@@ -16,6 +16,7 @@ from datasets.inspection.show import show
 from datasets.orders import ORDERS
 from datasets.partitioners import PARTITIONERS
 from datasets.prepare import estimate, prepare, resolve
+from datasets.sources.beside import TOLD
 from siafu.errors import ConfigError
 
 EXAMPLES = """sources:
@@ -43,7 +44,7 @@ per vertex. Words of labels and types are numbered in ascending order too, and k
 OUT/names.json; so are integers of --type, unless --num-edge-types says that they are numbers of
 types.
   --features  F.npy [N, F], may be larger than memory; M.npz of scipy.sparse.save_npz; a table whose
-              first column is the id; random:F, standard normal [random:32]
+              first column is the id; random:F, F columns of standard normal numbers
   --labels    L.npy [N] or [N, C], or a table of id and label: a word, an integer from 0 on, a
               number with a fraction (regression), or 0 or 1 in a column for every class. A vertex
               whose label is missing or -1 is in no split. Without: nothing to train on
@@ -82,9 +83,12 @@ EDGE_FLAGS = {  # of edge lists: flag -> what it takes, and what that is
     "num-edge-types": ("R", "types are 0..R-1"),
     "ids": ("auto|integer|text", "what ids are taken for [auto]"),
     "num-vertices": ("N", "ids of edges are 0..N-1"),
-    "features": ("FILE", "of vertices; see below"),
+    "features": ("FILE|random:F", "of vertices; any file's or folder's, too, that has none; see below"),
     "labels": ("FILE", "of vertices; see below"),
-    "target": ("auto|classes|labels|numbers", "what labels are taken for; labels: any number of classes [auto]"),
+    "target": (
+        "auto|classes|labels|numbers",
+        "what labels are taken for, of any file, too; labels: any number of classes [auto]",
+    ),
     "split": ("FILE", "of vertices; see below"),
 }
 
@@ -189,9 +193,10 @@ def main(args: argparse.Namespace) -> int:
             )
         )
         return 0
+    features = f"{manifest.num_features} features{' (random)' if manifest.random_features else ''}"
     edges = "edges and pairs" if manifest.edge_types == "links" else "edges"
     print(
-        f"{manifest.name}: {manifest.num_vertices:,} vertices, {manifest.num_edges:,} {edges}, {manifest.num_features} features, "
+        f"{manifest.name}: {manifest.num_vertices:,} vertices, {manifest.num_edges:,} {edges}, {features}, "
         f"{manifest.num_classes} {manifest.target}; {manifest.num_partitions} partition(s) by {manifest.partitioner}, "
         f"{manifest.cut_edges / max(manifest.num_edges, 1):.1%} of edges cut; {seconds:.1f} s; {args.out}"
     )
@@ -217,11 +222,18 @@ def inspect(source: str, args: argparse.Namespace) -> int:
 
 
 def source_with_flags(source: str, flags: dict[str, str | None]) -> str:
-    """The name of an edge list with these flags as its options. Raises: ConfigError if the source is no edge list."""
+    """The name of a source with these flags as its options. Raises: ConfigError if they are for edge lists, and it is none."""
     given = {flag.replace("-", "_"): value for flag, value in flags.items() if value is not None}
     if not given:
         return source
     if resolve(source).kind != "edges":
+        if resolve(source).kind in ("digits", "synthetic"):
+            raise ConfigError(
+                f"--{next(iter(given)).replace('_', '-')} is for graphs that are read, and {source!r} is made"
+            )
+        if not (edges_only := [flag for flag in given if flag not in TOLD]):
+            return f"{source}{'&' if '?' in source else '?'}{urlencode(given, safe='/:*')}"
+        given = dict.fromkeys(edges_only, "")
         raise ConfigError(f"--{next(iter(given)).replace('_', '-')} is for edge lists, and {source!r} is none")
     path, _, query = source.removeprefix("edges:").partition("?")
     return f"edges:{path}?{query + '&' if query else ''}{urlencode(given, safe='/:*')}"

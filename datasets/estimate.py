@@ -129,7 +129,7 @@ def sizes_of(found: Source | Graph) -> Sizes:
         n, edges, width = synthetic.counts(found.argument)
         return Sizes(n, edges, 4 * n * width, mirrored=True)
     if found.kind == "npz":
-        return _of_archive(Path(found.argument))
+        return _of_archive(Path(found.argument.partition("?")[0]))
     if found.kind == "bsnap":
         return _of_bsnap(bsnap.parse(found.argument))
     if files := [file for file in found.files() if file.is_file()]:

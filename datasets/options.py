@@ -194,6 +194,7 @@ class Options:
             type_counts=_type_counts(graph),
             inductive_split=-1 if self.inductive is None else self.inductive,
             target=graph.target,
+            random_features=graph.random_features,
         )
 
 

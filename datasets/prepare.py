@@ -161,6 +161,7 @@ def _work_key(found: Graph | Source, options: Options) -> str:
 def _digest(graph: Graph) -> str:
     """sha256 of all that a graph in memory says."""
     told = [graph.num_classes, graph.num_edge_types, graph.names, graph.directed, graph.target]
+    told += [graph.made_features] if graph.random_features else []
     digest = hashlib.sha256(json.dumps(told, default=str).encode())
     features = graph.features
     sparse = isinstance(features, SparseRows)

@@ -48,6 +48,8 @@ class Graph:
     edge_type: Array | None = None  # uint16 [E], below num_edge_types; None: all edges are of one type
     num_edge_types: int = 1
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of "classes" and "edge_types", if it has words
+    numbers_said: bool = False  # the user says that float labels, all 0 and 1, are numbers
+    random_features: bool = False  # the source has none, and the user said "random:F"
 
     @property
     def num_edges(self) -> int:
@@ -67,6 +69,11 @@ class Graph:
     @property
     def multilabel(self) -> bool:
         return self.target == "labels"
+
+    @property
+    def made_features(self) -> str:
+        """Which features siafu made: "random:F"; "" if the source has features."""
+        return f"random:{self.num_features}" if self.random_features else ""
 
 
 def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Graph:
@@ -207,12 +214,32 @@ def _check_numbers(graph: Graph) -> None:
             f"{graph.name}: labels are {labels.dtype} {list(labels.shape)}, {columns} number(s) per vertex, but there are "
             f"{graph.num_classes} classes: make both the same, or classes integers"
         )
+    if not graph.numbers_said:
+        check_told(graph.labels, graph.name)
     with np.errstate(over="ignore"):
         infinite = np.isinf(labels.astype(np.float32, copy=False))
     if infinite.any():
         v = int(np.argwhere(infinite)[0][0])
         raise DatasetError(
             f"{graph.name}: vertex {v} has label {labels[infinite][0]}, must be a finite float32, or NaN where it is unknown"
+        )
+
+
+def zero_and_one(labels: Array) -> bool:
+    """Whether labels are floats of 0 and 1 alone, but for NaN: numbers, several classes per vertex, or one-hot classes."""
+    if labels.dtype.kind != "f":
+        return False
+    unknown = np.isnan(labels)
+    return bool(((labels == 0) | (labels == 1) | unknown).all()) and not unknown.all()
+
+
+def check_told(labels: Array, name: str) -> None:
+    """Raises: DatasetError if it must be said what these labels are: ``zero_and_one``."""
+    if zero_and_one(labels):
+        raise DatasetError(
+            f"{name}: y is all 0 and 1, in {labels.dtype} {list(labels.shape)}: are these classes? Say target=classes (one-hot "
+            "rows, or one column), target=labels (any number of classes per vertex) or target=numbers (regression): siafu prepare "
+            "--target classes, SOURCE?target=classes, in Python target='classes'"
         )
 
 

@@ -202,6 +202,8 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         which = "best epoch" if best["val"] else "last epoch"
         why = "" if best["val"] else f" ({kept['why']})"
         lines.append(f"{which}  {kept['epoch']}: {scored(best, score)}{why}")
+    if made := result.get("features"):
+        lines.append(f"features    {made}: the source has none, random ones are in their place")
     if skipped := result.get("skipped_steps"):
         lines.append(f"skipped     {skipped} step{'s' * (skipped != 1)} with NaN or infinity: see metrics.jsonl")
     if len(kinds := result.get("processors", ())) > 1:

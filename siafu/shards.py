@@ -157,14 +157,22 @@ class Manifest:
     target: Target = "classes"  # what labels are; "labels" follows from multilabel
     files: Mapping[str, FileEntry] = field(default_factory=dict)  # of BESIDE
     fingerprint: Mapping[str, str] = field(default_factory=dict)  # of what is trained on: see siafu.fingerprint
+    random_features: bool = False  # the source has none: the user said "random:F"
 
     def __post_init__(self) -> None:
         if self.multilabel:
             object.__setattr__(self, "target", "labels")
 
     def body(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+        """As JSON. ``random_features`` stands there only if it is so: the digests of other graphs stay what they were."""
+        unsaid = () if self.random_features else ("random_features",)
+        said = {key: value for key, value in asdict(self).items() if key not in unsaid}
+        return {"format": FORMAT, "version": VERSION, **said}
+
+    @property
+    def made_features(self) -> str:
+        """Which features siafu made: "random:F"; "" if the source has features."""
+        return f"random:{self.num_features}" if self.random_features else ""
 
     def num_validated(self, split: int) -> int:
         """Vertices that validation judges by; of links, edges."""
@@ -200,6 +208,7 @@ class Manifest:
                 f"{where}: format {found[0]!r} version {found[1]!r}, must be {FORMAT!r} version {VERSION}{again}"
             )
         digest = raw.pop("digest", None)
+        raw.setdefault("random_features", False)
         try:
             raw["splits"] = tuple(SplitSizes(**s) for s in raw["splits"])
             raw["partitions"] = tuple(_partition_entry(p) for p in raw["partitions"])

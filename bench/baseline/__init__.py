@@ -111,7 +111,12 @@ def _carried_out(
     with api.alone(run_dir):
         found = launch.run(config, shards.path.resolve(), run_dir, on_status, resume=resume)
         spent = cost.of_baseline(config, seconds=found["train_seconds"])
-        result = {**found, "cost": None if spent is None else spent.to_dict(), "run_dir": str(run_dir)}
+        result = {
+            **found,
+            "cost": None if spent is None else spent.to_dict(),
+            **api.features_told(shards),
+            "run_dir": str(run_dir),
+        }
         (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     return Run(run_dir, result)
 

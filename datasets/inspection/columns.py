@@ -23,10 +23,11 @@ class Features:
     max: float
     smallest_deviation: float  # of a column that is not constant
     largest_deviation: float
-    kind: str  # "binary", "counts", "rows sum to 1", "standardised", "real" or "none"
+    kind: str  # "random:F" that siafu made, "binary", "counts", "rows sum to 1", "standardised", "real" or "none"
 
 
-def features_of(features: Matrix | SparseRows) -> Features:
+def features_of(features: Matrix | SparseRows, made: str = "") -> Features:
+    """``made``: which of them siafu has made, as ``Graph.made_features`` says."""
     sums = _of_sparse(features) if isinstance(features, SparseRows) else _of_dense(features)
     n, width = features.shape
     mean = sums.total / max(1, n)
@@ -43,7 +44,7 @@ def features_of(features: Matrix | SparseRows) -> Features:
         max=float(sums.high.max(initial=-np.inf)) if width else 0.0,
         smallest_deviation=float(moving.min(initial=np.inf)) if len(moving) else 0.0,
         largest_deviation=float(moving.max(initial=0.0)),
-        kind=_kind(sums, mean, moving, constant) if width and n else "none",
+        kind=made or _kind(sums, mean, moving, constant) if width and n else "none",
     )
 
 

@@ -62,7 +62,7 @@ def inspect(graph: Graph, preparation: Estimate | None = None) -> Report:
     features = checked(graph.features, graph.num_vertices, graph.name)
     pairs = pairs_of(graph)
     parts = (
-        structure_of(graph, pairs), degrees_of(pairs), labels_of(graph, pairs), features_of(features),
+        structure_of(graph, pairs), degrees_of(pairs), labels_of(graph, pairs), features_of(features, graph.made_features),
         twins_of(graph, pairs),
     )  # fmt: skip
     return Report(graph.name, *parts, preparation=preparation, warnings=tuple(_warnings(*parts)))
@@ -178,6 +178,8 @@ def _of_twins(s: Structure, labels: Labels, twins: Twins) -> list[str]:
 
 def _of_features(s: Structure, features: Features, twins: Twins) -> list[str]:
     found = []
+    if features.kind.startswith("random:"):
+        found.append(f"features are {features.kind}, the source has none: only edges tell anything of a vertex")
     if twins.zero_features:
         found.append(
             f"{twins.zero_features:,} of {s.vertices:,} vertices have features of zeros: only neighbours tell them apart"

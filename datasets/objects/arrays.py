@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from datasets.masks import MASKS, split_of
-from datasets.sources.randomrows import RANDOM_WIDTH, RandomRows
+from datasets.sources.beside import features_of
+from datasets.sources.randomrows import no_features, random_width
+from datasets.targets import labels_as
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.sparse import Array, Rows, SparseRows
 
 KEYS = (
     "edge_index", "edge_weight", "edge_type", "num_nodes", "num_features", "num_classes", "num_edge_types", "x", "x_indptr",
-    "x_indices", "x_data", "y", *(mask for mask, _ in MASKS),
+    "x_indices", "x_data", "y", "target", *(mask for mask, _ in MASKS),
 )  # fmt: skip
 
 
@@ -36,26 +38,33 @@ def from_arrays(
     num_edge_types: int | None = None,
     directed: bool = True,
     ids: Array | None = None,
+    target: str = "auto",
     name: str = "arrays",
 ) -> Graph:
     """A graph of arrays or tensors: ``edges`` int [2, E], source and target.
 
-    features: [N, F], also a SciPy or torch sparse matrix; without: 32 random ones, as for edge lists. labels: int [N], -1 =
-    unknown, or [N, C] of 0 and 1, in any type, NaN = unknown (-1 of integers), for several classes per vertex; real numbers
-    otherwise, NaN = unknown; without: no vertex has one. weight: [E] or [E, 1]; edge_type: int [E]. split: [N] or [N, S] of 0 (nothing), 1 (train), 2
+    features: [N, F], also a SciPy or torch sparse matrix; "random:F" for F random ones; or the name of a file of them. labels: int
+    [N], -1 = unknown; int or bool [N, C] of 0 and 1, -1 = unknown, for several classes per vertex; or real numbers, NaN = unknown;
+    without: no vertex has one. Floats of 0 and 1 alone may be any of these: ``target`` says "classes" (of one column, or of
+    one-hot rows), "labels" or "numbers". weight: [E] or [E, 1]; edge_type: int [E]. split: [N] or [N, S] of 0 (nothing), 1 (train), 2
     (validation), 3 (test); or ``masks``, bool [N] or [N, S], called train_mask, val_mask and test_mask. num_vertices, num_classes
     and num_edge_types: where the arrays do not show them. directed: False if every edge is listed in both directions.
 
-    Raises: DatasetError for what is malformed; ``prepare`` looks at the values.
+    Raises: DatasetError for what is malformed, for a graph without features, and for floats of 0 and 1 without a ``target``;
+    ``prepare`` looks at the values.
     """
     pairs = array(edges)
     if pairs.ndim != 2 or len(pairs) != 2 or pairs.dtype.kind not in "iu":
         raise DatasetError(f"{name}: edges are {pairs.dtype} {list(pairs.shape)}, must be integers [2, E]")
-    rows = None if features is None else rows_of(features, name)
-    y = None if labels is None else labels_of(labels)
+    if features is None:
+        raise no_features(name)
+    told = features if isinstance(features, str) else ""
+    rows = None if told else rows_of(features, name)
+    y = None if labels is None else labels_of(labels, target, name)
     n = next((count for count in (num_vertices, _length(rows), _length(y)) if count is not None), None)
     if n is None:
         n = int(pairs.max()) + 1 if pairs.size else 0
+    rows = features_of(told, n)[:] if rows is None else rows
     types = None if edge_type is None else column(edge_type, "edge types", name)
     if types is not None and types.dtype.kind not in "iub":
         raise DatasetError(f"{name}: edge types are {types.dtype}, must be integers from 0 on")
@@ -76,7 +85,7 @@ def from_arrays(
         src=pairs[0],
         dst=pairs[1],
         weight=None if weight is None else column(weight, "edge weights", name),
-        features=RandomRows(n, RANDOM_WIDTH)[:] if rows is None else rows,
+        features=rows,
         labels=y,
         num_classes=num_classes or num_classes_of(y),
         split=_split(split, masks or {}, n, name),
@@ -84,11 +93,14 @@ def from_arrays(
         ids=ids,
         edge_type=None if kinds == 1 else types,
         num_edge_types=kinds,
+        random_features=random_width(told) is not None,
+        numbers_said=target == "numbers",
     )
 
 
 def from_mapping(arrays: Mapping[str, Any], *, name: str = "arrays") -> Graph:
-    """The graph of a mapping with the keys of an npz file (KEYS); only ``edge_index`` must be there.
+    """The graph of a mapping with the keys of an npz file (KEYS); only ``edge_index`` and features must be there. ``x`` may be
+    "random:F"; ``target`` is as for ``from_arrays``.
 
     Raises: DatasetError for an unknown key, or arrays that do not fit each other.
     """
@@ -115,7 +127,7 @@ def from_mapping(arrays: Mapping[str, Any], *, name: str = "arrays") -> Graph:
         arrays["edge_index"], features, arrays.get("y"), weight=arrays.get("edge_weight"),
         edge_type=arrays.get("edge_type"), masks={key: arrays[key] for key, _ in MASKS if key in arrays},
         num_vertices=number("num_nodes"), num_classes=number("num_classes"), num_edge_types=number("num_edge_types"),
-        name=name,
+        target=arrays.get("target", "auto"), name=name,
     )  # fmt: skip
 
 
@@ -167,19 +179,19 @@ def rows_of(features: Any, name: str) -> Rows:
     return rows[:, None] if rows.ndim == 1 else rows
 
 
-def labels_of(labels: Any) -> Array:
-    """Labels in the form of ``Graph.labels``. Matrices of 0 and 1 are several classes per vertex whatever their type: other
-    packages keep those as floats, because their losses want them so, and NaN where one is unknown, as OGB does."""
+def labels_of(labels: Any, target: str = "auto", name: str = "arrays") -> Array:
+    """Labels in the form of ``Graph.labels``, which are what ``target`` says. Matrices of integers that are 0 and 1 are several
+    classes per vertex. Raises: DatasetError for floats of 0 and 1 if it says "auto": other packages keep one-hot classes, several
+    classes and numbers alike in them."""
     y = array(labels)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim == 2 and y.dtype.kind in "iufb":
-        unknown = np.isnan(y) if y.dtype.kind == "f" else y == -1
-        if (np.isin(y, (0, 1)) | unknown).all() and not unknown.all():
-            return np.where(unknown, -1, y).astype(np.int8) if unknown.any() else y.astype(np.uint8)
+    if y.ndim == 2 and y.dtype.kind in "iub" and target == "auto" and np.isin(y, (-1, 0, 1)).all() and (y != -1).any():
+        target = "labels"
+    y = labels_as(y, target, name)
     if y.dtype.kind == "f":
         return y.astype(np.float32, copy=False)
-    return y.astype(np.int64) if y.dtype.kind in "bu" else y
+    return y.astype(np.int64) if y.ndim == 1 and y.dtype.kind in "bu" else y
 
 
 def labels_for_losses(graph: Graph) -> Array:

@@ -20,10 +20,11 @@ FEATURES, LABELS = ("feat", "features", "x"), ("label", "labels", "y")
 WEIGHTS, TYPES = ("weight", "w", "edge_weight"), ("_TYPE", "etype", "rel_type")
 
 
-def from_dgl(graph: Any, *, name: str = "dgl") -> Graph:
+def from_dgl(graph: Any, *, features: Any = None, target: str = "auto", name: str = "dgl") -> Graph:
     """The graph of a ``DGLGraph``: feat, label, train_mask, val_mask, test_mask of its nodes (or what FEATURES and LABELS
     list), and weight and _TYPE of its edges (WEIGHTS, TYPES).
 
+    features, target: instead of feat, and what label is, as for ``datasets.objects.arrays.from_arrays``.
     With one kind of nodes and several of edges, these are the edge types. Raises: DatasetError for several kinds of nodes.
     """
     if len(graph.ntypes) != 1:
@@ -46,8 +47,9 @@ def from_dgl(graph: Any, *, name: str = "dgl") -> Graph:
         }
         edges[TYPES[0]] = np.concatenate(kinds)
     return of_frames(
-        np.concatenate(ends, axis=1), graph.num_nodes(), dict(graph.ndata), edges, num_edge_types=len(kinds), name=name
-    )
+        np.concatenate(ends, axis=1), graph.num_nodes(), dict(graph.ndata), edges, num_edge_types=len(kinds),
+        features=features, target=target, name=name,
+    )  # fmt: skip
 
 
 def of_frames(
@@ -58,12 +60,14 @@ def of_frames(
     *,
     num_classes: int | None = None,
     num_edge_types: int = 1,
+    features: Any = None,
+    target: str = "auto",
     name: str,
 ) -> Graph:
     """A graph of what DGL keeps: edges [2, E], and what nodes and edges carry, by name."""
     return from_arrays(
         ends,
-        _first(nodes, FEATURES),
+        _first(nodes, FEATURES) if features is None else features,
         _first(nodes, LABELS),
         weight=_first(edges, WEIGHTS),
         edge_type=_first(edges, TYPES),
@@ -71,6 +75,7 @@ def of_frames(
         num_vertices=num_vertices,
         num_classes=num_classes,
         num_edge_types=num_edge_types if num_edge_types > 1 else None,
+        target=target,
         name=name,
     )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import numpy as np
 
 from datasets.masks import MASKS, masks_of
 from datasets.objects.arrays import array, from_arrays, labels_for_losses
+from datasets.sources.beside import TOLD, options_of
 from siafu.errors import ConfigError, DatasetError
 from siafu.features import densified
 from siafu.graph import Graph
@@ -19,12 +19,14 @@ from siafu.sparse import SparseRows
 WEIGHTS = ("edge_weight", "edge_attr")  # the first that is there
 
 
-def from_pyg(data: Any, *, weight: str | None = None, name: str = "pyg") -> Graph:
+def from_pyg(
+    data: Any, *, weight: str | None = None, features: Any = None, target: str = "auto", name: str = "pyg"
+) -> Graph:
     """The graph of a ``Data``: x, edge_index, y, train_mask, val_mask, test_mask, edge_type, and edge_weight, or else edge_attr
     if that is one value per edge.
 
-    ``weight``: the attribute that holds edges' weights; "" for none. Numbers of either 0 or 1 in several columns of y are
-    several classes per vertex. A ``HeteroData`` becomes one graph by its own ``to_homogeneous``, its kinds of edges edge types.
+    ``weight``: the attribute that holds edges' weights; "" for none. features: instead of x, such as "random:32". target: what y is,
+    both as for ``datasets.objects.arrays.from_arrays``. A ``HeteroData`` becomes one graph by its own ``to_homogeneous``, its kinds of edges edge types.
 
     Raises: DatasetError for what is no such graph.
     """
@@ -32,10 +34,12 @@ def from_pyg(data: Any, *, weight: str | None = None, name: str = "pyg") -> Grap
         raise DatasetError(f"{type(data).__name__} is a data set: pass the graph in it, dataset[0]")
     if hasattr(data, "to_homogeneous"):
         data = _homogeneous(data)
-    return from_fields(data.to_dict(), weight=weight, name=name)
+    return from_fields(data.to_dict(), weight=weight, features=features, target=target, name=name)
 
 
-def from_fields(found: dict[str, Any], *, weight: str | None = None, name: str = "pyg") -> Graph:
+def from_fields(
+    found: dict[str, Any], *, weight: str | None = None, features: Any = None, target: str = "auto", name: str = "pyg"
+) -> Graph:
     """The graph of the fields of a ``Data``; else as ``from_pyg``."""
     if found.get("edge_index") is None:
         raise DatasetError(
@@ -56,7 +60,7 @@ def from_fields(found: dict[str, Any], *, weight: str | None = None, name: str =
     ids = None if ids is None else array(ids)
     return from_arrays(
         found["edge_index"],
-        found.get("x"),
+        found.get("x") if features is None else features,
         found.get("y"),
         weight=found.get(weight),
         edge_type=found.get("edge_type"),
@@ -65,6 +69,7 @@ def from_fields(found: dict[str, Any], *, weight: str | None = None, name: str =
         num_classes=found.get("num_classes"),
         num_edge_types=found.get("num_edge_types"),
         ids=ids if ids is not None and (ids[1:] > ids[:-1]).all() else None,
+        target=target,
         name=name,
     )
 
@@ -117,15 +122,12 @@ def tensors_of(graph: Graph) -> dict[str, Any]:
 
 
 def load(argument: str) -> Graph:
-    """The graph in a file of ``torch.save(data.to_dict(), path)``: PATH[?weight=FIELD], where no FIELD is no weight.
+    """The graph in a file of ``torch.save(data.to_dict(), path)``: PATH[?weight=FIELD&features=FILE&target=...], where no FIELD is no weight.
 
     Raises: DatasetError if it is another one, or for another option; ConfigError without torch.
     """
-    text, _, query = argument.partition("?")
-    path, given = Path(text), dict(parse_qsl(query, keep_blank_values=True))
-    for key in given:
-        if key != "weight":
-            raise DatasetError(f"{path} has no option {key!r}, only weight")
+    text, given = options_of(argument, ("weight", *TOLD))
+    path = Path(text)
     try:
         torch = import_module("torch")
     except ImportError:
@@ -140,4 +142,4 @@ def load(argument: str) -> Graph:
         ) from None
     if not isinstance(found, dict) or not hasattr(found.get("edge_index"), "detach"):
         raise DatasetError(f"{path}: has no tensor edge_index: write it with torch.save(data.to_dict(), path)")
-    return from_fields(found, weight=given.get("weight"), name=path.name.partition(".")[0])
+    return from_fields(found, **given, name=path.name.partition(".")[0])

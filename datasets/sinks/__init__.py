@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
+from datasets.objects.arrays import labels_for_losses
 from siafu.errors import ConfigError
-from siafu.graph import Graph
+from siafu.graph import Graph, zero_and_one
 
 #: format -> function of the graph and a folder, which is there and empty
 SINKS = {
@@ -34,6 +34,16 @@ def save(graph: Graph, kind: str, folder: Path) -> Written:
     if kind not in SINKS:
         raise ConfigError(f"format {kind!r} is not one of {', '.join(SINKS)}")
     module, _, function = SINKS[kind].partition(":")
-    written: Any = getattr(import_module(module), function)(graph, folder)
-    assert isinstance(written, Written)
+    written: Written = getattr(import_module(module), function)(graph, folder)
+    if graph.random_features:
+        written = replace(
+            written, notes=(*written.notes, f"its features are random ({graph.made_features}): a reader is not told")
+        )
+    if "target=" not in written.source and _asks(graph, kind):
+        written = replace(written, source=f"{written.source}?target={graph.target}")
     return written
+
+
+def _asks(graph: Graph, kind: str) -> bool:
+    """Whether a reader asks what the labels are: PyG's and DGL's are floats, of several classes too."""
+    return zero_and_one(labels_for_losses(graph) if kind in ("dgl", "pyg") else graph.labels)

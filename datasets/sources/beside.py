@@ -1,14 +1,30 @@
-"""Features and splits that a user gives with a graph whose own files lack them, or have others: as for edge lists, by number."""
+"""Options of a source, and features and splits that a user gives with a graph whose own files lack them: by vertex number."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 
 from datasets.sources import ids, vertexfiles
 from datasets.sources.randomrows import random_width
+from siafu.errors import DatasetError
 from siafu.sparse import Array
+
+#: Options of every file or object of a whole graph -> those of from_arrays.
+TOLD = ("features", "target")
+
+
+def options_of(argument: str, options: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The path and the options of PATH[?KEY=VALUE&...]. Raises: DatasetError for an option that is not one of these."""
+    path, _, query = argument.partition("?")
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    for key in given:
+        if key not in options:
+            raise DatasetError(f"{path} has no option {key!r}, only {', '.join(options)}")
+    return path, given
 
 
 def features_of(text: str, num_vertices: int) -> Any:

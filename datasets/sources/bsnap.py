@@ -1,6 +1,6 @@
 """Dorylus' graphs: a folder with graph.bsnap, features.bsnap and labels.bsnap, little-endian.
 
-    bsnap:PATH[?features=FILE&split=FILE&name=NAME]        PATH: the folder, or its graph.bsnap
+    bsnap:PATH[?features=FILE&split=FILE&target=auto|classes|labels|numbers&name=NAME]        PATH: the folder, or its graph.bsnap
 
     graph.bsnap      i32 4 (bytes of a vertex id), u32 V, u64 E, then E times u32 source, u32 target; no self-loops
     features.bsnap   u32 F, then V rows of F f32
@@ -28,13 +28,15 @@ from datasets.census import Census, take_census
 from datasets.edges import Block
 from datasets.rowfile import RowFile
 from datasets.sources.beside import features_of, split_of
+from datasets.sources.randomrows import no_features, random_width
+from datasets.targets import labels_as
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import NONE, TRAIN, VAL, Graph, id_dtype
 from siafu.sparse import Array
 
 log = logging.getLogger(__name__)
 
-OPTIONS = ("features", "split", "name")
+OPTIONS = ("features", "split", "target", "name")
 GRAPH, FEATURES, LABELS = "graph.bsnap", "features.bsnap", "labels.bsnap"
 HEADER = np.dtype([("id_bytes", "<i4"), ("vertices", "<u4"), ("edges", "<u8")])
 ID_BYTES = 4
@@ -74,6 +76,7 @@ class Bsnap:
     listed: int
     features: str | None
     split: str | None
+    target: str
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -151,6 +154,8 @@ class Bsnap:
             directed=True,
             edge_type=None if kinds is None else np.empty(0, np.uint16),
             num_edge_types=1 if kinds is None else self.num_edge_types(kinds),
+            numbers_said=self.target == "numbers",
+            random_features=random_width(self.features or "") is not None,
         )
 
     def num_edge_types(self, kinds: RowFile) -> int:
@@ -169,6 +174,8 @@ class Bsnap:
         if self.features:
             return features_of(self.features, self.num_vertices)
         path = self.folder / FEATURES
+        if not path.is_file():
+            raise no_features(f"{self.folder} (no {FEATURES})")
         size, (head,) = _head(path, "<u4", 1)
         width = int(head)
         if width < 1 or size != 4 + 4 * width * self.num_vertices:
@@ -190,7 +197,7 @@ class Bsnap:
                     f"vertices of {GRAPH}"
                 )
         if beside:
-            labels = RowFile(beside)[:]
+            labels = labels_as(RowFile(beside)[:], self.target, str(beside))
             classes = labels.shape[1] if labels.ndim == 2 else 1 if labels.dtype.kind == "f" else int(kinds)
             return labels, classes
         return np.fromfile(path, "<u4", offset=4).astype(np.int64), int(kinds)
@@ -236,7 +243,7 @@ def parse(argument: str) -> Bsnap:
     if size != nbytes:
         raise DatasetError(f"{graph}: {size} bytes, must be {nbytes} for the {edges} edges of its header")
     name = given.get("name") or folder.resolve().name
-    return Bsnap(name, folder, vertices, edges, given.get("features"), given.get("split"))
+    return Bsnap(name, folder, vertices, edges, given.get("features"), given.get("split"), given.get("target", "auto"))
 
 
 def positional(chunks: str, num_vertices: int, name: str) -> Array:

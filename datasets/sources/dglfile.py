@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets.objects.dgl import of_frames
+from datasets.sources.beside import TOLD, options_of
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.sparse import Array
@@ -51,12 +52,15 @@ class Stored:
 
 
 def load(argument: str) -> Graph:
-    """The only graph in the file. Raises: DatasetError for several, or a file that is none of ``dgl.save_graphs``."""
-    path = Path(argument)
+    """The only graph in the file PATH[?features=FILE&target=...]. Raises: DatasetError for several, or a file that is none of
+    ``dgl.save_graphs``."""
+    text, given = options_of(argument, TOLD)
+    path = Path(text)
     found, labels = read(path)
     return of_frames(
         found.ends, found.num_vertices, found.nodes, found.edges, num_classes=_count(path, labels, NUM_CLASSES),
         num_edge_types=_count(path, labels, NUM_EDGE_TYPES) or found.num_edge_types, name=path.name.partition(".")[0],
+        **given,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Folders of ``dgl.distributed.partition_graph``, put together again, without DGL.
 
-    distdgl:PATH        PATH: NAME.json, or a folder with one such file
+    distdgl:PATH[?features=FILE&target=...]        PATH: NAME.json, or a folder with one such file
 
 NAME.json tells which ranges of vertices and edges each partition owns, in DGL's new numbering, which is ours too. In part
 p/graph.dgl, ``_ID`` are the numbers of the partition's vertices and edges in the whole graph, and ``inner_edge`` says which
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from datasets.objects.dgl import TYPES, of_frames
+from datasets.sources.beside import TOLD, options_of
 from datasets.sources.dglfile import Stored, read, read_tensors
 from siafu.errors import DatasetError
 from siafu.graph import Graph
@@ -26,7 +27,8 @@ NEEDED = ("graph_name", "num_nodes", "num_edges", "num_parts", "node_map", "edge
 
 def load(argument: str) -> Graph:
     """The whole graph in memory. Raises: DatasetError for a file that is missing, damaged, or does not fit the others."""
-    path = _config(Path(argument))
+    text, given = options_of(argument, TOLD)
+    path = _config(Path(text))
     config = _read(path)
     n, num_edges = int(config["num_nodes"]), int(config["num_edges"])
     ends, owned = np.zeros((2, num_edges), np.int64), np.zeros(num_edges, bool)
@@ -43,7 +45,10 @@ def load(argument: str) -> Graph:
     edges = _joined(path, config, "edge", num_edges)
     if len(config["etypes"]) > 1:
         edges[TYPES[0]] = _types(config, num_edges)
-    return of_frames(ends, n, nodes, edges, num_edge_types=len(config["etypes"]), name=str(config["graph_name"]))
+    return of_frames(
+        ends, n, nodes, edges, num_edge_types=len(config["etypes"]), name=str(config["graph_name"]),
+        **given,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def _config(path: Path) -> Path:
@@ -123,7 +128,7 @@ def _types(config: dict[str, Any], num_edges: int) -> Array:
 
 def files(argument: str) -> list[Path]:
     """All files of the partitioned graph."""
-    path = _config(Path(argument))
+    path = _config(Path(argument.partition("?")[0]))
     config = _read(path)
     what = ("part_graph", "node_feats", "edge_feats")
     return [path, *(_file(path, config, p, name) for p in range(int(config["num_parts"])) for name in what)]

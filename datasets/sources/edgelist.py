@@ -9,7 +9,7 @@ type (``datasets.sources.ids``): integers, or as the first row has them, or text
 if ``num_vertices`` is given or a .npy file has one row per vertex; else the ids that occur are numbered 0, 1, 2, ... in
 ascending order, and the shards keep them in ids.npy, or ids.parquet if they are no 64-bit integers. So it is with types: they
 are 0..R-1 as they stand if ``num_edge_types`` is given; else those that occur, integers or words, are numbered.
-Features are a .npy file [N, F], a scipy .npz file, a table by id, or ``random:F`` (the default is random:32, float16).
+Features are a .npy file [N, F], a scipy .npz file, a table by id, or ``random:F`` (float16); without any, it is refused.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from datasets.sources import columns, ids, textfile, vertexfiles
 from datasets.sources.columns import WEIGHTS, Kind
 from datasets.sources.edgetypes import EdgeTypes
 from datasets.sources.ids import Seen
-from datasets.sources.randomrows import RANDOM_WIDTH, random_width
+from datasets.sources.randomrows import no_features, random_width
 from datasets.sources.vertexfiles import Table, is_by_number, table
+from datasets.targets import check_target
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import MAX_EDGE_TYPES, Graph
 from siafu.sparse import Array
@@ -156,6 +157,8 @@ class EdgeList:
             directed=True,
             ids=found,
             names={"classes": labels.names} if labels.names else {},
+            numbers_said=self.target == "numbers",
+            random_features=random_width(self.features) is not None,
         )
 
 
@@ -226,9 +229,10 @@ def parse(argument: str) -> EdgeList:
     for file in files:
         columns.check_columns(file, used)
     how, target = given.get("ids") or "auto", given.get("target") or "auto"
-    if target not in vertexfiles.TARGETS:
-        raise DatasetError(f"target {target!r}, must be one of {', '.join(vertexfiles.TARGETS)}")
-    features = given.get("features") or f"random:{RANDOM_WIDTH}"
+    check_target(target)
+    features = given.get("features")
+    if not features:
+        raise no_features(path)
     labels, split = given.get("labels"), given.get("split")
     num_vertices = _num_vertices(given.get("num_vertices"), [p for p in (features, labels, split) if p])
     id_type = ids.type_of(files, (src, dst), how)

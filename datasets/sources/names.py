@@ -100,7 +100,7 @@ def resolve(name: str) -> Source:
         return Source("edges", name)
     folders = data_folders()
     for folder in folders:
-        if (folder / f"{name}.npz").is_file():
-            return Source("npz", str(folder / f"{name}.npz"))
+        if (folder / f"{path}.npz").is_file():
+            return Source("npz", f"{folder / path}.npz{name.removeprefix(path)}")
     known = [*SOURCES, *sorted({path.stem for folder in folders for path in folder.glob("*.npz")})]
     raise DatasetError(f"source {name!r} is not a .npz, .parquet or .csv file and not one of {', '.join(known)}")

@@ -1,5 +1,7 @@
 """Graphs in the project's own npz format: one compressed archive of plain arrays.
 
+    FILE.npz[?features=FILE&target=auto|classes|labels|numbers]    features: instead of x, such as random:32; target: what y is
+
 edge_index                            int [2, E], rows are source and target, as published
 edge_weight                           float [E], optional
 edge_type                             int [E], optional, from 0 on; num_edge_types, int scalar, where the last do not occur
@@ -20,6 +22,10 @@ from typing import Any
 import numpy as np
 
 from datasets.masks import split_of
+from datasets.objects.arrays import num_classes_of
+from datasets.sources.beside import TOLD, features_of, options_of
+from datasets.sources.randomrows import no_features, random_width
+from datasets.targets import labels_as
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.npy import read_archive
@@ -27,11 +33,12 @@ from siafu.sparse import Array, Rows, SparseRows
 
 
 def load(argument: str) -> Graph:
-    """The graph in the file ``argument``; its split has no column if the file has no masks.
+    """The graph in the file that ``argument`` names; its split has no column if the file has no masks.
 
     Raises: DatasetError if the file is missing, is no such archive, lacks an array, or its masks overlap.
     """
-    path = Path(argument)
+    text, given = options_of(argument, TOLD)
+    path = Path(text)
     arrays = _read(path)
 
     def need(name: str) -> Array:
@@ -48,15 +55,22 @@ def load(argument: str) -> Graph:
     edges = need("edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise DatasetError(f"{path}: edge_index is {list(edges.shape)}, must be [2, E]")
-    width = need_scalar("num_features")
-    features: Rows
-    if "x" in arrays:
-        features = arrays["x"]
-    else:
-        features = SparseRows(need("x_indptr").astype(np.int64), need("x_indices"), need("x_data"), width)
-    if features.shape[1:] != (width,):
-        raise DatasetError(f"{path}: feature rows are {list(features.shape[1:])} wide, num_features is {width}")
     num_vertices = need_scalar("num_nodes")
+    features: Rows
+    if told := given.get("features", ""):
+        features = features_of(told, num_vertices)[:]
+    elif "x" in arrays:
+        features = arrays["x"]
+    elif not any(name.startswith("x_") for name in arrays):
+        raise no_features(str(path))
+    else:
+        width = need_scalar("num_features")
+        features = SparseRows(need("x_indptr").astype(np.int64), need("x_indices"), need("x_data"), width)
+    if not told and features.shape[1:] != ((width := need_scalar("num_features")),):
+        raise DatasetError(f"{path}: feature rows are {list(features.shape[1:])} wide, num_features is {width}")
+    target = given.get("target", "auto")
+    labels = labels_as(need("y"), target, str(path))
+    classes = num_classes_of(labels) if target in ("labels", "numbers") else need_scalar("num_classes")
     return Graph(
         name=path.stem,
         num_vertices=num_vertices,
@@ -64,10 +78,12 @@ def load(argument: str) -> Graph:
         dst=edges[1],
         weight=arrays.get("edge_weight"),
         features=features,
-        labels=need("y"),
-        num_classes=need_scalar("num_classes"),
+        labels=labels,
+        num_classes=classes if target != "classes" else max(classes, num_classes_of(labels)),
         split=split_of(arrays, num_vertices, str(path)),
         directed=True,
+        numbers_said=target == "numbers",
+        random_features=random_width(told) is not None,
         **_types(path, arrays, need_scalar),
     )
 

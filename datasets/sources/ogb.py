@@ -26,8 +26,9 @@ from datasets.objects.arrays import labels_of, num_classes_of
 from datasets.sources.arrow import arrow, first_line_of
 from datasets.sources.beside import features_of
 from datasets.sources.folders import data_folders
+from datasets.sources.randomrows import no_features, random_width
 from siafu.errors import DatasetError
-from siafu.graph import TEST, TRAIN, VAL, Graph
+from siafu.graph import TEST, TRAIN, VAL, Graph, zero_and_one
 from siafu.npy import read_archive
 from siafu.sparse import Array
 
@@ -60,6 +61,8 @@ def load(argument: str) -> Graph:
         num_classes=num_classes_of(labels),
         split=_split(folder, n, given.get("split")),
         directed=True,
+        numbers_said=True,  # OGB's one column is a class, unless it has fractions
+        random_features=random_width(given.get("features", "")) is not None,
     )
 
 
@@ -151,7 +154,9 @@ def _labels(raw: Array, num_vertices: int, folder: Path) -> Array:
         raise DatasetError(f"{folder}: labels are {list(raw.shape)}, must be [{num_vertices}, columns]")
     raw = raw[:, 0] if raw.ndim == 2 and raw.shape[1] == 1 else raw
     if raw.ndim == 2 or raw.dtype.kind in "iu":
-        return labels_of(raw)
+        return labels_of(
+            raw, "labels" if zero_and_one(raw) else "auto", str(folder)
+        )  # OGB's several columns are classes
     whole = np.where(np.isnan(raw), -1, raw)
     if not (whole == np.floor(whole)).all():
         return raw.astype(np.float32)
@@ -162,9 +167,7 @@ def _features(raw: Mapping[str, Array], num_vertices: int, folder: Path, given: 
     if given:
         return features_of(given, num_vertices)[:]
     if "node_feat" not in raw:
-        raise DatasetError(
-            f"{folder}: has no features of vertices (raw/node-feat.csv.gz): give some, ogb:{folder}?features=FILE.npy or random:F"
-        )
+        raise no_features(str(folder))
     features = raw["node_feat"]
     if len(features) != num_vertices:
         raise DatasetError(f"{folder}: {len(features)} feature rows, must be {num_vertices}")

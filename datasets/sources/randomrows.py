@@ -1,4 +1,4 @@
-"""Features for a graph that has none."""
+"""Features for a graph that has none: only if the user says so."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 
 import numpy as np
 
+from siafu.errors import DatasetError
 from siafu.sparse import Array
 
-RANDOM_WIDTH = 32
+RANDOM_WIDTH = 32  # of "random"
 RANDOM_ROWS = 1 << 14  # random rows drawn with one generator
 
 
@@ -40,3 +41,12 @@ def random_width(text: str) -> int | None:
     """F of "random" or "random:F"; None for anything else."""
     match = re.fullmatch(r"random(?::([1-9]\d{0,5}))?", text)
     return (int(match[1]) if match[1] else RANDOM_WIDTH) if match else None
+
+
+def no_features(name: str) -> DatasetError:
+    """The refusal of a graph without features: random ones are no default."""
+    return DatasetError(
+        f"{name}: has no features: name a file of them, or say random:{RANDOM_WIDTH} for {RANDOM_WIDTH} random ones per vertex "
+        f"(siafu prepare --features random:{RANDOM_WIDTH}, SOURCE?features=random:{RANDOM_WIDTH}, in Python "
+        f"features='random:{RANDOM_WIDTH}')"
+    )

@@ -17,13 +17,13 @@ from datasets.sources import columns, words
 from datasets.sources.columns import FEATURES, Kind
 from datasets.sources.ids import Ids, places
 from datasets.sources.randomrows import RandomRows, random_width
+from datasets.targets import one_hot
 from siafu.errors import DatasetError
-from siafu.graph import NONE
+from siafu.graph import NONE, check_told
 from siafu.npy import read_archive
 from siafu.sparse import Array, Rows, SparseRows
 
 TABLE_VALUES = 1 << 20  # of a table, read together
-TARGETS = ("auto", "classes", "labels", "numbers")
 MANY = "; --target numbers makes numbers of labels"
 
 
@@ -206,12 +206,14 @@ def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) 
     """Numbers [N] or [N, C], NaN where unknown, as what they are meant to be."""
     unknown = np.isnan(found) if found.dtype.kind == "f" else np.zeros(found.shape, bool)
     if target == "auto":
+        if found.ndim == 2 and not whole:  # of one column, whole numbers are classes
+            check_told(found, text)
         fractions = not whole and bool((~unknown & (found != np.floor(found))).any())
         target = "numbers" if fractions else "classes" if found.ndim == 1 else "labels"
     if target == "numbers":
         return Labels(found.astype(np.float32))
     if target == "classes" and found.ndim == 2:
-        raise DatasetError(f"{text}: {found.shape[1]} columns of labels, must be one: classes")
+        return Labels(one_hot(np.where(unknown, -1, found), text))
     if target == "labels":
         found = np.where(unknown, -1, found).reshape(len(found), -1)
         found = _checked(text, found, -1, 1, f"0 or 1, or -1 for unknown{MANY}", ids)

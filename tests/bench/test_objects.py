@@ -6,6 +6,7 @@ import pytest
 import siafu
 from bench import api
 from siafu.errors import DatasetError
+from siafu.progress import summary
 from siafu.shards import ShardSet
 from tests.datasets.graphs import random_graph
 
@@ -26,6 +27,21 @@ def test_a_run_of_it_can_be_repeated_from_its_config(tmp_path):
     run = siafu.train(random_graph(1), run_dir=str(tmp_path / "first"), **more)
     again = siafu.train(config=run.dir / "config.toml", run_dir=str(tmp_path / "again"))
     assert all((weight == again.weights()[name]).all() for name, weight in run.weights().items())
+
+
+def test_a_run_on_random_features_says_so(tmp_path):
+    settings = {"data.cache_dir": str(tmp_path), "servers.backend": "cpu"}
+    with pytest.raises(DatasetError, match=r"^arrays: has no features: .* in Python features='random:32'"):
+        siafu.train({key: EDGES[key] for key in ("edge_index", "y")}, epochs=1, settings=settings)
+    found = {
+        x: siafu.train({**EDGES, "x": x}, epochs=1, settings=settings, run_dir=str(tmp_path / f"{n}")).result
+        for n, x in enumerate(("random:3", "random"))
+    }
+    given = siafu.train(EDGES, epochs=1, settings=settings, run_dir=str(tmp_path / "own")).result
+    assert [found[x]["features"] for x in found] == ["random:3", "random:32"]
+    assert "features    random:3: the source has none, random ones are in their place" in summary(found["random:3"])
+    assert "features" not in given
+    assert not any(line.startswith("features") for line in summary(given))
 
 
 def test_what_is_no_graph_is_refused_before_there_is_a_run(tmp_path):

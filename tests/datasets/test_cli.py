@@ -3,6 +3,7 @@
 import argparse
 import json
 
+import numpy as np
 import pytest
 
 from datasets.cli import add_arguments, source_with_flags
@@ -28,8 +29,11 @@ def test_flags_of_an_edge_list_are_options_of_its_name():
 
 
 def test_flags_of_an_edge_list_are_refused_elsewhere():
-    with pytest.raises(ConfigError, match=r"^--num-vertices is for edge lists, and 'digits' is none$"):
-        source_with_flags("digits", {"num-vertices": "9"})
+    with pytest.raises(ConfigError, match=r"^--num-vertices is for edge lists, and 'g\.npz' is none$"):
+        source_with_flags("g.npz", {"features": "x.npy", "num-vertices": "9"})
+    with pytest.raises(ConfigError, match=r"^--target is for graphs that are read, and 'digits' is made$"):
+        source_with_flags("digits", {"target": "classes"})
+    assert source_with_flags("g.npz", {"target": "classes"}) == "g.npz?target=classes"
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
@@ -43,8 +47,33 @@ def test_an_edge_list_is_prepared_and_the_estimate_said_first(stream, edges, tmp
     assert err.splitlines()[1].startswith("estimate: 3 edges, about ")
 
 
+@pytest.mark.parametrize("name", ["FOLDER/x.npz", "x"])
+def test_features_and_target_of_a_file_can_be_said_on_the_command_line(name, tmp_path, monkeypatch, capsys):
+    arrays = {"edge_index": np.array([[0, 1, 2], [1, 2, 0]]), "y": np.eye(3), "num_nodes": 3, "num_classes": 3}
+    np.savez(tmp_path / "x.npz", **arrays)
+    monkeypatch.setenv("SIAFU_DATA", str(tmp_path))
+    source, out = name.replace("FOLDER", str(tmp_path)), ["--out", str(tmp_path / "out"), "--json"]
+    for flags, words in (
+        ([], "x.npz: has no features: name a file of them, or say random:32"),
+        (["--features", "random:5"], "x.npz: y is all 0 and 1, in float64 [3, 3]: are these classes?"),
+    ):
+        assert main(["prepare", source, *flags, *out]) == 2
+        assert words in capsys.readouterr().err.splitlines()[-1]
+    assert main(["prepare", source, "--features", "random:5", "--target", "classes", *out]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["num_features"], said["random_features"], said["target"], said["num_classes"]) == (
+        5,
+        True,
+        "classes",
+        3,
+    )
+
+
 def test_a_bad_limit_is_the_users_mistake(edges, tmp_path, capsys):
-    assert main(["prepare", str(edges), "--out", str(tmp_path / "out"), "--memory", "lots"]) == 2
+    assert (
+        main(["prepare", str(edges), "--out", str(tmp_path / "out"), "--features", "random:32", "--memory", "lots"])
+        == 2
+    )
     assert capsys.readouterr().err.endswith(
         "siafu prepare: memory limit 'lots' is no size: write 6GiB, 500MB or a number of bytes\n"
     )

@@ -275,7 +275,7 @@ def saved(tmp_path, monkeypatch):
 
 
 def test_the_report_is_json_and_nothing_is_prepared(saved, capsys):
-    assert main(["prepare", "e.csv", "--inspect", "--json"]) == 0
+    assert main(["prepare", "e.csv", "--features", "random:4", "--inspect", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["structure"]["self_loops"] == 1
     assert (report["structure"]["pairs"], report["labels"]["labelled"]) == (2, 0)
@@ -283,15 +283,16 @@ def test_the_report_is_json_and_nothing_is_prepared(saved, capsys):
 
 
 def test_the_report_is_readable(saved, capsys):
-    assert main(["prepare", "e.csv", "--inspect"]) == 0
+    assert main(["prepare", "e.csv", "--features", "random:4", "--inspect"]) == 0
     out = capsys.readouterr().out
     assert "e: 3 vertices, 2 pairs of neighbours" in out
     assert "1 self-loops are dropped: a model adds its own" in out
+    assert "features are random:4, the source has none: only edges tell anything of a vertex" in out
 
 
 def test_a_graph_larger_than_memory_is_refused(saved, capsys):
-    assert main(["prepare", "e.csv", "--inspect", "--memory", "1MiB"]) == 2
-    assert "e.csv: --inspect holds the graph in memory, about " in capsys.readouterr().err
+    assert main(["prepare", "e.csv", "--features", "random:4", "--inspect", "--memory", "1MiB"]) == 2
+    assert "e.csv?features=random:4: --inspect holds the graph in memory, about " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])

@@ -1,5 +1,6 @@
 """Which reader an object gets, and what it reads."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import networkx
@@ -17,6 +18,7 @@ from siafu.sparse import SparseRows
 from tests.datasets.graphs import random_graph
 
 EDGES = np.array([[0, 1, 2], [1, 2, 0]])
+RANDOM = "random:32"
 MASKS = {
     "train_mask": np.array([1, 0, 0], bool), "val_mask": np.array([0, 1, 0], bool), "test_mask": np.array([0, 0, 1], bool)
 }  # fmt: skip
@@ -33,21 +35,71 @@ def test_a_mapping_has_the_keys_of_an_npz_file():
     assert graph.split.tolist() == [[TRAIN], [VAL], [TEST]]
 
 
-def test_edges_alone_get_random_features_and_no_labels():
-    graph = graph_of(EDGES)
+def test_edges_alone_are_refused_until_random_features_are_asked_for():
+    for thing in (EDGES, {"edge_index": EDGES}, networkx.path_graph(3), scipy.sparse.eye_array(3)):
+        with pytest.raises(DatasetError, match=r"has no features: .* in Python features='random:32'"):
+            graph_of(thing)
+    assert graph_of({"edge_index": EDGES, "x": "random:3"}).made_features == "random:3"
+    assert siafu.from_networkx(networkx.path_graph(3), features="random").made_features == "random:32"
+    assert siafu.from_scipy(scipy.sparse.eye_array(3), "random:7").made_features == "random:7"
+    graph = siafu.from_arrays(EDGES, "random:32")
     assert (graph.num_vertices, graph.num_features, graph.num_classes) == (3, 32, 1)
     assert graph.labels.tolist() == [-1, -1, -1]
 
 
 def test_numbers_are_regression_and_zeros_and_ones_several_classes():
-    assert siafu.from_arrays(EDGES, labels=np.array([0.5, 1.0, np.nan])).target == "numbers"
-    assert siafu.from_arrays(EDGES, labels=np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])).target == "labels"
-    assert siafu.from_arrays(EDGES, labels=np.array([[0], [1], [2]])).target == "classes"
+    assert siafu.from_arrays(EDGES, RANDOM, np.array([0.5, 1.0, np.nan])).target == "numbers"
+    assert siafu.from_arrays(EDGES, RANDOM, np.array([[0, 1], [1, 1], [0, 0]])).target == "labels"
+    assert siafu.from_arrays(EDGES, RANDOM, np.array([[0], [1], [2]])).target == "classes"
+
+
+ONE_HOT = np.array([[0.0, 1.0], [np.nan, np.nan], [1.0, 0.0]])
+
+
+@pytest.mark.parametrize("y", [ONE_HOT, ONE_HOT[:, 1], ONE_HOT[:, :1], np.array([[1.0, 1], [0, 0], [0, 1]])], ids=str)
+def test_floats_of_0_and_1_are_refused_until_told_what_they_are(y, tmp_path):
+    asks = r"y is all 0 and 1, in float64 .*: are these classes\? Say target=classes .* --target classes"
+    with pytest.raises(DatasetError, match=asks):
+        siafu.from_arrays(EDGES, RANDOM, y)
+    with pytest.raises(DatasetError, match=asks):
+        graph_of({"edge_index": EDGES, "x": RANDOM, "y": y})
+    raw = replace(siafu.from_arrays(EDGES, RANDOM), labels=y, num_classes=y.reshape(3, -1).shape[1])
+    with pytest.raises(DatasetError, match=asks):
+        prepare(raw, tmp_path / "raw")
+    told = siafu.from_arrays(EDGES, RANDOM, y, target="numbers")
+    assert (told.target, told.labels.dtype) == ("numbers", np.float32)
+    assert prepare(told, tmp_path / "told").manifest.target == "numbers"
+
+
+def test_what_target_says_of_floats_of_0_and_1():
+    def labels(y, target):
+        graph = graph_of({"edge_index": EDGES, "x": RANDOM, "y": y, "target": target})
+        return graph.target, graph.labels.tolist(), graph.num_classes
+
+    assert labels(ONE_HOT, "classes") == ("classes", [1, -1, 0], 2)
+    assert labels(ONE_HOT[:, 1], "classes") == ("classes", [1, -1, 0], 2)
+    assert labels(ONE_HOT, "labels") == ("labels", [[0, 1], [-1, -1], [1, 0]], 2)
+    assert labels(ONE_HOT[:, 1], "labels") == ("labels", [[1], [-1], [0]], 1)
+
+
+@pytest.mark.parametrize(
+    ("y", "target", "words"),
+    [
+        ([[1.0, 1], [0, 1], [1, 0]], "classes", "the 2 columns of vertex 0 are not one-hot"),
+        ([[0.0, 0], [0, 1], [1, 0]], "classes", "the 2 columns of vertex 0 are not one-hot"),
+        ([0.5, 1, 0], "classes", "vertex 0 has 0.5, must be an integer from 0 on"),
+        ([[0.0, 1], [0, 2], [1, 0]], "labels", "vertex 1 has 2, must be 0 or 1"),
+        ([0.0, 1, 0], "regression", "target 'regression', must be one of auto, classes, labels, numbers"),
+    ],
+)
+def test_a_target_that_the_labels_cannot_be_is_refused(y, target, words):
+    with pytest.raises(DatasetError, match=words):
+        siafu.from_arrays(EDGES, RANDOM, np.array(y), target=target)
 
 
 def test_a_split_is_a_column_of_roles_or_several():
-    assert siafu.from_arrays(EDGES, split=[1, 2, 3]).split.tolist() == [[1], [2], [3]]
-    assert siafu.from_arrays(EDGES, split=np.zeros((3, 2), int)).split.shape == (3, 2)
+    assert siafu.from_arrays(EDGES, RANDOM, split=[1, 2, 3]).split.tolist() == [[1], [2], [3]]
+    assert siafu.from_arrays(EDGES, RANDOM, split=np.zeros((3, 2), int)).split.shape == (3, 2)
 
 
 def test_tensors_are_arrays_too():
@@ -80,13 +132,13 @@ def test_scipy_features_stay_sparse_and_are_not_changed():
 
 def test_an_entry_of_an_adjacency_is_an_edge_from_its_row_to_its_column():
     adjacency = scipy.sparse.csr_array(([1, 1], ([0, 2], [1, 0])), shape=(4, 4))
-    graph = siafu.from_scipy(adjacency, labels=[0, 1, 0, 1])
+    graph = siafu.from_scipy(adjacency, RANDOM, labels=[0, 1, 0, 1])
     assert (graph.src.tolist(), graph.dst.tolist(), graph.weight) == ([0, 2], [1, 0], None)
     assert (graph.num_vertices, graph.num_classes) == (4, 2)
 
 
 def test_other_entries_than_one_are_weights():
-    graph = graph_of(scipy.sparse.csr_matrix(np.array([[0, 2.5], [1, 0]])))
+    graph = siafu.from_scipy(scipy.sparse.csr_matrix(np.array([[0, 2.5], [1, 0]])), RANDOM)
     assert graph.weight.tolist() == [2.5, 1.0]
 
 
@@ -95,13 +147,13 @@ def test_other_entries_than_one_are_weights():
 
 def test_an_undirected_edge_runs_both_ways_and_a_loop_once():
     found = networkx.Graph([(0, 1), (1, 1)])
-    graph = graph_of(found)
+    graph = siafu.from_networkx(found, features=RANDOM)
     assert sorted(zip(graph.src.tolist(), graph.dst.tolist(), strict=True)) == [(0, 1), (1, 0), (1, 1)]
     assert not graph.directed
 
 
 def test_a_directed_edge_runs_once_and_parallel_ones_stay():
-    graph = graph_of(networkx.MultiDiGraph([(0, 1), (0, 1)]))
+    graph = siafu.from_networkx(networkx.MultiDiGraph([(0, 1), (0, 1)]), features=RANDOM)
     assert (graph.src.tolist(), graph.dst.tolist(), graph.directed) == ([0, 0], [1, 1], True)
 
 
@@ -120,17 +172,17 @@ def test_attributes_of_nodes_and_edges_are_read():
 def test_a_missing_label_is_unknown():
     found = networkx.path_graph(3)
     found.nodes[0]["y"] = 1
-    assert graph_of(found).labels.tolist() == [1, -1, -1]
+    assert siafu.from_networkx(found, features=RANDOM).labels.tolist() == [1, -1, -1]
 
 
 def test_integer_nodes_are_sorted_and_kept():
-    graph = graph_of(networkx.DiGraph([(30, 10), (10, 20)]))
+    graph = siafu.from_networkx(networkx.DiGraph([(30, 10), (10, 20)]), features=RANDOM)
     assert graph.ids.tolist() == [10, 20, 30]
     assert (graph.src.tolist(), graph.dst.tolist()) == ([2, 0], [0, 1])
 
 
 def test_other_nodes_keep_their_order():
-    graph = graph_of(networkx.DiGraph([("b", "a"), ("a", (1, 2))]))
+    graph = siafu.from_networkx(networkx.DiGraph([("b", "a"), ("a", (1, 2))]), features=RANDOM)
     assert graph.ids is None
     assert (graph.src.tolist(), graph.dst.tolist()) == ([0, 1], [1, 2])
 
@@ -159,7 +211,7 @@ def test_a_file_whose_edges_have_several_attributes_is_read_by_naming_one_or_non
     torch.save({key: torch.from_numpy(value) for key, value in fields.items()}, "g.pt")
     with pytest.raises(DatasetError, match=r"^g: edge_attr is \[3, 2\], .* FILE\.pt\?weight=, leaves it out$"):
         resolve("g.pt").load()
-    with pytest.raises(DatasetError, match=r"^g\.pt has no option 'weights', only weight$"):
+    with pytest.raises(DatasetError, match=r"^g\.pt has no option 'weights', only weight, features, target$"):
         resolve("g.pt?weights=").load()
     assert resolve("g.pt?weight=").load().weight is None
     source = resolve("g.pt?weight=length")
@@ -172,8 +224,14 @@ def test_an_attribute_can_be_named_as_weight_or_left_out():
     assert siafu.from_pyg(found, weight="").weight is None
 
 
-def test_what_pyg_makes_of_floats_for_its_losses_is_multi_label():
-    assert graph_of(data(x=np.eye(3), y=np.eye(3))).target == "labels"
+def test_floats_of_0_and_1_of_pyg_are_what_target_says():
+    found = data(x=np.eye(3), y=np.eye(3))
+    with pytest.raises(
+        DatasetError, match=r"^pyg: y is all 0 and 1, in float64 \[3, 3\]: are these classes\? Say target="
+    ):
+        graph_of(found)
+    assert siafu.from_pyg(found, target="labels").target == "labels"
+    assert siafu.from_pyg(found, target="classes").labels.tolist() == [0, 1, 2]
 
 
 def test_kinds_of_edges_become_edge_types():
@@ -290,7 +348,7 @@ def test_the_cache_knows_an_object_by_its_arrays(tmp_path):
 def test_the_graph_of_karate_is_trained_on_as_networkx_has_it():
     club = networkx.karate_club_graph()
     labels = [int(club.nodes[v]["club"] == "Officer") for v in club]
-    graph = tidy(siafu.from_networkx(club, labels=labels))
+    graph = tidy(siafu.from_networkx(club, features=RANDOM, labels=labels))
     assert (graph.num_vertices, graph.num_edges, graph.weight.sum()) == (34, 156, 2 * 231)
 
 
@@ -317,4 +375,4 @@ def test_a_sparse_matrix_without_its_rows_is_refused():
 )
 def test_words_and_types_beyond_those_told_are_refused(wrong, words):
     with pytest.raises(DatasetError, match=words):
-        siafu.from_arrays(EDGES, **wrong)
+        siafu.from_arrays(EDGES, RANDOM, **wrong)

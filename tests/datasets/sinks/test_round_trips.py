@@ -69,6 +69,11 @@ def half_floats(seed):
     return replace(graph, features=rows)
 
 
+def numbers_of_0_and_1(seed):
+    graph = numbers(seed)
+    return replace(graph, labels=(graph.labels > 0).astype(np.float32), numbers_said=True)
+
+
 def without_edges(seed):
     graph = random_graph(seed)
     return replace(graph, src=graph.src[:0], dst=graph.dst[:0])
@@ -114,6 +119,20 @@ def test_a_file_gives_the_graph_back(kind, make, tmp_path):
 
 
 @every_format
+def test_numbers_that_are_all_0_and_1_come_back_as_numbers(kind, tmp_path):
+    graph = numbers_of_0_and_1(0)
+    found = loaded(convert(graph, kind, tmp_path / "out").source)
+    assert_same(found, without_loops(graph) if kind == "bsnap" else graph)
+
+
+@every_format
+def test_random_features_are_written_and_the_user_is_told(kind, tmp_path):
+    graph = replace(random_graph(0), random_features=True)
+    written = convert(graph, kind, tmp_path / "out")
+    assert f"its features are random (random:{graph.num_features}): a reader is not told" in written.notes
+
+
+@every_format
 def test_types_that_no_edge_has_come_back(kind, tmp_path):
     """Of five types, one and three occur, and three on a self-loop alone: rgcn's weights are by their numbers."""
     graph = random_graph(3)
@@ -143,7 +162,8 @@ def test_pyg_gives_the_graph_back(make):
     pytest.importorskip("torch_geometric")
     for seed in SEEDS:
         graph = make(seed)
-        assert_same(pyg.from_pyg(pyg.to_pyg(graph)), graph)
+        target = graph.target if graph.multilabel else "auto"  # PyG keeps those as floats
+        assert_same(pyg.from_pyg(pyg.to_pyg(graph), target=target), graph)
 
 
 @every_graph

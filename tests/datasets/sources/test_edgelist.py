@@ -5,14 +5,17 @@ import gzip
 import numpy as np
 import pytest
 
-from datasets.prepare import Source, prepare, resolve
-from datasets.sources.edgelist import load, parse
+from datasets.prepare import Source, resolve
+from datasets.prepare import prepare as prepare_any
+from datasets.sources import edgelist
 from datasets.sources.randomrows import RandomRows
 from siafu.errors import ConfigError, DatasetError
 from siafu.shards import ShardSet
+from tests.datasets.random_features import for_edges
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
+load, parse, prepare = (for_edges(function) for function in (edgelist.load, edgelist.parse, prepare_any))
 
 
 def write_table(path, **columns):
@@ -235,11 +238,29 @@ def test_a_table_of_features_has_every_vertex_once(ids, message, tmp_path, edges
         load(f"{edges}?features={features}")
 
 
-def test_without_features_there_are_random_ones_that_never_change(edges):
-    graph = load(edges)
+def test_without_features_it_is_refused_until_random_ones_are_asked_for(edges, tmp_path):
+    for read in (edgelist.load, edgelist.parse, lambda source: prepare_any(source, tmp_path / "out")):
+        with pytest.raises(
+            DatasetError, match=r"edges\.parquet: has no features: .* say random:32 .* --features random:32"
+        ):
+            read(edges)
+
+
+def test_random_features_never_change_and_the_graph_says_that_they_are(edges, tmp_path):
+    graph = load(f"{edges}?features=random:32")
     assert (graph.features.shape, graph.features.dtype) == ((3, 32), np.float16)
-    assert np.array_equal(graph.features, load(edges).features)
-    assert load(f"{edges}?features=random:5").num_features == 5
+    assert np.array_equal(graph.features, load(f"{edges}?features=random").features)
+    assert load(f"{edges}?features=random:5").made_features == "random:5"
+    for stream in (False, True):
+        shards = prepare_any(f"{edges}?features=random:5", tmp_path / f"out{stream}", stream=stream)
+        assert ShardSet.open(shards.path).manifest.made_features == "random:5"
+
+
+def test_the_manifest_of_a_graph_with_features_says_nothing_of_random_ones(edges, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((50, 2)))
+    shards = prepare_any(f"{edges}?features={tmp_path}/x.npy", tmp_path / "out")
+    assert "random_features" not in shards.manifest.body()
+    assert shards.manifest.made_features == ""
 
 
 def test_random_rows_are_the_same_in_any_slice():

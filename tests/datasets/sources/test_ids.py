@@ -6,15 +6,16 @@ import uuid
 import numpy as np
 import pytest
 
-from datasets.prepare import prepare
-from datasets.sources import ids
-from datasets.sources.edgelist import load
+from datasets.prepare import prepare as prepare_any
+from datasets.sources import edgelist, ids
 from datasets.sources.ids import NamedIds, Seen, hashes
 from siafu.errors import DatasetError
 from siafu.shards import ShardSet
+from tests.datasets.random_features import for_edges
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
+load, prepare = for_edges(edgelist.load), for_edges(prepare_any)
 
 UUIDS = [uuid.UUID(int=7 * 2**100 + 3).bytes, uuid.UUID(int=5).bytes, uuid.UUID(int=2**127).bytes]
 DAY = datetime.date(1969, 12, 31)

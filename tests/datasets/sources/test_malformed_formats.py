@@ -95,7 +95,7 @@ BSNAP = {
         lambda t: bsnap_beside(t, "split.npy", np.ones(2, int)),
         "{t}/d/split.npy: 2 rows of int64, must be 3 rows of numbers",
     ),
-    "bsnap: option": (lambda t: bsnap(t) + "?label=y", "bsnap:{t}/d has no option 'label', only features, split, name"),
+    "bsnap: option": (lambda t: bsnap(t) + "?label=y", "bsnap:{t}/d has no option 'label', only features, split, target, name"),
     "bsnap: chunks": (lambda t: bsnap(t) + "?split=positional:9", "d: split positional:9, must have 1..3 chunks"),
 }  # fmt: skip
 
@@ -131,7 +131,7 @@ OGB = {
     ),
     "ogb: no features": (
         lambda t: ogb(t, features=None),
-        "{t}/o: has no features of vertices (raw/node-feat.csv.gz): give some, ogb:{t}/o?features=FILE.npy or random:F",
+        "{t}/o: has no features: name a file of them, or say random:32 for 32 random ones per vertex (siafu prepare",
     ),
     "ogb: features of fewer": (lambda t: ogb(t, features=ogb_folder.FEATURES[:3]), "{t}/o: 3 feature rows, must be 4"),
     "ogb: labels of fewer": (

@@ -98,8 +98,19 @@ def test_multi_label_matrix_is_read(archive):
 
 
 REFUSED = {
+    "one-hot floats": (
+        {"y": np.eye(3), "num_classes": np.int64(3)},
+        r"y is all 0 and 1, in float64 \[3, 3\]: are these classes\? .* SOURCE\?target=classes",
+    ),
+    "zero or one in floats": (
+        {"y": np.array([0.0, 1.0, np.nan]), "num_classes": np.int64(1)},
+        r"y is all 0 and 1, in float64 \[3\]: are",
+    ),
     "no labels": ({"y": None}, "has no array 'y', only edge_index, num_classes"),
-    "no features": ({"x": None}, "has no array 'x_indptr'"),
+    "no features": (
+        {"x": None},
+        r"has no features: name a file of them, or say random:32 .*SOURCE\?features=random:32",
+    ),
     "edges transposed": ({"edge_index": np.zeros((5, 2), int)}, r"edge_index is \[5, 2\], must be \[2, E\]"),
     "count is no scalar": ({"num_nodes": np.array([3])}, r"num_nodes is int64 \[1\], must be an integer scalar"),
     "width": ({"num_features": np.int64(3)}, r"feature rows are \[2\] wide, num_features is 3"),

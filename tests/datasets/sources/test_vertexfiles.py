@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 
-from datasets.prepare import prepare
-from datasets.sources.edgelist import load
+from datasets.prepare import prepare as prepare_any
+from datasets.sources import edgelist
 from datasets.sources.vertexfiles import _sparse
 from siafu.errors import DatasetError
 from siafu.shards import ShardSet
+from tests.datasets.random_features import for_edges
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
+load, prepare = for_edges(edgelist.load), for_edges(prepare_any)
 
 USERS = """id,age,job,income,role,when,red,blue
 1,20,cook,1.5,train,valid,1,0
@@ -55,6 +57,20 @@ def test_several_columns_of_0_and_1_are_labels(edges):
     graph = load(f"{edges}?labels=users.csv%23red,blue")
     assert (graph.target, graph.num_classes, graph.labels.tolist()) == ("labels", 2, [[1, 0], [0, 0], [1, 1], [0, 1]])
     assert load(f"{edges}?labels=users.csv%23red&target=labels").labels.tolist() == [[1], [0], [1], [0]]
+
+
+def test_several_columns_of_0_and_1_in_floats_are_refused_until_told(edges, tmp_path):
+    np.save(tmp_path / "y.npy", np.eye(5, 2))
+    np.save(tmp_path / "one-hot.npy", np.eye(2)[[0, 1, 1, 0, 1]])
+    with pytest.raises(DatasetError, match=r"^y\.npy: y is all 0 and 1, in float64 \[5, 2\]: are these classes\?"):
+        load(f"{edges}?labels=y.npy")
+    assert load(f"{edges}?labels=y.npy&target=numbers").target == "numbers"
+    assert load(f"{edges}?labels=y.npy&target=labels").labels.sum() == 2
+    assert load(f"{edges}?labels=one-hot.npy&target=classes").labels.tolist() == [0, 1, 1, 0, 1]
+    with pytest.raises(
+        DatasetError, match=r"^y\.npy: target is classes, but the 2 columns of vertex 2 are not one-hot"
+    ):
+        load(f"{edges}?labels=y.npy&target=classes")
 
 
 def test_of_several_labels_one_that_is_missing_is_unknown_and_its_vertex_in_no_split(edges, tmp_path):

@@ -33,7 +33,7 @@ def edges(tmp_path_factory):
     pytest.importorskip("pyarrow")
     folder = tmp_path_factory.mktemp("edges")
     assert main([str(folder), "--vertices", "50000", "--edges", "2000000"]) == 0
-    return folder
+    return f"{folder}?features=random:32"
 
 
 def test_the_limit_holds_where_memory_would_not_do(edges, tmp_path):

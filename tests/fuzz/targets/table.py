@@ -45,7 +45,7 @@ class Table(Target):
         file = PARQUET if PARQUET in parts else EDGES
         weight = "&weight=w" if b"w" in parts.get(file, b"") else ""
         beside = f"&features={folder / VERTICES}&labels={folder / VERTICES}&split={folder / VERTICES}"
-        edgelist.load(f"{folder / file}?name=fuzz{weight}{beside if VERTICES in parts else ''}")
+        edgelist.load(f"{folder / file}?name=fuzz{weight}{beside if VERTICES in parts else '&features=random:4'}")
 
 
 def _parquet() -> bytes:
