@@ -253,6 +253,24 @@ def settings_of(assignments: Sequence[str]) -> dict[str, str]:
     return settings
 
 
+def check_code(file: str | Path, settings: Mapping[str, Any]) -> None:
+    """A file of settings may be somebody else's: what Lambdas import is not for it to say. ConfigError unless that is ours, or
+    ``settings``, those of the command line, say it."""
+    section = configs.sections_of(file).get("lambda")
+    handler = section.get("handler", configs.Lambda.handler) if isinstance(section, dict) else configs.Lambda.handler
+    if handler != configs.Lambda.handler and "lambda.handler" not in settings:
+        raise ConfigError(
+            f"{file}: lambda.handler = {handler}: a file cannot choose what code Lambdas run; if it is meant, say "
+            f"--set lambda.handler={handler}"
+        )
+
+
+def code_of(config: Config) -> list[str]:
+    """What a command line needs besides ``--config`` for a config of our own making: ``check_code``."""
+    handler = config.lambdas.handler
+    return [] if handler == configs.Lambda.handler else ["--set", f"lambda.handler={handler}"]
+
+
 def resolve(
     source: str, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any],
     preset: str = "", *, many: bool = False,

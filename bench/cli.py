@@ -154,6 +154,8 @@ def asked(args: argparse.Namespace, *, many: bool = False) -> Config:
     """The config of the command line; ``many``: as of ``api.resolve``. Says on stderr where a preset comes from."""
     settings = api.settings_of(args.set)
     short = {name: getattr(args, name) for name in api.SHORT if getattr(args, name) is not None}
+    if args.config:
+        api.check_code(args.config, settings)
     config = api.resolve(args.source, args.config, settings, short, args.preset, many=many)
     if args.preset and not args.quiet:
         preset = presets.find(args.preset, config)

@@ -329,7 +329,17 @@ def _started(trial: Trial, folder: Path) -> subprocess.Popen[str]:
     """In a session of its own: a terminal's Ctrl-C is for us, and we end it."""
     file = folder / f".{trial.name}.toml"
     file.write_text(configs.dump(trial.config))
-    command = [sys.executable, "-m", "siafu", "train", "--config", str(file), "--quiet", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "siafu",
+        "train",
+        "--config",
+        str(file),
+        "--quiet",
+        "--json",
+        *api.code_of(trial.config),
+    ]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     )

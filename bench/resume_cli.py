@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     short = {name: getattr(args, name) for name in resume.FLAGS if getattr(args, name) is not None}
     settings = api.settings_of(args.set)
+    if (file := Path(args.run) / api.CONFIG).is_file():
+        api.check_code(file, settings)
     config = resume.resolve(Path(args.run), settings, short)
     with Display(cli.title(config), config.train.epochs, quiet=args.quiet) as display:
         run = resume.resume(args.run, settings=settings, on_status=display, **short)

@@ -69,7 +69,17 @@ def run(config: Config) -> Footprint:
     with tempfile.TemporaryDirectory(prefix="siafu-memory-") as folder:
         file = Path(folder) / "config.toml"
         file.write_text(configs.dump(config.replace({"run.dir": str(Path(folder) / "run")})))
-        command = [sys.executable, "-m", "siafu", "train", "--config", str(file), "--quiet", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "siafu",
+            "train",
+            "--config",
+            str(file),
+            "--quiet",
+            "--json",
+            *api.code_of(config),
+        ]
         return watch(command, log=Path(folder) / "log")
 
 

@@ -16,7 +16,7 @@ from siafu import checkpoint, conditions, models
 from siafu.baseline import BaselineConfig, load
 from siafu.checkpoints import FOLDER_NAME
 from siafu.checkpoints import load as load_state
-from siafu.config import REPARTITIONS, Config
+from siafu.config import REPARTITIONS, Config, Lambda
 from siafu.errors import ConfigError
 from siafu.features import STANDARD, Standard
 from siafu.fingerprint import Fingerprint, differences, of_run
@@ -39,7 +39,7 @@ Kind = Literal["probabilities", "labels", "logits", "numbers", "embedding"]  # l
 #: What a run may have asked for that a prediction does not.
 WITHOUT: dict[str, Any] = {
     "train.epochs": 0, "run.dir": "", "run.checkpoint_every": 0, "run.budget_usd": 0.0, "run.max_seconds": 0.0,
-    "run.loggers": (), "run.trace": False,
+    "run.loggers": (), "run.trace": False, "lambda.handler": Lambda.handler,  # a run may be somebody else's
 }  # fmt: skip
 
 

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import siafu
+from bench import api
+from bench.predict.plan import plan_of
 from siafu import checkpoint
+from siafu import config as configs
 from siafu.__main__ import VERBS, main
 from siafu.config import help_texts
 from siafu.errors import ConfigError
@@ -254,6 +257,24 @@ def test_a_run_is_repeated_from_its_own_config(shards, capsys, tmp_path):
     ]
     assert main(again) == 0
     assert json.loads(capsys.readouterr().out)["weights_digest"] == first.result["weights_digest"]
+
+
+def test_a_file_does_not_choose_what_code_lambdas_run(shards, capsys, tmp_path, monkeypatch):
+    run = siafu.train(shards, mode="pipe", epochs=1, backend="cpu", hidden=8, run_dir=str(tmp_path / "run")).dir
+    theirs = configs.load(run / "config.toml").replace({"lambda.handler": "trap.handler", "servers.backend": "lambda"})
+    (run / "config.toml").write_text(configs.dump(theirs))
+    (tmp_path / "trap.py").write_text("import pathlib; pathlib.Path(__file__).with_name('sprung').touch()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for line in (["train", "--config", str(run / "config.toml")], ["resume", str(run), "--epochs", "2"]):
+        assert main([*line, "--quiet"]) == 2
+        assert_one_line(
+            capsys, "config.toml: lambda.handler = trap.handler: a file cannot choose what code Lambdas run"
+        )
+    assert plan_of(run, settings={}).config.lambdas.handler == configs.Lambda.handler  # of siafu predict
+    assert not (tmp_path / "sprung").exists()
+    said = api.settings_of(api.code_of(theirs)[1:])
+    api.check_code(run / "config.toml", said)  # on the command line it may be said
+    assert said == {"lambda.handler": "trap.handler"}
 
 
 def test_a_run_directory_holds_one_run(shards, capsys):
