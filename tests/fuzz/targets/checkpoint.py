@@ -23,7 +23,7 @@ class Checkpoint(Target):
     modules = ("siafu.training_state", "siafu.checkpoint")
     tokens = (
         b'"digest":',
-        b'"format_version": 1',
+        b'"format_version": 2',
         b'"versions": [',
         b"0/W0",
         b"7/",
@@ -45,7 +45,7 @@ class Checkpoint(Target):
         )
         for state in states:
             with tempfile.TemporaryDirectory() as name:
-                write(Path(name), state, spec, "0123456789abcdef")
+                write(Path(name), state, spec, "0123456789abcdef", {"edges": "0123456789abcdef"})
                 yield tuple((file.name, file.read_bytes()) for file in sorted(Path(name).iterdir()))
 
     def run(self, given: Input) -> None:
