@@ -38,6 +38,7 @@ class Status:
     epoch_s: float = 0.0
     tasks_in_flight: int | None = 0  # None: nothing is cut into tasks
     workers: int = 0
-    ghost_bytes: int = 0
+    ghost_bytes: int = 0  # of the last epoch's training
+    eval_ghost_bytes: int = 0  # of all evaluations so far, by epoch
     usd: float = 0.0
     budget_usd: float = 0.0

@@ -33,6 +33,7 @@ from siafu.baseline import BaselineConfig
 from siafu.checkpoints import TrainingState
 from siafu.config import Config, Data
 from siafu.errors import ConfigError, DatasetError
+from siafu.evaluation import usual_eval_every
 from siafu.features import STANDARD
 from siafu.fingerprint import differences, of_run
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
@@ -384,7 +385,11 @@ def fit(config: Config, shards: ShardSet) -> Config:
     for key in OF_LINKS if not links else ():
         if (asked := getattr(config.data, key)) != getattr(defaults, key):
             raise ConfigError(f"data.{key} = {asked}: is for data.task = link")
-    fixed = {"train.intervals": intervals.of(config, manifest), "data.source": _from_anywhere(config.data.source)}
+    every = config.train.eval_every
+    fixed = {
+        "train.intervals": intervals.of(config, manifest), "data.source": _from_anywhere(config.data.source),
+        "train.eval_every": every if every >= 0 else usual_eval_every(manifest),
+    }  # fmt: skip
     return config.replace({**{f"data.{key}": value for key, value in held.items()}, **fixed})
 
 

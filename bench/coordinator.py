@@ -27,7 +27,7 @@ import numpy as np
 from bench.actions import Action, Record, Save, Status
 from bench.ledger import Ledger
 from bench.meter import LIMITS, Meter
-from bench.reports import check, error_of, links, of_lambda, processors, total
+from bench.reports import check, error_of, lanes, links, of_lambda, processors, total
 from bench.states import States, state_message
 from bench.usage import Usages
 from siafu import __version__
@@ -273,12 +273,14 @@ class Coordinator:
         ghost_bytes = sum(report.ghost_bytes for report in ordered)
         self.status.epoch, self.status.loss = epoch + 1, loss
         self.status.epoch_s, self.status.ghost_bytes = self.ledger.epoch_seconds[-1], ghost_bytes
+        usage = total(self.usages.totals)
+        self.status.eval_ghost_bytes = int(usage.get("eval_ghost_bytes", 0)) // (epoch + 1)
         if not np.isfinite(loss) and self.config.run.on_nan == "stop" and not self.stopped:
             raise GnnError(f"epoch {epoch + 1}: the loss is {loss}; {nan_advice(epoch)}")
         record = {
             "event": "epoch", "epoch": epoch + 1, "loss": loss, "time_s": now - self.started_at,
             "epoch_s": self.ledger.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
-            "usage": total(self.usages.totals), "usd": self.meter.cost(now).usd,
+            "usage": usage, "usd": self.meter.cost(now).usd,
         }  # fmt: skip
         return [Record(record), *self._settle(now)]
 
@@ -425,7 +427,7 @@ class Coordinator:
             "epoch_seconds_median": float(np.median(later)) if later else 0.0,
             "loss_history": self.ledger.losses[:epochs], "lambda": of_lambda(usage), "usage": usage,
             "usage_complete": self.usage_complete, "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
-            "ghost_bytes_per_epoch": self.status.ghost_bytes,
+            "ghost_bytes_per_epoch": self.status.ghost_bytes, "lanes": lanes(usage),
             "bytes_per_link": links(self.usages.totals, self.config.data.parts, epochs),
             "resumed_from": None if self.before is None else self.before.version,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from siafu import errors
 from siafu.address import Address, graph_server
 from siafu.errors import GnnError, RemoteProtocolError, UnknownError
 from siafu.metrics import LEAST_LOSS
 from siafu.processor import PROCESSOR, merged
+from siafu.tasks import Kind, Lane
 from siafu.wire import BYTES_TO, EpochReport, EvalReport, Failed, Message, Stopped, Usage
 
 #: A total that is as large is none.
@@ -57,6 +58,18 @@ def processors(usage: dict[int, dict[str, float]]) -> list[str]:
     return merged(
         name.removeprefix(PROCESSOR) for totals in usage.values() for name in totals if name.startswith(PROCESSOR)
     )
+
+
+def lanes(usage: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """What training and evaluation took each: tensor tasks, bytes of rows sent, seconds of computing, of all servers and workers."""
+    seconds = {Lane.TRAIN: sum(usage.get(f"{kind.name}_s", 0.0) for kind in Kind), Lane.EVAL: usage.get("eval_s", 0.0)}
+    return {
+        lane.value: {
+            "tensor_tasks": usage.get(f"{lane.value}_tasks", 0), "ghost_bytes": usage.get(f"{lane.value}_ghost_bytes", 0),
+            "compute_s": seconds[lane],
+        }
+        for lane in Lane
+    }  # fmt: skip
 
 
 def of_lambda(usage: dict[str, float]) -> dict[str, float]:

@@ -468,9 +468,9 @@ class Partition:
             for peer, values in cut.items():
                 message = PublishedRows(task.lane.value, task.epoch, task.pc, task.interval, values)
                 actions.append(Send(graph_server(peer), message))
+                self.timesheet.sent(task.lane, peer, values.nbytes)
                 if task.lane is Lane.TRAIN:
                     self.ledger[task.epoch].ghost_bytes += values.nbytes
-                    self.timesheet.sent(peer, values.nbytes)
             published = self._step(task.lane, Published(task.epoch, task.pc, task.interval))
             return actions + published + self._done(task)
 
@@ -564,7 +564,7 @@ class Partition:
         if self._stopped or not self.schedulers[task.lane].is_running(task):
             return []
         step = self.programs[task.lane][task.pc]
-        self.timesheet.worked(name_of(task.lane, step.kind), result.compute_s)
+        self.timesheet.answered(task.lane, step.kind, result.compute_s)
         self._note("answered", task, compute_s=result.compute_s)
         if step.has_gradient:
             self.ledger[task.epoch].losses[task.interval] += result.loss

@@ -1,11 +1,12 @@
-"""What a graph server spent its time on and whom it sent rows, in training: totals by name, which stand in metrics.jsonl
+"""What a graph server spent its time on and whom it sent rows: totals by name, which stand in metrics.jsonl
 beside those of its backend. Pure.
 
 1. Seconds of computing by kind of step (``GA_s``, ``AV_B_s``, ...), of evaluations all together (``eval_s``). Graph steps are
    timed by the thread that runs them; a tensor step says itself how long it took (``TaskResult.compute_s``).
+   Tensor tasks and bytes of rows, of each lane: ``train_tasks``, ``eval_tasks``, ``train_ghost_bytes``, ``eval_ghost_bytes``.
 2. Task-seconds: the number of tasks, integrated over time. Of two reports, the difference over the time between them is how
    many tasks there were on average; what is there at the moment of a report, when an epoch ends, is no such thing.
-3. Bytes of rows by the peer that gathers them (``siafu.wire.BYTES_TO``).
+3. Bytes of training's rows by the peer that gathers them (``siafu.wire.BYTES_TO``).
 """
 
 from __future__ import annotations
@@ -33,8 +34,15 @@ class Timesheet:
     def worked(self, name: str, seconds: float) -> None:
         self._add(name, seconds)
 
-    def sent(self, peer: int, nbytes: int) -> None:
-        self._add(f"{BYTES_TO}{peer}", nbytes)
+    def answered(self, lane: Lane, kind: Kind, seconds: float) -> None:
+        """A tensor task is done, which took so long."""
+        self._add(f"{lane.value}_tasks", 1)
+        self.worked(name_of(lane, kind), seconds)
+
+    def sent(self, lane: Lane, peer: int, nbytes: int) -> None:
+        self._add(f"{lane.value}_ghost_bytes", nbytes)
+        if lane is Lane.TRAIN:
+            self._add(f"{BYTES_TO}{peer}", nbytes)
 
     def watch(self, graph_tasks: int, tensor_tasks: int, now: float) -> None:
         """So many tasks run or wait from now on."""

@@ -152,15 +152,15 @@ class Train:
     freeze_epochs: int = 23  # stale_rows freeze: epochs between two snapshots (GNNPipe's alpha)
     stale_lr: float = 0.0  # async: learning rate / (1 + stale_lr * share of stale rows read)
     warmup_epochs: int = 1  # async: first epochs run as pipe, so that there is something to be stale
-    eval_every: int = 1  # epochs between evaluations; 0: only after the last
+    eval_every: int = -1  # epochs between evaluations; 0: only the last; -1: 1, 10 on large graphs (siafu.evaluation)
     target_acc: float = 0.0  # stop when validation accuracy reaches it; 0: never
-    patience: int = 0  # stop after so many evaluations without a better one; 0: never
+    patience: int = 0  # stop after so many evaluations (not epochs) without a better one; 0: never
     stop_on: Literal["score", "loss", "both"] = "score"  # of validation: what patience and the best epoch go by
 
     def __post_init__(self) -> None:
         at_least(
             self, epochs=0, lr=0, momentum=0, weight_decay=0, step_epochs=1, step_factor=0, seed=0, staleness=0,
-            intervals=0, ahead=0, freshness=0, smoothing=0, freeze_epochs=1, stale_lr=0, warmup_epochs=0, eval_every=0,
+            intervals=0, ahead=0, freshness=0, smoothing=0, freeze_epochs=1, stale_lr=0, warmup_epochs=0, eval_every=-1,
             target_acc=0, patience=0, weight_decay_rest=-1, clip_norm=0, label_smoothing=0,
         )  # fmt: skip
         for key in ("momentum", "ahead", "freshness", "smoothing", "target_acc", "label_smoothing"):

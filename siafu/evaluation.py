@@ -1,5 +1,15 @@
 """Which epochs are evaluated: graph servers run the evaluation, parameter servers keep its weights; both must agree.
-And after which the weights are saved; what a result says of them."""
+And after which the weights are saved; what a result says of them.
+
+How often, where nobody says (``usual_eval_every``):
+
+1. On a graph of up to ``SMALL`` vertices and edges an evaluation takes milliseconds: every epoch is evaluated, and the best one
+   and patience are exact to the epoch.
+2. On a larger one, every 10th epoch. An evaluation is a training epoch's forward, which is less work than the epoch itself: so
+   less than a tenth is evaluation's.
+3. Where an evaluation looks along more than an epoch does, so many times as seldom: link prediction, which ranks each held-out
+   edge among its false ones, and inductive training, which sees a part of the edges.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +17,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from siafu.config import Run, Train
+from siafu.graph import TRAIN_PAIR, VAL_PAIR
 from siafu.metrics import SPLITS
+from siafu.shards import Manifest
+from siafu.views import TRAINING
+
+#: Vertices and edges, as gathered, of a graph whose every epoch is evaluated.
+SMALL = 1_000_000
+#: Epochs between two evaluations of a larger one.
+LARGE_EVERY = 10
+
+
+def usual_eval_every(manifest: Manifest) -> int:
+    """What ``train.eval_every = -1`` stands for on a graph, by the rules above."""
+    if manifest.num_vertices + manifest.num_edges <= SMALL:
+        return 1
+    trained = evaluated = 1
+    if manifest.edge_types == "links":  # of a training edge's pool of false ones, an epoch draws one
+        trained, evaluated = 2 * manifest.type_counts[TRAIN_PAIR], sum(manifest.type_counts[VAL_PAIR:])
+    elif manifest.edge_types == "inductive":
+        trained, evaluated = manifest.type_counts[TRAINING], sum(manifest.type_counts)
+    return max(LARGE_EVERY, -(-LARGE_EVERY * evaluated // max(1, trained)))
 
 
 def rounds(train: Train) -> int:
@@ -21,8 +51,13 @@ def evaluated_version(epoch: int, train: Train) -> int:
 
 
 def is_evaluated(epoch: int, train: Train) -> bool:
-    """Whether the weights after ``epoch`` are evaluated: every ``eval_every`` epochs (0: never), and the last epoch."""
-    return epoch == rounds(train) - 1 or (train.eval_every > 0 and (epoch + 1) % train.eval_every == 0)
+    """Whether the weights after ``epoch`` are evaluated: every ``eval_every`` epochs, and the last epoch."""
+    return epoch == rounds(train) - 1 or (epoch + 1) % _every(train) == 0
+
+
+def _every(train: Train) -> int:
+    """``eval_every``; each epoch where it is -1 and no graph has told what that stands for."""
+    return abs(train.eval_every) or rounds(train)
 
 
 class EvaluatedEpochs(Sequence[int]):
@@ -30,7 +65,7 @@ class EvaluatedEpochs(Sequence[int]):
 
     def __init__(self, train: Train):
         self._rounds = rounds(train)
-        self._every = train.eval_every or self._rounds
+        self._every = _every(train)
 
     def __len__(self) -> int:
         return -(-self._rounds // self._every)

@@ -33,7 +33,8 @@ class Status(Protocol):
     evaluation: Mapping[str, Mapping[str, float] | None]
     epoch_s: float
     workers: int
-    ghost_bytes: int
+    ghost_bytes: int  # of the last epoch's training
+    eval_ghost_bytes: int  # of all evaluations so far, by epoch
     usd: float  # what the run has cost so far, at most
     budget_usd: float  # 0: none
 
@@ -143,7 +144,8 @@ def _scores(status: Status) -> list[str]:
     if math.isnan(status.loss):
         return []
     accuracies = [f"{split} {found['acc']:.3f}" for split, found in (status.evaluation or {}).items() if found]
-    return [f"loss {status.loss:.4f}", *accuracies]
+    ghosts = [f"evaluation {size(status.eval_ghost_bytes)} of ghosts/epoch"] if status.eval_ghost_bytes else []
+    return [f"loss {status.loss:.4f}", *accuracies, *ghosts]
 
 
 def _traffic(status: Status) -> list[str]:
@@ -189,6 +191,15 @@ def written(score: float | None, digits: int = 4) -> str:
     return "–" if score is None else f"{score:.{digits}f}"
 
 
+def share_of_evaluation(lanes: Mapping[str, Mapping[str, float]] | None) -> str:
+    """Its share of what training and evaluation took; "" where nothing was trained, or nobody counts it."""
+    if not lanes or not lanes["train"]["tensor_tasks"]:
+        return ""
+    named = {"tensor_tasks": "tensor tasks", "compute_s": "computing time", "ghost_bytes": "ghost bytes"}
+    both = {key: lanes["train"][key] + lanes["eval"][key] for key in named}
+    return ", ".join(f"{lanes['eval'][key] / both[key]:.0%} of {name}" for key, name in named.items() if both[key])
+
+
 def summary(result: Mapping[str, Any]) -> list[str]:
     """The last lines of a run. Baselines have no Lambdas, and no cost where nobody says what they run on."""
     score = TITLES[result["metric"]]
@@ -204,6 +215,8 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"{which}  {kept['epoch']}: {scored(best, score)}{why}")
     if made := result.get("features"):
         lines.append(f"features    {made}: the source has none, random ones are in their place")
+    if shares := share_of_evaluation(result.get("lanes")):
+        lines.append(f"evaluation  {shares}")
     if skipped := result.get("skipped_steps"):
         lines.append(f"skipped     {skipped} step{'s' * (skipped != 1)} with NaN or infinity: see metrics.jsonl")
     if len(kinds := result.get("processors", ())) > 1:

@@ -167,7 +167,7 @@ class EpochReport:
     server: int
     epoch: int
     loss: Tensor  # f8 [intervals]: each one's share of the mean loss
-    ghost_bytes: int  # rows sent to peers in this epoch
+    ghost_bytes: int  # rows sent to peers in this epoch's training
     staleness: Tensor  # i8 [b]: gathers by how many epochs old their oldest row was (0, 1, ...)
     usage: str  # JSON object: totals of the server and of its tensor backend so far
 

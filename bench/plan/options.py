@@ -32,6 +32,7 @@ from bench.prices import Instance
 from bench.scale import AWS
 from graph_server.sizing import CORE_MB
 from siafu.config import Config
+from siafu.evaluation import usual_eval_every
 from siafu.models import ModelSpec
 
 SERVERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -74,6 +75,11 @@ class Asked:
     lambdas: int | None = None  # of a server; 0: the autotuner's
     intervals: int | None = None
     concurrency: int = CONCURRENCY
+
+    def __post_init__(self) -> None:
+        if self.config.train.eval_every < 0:
+            every = usual_eval_every(self.graph.manifest(1))
+            object.__setattr__(self, "config", self.config.replace({"train.eval_every": every}))
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,7 +119,7 @@ def bytes_by_link(found: Compared) -> tuple[Figure, str]:
         axes.set_title(f"{name} ({unit})")
     for axes in list(panels)[len(shown) :]:
         axes.set_visible(False)
-    caption = "Halo rows and their gradients in an epoch, from the server of a row to that of a column; a fuller square is more."
+    caption = "Halo rows and their gradients in an epoch of training, from the server of a row to that of a column; a fuller square is more."
     return drawn, caption + (f" {left_out} more {'is' if left_out == 1 else 'are'} left out." if left_out > 0 else "")
 
 

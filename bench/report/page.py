@@ -22,7 +22,7 @@ from bench.report.figures import Drawn
 from bench.report.reading import Run
 from siafu import __version__
 from siafu.errors import ConfigError
-from siafu.progress import dollars, written
+from siafu.progress import dollars, share_of_evaluation, written
 
 #: Of the summary -> parts of a bill that it adds up.
 COLUMNS = {
@@ -153,11 +153,13 @@ def _test(group: Sequence[Run]) -> str:
 
 
 def _runs(found: Compared) -> Table:
+    shares = [share_of_evaluation(run.result.get("lanes")) for run in found.runs]
+    told = any(shares)  # else they are baselines', under way, or of older versions
     rows = [
-        [run.name, str(run.config.train.seed), _ended(run), run.contender.where]
-        for run in found.runs
-    ]  # fmt: skip
-    return Table(["contender", "seed", "ended", "directory"], rows)
+        [run.name, str(run.config.train.seed), _ended(run), *([share] if told else []), run.contender.where]
+        for run, share in zip(found.runs, shares, strict=True)
+    ]
+    return Table(["contender", "seed", "ended", *(["evaluation"] if told else []), "directory"], rows)
 
 
 def _ended(run: Run) -> str:

@@ -5,6 +5,7 @@ import pytest
 from bench.api import built, fit, resolve, shards_of, train
 from bench.cli import title
 from datasets.prepare import prepare
+from siafu import evaluation
 from siafu.config import Config, load
 from siafu.errors import ConfigError
 from siafu.graph import NONE, TEST_PAIR, TRAIN_PAIR, VAL, VAL_PAIR
@@ -67,6 +68,16 @@ def test_shards_for_something_else_are_refused(case, data, message, prepared):
         message = message.replace("VAL", f"{m.type_counts[VAL_PAIR] / edges:g}")
         message = message.replace("TEST", f"{m.type_counts[TEST_PAIR] / edges:g}")
     assert str(caught.value) == message.format(shards.path)
+
+
+def test_how_often_a_run_is_evaluated_follows_from_its_graph_and_a_number_is_obeyed(prepared, monkeypatch):
+    shards = prepared("node")
+    asked = config(source=str(shards.path))
+    assert fit(asked, shards).train.eval_every == 1
+    monkeypatch.setattr(evaluation, "SMALL", shards.manifest.num_vertices)  # and no edge
+    assert fit(asked, shards).train.eval_every == 10
+    for said in (0, 1, 7):
+        assert fit(asked.replace({"train.eval_every": said}), shards).train.eval_every == said
 
 
 def test_link_shards_are_what_they_were_prepared_with(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from bench.actions import Action, Record, Save
 from bench.coordinator import STATE_S, Coordinator
-from bench.reports import added, links, total
+from bench.reports import added, lanes, links, total
 from bench.states import state_message
 from siafu.address import Address, Send, graph_server, param_server
 from siafu.config import Config
@@ -169,6 +169,28 @@ def test_an_epoch_is_recorded_once_all_graph_servers_have_reported():
         "staleness": [5, 2, 3], "usage": {"tasks": 6}, "usd": 0.0,
     }  # fmt: skip
     assert (core.status.epoch, core.status.loss, core.status.ghost_bytes) == (1, 1.0, 200)
+
+
+def test_what_evaluation_takes_stands_beside_what_training_takes():
+    core = started()
+    usage = {
+        "train_tasks": 6,
+        "eval_tasks": 4,
+        "train_ghost_bytes": 100,
+        "eval_ghost_bytes": 60,
+        "GA_s": 1.5,
+        "eval_s": 0.5,
+    }
+    for epoch in range(2):
+        for server in range(2):
+            so_far = json.dumps({name: (epoch + 1) * value for name, value in usage.items()})
+            actions = core.handle(graph_server(server), epoch_report(server, epoch, usage=so_far), 11.0 + epoch)
+    (record,) = records(actions)
+    assert (core.status.ghost_bytes, core.status.eval_ghost_bytes) == (200, 120)  # each of an epoch
+    assert lanes(record["usage"]) == {
+        "train": {"tensor_tasks": 24, "ghost_bytes": 400, "compute_s": 6.0},
+        "eval": {"tensor_tasks": 16, "ghost_bytes": 240, "compute_s": 2.0},
+    }
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])

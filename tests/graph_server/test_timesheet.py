@@ -28,11 +28,21 @@ def test_tasks_are_integrated_over_time():
     assert sheet.totals["tensor_task_s"] == 3 * (10 - 4)
 
 
-def test_bytes_are_counted_by_link():
+def test_bytes_are_counted_by_lane_and_those_of_training_by_link():
     sheet = Timesheet()
-    for peer, nbytes in [(1, 100), (3, 7), (1, 20)]:
-        sheet.sent(peer, nbytes)
+    for lane, peer, nbytes in [(Lane.TRAIN, 1, 100), (Lane.TRAIN, 3, 7), (Lane.EVAL, 1, 50), (Lane.TRAIN, 1, 20)]:
+        sheet.sent(lane, peer, nbytes)
     assert (sheet.totals["bytes_to_1"], sheet.totals["bytes_to_3"]) == (120, 7)
+    assert (sheet.totals["train_ghost_bytes"], sheet.totals["eval_ghost_bytes"]) == (127, 50)
+
+
+def test_tensor_tasks_are_counted_by_lane():
+    sheet = Timesheet()
+    for lane, kind, seconds in [(Lane.TRAIN, Kind.AV, 1.0), (Lane.EVAL, Kind.AV, 4.0), (Lane.TRAIN, Kind.AV_B, 2.0)]:
+        sheet.answered(lane, kind, seconds)
+    assert {name: sheet.totals[name] for name in ("train_tasks", "eval_tasks", "AV_s", "AV_B_s", "eval_s")} == {
+        "train_tasks": 2, "eval_tasks": 1, "AV_s": 1, "AV_B_s": 2, "eval_s": 4
+    }  # fmt: skip
 
 
 def test_totals_are_a_copy():

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.reports import lanes, total
 from datasets.prepare import prepare
+from siafu import models
 from siafu.checkpoint import save_model
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -21,6 +23,7 @@ from siafu.metrics import METRICS
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sparse import Array
+from siafu.tasks import TENSOR_KINDS, Lane
 from tests import reference
 from tests.fleet import Fleet
 from tests.toy_graphs import random_graph
@@ -62,6 +65,24 @@ def scores_of(graph: Graph, spec: ModelSpec, weights: dict[str, Array]) -> dict[
     """Of the whole graph at once."""
     metric = METRICS[spec.target]
     return metric.scores(metric.tally(reference.predict(graph, spec, weights), graph.labels, graph.split[:, 0]))
+
+
+# --- what is counted ------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_and_bytes_are_counted_by_what_they_are_for(tmp_path: Path):
+    """5 epochs and 3 evaluations of 6 intervals: as many tasks and rows as their programs say."""
+    shards = cut(random_graph(1), tmp_path / "shards")
+    run = fleet(shards)
+    run.train()
+    found = lanes(total({partition.index: partition.usage for partition in run.partitions}))
+    model, ghosts = models.build(run.spec), sum(entry.ghosts_in for entry in shards.manifest.partitions)
+    for lane, times in (Lane.TRAIN, 5), (Lane.EVAL, 3):
+        program = model.program(lane)
+        assert found[lane.value]["tensor_tasks"] == times * 6 * sum(s.kind in TENSOR_KINDS for s in program.steps)
+    widths = sum(model.width(slot) for slot in model.program(Lane.EVAL).publisher)
+    assert found["eval"]["ghost_bytes"] == 3 * ghosts * widths * 8 > 0
+    assert found["train"]["ghost_bytes"] == 5 * run.coordinator.status.ghost_bytes > 0
 
 
 # --- regression -----------------------------------------------------------------------------------------------------------

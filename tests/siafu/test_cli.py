@@ -27,7 +27,7 @@ ISSUE_FLAGS = """
 """
 ISSUE_FIELDS = {
     "test_acc", "val_acc", "epochs", "train_seconds", "epoch_seconds_median", "loss_history", "lambda",
-    "ghost_bytes_per_epoch", "stash_peak_versions", "weights_digest", "run_dir",
+    "ghost_bytes_per_epoch", "lanes", "stash_peak_versions", "weights_digest", "run_dir",
 }  # fmt: skip
 
 

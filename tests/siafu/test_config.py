@@ -185,7 +185,7 @@ BAD = [
     ("train.freeze_epochs",    0,             "train.freeze_epochs = 0: must be >= 1"),
     ("train.stale_lr",         -1,            "train.stale_lr = -1.0: must be >= 0"),
     ("train.warmup_epochs",    -1,            "train.warmup_epochs = -1: must be >= 0"),
-    ("train.eval_every",       -1,            "train.eval_every = -1: must be >= 0"),
+    ("train.eval_every",       -2,            "train.eval_every = -2: must be >= -1"),
     ("train.target_acc",       95,            "train.target_acc = 95.0: must be <= 1"),
     ("train.patience",         -1,            "train.patience = -1: must be >= 0"),
     ("servers.param_servers",  0,             "servers.param_servers = 0: must be >= 1"),

@@ -26,12 +26,13 @@ class Status:
     tasks_in_flight: int = 0
     workers: int = 0
     ghost_bytes: int = 0
+    eval_ghost_bytes: int = 0
     usd: float = 0.0
     budget_usd: float = 0.0
 
 
 TITLE = "digits, gcn, async s=0, 2 parts, lambda"
-LATE = Status("training", 114, 0.0427, SCORES, 0.1324, 124, 16, 123_456_789, 0.00123, 0.5)
+LATE = Status("training", 114, 0.0427, SCORES, 0.1324, 124, 16, 123_456_789, 41_000_000, 0.00123, 0.5)
 
 
 def panel_of(width: int, status: Status) -> list[str]:
@@ -68,7 +69,7 @@ def test_the_panel_shows_what_the_run_does():
         "loss 0.0427",
         "train 0.994",
         "val 0.978",
-        "test 0.988",
+        "test 0.988 · evaluation 41.0 MB of ghosts/epoch",
         "132 ms/epoch",
     ):
         assert words in panel
@@ -138,6 +139,24 @@ def test_several_kinds_of_processors_are_named_and_one_is_not():
         "processors  2 kinds (x86_64 Haswell, x86_64 SkylakeX avx512): the weights' last bits may differ from those of a "
         "run on one kind"
     ]
+
+
+def test_the_last_lines_say_what_evaluation_costs():
+    result = {
+        "metric": "accuracy", "epochs": 9, "train_seconds": 1.0, "epoch_seconds_median": 0.1, "best_epoch": 8,
+        "scores": SCORES, "kept": {"epoch": 8}, "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
+        "lanes": {
+            "train": {"tensor_tasks": 240, "ghost_bytes": 2000, "compute_s": 0.88},
+            "eval": {"tensor_tasks": 160, "ghost_bytes": 1000, "compute_s": 0.12},
+        },
+    }  # fmt: skip
+    said = "evaluation  40% of tensor tasks, 12% of computing time, 33% of ghost bytes"
+    assert summary(result)[2] == said
+    for lane in result["lanes"].values():
+        lane["ghost_bytes"] = 0  # of one part
+    assert summary(result)[2] == said.removesuffix(", 33% of ghost bytes")
+    result["lanes"]["train"] = {"tensor_tasks": 0, "ghost_bytes": 0, "compute_s": 0.0}  # --epochs 0
+    assert "evaluation" not in "".join(summary(result))
 
 
 def test_a_split_that_is_never_scored_is_not_mentioned():

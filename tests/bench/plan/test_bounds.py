@@ -21,7 +21,14 @@ GRAPH = graphs.of_counts(1_000_000, 20_000_000, 32, 10)
 
 def plan(backend: str, **changes: object) -> Plan:
     config = Config().replace(
-        {"data.parts": 3, "servers.backend": backend, "lambda.on": "aws", "train.mode": "pipe", "train.intervals": 16}
+        {
+            "data.parts": 3,
+            "servers.backend": backend,
+            "lambda.on": "aws",
+            "train.mode": "pipe",
+            "train.intervals": 16,
+            "train.eval_every": 1,
+        }
     )
     manifest = GRAPH.manifest(3)
     found = plan_of(

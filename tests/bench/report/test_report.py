@@ -69,6 +69,12 @@ def test_a_page_needs_nothing_else_and_has_each_id_once(page):
     assert len(found.ids) == len(set(found.ids))
 
 
+def test_the_table_of_runs_says_what_evaluation_cost(page):
+    said = [line for line in page.with_suffix(".md").read_text().splitlines() if "12% of tensor tasks" in line]
+    assert len(said) == 3  # of graph servers; a baseline has no tasks
+    assert all("12% of tensor tasks, 20% of computing time" in line for line in said)
+
+
 def test_what_figures_refer_to_is_there(page):
     text = page.read_text()
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', text)) <= set(Page(text).ids)
