@@ -115,7 +115,8 @@ def _of_edges(s: Structure, degrees: Degrees) -> list[str]:
 def _of_labels(s: Structure, labels: Labels) -> list[str]:
     found = []
     if not labels.labelled:
-        return ["no vertex has a label: there is nothing to train on but --task link"]
+        but = " but --task link" if s.edge_types == 1 else ""  # which predicts edges of one type
+        return [f"no vertex has a label: there is nothing to train on{but}"]
     if labels.labelled < s.vertices and labels.target != "labels":
         found.append(f"{s.vertices - labels.labelled:,} of {s.vertices:,} vertices have no label: they are in no split")
     if len(labels.counts) < labels.classes and labels.target != "numbers":
@@ -141,7 +142,8 @@ def _of_splits(labels: Labels) -> list[str]:
         return []
     if not labels.splits:
         return [
-            "no split: preparing draws one, of --train-per-class and --val-per-class vertices if labels are classes"
+            "no split: preparing draws one; --set data.train_per_class=N and data.val_per_class=N of siafu train set its size if "
+            "labels are classes"
         ]
     found = []
     for number, split in enumerate(labels.splits[:1]):

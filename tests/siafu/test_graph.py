@@ -315,7 +315,7 @@ def test_unknown_feature_norm_is_a_config_error():
         (np.array([0, 1, -1], np.int32), 2, "classes", np.int64),
         (np.eye(3, dtype=bool), 3, "labels", np.uint8),
         (np.array([0.5, np.nan, 2]), 1, "numbers", np.float32),
-        (np.ones((3, 2)), 2, "numbers", np.float32),
+        (np.full((3, 2), 2.0), 2, "numbers", np.float32),
     ],
     ids=["classes", "labels", "number", "numbers"],
 )

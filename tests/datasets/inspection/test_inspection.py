@@ -1,7 +1,9 @@
 """What ``siafu prepare --inspect`` says of graphs, against brute force and what is known of public ones."""
 
+import argparse
 import itertools
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.cli import add_arguments
+from datasets.inspection import report
 from datasets.inspection.report import inspect
 from datasets.inspection.show import show
-from datasets.prepare import resolve
+from datasets.options import Options
+from datasets.prepare import prepare, resolve
 from siafu.__main__ import main
+from siafu.config import Config
+from siafu.errors import ConfigError, DatasetError
 from siafu.graph import TEST, TRAIN
 from tests.datasets.graphs import random_graph, sparse_rows
 
@@ -264,6 +271,25 @@ def test_twins_in_training_are_told_with_their_count():
         "40 of 40 vertices have a twin, the same label and the same targets of edges as another one; 20 of 20"
         in warned(both)
     )
+
+
+def test_every_flag_that_is_advised_is_one_of_train():
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    told = Path(report.__file__).read_text().partition("def _warnings(")[2]
+    flags = set(re.findall(r"--[a-z-]+", told))
+    assert {"--feature-norm", "--directed", "--task", "--set"} <= flags <= parser._option_string_actions.keys()
+    Config().replace(dict.fromkeys(re.findall(r"data\.[a-z_]+(?==N)", told), "7"))
+
+
+def test_predicting_edges_is_not_advised_where_train_refuses_it():
+    graph = replace(random_graph(), labels=np.full(40, -1))
+    assert "nothing to train on but --task link" in warned(graph)
+    typed = replace(graph, edge_type=np.arange(graph.num_edges) % 3, num_edge_types=3)
+    assert "nothing to train on" in warned(typed)
+    assert "--task" not in warned(typed)
+    with pytest.raises((ConfigError, DatasetError), match="its edges have 3 types, task link predicts one"):
+        Options.of({**(prepare.__kwdefaults__ or {}), "task": "link"}).with_types(typed)
 
 
 @pytest.fixture
