@@ -82,6 +82,9 @@ class PublishedSlot:
     """The rows of one slot, of inner vertices and ghosts. Rows of an interval stand where ``places[interval]`` says.
 
     They are kept as Gather wants them: each times its factor of ``scale`` (Gather's s), in the operator's store.
+
+    Nobody reads rows while they are replaced (docs/adr/0033): whoever computes with them asks ``may_read`` or ``may_write``
+    before, and says ``hold_read`` or ``hold_write`` for as long as it takes.
     """
 
     def __init__(
@@ -93,6 +96,8 @@ class PublishedSlot:
         self.scale = scale  # [inner + ghosts]
         # All mutable state:
         self.epoch_of = np.full(max(places, default=-1) + 1, -1, np.int64)  # by interval: the epoch of its rows
+        self._readers = np.zeros(len(self.epoch_of), np.int64)  # by interval: computations that read its rows now
+        self._writers = np.zeros(len(self.epoch_of), np.int64)  # and that write them
         self._first = self._turned = -1
         keeps = policy.kind in ("smooth", "freeze")
         self._history: Array | None = np.zeros_like(self.rows) if keeps else None
@@ -121,6 +126,26 @@ class PublishedSlot:
             known = self.policy.smoothing if self.epoch_of[interval] >= 0 else 0.0
             self._history[place] = known * self._history[place] + (1 - known) * self.store.read(place)
         self.epoch_of[interval] = max(epoch, self.epoch_of[interval])
+
+    def may_read(self, intervals: Array, epoch: int) -> bool:
+        """Whether no computation writes rows of these intervals, and none reads what ``turn`` would replace."""
+        return not self._writers[intervals].any() and self._may_turn(epoch)
+
+    def may_write(self, interval: int, epoch: int) -> bool:
+        """Whether no computation reads rows of the interval, or what ``turn`` would replace."""
+        return not self._readers[interval] and self._may_turn(epoch)
+
+    def hold_read(self, intervals: Array, by: Literal[1, -1]) -> None:
+        """A computation reads rows of these intervals from now on; -1: no more."""
+        self._readers[intervals] += by
+
+    def hold_write(self, interval: int, by: Literal[1, -1]) -> None:
+        """A computation writes rows of the interval from now on; -1: no more."""
+        self._writers[interval] += by
+
+    def _may_turn(self, epoch: int) -> bool:
+        still = self.policy.kind == "use" or epoch <= self._turned
+        return still or not (self._readers.any() or self._writers.any())
 
     def turn(self, epoch: int) -> None:
         """The first that is written or read in an epoch: every row that is there becomes a stale one."""

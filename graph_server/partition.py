@@ -103,6 +103,7 @@ class Partition:
         self._jobs: list[tuple[Priority, int, Job]] = []  # the task queue
         self._num_jobs = 0
         self._busy = 0  # pool threads at work
+        self._held: list[tuple[Address, PublishedRows]] = []  # rows that came while a gather read the older ones
         self._versions = [0] * config.servers.param_servers
         self._rows_due = 0  # messages with rows of peers in one training epoch
         self._rows_in: dict[int, set[tuple[int, int]]] = {}  # training epoch -> (step, interval) of those that are in
@@ -154,7 +155,7 @@ class Partition:
         self._busy -= 1
         if done.counted_as:
             self.timesheet.worked(done.counted_as, seconds)
-        return self._do([] if self._stopped else done.then(value))
+        return self._do([] if self._stopped else [*done.then(value), *self._take_held()])
 
     def tick(self, now: float) -> list[Action]:
         self.now = now
@@ -182,12 +183,19 @@ class Partition:
                 heapq.heappush(self._jobs, (action.priority, self._num_jobs, action))
             else:
                 outside.append(action)
+        waiting: list[tuple[Priority, int, Job]] = []
         while self._jobs and self._busy < self.num_threads and not self._stopped:
+            queued = heapq.heappop(self._jobs)
+            job = queued[2]
+            if job.may_begin is not None and not job.may_begin():
+                waiting.append(queued)
+                continue
             self._busy += 1
-            job = heapq.heappop(self._jobs)[2]
             outside.append(Compute(job.begin(), job.then, job.counted_as))
             if job.leads_to is not None:
                 outside += self.backend.expect(job.leads_to, self.now)
+        for queued in waiting:
+            heapq.heappush(self._jobs, queued)
         graph_tasks = len(self._jobs) + self._busy
         self.backend.watch(graph_tasks, self.now)
         self.timesheet.watch(graph_tasks, self.backend.in_flight, self.now)
@@ -400,19 +408,31 @@ class Partition:
         operator = self._operators[task.lane, step.operator]
         rows = self._rows_of(task)
         slot = self.published[task.lane, str(step.gathers)]
+        reads = self._intervals_read(task, step)
 
         def begin() -> Work:
-            self._note("begin", task)
-            slot.turn(task.epoch)
-            share = self._note_staleness(task, step, slot)
+            share = self._begin_read(task, step, slot, reads)
             return lambda: operator.gather(step, slot, start, stop, task.epoch, rows, share)
 
         def then(made: dict[str, Array]) -> list[Action]:
+            slot.hold_read(reads, -1)
             self._put(task, step, made)
             return self._done(task)
 
         counted_as = name_of(task.lane, step.kind)
-        return [Job(self._priority(task), begin, then, self._tensor_task_after(task), counted_as)]
+        following = self._tensor_task_after(task)
+        return [Job(self._priority(task), begin, then, following, counted_as, lambda: slot.may_read(reads, task.epoch))]
+
+    def _intervals_read(self, task: TaskId, step: Step) -> Array:
+        """Whose rows the task gathers: those of others, and its interval's own."""
+        return np.append(self._sources[step.backward][task.interval - self.intervals[0]], task.interval)
+
+    def _begin_read(self, task: TaskId, step: Step, slot: PublishedSlot, reads: Array) -> float:
+        """A computation reads rows of these intervals from now on; returns the factor that makes up for dropped rows."""
+        self._note("begin", task)
+        slot.turn(task.epoch)
+        slot.hold_read(reads, 1)
+        return self._note_staleness(task, step, slot)
 
     def _rows_of(self, task: TaskId) -> dict[str, TaskRows]:
         """Everything that the interval holds now."""
@@ -459,10 +479,12 @@ class Partition:
         def begin() -> Work:
             self._note("begin", task)
             slot.turn(task.epoch)  # it touches the rows of other intervals: on the server's thread
+            slot.hold_write(task.interval, 1)
             return work
 
         def then(done: tuple[dict[str, Array], dict[int, Array]]) -> list[Action]:
             made, cut = done
+            slot.hold_write(task.interval, -1)
             self._put(task, step, made)
             actions: list[Action] = []
             for peer, values in cut.items():
@@ -474,10 +496,16 @@ class Partition:
             published = self._step(task.lane, Published(task.epoch, task.pc, task.interval))
             return actions + published + self._done(task)
 
-        return [Job(self._priority(task), begin, then, counted_as=name_of(task.lane, step.kind))]
+        return [
+            Job(
+                self._priority(task), begin, then, counted_as=name_of(task.lane, step.kind),
+                may_begin=lambda: slot.may_write(task.interval, task.epoch),
+            )
+        ]  # fmt: skip
 
     def _arrived(self, sender: Address, message: PublishedRows) -> list[Action]:
-        """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be."""
+        """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be. Those that replace what a gather reads
+        are taken when it is through, as if they had come then."""
         lane = Lane(message.lane)
         step = self.programs[lane][message.pc] if 0 <= message.pc < len(self.programs[lane]) else None
         slot = self.published.get((lane, str(step.publishes))) if step and step.publishes else None
@@ -492,6 +520,18 @@ class Partition:
             raise RemoteProtocolError(
                 f"{sender}: {what}: {message.values.dtype} {list(message.values.shape)}, must be {dtype} {list(shape)}"
             )
+        if not slot.may_write(message.interval, message.epoch):
+            self._held.append((sender, message))
+            return []
+        return self._take_rows(slot, message)
+
+    def _take_held(self) -> list[Action]:
+        """Rows that were held, as far as they need be held no more, in the order in which they came."""
+        held, self._held = self._held, []
+        return [action for sender, message in held for action in self._arrived(sender, message)]
+
+    def _take_rows(self, slot: PublishedSlot, message: PublishedRows) -> list[Action]:
+        lane = Lane(message.lane)
         if slot.epoch_of[message.interval] < message.epoch:
             slot.paste(message.interval, message.epoch, message.values)
         actions = self._step(lane, Published(message.epoch, message.pc, message.interval))
@@ -518,18 +558,23 @@ class Partition:
         """AE, AE': of the rows that others published, the task gets what its edges need."""
         start, stop = self.bounds[task.interval - self.intervals[0]]
         operator, slot = self._operators[task.lane, step.operator], self.published[task.lane, str(step.gathers)]
+        reads = self._intervals_read(task, step)
 
         def begin() -> Work:
-            self._note("begin", task)
-            slot.turn(task.epoch)
-            share = self._note_staleness(task, step, slot)
+            share = self._begin_read(task, step, slot, reads)
             assert share == 1.0, "bench.api.built refuses edge tasks of gradients that are dropped"
             return lambda: operator.edge_rows(step, slot, start, stop, task.epoch, rows)
 
         def then(cut: dict[str, TaskRows]) -> list[Action]:
+            slot.hold_read(reads, -1)
             return self._submit(task, step, {**{slot: rows[slot] for slot in step.reads}, **cut})
 
-        return [Job(self._priority(task), begin, then, task, name_of(task.lane, step.kind))]
+        return [
+            Job(
+                self._priority(task), begin, then, task, name_of(task.lane, step.kind),
+                may_begin=lambda: slot.may_read(reads, task.epoch),
+            )
+        ]  # fmt: skip
 
     def _submit(self, task: TaskId, step: Step, wanted: dict[str, TaskRows]) -> list[Action]:
         constants = self._constants[task.lane][task.interval - self.intervals[0]]

@@ -45,7 +45,8 @@ class Job:
     ``begin`` is called on the server's thread when a pool thread is free for it, and returns the work: so a job sees the
     state as it is when it starts, not when it was queued. ``then`` is called on the server's thread with the work's value.
     ``leads_to``: the tensor task that it is followed by, if it is. ``counted_as``: the total of ``graph_server.timesheet``
-    that its seconds go to; "" if what it gives says how long it took.
+    that its seconds go to; "" if what it gives says how long it took. ``may_begin``: False while it must wait for a
+    computation that runs; None: it waits for none.
     """
 
     priority: Priority
@@ -53,6 +54,7 @@ class Job:
     then: Callable[[Any], list[Action]]
     leads_to: TaskId | None = None
     counted_as: str = ""
+    may_begin: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True)
