@@ -15,14 +15,15 @@ import pytest
 
 from tests.integration.processes import ENVIRONMENT, SERVERS, Training
 
-DIGITS = ("digits", "--mode", "pipe", "--parts", "2", "--param-servers", "2", "--lambdas", "2", "--epochs", "4")
+DIGITS = ("digits", "--mode", "pipe", "--parts", "2", "--param-servers", "2", "--epochs", "4")
+LAMBDAS = ("--backend", "lambda", "--lambdas", "2")
 
 
-@pytest.mark.parametrize("backend", ["lambda", "cpu"])
-def test_weights_do_not_depend_on_keys(tmp_path: Path, backend: str) -> None:
+@pytest.mark.parametrize("backend", [LAMBDAS, ("--backend", "cpu")], ids=["lambda", "cpu"])
+def test_weights_do_not_depend_on_keys(tmp_path: Path, backend: tuple[str, ...]) -> None:
     digests = set()
     for security in ("none", "curve"):
-        with Training(tmp_path / security, *DIGITS, "--backend", backend, "--security", security) as training:
+        with Training(tmp_path / security, *DIGITS, *backend, "--security", security) as training:
             assert training.wait(120) == 0, training.errors
             result = training.result
             digests.add(result["weights_digest"])
@@ -32,7 +33,7 @@ def test_weights_do_not_depend_on_keys(tmp_path: Path, backend: str) -> None:
 
 
 def test_keys_are_in_no_arguments_and_the_run_directory_is_its_owners(tmp_path: Path) -> None:
-    with Training(tmp_path / "run", *DIGITS, "--epochs", "100000", "--security", "curve") as training:
+    with Training(tmp_path / "run", *DIGITS, *LAMBDAS, "--epochs", "100000", "--security", "curve") as training:
         training.until(lambda: training.epochs() >= 1, "an epoch", 60)
         assert stat.S_IMODE(training.run_dir.stat().st_mode) == 0o700
         for role in (*SERVERS, ENVIRONMENT):
@@ -84,7 +85,7 @@ def listening(pids: list[int]) -> list[int]:
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root, to become another user")
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc/net/tcp, to know the ports of the run")
 def test_another_user_of_the_machine_reads_no_secret_and_changes_no_weight(tmp_path: Path) -> None:
-    arguments = (*DIGITS, "--epochs", "20", "--backend", "lambda", "--security", "curve")
+    arguments = (*DIGITS, *LAMBDAS, "--epochs", "20", "--security", "curve")
     with Training(tmp_path / "quiet", *arguments) as training:
         assert training.wait(60) == 0, training.errors
         quiet = training.result
