@@ -67,7 +67,7 @@ examples:
   siafu prepare follows.csv --features users.csv --labels users.csv#job --split users.csv#role \\
       --type kind --out shards/users
   siafu prepare edges.parquet --labels labels.csv --features x.npy --parts 4 --out shards/big
-  siafu prepare 'edges/*.parquet' --num-vertices 65608366 --partitioner fennel --memory 6GiB \\
+  siafu prepare 'edges/*.parquet' --num-vertices 65608366 --features random:32 --partitioner fennel --memory 6GiB \\
       --out shards/huge
   siafu prepare 'synthetic:amazon?scale=0.01' --parts 2 --partitioner chunk --out shards/amazon
   siafu prepare coauthor_cs --task link --test-edges 0.1 --out shards/links

@@ -84,7 +84,7 @@ def _synthesized(work: Path, text: str) -> str:
     for done in synthesize.write(work / "edges", num_vertices, num_edges, seed=0):
         if done % synthesize.FILE_EDGES == 0 or done == num_edges:
             print(f"  {done:,} of {num_edges:,} edges written", file=sys.stderr, flush=True)
-    return f"edges:{work / 'edges'}?num_vertices={num_vertices}"
+    return f"edges:{work / 'edges'}?num_vertices={num_vertices}&features=random:32"
 
 
 # --- one preparation ------------------------------------------------------------------------------------------------------
