@@ -238,7 +238,7 @@ def test_checkpoints_are_the_weights_after_their_epoch(shards, tmp_path):
     common = {"backend": "cpu", "mode": "pipe", "intervals": 2, "seed": 3, "param_servers": 2}
     long = siafu.train(shards, **common, epochs=5, checkpoint_every=2, run_dir=str(tmp_path / "long"))
     short = siafu.train(shards, **common, epochs=2, run_dir=str(tmp_path / "short"))
-    assert sorted(p.name for p in (long.dir / "checkpoints").iterdir()) == ["epoch-0002", "epoch-0004"]
+    assert sorted(p.name for p in (long.dir / "checkpoints").iterdir()) == ["epoch-0002", "epoch-0004", "epoch-0005"]
     weights, spec = checkpoint.load_model(long.dir / "checkpoints" / "epoch-0002" / "model.safetensors")
     assert checkpoint.digest(weights) == short.result["weights_digest"]
     assert spec == checkpoint.load_model(short.dir / "model.safetensors")[1]
