@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.api import RESULT
 from bench.chaos import member, nursery
 from bench.chaos.hub import tally
 from bench.chaos.proxy import ChaosProxy
@@ -140,7 +142,8 @@ class _Run:
         trial.ended = True
         with contextlib.suppress(ValueError):
             trial.result = json.loads(output)
-        if self._process.returncode not in (0, EXIT_AT_LIMIT) or "weights_digest" not in trial.result:
+        finished = (self.run_dir / RESULT).is_file()  # whatever became of the launcher then
+        if not (finished or self._process.returncode in (0, EXIT_AT_LIMIT)) or "weights_digest" not in trial.result:
             trial.error = trial.result.get("error") or f"exit code {self._process.returncode}; {self._last_line()}"
         trial.restarts += trial.result.get("restarts", [])
 
@@ -184,6 +187,9 @@ class _Run:
         self._process.wait()
         killed = time.monotonic()
         self.trial.faults["kill launcher"] += 1
+        if (self.run_dir / RESULT).is_file():  # it had finished the run, and was about to leave: nothing is to go on
+            shutil.copyfile(self.run_dir / RESULT, self._result)
+            return
         self.trial.restarts = _restarts(self.run_dir)  # also those that a launcher before had got over
         for pid in self._pids("awslambdaric"):  # one that was stopped does not see that its server is gone
             _signal(pid, signal.SIGCONT)

@@ -408,7 +408,12 @@ CASES = (
         "coar",
         f"source 'coar' is not a .npz, .parquet or .csv file and not one of {', '.join(SOURCES)}",
     ),
-    Case("a flag of another source", {}, "digits --weight w", "--weight is for edge lists, and 'digits' is none"),
+    Case(
+        "a flag of another source",
+        {},
+        "digits --weight w",
+        "--weight is for graphs that are read, and 'digits' is made",
+    ),
     Case("ids of no kind", {"e.csv": EDGES}, "e.csv --ids words", "ids 'words', must be one of auto, integer, text"),
     Case(
         "more partitions than vertices",
