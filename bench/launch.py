@@ -100,7 +100,7 @@ def run(
     if not coordinator.usage_complete:
         logger.warning("what the last workers cost is not known of every graph server: the usage is a lower bound")
     kept = coordinator.states.latest
-    if kept is None or kept.version < coordinator.models["final", 0].version:
+    if config.run.on != "aws" and (kept is None or kept.version < coordinator.models["final", 0].version):
         epoch = 0 if kept is None else kept.version
         logger.warning("the last training state did not come: siafu resume %s goes on from epoch %d", run_dir, epoch)
     weights = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
@@ -114,6 +114,8 @@ def _kept(saver: Saver, run_dir: Path, coordinator: Coordinator, error: BaseExce
         return error
     saver.put(state)
     saver.close(SAVE_S)
+    if coordinator.config.run.on == "aws":  # this directory is a machine's there, and siafu resume goes on with none of them
+        return error
     how = f"siafu resume {run_dir} goes on from epoch {state.version}"
     if isinstance(error, KeyboardInterrupt):
         error.args = (how,)
