@@ -114,7 +114,9 @@ def _kept(saver: Saver, run_dir: Path, coordinator: Coordinator, error: BaseExce
         return error
     saver.put(state)
     saver.close(SAVE_S)
-    if coordinator.config.run.on == "aws":  # this directory is a machine's there, and siafu resume goes on with none of them
+    if (
+        coordinator.config.run.on == "aws"
+    ):  # this directory is a machine's there, and siafu resume goes on with none of them
         return error
     how = f"siafu resume {run_dir} goes on from epoch {state.version}"
     if isinstance(error, KeyboardInterrupt):
