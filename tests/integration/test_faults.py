@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -87,7 +88,10 @@ def test_ctrl_c_and_polite_kill_leave_nothing(
         assert training.wait() == 128 + number
         assert time.monotonic() - begun < 30  # the run has no end of its own
         assert training.all_gone(60)
-        assert training.errors.splitlines()[-1].endswith("siafu: stopped")
+        resume = f"; siafu resume {tmp_path / 'run'} goes on from epoch "  # said once there is something to go on from
+        last = training.errors.splitlines()[-1]
+        assert re.search(rf"siafu: stopped({re.escape(resume)}\d+)?$", last), last
+        assert (resume in last) == training_already
         assert "Traceback" not in training.errors
 
 
