@@ -3,8 +3,9 @@
 No interval, no partition, no pipeline, no message: one propagation matrix ``A`` [N, N] and dense rows of all vertices.
 ``tests/tape.py`` takes the gradients; models with a file of their own (``OTHERS``) take theirs themselves.
 
-It shares with siafu the first weights (``init``) and the dropout masks (``ops.dropout_mask``), which are definitions, and
-nothing else. ``tests/test_reference.py`` holds it to torch's autograd and optimisers.
+It shares with siafu the first weights (``init``), the key of an epoch's masks and which edges a link model drops, which are
+definitions, and nothing else: it draws its dropout masks itself. ``tests/test_reference.py`` holds it to torch's autograd
+and optimisers.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tests import tape
 from tests.tape import Node
 
 LAYER_NORM_EPS = 1e-5
+SPLIT_MIX_STEP = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, odd
 AGGREGATE = {"sage": "mean", "gin": "sum"}  # all others: gcn
 #: Models whose oracle is a module with ``forward`` and ``loss_and_gradients``.
 OTHERS = {"gat": "tests.reference_gat", "rgcn": "tests.reference_rgcn"}
@@ -227,8 +229,25 @@ def dropout_scale(X: Array, spec: ModelSpec, epoch: int | None, layer: int) -> A
     """What X is multiplied by: 0 where an entry is dropped, 1 / (share kept) elsewhere. ``layer`` is the mask's key."""
     if epoch is None or not spec.dropout:
         return 1.0
-    mask = ops.dropout_mask(X, spec.dropout, seed=spec.seed, epoch=epoch, layer=layer, vertices=np.arange(len(X)))
-    return mask / (1 - round(spec.dropout * 65536) / 65536)  # the mask drops in steps of 1/65536
+    return kept_entries(X.shape, spec, epoch, layer) / (1 - round(spec.dropout * 65536) / 65536)
+
+
+def kept_entries(shape: tuple[int, ...], spec: ModelSpec, epoch: int, layer: int) -> Array:
+    """Bool ``shape``: entry (v, c) is kept if 16 bits of a hash of vertex v and column c are at least the share dropped.
+
+    Four columns share 64 bits, the first of them the lowest 16. Written entry by entry, not as ``siafu.ops`` does it.
+    """
+    vertex, column = np.indices(shape, dtype=np.uint64)
+    row = split_mix(vertex * SPLIT_MIX_STEP + np.uint64(ops.run_key(spec.seed, epoch, layer)))
+    bits = split_mix(row + column // np.uint64(4) * SPLIT_MIX_STEP) >> (column % np.uint64(4) * np.uint64(16))
+    return np.asarray(bits % np.uint64(65536) >= np.uint64(round(spec.dropout * 65536)))
+
+
+def split_mix(x: Array) -> Array:
+    """SplitMix64's output function (Steele, Lea & Flood, OOPSLA 2014, figure 17), of uint64."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 def normalised(P: Array) -> tuple[Array, Array]:
