@@ -61,7 +61,7 @@ clean:
 
 BUILT_FROM := pyproject.toml setup.py $(wildcard siafu/kernels/src/*)
 # Whether a C++ compiler was found: without one, all works, but slowly.
-KERNEL := $(BIN)/python -c 'from bench.doctor import compiled_kernels as k; print(f"  {k().what}: {k().found}")'
+KERNEL := $(BIN)/python -c 'from run_coordinator.doctor import compiled_kernels as k; print(f"  {k().what}: {k().found}")'
 
 # pip says nothing for a minute (-q) or far too much: of its output, what is downloaded, and that it installs.
 SHOW := awk '/\.metadata/ { next } /^ *(Downloading|Using cached) / { sub(/^ */, "  "); print; fflush() } \

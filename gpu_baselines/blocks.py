@@ -24,7 +24,7 @@ from gpu_baselines.bag import Bag, features
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges
 from gpu_baselines.group import Group
-from gpu_baselines.halo import attention_edges
+from gpu_baselines.halos.halo import attention_edges
 from gpu_baselines.masks import Masks
 from gpu_baselines.part import Part, Scales
 from siafu.shards import Edges, Shard

@@ -28,7 +28,7 @@ from gpu_baselines.bag import Bag
 from gpu_baselines.clock import Clock
 from gpu_baselines.graph import AttentionEdges
 from gpu_baselines.group import Group
-from gpu_baselines.halo import PartGraph, attention_edges
+from gpu_baselines.halos.halo import PartGraph, attention_edges
 from gpu_baselines.masks import Masks
 from gpu_baselines.part import Part
 from siafu.sparse import Array

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gpu_baselines.link import Link
+from gpu_baselines.network_links import Link
 from siafu.errors import PeerLost
 
 

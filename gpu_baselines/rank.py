@@ -26,7 +26,7 @@ import torch.distributed as dist
 from gpu_baselines import runner
 from gpu_baselines.clock import Clock
 from gpu_baselines.group import TorchGroup
-from gpu_baselines.link import Link
+from gpu_baselines.network_links import Link
 from gpu_baselines.run import Run
 from siafu import config as configs
 from siafu.baseline import MEETING, Baseline, BaselineConfig

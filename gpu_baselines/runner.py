@@ -14,16 +14,16 @@ import json
 import math
 import os
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpu_baselines import checkpoints
+from gpu_baselines import rank_checkpoints
 from gpu_baselines.clock import PHASES
+from gpu_baselines.rank_checkpoints import Progress
 from gpu_baselines.run import Method, Run
-from siafu import __version__, checkpoint
+from siafu import __version__, model_file
 from siafu.baseline import METHODS
 from siafu.errors import GnnError, nan_advice
 from siafu.evaluation import is_checkpoint, is_evaluated, outcome
@@ -38,24 +38,6 @@ def made(run: Run) -> Method:
     module, _, cls = METHODS[run.baseline.method].program.partition(":")
     found: Method = getattr(importlib.import_module(f"gpu_baselines.methods.{module}"), cls)(run)
     return found
-
-
-@dataclass
-class Progress:
-    """What changes from epoch to epoch, and is in every checkpoint."""
-
-    epoch: int = 0  # the next one
-    losses: list[float] = field(default_factory=list)
-    epoch_seconds: list[float] = field(default_factory=list)
-    seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(PHASES, 0.0)
-    )  # of all epochs, mean over ranks
-    bytes: dict[str, int] = field(default_factory=dict)  # of all epochs and ranks
-    links: list[list[int]] = field(default_factory=list)  # of these, halo rows and gradients: by sender and receiver
-    best: dict[str, Any] = field(default_factory=dict)  # the best evaluation's record
-    final: dict[str, Any] = field(default_factory=dict)
-    time_s: float = 0.0  # since the start, over all sessions
-    stopped: str = ""  # why there is no next epoch; "": there is one
 
 
 def train(run: Run, run_dir: Path, *, resume: bool) -> dict[str, Any]:
@@ -172,13 +154,13 @@ class Runner:
     def _result(self) -> dict[str, Any]:
         run, progress, train = self.run, self.progress, self.run.config.train
         weights = self.method.net.weights()
-        digests = set(run.group.share(checkpoint.digest(weights)))
+        digests = set(run.group.share(model_file.digest(weights)))
         if len(digests) != 1:
             raise GnnError(f"ranks disagree on the final weights: {sorted(digests)}")
         epochs, later = progress.epoch, progress.epoch_seconds[1:] or progress.epoch_seconds
         if not run.group.rank:
             for name, kept in (("model", self._best_weights or weights), ("final", weights)):
-                checkpoint.save_model(self.dir / f"{name}.safetensors", kept, run.spec, {"epoch": epochs})
+                model_file.save_model(self.dir / f"{name}.safetensors", kept, run.spec, {"epoch": epochs})
         per_epoch, links = max(1, epochs), progress.links or [[0] * run.group.size] * run.group.size
         nbytes = {kind: total // per_epoch for kind, total in progress.bytes.items()}
         return {
@@ -196,10 +178,10 @@ class Runner:
 
     def _save(self) -> None:
         self.progress.time_s = time.monotonic() - self._started
-        checkpoints.save(self.dir, self.run.group, self.method, self.progress, self._stopping, self._best_weights)
+        rank_checkpoints.save(self.dir, self.run.group, self.method, self.progress, self._stopping, self._best_weights)
 
     def _resume(self) -> None:
-        found = checkpoints.load(self.dir, self.run.group, self.method)
+        found = rank_checkpoints.load(self.dir, self.run.group, self.method)
         if found is not None:  # else it begins anew
             saved, self._best_weights = found
             self.progress = Progress(**saved["progress"])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gpu_baselines.group import Group
-from gpu_baselines.halo import Channel
+from gpu_baselines.halos.halo import Channel
 from gpu_baselines.run import Run
 from gpu_baselines.schedule import Way, split
 from siafu.errors import ConfigError

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from gpu_baselines.adjacency import columns
-from gpu_baselines.halo import Exact, PartGraph, Routes
-from gpu_baselines.joined import joined
+from gpu_baselines.halos.halo import Exact, PartGraph, Routes
+from gpu_baselines.halos.joined import joined
 from gpu_baselines.masks import Masks
 from gpu_baselines.part import Part, alone, load
 from gpu_baselines.run import Run

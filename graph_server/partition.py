@@ -25,13 +25,13 @@ from graph_server.backends import Action, Backend, Completed, Compute, Job, Keep
 from graph_server.buffers import PublishedSlot, StalePolicy
 from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts, Reading
+from graph_server.lambdas.step_times import Timesheet, name_of
 from graph_server.layer_zero import Kept, aggregate
 from graph_server.ledger import Ledger
 from graph_server.operators import Operator, Setting
 from graph_server.operators.linear import Linear
 from graph_server.operators.pairs import Pairs
 from graph_server.scheduler import Begin, Event, Opened, Published, Scheduler, StepDone
-from graph_server.timesheet import Timesheet, name_of
 from siafu import kernels, processor, views
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
@@ -562,7 +562,7 @@ class Partition:
 
         def begin() -> Work:
             share = self._begin_read(task, step, slot, reads)
-            assert share == 1.0, "bench.api.built refuses edge tasks of gradients that are dropped"
+            assert share == 1.0, "run_coordinator.api.built refuses edge tasks of gradients that are dropped"
             return lambda: operator.edge_rows(step, slot, start, stop, task.epoch, rows)
 
         def then(cut: dict[str, TaskRows]) -> list[Action]:

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from graph_server import backends, launchers
+from graph_server import backends
 from graph_server.backends import Action, Compute, Keep, Launch
-from graph_server.backends.aws_lambda import LambdaBackend
-from graph_server.launchers import Ended, Launcher
+from graph_server.lambdas import launchers
+from graph_server.lambdas.backend import LambdaBackend
+from graph_server.lambdas.launchers import Ended, Launcher
 from graph_server.layer_zero import Kept
 from graph_server.partition import Partition
 from graph_server.rows_written import RowsWritten

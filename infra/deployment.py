@@ -34,7 +34,7 @@ TAG, REGION_TAG = "siafu:deployment", "siafu:region"
 ROLE_TAG, INDEX_TAG = "siafu:role", "siafu:index"
 #: What servers call, beside S3. Each interface endpoint costs about $0.01 an hour.
 SERVICES = ("lambda",)
-#: Where secrets of runs lie (``infra.machines.vault``), and what Session Manager needs besides: not ec2messages, since its
+#: Where secrets of runs lie (``infra.machines.secret_store``), and what Session Manager needs besides: not ec2messages, since its
 #: agent is 3.3.40 or newer, which takes ssmmessages wherever it may (Systems Manager user guide, on VPC endpoints).
 SECRET_SERVICES, SHELL_SERVICES = ("ssm",), ("ssm", "ssmmessages")
 #: Ports that roles bind where the config leaves them open: security groups admit no other.

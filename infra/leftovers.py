@@ -235,7 +235,7 @@ def _budgets(cloud: Cloud) -> list[str]:
 
 
 def _secrets(cloud: Cloud) -> list[str]:
-    """Of runs whose coordinator was lost before it removed them (``infra.machines.vault``)."""
+    """Of runs whose coordinator was lost before it removed them (``infra.machines.secret_store``)."""
     pages = cloud.client("ssm").get_paginator("describe_parameters").paginate(
         ParameterFilters=[{"Key": "Name", "Option": "BeginsWith", "Values": [f"/siafu/{cloud.name}/"]}]
     )  # fmt: skip

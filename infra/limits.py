@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from botocore.exceptions import ClientError
 
-from bench.plan import quotas
+from cost_planner.plan import quotas
 from infra import deployment
 from infra.cloud import Cloud, is_denied
 from siafu.config import Config

@@ -1,6 +1,6 @@
 """Today's prices, asked of AWS: its Price List API and EC2's history of spot prices, written as a list for ``--prices``.
 
-1. Types are those of ``bench.prices``, whose sizes and networks stay: they are the same everywhere. Prices, date and source are
+1. Types are those of ``siafu.pricing.prices``, whose sizes and networks stay: they are the same everywhere. Prices, date and source are
    new. What a region does not offer, or AWS prices in a way that we do not understand, is left out and named.
 2. Nothing is written unless all has been answered, and the file appears whole: it is read once as any list before that.
 3. Spot: what EC2 asks now for Linux, the mean over the zones that have the type; never more than on demand.
@@ -20,11 +20,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from bench import prices
-from bench.prices import Instance
 from infra import service
 from infra.cloud import ENDPOINT_VARIABLE, speaking_plainly
 from siafu.errors import ConfigError, GnnError
+from siafu.pricing import prices
+from siafu.pricing.prices import Instance
 
 #: Where the Price List API is; it knows all regions' prices.
 PRICING_REGION = "us-east-1"
@@ -38,7 +38,7 @@ COLUMNS = (*prices.OF_INSTANCE, *(name for name in prices.OF_ITEM if name not in
 
 
 class Service(NamedTuple):
-    """An item of ``bench.prices``, as the Price List API calls it. ``usage``: how its usage type ends, "" for any; those of most
+    """An item of ``siafu.pricing.prices``, as the Price List API calls it. ``usage``: how its usage type ends, "" for any; those of most
     regions begin with the region."""
 
     item: str

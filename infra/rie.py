@@ -1,6 +1,6 @@
 """The launcher `rie`'s Lambdas: AWS's own runtime interface emulator (RIE), one for each environment of a run.
 
-``python -m infra.rie --config FILE --run-dir DIR`` keeps the contract of ``bench.site``: it starts the emulators, prints
+``python -m infra.rie --config FILE --run-dir DIR`` keeps the contract of ``run_coordinator.lambda_emulator``: it starts the emulators, prints
 where they answer, and ends when its stdin does. Each runs the unmodified package (``infra.package``) under AWS's runtime
 interface client; neither sees anything else that is installed here. The binary is taken out of a pinned wheel.
 

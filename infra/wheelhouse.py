@@ -32,7 +32,16 @@ GLIBC = 34
 NEEDED = ("numpy", "scipy", "pyzmq", "rich", "safetensors", "awslambdaric", "boto3")
 #: Build siafu there; versions are of no consequence for a run.
 TOOLS = ("setuptools>=77", "wheel")
-ROOMS = ("siafu", "datasets", "graph_server", "param_server", "lambda_funcs", "bench", "infra")
+ROOMS = (
+    "siafu",
+    "graph_data",
+    "graph_server",
+    "param_server",
+    "lambda_funcs",
+    "run_coordinator",
+    "cost_planner",
+    "infra",
+)
 BESIDE = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in")
 CACHE = cache_folder() / "wheelhouse"
 PIP_S = 600.0

@@ -6,7 +6,7 @@ import json
 import sys
 from queue import Empty, SimpleQueue
 
-from lambda_funcs.pool import Invocation, LocalPool
+from lambda_funcs.local_pool import Invocation, LocalPool
 
 LIMIT_S = 20.0
 

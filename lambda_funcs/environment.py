@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lambda_funcs import runtime_api
-from lambda_funcs.function import Function, Invocation, error_payload, handler_error, report
+from lambda_funcs.invocation import Function, Invocation, error_payload, handler_error, report
 from lambda_funcs.process import Process
 from siafu.errors import RemoteProtocolError
 

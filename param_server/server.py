@@ -7,7 +7,7 @@ import logging
 from collections import deque
 
 from param_server.replica import Replica
-from siafu import checkpoint, models
+from siafu import model_file, models
 from siafu.address import COORDINATOR, Address, param_server
 from siafu.config import Config
 from siafu.errors import PeerLost
@@ -24,7 +24,7 @@ def serve(joined: Joined) -> None:
     """Runs until the coordinator says stop. Raises whatever the replica raises."""
     hub, config, index = joined.hub, joined.config, joined.index
     model = models.build(ModelSpec.of(config, ShardSet.open(joined.shards, ()).manifest))
-    first = checkpoint.first_weights(model, config.train.warm_start)
+    first = model_file.first_weights(model, config.train.warm_start)
     replica = Replica(index, config, model, config.data.parts, config.data.parts * config.train.intervals, first)
     hub.worker_bytes = (1 << 20) + 2 * sum(W.nbytes for W in first.values())  # a gradient has at most what weights have
     for peer, endpoint in enumerate(joined.roster.param_servers):

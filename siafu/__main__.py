@@ -11,7 +11,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -20,56 +21,76 @@ from siafu.errors import GnnError
 
 #: verb -> (module that has ``add_arguments(parser)`` and ``main(args) -> int``, what the verb does)
 VERBS = {
-    "train": ("bench.cli", "train a model on a graph"),
-    "resume": ("bench.resume_cli", "go on with a run that was stopped, from its newest checkpoint"),
-    "baseline": ("bench.baseline.cli", "train as the GPU systems do that siafu competes with, on GPUs or without"),
-    "search": ("bench.search_cli", "train with many settings and rank them by validation score"),
-    "predict": ("bench.predict.cli", "say what a run's model makes of every vertex of a graph"),
-    "export": ("bench.export.cli", "write a run's model as a module of another library"),
-    "report": ("bench.report.cli", "write what runs took, cost and did as a page of HTML and as Markdown"),
-    "value": ("bench.value.cli", "judge by value for money: 1 / (time x dollars)"),
-    "plan": ("bench.plan.cli", "predict time, money, memory and quotas of training a graph, before any money is spent"),
-    "prepare": ("datasets.cli", "turn a graph into shards on disk, to train on them again and again"),
-    "convert": ("datasets.convert", "write a graph in a format that other programs read"),
+    "train": ("run_coordinator.cli", "train a model on a graph"),
+    "resume": ("run_coordinator.recovery.cli", "go on with a run that was stopped, from its newest checkpoint"),
+    "baseline": (
+        "run_coordinator.baseline.cli",
+        "train as the GPU systems do that siafu competes with, on GPUs or without",
+    ),
+    "search": ("run_coordinator.search_cli", "train with many settings and rank them by validation score"),
+    "predict": ("run_coordinator.predict.cli", "say what a run's model makes of every vertex of a graph"),
+    "export": ("run_coordinator.export.cli", "write a run's model as a module of another library"),
+    "report": ("cost_planner.report.cli", "write what runs took, cost and did as a page of HTML and as Markdown"),
+    "value": ("cost_planner.value.cli", "judge by value for money: 1 / (time x dollars)"),
+    "plan": (
+        "cost_planner.plan.cli",
+        "predict time, money, memory and quotas of training a graph, before any money is spent",
+    ),
+    "prepare": ("graph_data.cli", "turn a graph into shards on disk, to train on them again and again"),
+    "convert": ("graph_data.convert", "write a graph in a format that other programs read"),
     "deploy": ("infra.verbs.deploy", "make servers and a Lambda function on AWS, and say first what they cost"),
     "destroy": ("infra.verbs.destroy", "remove a deployment from AWS, whatever state it is in"),
     "status": ("infra.verbs.status", "say how a deployment on AWS is: its machines and its runs"),
     "logs": ("infra.verbs.logs", "print what the roles of a run have written"),
     "attach": ("infra.verbs.attach", "follow a run on AWS that another terminal has started, and fetch it"),
     "cost": ("infra.verbs.cost", "say what a run has cost, by part"),
-    "bench": ("bench.measure.cli", "measure a part of siafu beside its peers and this machine's limits"),
-    "chaos": ("bench.chaos.cli", "train while servers are killed and links broken, and check that nothing is lost"),
-    "doctor": ("bench.doctor", "say what this machine can do, and what is missing"),
+    "doctor": ("run_coordinator.doctor", "say what this machine can do, and what is missing"),
 }
 
-EPILOG = """first try:
+
+@dataclass(frozen=True)
+class Program:
+    """A command line: its name, what it is, and its table of verbs (like ``VERBS``)."""
+
+    name: str
+    description: str
+    epilog: str
+    verbs: Mapping[str, tuple[str, str]]
+
+
+SIAFU = Program(
+    "siafu",
+    "Full-graph GNN training on CPU servers and serverless tensor workers.",
+    """first try:
   siafu train               a graph of 1,797 digit images, on this machine alone, in seconds
   siafu VERB --help         every flag, with examples
-"""
+""",
+    VERBS,
+)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, program: Program = SIAFU) -> int:
     """Runs a verb. Exit code 0; 1 for a failure; 2 for the user's mistake; 3 for a run stopped by its budget or its time; 130
     after Ctrl-C, 143 after a polite kill."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = _parse(argv)
+        args = _parse(argv, program)
         args.argv = argv
-        return _run(args)
+        return _run(args, program)
     except SystemExit as end:  # argparse: --help and --version end with 0, mistakes with 2
         return int(end.code or 0)
     except KeyboardInterrupt as stop:
-        print("; ".join(["siafu: stopped", *map(str, stop.args)]), file=sys.stderr)
+        print("; ".join([f"{program.name}: stopped", *map(str, stop.args)]), file=sys.stderr)
         return 128 + (stop.signal if isinstance(stop, _Stopped) else signal.SIGINT)
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace, program: Program) -> int:
     level = logging.INFO if args.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[_Stderr()])
     try:
-        return int(importlib.import_module(VERBS[args.verb][0]).main(args))
+        return int(importlib.import_module(program.verbs[args.verb][0]).main(args))
     except GnnError as error:
-        _say(args, error, str(error))
+        _say(args, program, error, str(error))
         if args.verbose:
             for note in getattr(error, "__notes__", []):
                 print(note, file=sys.stderr)
@@ -81,7 +102,7 @@ def _run(args: argparse.Namespace) -> int:
         if args.verbose:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        _say(args, error, f"{where}{error.strerror or error}")
+        _say(args, program, error, f"{where}{error.strerror or error}")
         return 1
 
 
@@ -100,10 +121,10 @@ class _Stderr(logging.StreamHandler[Any]):
         pass
 
 
-def _say(args: argparse.Namespace, error: Exception, text: str) -> None:
+def _say(args: argparse.Namespace, program: Program, error: Exception, text: str) -> None:
     if getattr(args, "json", False):
         print(json.dumps({"error": text, "type": type(error).__name__}))
-    print(f"siafu {args.verb}: {text}", file=sys.stderr)
+    print(f"{program.name} {args.verb}: {text}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -121,18 +142,18 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=width)
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
+def _parse(argv: list[str], program: Program) -> argparse.Namespace:
+    name = program.name
     parser = _Parser(
-        prog="siafu", usage="siafu VERB [--help] ...", epilog=EPILOG,
-        description="Full-graph GNN training on CPU servers and serverless tensor workers.",
-    )  # fmt: skip
+        prog=name, usage=f"{name} VERB [--help] ...", epilog=program.epilog, description=program.description
+    )
     parser.add_argument("--version", action="version", version=f"siafu {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="siafu")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog=name)
     chosen = next((word for word in argv if not word.startswith("-")), None)
     parsers = {}
-    for name, (module, what) in VERBS.items():
-        parsers[name] = verb = verbs.add_parser(name, help=what)
-        if name == chosen:  # only then is its module needed
+    for word, (module, what) in program.verbs.items():
+        parsers[word] = verb = verbs.add_parser(word, help=what)
+        if word == chosen:  # only then is its module needed
             try:
                 importlib.import_module(module).add_arguments(verb)
             except ModuleNotFoundError as error:
@@ -158,11 +179,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def entry() -> None:
+def entry(program: Program = SIAFU) -> NoReturn:
     """The console script."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
-    sys.exit(main())
+    sys.exit(main(program=program))
 
 
 class _Stopped(KeyboardInterrupt):

@@ -31,7 +31,7 @@ __all__ = ["FOLDER_NAME", "Mirror", "Saver", "Store", "TrainingState", "load", "
 logger = logging.getLogger(__name__)
 
 #: Where checkpoints can be copied to: the scheme of ``run.checkpoint_to`` -> a class that is built from URL and run.
-MIRRORS = {"s3": "infra.checkpoints:BucketMirror"}
+MIRRORS = {"s3": "infra.checkpoint_copies:BucketMirror"}
 #: How long leaving the ``with`` block of a Saver waits for the disk.
 CLOSE_S = 60.0
 

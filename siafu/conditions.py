@@ -50,7 +50,7 @@ NEEDS: dict[str, Condition] = {
 }
 #: Key -> who refuses it where it does nothing.
 CHECKED = {
-    **dict.fromkeys(("data.val_edges", "data.test_edges", "data.negatives", "data.eval_negatives"), "bench.api.fit"),
+    **dict.fromkeys(("data.val_edges", "data.test_edges", "data.negatives", "data.eval_negatives"), "run_coordinator.api.fit"),
     **dict.fromkeys(
         (
             "model.activation", "model.dropout", "model.norm", "model.residual", "model.jump", "model.heads", "model.out_heads",
@@ -59,7 +59,7 @@ CHECKED = {
         ),
         "siafu.models.build",
     ),
-    **dict.fromkeys(("model.layers", "model.hidden", "train.weight_decay_rest", "run.write"), "bench.api.built"),
+    **dict.fromkeys(("model.layers", "model.hidden", "train.weight_decay_rest", "run.write"), "run_coordinator.api.built"),
     **dict.fromkeys(("data.inductive", "train.staleness"), "siafu.config"),
 }  # fmt: skip
 ALWAYS = {

@@ -143,7 +143,7 @@ class Train:
     seed: int = 0  # of initial weights and dropout masks
     mode: Literal["no-pipe", "pipe", "async"] = "pipe"  # how far steps may overlap; async: gathers stale rows
     staleness: int = 0  # async: epochs that an interval may be ahead of the slowest one
-    intervals: int = 0  # per graph server; 0: up to 16, as many as there is work for (bench.intervals)
+    intervals: int = 0  # per graph server; 0: up to 16, as many as there is work for (run_coordinator.intervals)
     ahead: float = 0.125  # async, staleness > 0: share of intervals that may be ahead of the slowest epoch; 0: none
     freshness: float = 0.9  # async: share of an interval's crossing edges that must be of this epoch before it gathers
     stale_gradients: Literal["use", "drop", "smooth"] = "use"  # async: gradient rows not refreshed in this epoch

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 NONE, TRAIN, VAL, TEST = 0, 1, 2, 3  # what a vertex is for, in one split
 
-#: Types of edges where edges are what is predicted (``datasets.links``): MESSAGE is gathered along, the others are pairs
+#: Types of edges where edges are what is predicted (``graph_data.link_split``): MESSAGE is gathered along, the others are pairs
 #: of vertices that are scored; a negative is no edge of the graph.
 MESSAGE, TRAIN_PAIR, TRAIN_NEGATIVE, VAL_PAIR, VAL_NEGATIVE, TEST_PAIR, TEST_NEGATIVE = range(7)
 NUM_LINK_TYPES = 7
@@ -44,7 +44,9 @@ class Graph:
     num_classes: int  # C; 1 if labels are float32 [N]
     split: Array  # uint8 [N, S] of NONE, TRAIN, VAL, TEST; S = 0: none published
     directed: bool  # False: every edge is listed in both directions, with one weight
-    ids: Any = None  # what the source calls vertices, ascending: int64 [N], datasets.sources.ids.NamedIds; None: 0..N-1
+    ids: Any = (
+        None  # what the source calls vertices, ascending: int64 [N], graph_data.sources.ids.NamedIds; None: 0..N-1
+    )
     edge_type: Array | None = None  # uint16 [E], below num_edge_types; None: all edges are of one type
     num_edge_types: int = 1
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of "classes" and "edge_types", if it has words
@@ -86,7 +88,7 @@ def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Gr
 
     ``row`` divides each feature row by its L1 norm, ``standard`` makes each column's mean 0 and deviation 1 over *all*
     vertices: in the transductive setting every vertex's features are input, and splits share one matrix. (Inductive
-    training takes the training vertices alone: ``datasets.options``.) Rows of zeros and constant columns become zeros.
+    training takes the training vertices alone: ``graph_data.options``.) Rows of zeros and constant columns become zeros.
     Vertices without a label leave every split; of several labels or numbers per vertex, none may be missing.
 
     Raises: DatasetError if the graph is malformed; ConfigError for an unknown ``feature_norm``.

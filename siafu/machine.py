@@ -12,6 +12,12 @@ from siafu.config import Config
 #: Where environments are processes of this machine.
 HERE = ("local", "rie", "localstack")
 FEWEST, MOST = 2, 8
+#: Lambda memory that comes with one core, MB (AWS Lambda's documentation).
+CORE_MB = 1769
+#: Network rate of one environment on AWS, bytes per second.
+LAMBDA_BYTES_PER_S = 75e6
+#: CPU time that one more message costs at both ends, seconds.
+MESSAGE_S = 0.5e-3
 
 
 def num_sharing(config: Config) -> int:
@@ -29,7 +35,7 @@ def num_environments(config: Config, cores: int | None = None) -> int:
     lambdas = config.lambdas
     intervals = (
         config.train.intervals or 2 * MOST
-    )  # 0 is not settled yet: as many as there are at most (bench.intervals)
+    )  # 0 is not settled yet: as many as there are at most (run_coordinator.intervals)
     if lambdas.count:
         return lambdas.count
     if lambdas.on in HERE:

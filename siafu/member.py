@@ -99,7 +99,7 @@ def allow_open_files() -> None:
 class Presence:
     """Listens; says that we are alive, and notices when the coordinator, or another server that we talk to, no longer is.
 
-    Heartbeats go over every link between servers: each is numbered (``siafu.links``), so that a message that was lost is
+    Heartbeats go over every link between servers: each is numbered (``siafu.message_numbers``), so that a message that was lost is
     missed soon, and a link that lets nothing through any more is noticed even where both its ends reach the coordinator.
     Silence is what we would have heard. During a long computation the others' heartbeats lie unread, so the time
     between two polls that are further apart than heartbeats does not count. Other servers compute for long before training

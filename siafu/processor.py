@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np  # noqa: F401 (it loads OpenBLAS)
 
-#: What totals of a graph server begin with that name a kind of processor that computed for it (``bench.reports.processors``).
+#: What totals of a graph server begin with that name a kind of processor that computed for it (``run_coordinator.reports.processors``).
 PROCESSOR = "processor "
 UNKNOWN = "unknown"
 #: Kinds of workers that one graph server names; a fleet has a few.

@@ -25,7 +25,7 @@ MAX_WIDTH = 100
 
 
 class Status(Protocol):
-    """Where a run stands (``bench.actions.Status``)."""
+    """Where a run stands (``run_coordinator.actions.Status``)."""
 
     phase: str
     epoch: int

@@ -1,6 +1,6 @@
 """A prepared graph on disk: one folder per partition of plain ``.npy`` files, and a manifest that is written last.
 
-This is the format and its reader; ``datasets.writer`` writes it.
+This is the format and its reader; ``graph_data.writer`` writes it.
 
     OUT/manifest.json                counts, options, bytes, sha256 and CRC-32 of every file, and a digest of all of it
     OUT/ids.npy                      int64 [N]      what the source calls vertex v, ascending; only if that is not v
@@ -66,7 +66,7 @@ FILE_NAME = re.compile(r"[a-z_]{1,40}\.npy")  # of a partition's arrays
 AGGREGATE = re.compile(r"aggregate-[0-9a-f]{16}-(?P<made>[0-9a-f]{8})-(?P<crc>[0-9a-f]{8})\.npy")
 HASH_BLOCK_BYTES = 1 << 20
 
-OrderScores = Mapping[str, Mapping[str, float]]  # order -> its "cost" and "crossing": see datasets.choice
+OrderScores = Mapping[str, Mapping[str, float]]  # order -> its "cost" and "crossing": see graph_data.choice
 EdgeTypes = Literal["none", "relations", "links", "inductive"]  # what types of edges mean
 
 

@@ -28,7 +28,7 @@ from siafu.address import Address
 from siafu.errors import PeerLost, RemoteProtocolError
 from siafu.gate import Complaints, Gate
 from siafu.keys import Ring
-from siafu.links import Links
+from siafu.message_numbers import Links
 from siafu.wire import Message
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _ZERO_COPY_BYTES = 1 << 14
 #: Messages that wait here for a peer to take them, and those that wait there for their reader: beyond, TCP holds the sender.
 _MOST_WAITING, _MOST_UNREAD = 1 << 16, 1 << 12
 #: Seconds of silence before TCP asks whether the other end is still there, and between that and each of so many more questions:
-#: an environment of Lambda, or a gateway between, may go without a word. As of ``graph_server.launchers.lines``.
+#: an environment of Lambda, or a gateway between, may go without a word. As of ``graph_server.lambdas.launchers.lines``.
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 60, zmq.TCP_KEEPALIVE_INTVL: 15, zmq.TCP_KEEPALIVE_CNT: 4}
 #: A connection that has not shown its key by then is closed; a member's tries again. Its key is looked at between two polls.
 _HANDSHAKE_MS = 10_000

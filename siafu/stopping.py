@@ -5,7 +5,7 @@
     loss      the lowest loss, the earlier of equals                  the best
     both      as high a score and as low a loss as any before         as high a score or as low a loss as any before
 
-"both" is Veličković et al.'s rule, "loss" that of Kipf & Welling's paper and of Chen et al. (``bench.presets``).
+"both" is Veličković et al.'s rule, "loss" that of Kipf & Welling's paper and of Chen et al. (``run_coordinator.presets``).
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from siafu import __version__
-from siafu.checkpoint import packed, packed_model, unpacked
 from siafu.errors import DatasetError
 from siafu.faultpoints import reach
 from siafu.fingerprint import Fingerprint
+from siafu.model_file import packed, packed_model, unpacked
 from siafu.models import ModelSpec
 from siafu.sparse import Array
 

@@ -1,7 +1,7 @@
 """Every message on the wire, and the only code that turns one into frames and back. This text is the specification.
 
     frame 0    b"SIAF", version (1 byte), tag (1 byte), run id (8 bytes), number of the message on its link (8 bytes;
-               0: not numbered, siafu.links), crc32 of all of that and of frame 1 (4 bytes); integers little-endian
+               0: not numbered, siafu.message_numbers), crc32 of all of that and of frame 1 (4 bytes); integers little-endian
     frame 1    UTF-8 JSON object, at most 1 MiB: every field of the message; a tensor stands there as its descriptor;
                a float may be NaN or Infinity (a loss that diverged)
     frame 2..  one raw little-endian C-order buffer per tensor (three for sparse rows: indptr, indices, data; two for rows

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from graph_server.verdicts import THROTTLED
-from lambda_funcs.function import Invocation
-from lambda_funcs.pool import LocalPool
+from graph_server.lambdas.invoke_errors import THROTTLED
+from lambda_funcs.invocation import Invocation
+from lambda_funcs.local_pool import LocalPool
 from siafu.errors import WorkerError
 
 MAX_ENVIRONMENTS = 64

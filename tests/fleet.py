@@ -20,17 +20,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bench.actions import Record, Save
-from bench.coordinator import Coordinator
-from bench.reports import total
 from graph_server import backends
-from graph_server.autotune import Autotuner
 from graph_server.backends import Action, Backend, Compute, Launch
-from graph_server.backends.aws_lambda import LambdaBackend
+from graph_server.lambdas.autotune import Autotuner
+from graph_server.lambdas.backend import LambdaBackend
 from graph_server.partition import Partition
 from lambda_funcs.desk import Desk
 from param_server.replica import Replica
-from siafu import checkpoint, models, wire
+from run_coordinator.actions import Record, Save
+from run_coordinator.coordinator import Coordinator
+from run_coordinator.reports import total
+from siafu import model_file, models, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, worker
 from siafu.config import Config
 from siafu.models import ModelSpec
@@ -136,7 +136,7 @@ class Fleet:
         ]
         for partition in self.partitions:
             partition.trace = []
-        first = checkpoint.first_weights(model, config.train.warm_start)
+        first = model_file.first_weights(model, config.train.warm_start)
         self.replicas = [
             Replica(q, config, model, parts, parts * config.train.intervals, first)
             for q in range(config.servers.param_servers)

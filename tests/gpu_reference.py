@@ -1,6 +1,6 @@
 """One card measured, by what torch and PyG make of it: epochs of plain nets, and kernels beside the card's copy bandwidth.
 
-``bench.acceptance.baselines.gpu`` runs it as a process, and reads one JSON object from its output:
+``benchmarks.acceptance.baselines.gpu`` runs it as a process, and reads one JSON object from its output:
 
     python -m tests.gpu_reference epoch SHARDS --library torch|pyg --model gcn|sage|gat --hidden 128 --layers 3 --epochs 10
     python -m tests.gpu_reference kernels SHARDS --width 128
@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from gpu_baselines.adjacency import Adjacency
+from gpu_baselines.halos.quantise import Layout
 from gpu_baselines.kernels import packing
-from gpu_baselines.quantise import Layout
 from siafu.graph import TRAIN
 from siafu.shards import Shard, ShardSet
 from siafu.sparse import SparseRows

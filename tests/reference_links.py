@@ -4,7 +4,7 @@
     s_uv = <H_u, H_v>,  or  relu((H_u ⊙ H_v) W + b) w + c
 
 H is what the encoder's own oracle gives along the message edges. With siafu it shares the first weights, the dropout masks and
-which false pairs an epoch draws. tests/siafu/models/test_links.py holds it to finite differences and torch's autograd.
+which false pairs an epoch draws. tests/siafu/models/test_link_prediction.py holds it to finite differences and torch's autograd.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from datasets.links import messages
+from graph_data.link_split import messages
 from siafu import ops
 from siafu.graph import (
     TEST_NEGATIVE,

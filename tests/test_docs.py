@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import PROGRAM as BENCHMARKS
 from siafu import settings
-from siafu.__main__ import _parse
+from siafu.__main__ import SIAFU, Program, _parse
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
@@ -29,26 +30,38 @@ def commands(program: str) -> Iterator[tuple[str, str]]:
                     yield page.relative_to(ROOT).as_posix(), re.split(r"\s{2,}", command)[0]
 
 
-@pytest.mark.parametrize(("page", "command"), [*commands("siafu")])
-def test_a_command_has_flags_that_its_verb_knows(page: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = shlex.split(command)[1:]
-    if words == ["--help"] or "VERB" in words or "[" in command:  # a usage, not a command
-        return
-    code = 0
+def mistakes(program: Program, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command line says against ``words``; "" if it accepts them."""
+    if words == ["--help"] or "VERB" in words or any("[" in word for word in words):  # a usage, not a command
+        return ""
     try:
-        _parse(words)
+        _parse(words, program)
     except SystemExit as end:
-        code = int(end.code or 0)
-    assert code == 0, f"{page}: {command}: {capsys.readouterr().err}"
+        return capsys.readouterr().err if end.code else ""
+    return ""
 
 
-@pytest.mark.parametrize(("page", "command"), [*commands("python")])
-def test_a_module_that_is_run_is_there(page: str, command: str) -> None:
-    words = shlex.split(command)
-    if words[1:2] == ["-m"]:
-        assert importlib.util.find_spec(words[2]) is not None, f"{page}: {command}"
-    else:
-        assert (ROOT / words[1]).exists(), f"{page}: {command}"
+def test_commands_have_flags_that_their_verbs_know(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {
+        f"{page}: {command}": mistakes(SIAFU, shlex.split(command)[1:], capsys) for page, command in commands("siafu")
+    }
+    assert len(said) > 80
+    assert {command: mistake for command, mistake in said.items() if mistake} == {}
+
+
+def test_modules_and_scripts_that_are_run_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = {}
+    for page, command in commands("python"):
+        words = shlex.split(command)
+        if words[1:3] == ["-m", "benchmarks"]:
+            if mistake := mistakes(BENCHMARKS, words[3:], capsys):
+                wrong[f"{page}: {command}"] = mistake
+        elif words[1:2] == ["-m"]:
+            if importlib.util.find_spec(words[2]) is None:
+                wrong[f"{page}: {command}"] = "no such module"
+        elif not (ROOT / words[1]).exists():
+            wrong[f"{page}: {command}"] = "no such file"
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -74,7 +87,18 @@ def test_the_page_of_settings_is_that_of_the_code() -> None:
     assert page == settings.page(), "python -m siafu.settings > docs/settings.md"
 
 
-ROOMS = ("siafu", "datasets", "graph_server", "param_server", "lambda_funcs", "bench", "infra", "gpu_baselines")
+ROOMS = (
+    "siafu",
+    "graph_data",
+    "graph_server",
+    "param_server",
+    "lambda_funcs",
+    "run_coordinator",
+    "cost_planner",
+    "infra",
+    "gpu_baselines",
+    "benchmarks",
+)
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -13,62 +13,69 @@ from infra.localstack.stack import ROOMS as ROOMS_OF_LOCALSTACK
 #: Room -> the other rooms that it may import.
 ROOMS = {
     "siafu": set(),
-    "datasets": {"siafu"},
+    "graph_data": {"siafu"},
     "graph_server": {"siafu", "lambda_funcs"},  # lambda_funcs only to launch the local pool
     "param_server": {"siafu"},
     "lambda_funcs": {"siafu"},
     "gpu_baselines": {"siafu"},
-    # Machines that infra starts keep the contract of bench's hosts; what it runs functions in are lambda_funcs' environments.
-    "infra": {"siafu", "bench", "lambda_funcs"},
-    # bench starts the roles as processes. Preparing a graph is no role: it is a function from a source to files, which
-    # ``siafu train`` calls before there is anything to start, and whose errors it shows as its own.
-    "bench": {"siafu", "datasets"},
-}
-#: Benchmarks of parts, and the single process that servers are measured against, run those parts in their own process.
-#: A plan runs the real scheduler and autotuner in simulated time.
-INSIDE = {
-    "bench/measure/": {"graph_server", "param_server"}, "bench/single/": {"graph_server", "param_server"},
-    "bench/plan/": {"graph_server"},
+    # The coordinator starts the roles as processes. Preparing a graph is no role: it is a function from a source to
+    # files, which ``siafu train`` calls before there is anything to start, and whose errors it shows as its own.
+    "run_coordinator": {"siafu", "graph_data", "lambda_funcs"},
+    # A plan runs the real scheduler and autotuner in simulated time.
+    "cost_planner": {"siafu", "graph_data", "graph_server", "run_coordinator"},
+    # Machines that infra starts keep the contract of the coordinator's hosts.
+    "infra": {"siafu", "graph_data", "lambda_funcs", "run_coordinator", "cost_planner"},
+    # Not in the wheel. Benchmarks of parts run them in their own process.
+    "benchmarks": {
+        "siafu", "graph_data", "graph_server", "param_server", "lambda_funcs", "gpu_baselines", "run_coordinator",
+        "cost_planner", "infra",
+    },
 }  # fmt: skip
-
 #: Third-party package -> the only files (or rooms, with a slash at their end) that may import it.
 ONLY_IN = {
     # A benchmark stands beside plain sockets, faults come between the hub and them, an intruder keeps to no rules of ours.
-    "zmq": ("siafu/sockets.py", "bench/measure/echo.py", "bench/chaos/hub.py", "bench/acceptance/intruder.py"),
-    "boto3": ("graph_server/launchers/", "infra/"),
-    "botocore": ("graph_server/launchers/", "infra/"),
+    "zmq": (
+        "siafu/sockets.py",
+        "benchmarks/measure/echo.py",
+        "benchmarks/chaos/hub.py",
+        "benchmarks/acceptance/intruder.py",
+    ),
+    "boto3": ("graph_server/lambdas/launchers/", "infra/"),
+    "botocore": ("graph_server/lambdas/launchers/", "infra/"),
     "ray": ("siafu/ray_cluster.py",),  # where hosts and launchers come in
     # What exports are made of: read as text, and run in processes of their own.
-    "torch": ("gpu_baselines/", "graph_server/backends/gpu.py", "bench/export/modules/"),
+    "torch": ("gpu_baselines/", "graph_server/backends/gpu.py", "run_coordinator/export/modules/"),
     "triton": ("gpu_baselines/kernels/",),
-    "torch_geometric": ("bench/export/modules/geometric.py",),
-    "dgl": ("bench/export/modules/dgl_nn.py",),
-    "onnxruntime": ("bench/export/modules/at_work.py",),
-    "tensorboard": ("bench/loggers/tensorboard.py",),
-    "mlflow": ("bench/loggers/mlflow.py",),
-    "wandb": ("bench/loggers/wandb.py",),
+    "torch_geometric": ("run_coordinator/export/modules/geometric.py",),
+    "dgl": ("run_coordinator/export/modules/dgl_nn.py",),
+    "onnxruntime": ("run_coordinator/export/modules/at_work.py",),
+    "tensorboard": ("run_coordinator/loggers/tensorboard.py",),
+    "mlflow": ("run_coordinator/loggers/mlflow.py",),
+    "wandb": ("run_coordinator/loggers/wandb.py",),
     "aws_cdk": ("infra/",),
     "cdk_nag": ("infra/",),
     "constructs": ("infra/",),
     "localstack": ("infra/",),
     "localstack_client": ("infra/",),
-    "pymetis": ("datasets/",),
-    "sklearn": ("datasets/",),
-    "rich": ("siafu/progress.py", "datasets/inspection/show.py", "bench/"),
-    "safetensors": ("siafu/checkpoint.py", "bench/", "gpu_baselines/"),
+    "pymetis": ("graph_data/",),
+    "sklearn": ("graph_data/",),
+    "rich": ("siafu/progress.py", "graph_data/inspection/show.py", "run_coordinator/", "cost_planner/", "benchmarks/"),
+    "safetensors": ("siafu/model_file.py", "run_coordinator/", "cost_planner/", "benchmarks/", "gpu_baselines/"),
     "scipy": (
-        "datasets/",
+        "graph_data/",
         "graph_server/",
-        "bench/",
+        "run_coordinator/",
+        "cost_planner/",
+        "benchmarks/",
         "gpu_baselines/",
         "siafu/kernels/fallback.py",
         "siafu/kernels/attention_numpy.py",
         "siafu/kernels/bags.py",
     ),
-    "matplotlib": ("datasets/inspection/plot.py", "bench/curves.py", "bench/report/"),
-    "jinja2": ("bench/report/page.py",),
-    "markupsafe": ("bench/report/page.py",),
-    "pyarrow": ("datasets/",),
+    "matplotlib": ("graph_data/inspection/plot.py", "run_coordinator/curves.py", "cost_planner/report/"),
+    "jinja2": ("cost_planner/report/page.py",),
+    "markupsafe": ("cost_planner/report/page.py",),
+    "pyarrow": ("graph_data/",),
 }
 
 #: All that is installed there. tomli stands in for tomllib on Python 3.10, which Lambda no longer offers.
@@ -77,16 +84,16 @@ LAMBDA_PACKAGES = {"numpy", "zmq", "tomli"}
 #: These decide; the clock and the random generator are arguments, and no byte leaves them.
 PURE = (
     "siafu/tasks.py", "siafu/wire.py", "siafu/ops.py", "siafu/sparse.py", "siafu/errors.py", "siafu/models/*.py",
-    "siafu/tensor_task.py", "siafu/address.py", "siafu/links.py", "siafu/keys.py", "siafu/gate.py", "siafu/evaluation.py",
-    "graph_server/scheduler.py", "graph_server/autotune.py", "graph_server/dispatch.py", "graph_server/waiting.py",
-    "graph_server/verdicts.py", "graph_server/timing.py", "graph_server/sizing.py", "graph_server/holding.py", "graph_server/throttle.py", "graph_server/thrift.py",
-    "graph_server/shipping.py", "graph_server/workforce.py", "graph_server/timesheet.py", "graph_server/bill.py", "graph_server/placement.py",
+    "siafu/tensor_task.py", "siafu/address.py", "siafu/message_numbers.py", "siafu/keys.py", "siafu/gate.py", "siafu/evaluation.py",
+    "graph_server/scheduler.py", "graph_server/lambdas/autotune.py", "graph_server/lambdas/dispatch.py", "graph_server/lambdas/waiting.py",
+    "graph_server/lambdas/invoke_errors.py", "graph_server/lambdas/task_timeouts.py", "graph_server/lambdas/sizing.py", "graph_server/lambdas/prefetch.py", "graph_server/lambdas/throttle.py", "graph_server/lambdas/out_of_memory.py",
+    "graph_server/lambdas/shipping.py", "graph_server/lambdas/workforce.py", "graph_server/lambdas/step_times.py", "graph_server/lambdas/lambda_usage.py", "run_coordinator/placement.py",
     "param_server/stash.py", "param_server/summation.py", "param_server/optimisers.py", "siafu/schedules.py",
     "param_server/replica.py", "param_server/epoch.py", "param_server/parameters.py",
-    "bench/cost.py", "bench/supervisor.py", "bench/ledger.py", "bench/actions.py", "bench/coordinator.py", "bench/states.py", "bench/usage.py", "bench/plan/bounds.py", "bench/plan/parts.py", "bench/plan/simulator.py", "bench/memory.py", "bench/intervals.py", "siafu/stopping.py", "siafu/baseline.py",
-    "gpu_baselines/quantise.py", "gpu_baselines/assigner.py", "gpu_baselines/schedule.py", "gpu_baselines/budget.py",
+    "siafu/pricing/cost.py", "run_coordinator/recovery/supervisor.py", "run_coordinator/epoch_totals.py", "run_coordinator/actions.py", "run_coordinator/coordinator.py", "run_coordinator/states.py", "run_coordinator/usage.py", "cost_planner/plan/bounds.py", "cost_planner/plan/parts.py", "cost_planner/plan/simulator.py", "cost_planner/memory.py", "run_coordinator/intervals.py", "siafu/stopping.py", "siafu/baseline.py",
+    "gpu_baselines/halos/quantise.py", "gpu_baselines/halos/assigner.py", "gpu_baselines/schedule.py", "gpu_baselines/halos/budget.py",
     "gpu_baselines/collapse.py",
-    "gpu_baselines/smoothing.py", "gpu_baselines/pool.py",
+    "gpu_baselines/halos/smoothing.py", "gpu_baselines/work_pool.py",
 )  # fmt: skip
 IMPURE_MODULES = {
     "zmq", "threading", "time", "random", "socket", "selectors", "select", "queue", "concurrent", "multiprocessing",
@@ -99,30 +106,38 @@ def name(path: Path) -> str:
 
 
 SOURCES = [path for room in ROOMS for path in files(f"{room}/**/*.py")]
-every_file = pytest.mark.parametrize("path", SOURCES, ids=name)
 
 
 # --- the rules ----------------------------------------------------------------------------------------------------------
 
 
-@every_file
-def test_rooms_import_only_the_rooms_they_may(path):
-    room = path.relative_to(ROOT).parts[0]
-    inside = next((rooms for folder, rooms in INSIDE.items() if name(path).startswith(folder)), set())
-    allowed = ROOMS[room] | {room} | inside
-    assert {module.split(".")[0] for module in imports(path)} & ROOMS.keys() <= allowed
+def tops(path: Path) -> set[str]:
+    """The top-level packages that a file imports."""
+    return {module.split(".")[0] for module in imports(path)}
 
 
-@every_file
-def test_packages_stay_in_the_files_that_convert_their_errors(path):
-    for module in imports(path):
-        homes = ONLY_IN.get(module.split(".")[0])
-        assert homes is None or name(path).startswith(homes), f"{module} belongs in {', '.join(homes)}"
+def test_rooms_import_only_the_rooms_they_may():
+    wrong = {}
+    for path in SOURCES:
+        room = path.relative_to(ROOT).parts[0]
+        if more := tops(path) & ROOMS.keys() - ROOMS[room] - {room}:
+            wrong[name(path)] = more
+    assert wrong == {}
 
 
-@pytest.mark.parametrize("path", files(*PURE), ids=name)
-def test_pure_files_have_no_clock_thread_socket_or_generator(path):
-    assert {module.split(".")[0] for module in imports(path)} & IMPURE_MODULES == set()
+def test_packages_stay_in_the_files_that_convert_their_errors():
+    wrong = {}
+    for path in SOURCES:
+        for package in tops(path) & ONLY_IN.keys():
+            if not name(path).startswith(ONLY_IN[package]):
+                wrong[name(path)] = f"{package} belongs in {', '.join(ONLY_IN[package])}"
+    assert wrong == {}
+
+
+def test_pure_files_have_no_clock_thread_socket_or_generator():
+    assert all(files(pattern) for pattern in PURE), "a pattern that names no file"
+    wrong = {name(path): found for path in files(*PURE) if (found := tops(path) & IMPURE_MODULES)}
+    assert wrong == {}
 
 
 def test_lambda_needs_numpy_and_pyzmq_alone():
@@ -140,7 +155,7 @@ def test_lambda_gets_the_leaf_modules_of_siafu_and_nothing_of_the_servers():
     assert {path.split("/")[0] for path in found} <= {"siafu", "lambda_funcs"}
     assert {"siafu/ops.py", "siafu/sparse.py", "siafu/tasks.py", "siafu/errors.py"} <= found
     assert not {path for path in found if path.startswith("siafu/kernels/")}
-    assert not found & {"siafu/checkpoint.py", "siafu/progress.py", "siafu/metrics.py", "siafu/__main__.py"}
+    assert not found & {"siafu/model_file.py", "siafu/progress.py", "siafu/metrics.py", "siafu/__main__.py"}
 
 
 def test_localstack_reaches_all_that_its_executor_needs():

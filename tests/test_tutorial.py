@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from siafu import models
 from siafu.config import Config
 from siafu.models import ModelSpec, build

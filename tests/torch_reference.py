@@ -7,7 +7,7 @@ Glorot-uniform weights, zero biases, Adam with weight decay (of some parameters 
 the epoch that ``train.stop_on`` calls the best.
 
 It reads siafu's prepared shards (one partition), so that graph, features and split are the same, and shares no
-arithmetic with siafu. ``bench.acceptance.accuracy`` runs it as a process:
+arithmetic with siafu. ``benchmarks.acceptance.accuracy`` runs it as a process:
 
     python -m tests.torch_reference SHARDS --settings '{"model": "gcn", "hidden": 16, ...}' --seeds 0 1 2
 

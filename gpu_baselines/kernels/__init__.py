@@ -1,4 +1,4 @@
-"""Rows into messages of 2, 4 and 8 bits and back, with the bytes of ``gpu_baselines.quantise``, where the rows are."""
+"""Rows into messages of 2, 4 and 8 bits and back, with the bytes of ``gpu_baselines.halos.quantise``, where the rows are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from gpu_baselines.quantise import Layout
+from gpu_baselines.halos.quantise import Layout
 
 
 class Packing(Protocol):

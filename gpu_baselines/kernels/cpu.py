@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gpu_baselines import quantise as reference
-from gpu_baselines.quantise import Layout, row_bytes
+from gpu_baselines.halos import quantise as reference
+from gpu_baselines.halos.quantise import Layout, row_bytes
 from siafu.kernels import quantise as compiled
 from siafu.sparse import Array
 

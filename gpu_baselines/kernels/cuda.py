@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gpu_baselines.quantise import PARAMETER_BYTES, Layout, row_bytes
+from gpu_baselines.halos.quantise import PARAMETER_BYTES, Layout, row_bytes
 
 BLOCK_VALUES = 2048  # of one program, if its rows are no longer than that
 _NAN = tl.constexpr(0x7FC0)  # as a bfloat16: Z of a row that cannot be sent

@@ -1,6 +1,6 @@
 """GNNPipe: each stage of a pipeline has some of the layers, of the whole graph, and chunks of it flow through.
 
-parts      of the graph: see ``gpu_baselines.held``
+parts      of the graph: see ``gpu_baselines.halos.held``
 rows       a stage's last activations go to the next stage's rank of the same share, their gradients come back; GCNII's first
            representation goes along
 step       once an epoch; every stage steps its own layers, and an epoch sends no weights. The whole net is gathered where it
@@ -20,7 +20,7 @@ from torch import Tensor
 from gpu_baselines import net as nets
 from gpu_baselines.chunks import Chunk
 from gpu_baselines.collapse import Setting, Watch, constant_loss
-from gpu_baselines.held import Held
+from gpu_baselines.halos.held import Held
 from gpu_baselines.learner import Learner, loss_of
 from gpu_baselines.masks import Masks
 from gpu_baselines.net import Layer, Net

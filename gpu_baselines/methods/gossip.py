@@ -1,6 +1,6 @@
 """GossipGCN (thesis, 2021): workers take batches from a pool, and average gradients in pairs, whenever two are ready.
 
-1. v2 is Algorithm 6, v1 Algorithm 5: ``gpu_baselines.pool`` has both, and what workers do between their questions.
+1. v2 is Algorithm 6, v1 Algorithm 5: ``gpu_baselines.work_pool`` has both, and what workers do between their questions.
 2. The thesis' pool has every batch once for each epoch. Ours has one epoch's, and workers wait for each other between
    epochs, since the runner evaluates and saves there; whoever is still waited for is served at each epoch's end.
 3. A worker that leaves gives the gradient of its last step; one that has computed none yet takes its partner's.
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from gpu_baselines.net import Net
-from gpu_baselines.pool import NONE, POOLS, Action, Ask, Average, Compute, Pool, program
-from gpu_baselines.pool_server import Door, door
 from gpu_baselines.run import Run
+from gpu_baselines.work_pool import NONE, POOLS, Action, Ask, Average, Compute, Pool, program
+from gpu_baselines.work_pool_server import Door, door
 from gpu_baselines.worker import Worker, batches
 from siafu.sparse import Array
 

@@ -1,6 +1,6 @@
 """Full-graph training whose ranks exchange halo rows: vanilla, PipeGCN, AdaQP, and what lies between them.
 
-forward    Z = A_inner drop(H) + A_outer drop(halo)          halo: as ``gpu_baselines.halo.Halo`` gets them here
+forward    Z = A_inner drop(H) + A_outer drop(halo)          halo: as ``gpu_baselines.halos.halo.Halo`` gets them here
 backward   dH = A_innerᵀ dZ + what the owners of others' halos get back
 step       gradients are summed over ranks; every rank takes the same step
 """
@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from gpu_baselines import net as nets
-from gpu_baselines.budgeted import Budgeted
-from gpu_baselines.halo import Exact, Halo, PartGraph, Routes
-from gpu_baselines.late import Late
+from gpu_baselines.halos.budgeted import Budgeted
+from gpu_baselines.halos.halo import Exact, Halo, PartGraph, Routes
+from gpu_baselines.halos.late import Late
+from gpu_baselines.halos.quantised import Quantised
+from gpu_baselines.halos.smoothing import WAYS, Smoothing
 from gpu_baselines.learner import Learner, loss_of
 from gpu_baselines.masks import Masks
 from gpu_baselines.net import Net
 from gpu_baselines.part import Part, load
-from gpu_baselines.quantised import Quantised
 from gpu_baselines.run import Run, as_array
-from gpu_baselines.smoothing import WAYS, Smoothing
 from siafu import models
 from siafu.metrics import METRICS
 from siafu.sparse import Array

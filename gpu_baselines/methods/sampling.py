@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gpu_baselines import net as nets
-from gpu_baselines.joined import owners
+from gpu_baselines.halos.joined import owners
 from gpu_baselines.learner import Learner, loss_of
 from gpu_baselines.masks import Masks
 from gpu_baselines.methods.halo import Evaluation

@@ -21,7 +21,7 @@ from siafu.wire import Message, TaskResult, Tensors
 BACKENDS = {
     "cpu": "graph_server.backends.cpu:CpuBackend",
     "gpu": "graph_server.backends.gpu:GpuBackend",
-    "lambda": "graph_server.backends.aws_lambda:LambdaBackend",
+    "lambda": "graph_server.lambdas.backend:LambdaBackend",
 }
 
 Priority = tuple[int, ...]
@@ -44,7 +44,7 @@ class Job:
 
     ``begin`` is called on the server's thread when a pool thread is free for it, and returns the work: so a job sees the
     state as it is when it starts, not when it was queued. ``then`` is called on the server's thread with the work's value.
-    ``leads_to``: the tensor task that it is followed by, if it is. ``counted_as``: the total of ``graph_server.timesheet``
+    ``leads_to``: the tensor task that it is followed by, if it is. ``counted_as``: the total of ``graph_server.lambdas.step_times``
     that its seconds go to; "" if what it gives says how long it took. ``may_begin``: False while it must wait for a
     computation that runs; None: it waits for none.
     """

@@ -16,7 +16,7 @@ from graph_server.buffers import PublishedSlot, Store, TableStore
 from graph_server.operators import Setting
 from siafu import ops, views
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
-from siafu.models.links import TRUE
+from siafu.models.link_prediction import TRUE
 from siafu.sparse import Array, EdgeRows, TaskRows
 from siafu.tasks import Lane, Step
 

@@ -1,4 +1,4 @@
-"""``python -m infra.localstack``: install it, keep one running, or be the place of one run's Lambdas (``bench/site.py``)."""
+"""``python -m infra.localstack``: install it, keep one running, or be the place of one run's Lambdas (``run_coordinator/lambda_emulator.py``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from infra import function
+from infra import function_setup
 from infra.localstack import install
 from infra.localstack.fit import package_for
 from infra.localstack.stack import Stack
@@ -75,20 +75,20 @@ def place(config: Config, run_dir: Path) -> None:
         if endpoint := os.environ.get("AWS_ENDPOINT_URL", "").strip():
             built = package_for(endpoint)
             name = f"{name}-{secrets.token_hex(4)}"  # others may use it
-            stack.callback(function.remove, name, endpoint, lambdas.region)
+            stack.callback(function_setup.remove, name, endpoint, lambdas.region)
         else:
             ours = stack.enter_context(Stack(run_dir / "logs" / "localstack-service.log"))
             endpoint = ours.endpoint
             built = package_for(endpoint)
-        definition = function.Definition(
+        definition = function_setup.Definition(
             name, built.path, lambdas.handler, built.runtime, built.arch, lambdas.memory_mb, lambdas.timeout_s
         )
-        function.deploy(definition, endpoint, lambdas.region)
+        function_setup.deploy(definition, endpoint, lambdas.region)
         print(json.dumps({"endpoint": endpoint, "function": name, "callback_host": lambdas.callback_host}), flush=True)
         while not select.select([sys.stdin], [], [], BEAT_S)[0]:  # it is readable at its end: nobody writes
             if ours is not None:
                 ours.check()
-        function.collect_logs(name, run_dir / "logs" / "lambda-localstack", endpoint, lambdas.region)
+        function_setup.collect_logs(name, run_dir / "logs" / "lambda-localstack", endpoint, lambdas.region)
 
 
 def serve() -> None:

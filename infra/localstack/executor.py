@@ -34,7 +34,7 @@ from localstack.services.lambda_.invocation.runtime_executor import RuntimeExecu
 
 from infra.localstack.identity import EXECUTOR, WHO
 from lambda_funcs.environment import Environment
-from lambda_funcs.function import Function, Invocation
+from lambda_funcs.invocation import Function, Invocation
 
 LOG = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import pinned
+from run_coordinator import pinned
 from siafu.errors import ConfigError, GnnError
 
 RUNTIME = "python3.11"  # of LocalStack, and so of the functions

@@ -21,9 +21,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
+from infra.machines.agent_loop import BEAT, POLL_S, Post, Setting
 from infra.machines.imds import Metadata
 from infra.machines.mailbox import Mailbox
-from infra.machines.post import BEAT, POLL_S, Post, Setting
 from siafu.address import COORDINATOR, Address, param_server
 from siafu.errors import ConfigError, GnnError
 

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import api
-from bench.actions import Status
-from bench.coordinator import Coordinator
+from infra.machines.address_exchange import Place, write_status
 from infra.machines.host import muster, share
 from infra.machines.mailbox import Mailbox
-from infra.machines.place import Place, write_status
+from run_coordinator import api
+from run_coordinator.actions import Status
+from run_coordinator.coordinator import Coordinator
 from siafu import config as configs
 from siafu.address import Address
 from siafu.errors import GnnError

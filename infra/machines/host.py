@@ -18,12 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bench.hosts import LOST, Death
-from infra.machines.duty import Order
+from infra.machines.address_exchange import Place
+from infra.machines.agent_state import Order
 from infra.machines.mailbox import REPORTS, Mailbox, member_of, order_key, run_key, silent
-from infra.machines.place import Place
 from infra.machines.runfiles import Receiver
-from infra.machines.vault import Vault, parameter
+from infra.machines.secret_store import Vault, parameter
+from run_coordinator.hosts import LOST, Death
 from siafu.address import Address
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost

@@ -18,14 +18,14 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from bench.actions import Status
-from bench.hosts import Death
-from infra.machines import depot, found, functionlogs
-from infra.machines.duty import Order
+from infra.machines import found, functionlogs, graph_store
+from infra.machines.agent_state import Order
 from infra.machines.found import until
 from infra.machines.host import BOOT_S, Report, Reports, share
 from infra.machines.mailbox import Letter, Mailbox, order_key, piece_key, report_key, run_key
 from infra.machines.runfiles import Receiver, pace_s
+from run_coordinator.actions import Status
+from run_coordinator.hosts import Death
 from siafu import config as configs
 from siafu import errors
 from siafu.address import COORDINATOR, Address, graph_server, param_server
@@ -176,7 +176,7 @@ def _send(mailbox: Mailbox, shards: ShardSet, on_status: OnStatus) -> None:
     def say(sent: int, total: int) -> None:
         on_status(Status(phase=f"sending the graph, {share(sent, total)}"))
 
-    depot.send(mailbox, shards, say)
+    graph_store.send(mailbox, shards, say)
 
 
 def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tuple[str, Order]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.machines.duty import Order
+from infra.machines.agent_state import Order
 from infra.machines.host import Report
 from infra.machines.mailbox import RUNS, Mailbox, checked_run, report_key, run_key
 from siafu.address import COORDINATOR

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bench.hosts import Death
 from infra.ray import nodes as ray_nodes
 from infra.ray.member import PIECE_BYTES, Member, Order, Pulse
 from infra.ray.nodes import Node, Reserved
+from run_coordinator.hosts import Death
 from siafu import ray_cluster
 from siafu.address import Address, graph_server, param_server
 from siafu.config import Config

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.hosts.child import Child
+from run_coordinator.hosts.child import Child
 from siafu import config as configs
 from siafu import ray_cluster
 from siafu.address import Address

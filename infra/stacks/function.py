@@ -16,7 +16,7 @@ from constructs import Construct
 
 from infra import deployment
 from infra.deployment import FUNCTION, Made
-from infra.function import ONE_THREAD
+from infra.function_setup import ONE_THREAD
 from infra.machines import found
 from infra.stacks.data import DataStack
 from infra.stacks.nag import keep, keep_findings

@@ -6,13 +6,13 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from bench import cost
 from infra import deployment
 from infra.deployment import GPU, ROLE_TAG
 from infra.stacks.machines import WRITES, launch_template, machine, machine_role
 from infra.stacks.network import NetworkStack
 from infra.stacks.servers import architecture
 from siafu.config import Config
+from siafu.pricing import cost
 
 #: AWS's image with NVIDIA's driver. Its parameter names the newest; x86_64 or arm64.
 IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"

@@ -10,13 +10,13 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from bench import cost
 from infra import deployment
 from infra.deployment import NETWORK
 from infra.machines import found
 from infra.stacks.nag import keep
 from infra.stacks.secrets import SECRET_READS, SECRET_WRITES, secrets_of
 from siafu.config import Config
+from siafu.pricing import cost
 
 #: 4,091 addresses in the subnet. A function's environments share a few of them.
 VPC_CIDR, SUBNET_MASK = "10.20.0.0/19", 20

@@ -1,4 +1,4 @@
-"""What stacks say of the secrets of runs (``infra.machines.vault``): their names, and what is done with them."""
+"""What stacks say of the secrets of runs (``infra.machines.secret_store``): their names, and what is done with them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import api
+from run_coordinator import api
 from siafu.config import Config
 
 

@@ -7,12 +7,12 @@ import json
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench.cli import EXIT_AT_LIMIT
-from bench.meter import LIMITS
 from infra.machines import found, remote, runs
 from infra.machines.mailbox import Mailbox
 from infra.verbs.arguments import add_config, config_of
+from run_coordinator.cli import EXIT_AT_LIMIT
 from siafu.errors import ConfigError
+from siafu.pricing.meter import LIMITS
 from siafu.progress import Display, summary
 
 EXAMPLES = """examples:

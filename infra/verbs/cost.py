@@ -17,11 +17,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bench import cost, prices
 from infra.verbs.arguments import add_config, config_of
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.pricing import cost, prices
 from siafu.progress import dollars
 
 FILES = ("config.toml", "metrics.jsonl", "result.json")
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.refresh_prices:
-        found = prices.refresh(args.refresh_prices, config_of(args).lambdas.region)
+        found = _refresh(Path(args.refresh_prices), config_of(args).lambdas.region)
         print(json.dumps(found) if args.json else _refreshed(found))
         return 0
     prices.use(args.prices)
@@ -175,6 +175,17 @@ def _aligned(table: list[tuple[str, ...]]) -> Iterable[str]:
             for column, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  " + "  ".join(cells[:2]) + "  " + " ".join(cells[2:4]) + "  " + "  ".join(cells[4:])
+
+
+def _refresh(path: Path, region: str) -> dict[str, Any]:
+    """Write a list of today's prices of a region (``infra.pricelist.refresh``). ConfigError without boto3 or credentials: then
+    nothing is written."""
+    try:
+        pricelist = importlib.import_module("infra.pricelist")
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"AWS is asked with {error.name}, which is not installed: pip install 'siafu[aws]'") from None
+    found: dict[str, Any] = pricelist.refresh(path, region)
+    return found
 
 
 def _refreshed(found: Mapping[str, Any]) -> str:

@@ -26,8 +26,6 @@ from pathlib import Path
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from bench import cost, prices
-from bench.cost import Cost
 from infra import cdk, deployment, limits, package, reaper, service, wheelhouse, zones
 from infra.cloud import ENDPOINT_VARIABLE, Cloud, speaking_plainly
 from infra.deployment import DATA, FIRST, PARTS, SECOND, Made
@@ -36,6 +34,8 @@ from infra.machines.mailbox import Mailbox
 from infra.verbs import arguments, consent
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PriceUnknown
+from siafu.pricing import cost, prices
+from siafu.pricing.cost import Cost
 
 #: What the open LocalStack really makes; of the rest it only says so.
 LOCAL_PARTS = ("data", "network", "function")

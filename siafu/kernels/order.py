@@ -1,4 +1,4 @@
-"""The inner loop of the louvain order (``datasets.louvain``), which array operations are slow at."""
+"""The inner loop of the louvain order (``graph_data.louvain``), which array operations are slow at."""
 
 from __future__ import annotations
 

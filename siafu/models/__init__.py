@@ -33,7 +33,7 @@ MODELS = {
 }
 
 #: What makes any model one that predicts edges.
-LINKS = "siafu.models.links"
+LINKS = "siafu.models.link_prediction"
 
 #: Fields of ModelSpec that some models have and others do not: those say so when they are given.
 OPTIONS = (

@@ -71,7 +71,7 @@ class Staged:
         self.nodes = self.graph()
         self.stages = {node.number: node for node in self.nodes if isinstance(node, Stage)}
         self.last = max(self.stages)
-        # Where edges are predicted the loss comes behind the last stage (siafu.models.links).
+        # Where edges are predicted the loss comes behind the last stage (siafu.models.link_prediction).
         self.ends_in_loss = spec.target != "links"
         gathers = [node for node in self.nodes if isinstance(node, Gathered)]
         for node in gathers:  # else the constant would be another than the model asked for

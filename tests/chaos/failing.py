@@ -1,6 +1,6 @@
-"""The fleet on one thread whose servers and links fail too, and which recovers by the code of ``bench.launch``'s parts.
+"""The fleet on one thread whose servers and links fail too, and which recovers by the code of ``run_coordinator.launch``'s parts.
 
-Servers' messages are numbered by ``siafu.links`` and keep the order of their link, as TCP does; between links there is no
+Servers' messages are numbered by ``siafu.message_numbers`` and keep the order of their link, as TCP does; between links there is no
 order at all. A message may be lost, come twice, or have been left over by an earlier attempt. A server that dies falls
 silent at once; others may go on for long before the coordinator notices. Then parameter servers that are left are asked
 for their state, and a new attempt begins: with that, with the newest checkpoint, or from nothing.
@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.supervisor import Supervisor
+from run_coordinator.recovery.supervisor import Supervisor
 from siafu import wire
 from siafu.address import COORDINATOR, Address, Send
 from siafu.config import Config
 from siafu.errors import GnnError, PeerLost
-from siafu.links import Links
+from siafu.message_numbers import Links
 from siafu.shards import ShardSet
 from siafu.training_state import TrainingState
 from tests.fleet import Faults, Fleet
@@ -108,7 +108,7 @@ class FailingFleet(Fleet):
         self._happens(COORDINATOR, COORDINATOR, noticed)
 
     def rescue(self) -> None:
-        """As ``bench.launch`` does: parameter servers that are left are asked for their state."""
+        """As ``run_coordinator.launch`` does: parameter servers that are left are asked for their state."""
         sends = self.coordinator.ask_for_state([m for m in self.coordinator.members if m not in self.dead])
         self._post(COORDINATOR, list(sends))
         for _ in range(RESCUE_EVENTS):

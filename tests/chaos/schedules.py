@@ -26,7 +26,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from siafu import models
 from siafu.config import Config
 from siafu.models import Model, ModelSpec, build

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from param_server.replica import Replica
-from siafu.links import Links
+from siafu.message_numbers import Links
 from tests.chaos.failing import ServerFaults
 from tests.chaos.schedules import Lab, tally
 

@@ -19,11 +19,11 @@ import pytest
 
 from graph_server import backends
 from graph_server.backends import BACKENDS, Action, Backend, Completed, Compute, Job, Launch, TensorTask
-from graph_server.backends.aws_lambda import LambdaBackend
 from graph_server.backends.cpu import CpuBackend
-from graph_server.shipping import MIN_ROWS_PER_PART
-from graph_server.verdicts import NO_ROOM
-from graph_server.workforce import LEAST_COHORT, START_S
+from graph_server.lambdas.backend import LambdaBackend
+from graph_server.lambdas.invoke_errors import NO_ROOM
+from graph_server.lambdas.shipping import MIN_ROWS_PER_PART
+from graph_server.lambdas.workforce import LEAST_COHORT, START_S
 from lambda_funcs.desk import Desk
 from param_server.replica import Replica
 from siafu import models, wire

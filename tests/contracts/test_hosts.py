@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from bench import hosts
-from bench.hosts import Host
-from datasets.prepare import prepare
-from infra.machines import depot
+from graph_data.prepare import prepare
+from infra.machines import graph_store
+from infra.machines.address_exchange import Place
 from infra.machines.host import MachineHost
 from infra.machines.mailbox import Mailbox, run_key
-from infra.machines.place import Place
-from infra.machines.vault import parameter
+from infra.machines.secret_store import parameter
+from run_coordinator import hosts
+from run_coordinator.hosts import Host
 from siafu import config as configs
 from siafu import ray_cluster
 from siafu.address import COORDINATOR, Address, graph_server, param_server
@@ -113,7 +113,7 @@ def local(shards: ShardSet, folder: Path) -> Iterator[Make]:
 def aws(shards: ShardSet, folder: Path) -> Iterator[Make]:
     """Agents as processes of this machine, and moto's bucket between."""
     with bucket() as mailbox, Deployment(mailbox, folder):
-        depot.send(mailbox, shards)
+        graph_store.send(mailbox, shards)
         yield lambda config, run_dir, run_id: _on_machines(mailbox, shards, config, run_dir, run_id)
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from lambda_funcs.function import Function
-from lambda_funcs.pool import Invocation, LocalPool
+from lambda_funcs.invocation import Function
+from lambda_funcs.local_pool import Invocation, LocalPool
 from siafu import ray_cluster
 from siafu.errors import GnnError, WorkerError
 from tests.fake_lambda import FakeLambda
@@ -78,7 +78,7 @@ def caller(
     urls: list[str], function: str, outcomes: Outcomes, log_dir: Path, max_environments: int, timeout_s: float, *, emulated: bool
 ) -> Any:  # fmt: skip
     boto3 = pytest.importorskip("boto3", reason="needs the extra aws")
-    from graph_server.launchers.endpoint import EndpointLauncher
+    from graph_server.lambdas.launchers.endpoint import EndpointLauncher
 
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
     return EndpointLauncher(
@@ -93,7 +93,7 @@ def ray(
     memory_mb: int = 192, timeout_s: float = 60.0,
 ) -> Any:  # fmt: skip
     """Actors on the cluster that this process has joined."""
-    from graph_server.launchers.ray import RayLauncher
+    from graph_server.lambdas.launchers.ray import RayLauncher
 
     function = Function(handler, memory_mb, timeout_s, init_timeout_s=20.0)
     cluster = ray_cluster.connect("auto")

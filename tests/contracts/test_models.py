@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datasets.cut import shards_of
+from graph_data.cut import shards_of
 from graph_server import operators
 from graph_server.buffers import PublishedSlot
 from graph_server.operators import Operator, Setting

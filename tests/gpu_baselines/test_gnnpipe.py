@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpu_baselines import collapse
 from gpu_baselines.group import Group
-from gpu_baselines.joined import joined, owners
+from gpu_baselines.halos.joined import joined, owners
 from gpu_baselines.methods.gnnpipe import GNNPipe
 from gpu_baselines.run import Run
 from siafu import ops

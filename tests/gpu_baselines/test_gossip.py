@@ -13,9 +13,9 @@ import torch
 
 from gpu_baselines.group import Group
 from gpu_baselines.methods.gossip import GossipGCN
-from gpu_baselines.pool import AllChoose, Ask, Pool
-from gpu_baselines.pool_server import door
 from gpu_baselines.run import Run
+from gpu_baselines.work_pool import AllChoose, Ask, Pool
+from gpu_baselines.work_pool_server import door
 from siafu.errors import PeerLost
 from siafu.graph import tidy
 from siafu.models import ModelSpec

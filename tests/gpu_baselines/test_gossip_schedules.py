@@ -1,4 +1,4 @@
-"""GossipGCN's workers in thousands of orders, lock by lock: the rules of ``gpu_baselines.pool``, cited by number."""
+"""GossipGCN's workers in thousands of orders, lock by lock: the rules of ``gpu_baselines.work_pool``, cited by number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpu_baselines.pool import (
+from gpu_baselines.work_pool import (
     AVAILABLE,
     NONE,
     PARTNER,

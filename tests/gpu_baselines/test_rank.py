@@ -13,7 +13,7 @@ import torch
 from gpu_baselines import group as groups
 from gpu_baselines import rank
 from gpu_baselines.group import TorchGroup
-from gpu_baselines.link import Link
+from gpu_baselines.network_links import Link
 from gpu_baselines.rank import _not_met, _transport
 from gpu_baselines.run import Run
 from siafu.errors import ConfigError, GnnError, PeerLost

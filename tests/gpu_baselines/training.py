@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from datasets.prepare import prepare
 from gpu_baselines.group import Group
 from gpu_baselines.run import Run
 from gpu_baselines.runner import made
+from graph_data.prepare import prepare
 from siafu.baseline import BaselineConfig, first_settings
 from siafu.graph import Graph
 from siafu.models import ModelSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.cut import shards_of
+from graph_data.cut import shards_of
 from siafu.graph import Graph, tidy
 from siafu.shards import Shard
 from siafu.sparse import Array

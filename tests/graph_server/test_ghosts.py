@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts
 from siafu import views
 from siafu.shards import Edges
 from siafu.tasks import Lane
-from tests.datasets.graphs import random_graph
+from tests.graph_data.graphs import random_graph
 
 INTERVALS, EPOCH = 3, 5
 

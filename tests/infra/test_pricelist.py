@@ -4,6 +4,7 @@ Rules are those of ``infra.pricelist``."""
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
@@ -14,10 +15,10 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from bench import prices
 from infra import pricelist
 from siafu.__main__ import main
 from siafu.errors import ConfigError, GnnError
+from siafu.pricing import prices
 
 NOW = datetime(2026, 11, 22, 8, 0, tzinfo=timezone.utc)
 PUBLISHED = "2026-11-18T02:13:07Z"
@@ -218,8 +219,23 @@ def test_who_is_nobody_gets_one_line_and_no_file(tmp_path: Path, monkeypatch: py
 
 
 def test_what_came_of_it_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(prices, "refresh", lambda path, region: Aws().refresh(Path(path)) | {"missing": ["s3_get"]})
+    whole = pricelist.refresh
+
+    def refresh(path: Path, region: str, *clients: Any) -> dict[str, Any]:
+        return whole(path, region, *clients) if clients else Aws().refresh(path) | {"missing": ["s3_get"]}
+
+    monkeypatch.setattr(pricelist, "refresh", refresh)
     file = tmp_path / "eu.csv"
     assert main(["cost", "--refresh-prices", str(file), "--set", "lambda.region=eu-west-1"]) == 0
     said = f"{file}: 2 instance types and 9 rates of eu-west-1, 2026-11-22; not among them: s3_get\n"
     assert capsys.readouterr().out == said
+
+
+def test_without_boto3_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "infra.pricelist")
+    monkeypatch.setitem(sys.modules, "infra.cloud", None)
+    assert main(["cost", "--refresh-prices", str(tmp_path / "new.csv")]) == 2
+    assert "is not installed: pip install 'siafu[aws]'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 
-from bench.api import train
-from bench.site import lambda_site
 from infra import package, rie, wheels
+from run_coordinator.api import train
+from run_coordinator.lambda_emulator import lambda_site
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError, WorkerError

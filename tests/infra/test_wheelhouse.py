@@ -20,7 +20,7 @@ ON_MACHINES = (
     "infra.machines.coordinate",
     "graph_server.__main__",
     "param_server.__main__",
-    "lambda_funcs.pool",
+    "lambda_funcs.local_pool",
 )
 #: What is installed here, but not there.
 NOT_THERE = ("pymetis", "sklearn", "aws_cdk", "ray", "torch", "pyarrow")
@@ -37,7 +37,7 @@ def test_sources_hold_all_rooms_and_what_setup_compiles():
     assert {
         f"siafu/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "siafu" / "kernels" / "src").iterdir()
     } <= names
-    assert {"siafu/setup.py", "siafu/pyproject.toml", "siafu/bench/prices.csv", "siafu/siafu/py.typed"} <= names
+    assert {"siafu/setup.py", "siafu/pyproject.toml", "siafu/siafu/pricing/prices.csv", "siafu/siafu/py.typed"} <= names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".so")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.coordinator import Action, Coordinator
+from run_coordinator.coordinator import Action, Coordinator
 
 
 @pytest.fixture

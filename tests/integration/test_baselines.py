@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import siafu
-from bench.baseline import train_baseline
-from bench.export import export
-from bench.predict import predict
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from infra.verbs import cost
-from siafu import checkpoint
+from run_coordinator.baseline import train_baseline
+from run_coordinator.export import export
+from run_coordinator.predict import predict
+from siafu import model_file
 from siafu.errors import ConfigError
 from tests.integration.processes import Training, rank_of
 from tests.toy_graphs import random_graph
@@ -65,8 +65,8 @@ def test_a_run_leaves_what_siafu_train_does(run: Any) -> None:
     assert (result["method"], result["ranks"], result["epochs"], result["transport"]) == ("vanilla", 2, 6, "gloo")
     assert result["bytes_per_epoch"].keys() >= {"halo", "gradient", "reduce"}
     assert sum(result["seconds_per_epoch"].values()) > 0
-    weights, _ = checkpoint.load_model(run.dir / "final.safetensors")
-    assert checkpoint.digest(weights) == result["weights_digest"]
+    weights, _ = model_file.load_model(run.dir / "final.safetensors")
+    assert model_file.digest(weights) == result["weights_digest"]
     assert siafu.train_baseline is train_baseline
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import api
-from bench.resume import resume
+from run_coordinator import api
+from run_coordinator.recovery.resume import resume
 from siafu.errors import ConfigError, WorkerError
 from tests.infra.deployment import bucket
 

@@ -1,4 +1,4 @@
-"""Trouble with Lambda's service: what it does to a run. The whole table is ``python -m bench.acceptance.endpoint``."""
+"""Trouble with Lambda's service: what it does to a run. The whole table is ``python -m benchmarks.acceptance.endpoint``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("boto3", reason="needs the extra aws")
 
-from bench.acceptance.endpoint import (
+from benchmarks.acceptance.endpoint import (
     CONCURRENCY,
     EVERYTHING,
     LAMBDAS,

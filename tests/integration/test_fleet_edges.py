@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import graph_server.shipping
-from datasets.links import Shares, hold_out
-from datasets.prepare import prepare
+import graph_server.lambdas.shipping
+from graph_data.link_split import Shares, hold_out
+from graph_data.prepare import prepare
 from siafu.config import Config
 from siafu.graph import Graph, tidy
 from siafu.models import build
-from siafu.models.links import Links
+from siafu.models.link_prediction import Links
 from siafu.shards import ShardSet
 from siafu.sparse import Array
 from tests import reference, reference_links
@@ -42,7 +42,7 @@ Build = Callable[..., Fleet]
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs of two rows are sent in halves, so that streaming happens on small graphs."""
-    monkeypatch.setattr(graph_server.shipping, "MIN_ROWS_PER_PART", 1)
+    monkeypatch.setattr(graph_server.lambdas.shipping, "MIN_ROWS_PER_PART", 1)
 
 
 @pytest.fixture(scope="module")

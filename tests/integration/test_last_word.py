@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("boto3", reason="needs the extra aws")
 
-from bench import api
+from run_coordinator import api
 from tests.fake_lambda import FakeLambda, Trouble
 
 LATE = Trouble("delay", seconds=60.0)

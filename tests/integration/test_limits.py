@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bench import api
-from bench.launch import _Session
+from run_coordinator import api
+from run_coordinator.launch import _Session
 from siafu.__main__ import main
-from siafu.checkpoint import digest, load_model
 from siafu.errors import PeerLost
+from siafu.model_file import digest, load_model
 from siafu.models import build
 from siafu.training_state import load
 
@@ -66,7 +66,7 @@ def test_a_run_ends_before_its_budget_is_spent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "bench.meter.WIND_DOWN_S", 60.0
+        "siafu.pricing.meter.WIND_DOWN_S", 60.0
     )  # two environments cost $0.0003 in it: 4 s are left for training
     code, result, said = run(capsys, tmp_path / "run", "--budget", "0.00032", "--set", "lambda.count=2")
     assert (code, result["stopped"]) == (3, "budget")
@@ -89,8 +89,10 @@ def test_a_limit_that_comes_before_training_saves_what_it_would_have_begun_with(
 
 
 def test_weights_that_never_come_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.launch.WEIGHTS_S", 0.3)
-    monkeypatch.setattr("bench.coordinator.Coordinator._ask", lambda self, models: self._wanted.update(models) or [])
+    monkeypatch.setattr("run_coordinator.launch.WEIGHTS_S", 0.3)
+    monkeypatch.setattr(
+        "run_coordinator.coordinator.Coordinator._ask", lambda self, models: self._wanted.update(models) or []
+    )
     made = api.train("digits", epochs=100_000, max_time=2, run_dir=str(tmp_path / "run"), backend="cpu", eval_every=0)
     assert (made.stopped, made.result["epochs"]) == ("time", 0)
 

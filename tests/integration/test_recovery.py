@@ -402,7 +402,7 @@ def test_a_start_that_fails_by_a_mistake_leaves_no_run_directory(
     def refuse(*args: object) -> None:
         raise ConfigError("graph_server 0: no credentials")
 
-    monkeypatch.setattr("bench.launch.run", refuse)
+    monkeypatch.setattr("run_coordinator.launch.run", refuse)
     run, empty = tmp_path / "run", tmp_path / "empty"
     empty.mkdir()
     for folder in (run, empty):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from graph_server.buffers import PublishedSlot
 from graph_server.operators.attention import Attention
 from graph_server.operators.linear import Linear

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import api
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
+from run_coordinator import api
 from siafu import config as configs
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet

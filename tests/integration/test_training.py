@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.reports import lanes, total
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
+from run_coordinator.reports import lanes, total
 from siafu import models
-from siafu.checkpoint import save_model
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.graph import NONE, TRAIN, Graph
 from siafu.metrics import METRICS
+from siafu.model_file import save_model
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sparse import Array

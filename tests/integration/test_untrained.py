@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from graph_server.backends import Action, Keep
 from siafu import models
 from siafu.config import Config

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import function, package, service
+from infra import function_setup, package, service
 from infra.localstack.fit import package_for
 from infra.localstack.stack import Stack
 from tests.integration.processes import Training
@@ -86,15 +86,15 @@ def deploy(place: Place, zipped: package.Package) -> Iterator[Deploy]:
     def deploy(handler: str, *, memory_mb: int = 192, timeout_s: float = 60, reserved: int | None = None) -> str:
         name = f"siafu-test-{os.getpid()}-{next(_numbers)}"
         names.append(name)
-        definition = function.Definition(
+        definition = function_setup.Definition(
             name, zipped.path, handler, zipped.runtime, zipped.arch, memory_mb, timeout_s, reserved
         )
-        function.deploy(definition, place.endpoint)
+        function_setup.deploy(definition, place.endpoint)
         return name
 
     yield deploy
     for name in names:
-        function.remove(name, place.endpoint)
+        function_setup.remove(name, place.endpoint)
 
 
 _numbers = itertools.count()

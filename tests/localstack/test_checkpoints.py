@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.checkpoints import BucketMirror
+from infra.checkpoint_copies import BucketMirror
 from infra.service import LOCAL_REGION
 from siafu.checkpoints import Store
 from siafu.errors import ConfigError

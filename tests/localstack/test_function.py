@@ -17,7 +17,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from infra import function, service
+from infra import function_setup, service
 from siafu.errors import WorkerError
 from tests.localstack.conftest import Place, has_ended
 
@@ -153,7 +153,7 @@ def test_function_that_is_deleted_while_it_runs_ends_and_leaves_no_process(place
     thread = threading.Thread(target=ask)
     thread.start()
     pids = [int(pid) for pid in started.read_text().split()]
-    function.remove(call.name, place.endpoint)
+    function_setup.remove(call.name, place.endpoint)
     thread.join(10)
     assert not thread.is_alive()
     assert len(pids) == 2
@@ -174,7 +174,7 @@ def test_logs_are_collected_whole_one_file_per_environment(place, calls, tmp_pat
     call = calls(f"{OURS}.talk")
     for _ in range(2):
         call(nbytes=10_000)
-    (file,) = function.collect_logs(call.name, tmp_path, place.endpoint)
+    (file,) = function_setup.collect_logs(call.name, tmp_path, place.endpoint)
     text = file.read_text()
     assert text.count("START RequestId") == text.count("REPORT RequestId") == 2
     assert "x" * 10_000 in text
@@ -182,8 +182,8 @@ def test_logs_are_collected_whole_one_file_per_environment(place, calls, tmp_pat
 
 def test_deploying_again_changes_the_function(place, deploy, zipped):
     name = deploy(f"{OURS}.echo")
-    function.deploy(
-        function.Definition(name, zipped.path, f"{OURS}.imports_ours", zipped.runtime, zipped.arch, 320, 20),
+    function_setup.deploy(
+        function_setup.Definition(name, zipped.path, f"{OURS}.imports_ours", zipped.runtime, zipped.arch, 320, 20),
         place.endpoint,
     )
     assert Caller(place, name)()[0] == "siafu.errors"
@@ -197,14 +197,14 @@ def test_deploying_again_changes_the_function(place, deploy, zipped):
 def test_function_that_cannot_run_here_says_why_when_it_is_deployed(place, zipped, change):
     if not place.is_ours:
         pytest.skip("LocalStack with Docker runs them")
-    definition = function.Definition(
+    definition = function_setup.Definition(
         f"unfit-{os.getpid()}", zipped.path, f"{OURS}.echo", zipped.runtime, zipped.arch, 128, 3
     )
     try:
         with pytest.raises(WorkerError, match=f"only .* here, not .*{next(iter(change.values()))}"):
-            function.deploy(dataclasses.replace(definition, **change), place.endpoint)
+            function_setup.deploy(dataclasses.replace(definition, **change), place.endpoint)
     finally:
-        function.remove(definition.name, place.endpoint)
+        function_setup.remove(definition.name, place.endpoint)
 
 
 def test_function_of_python_alone_runs_whatever_it_was_made_for(place, tmp_path):
@@ -214,9 +214,11 @@ def test_function_of_python_alone_runs_whatever_it_was_made_for(place, tmp_path)
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
         archive.writestr("index.py", "import boto3\ndef handler(event, context): return boto3.__name__")
     name = f"plain-{os.getpid()}"
-    definition = function.Definition(name, tmp_path / "package.zip", "index.handler", "python3.13", "arm64", 128, 9)
+    definition = function_setup.Definition(
+        name, tmp_path / "package.zip", "index.handler", "python3.13", "arm64", 128, 9
+    )
     try:
-        function.deploy(definition, place.endpoint)
+        function_setup.deploy(definition, place.endpoint)
         assert Caller(place, name)()[0] == "boto3"
     finally:
-        function.remove(name, place.endpoint)
+        function_setup.remove(name, place.endpoint)

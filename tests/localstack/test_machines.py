@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import api
 from infra.machines.mailbox import Mailbox
 from infra.service import LOCAL_REGION
+from run_coordinator import api
 from tests.infra.deployment import BUCKET, Deployment
 from tests.localstack.conftest import Deploy, Place
 

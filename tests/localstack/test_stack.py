@@ -17,7 +17,7 @@ import boto3
 import localstack_client.session
 import pytest
 
-from infra import function, service
+from infra import function_setup, service
 from infra.localstack.stack import PREFIX, Stack
 from siafu import config as configs
 from siafu.config import Config
@@ -60,10 +60,10 @@ def test_end_leaves_no_process_no_port_and_no_folder(tmp_path, zipped):
         folder = Path(f"/proc/{stack.pid}/cwd").resolve()
         assert folder.name.startswith(PREFIX)
         name = "siafu-left"
-        definition = function.Definition(
+        definition = function_setup.Definition(
             name, zipped.path, "tests.lambda_funcs.handlers.hang", zipped.runtime, zipped.arch, 192, 60
         )
-        function.deploy(definition, stack.endpoint)
+        function_setup.deploy(definition, stack.endpoint)
         pids = hanging(stack.endpoint, name, tmp_path / "started")
     assert all(has_ended(pid) for pid in (*pids, stack.pid))
     assert not answers(stack.endpoint)
@@ -81,10 +81,10 @@ def test_one_that_serves_ends_with_its_owner(tmp_path, zipped, number):
     with owner:
         said = dict(word.split("=", 1) for word in owner.stdout.readline().split()[1:])
         endpoint = said["AWS_ENDPOINT_URL"]
-        definition = function.Definition(
+        definition = function_setup.Definition(
             "kept", zipped.path, "tests.lambda_funcs.handlers.hang", zipped.runtime, zipped.arch, 192, 60
         )
-        function.deploy(definition, endpoint)
+        function_setup.deploy(definition, endpoint)
         pids = hanging(endpoint, "kept", tmp_path / "started")
         owner.send_signal(number)
         assert owner.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 130, signal.SIGKILL: -9}[number]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from param_server import server
 from siafu.address import COORDINATOR, param_server
 from siafu.config import Config

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from siafu.checkpoint import first_weights, load_model
 from siafu.checkpoints import Saver, Store, TrainingState, load, mirror_of, superseded
 from siafu.errors import ConfigError, DatasetError, PeerLost
 from siafu.faultpoints import POINTS, reach
+from siafu.model_file import first_weights, load_model
 from siafu.models import build
 from siafu.training_state import FILES, MANIFEST, Manifest
 from tests.siafu.killed_saving import BEFORE, NEW, SPEC, folder_of, state, store

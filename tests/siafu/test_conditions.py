@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import api
+from run_coordinator import api
 from siafu import config as configs
 from siafu.conditions import ALWAYS, CHECKED, NEEDS, idle
 from siafu.config import Config

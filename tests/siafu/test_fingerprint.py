@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from siafu.errors import ConfigError
 from siafu.fingerprint import differences, of_run
 from siafu.graph import TEST, TRAIN
-from tests.datasets.graphs import random_graph, sparse_rows
+from tests.graph_data.graphs import random_graph, sparse_rows
 
 OTHER_WAYS = [
     {"parts": 3, "partitioner": "random"},

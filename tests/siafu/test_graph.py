@@ -7,7 +7,7 @@ from siafu import features as features_module
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import NONE, TRAIN, Graph, tidy
 from siafu.sparse import SparseRows
-from tests.datasets.graphs import edge_dict, random_graph, sparse_rows, typed_edge_dict
+from tests.graph_data.graphs import edge_dict, random_graph, sparse_rows, typed_edge_dict
 
 
 def of_edges(n, edges, weight=None, **fields):

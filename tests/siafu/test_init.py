@@ -23,4 +23,4 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_importing_siafu_loads_no_other_room_and_no_package():
     code = "import sys, siafu; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"numpy", "bench", "datasets", "graph_server", "zmq"} & set(loaded)
+    assert not {"numpy", "run_coordinator", "graph_data", "graph_server", "zmq"} & set(loaded)

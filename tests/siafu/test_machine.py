@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from bench import memory
+from cost_planner import memory
 from infra import rie
 from siafu import config as configs
 from siafu.config import Config

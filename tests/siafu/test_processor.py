@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bench.reports import processors, total
+from run_coordinator.reports import processors, total
 from siafu import processor
 from siafu.processor import PROCESSOR, UNKNOWN, merged, told
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from datasets.cut import shards_of
-from datasets.options import Options
-from datasets.prepare import prepare
+from graph_data.cut import shards_of
+from graph_data.options import Options
+from graph_data.prepare import prepare
 from siafu import verified
 from siafu.errors import DatasetError
 from siafu.graph import tidy
 from siafu.shards import MANIFEST, VERSION, FileEntry, Manifest, Shard, ShardSet
 from siafu.sparse import SparseRows
 from siafu.verified import MEMORY, Verified
-from tests.datasets.graphs import random_graph
+from tests.graph_data.graphs import random_graph
 
 SHAPES = [
     {},

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from siafu.graph import (
     MESSAGE,
     TEST_PAIR,
@@ -17,7 +17,7 @@ from siafu.graph import (
 from siafu.shards import Edges
 from siafu.tasks import Lane
 from siafu.views import pairs, typed, view
-from tests.datasets.graphs import edge_dict, edges_of_shards, random_graph, typed_edge_dict
+from tests.graph_data.graphs import edge_dict, edges_of_shards, random_graph, typed_edge_dict
 
 LINK = {"task": "link", "negatives": 2, "eval_negatives": 5}
 

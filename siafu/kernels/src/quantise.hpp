@@ -1,4 +1,4 @@
-// Rows in 2, 4 or 8 bits and back: gpu_baselines/quantise.py says what the bytes are, and has the same in numpy.
+// Rows in 2, 4 or 8 bits and back: gpu_baselines/halos/quantise.py says what the bytes are, and has the same in numpy.
 #pragma once
 #include <cstdint>
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from datasets.sources import bsnap
+from graph_data.sources import bsnap
 from siafu.graph import tidy
 from tests.fuzz.inputs import Input
 from tests.fuzz.mutations import edited_npy
@@ -19,7 +19,7 @@ from tests.fuzz.targets import Folder, Target, replaced
 class Bsnap(Target):
     name = "bsnap"
     modules = (
-        "datasets.sources.bsnap", "datasets.rowfile", "datasets.sources.beside", "datasets.sources.vertexfiles",
+        "graph_data.sources.bsnap", "graph_data.rowfile", "graph_data.sources.beside", "graph_data.sources.vertexfiles",
         "siafu.graph", "numpy.lib.format",
     )  # fmt: skip
     tokens = (b"\x04\x00\x00\x00", struct.pack("<IQ", 3, 2), b"\x93NUMPY\x01\x00", b"|O", b"<f4", b"'shape': (4,)")

@@ -20,7 +20,7 @@ from tests.fuzz.targets import Folder, Target, replaced
 
 class Checkpoint(Target):
     name = "checkpoint"
-    modules = ("siafu.training_state", "siafu.checkpoint")
+    modules = ("siafu.training_state", "siafu.model_file")
     tokens = (
         b'"digest":',
         b'"format_version": 2',

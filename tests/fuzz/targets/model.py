@@ -1,4 +1,4 @@
-"""``siafu.checkpoint.load_model``: weights in safetensors, from whoever trained them."""
+"""``siafu.model_file.load_model``: weights in safetensors, from whoever trained them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from siafu.checkpoint import digest, load_model, save_model
+from siafu.model_file import digest, load_model, save_model
 from siafu.models import ModelSpec
 from tests.fuzz.inputs import Input
 from tests.fuzz.mutations import edited_safetensors
@@ -23,7 +23,7 @@ FILE = "model.safetensors"
 
 class Model(Target):
     name = "model"
-    modules = ("siafu.checkpoint", "siafu.models")
+    modules = ("siafu.model_file", "siafu.models")
     tokens = (
         b'"__metadata__":',
         b'"data_offsets":[0,4]',

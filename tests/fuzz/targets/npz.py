@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from datasets.sources import npz
+from graph_data.sources import npz
 from siafu.graph import tidy
 from tests.fuzz.inputs import Input
 from tests.fuzz.mutations import edited_npy
@@ -23,7 +23,14 @@ class Npz(Target):
     """Its parts are the arrays, and "zip": changes to the archive made of them, as places and bytes."""
 
     name = "npz"
-    modules = ("datasets.sources.npz", "datasets.masks", "siafu.graph", "siafu.sparse", "numpy.lib.format", "zipfile")
+    modules = (
+        "graph_data.sources.npz",
+        "graph_data.masks",
+        "siafu.graph",
+        "siafu.sparse",
+        "numpy.lib.format",
+        "zipfile",
+    )
     tokens = (b"PK\x01\x02", b"PK\x05\x06", b"PK\x03\x04", b"'shape': ()", b"|O", b"<f4", b"(2, 3)")
     constant_bytes = 600_000
     bytes_per_byte = 2000  # what is compressed may be a thousand times as long

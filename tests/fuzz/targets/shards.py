@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from siafu.shards import MANIFEST, ShardSet
 from siafu.sparse import SparseRows
-from tests.datasets.graphs import random_graph
 from tests.fuzz.inputs import Input
 from tests.fuzz.mutations import edited_json, edited_npy
 from tests.fuzz.targets import Folder, Target, replaced
+from tests.graph_data.graphs import random_graph
 
 SHAPES = (
     {}, {"weighted": True}, {"sparse": True}, {"types": 3}, {"numbers": 1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 
-from datasets.sources import edgelist
+from graph_data.sources import edgelist
 from tests.fuzz.inputs import Input
 from tests.fuzz.targets import Folder, Target
 
@@ -15,8 +15,8 @@ EDGES, VERTICES, PARQUET = "edges.csv", "vertices.csv", "edges.parquet"
 class Table(Target):
     name = "table"
     modules = (
-        "datasets.sources.edgelist", "datasets.sources.textfile", "datasets.sources.columns", "datasets.sources.ids",
-        "datasets.sources.vertexfiles", "datasets.sources.edgetypes", "datasets.sources.words", "datasets.census",
+        "graph_data.sources.edgelist", "graph_data.sources.textfile", "graph_data.sources.columns", "graph_data.sources.ids",
+        "graph_data.sources.vertexfiles", "graph_data.sources.edgetypes", "graph_data.sources.words", "graph_data.census",
     )  # fmt: skip
     tokens = (
         b",", b"\t", b"\n", b"\r\n", b'"', b'""', b"nan", b"NA", b"inf", b"1e400", b"-1", b"9223372036854775808", b"0.5", b"\x00",

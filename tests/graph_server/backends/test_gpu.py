@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="needs the extra gpu")
 
 import torch
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from graph_server import operators
 from graph_server.aggregate import Gather
 from graph_server.backends import arithmetic as host

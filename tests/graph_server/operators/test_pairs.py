@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datasets.cut import shards_of
-from datasets.links import Shares, hold_out
+from graph_data.cut import shards_of
+from graph_data.link_split import Shares, hold_out
 from graph_server.buffers import PublishedSlot
 from graph_server.operators import Setting, build
 from graph_server.operators.pairs import Pairs
@@ -14,7 +14,7 @@ from siafu import models
 from siafu.config import Config
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR, Graph, tidy
 from siafu.models import ModelSpec
-from siafu.models.links import TRUE
+from siafu.models.link_prediction import TRUE
 from siafu.shards import Shard
 from siafu.sparse import EdgeRows
 from siafu.tasks import Kind, Lane

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from datasets.prepare import prepare
-from infra.machines import agent, depot, remote
-from infra.machines.duty import End, Order
+from graph_data.prepare import prepare
+from infra.machines import agent, graph_store, remote
+from infra.machines.agent_state import End, Order
 from infra.machines.imds import Machine, Metadata
 from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
 from infra.machines.runfiles import Receiver
@@ -171,7 +171,7 @@ def test_a_report_is_written_when_something_is_new_and_every_few_seconds(post: a
 
 def test_a_run_without_a_config_ends_with_that_word(post: agent.Post, box: Mailbox, tmp_path: Path) -> None:
     shards = prepare(random_graph(1, 30), tmp_path / "toy")
-    depot.send(box, shards)
+    graph_store.send(box, shards)
     order = Order(secrets.token_hex(8), "start", "no-such-run", shards.manifest.digest, "0" * 16, "tcp://127.0.0.1:9")
     post.member = post.duty.member = Address("param_server", post.member.name)
     box.write(order_key(post.member), order.value)
@@ -182,7 +182,7 @@ def test_a_run_without_a_config_ends_with_that_word(post: agent.Post, box: Mailb
 
 def test_a_server_whose_coordinator_is_gone_is_ended(post: agent.Post, box: Mailbox, tmp_path: Path) -> None:
     shards = prepare(random_graph(1, 30), tmp_path / "toy")
-    depot.send(box, shards)
+    graph_store.send(box, shards)
     run = f"run-{secrets.token_hex(4)}"
     box.put(run_key(run, "config.toml"), configs.dump(Config()).encode())
     order = Order(secrets.token_hex(8), "start", run, shards.manifest.digest, "0" * 16, "tcp://127.0.0.1:9")
@@ -329,7 +329,7 @@ def test_what_is_no_order_is_survived(box: Mailbox, tmp_path: Path) -> None:
 
 def test_a_killed_agent_takes_its_process_with_it_and_a_polite_one_reports_that(box: Mailbox, tmp_path: Path) -> None:
     shards = prepare(random_graph(1, 30), tmp_path / "toy")
-    depot.send(box, shards)
+    graph_store.send(box, shards)
     box.put(run_key("polite", "config.toml"), configs.dump(Config()).encode())
     box.write(run_key("polite", "coordinator.json"), {"every_s": 60.0})
     with Deployment(box, tmp_path / "deployment", graph_servers=1, param_servers=1) as deployment:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bench.actions import Status
-from bench.hosts import LOST
 from infra.machines import host as hosts
-from infra.machines.duty import Order
+from infra.machines.address_exchange import Place, read_status, write_status
+from infra.machines.agent_state import Order
 from infra.machines.host import MachineHost, Report, Reports, muster
 from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
-from infra.machines.place import Place, read_status, write_status
+from run_coordinator.actions import Status
+from run_coordinator.hosts import LOST
 from siafu.address import Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, PeerLost

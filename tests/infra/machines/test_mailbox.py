@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import FlexibleChecksumError
 
-from datasets.prepare import prepare
-from infra.machines import depot, mailbox, runfiles
+from graph_data.prepare import prepare
+from infra.machines import graph_store, mailbox, runfiles
 from infra.machines.mailbox import (
     Letter,
     Mailbox,
@@ -214,11 +214,11 @@ def test_a_service_that_does_not_answer_is_lost_in_bounded_time() -> None:
 
 
 def test_a_machine_fetches_its_own_partition_alone_and_once(box: Mailbox, shards: ShardSet, tmp_path: Path) -> None:
-    assert depot.send(box, shards) > 0
-    assert depot.send(box, shards) == 0
+    assert graph_store.send(box, shards) > 0
+    assert graph_store.send(box, shards) == 0
     digest = shards.manifest.digest
     come: list[tuple[int, int]] = []
-    graph = depot.fetch(box, digest, tmp_path, (1,), lambda now, total: come.append((now, total)))
+    graph = graph_store.fetch(box, digest, tmp_path, (1,), lambda now, total: come.append((now, total)))
     assert graph == tmp_path / digest
     assert sorted(path.name for path in graph.iterdir()) == [MANIFEST, "part-001"]
     assert come[-1] == (sum(entry.bytes for entry in shards.manifest.partitions[1].files.values()),) * 2
@@ -227,7 +227,7 @@ def test_a_machine_fetches_its_own_partition_alone_and_once(box: Mailbox, shards
     with pytest.raises(DatasetError, match="missing"):
         ShardSet.open(graph)
     come.clear()
-    depot.fetch(box, digest, tmp_path, (1,), lambda now, total: come.append((now, total)))
+    graph_store.fetch(box, digest, tmp_path, (1,), lambda now, total: come.append((now, total)))
     assert come == []
 
 
@@ -265,7 +265,7 @@ def test_whoever_watches_a_machine_fetch_sees_large_files_move(shards: ShardSet,
             others_done.set()
 
     box: Any = Bucket()
-    depot.fetch(box, shards.manifest.digest, tmp_path, (1,), say)
+    graph_store.fetch(box, shards.manifest.digest, tmp_path, (1,), say)
     assert others_done.is_set()
     assert come[-1] == total
 
@@ -295,7 +295,7 @@ def test_what_comes_again_because_of_its_checksum_counts_once(
 
 
 def test_a_graph_that_was_tampered_with_is_refused(box: Mailbox, shards: ShardSet, tmp_path: Path) -> None:
-    depot.send(box, shards)
+    graph_store.send(box, shards)
     digest = shards.manifest.digest
     key = shards_key(digest, "part-000/labels.npy")
     good = box.get(key)
@@ -303,7 +303,7 @@ def test_a_graph_that_was_tampered_with_is_refused(box: Mailbox, shards: ShardSe
     box.put(key, good[:-1] + b"\x01")
     try:
         with pytest.raises(DatasetError, match=r"part-000/labels.npy has \d+ bytes, sha256 [0-9a-f]{16}, must be"):
-            depot.fetch(box, digest, tmp_path, (0,))
+            graph_store.fetch(box, digest, tmp_path, (0,))
     finally:
         box.put(key, good)
     assert not list(tmp_path.rglob("labels.npy"))
@@ -313,15 +313,15 @@ def test_a_manifest_of_another_graph_is_refused(box: Mailbox, shards: ShardSet, 
     wrong = "0" * 64
     box.put(shards_key(wrong, MANIFEST), (shards.path / MANIFEST).read_bytes())
     with pytest.raises(DatasetError, match=f"the graph at 0000000000000000 has digest {shards.manifest.digest[:16]}"):
-        depot.fetch(box, wrong, tmp_path, ())
+        graph_store.fetch(box, wrong, tmp_path, ())
 
 
 def test_a_graph_that_is_not_there_or_too_small_is_refused(box: Mailbox, shards: ShardSet, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="graph ffffffffffffffff is not in bucket siafu-test, or not whole"):
-        depot.fetch(box, "f" * 64, tmp_path, ())
-    depot.send(box, shards)
+        graph_store.fetch(box, "f" * 64, tmp_path, ())
+    graph_store.send(box, shards)
     with pytest.raises(DatasetError, match="has 2 partitions, not 3"):
-        depot.fetch(box, shards.manifest.digest, tmp_path, (2,))
+        graph_store.fetch(box, shards.manifest.digest, tmp_path, (2,))
 
 
 def test_an_interrupted_upload_goes_on(box: Mailbox, shards: ShardSet, tmp_path: Path) -> None:
@@ -329,17 +329,17 @@ def test_an_interrupted_upload_goes_on(box: Mailbox, shards: ShardSet, tmp_path:
     digest = other.manifest.digest
     box.upload(other.path / "part-000" / "labels.npy", shards_key(digest, "part-000/labels.npy"))
     whole = sum(entry.bytes for entry in other.manifest.partitions[0].files.values())
-    assert depot.send(box, other) == whole - other.manifest.partitions[0].files["labels.npy"].bytes
+    assert graph_store.send(box, other) == whole - other.manifest.partitions[0].files["labels.npy"].bytes
 
 
 def test_the_graph_that_was_not_used_for_longest_makes_room(
     box: Mailbox, shards: ShardSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    depot.send(box, shards)
+    graph_store.send(box, shards)
     (tmp_path / ("0" * 64)).mkdir()
-    monkeypatch.setattr(depot, "SPARE_BYTES", 1 << 62)  # no disk has as much
+    monkeypatch.setattr(graph_store, "SPARE_BYTES", 1 << 62)  # no disk has as much
     with pytest.raises(DatasetError, match="MiB free, needs"):
-        depot.fetch(box, shards.manifest.digest, tmp_path, (0,))
+        graph_store.fetch(box, shards.manifest.digest, tmp_path, (0,))
     assert [path.name for path in tmp_path.iterdir()] == [shards.manifest.digest]
 
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from bench import api
-from bench.actions import Status
-from bench.api import Run
-from datasets.prepare import prepare
-from infra.machines import depot, found, functionlogs, remote
-from infra.machines.duty import Order
+from graph_data.prepare import prepare
+from infra.machines import found, functionlogs, graph_store, remote
+from infra.machines.agent_state import Order
 from infra.machines.found import Found
 from infra.machines.host import Report
 from infra.machines.mailbox import Letter, order_key, piece_key, report_key, run_key
 from infra.machines.runfiles import Receiver
+from run_coordinator import api
+from run_coordinator.actions import Status
+from run_coordinator.api import Run
 from siafu import config as configs
 from siafu.__main__ import main
 from siafu.address import COORDINATOR, Address, graph_server, param_server
@@ -125,8 +125,8 @@ def the_verbs_know_of_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_graph_travels_once(deployment: Deployment, shards: Path) -> None:
-    depot.send(deployment.mailbox, ShardSet.open(shards))
-    assert depot.send(deployment.mailbox, ShardSet.open(shards)) == 0
+    graph_store.send(deployment.mailbox, ShardSet.open(shards))
+    assert graph_store.send(deployment.mailbox, ShardSet.open(shards)) == 0
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_more_partitions_than_machines_is_the_users_mistake(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(depot, "send", None)  # nothing is sent
+    monkeypatch.setattr(graph_store, "send", None)  # nothing is sent
     with pytest.raises(ConfigError) as error:
         api.train(
             "digits", parts=3, epochs=1, backend="cpu", run_dir=str(tmp_path / "run"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from datasets.prepare import prepare
+from graph_data.prepare import prepare
 from infra.ray import host as ray_host
 from infra.ray import member as ray_member
 from infra.ray import nodes as ray_nodes

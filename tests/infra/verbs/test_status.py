@@ -15,7 +15,6 @@ from typing import Any
 import boto3
 import pytest
 
-from bench import prices
 from infra.machines import found
 from infra.machines.mailbox import Mailbox, report_key, run_key
 from infra.machines.remote import status_of
@@ -25,6 +24,7 @@ from siafu.__main__ import main
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.pricing import prices
 from tests.infra.deployment import BUCKET, bucket, empty
 
 G0, Q0 = graph_server(0), param_server(0)

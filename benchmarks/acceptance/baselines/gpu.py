@@ -1,0 +1,190 @@
+"""Issue 6, acceptance 4: what one GPU does, by one command. Without one it says so and measures nothing.
+
+    python -m benchmarks.acceptance.baselines.gpu --json gpu.json
+    python -m benchmarks.acceptance.baselines.gpu --only kernels methods --graphs 'synthetic:reddit-small?scale=0.1'
+    python -m benchmarks.acceptance.baselines.gpu --device cpu --graphs digits --epochs 2     tries out the program itself
+
+epochs    of GCN, GraphSAGE and GAT, full graph, our layers beside PyG's and plain torch's (``tests/gpu_reference.py``)
+kernels   sums over edges and the quantiser, as a share of the card's own copy bandwidth; the quantiser's bar is 80%
+methods   every method on one rank over NCCL, and on several ranks over Gloo that share the card
+tests     pytest -m gpu: that the card gives the CPU's bytes
+
+Graphs are reddit-small and ogbn-products in full size: preparing them takes minutes, and 20 GB of memory. What cannot be
+measured (no PyG, a method that is not written, too little memory) is listed at the end as skipped, with its reason. Exit
+code 1 if a bar is missed or a method fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.acceptance.baselines.there import is_there, measure, write
+from run_coordinator import api
+from siafu.baseline import METHODS
+from siafu.config import Config
+from siafu.errors import GnnError
+
+QUANTISER_SHARE = 0.80
+LAYERS, HIDDEN, HEADS = 3, 128, 4
+#: What a method needs on few ranks.
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "gnnpipe": {"model.name": "gcnii", "model.layers": 4, "model.hidden": 32}, "allreduce": {"baseline.subgraphs": 8},
+    "gossip": {"baseline.subgraphs": 8}, "cluster": {"baseline.subgraphs": 8},
+    "sampling": {"baseline.fanouts": (10, 5), "baseline.batch": 2000},
+}  # fmt: skip
+LIMIT_S = 1800.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parse(argv)
+    if args.device == "cuda" and shutil.which("nvidia-smi") is None:
+        print("no GPU here (there is no nvidia-smi): nothing was measured")
+        return 0
+    found: dict[str, Any] = {"skipped": [], "failed": []}
+    for what in args.only:
+        _PARTS[what](args, found)
+        write(args.json, found)
+    for kind in ("skipped", "failed"):
+        for line in found[kind]:
+            print(f"{kind}: {line}")
+    return 1 if found["failed"] else 0
+
+
+def _epochs(args: argparse.Namespace, found: dict[str, Any]) -> None:
+    rows = found["epochs"] = []
+    for graph in args.graphs:
+        for model in ("gcn", "sage", "gat"):
+            row: dict[str, Any] = {"graph": graph, "model": model}
+            settings = {
+                "model.name": model, "model.layers": LAYERS, "model.hidden": HIDDEN, "model.dropout": 0.5, **({"model.heads": HEADS} if model == "gat" else {}),
+                "baseline.ranks": 1, "baseline.device": args.device,
+            }  # fmt: skip
+            try:
+                row["ours"] = measure("vanilla", graph, settings, args.epochs).epoch_s
+            except GnnError as error:
+                found[_kind(str(error))].append(f"{model} on {graph}, ours: {error}")
+            for library in ("torch", "pyg"):
+                if library == "torch" and model == "gat":
+                    continue
+                if library == "pyg" and importlib.util.find_spec("torch_geometric") is None:
+                    found["skipped"].append(f"{model} on {graph}, PyG: torch_geometric is not installed")
+                    continue
+                flags = ["--library", library, "--model", model, "--hidden", str(HIDDEN), "--layers", str(LAYERS)]
+                flags += ["--heads", str(HEADS), "--epochs", str(args.epochs)]
+                said = _reference(args, found, graph, "epoch", *flags)
+                row[library] = said.get("epoch_s")
+            rows.append(row)
+            _show("seconds per epoch", [row], ("graph", "model", "ours", "torch", "pyg"))
+
+
+def _kernels(args: argparse.Namespace, found: dict[str, Any]) -> None:
+    for graph in args.graphs:
+        said = _reference(args, found, graph, "kernels", "--width", str(HIDDEN))
+        found.setdefault("kernels", {})[graph] = said
+        rows = []
+        for name, one in said.items():
+            if not isinstance(one, dict):
+                continue
+            share = one["share"] if "share" in one else one["share_per_edge"]
+            rows.append({"kernel": name, "ms": 1000 * one["seconds"], "of a copy's bandwidth": share})
+            if "quantise" in name and args.device == "cuda" and share < QUANTISER_SHARE:
+                found["failed"].append(f"{name}: {share:.0%} of a copy's bandwidth, the bar is {QUANTISER_SHARE:.0%}")
+        if rows:
+            _show(f"{graph}: copy {said['copy'] / 1e9:.0f} GB/s on {said['device']}", rows, tuple(rows[0]))
+
+
+def _methods(args: argparse.Namespace, found: dict[str, Any]) -> None:
+    rows = found["methods"] = []
+    alone = "nccl" if args.device == "cuda" else "gloo"
+    for method in METHODS:
+        if not is_there(method):
+            found["skipped"].append(f"{method}: it is not written")
+            continue
+        for transport, ranks in ((alone, 1), ("gloo", args.ranks)):
+            if method == "cluster" and ranks > 1:
+                continue
+            settings = {
+                "model.name": "sage", "model.hidden": 32, **SETTINGS.get(method, {}), "baseline.ranks": ranks,
+                "baseline.device": args.device, "baseline.transport": transport,
+            }  # fmt: skip
+            row: dict[str, Any] = {"method": method, "transport": transport, "ranks": ranks}
+            try:
+                now = measure(method, args.small, settings, args.epochs)
+                row |= {"epoch_s": now.epoch_s, "loss": now.result["loss_history"][-1], "device": now.result["device"]}
+            except GnnError as error:
+                found["failed"].append(f"{method} on {ranks} ranks over {transport}: {error}")
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+
+
+def _tests(args: argparse.Namespace, found: dict[str, Any]) -> None:
+    if args.device != "cuda":
+        found["skipped"].append("pytest -m gpu: --device cpu")
+        return
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "gpu", "tests/gpu_baselines"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    found["tests"] = (ended.stdout.strip().splitlines() or [""])[-1]
+    print(f"pytest -m gpu: {found['tests']}", flush=True)
+    if ended.returncode == 5:  # pytest's own code
+        found["skipped"].append("pytest -m gpu: there are no such tests")
+    elif ended.returncode:
+        found["failed"].append(f"pytest -m gpu: {found['tests']}")
+
+
+_PARTS = {"kernels": _kernels, "methods": _methods, "tests": _tests, "epochs": _epochs}
+
+
+def _reference(args: argparse.Namespace, found: dict[str, Any], graph: str, what: str, *flags: str) -> dict[str, Any]:
+    """What ``tests/gpu_reference.py`` says; {} if it fails, which is noted."""
+    shards: Path = api.shards_of(Config().replace({"data.source": graph}))
+    command = [sys.executable, "-m", "tests.gpu_reference", what, str(shards), "--device", args.device, *flags]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if ended.returncode:
+        why = (ended.stderr.strip().splitlines() or ["no word"])[-1][:200]
+        found[_kind(why)].append(f"{what} {' '.join(flags[:4])} on {graph}: {why}")
+        return {}
+    said: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
+    return said
+
+
+def _kind(why: str) -> str:
+    """What a card cannot hold is no failure, whoever asked for it."""
+    return "skipped" if "OutOfMemory" in why else "failed"
+
+
+def _show(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    table = Table(*names, title=title)
+    for row in rows:
+        table.add_row(*(f"{v:.4g}" if isinstance(v := row.get(name), float) else str(v or "") for name in names))
+    Console(width=120).print(table)
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=list(_PARTS), choices=list(_PARTS))
+    parser.add_argument(
+        "--graphs", nargs="+", default=["synthetic:reddit-small", "synthetic:ogbn-products"], metavar="SOURCE"
+    )
+    parser.add_argument(
+        "--small", default="synthetic:reddit-small?scale=0.02", metavar="SOURCE", help="what methods run on"
+    )
+    parser.add_argument("--ranks", type=int, default=2, help="that share the card")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--json", metavar="FILE")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Which methods there are, and how their runs are measured: what the tables share."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from run_coordinator import api
+from run_coordinator.baseline import begun, train_baseline
+from siafu.baseline import METHODS
+from siafu.shards import ShardSet
+
+#: Epochs that do not count: buffers are filled, widths are assigned for the first time.
+WARMUP_EPOCHS = 3
+
+
+def is_there(method: str) -> bool:
+    """Whether the method's program is written."""
+    module = METHODS[method].program.partition(":")[0]
+    return importlib.util.find_spec(f"gpu_baselines.methods.{module}") is not None
+
+
+class Measured(NamedTuple):
+    """Of one run, without its first epochs."""
+
+    epoch_s: float  # median
+    mean_s: float  # what comes only now and then is in it: assignments of widths, evaluations are not
+    share: float  # of the time that ranks wait for others
+    nbytes: Mapping[str, int]  # per epoch, all ranks, by kind
+    busiest: (
+        float  # bytes per epoch of the rank that sends most, of halo rows and gradients, and its share of the reduction
+    )
+    num_vertices: int
+    result: Mapping[str, Any]
+
+    @property
+    def halo_bytes(self) -> int:
+        """Rows of activations and their gradients, between whomever they go."""
+        return sum(n for kind, n in self.nbytes.items() if kind not in ("reduce", "norm"))
+
+
+def measure(method: str, source: str, settings: Mapping[str, Any], epochs: int) -> Measured:
+    """Trains for some epochs without evaluating, in a directory that does not stay."""
+    folder = Path(tempfile.mkdtemp(prefix="siafu-baselines-"))
+    try:
+        run = train_baseline(
+            method, source, run_dir=str(folder / "run"), epochs=epochs + WARMUP_EPOCHS, eval_every=0, settings=settings
+        )
+        num_vertices = ShardSet.open(api.shards_of(begun(run.dir))).manifest.num_vertices
+        records = [line for line in run.metrics() if line["event"] == "epoch"][WARMUP_EPOCHS:]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    times = [record["epoch_s"] for record in records]
+    whole = sum(sum(record["seconds"].values()) for record in records)
+    waited = sum(record["seconds"]["communicate"] + record["seconds"]["reduce"] for record in records)
+    kinds = {kind for record in records for kind in record["bytes"]}
+    nbytes = {kind: sum(record["bytes"].get(kind, 0) for record in records) // len(records) for kind in sorted(kinds)}
+    links = run.result["bytes_per_link"]
+    busiest = max(map(sum, links)) + nbytes.get("reduce", 0) / len(links)
+    return Measured(median(times), sum(times) / len(times), waited / whole, nbytes, busiest, num_vertices, run.result)
+
+
+def write(file: str | None, rows: Any) -> None:
+    """As JSON; None: nowhere."""
+    if file is not None:
+        Path(file).write_text(json.dumps(rows, indent=1) + "\n")

@@ -1,0 +1,278 @@
+"""What a run will hold in memory at its peak, before it starts: bytes by role, and what they are made of. Pure.
+
+Everything that grows with the graph is computed from the shards' manifest and from the model's program. What does not (an
+interpreter with its libraries) was measured once, with Python 3.11 and numpy 2 on Linux; ``python -m benchmarks measure memory`` compares.
+
+A graph server maps its shard's files and holds three things per vertex: layer 0's aggregate, the published slots (rows of
+inner vertices and ghosts), and the slots of its intervals between two steps. Those are counted by walking the program as
+if all intervals were at the same step: in pipe they nearly are, in async it is the most there can be.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from siafu import models
+from siafu.config import Config
+from siafu.machine import num_environments, num_threads
+from siafu.models import Model, ModelSpec
+from siafu.shards import Manifest, PartitionEntry
+from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
+from siafu.tensor_task import KEPT_VERSIONS
+
+GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER = (
+    "graph servers", "parameter servers", "Lambda environments", "launcher",
+)  # fmt: skip
+ROLES = (GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER)
+
+MB = 1_000_000
+#: Private bytes of an interpreter that has imported what its role needs and done a little: measured.
+INTERPRETER_BYTES = {GRAPH_SERVERS: 37 * MB, PARAM_SERVERS: 22 * MB, LAMBDAS: 21 * MB, LAUNCHER: 40 * MB}
+#: Libraries, mapped by all processes and counted once, in equal shares: measured.
+LIBRARY_BYTES = 22 * MB
+LINE_BYTES = 64  # rows of a table are padded to cache lines
+#: Of the table that layer 0 is gathered from, and of rows that are converted together (graph_server.layer_zero).
+AGGREGATE_BLOCK_BYTES, CONVERTED_BYTES = 256 << 20, 16 << 20
+#: Of the columns that the words of a vertex's neighbours would fill if they were drawn at random, the share that they do:
+#: 0.52 to 0.80 in co-author and citation graphs.
+WORDS_IN_COMMON = 0.65
+#: Bytes per entry of a sparse aggregate, beside itself, while it is made: SciPy's indices have 8 bytes, ours 4.
+SPARSE_PRODUCT_BYTES = 6
+SPARSE_BELOW = 0.25  # beyond, a gathered bag-of-words is made dense (graph_server.aggregate)
+#: What comes and goes leaves holes in an allocator's arenas.
+FRAGMENTATION = 1.15
+#: What a BLAS touches of its buffers, in a process that multiplies: so many times the rows of a task, and no more than this.
+BLAS_COPIES, BLAS_BYTES = 4, 8 * MB
+#: An interval's constants are with the worker that had it last, and still with the one that had it before.
+HOMES = 2
+#: Arrays of the size of a task's widest rows that a tensor step makes on its way.
+TEMPORARIES = 3
+#: Copies of the weights that a parameter server makes while it steps, beside what it keeps.
+STEP_COPIES = 4
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that takes memory, in all processes of a role together."""
+
+    role: str
+    name: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    parts: tuple[Part, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def by_role(self) -> dict[str, int]:
+        """Roles without a process are left out."""
+        totals: Counter[str] = Counter()
+        for part in self.parts:
+            totals[part.role] += part.nbytes
+        return {role: totals[role] for role in ROLES if totals[role]}
+
+
+def predict(config: Config, manifest: Manifest, *, aggregated: bool = False, cores: int | None = None) -> Prediction:
+    """The peak of a run on these shards. ``aggregated``: layer 0's aggregate was kept by an earlier run.
+
+    ``cores``: of the machine, where the config leaves threads or Lambdas to it.
+    """
+    cores = cores or os.cpu_count() or 1
+    spec = ModelSpec.of(config, manifest)
+    model = models.build(spec)
+    weights = sum(array.nbytes for array in model.init().values())
+    num_processes = processes(config, cores)
+    parts = [
+        *(Part(role, "interpreters", count * INTERPRETER_BYTES[role]) for role, count in num_processes.items()),
+        *(
+            Part(role, "shared libraries", LIBRARY_BYTES * count // num_processes.total())
+            for role, count in num_processes.items()
+        ),
+        Part(LAUNCHER, "best and final weights", 4 * weights),
+        *_param_servers(config, weights),
+        *(part for entry in manifest.partitions for part in _graph_server(config, model, manifest, entry, weights, aggregated, cores)),
+        *(_lambdas(config, model, manifest, weights, cores) if config.servers.backend == "lambda" else ()),
+    ]  # fmt: skip
+    return Prediction(tuple(_merged(parts)))
+
+
+def processes(config: Config, cores: int) -> Counter[str]:
+    """How many of each role a run has."""
+    return Counter({
+        GRAPH_SERVERS: config.data.parts, PARAM_SERVERS: config.servers.param_servers, LAUNCHER: 1,
+        LAMBDAS: config.data.parts * num_environments(config, cores) if config.servers.backend == "lambda" else 0,
+    })  # fmt: skip
+
+
+def _merged(parts: list[Part]) -> list[Part]:
+    """Parts of one role and name as one, in the order of the roles."""
+    totals: dict[tuple[str, str], int] = {}
+    for part in parts:
+        totals[part.role, part.name] = totals.get((part.role, part.name), 0) + part.nbytes
+    ordered = sorted(totals.items(), key=lambda item: ROLES.index(item[0][0]))
+    return [Part(role, name, nbytes) for (role, name), nbytes in ordered if nbytes]
+
+
+# --- graph servers --------------------------------------------------------------------------------------------------------
+
+
+def _graph_server(
+    config: Config, model: Model, manifest: Manifest, entry: PartitionEntry, weights: int, aggregated: bool, cores: int
+) -> list[Part]:
+    n, itemsize = entry.vertices, np.dtype(config.model.dtype).itemsize
+    threads = num_threads(config, cores)
+    programs = {lane: model.program(lane) for lane in Lane}
+    # Evaluation computes while training waits, at the end of its epoch: when it holds the least.
+    degree = (entry.in_edges + n) / max(1, n)
+    slots = max(slot_bytes(model, program, n, itemsize, degree) for program in programs.values())
+    rows_per_task = -(-n // config.train.intervals)
+    widest = int(max(_columns(model, p, slot, degree) for p in programs.values() for slot in p.last_reader))
+    tables = table_bytes(config, model, entry, programs)
+    of_features = bool(programs[Lane.TRAIN].constants)  # some models transform features before they gather
+    making = 0 if aggregated or not of_features else _making_bytes(manifest, entry, itemsize)
+    on_server = config.servers.backend != "lambda"
+    # What layer 0 is made from is gone before the first row is published.
+    at_work = tables + int(FRAGMENTATION * slots) + TEMPORARIES * threads * rows_per_task * widest * itemsize
+    return [
+        Part(GRAPH_SERVERS, "shard, mapped", _mapped_bytes(model, manifest, entry, programs)),
+        Part(GRAPH_SERVERS, "layer 0's aggregate", aggregate_bytes(config, manifest, entry) if of_features else 0),
+        Part(GRAPH_SERVERS, "published rows", tables),
+        Part(GRAPH_SERVERS, "rows between steps", max(at_work, making) - tables),
+        Part(GRAPH_SERVERS, "factors and places", _vertex_bytes(entry, itemsize)),
+        Part(GRAPH_SERVERS, "weights and gradients", (KEPT_VERSIONS + 2 * threads) * weights if on_server else 0),
+        Part(GRAPH_SERVERS, "buffers of products", _blas_bytes(config, manifest) if on_server else 0),
+    ]
+
+
+def slot_bytes(model: Model, program: Program, num_rows: int, itemsize: int, degree: float = 1.0) -> int:
+    """The most that intervals hold between two steps, if all of them are at the same step. ``degree``: edges of a row."""
+    live: set[str] = set()
+    most = 0.0
+    for pc, step in enumerate(program.steps):
+        live |= set(step.writes)
+        live -= {slot for slot in live if program.last_reader[slot] <= pc}  # inside a step are only as many as threads
+        most = max(most, sum(_columns(model, program, slot, degree) for slot in live))
+    return int(most * num_rows * itemsize)
+
+
+def table_bytes(config: Config, model: Model, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
+    """Of all published slots of both lanes, with what a policy for stale rows keeps beside them."""
+    train, stored = config.train, 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
+    total = 0
+    for lane, program in programs.items():
+        for slot, pc in program.publisher.items():
+            backward = program[pc].backward
+            num_rows = entry.vertices + (entry.ghosts_out if backward else entry.ghosts_in)
+            row_bytes = model.width(slot) * stored
+            if row_bytes > LINE_BYTES // 2:
+                row_bytes = -(-row_bytes // LINE_BYTES) * LINE_BYTES
+            policy = train.stale_gradients if backward else train.stale_rows
+            keeps = lane is Lane.TRAIN and train.mode == "async" and policy in ("smooth", "freeze")
+            total += num_rows * (
+                row_bytes + (model.width(slot) * np.dtype(config.model.dtype).itemsize if keeps else 0)
+            )
+    return total
+
+
+def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry) -> int:
+    """Of layer 0: dense as it is stored; of a bag of words what its product takes, twice at its peak."""
+    stored = 2 if config.model.rows == "bfloat16" else np.dtype(config.model.dtype).itemsize
+    dense = entry.vertices * manifest.num_features * stored
+    if not manifest.sparse_features:
+        return dense
+    return dense if (entries := _aggregate_entries(manifest, entry)) is None else entries * (4 + stored)
+
+
+def _aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
+    """Stored values of the aggregate of a bag of words; None if it is made dense."""
+    file = entry.files.get("features_indices.npy")
+    words = file.bytes // 4 if file else 0
+    share = words / max(1, entry.vertices * manifest.num_features)
+    filled = WORDS_IN_COMMON * (1 - (1 - share) ** (1 + entry.in_edges / max(1, entry.vertices)))
+    return None if filled > SPARSE_BELOW else int(filled * entry.vertices * manifest.num_features)
+
+
+def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
+    """Of the shard's files, those that stay: of dense features the pages are let go once read, unless layer 0 has own rows."""
+    own = any("H0" in step.reads for program in programs.values() for step in program.steps)
+    skip = not own and not manifest.sparse_features
+    return sum(file.bytes for name, file in entry.files.items() if not (skip and name.startswith("features")))
+
+
+def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:
+    """What layer 0's aggregate is made from, beside the shard: the features of ghosts, as they came, as they are stacked,
+    and as many for our peers; and a block of columns, with the rows that are converted and summed for it."""
+    if manifest.sparse_features:
+        return SPARSE_PRODUCT_BYTES * (_aggregate_entries(manifest, entry) or 0)
+    ghosts = 3 * entry.ghosts_in * manifest.num_features * itemsize
+    block = min(AGGREGATE_BLOCK_BYTES, (entry.vertices + entry.ghosts_in) * manifest.num_features * itemsize)
+    return ghosts + block + 2 * min(CONVERTED_BYTES, block)
+
+
+def _vertex_bytes(entry: PartitionEntry, itemsize: int) -> int:
+    """Gather's factors, and the numbers of ghosts and of the rows that peers need."""
+    ghosts = entry.ghosts_in + entry.ghosts_out
+    return (entry.vertices + ghosts) * itemsize + 4 * 8 * ghosts + 8 * (entry.vertices + entry.ghosts_in)
+
+
+def _columns(model: Model, program: Program, slot: str, degree: float) -> float:
+    """Of a row of the slot, for all its edges if it is one of edges; 0 if the slot is the same in every epoch."""
+    if slot in program.constants or slot in ("label", "train", "vertex", "H0"):
+        return 0
+    return model.width(slot) * (degree if is_of_edges(slot) else 1)
+
+
+# --- the others -----------------------------------------------------------------------------------------------------------
+
+
+def _blas_bytes(config: Config, manifest: Manifest) -> int:
+    num_rows = manifest.num_vertices // (config.data.parts * config.train.intervals)
+    return min(BLAS_BYTES, BLAS_COPIES * num_rows * manifest.num_features * np.dtype(config.model.dtype).itemsize)
+
+
+def _param_servers(config: Config, weights: int) -> list[Part]:
+    count = config.servers.param_servers
+    versions = 3 + config.train.staleness  # those in use, and those that evaluation still reads
+    moments = 2 if config.train.optimizer == "adam" else 1
+    sums = math.ceil(math.log2(config.data.parts * config.train.intervals + 1)) + 1
+    return [
+        Part(PARAM_SERVERS, "weights, versions and moments", count * (versions + moments + 1) * weights),
+        Part(PARAM_SERVERS, "gradient sums and the step", count * (sums + STEP_COPIES) * weights),
+    ]
+
+
+def _lambdas(config: Config, model: Model, manifest: Manifest, weights: int, cores: int) -> list[Part]:
+    lambdas, parts, itemsize = config.lambdas, config.data.parts, np.dtype(config.model.dtype).itemsize
+    count = processes(config, cores)[LAMBDAS]
+    program, edges = model.program(Lane.TRAIN), manifest.num_edges + manifest.num_vertices
+    constants = 0
+    if program.constants:
+        constants += sum(aggregate_bytes(config, manifest, entry) for entry in manifest.partitions)
+    if any("H0" in step.reads for step in program.steps):
+        constants += sum(
+            file.bytes for e in manifest.partitions for name, file in e.files.items() if name.startswith("features")
+        )
+    rows_per_task = -(-manifest.num_vertices // (parts * config.train.intervals))
+    widths = [
+        sum(_columns(model, program, slot, edges / manifest.num_vertices) for slot in (*step.reads, *step.writes))
+        for step in program.steps
+        if step.kind in TENSOR_KINDS
+    ]
+    task = int(rows_per_task * max(widths) * itemsize)
+    kept = min(HOMES * constants, count * ((lambdas.memory_mb << 20) // 4)) if lambdas.keep_constants else 0
+    return [
+        Part(LAMBDAS, "buffers of products", count * _blas_bytes(config, manifest)),
+        Part(LAMBDAS, "rows that never change", kept),
+        Part(LAMBDAS, "tasks at hand", count * ((lambdas.prefetch or 2) + 1) * task),
+        Part(LAMBDAS, "weights", count * KEPT_VERSIONS * weights),
+    ]

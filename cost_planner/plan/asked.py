@@ -1,0 +1,45 @@
+"""What a plan may choose from, and what the user holds fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cost_planner.plan.epochs import Epochs
+from cost_planner.plan.graphs import Graph
+from cost_planner.plan.work import Speeds
+from siafu.config import Config
+from siafu.evaluation import usual_eval_every
+
+Backend = Literal["cpu", "lambda", "gpu", "vanilla"]
+Mode = Literal["pipe", "async", "no-pipe"]
+#: The last is none of siafu's backends, but the baseline.
+BACKENDS: tuple[Backend, ...] = ("cpu", "lambda", "gpu", "vanilla")
+MODES: tuple[tuple[Mode, int], ...] = (("pipe", 0), ("async", 0), ("async", 1), ("no-pipe", 0))
+MEMORIES_MB = (192, 512, 1024, 1769)
+#: An account's environments at once in a region, unless it has asked for more.
+CONCURRENCY = 1000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user holds fixed; None: everything is tried."""
+
+    config: Config
+    graph: Graph
+    epochs: Epochs
+    speeds: Speeds
+    instances: Sequence[str] | None = None
+    servers: Sequence[int] | None = None
+    backends: Sequence[Backend] = BACKENDS
+    modes: Sequence[tuple[Mode, int]] = MODES
+    memories_mb: Sequence[int] = MEMORIES_MB
+    lambdas: int | None = None  # of a server; 0: the autotuner's
+    intervals: int | None = None
+    concurrency: int = CONCURRENCY
+
+    def __post_init__(self) -> None:
+        if self.config.train.eval_every < 0:
+            every = usual_eval_every(self.graph.manifest(1))
+            object.__setattr__(self, "config", self.config.replace({"train.eval_every": every}))

@@ -1,0 +1,107 @@
+"""How long an epoch takes at least: what each resource alone needs for its work. Pure; microseconds, where a simulation takes
+seconds, so that thousands of settings can be compared before a few are simulated.
+
+1. A resource's floor is its work of all steps over its rate. Where steps overlap (pipe, async) the epoch takes at least the
+   longest of the floors; where they do not (no-pipe) about the sum of every step's longest: what a slower peer still sends
+   or an evaluation does may overlap a little.
+2. No epoch is shorter than one interval's way through its steps.
+3. Evaluation adds its share: its steps over the epochs between two of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cost_planner.plan.simulated_run import Environments, Plan, StepWork
+from siafu.sparse import Array
+from siafu.tasks import TENSOR_KINDS, Step
+
+#: Columns of ``Floors.table``; what is Lambda's is of one environment with one core.
+RESOURCES = (
+    "GPU", "graph threads", "main thread", "I/O thread", "processors", "link out", "link in", "parameter servers",
+    "Lambdas' cores", "Lambdas' links",
+)  # fmt: skip
+CORES, LINKS = RESOURCES.index("Lambdas' cores"), RESOURCES.index("Lambdas' links")
+PROCESSORS, PARAM = RESOURCES.index("processors"), RESOURCES.index("parameter servers")
+OUT, INTO = RESOURCES.index("link out"), RESOURCES.index("link in")
+
+
+@dataclass(frozen=True)
+class Floors:
+    table: Array  # float64 [steps, resources], seconds of an epoch
+    path_s: float  # of one interval through all steps, without its environment
+    core_s: float  # and there, on a whole core
+    travel_s: float  # and on the way there and back
+    intervals: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Floors:
+        """Of a run whose environments, if it has any, are one with one core, until ``with_environments``."""
+        steps = [(1.0, step, work) for step, work in zip(plan.program.steps, plan.work, strict=True)]
+        if plan.eval_every and plan.eval_program is not None:
+            share = 1 / plan.eval_every
+            steps += [(share, s, w) for s, w in zip(plan.eval_program.steps, plan.eval_work, strict=True)]
+        table = np.array([[share * seconds for seconds in _row(plan, step, work)] for share, step, work in steps])
+        remote = [work for step, work in zip(plan.program.steps, plan.work, strict=True) if _is_remote(plan, step)]
+        here = [work for step, work in zip(plan.program.steps, plan.work, strict=True) if not _is_remote(plan, step)]
+        rate = plan.environments.link.bytes_per_s if plan.environments else 1.0
+        return cls(
+            table, sum(work.seconds + work.card for work in here) + plan.update_s, sum(work.seconds for work in remote),
+            sum((work.down + work.up) / rate for work in remote), plan.intervals,
+        )  # fmt: skip
+
+    def with_environments(self, count: int, core: float) -> Floors:
+        """Of a server. More than it has intervals find no task."""
+        busy = max(1, min(count, self.intervals))
+        table = self.table.copy()
+        table[:, CORES] /= busy * core
+        table[:, LINKS] /= busy
+        return replace(self, table=table, core_s=self.core_s / core)
+
+    def enough(self, core: float) -> float:
+        """Environments of a server with which Lambda takes no longer than the slowest of the rest."""
+        sums = self.table.sum(axis=0)
+        rest = max(float(np.delete(sums, [CORES, LINKS]).max()), self.epoch_path_s(core), 1e-9)
+        return max(float(sums[CORES]) / core, float(sums[LINKS])) / rest
+
+    def epoch_path_s(self, core: float = 1.0) -> float:
+        return self.path_s + self.core_s / core + self.travel_s
+
+    def epoch_s(self, mode: str) -> float:
+        floor = self.table.max(axis=1).sum() if mode == "no-pipe" else self.table.sum(axis=0).max()
+        return max(float(floor), self.epoch_path_s())
+
+    def by_resource(self) -> dict[str, float]:
+        """Seconds, of those that have any work; "one interval's way" is rule 2's."""
+        sums = zip(RESOURCES, self.table.sum(axis=0), strict=True)
+        return {**{name: float(found) for name, found in sums if found}, "one interval's way": self.epoch_path_s()}
+
+    @property
+    def limit(self) -> str:
+        """What is slowest."""
+        found = self.by_resource()
+        return max(found, key=lambda name: found[name])
+
+
+def _is_remote(plan: Plan, step: Step) -> bool:
+    return plan.environments is not None and step.kind in TENSOR_KINDS
+
+
+def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
+    """Of one step, over all intervals of a server; of parameter servers, over those of all servers."""
+    k, others, remote = plan.intervals, plan.servers - 1, _is_remote(plan, step)
+    kind = plan.environments or Environments()
+    pool, card = 0.0 if remote else k * work.seconds, k * work.card
+    main = k * (work.main + work.pasted * others)
+    io = k * work.io * (plan.servers if step.publishes else 1)
+    gradient = work.weights * step.has_gradient
+    asked = step.kind in TENSOR_KINDS
+    param = k * plan.servers * asked * (plan.exchange_s * (1 + step.has_gradient) + gradient * plan.exchange_byte_s)
+    rate, down, up = kind.link.bytes_per_s, work.down * remote, work.up * remote
+    return [
+        card, (pool + card) / plan.threads, main, io, (pool + main + io) / (plan.cores or plan.threads + 1),
+        k * (work.peers * others + down) / plan.link.bytes_per_s, k * (work.peers * others + up) / plan.link.bytes_per_s,
+        param / plan.param_servers, k * work.seconds * remote, k * max(down, up + gradient * remote) / rate,
+    ]  # fmt: skip

@@ -1,0 +1,217 @@
+"""Measures what this machine can do: short real runs of different shapes, and the constants that explain them best.
+
+1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of a run
+   on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
+2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS).
+3. Products are timed by themselves, too: whole runs hardly tell what an operation costs from what a value does, and the fit
+   alone has found more operations per second than the core has.
+4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, and how much of a
+   shared processor there is for the run. Of some values those are taken with which the simulator is closest to the same runs.
+
+The runs are of two synthetic graphs, or of the user's own and a sparse one. They say nothing of networks.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from scipy.optimize import nnls
+
+from cost_planner.plan.calibration import Calibration, own_path
+from cost_planner.plan.observe import Observed, observed
+from cost_planner.plan.parts import LinkRate
+from cost_planner.plan.simulated_run import Environments, Plan
+from cost_planner.plan.simulator import simulated
+from cost_planner.plan.work import Counts, Speeds, plan_of, processor_s
+from run_coordinator import api
+from siafu.config import Config
+from siafu.models import ModelSpec
+from siafu.shards import ShardSet
+
+SOURCE = "synthetic:reddit-small?scale=0.05"
+#: Fewer edges for each vertex: on one graph alone, what an edge costs and what a vertex costs could not be told apart.
+SPARSE = "synthetic:amazon?scale=0.004"
+#: Loopback, and the copies that it makes, are in what messages cost.
+LOOPBACK = LinkRate(20e9)
+#: Thread, as ``processor_s`` names it -> constants that its time is made of, and the (role, thread)s of ``Observed`` that it is.
+THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
+    "pool": (("task_s", "edge_ns", "value_ns", "copy_ns", "flop_ns", "element_ns", "tensor_s"), (("graph_server", "pool"),)),
+    "main": (("main_task_s", "main_tensor_s", "main_byte_ns"), (("graph_server", "main"),)),
+    "io": (("io_message_s", "io_byte_ns"), (("graph_server", "io"),)),
+    "lambda": (
+        ("flop_ns", "element_ns", "tensor_s", "lambda_task_s", "lambda_byte_ns"),
+        (("lambda_funcs", "main"), ("lambda_funcs", "pool")),
+    ),
+    "remote io": (("lambda_io_s", "lambda_io_byte_ns"), (("lambda_funcs", "io"),)),
+    "param": (
+        ("exchange_s", "exchange_byte_ns", "update_s", "update_byte_ns"),
+        (("param_server", "main"), ("param_server", "io"), ("param_server", "pool")),
+    ),
+}  # fmt: skip
+HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
+#: Of each setting's runs that in the middle is taken. The fastest would be that of a machine without neighbours: what it
+#: predicts is then less than what most runs take.
+ROUNDS = 3
+USABLE = (1.0, 0.95, 0.9, 0.85, 0.8)
+#: Rows, width in and width out of products as tensor tasks have them.
+PRODUCTS = ((1_500, 602, 64), (300, 602, 256), (5_000, 128, 128), (700, 64, 41))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A run to be measured."""
+
+    backend: str = "lambda"
+    mode: str = "pipe"
+    parts: int = 1
+    intervals: int = 8
+    hidden: int = 64
+    environments: int = 2
+    layers: int = 2
+    staleness: int = 0
+    sparse: bool = False  # the other graph
+
+    @property
+    def words(self) -> str:
+        return f"{self.backend} {self.mode}, {self.parts} x {self.intervals} intervals, {self.layers} layers, hidden {self.hidden}{', sparse' * self.sparse}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "servers.backend": self.backend, "train.mode": self.mode, "data.parts": self.parts, "train.intervals": self.intervals,
+            "model.hidden": (self.hidden,), "model.layers": self.layers, "lambda.count": self.environments,
+            "train.eval_every": 0, "train.staleness": self.staleness,
+        }  # fmt: skip
+
+
+#: What is measured: sizes of tasks, of rows and of the fleet differ, each for itself.
+SETTINGS = (
+    Setting("cpu", intervals=4), Setting("cpu", intervals=32, hidden=16), Setting("cpu", intervals=4, hidden=256),
+    Setting("cpu", intervals=64), Setting("cpu", intervals=16, layers=3, hidden=128), Setting("cpu", parts=2, intervals=8, hidden=128),
+    Setting(intervals=4), Setting(intervals=32, hidden=16), Setting(intervals=8, hidden=256), Setting(intervals=64, environments=1),
+    Setting(mode="no-pipe", intervals=40, hidden=48, environments=1), Setting(mode="no-pipe", intervals=12, environments=1),
+    Setting("cpu", sparse=True), Setting("cpu", hidden=16, intervals=16, sparse=True), Setting("cpu", parts=2, sparse=True),
+    Setting(hidden=128, sparse=True), Setting(parts=2, intervals=4, environments=1, sparse=True),
+    Setting(parts=2, intervals=8, hidden=128, environments=1), Setting(parts=2, intervals=24, hidden=32, environments=1, layers=3),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    setting: Setting
+    config: Config
+    spec: ModelSpec
+    counts: Counts
+    seen: Observed
+
+    def plan(self, speeds: Speeds) -> Plan:
+        return local_plan(self.config, self.spec, self.counts, speeds)
+
+
+def local_plan(config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, link: LinkRate = LOOPBACK) -> Plan:
+    """A run with every process on this machine; ``link``: of each environment."""
+    cores = os.cpu_count() or 1
+    return plan_of(
+        config, spec, counts, speeds, threads=config.servers.threads or max(1, cores // counts.parts), link=LOOPBACK, together=cores,
+        environments=Environments(count=config.lambdas.count, link=link, latency_s=speeds.hop_s, cold_s=0.0, memory_mb=config.lambdas.memory_mb),
+    )  # fmt: skip
+
+
+def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any] | None = None) -> Measured:
+    config = Config().replace({"data.source": source, **setting.settings, **(more or {})})
+    shards = ShardSet.open(api.shards_of(config))
+    spec = ModelSpec.of(config, shards.manifest)
+    seen = observed(source, {**setting.settings, **(more or {})}, epochs)
+    return Measured(setting, config, spec, Counts.of(shards.manifest), seen)
+
+
+def calibrate(
+    console: Console, source: str = SOURCE, settings: Sequence[Setting] = SETTINGS, epochs: int = 13, rounds: int = ROUNDS,
+    path: Path | None = None,
+) -> Calibration:  # fmt: skip
+    """Some minutes on an idle machine. What is found is kept in ``path``, None: where ``Calibration.load`` looks for this
+    machine's. Raises what ``siafu.train`` raises."""
+    found: dict[Setting, list[Measured]] = {}
+    with console.status("calibrating") as status:
+        for number in range(rounds):
+            for setting in settings:
+                status.update(f"calibrating, round {number + 1} of {rounds}: {setting.words}")
+                found.setdefault(setting, []).append(measured(SPARSE if setting.sparse else source, setting, epochs))
+    calibration = fitted([middle(runs) for runs in found.values()], least())
+    calibration.save(path or own_path())
+    return calibration
+
+
+def middle(runs: Sequence[Measured]) -> Measured:
+    """The one with the median epoch time, the faster of two."""
+    return sorted(runs, key=lambda run: run.seen.epoch_s)[(len(runs) - 1) // 2]
+
+
+def least() -> dict[str, float]:
+    """What constants are at least, measured without a run: nanoseconds of an operation in the fastest of ``PRODUCTS``."""
+    random, found = np.random.default_rng(0), []
+    for rows, into, out in PRODUCTS:
+        left, right = (random.random(shape, np.float32) for shape in ((rows, into), (into, out)))
+        for _ in range(9):
+            started = time.process_time()
+            for _ in range(10):
+                np.matmul(left, right)
+            found.append((time.process_time() - started) / (10 * 2 * rows * into * out) * 1e9)
+    return {"flop_ns": min(found)}
+
+
+def fitted(runs: Sequence[Measured], least: Mapping[str, float] | None = None) -> Calibration:
+    """The constants that explain the runs best, none below what ``least`` has for it."""
+    speeds = Speeds().scaled(0.0)
+    known: dict[str, float] = {}
+    for thread, (names, where) in THREADS.items():
+        wanted = [name for name in names if name not in known]
+        rows, right = [], []
+        for run in runs:
+            total = sum(run.seen.cpu_s.get(key, 0.0) for key in where)
+            columns = [processor_s(run.plan(replace(speeds, **{name: 1.0}))).get(thread, 0.0) for name in wanted]
+            before = processor_s(run.plan(replace(speeds, **known))).get(thread, 0.0)
+            if any(columns) and total > 0:
+                rows.append(np.array(columns) / total)
+                right.append((total - before) / total)
+        # Scaled, so that nanoseconds and seconds are alike to the solver.
+        matrix = np.array(rows)
+        scale = np.abs(matrix).max(axis=0) + 1e-30
+        given = np.array([(least or {}).get(name, 0.0) for name in wanted])
+        more, _ = nnls(matrix / scale, np.array(right) - matrix @ given)
+        known.update(zip(wanted, (given + more / scale).tolist(), strict=True))
+    speeds = replace(speeds, **known)
+    walls = [{"hop_s": hop_s, "usable": usable} for hop_s in HOPS_S for usable in USABLE]
+    speeds = min(
+        (replace(speeds, **wall) for wall in walls), key=lambda one: sum(off * off for off in errors(runs, one))
+    )
+    offs = sorted(abs(off) for off in errors(runs, speeds))
+    return Calibration(speeds, offs[int(0.9 * (len(offs) - 1))], _machine(), date.today().isoformat())
+
+
+def errors(runs: Sequence[Measured], speeds: Speeds) -> list[float]:
+    """Of predicted epoch times, relative: 0.1 is a tenth too long."""
+    return [predicted_s(run.plan(speeds)) / run.seen.epoch_s - 1 for run in runs]
+
+
+def predicted_s(plan: Plan, epochs: int = 8) -> float:
+    return simulated(plan, epochs, Random(0)).epoch_s
+
+
+def _machine() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"{os.cpu_count()} cores of {name}"

@@ -1,0 +1,71 @@
+"""What must lie on a GPU, in bytes: of a graph server with the backend gpu, and of a rank of the baseline vanilla. Pure.
+
+1. A graph server's card (``graph_server.backends.gpu``) has published rows, of ghosts too and as wide as the host's numbers,
+   for operators that it knows; the edges of either direction; copies of what never changes, as far as half of it has room; and
+   what threads are at.
+2. A rank (``gpu_baselines``) has everything: features, their sums, edges of either direction, every layer's rows with those
+   of its halo, and their gradients. Counted from widths, with ``SPARE`` for what comes and goes: nobody has measured it. Attention makes rows for edges too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cost_planner.plan.cards import EDGE_BYTES, Card
+from cost_planner.plan.work import Counts, constant_bytes
+from graph_server.operators import ON_GPU
+from siafu import models
+from siafu.config import Config
+from siafu.models import ModelSpec
+from siafu.shards import Manifest, PartitionEntry
+from siafu.tasks import TENSOR_KINDS, Lane
+
+#: Arrays of a task at once, for every thread: operands, result, and what is copied.
+AT_WORK = 4
+#: Of a layer's rows on a rank: what autograd keeps of each (summed, multiplied, activated, masked), and its gradient; and of
+#: rows of the halo: as they came, behind the inner ones, and their gradient.
+COPIES, HALO_COPIES = 5, 3
+#: Of a row for every edge, where there is attention: the other end's, the scaled one, and its gradient.
+EDGE_COPIES = 3
+SPARE = 1.2
+
+
+def of_graph_server(config: Config, manifest: Manifest, entry: PartitionEntry, threads: int, card: Card) -> float:
+    model, item = models.build(ModelSpec.of(config, manifest)), np.dtype(config.model.dtype).itemsize
+    programs = [model.program(lane) for lane in Lane]
+    published = backward = 0.0
+    for program in programs:
+        for step in program.steps:
+            if step.publishes and step.operator in ON_GPU:
+                ghosts = entry.ghosts_out if step.backward else entry.ghosts_in
+                published += (entry.vertices + ghosts) * model.width(step.publishes) * item
+            backward += step.backward and bool(step.gathers) and step.operator in ON_GPU
+    gathers = any(step.gathers and step.operator in ON_GPU for program in programs for step in program.steps)
+    twice = backward and (manifest.directed or model.aggregate == "mean")
+    edges = gathers * (1 + bool(twice)) * entry.in_edges * EDGE_BYTES
+    counts = Counts(1, entry.vertices, entry.in_edges, entry.ghosts_in)
+    kept = min(card.kept_bytes, constant_bytes(config, model, counts))
+    slots = {slot for step in programs[0].steps if step.kind in TENSOR_KINDS for slot in (*step.reads, *step.writes)}
+    widest = max(model.width(slot) for slot in slots if slot not in ("label", "train", "vertex"))
+    at_work = threads * AT_WORK * -(-entry.vertices // config.train.intervals) * widest * item
+    return published + edges + kept + at_work
+
+
+def holds_rows(config: Config, manifest: Manifest) -> bool:
+    """Whether all published rows of a graph server are on its card, and none with the host."""
+    model = models.build(ModelSpec.of(config, manifest))
+    return all(step.operator in ON_GPU for lane in Lane for step in model.program(lane).steps if step.publishes)
+
+
+def of_rank(config: Config, manifest: Manifest, entry: PartitionEntry) -> float:
+    model, item = models.build(ModelSpec.of(config, manifest)), np.dtype(config.model.dtype).itemsize
+    forward = [step for step in model.program(Lane.TRAIN).steps if step.publishes and not step.backward]
+    halo = sum(model.width(str(step.publishes)) for step in forward)
+    of_edges = sum(model.width(str(step.publishes)) for step in forward if step.operator == "attention")
+    features = (2 * entry.vertices + entry.ghosts_in) * manifest.num_features
+    rows = (
+        COPIES * entry.vertices * sum((*config.model.widths, manifest.num_classes))
+        + HALO_COPIES * entry.ghosts_in * halo
+    )
+    rows += EDGE_COPIES * entry.in_edges * of_edges
+    return 2 * entry.in_edges * EDGE_BYTES + SPARE * item * (features + rows)

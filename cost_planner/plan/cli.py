@@ -1,0 +1,237 @@
+"""``siafu plan``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import typing
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from cost_planner.plan import assumptions, graphs, ranking, show
+from cost_planner.plan import epochs as needs
+from cost_planner.plan.asked import BACKENDS, CONCURRENCY, MEMORIES_MB, Asked, Backend, Mode
+from cost_planner.plan.calibration import Calibration
+from cost_planner.plan.epochs import Epochs
+from cost_planner.plan.finding import finding
+from cost_planner.plan.graphs import Graph
+from cost_planner.plan.options import Catalogue
+from cost_planner.plan.ranking import Limits, Ranking
+from run_coordinator import api, cli
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.pricing import prices
+
+#: Flags of ``siafu train`` that this verb has too.
+SHARED = ("model", "layers", "hidden", "heads", "epochs", "eval_every", "partitioner", "target_acc")
+COUNTS = ("vertices", "edges", "features", "classes")
+TOP = 10
+
+EXAMPLES = """examples:
+  siafu plan cora --epochs 100                        a graph that siafu train takes, or shards
+  siafu plan shards/mine --within-time 2h --within-usd 20
+  siafu plan --vertices 65.6M --edges 3.6B --features 32 --classes 50 --model gcn --hidden 32
+  siafu plan cora --like runs/20261122-cora-gcn-pipe  as many epochs as this run needed
+  siafu plan shards/mine --backend cpu --instance c7gn.2xlarge,c8gn.2xlarge --servers 4,8
+  siafu plan shards/mine --backend cpu,vanilla        CPUs, or one machine with GPUs? assumed from data sheets
+  siafu plan --calibrate                              measures this machine first: minutes
+
+Nothing is rented. Edges are counted as gathered: an undirected one twice.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "siafu plan SOURCE [--FLAG VALUE ...]\n       siafu plan --vertices N --edges M --features F --classes C [...]"
+    )
+    parser.description = "Predict time, money, memory and quotas of training a graph on AWS, best value first."
+    parser.epilog = EXAMPLES
+    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="a source of siafu train, or shards")
+    cli.add_common(parser)
+    group = parser.add_argument_group("a graph of which only counts are known")
+    for name in COUNTS:
+        group.add_argument(f"--{name}", metavar="N", help="such as 65.6M, 3.6B or 32")
+    group.add_argument(
+        "--cut", type=float, metavar="X", help=f"share of edges that cross between many servers [{graphs.CUT:g}]"
+    )
+    group = parser.add_argument_group("training")
+    for name in SHARED:
+        cli.add_flag(group, name, api.SHORT[name])
+    group.add_argument(
+        "--like",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="RUN",
+        help="finished runs of this graph: their epochs to --target-acc",
+    )
+    group = parser.add_argument_group("what to choose among; lists with commas between")
+    group.add_argument(
+        "--backend", metavar="BACKEND[,…]",
+        help="cpu, lambda, gpu (a GPU in each graph server), vanilla (siafu baseline vanilla on one machine's GPUs) [all]",
+    )  # fmt: skip
+    group.add_argument("--mode", metavar="MODE[,…]", help="pipe, async, no-pipe [all]")
+    group.add_argument("--staleness", metavar="S[,…]", help="of async [0,1]")
+    group.add_argument(
+        "--instance", metavar="TYPE[,…]", help="EC2 types of graph servers, or of GPUs' machine [all with a price]"
+    )
+    group.add_argument(
+        "--servers", "--parts", metavar="P[,…]", help="how many; of vanilla, GPUs of its machine [1 to 64]"
+    )
+    group.add_argument("--lambda-memory", metavar="MB[,…]", help=f"[{','.join(map(str, MEMORIES_MB))}]")
+    group.add_argument(
+        "--lambdas",
+        metavar="N",
+        help="environments of a server; 0: as many as the autotuner finds [half to twice what keeps up]",
+    )
+    group.add_argument("--intervals", metavar="K", help="of a server [16 to 64, by its vertices]")
+    group.add_argument(
+        "--concurrency",
+        metavar="N",
+        default=str(CONCURRENCY),
+        help=f"environments that the account may have [{CONCURRENCY}]",
+    )
+    group = parser.add_argument_group("answers")
+    group.add_argument("--within-time", metavar="TIME", help="the cheapest that takes no longer: 90, 30m, 2h")
+    group.add_argument("--within-usd", type=float, metavar="USD", help="the fastest that costs no more")
+    group.add_argument(
+        "--top", type=int, default=TOP, metavar="N", help=f"options to show, beside the Pareto front [{TOP}]"
+    )
+    group = parser.add_argument_group("what it rests on")
+    prices.add_argument(group)
+    group.add_argument(
+        "--calibrate", action="store_true", help="measure this machine first, and keep it for later plans"
+    )
+    group.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="of another machine [this one's last, or the built-in one]"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    prices.use(args.prices)
+    if args.within_usd is not None and not args.within_usd >= 0:
+        raise ConfigError(f"--within-usd {args.within_usd:g}: must be >= 0")
+    calibration = _calibration(args)
+    if args.calibrate and not args.source and not any(getattr(args, name) for name in COUNTS):
+        return _say_calibration(args, calibration)
+    asked = _asked(args, calibration)
+    limits = Limits(
+        api.seconds(args.within_time) if args.within_time else float("inf"),
+        float("inf") if args.within_usd is None else args.within_usd,
+    )
+    with Console(stderr=True, quiet=args.quiet).status("comparing what could be rented, simulating the best of it"):
+        catalogue = Catalogue(asked)
+        if not catalogue.options:
+            raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
+        found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top), ranking.BUDGET)
+    gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.card_of_one())
+    told = [*assumptions.of(asked, calibration, found.shown, date.today()), assumptions.quota_note()]
+    if args.json:
+        print(json.dumps(_found(asked, catalogue, found, gpus, told)))
+    else:
+        console = Console(width=None if Console().is_terminal else 150)
+        show.plan(console, asked.graph, asked.config, found, catalogue.dropped, len(catalogue.options), gpus, told)
+    return 0
+
+
+def _calibration(args: argparse.Namespace) -> Calibration:
+    if not args.calibrate:
+        return Calibration.load(args.calibration)
+    from cost_planner.plan.calibrate import calibrate  # it trains: who only plans does not wait for what that imports
+
+    return calibrate(Console(stderr=True, quiet=args.quiet))
+
+
+def _say_calibration(args: argparse.Namespace, found: Calibration) -> int:
+    told = {"machine": found.machine, "measured": found.measured, "error": found.error, "speeds": vars(found.speeds)}
+    print(json.dumps(told) if args.json else f"{found.machine}: epochs to within {found.error:.0%}")
+    return 0
+
+
+def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
+    short = {name: getattr(args, name) for name in SHARED if getattr(args, name) is not None}
+    config = api.resolve(args.source, args.config, api.settings_of(args.set), short, args.preset, many=True)
+    graph = _graph(args, config)
+    if not args.source:
+        config = replace(config, data=replace(config.data, source=""))
+    if args.like:
+        epochs = needs.of_runs(args.like, config.train.target_acc or None)
+    else:
+        target = f", whether they reach {config.train.target_acc:g} or not" if config.train.target_acc else ""
+        epochs = Epochs(config.train.epochs, source=f"as told (--epochs){target}")
+    modes = _words("mode", args.mode, typing.get_args(Mode)) or ["pipe", "async", "no-pipe"]
+    staleness = _numbers("staleness", args.staleness, least=0) or [0, 1]
+    backends = _words("backend", args.backend, BACKENDS) or list(BACKENDS)
+    lambdas = _numbers("lambdas", args.lambdas, least=0)
+    intervals = _numbers("intervals", args.intervals)
+    return Asked(
+        config, graph, epochs, calibration.speeds,
+        instances=args.instance.split(",") if args.instance else None,
+        servers=_numbers("servers", args.servers),
+        backends=typing.cast(list[Backend], backends),
+        modes=[(typing.cast(Mode, mode), s) for mode in modes for s in (staleness if mode == "async" else [0])],
+        memories_mb=_numbers("lambda-memory", args.lambda_memory, least=128) or MEMORIES_MB,
+        lambdas=lambdas[0] if lambdas else None,
+        intervals=intervals[0] if intervals else None,
+        concurrency=graphs.count(args.concurrency),
+    )  # fmt: skip
+
+
+def _graph(args: argparse.Namespace, config: Config) -> Graph:
+    told = {name: getattr(args, name) for name in COUNTS if getattr(args, name) is not None}
+    if args.source and told:
+        raise ConfigError(f"--{next(iter(told))}: {args.source} has counts of its own")
+    if told:
+        if missing := [f"--{name}" for name in COUNTS if name not in told]:
+            raise ConfigError(f"counts are known but for {', '.join(missing)}")
+        vertices, edges, features, classes = (graphs.count(told[name]) for name in COUNTS)
+        return graphs.of_counts(vertices, edges, features, classes, args.cut)
+    if not args.source:
+        raise ConfigError("no graph: SOURCE, or --vertices, --edges, --features and --classes")
+    return graphs.of_source(config, args.cut)
+
+
+def _words(flag: str, text: str | None, known: Sequence[str]) -> list[str]:
+    found = text.split(",") if text else []
+    for word in found:
+        if word not in known:
+            raise ConfigError(f"--{flag} {word}: must be of {', '.join(known)}")
+    return found
+
+
+def _numbers(flag: str, text: str | None, least: int = 1) -> list[int] | None:
+    if text is None:
+        return None
+    found = [int(word) if word.isdecimal() else -1 for word in text.split(",")]
+    if min(found) < least:
+        raise ConfigError(f"--{flag} {text}: must be whole numbers of at least {least}, with commas between")
+    return found
+
+
+def _found(
+    asked: Asked, catalogue: Catalogue, ranking: Ranking, gpus: list[dict[str, Any]], told: list[str]
+) -> dict[str, Any]:
+    best, shown = ranking.predicted[0], ranking.shown
+    place = {id(one): index for index, one in enumerate(shown)}
+    within = {"seconds": ranking.cheapest_within, "usd": ranking.fastest_within}
+    return {
+        "graph": asked.graph.to_dict(),
+        "model": {"name": asked.config.model.name, "layers": asked.config.model.layers, "hidden": list(asked.config.model.hidden)},
+        "epochs_of_pipe": asked.epochs.of_pipe,
+        "options": [show.option_json(one, ranking, best) for one in shown],
+        "pareto": [place[id(one)] for one in ranking.front],
+        "cheapest_within_time": place[id(within["seconds"])] if _limited(ranking.limits.seconds, within["seconds"]) else None,
+        "fastest_within_usd": place[id(within["usd"])] if _limited(ranking.limits.usd, within["usd"]) else None,
+        "finding": finding(ranking.predicted), "gpus": gpus,
+        "considered": len(catalogue.options), "simulated": len(ranking.predicted), "left_out": dict(catalogue.dropped),
+        "assumptions": told,
+    }  # fmt: skip
+
+
+def _limited(limit: float, answer: Any) -> bool:
+    return limit < float("inf") and answer is not None

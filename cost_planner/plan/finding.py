@@ -1,0 +1,77 @@
+"""What a plan comes to, in words: CPUs alone, Lambdas beside them, or a GPU.
+
+Two options are even where the ratio of their values is within the error of the less certain one: value goes with the square
+of time, as dollars go with time too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cost_planner.plan.ranking import Predicted
+from siafu.progress import dollars
+
+#: Backend -> what it is for a reader, and what to do where it is worth most.
+NAMES = {
+    "cpu": ("CPU servers alone", "Use CPUs only"),
+    "lambda": ("CPU servers with Lambdas", "Use Lambdas"),
+    "gpu": ("servers with a GPU each", "Rent the GPU"),
+    "vanilla": ("one machine's GPUs", "Rent the GPU"),
+}
+
+
+def finding(predicted: Sequence[Predicted]) -> list[str]:
+    """Lines; none where one backend alone was looked at. ``predicted``: best first."""
+    best: dict[str, Predicted] = {}
+    for one in predicted:
+        best.setdefault(one.option.backend, one)
+    told = _compared(list(best.values()))
+    measured = [one for one in best.values() if not one.option.card]
+    if told and len(measured) < len(best):
+        told[-1] += " What has a GPU is assumed, not measured."
+        if next(iter(best.values())).option.card:
+            told += [f"Without GPUs: {line}" for line in _compared(measured)]
+    return told
+
+
+def _compared(best: Sequence[Predicted]) -> list[str]:
+    """The best of each backend, the first of them with the others."""
+    if len(best) < 2:
+        return []
+    first, *others = best
+    name, advice = NAMES[first.option.backend]
+    even = [one for one in others if _even(first, one)]
+    found = []
+    if even:
+        told = ", ".join(f"{_ratio(first, one)} times {NAMES[one.option.backend][0]} ({words(one)})" for one in even)
+        found.append(f"About even, within the error: {name} ({words(first)}), worth {told}.")
+    if behind := [one for one in others if one not in even]:
+        told = ", ".join(f"{_ratio(first, one)} times {NAMES[one.option.backend][0]} ({words(one)})" for one in behind)
+        found.append(f"Beyond the error: worth {told}." if even else f"{advice}: {name}, worth {told}.")
+    return [" ".join(found)]
+
+
+def _even(first: Predicted, other: Predicted) -> bool:
+    return first.value < other.value * (1 + max(first.error, other.error)) ** 2
+
+
+def _ratio(first: Predicted, other: Predicted) -> str:
+    ratio = first.value / other.value
+    return f"{ratio:.2f}" if ratio < 2 else f"{ratio:.3g}"
+
+
+def words(one: Predicted) -> str:
+    option = one.option
+    lambdas = (
+        f", {one.simulated.environments} Lambdas of {option.config.lambdas.memory_mb} MB" if option.environments else ""
+    )
+    return f"{option.name} on {option.machines} x {option.machine.name}{lambdas}: {duration(one.seconds)}, {dollars(one.cost.usd)}"
+
+
+def duration(seconds: float) -> str:
+    """0.0123 -> "12 ms", 75 -> "75 s", 500 -> "8.3 min", 20000 -> "5.6 h"."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2g} ms"
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"

@@ -1,0 +1,66 @@
+"""A run of so many servers with so many threads, before it is known on which machines: its config, its shards on paper, and what
+its processes hold.
+
+An interval has ``ROWS`` rows where the graph has so many; a server has ``LEAST`` to ``MOST`` intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from cost_planner import memory
+from cost_planner.plan import card_memory
+from cost_planner.plan.asked import Asked, Backend
+from cost_planner.plan.work import Counts
+from cost_planner.scale import GIB
+from siafu.config import Config, Train
+from siafu.shards import Manifest, PartitionEntry
+
+ROWS, LEAST, MOST = 20_000, 16, 64
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """So many servers with so many threads: their config, their shards on paper, what they hold."""
+
+    config: Config
+    manifest: Manifest
+    counts: Counts
+    shard_bytes: int  # of the largest shard
+    largest: tuple[Config, Manifest, PartitionEntry]  # that shard's, as ``card_memory`` asks for it
+    memory_gib: dict[str, float]  # of one process of each role
+    trains: tuple[Train, ...]  # of the modes that are asked for
+
+    @classmethod
+    def of(cls, asked: Asked, servers: int, backend: Backend, threads: int) -> Fitted:
+        base, manifest = asked.config, asked.graph.manifest(servers)
+        each = asked.graph.vertices // servers
+        largest = max(manifest.partitions, key=lambda entry: entry.in_edges + entry.ghosts_in)
+        shard_bytes = sum(file.bytes for file in largest.files.values())
+        intervals = asked.intervals or min(MOST, max(LEAST, each // ROWS))
+        train = replace(base.train, intervals=max(1, min(intervals, each)), staleness=0, mode="pipe")
+        roles = replace(base.servers, backend="gpu" if backend == "vanilla" else backend, threads=threads)
+        config = replace(
+            base, data=replace(base.data, parts=servers), servers=roles,
+            run=replace(base.run, on="aws"), lambdas=replace(base.lambdas, on="aws"), train=train,
+            cloud=replace(base.cloud, volume_gib=max(base.cloud.volume_gib, math.ceil(2 * shard_bytes / GIB))),
+        )  # fmt: skip
+        trains = tuple(replace(train, mode=mode, staleness=staleness) for mode, staleness in asked.modes)
+        gib = _memory_gib(config, replace(manifest, partitions=(largest,)), threads)
+        return cls(config, manifest, Counts.of(manifest), shard_bytes, (config, manifest, largest), gib, trains)
+
+
+def _memory_gib(config: Config, largest: Manifest, threads: int) -> dict[str, float]:
+    """Of one process of each role; the manifest is of one part alone. Environments hold as many rows that never change as they
+    have room for: none are counted."""
+    bare = replace(config, lambdas=replace(config.lambdas, count=1, keep_constants=False))
+    processes, found = memory.processes(bare, threads), Counter[str]()
+    on_card = config.servers.backend == "gpu" and card_memory.holds_rows(config, largest)
+    for part in memory.predict(bare, largest, cores=threads).parts:
+        if on_card and part.name == "published rows":
+            continue
+        of_all = part.role != memory.GRAPH_SERVERS or part.name in ("interpreters", "shared libraries")
+        found[part.role] += part.nbytes / (processes[part.role] if of_all else 1) / GIB  # type: ignore[assignment]
+    return dict(found)

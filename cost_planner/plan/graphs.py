@@ -1,0 +1,136 @@
+"""The graph that is planned for: its counts, from shards, from a source, or as told; and what it would be cut into any number
+of parts.
+
+1. Edges are as gathered: an undirected one counts twice.
+2. Cut into P parts, ``cut (1 - 1/P)`` of the edges cross. For ghosts they are taken to come from remote vertices drawn at
+   random (``cost_planner.scale``): an upper bound for a real cut. Where shards of several parts are there, ``cut`` is the one whose
+   ghosts are theirs, and of as many parts they are taken as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cost_planner import scale
+from graph_data.estimate import sizes_of
+from graph_data.sources import synthetic
+from graph_data.sources.names import resolve
+from run_coordinator import api
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.shards import MANIFEST, FileEntry, Manifest, PartitionEntry, ShardSet
+
+#: Of a graph that nobody has cut: what a streaming partitioner should reach (docs/scale.md).
+CUT = 0.5
+#: A source with fewer edges than this is cut into so many parts, to see how many rows cross: seconds of METIS.
+TRIAL_PARTS, TRIAL_EDGES = 4, 5_000_000
+SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+
+
+@dataclass(frozen=True)
+class Graph:
+    name: str
+    vertices: int
+    edges: int
+    features: int
+    classes: int
+    cut: float = CUT
+    cut_source: str = "assumed: nobody has cut it"
+    shards: Manifest | None = None  # that were looked at
+
+    def manifest(self, parts: int) -> Manifest:
+        """As shards of so many parts would say, all of them alike."""
+        if self.shards and self.shards.num_partitions == parts:
+            return self.shards
+        told = scale.Graph(self.name, self.vertices, self.edges, self.features, self.classes, hidden=1)
+        made = scale.Setting("", told, servers=parts, crossing=self.cut * (1 - 1 / parts)).manifest
+        if self.shards is None:
+            return made
+        features = _features(self.shards, parts)
+        partitions = tuple(replace(entry, files=_with(entry, features)) for entry in made.partitions)
+        return replace(self.shards, num_partitions=parts, partitions=partitions, cut_edges=made.cut_edges)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "vertices": self.vertices, "edges": self.edges, "features": self.features,
+            "classes": self.classes, "cut": self.cut, "cut_source": self.cut_source,
+        }  # fmt: skip
+
+
+def of_counts(vertices: int, edges: int, features: int, classes: int, cut: float | None = None) -> Graph:
+    found = Graph(f"{short(vertices)} vertices, {short(edges)} edges", vertices, edges, features, classes)
+    return _told(found, cut)
+
+
+def of_source(config: Config, cut: float | None = None) -> Graph:
+    """The graph of ``data.source``: shards are read; a synthetic one is counted, not made; any other is prepared as
+    ``siafu train`` would, and kept for it. DatasetError as ``siafu prepare``."""
+    source, data = config.data.source, config.data
+    if not (Path(source) / MANIFEST).is_file():
+        found = resolve(source)
+        family = synthetic.FAMILIES.get(found.argument.partition("?")[0]) if found.kind == "synthetic" else None
+        if family is not None:
+            vertices, edges, features = synthetic.counts(found.argument)
+            return _told(Graph(source, vertices, edges, features, family.num_classes), cut)
+        if data.parts == 1 and sizes_of(found).num_edges < TRIAL_EDGES:
+            config = config.replace({"data.parts": TRIAL_PARTS})
+    return _told(of_manifest(ShardSet.open(api.shards_of(config)).manifest), cut)
+
+
+def of_manifest(manifest: Manifest) -> Graph:
+    parts = manifest.num_partitions
+    counts = manifest.num_vertices, manifest.num_edges, manifest.num_features, manifest.num_classes
+    if parts == 1:
+        return Graph(manifest.name, *counts, shards=manifest)
+    ghosts = sum(entry.ghosts_in for entry in manifest.partitions) / parts
+    remote = manifest.num_vertices * (1 - 1 / parts)
+    crossing = -remote * math.log1p(-min(ghosts / remote, 1 - 1e-9)) * parts / max(1, manifest.num_edges)
+    cut = min(1.0, crossing / (1 - 1 / parts))
+    return Graph(manifest.name, *counts, cut, f"by its ghosts in {parts} parts ({manifest.partitioner})", manifest)
+
+
+def _told(graph: Graph, cut: float | None) -> Graph:
+    if cut is None:
+        return graph
+    if not 0 <= cut <= 1:
+        raise ConfigError(f"--cut {cut:g}: must be a share of the edges, 0 to 1")
+    if graph.shards and graph.shards.num_partitions > 1:
+        raise ConfigError(f"--cut {cut:g}: the shards say it, {graph.cut:.3g}")
+    return replace(graph, cut=cut, cut_source="as told")
+
+
+def _features(manifest: Manifest, parts: int) -> dict[str, FileEntry]:
+    """Files of features of one of so many parts."""
+    names = {name for entry in manifest.partitions for name in entry.files if name.startswith("features")}
+    return {
+        name: FileEntry(sum(e.files[name].bytes for e in manifest.partitions if name in e.files) // parts, "", 0)
+        for name in names
+    }
+
+
+def _with(entry: PartitionEntry, features: dict[str, FileEntry]) -> dict[str, FileEntry]:
+    return {**{name: file for name, file in entry.files.items() if not name.startswith("features")}, **features}
+
+
+def count(text: str) -> int:
+    """Of "65.6M", "3.6B", "10k", "1e9" or "1_000_000"; ConfigError for anything else."""
+    found = re.fullmatch(r"([0-9_]*\.?[0-9_]+(?:e[0-9]+)?)\s*([kmbgt]?)", text.strip().lower())
+    try:
+        value = round(float(found[1]) * SUFFIXES[found[2]]) if found else 0
+    except (ValueError, OverflowError):
+        value = 0
+    if value < 1:
+        raise ConfigError(f"{text!r}: must be a number of at least 1, such as 65.6M, 3.6B, 1e9 or 32")
+    return value
+
+
+def short(number: float) -> str:
+    """65_600_000 -> "65.6M", 2708 -> "2,708"."""
+    for suffix in ("b", "m", "k") if number >= 10_000 else ():
+        if number >= SUFFIXES[suffix]:
+            return f"{number / SUFFIXES[suffix]:.4g}{suffix.upper()}"
+    return f"{number:,.0f}"

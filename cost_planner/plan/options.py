@@ -1,0 +1,288 @@
+"""The ways a graph may be trained: backend x instance type x servers x mode x Lambdas, and of each what an epoch takes at least.
+
+1. What does not fit is dropped, and counted by reason: memory of a graph server (``cost_planner.memory``, nine tenths of the
+   machine's), of its GPU (``card_memory``), of a parameter server, of an environment.
+2. A server has as many intervals as ``cost_planner.plan.fitted`` says.
+3. Environments of a server: as many as take no longer than the slowest of the rest, half, and twice as many; within the
+   account's concurrency.
+4. There are as many parameter servers as are needed for them not to be what is slowest.
+5. Machines with one GPU are looked at with the backend gpu, those without for the others. The baseline vanilla takes all GPUs of
+   one machine, which is all that it rents.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from cost_planner import memory
+from cost_planner.plan import card_memory, cards, cores, vanilla
+from cost_planner.plan.asked import Asked, Backend
+from cost_planner.plan.bounds import INTO, OUT, PARAM, PROCESSORS, Floors
+from cost_planner.plan.cards import CARD_ERROR, EDGE_BYTES, Card
+from cost_planner.plan.fitted import Fitted
+from cost_planner.plan.parts import LinkRate
+from cost_planner.plan.simulated_run import Environments, Plan
+from cost_planner.plan.work import Speeds, plan_of
+from cost_planner.scale import AWS
+from siafu.config import Config
+from siafu.machine import CORE_MB
+from siafu.models import ModelSpec
+from siafu.pricing import prices
+from siafu.pricing.prices import Instance
+
+SERVERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+#: Looked at where fewer hold the graph barely, or not: up to so many times the least that do.
+MANY_SERVERS, TIMES_LEAST = (96, 128, 192, 256), 4
+PARAM_SERVERS = (1, 2, 4, 8)
+OF_ENOUGH = (0.5, 1.0, 2.0)
+#: Parts with fewer vertices than this are more waiting than work.
+LEAST_VERTICES = 64
+#: Of a machine's memory that a run may take.
+USABLE = 0.9
+#: Of an option's ``memory_gib``, beside the roles.
+CARD = "GPU"
+CARD_TOO_SMALL, UNKNOWN_CARD = (
+    "a GPU has too little memory",
+    "a GPU of which nothing is known (cost_planner/plan/cards.csv)",
+)
+#: From machines that are there to roles that have said hello.
+START_S = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    machine: Instance
+    config: Config
+    in_pipe: Plan  # the run in pipe mode; ``plan`` is that in its own
+    floors: Floors
+    epochs: int
+    setup_s: float
+    memory_gib: dict[str, float]  # of one process of each role, and on one ``CARD``
+    backend: Backend
+    card: Card | None = None  # of each server, or rank
+
+    @property
+    def kind(self) -> tuple[str, str, int]:
+        """A baseline's mode is its own: "", though it is run as pipe is."""
+        train = self.config.train
+        return (self.backend, "", 0) if self.backend == "vanilla" else (self.backend, train.mode, train.staleness)
+
+    @property
+    def error(self) -> float:
+        """Of times, relative, beside what calibration and cores are off by."""
+        return CARD_ERROR if self.card else 0.0
+
+    @property
+    def plan(self) -> Plan:
+        if self.backend == "vanilla":
+            return self.in_pipe
+        return replace(self.in_pipe, mode=self.config.train.mode, staleness=self.config.train.staleness)
+
+    @property
+    def name(self) -> str:
+        backend, mode, staleness = self.kind
+        return f"{backend} {mode}{f' s={staleness}' if mode == 'async' else ''}".rstrip()
+
+    @property
+    def machines(self) -> int:
+        """Of graph servers; a baseline has one, however many ranks."""
+        return 1 if self.backend == "vanilla" else self.in_pipe.servers
+
+    @property
+    def environments(self) -> int:
+        """Of all servers; where the autotuner decides, those it begins with."""
+        found = self.in_pipe.environments
+        each = 0 if found is None else found.count or min(self.in_pipe.intervals, found.most)
+        return each * self.in_pipe.servers
+
+    @property
+    def floor_s(self) -> float:
+        return self.floors.epoch_s(self.plan.mode)
+
+
+class Catalogue:
+    """All options that fit, in ``options``; ``dropped`` counts the others by reason. ConfigError for an instance type that is
+    none; PriceUnknown."""
+
+    def __init__(self, asked: Asked):
+        self.asked = asked
+        # All mutable state:
+        self.dropped: Counter[str] = Counter()
+        self._fitted: dict[tuple[int, str, int], Fitted] = {}
+        self.options = self._all(asked.servers or SERVERS)
+        if asked.servers is None:
+            least = min((option.in_pipe.servers for option in self.options), default=MANY_SERVERS[-1])
+            self.options += self._all([count for count in MANY_SERVERS if count <= TIMES_LEAST * least])
+
+    def _all(self, counts: Sequence[int]) -> list[Option]:
+        if self.asked.servers is None:
+            most = max(1, self.asked.graph.vertices // LEAST_VERTICES)
+            counts = [count for count in counts if count <= most]
+        found = [
+            option for machine in self._machines() for servers in counts for backend in self.asked.backends
+            if backend != "vanilla" and _suits(machine, backend)
+            for option in self._of_machine(machine, servers, backend)
+        ]  # fmt: skip
+        if "vanilla" in self.asked.backends and vanilla.suits(self.asked.config):
+            found += [
+                o for machine in self._machines() if cards.count_of(machine) in counts for o in self._vanilla(machine)
+            ]
+        return found
+
+    @property
+    def why_nothing_fits(self) -> str:
+        pairs = [(machine, backend) for machine in self._machines() for backend in self.asked.backends]
+        suited = [machine for machine, backend in pairs if _suits(machine, backend)]
+        if not suited:
+            return "machines with a GPU are for --backend gpu and vanilla, those without for cpu and lambda"
+        fitted = [one for (_, backend, _), one in self._fitted.items() if backend in ("cpu", "lambda")]
+        least = min(fitted, key=lambda one: one.memory_gib[memory.GRAPH_SERVERS], default=None)
+        if not self._fitted:
+            return "the graph has too few vertices"
+        largest = max((machine.mem_gib for machine in suited if not machine.gpu), default=0.0)
+        if least is None or (gib := least.memory_gib[memory.GRAPH_SERVERS]) <= USABLE * largest:
+            return "; ".join(reason for reason, count in self.dropped.most_common() if count)
+        servers = least.config.data.parts
+        return (
+            f"a graph server would hold at least {gib:.0f} GiB ({servers} servers), the largest machine has {largest:g}; "
+            "model.rows=bfloat16 and a better cut (--cut) take less"
+        )
+
+    def card_of_one(self) -> float:
+        """GiB that a single GPU with all of the graph would hold, in the baseline that takes the host for nothing."""
+        return cards.gib(card_memory.of_rank(*self._fit(1, "vanilla", 1).largest))
+
+    def _machines(self) -> list[Instance]:
+        region = self.asked.config.lambdas.region
+        if self.asked.instances:
+            return [prices.instance(name, region) for name in self.asked.instances]
+        found = prices.instances(region)
+        unfit = {"paid for in CPU credits": cores.BURSTABLE, "no torch for its GPU on Arm": cards.NO_TORCH}
+        for reason, families in unfit.items():
+            self.dropped[reason] = sum(cores.family(machine) in families for machine in found)
+            found = [machine for machine in found if cores.family(machine) not in families]
+        return found
+
+    def _of_machine(self, machine: Instance, servers: int, backend: Backend) -> Iterator[Option]:
+        """Every mode and number of environments of so many machines."""
+        asked, threads, card = self.asked, cores.threads_of(machine), cards.card_of(machine)
+        fitted = self._fit(servers, backend, threads)
+        memory_gib = fitted.memory_gib
+        if card is not None:
+            memory_gib = memory_gib | {CARD: cards.gib(card_memory.of_graph_server(*fitted.largest, threads, card))}
+        if (reason := self._too_small(machine, memory_gib, fitted.config, card)) is not None:
+            self.dropped[reason] += len(asked.modes)
+            return
+        speed = cores.cores_of(machine).speed
+        plan = self._plan(machine, fitted, threads, asked.speeds.scaled(1 / speed), card)
+        floors = Floors.of(plan)
+        cloud = replace(fitted.config.cloud, graph_instance=machine.name)
+        roles = replace(fitted.config.servers, param_servers=plan.param_servers)
+        for memory_mb, count in self._environments(fitted, floors, servers, speed) if plan.environments else [(0, 0)]:
+            lambdas, mine, found = fitted.config.lambdas, plan, floors
+            if plan.environments:
+                core = memory_mb / CORE_MB / speed
+                kind = replace(plan.environments, count=count, core=core, most=asked.concurrency // servers)
+                mine, found = replace(plan, environments=kind), floors.with_environments(count or plan.intervals, core)
+                lambdas = replace(lambdas, count=count, memory_mb=memory_mb)
+            config = replace(fitted.config, lambdas=lambdas, cloud=cloud, servers=roles)
+            at_first = _setup_s(asked, mine, fitted, card)
+            for train in fitted.trains:
+                epochs = asked.epochs.of(train.mode, train.staleness)
+                told = replace(config, train=replace(train, epochs=epochs))
+                yield Option(machine, told, mine, found, epochs, at_first, memory_gib, backend, card)
+
+    def _vanilla(self, machine: Instance) -> Iterator[Option]:
+        """The baseline on all GPUs of the machine. What the host holds is let go once it is on the cards, and not looked at."""
+        asked, ranks, card = self.asked, cards.count_of(machine), cards.card_of(machine)
+        if card is None:
+            self.dropped[UNKNOWN_CARD] += 1
+            return
+        fitted = self._fit(ranks, "vanilla", 1)
+        memory_gib = {CARD: cards.gib(card_memory.of_rank(*fitted.largest))}
+        if memory_gib[CARD] > USABLE * card.memory_gib:
+            self.dropped[CARD_TOO_SMALL] += 1
+            return
+        plan = vanilla.plan_of(asked.config, ModelSpec.of(asked.config, fitted.manifest), fitted.counts, card)
+        base, epochs = asked.config, asked.epochs.of("pipe", 0)
+        config = replace(
+            base, cloud=replace(base.cloud, gpu_instance=machine.name), data=replace(base.data, parts=ranks),
+            train=replace(base.train, epochs=epochs),
+        )  # fmt: skip
+        nbytes = ranks * fitted.shard_bytes
+        setup_s = START_S + cards.START_S + nbytes / AWS.s3_bytes_per_s + card.copy_s(fitted.shard_bytes)
+        yield Option(machine, config, plan, Floors.of(plan), epochs, setup_s, memory_gib, "vanilla", card)
+
+    def _fit(self, servers: int, backend: Backend, threads: int) -> Fitted:
+        """The config of so many servers and their shards on paper."""
+        key = servers, backend, threads
+        if key not in self._fitted:
+            self._fitted[key] = Fitted.of(self.asked, *key)
+        return self._fitted[key]
+
+    def _too_small(self, machine: Instance, needed: dict[str, float], config: Config, card: Card | None) -> str | None:
+        param = prices.instance(config.cloud.param_instance, config.lambdas.region)
+        if machine.gpu and cards.count_of(machine) > 1:
+            return "several GPUs, of which a graph server uses one"
+        if machine.gpu and card is None:
+            return UNKNOWN_CARD
+        if card is not None and needed[CARD] > USABLE * card.memory_gib:
+            return CARD_TOO_SMALL
+        if needed[memory.GRAPH_SERVERS] > USABLE * machine.mem_gib:
+            return "a graph server needs more memory than there is"
+        if needed[memory.PARAM_SERVERS] > USABLE * param.mem_gib:
+            return "a parameter server needs more memory than there is"
+        return None
+
+    def _plan(self, machine: Instance, fitted: Fitted, threads: int, speeds: Speeds, card: Card | None) -> Plan:
+        """With the rate that the machine's link has over all of the run, and enough parameter servers (rule 4)."""
+        config, manifest = fitted.config, fitted.manifest
+        kind = Environments(count=1) if config.servers.backend == "lambda" else None
+        plan = plan_of(
+            config, ModelSpec.of(config, manifest), fitted.counts, speeds, threads=threads, link=LinkRate(1.0),
+            environments=kind, card=card,
+        )  # fmt: skip
+        table = Floors.of(plan).table.sum(axis=0)
+        nbytes = float(table[[OUT, INTO]].max()) * self.asked.epochs.of("pipe", 0)
+        connections = plan.servers - 1 + (plan.intervals if kind else 0)
+        count = next((n for n in PARAM_SERVERS if table[PARAM] / n <= table[:PROCESSORS].max()), PARAM_SERVERS[-1])
+        count = max(plan.param_servers, count)
+        return replace(plan, link=cores.link_of(machine, nbytes, connections=connections), param_servers=count)
+
+    def _environments(self, fitted: Fitted, floors: Floors, servers: int, speed: float) -> Iterator[tuple[int, int]]:
+        """Memory of an environment and their number at a server: what is worth looking at."""
+        asked = self.asked
+        most = min(asked.concurrency // servers, floors.intervals)
+        if not most:
+            self.dropped["fewer environments than servers"] += len(asked.modes)
+            return
+        for memory_mb in asked.memories_mb:
+            # A quarter is for rows that never change, of which it keeps as many as there is room for.
+            if fitted.memory_gib[memory.LAMBDAS] * 1024 > 0.75 * memory_mb:
+                self.dropped["an environment needs more memory than it has"] += len(asked.modes)
+            elif asked.lambdas is not None:
+                yield memory_mb, min(asked.lambdas, most)
+            else:
+                enough = floors.enough(memory_mb / CORE_MB / speed)
+                for count in sorted({min(most, max(1, round(share * enough))) for share in OF_ENOUGH}):
+                    yield memory_mb, count
+
+
+def _suits(machine: Instance, backend: Backend) -> bool:
+    """Rule 5."""
+    return bool(machine.gpu) == (backend in ("gpu", "vanilla"))
+
+
+def _setup_s(asked: Asked, plan: Plan, fitted: Fitted, card: Card | None) -> float:
+    """Before the first epoch: roles start, shards come from S3, ghosts' features and layer 0's aggregate, and its rows to
+    environments, or edges to the GPU."""
+    counts, speeds, width = fitted.counts, asked.speeds, fitted.manifest.num_features
+    features = counts.ghosts * width * 4 / plan.link.bytes_per_s
+    gather = counts.edges * (speeds.edge_ns + width * speeds.value_ns) * 1e-9 / plan.threads
+    constants = cards.START_S + card.copy_s(counts.edges * EDGE_BYTES) if card else 0.0
+    if (kind := plan.environments) is not None:
+        rate = min(plan.link.bytes_per_s, (kind.count or plan.intervals) * kind.link.bytes_per_s)
+        constants = counts.vertices * width * 4 / rate
+    return START_S + fitted.shard_bytes / AWS.s3_bytes_per_s + features + gather + constants

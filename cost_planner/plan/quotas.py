@@ -1,0 +1,87 @@
+"""What an option needs of an AWS account's quotas, and of other limits. Pure.
+
+1. EC2 counts vCPUs of all standard families together, those of G and VT, and those of P, each on demand and on spot, where
+   P5 counts by itself; what an account may have depends on its age: only it can say. Of G, VT and P a new one may have none.
+2. Lambda: environments at once, 1,000 in a region unless more were asked for; ten requests a second for each of those; a
+   thousand new environments of a function every ten seconds.
+3. Lambda's network interfaces are one for each pair of subnet and security group, however many environments there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+from cost_planner import scale
+from cost_planner.plan.asked import CONCURRENCY
+from cost_planner.plan.options import Option
+from cost_planner.scale import AWS
+from siafu.pricing import cost, prices
+
+STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
+#: Class of instance types -> its quotas in Service Quotas, on demand and on spot: what EC2 calls the types there, and a code.
+CLASSES = {
+    "standard": ((STANDARD, "L-1216C47A"), (STANDARD, "L-34B43A08")),
+    "g": (("G and VT", "L-DB2E81BA"), ("G and VT", "L-3819A6DF")),
+    "p": (("P", "L-417A185B"), ("P4, P3 and P2", "L-7212CCBC")),
+    "p5": (("P", "L-417A185B"), ("P5", "L-C4BD4855")),
+}
+
+
+def class_of(name: str) -> str:
+    """By how a type's name begins: g6e.xlarge is a G, gr6.4xlarge too; p4d.24xlarge a P, p5en.48xlarge a P5."""
+    letters, digit = re.match(r"([a-z]*)(\d?)", name).groups()  # type: ignore[union-attr]
+    if letters == "p":
+        return "p5" if digit == "5" else "p"
+    return {"g": "g", "gr": "g", "vt": "g"}.get(letters, "standard")
+
+
+def quota(name: str, *, spot: bool) -> dict[str, str]:
+    """Of a class of instance types: name and code in Service Quotas."""
+    types, code = CLASSES[name][spot]
+    called = f"All {types} Spot Instance Requests" if spot else f"Running On-Demand {types} instances"
+    return {"name": called, "code": code}
+
+
+def needed(option: Option) -> dict[str, Any]:
+    """JSON. ``raise``: what is beyond the defaults, in words. ``vcpus_quota`` is that of graph servers, and of ranks;
+    ``vcpus_by_quota`` has parameter servers' too."""
+    config, lambdas = option.config, option.config.lambdas
+    param = prices.instance(config.cloud.param_instance, lambdas.region)
+    servers, param_servers = option.machines, config.servers.param_servers
+    vcpus = Counter({class_of(option.machine.name): servers * option.machine.vcpu})
+    volumes = config.cloud.volume_gib * (servers + param_servers)
+    if option.backend == "vanilla":
+        param_servers, volumes = 0, cost.volume_gib(config, "gpu")
+    vcpus[class_of(param.name)] += param_servers * param.vcpu
+    each = -(-option.environments // servers)
+    files = scale.MEASURED.fds_of_graph_server + 2 * each + 3 * (servers - 1) + 2 * param_servers
+    found: dict[str, Any] = {
+        "vcpus": vcpus.total(),
+        "vcpus_quota": quota(class_of(option.machine.name), spot=config.cloud.spot),
+        "vcpus_by_quota": [
+            quota(name, spot=config.cloud.spot) | {"needed": count} for name, count in vcpus.items() if count
+        ],
+        "endpoints": cost.num_endpoints(config),
+        "volumes_gib": volumes,
+        "open_files_of_graph_server": {"needed": files, "default": AWS.server_fds},
+    }  # fmt: skip
+    beyond = [f"{files:,} open files of a graph server (ulimit -n)"] if files > AWS.server_fds else []
+    beyond += [
+        f"{count} vCPUs of {CLASSES[name][config.cloud.spot][0]} instances: a new account has none"
+        for name, count in vcpus.items() if name != "standard"
+    ]  # fmt: skip
+    if option.environments:
+        found |= {
+            "lambda_concurrency": {"needed": option.environments, "default": CONCURRENCY},
+            "lambda_requests_per_s": {
+                "needed": option.environments / (lambdas.timeout_s - lambdas.margin_s),
+                "allowed": float(AWS.requests_per_s_per_environment * max(CONCURRENCY, option.environments)),
+            },
+            "seconds_until_all_environments": 10 * option.environments / AWS.new_environments_per_10_s,
+            "lambda_network_interfaces": 1,
+        }  # fmt: skip
+        if option.environments > CONCURRENCY:
+            beyond.append(f"{option.environments:,} Lambda environments at once")
+    return {**found, "raise": beyond}

@@ -1,0 +1,76 @@
+"""What is simulated: the work of each step, a server's Lambdas, and the run that they make up. Values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cost_planner.plan.parts import LinkRate
+from siafu.tasks import Program
+
+
+@dataclass(frozen=True)
+class Environments:
+    """A server's Lambdas. ``count`` 0: the autotuner says how many."""
+
+    count: int = 0
+    most: int = 1000
+    core: float = 1.0  # share of a core
+    link: LinkRate = field(default_factory=lambda: LinkRate(75e6))  # each way
+    latency_s: float = 0.001  # one way
+    cold_s: float = 0.4
+    prefetch: int = 0  # tasks that one holds at once; 0: as many as a graph server's own rule comes to
+    memory_mb: int = 1769
+    sigma: float = 0.1  # of the logarithm of computing times
+    #: Seconds of a thread, for each byte, where all traffic passes a proxy on the servers' machine (``benchmarks.shaper``), that has
+    #: a link for each connection.
+    relay: float = 0.0
+    slow_share: float = 0.0  # of tasks, that take ``slow_factor`` as long
+    slow_factor: float = 5.0
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """What one interval's step takes. Seconds are of a processor."""
+
+    seconds: float = 0.0  # of a graph thread, or of an environment's processor
+    held: float = 0.0  # of a graph thread before that, in which it keeps the main thread (Python's lock) from running
+    down: float = 0.0  # bytes to the environment
+    up: float = 0.0  # bytes back
+    peers: float = 0.0  # bytes of what a Scatter publishes, to each other server
+    main: float = 0.0  # seconds of the server's main thread
+    io: float = 0.0  # seconds of its I/O thread
+    remote_io: float = 0.0  # and of an environment's
+    pasted: float = 0.0  # of the main thread of each server that gets what is published
+    weights: float = 0.0  # bytes of weights that the step is computed with; of as many gradients, if it has any
+    card: float = 0.0  # seconds of the server's GPU, which does one thing at a time; the graph thread waits for it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run."""
+
+    program: Program
+    work: Sequence[StepWork]  # by step of the program
+    eval_program: Program | None = None
+    eval_work: Sequence[StepWork] = ()
+    eval_every: int = 0  # epochs between evaluations; 0: never
+    servers: int = 1
+    param_servers: int = 1
+    threads: int = 2
+    intervals: int = 8  # of each server
+    mode: str = "pipe"  # or "no-pipe", "async"
+    staleness: int = 0
+    freshness: float = 0.9
+    ahead: float = 0.125
+    warmup_epochs: int = 0
+    #: None: the threads compute tensor tasks too.
+    environments: Environments | None = field(default_factory=Environments)
+    link: LinkRate = field(default_factory=lambda: LinkRate(1e9))  # of a server, each way
+    latency_s: float = 0.0002  # between servers, one way
+    cores: float = 0.0  # processors of a server's machine; 0: one for each thread and for the main one
+    together: bool = False  # all processes on one machine, with so many processors
+    exchange_s: float = 50e-6  # of a parameter server, for a request or a gradient
+    exchange_byte_s: float = 0.0  # and for each byte of it
+    update_s: float = 0.001  # from the last gradient to new weights
+    sigma: float = 0.05  # of the logarithm of graph threads' times

@@ -1,0 +1,71 @@
+"""The baseline vanilla (``siafu baseline vanilla``) on one machine's GPUs, as a plan that the simulator can run: a server with one
+interval and one thread for each card, which waits for the others wherever rows are exchanged.
+
+1. Everything lies on the cards: nothing is copied from and to the host in an epoch. Steps are those of siafu's own program,
+   with the time that a card takes (``cost_planner.plan.cards``); a backward step computes its forward again, which autograd would not.
+2. Halo rows go over the machine's own links between cards, and do not hide behind sums of inner edges, which they may.
+3. Attention makes a row for every edge, scales it and adds it up (``gpu_baselines.layers.gat``): ``PER_EDGE`` times the memory's
+   traffic of a sum.
+4. Gradients are summed over a ring of all cards once in an epoch. There is no parameter server.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cost_planner.plan.cards import OF_PEAK, ORDER_S, Card
+from cost_planner.plan.parts import LinkRate
+from cost_planner.plan.simulated_run import Plan, StepWork
+from cost_planner.plan.work import Counts, weights_of
+from siafu import models
+from siafu.baseline import BASELINE_MODELS
+from siafu.config import Config
+from siafu.models import Model, ModelSpec
+from siafu.tasks import TENSOR_KINDS, Kind, Lane
+
+#: What a layer launches, forward or backward, beside its products: activations, masks, losses, autograd's own.
+ORDERS = 6
+PER_EDGE = 4
+#: Between two cards.
+LATENCY_S = 2e-5
+
+
+def plan_of(config: Config, spec: ModelSpec, counts: Counts, card: Card) -> Plan:
+    """``counts``: of one rank."""
+    model = models.build(spec)
+    weights = sum(array.nbytes for array in model.init().values())
+    rate, ranks = OF_PEAK * card.peer_bytes_per_s, counts.parts
+    ring = 2 * (ranks - 1) * (weights / ranks / rate + LATENCY_S)
+    return Plan(
+        model.program(Lane.TRAIN), _work(config, model, counts, card, Lane.TRAIN),
+        eval_program=model.program(Lane.EVAL), eval_work=_work(config, model, counts, card, Lane.EVAL),
+        eval_every=config.train.eval_every, servers=ranks, threads=1, intervals=1, mode="pipe", environments=None,
+        link=LinkRate(rate), latency_s=LATENCY_S, exchange_s=0.0, update_s=ORDER_S + ring,
+    )  # fmt: skip
+
+
+def suits(config: Config) -> bool:
+    """Whether the baselines have layers of the model."""
+    return config.model.name in BASELINE_MODELS and config.model.jump == "none"
+
+
+def _work(config: Config, model: Model, counts: Counts, card: Card, lane: Lane) -> list[StepWork]:
+    program, item, n = model.program(lane), np.dtype(config.model.dtype).itemsize, counts.vertices
+    products, sides, _ = weights_of(model)
+    others = max(1, counts.parts - 1)
+    found = []
+    for step in program.steps:
+        if step.kind in TENSOR_KINDS:
+            times = 1 + step.has_gradient * (1 + bool(step.writes))
+            operands = times * n * item * sides[step.layer]
+            seconds = card.product_s(2 * n * products[step.layer] * times, operands, orders=ORDERS + times)
+            found.append(StepWork(card=seconds))
+        elif step.publishes:
+            nbytes = counts.ghosts * model.width(step.publishes) * item
+            found.append(StepWork(card=card.product_s(0, 4 * nbytes, orders=2), peers=nbytes / others))
+        elif step.kind is Kind.WU or step.gathers not in program.publisher:
+            found.append(StepWork())
+        else:
+            times = PER_EDGE if step.operator == "attention" else 1
+            found.append(StepWork(card=times * card.gather_s(counts.edges, n, item * model.width(step.gathers))))
+    return found

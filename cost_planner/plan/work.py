@@ -1,0 +1,237 @@
+"""How much work the steps of a run are: edges, values, products and bytes, from the model's own program and the graph's counts.
+
+1. An interval has its share of a partition's vertices and in-edges; partitions are taken to be alike.
+2. Gather: so much for each edge, and for each value that it reads. Scatter: for each value that it copies, its own rows and
+   those for peers. Every task: so much whatever its size.
+3. Tensor task: 2 n in out operations for a product; a backward step computes its forward again and has two products more, a
+   fused one two. What no product is part of is not counted.
+4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the worker.
+   Of a Scatter: the ghosts' share of the rows, to each peer.
+
+5. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the host, a
+   product's operands go there and its result comes back, but for what never changes, where half of the card's memory has room
+   for it. The host keeps the rest of a tensor task, and all of an operator that the card does not have.
+
+Sparse features count as dense ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from cost_planner.plan.cards import ORDER_S, Card
+from cost_planner.plan.parts import LinkRate
+from cost_planner.plan.simulated_run import Environments, Plan, StepWork
+from graph_server.operators import ON_GPU
+from siafu import models
+from siafu.config import Config
+from siafu.models import Model, ModelSpec
+from siafu.shards import Manifest
+from siafu.tasks import TENSOR_KINDS, Kind, Lane, Step
+
+#: Bytes of a vertex in the slots that are no rows of the model.
+OTHERS = {"vertex": 8, "label": 8, "train": 1}
+#: Slots that never change, beside a program's.
+CONSTANTS = frozenset({"H0", *OTHERS})
+#: Between two machines of one zone, one way.
+LATENCY_S = 0.0002
+
+
+#: Of ``Speeds``: what is no processor's time.
+WALLS = ("hop_s", "usable")
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Processor time of everything that is done, of one core. Every step's time is linear in these, which is how they are
+    measured (``cost_planner.plan.calibrate``). The defaults are what ``siafu plan --calibrate`` found on the developers' machine, 2
+    cores of an Intel Xeon."""
+
+    # A server's graph threads.
+    task_s: float = 0.000106  # for every graph task
+    edge_ns: float = 0.0  # gather: for an edge
+    value_ns: float = 0.0564  # and for each column of it
+    copy_ns: float = 3.86  # scatter: for a value that is copied
+    # A server's main and I/O threads.
+    main_task_s: float = 0.000148  # for every task
+    main_tensor_s: float = 0.000228  # and for one that goes to an environment and comes back
+    main_byte_ns: float = 0.249  # of what is sent or received
+    io_message_s: float = 3.04e-05
+    io_byte_ns: float = 0.218
+    # Tensor tasks, wherever they are computed.
+    flop_ns: float = 0.00587  # products: for an addition or a multiplication
+    element_ns: float = 0.231  # for a value that is read or written
+    tensor_s: float = 0.000388  # for every task
+    # And in an environment.
+    lambda_task_s: float = 0.000191
+    lambda_byte_ns: float = 0.981
+    lambda_io_s: float = 0.000111  # of its I/O thread, for every task
+    lambda_io_byte_ns: float = 0.225
+    # Parameter servers.
+    exchange_s: float = 0.000177  # for a request, or a gradient
+    exchange_byte_ns: float = 1.68
+    update_s: float = 0.00179  # once per epoch
+    update_byte_ns: float = 0.254  # of weights
+    # No processor's time: from one process to another on this machine.
+    hop_s: float = 5e-05
+    #: Of one machine's processors that all processes of a run share: what is left of each for their work.
+    usable: float = 0.85
+
+    def scaled(self, factor: float) -> Speeds:
+        """Of a core that takes ``factor`` times as long."""
+        return replace(
+            self, **{one.name: getattr(self, one.name) * factor for one in fields(self) if one.name not in WALLS}
+        )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one partition, on average."""
+
+    parts: int
+    vertices: float
+    edges: float  # in-edges: an undirected edge counts twice
+    ghosts: float  # rows that come from others
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Counts:
+        entries = manifest.partitions
+        return cls(
+            len(entries), manifest.num_vertices / len(entries),
+            float(np.mean([entry.in_edges for entry in entries])), float(np.mean([entry.ghosts_in for entry in entries])),
+        )  # fmt: skip
+
+
+def work_of(
+    config: Config, model: Model, counts: Counts, speeds: Speeds, lane: Lane = Lane.TRAIN, card: Card | None = None
+) -> list[StepWork]:
+    """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu."""
+    program, intervals = model.program(lane), config.train.intervals
+    n, e = counts.vertices / intervals, counts.edges / intervals
+    item = np.dtype(config.model.dtype).itemsize
+    stored = 2 if config.model.rows == "bfloat16" else item
+    kept = CONSTANTS | program.constants if config.lambdas.keep_constants else frozenset()
+    remote = config.servers.backend == "lambda"
+    products, sides, nbytes_of = weights_of(model)
+    has_room = card is not None and constant_bytes(config, model, counts) <= card.kept_bytes
+    stays = CONSTANTS | program.constants if has_room else frozenset()
+    to_peers = counts.ghosts / intervals  # rows of an interval that others gather, each peer's counted
+
+    def nbytes(slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
+        return n * sum(OTHERS.get(slot) or item * model.width(slot) for slot in slots if slot not in known)
+
+    def tensor(step: Step) -> StepWork:
+        times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features
+        flops, values = 2 * n * products[step.layer] * times, nbytes((*step.reads, *step.writes)) / item
+        weights = float(nbytes_of[step.layer])
+        if card is not None:
+            operands = times * n * item * sides[step.layer]
+            there = (nbytes(step.reads) - nbytes(step.reads, stays)) * (1 + step.has_gradient)
+            on_card = card.product_s(flops, operands, orders=times) + card.copy_s(max(0.0, operands - there))
+            seconds = speeds.tensor_s + values * speeds.element_ns * 1e-9
+            return StepWork(seconds, main=3 * speeds.main_task_s, weights=weights, card=on_card)
+        seconds = (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
+        if not remote:
+            return StepWork(seconds, speeds.tensor_s, main=3 * speeds.main_task_s, weights=weights)
+        down, up = nbytes(step.reads, kept), nbytes(step.writes)
+        moved = down + up + weights * step.has_gradient
+        seconds += speeds.tensor_s + speeds.lambda_task_s + moved * speeds.lambda_byte_ns * 1e-9
+        remote_io = speeds.lambda_io_s + moved * speeds.lambda_io_byte_ns * 1e-9
+        main = speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9
+        io = 2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9
+        return StepWork(seconds, down=down, up=up, main=main, io=io, remote_io=remote_io, weights=weights)
+
+    def scatter(step: Step, columns: int) -> StepWork:
+        others = max(1, counts.parts - 1)
+        peers = to_peers * columns * stored / others if counts.parts > 1 else 0.0
+        host, on_card = n + to_peers, 0.0
+        if card is not None and step.operator in ON_GPU:
+            # Own rows go there, those for peers come back, and those of ghosts go there.
+            host, on_card = to_peers, 3 * ORDER_S + card.copy_s((n + 2 * to_peers) * columns * item)
+        return StepWork(
+            host * columns * speeds.copy_ns * 1e-9, speeds.task_s, peers=peers,
+            main=speeds.main_task_s + peers * others * speeds.main_byte_ns * 1e-9,
+            io=speeds.io_message_s + peers * speeds.io_byte_ns * 1e-9,
+            pasted=speeds.main_task_s + peers * speeds.main_byte_ns * 1e-9, card=on_card,
+        )  # fmt: skip
+
+    def made(step: Step) -> StepWork:
+        if step.kind in TENSOR_KINDS:
+            return tensor(step)
+        if step.publishes:
+            return scatter(step, model.width(step.publishes))
+        if step.kind is Kind.WU or step.gathers not in program.publisher:
+            return StepWork()
+        columns = model.width(str(step.gathers))
+        if card is not None and step.operator in ON_GPU:
+            on_card = card.gather_s(e, n, columns * item) + card.copy_s(n * columns * item)
+            host = n * columns * speeds.element_ns * 1e-9
+            return StepWork(host, speeds.task_s, main=speeds.main_task_s, card=on_card)
+        seconds = e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
+        return StepWork(seconds, speeds.task_s, main=speeds.main_task_s)
+
+    return [made(step) for step in program.steps]
+
+
+def plan_of(
+    config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, *, threads: int, link: LinkRate,
+    environments: Environments | None = None, together: float = 0.0, card: Card | None = None,
+) -> Plan:  # fmt: skip
+    """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is lambda;
+    card: that of each server, if it is gpu; together: processors of the one machine that all processes share, 0 where each
+    server has its own."""
+    model = models.build(spec)
+    train = config.train
+    weights = float(sum(array.nbytes for array in model.init().values()))
+    return Plan(
+        model.program(Lane.TRAIN), work_of(config, model, counts, speeds, card=card),
+        eval_program=model.program(Lane.EVAL), eval_work=work_of(config, model, counts, speeds, Lane.EVAL, card),
+        eval_every=train.eval_every, servers=counts.parts, param_servers=config.servers.param_servers, threads=threads,
+        intervals=train.intervals, mode=train.mode, staleness=train.staleness, freshness=train.freshness, ahead=train.ahead,
+        warmup_epochs=train.warmup_epochs, link=link, latency_s=speeds.hop_s if together else LATENCY_S,
+        cores=together * speeds.usable, together=bool(together), exchange_s=speeds.exchange_s, exchange_byte_s=speeds.exchange_byte_ns * 1e-9,
+        update_s=speeds.update_s + weights * speeds.update_byte_ns * 1e-9,
+        environments=(environments or Environments()) if config.servers.backend == "lambda" else None,
+    )  # fmt: skip
+
+
+def processor_s(plan: Plan) -> dict[str, float]:
+    """Processor seconds of an epoch without evaluation, by who spends them: all servers' "pool", "main" and "io" threads, all
+    environments' "lambda" (main) and "remote io" threads, and all "param" servers."""
+    found: defaultdict[str, float] = defaultdict(float)
+    tasks = plan.servers * plan.intervals
+    for step, work in zip(plan.program.steps, plan.work, strict=True):
+        tensor = step.kind in TENSOR_KINDS
+        found["lambda" if tensor and plan.environments else "pool"] += tasks * (work.seconds + work.held)
+        found["main"] += tasks * (work.main + work.pasted * (plan.servers - 1))
+        found["io"] += tasks * work.io * (plan.servers if step.publishes else 1)
+        if tensor and plan.environments:
+            found["remote io"] += tasks * work.remote_io
+        if tensor:
+            asks = 1 + step.has_gradient
+            found["param"] += tasks * (plan.exchange_s * asks + work.weights * step.has_gradient * plan.exchange_byte_s)
+    found["param"] += plan.update_s * plan.param_servers
+    return dict(found)
+
+
+def weights_of(model: Model) -> tuple[Counter[int], Counter[int], Counter[int]]:
+    """Stage -> how many weights its products have, how many columns go into them and come out, and the bytes of all its weights."""
+    products, sides, nbytes = Counter[int](), Counter[int](), Counter[int]()
+    for name, array in model.init().items():
+        stage = model.stage(name)
+        nbytes[stage] += array.nbytes
+        if array.ndim > 1:
+            products[stage] += array.size
+            sides[stage] += array.size // (array.shape[-2] * array.shape[-1]) * (array.shape[-2] + array.shape[-1])
+    return products, sides, nbytes
+
+
+def constant_bytes(config: Config, model: Model, counts: Counts) -> float:
+    """Of a partition's rows that never change, and that tensor tasks of training read."""
+    program, item = model.program(Lane.TRAIN), np.dtype(config.model.dtype).itemsize
+    slots = {slot for step in program.steps if step.kind in TENSOR_KINDS for slot in step.reads}
+    return counts.vertices * item * sum(model.width(slot) for slot in slots & (program.constants | {"H0"}))

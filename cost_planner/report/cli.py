@@ -1,0 +1,106 @@
+"""``siafu report``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from cost_planner.report import reading
+from cost_planner.report.reading import Run
+from cost_planner.value import finding, judge
+from cost_planner.value.judge import StandIn
+from siafu.errors import ConfigError
+from siafu.pricing import prices
+
+NAME = "report.html"
+#: What processes of this machine are priced as if nobody says: Dorylus' graph servers, and AWS' smallest GPU machine.
+STAND_IN, GPU_STAND_IN = "c5.2xlarge", "g4dn.xlarge"
+
+EXAMPLES = """examples:
+  siafu report runs/20261122-044303-digits-gcn-pipe      a page and Markdown, into the run's directory
+  siafu report runs/*cora* --out cora.html               contenders on one graph beside each other: cora.html, cora.md
+  siafu report runs/*cora* --target 0.8 --as c7g.xlarge --as-gpu g4dn.xlarge --relative-to vanilla
+
+The page needs no network, and prints. Runs that differ in their seeds alone are repetitions of one contender.
+What a figure would need and the runs have not, the report says; timelines need siafu train --trace.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "siafu report RUN [RUN ...] [--out FILE|FOLDER] [--target SCORE] [--as INSTANCE]"
+    parser.description = "Write what runs took, cost and did as one page of HTML, and as Markdown."
+    parser.epilog = EXAMPLES
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directories of runs on one graph")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE|FOLDER",
+        help=f"FILE.html, or a folder for {NAME} [the run's directory; of several runs ./{NAME}]",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object: files, figures and what is judged")
+    group = parser.add_argument_group("judging")
+    group.add_argument("--target", type=float, metavar="SCORE", help="score to reach [the highest that all runs reach]")
+    group.add_argument("--split", choices=("train", "val", "test"), default="val", help="whose score [val]")
+    group.add_argument("--relative-to", default="", metavar="NAME", help="contender whose value is 1 [the first]")
+    group.add_argument(
+        "--as", dest="stand_in", default=STAND_IN, metavar="INSTANCE",
+        help=f"EC2 type that a graph server on this machine stands for [{STAND_IN}]",
+    )  # fmt: skip
+    group.add_argument("--as-param", default="", metavar="INSTANCE", help="and a parameter server [as its config says]")
+    group.add_argument(
+        "--as-gpu", default="", metavar="INSTANCE",
+        help=f"and a baseline's ranks, all on one, or a server with a GPU [as its config says, else {GPU_STAND_IN}]",
+    )  # fmt: skip
+    prices.add_argument(group)
+
+
+def main(args: argparse.Namespace) -> int:
+    try:
+        from cost_planner.report import figures, page
+        from cost_planner.report.compared import Compared
+    except ModuleNotFoundError as error:
+        if error.name not in ("matplotlib", "jinja2", "markupsafe"):
+            raise
+        raise ConfigError(f"it needs {error.name}, which is not installed: pip install 'siafu[plot]'") from None
+    prices.use(args.prices)
+    runs = reading.read(args.runs)
+    stand_in = StandIn(args.stand_in, args.as_param, args.as_gpu or _gpu(runs))
+    judged = judge.judged(
+        [run.contender for run in runs], stand_in, target=args.target, split=args.split, beside=args.relative_to
+    )
+    judged |= {
+        "stand_in": {**asdict(stand_in), "num_gpus": stand_in.num_gpus},
+        "machines": sorted({run.contender.machine for run in runs} - {""}),
+    }
+    judged["finding"] = finding.of(judged)
+    found = Compared(runs, judged, stand_in)
+    made, left_out = figures.draw(found)
+    written = page.write(found, made, left_out, _out(args.out, args.runs))
+    if args.json:
+        files, names = [str(file) for file in written], [one.name for one in made]
+        print(json.dumps({"files": files, "figures": names, "left_out": left_out, "judged": judged}))
+        return 0
+    for title, why in left_out.items():
+        print(f"left out    {title}: {why}")
+    print(f"written     {written[0]}, {written[1]}, and {len(made)} figures in {written[-1].parent}")
+    return 0
+
+
+def _gpu(runs: Sequence[Run]) -> str:
+    """What machines with GPUs are priced as if nobody says: as the configs do, where these agree."""
+    named = {run.config.cloud.gpu_instance for run in runs if run.has_gpu}
+    if len(named) < 2:
+        return next(iter(named), "") or (GPU_STAND_IN if named else "")
+    return GPU_STAND_IN if "" in named else ""
+
+
+def _out(asked: Path | None, runs: list[Path]) -> Path:
+    """The page's file."""
+    if asked is None:
+        return runs[0] / NAME if len(runs) == 1 else Path(NAME)
+    if asked.suffix == ".html" and not asked.is_dir():
+        return asked
+    if asked.is_dir() or not asked.suffix:
+        return asked / NAME
+    raise ConfigError(f"--out {asked}: must end with .html, or be a folder")

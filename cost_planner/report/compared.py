@@ -1,0 +1,59 @@
+"""What a report is of: runs, how they are judged, and how each contender looks in all figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cost_planner.report.drawing import DASHES, HATCHES, LIGHT, MARKERS, SERIES
+from cost_planner.report.reading import Run
+from cost_planner.value.judge import StandIn
+from siafu.metrics import TITLES
+
+
+class Missing(Exception):
+    """No run has what a figure shows; the text says what gives it."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a report is of."""
+
+    runs: Sequence[Run]
+    judged: Mapping[str, Any]  # ``cost_planner.value.judge.judged``
+    stand_in: StandIn
+
+    @cached_property
+    def groups(self) -> dict[str, list[Run]]:
+        """Repetitions, by name."""
+        found: dict[str, list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(run.name, []).append(run)
+        return found
+
+    @property
+    def firsts(self) -> list[Run]:
+        """Of each name one run, for what is shown of a single one."""
+        return [group[0] for group in self.groups.values()]
+
+    @cached_property
+    def score(self) -> str:
+        title = next((run.result["metric"] for run in self.runs if "metric" in run.result), "accuracy")
+        return f"{TITLES.get(title, title)} ({self.judged['split']})"
+
+    def look(self, name: str) -> dict[str, Any]:
+        """Of a contender's line: colour, marker and dashes differ, so that any one of them tells it."""
+        lap, number = divmod(list(self.groups).index(name), len(SERIES))
+        return {
+            "color": SERIES[number], "marker": MARKERS[(number + lap) % len(MARKERS)],
+            "linestyle": DASHES[(number + lap) % len(DASHES)], "linewidth": 1.5, "markersize": 4.5,
+            "markerfacecolor": LIGHT["paper"], "markeredgewidth": 1.2,
+        }  # fmt: skip
+
+    def fill(self, name: str) -> dict[str, Any]:
+        """Of a contender's bars."""
+        lap, number = divmod(list(self.groups).index(name), len(SERIES))
+        hatch = HATCHES[(number + lap) % len(HATCHES)]
+        return {"color": SERIES[number], "hatch": hatch, "edgecolor": LIGHT["paper"], "linewidth": 0.5}

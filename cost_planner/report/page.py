@@ -1,0 +1,169 @@
+"""What a report says in words and tables, and its two files: a page of HTML that holds its figures, and Markdown with figures beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from cost_planner.report import drawing, series
+from cost_planner.report.compared import Compared
+from cost_planner.report.figures import Drawn
+from cost_planner.report.reading import Run
+from siafu import __version__
+from siafu.errors import ConfigError
+from siafu.pricing import prices
+from siafu.progress import dollars, share_of_evaluation, written
+
+#: Of the summary -> parts of a bill that it adds up.
+COLUMNS = {
+    "Lambdas": ("lambda",), "servers": ("graph_servers", "param_servers"), "GPU": ("gpu",),
+}  # fmt: skip
+REST = "rest"
+
+
+@dataclass(frozen=True)
+class Table:
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def write(found: Compared, made: Sequence[Drawn], left_out: Mapping[str, str], html: Path) -> list[Path]:
+    """The files: the page, Markdown of the same name, and the figures' folder. ConfigError if they cannot be written."""
+    folder, finding = html.with_name(f"{html.stem}-figures"), found.judged["finding"]
+    said = {
+        "title": _title(found), "facts": _facts(found), "finding": finding["text"] if len(found.groups) > 1 else "", "notices": finding["but"],
+        "summary": _summary(found), "runs": _runs(found), "figures": made, "left_out": left_out, "folder": folder.name,
+        "version": __version__,
+    }  # fmt: skip
+    pages = Environment(
+        loader=FunctionLoader(_template), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        autoescape=select_autoescape(["html"]), keep_trailing_newline=True,
+    )  # fmt: skip
+    pages.filters |= {"md": _markdown, "safe_svg": Markup}
+    texts = {
+        html: pages.get_template("report.html").render(said, css=Markup(drawing.css())),  # noqa: S704 (ours, no word of a run in it)
+        html.with_suffix(".md"): pages.get_template("report.md").render(said),
+        **{folder / f"{one.name}.svg": drawing.alone(one.svg) for one in made},
+    }
+    try:
+        for file, text in texts.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out {html}: {error.strerror}") from None
+    return list(texts)
+
+
+def _template(name: str) -> str:
+    return files("cost_planner.report").joinpath(f"{name}.j2").read_text(encoding="utf-8")
+
+
+def _markdown(text: str) -> str:
+    """Text that is nothing but text in Markdown, in a table too."""
+    return re.sub(r"([\\`*_{}\[\]#|~])", r"\\\1", escape(text, quote=False)).replace("\n", " ")
+
+
+def _title(found: Compared) -> str:
+    config = found.runs[0].config
+    models = dict.fromkeys(run.config.model.name for run in found.runs)
+    return f"{Path(config.data.source).name or config.data.source}, {', '.join(models)}"
+
+
+def _facts(found: Compared) -> list[tuple[str, str]]:
+    """What was compared, and on what."""
+    configs, manifests = [run.config for run in found.runs], [run.manifest for run in found.runs]
+    facts = [("graph", configs[0].data.source)]
+    graph = next((one["graph"] for one in manifests if "graph" in one), None)
+    if graph is not None:
+        counts = (f"{graph[name]:,} {name}" for name in ("vertices", "edges", "features", "classes"))
+        facts[0] = ("graph", f"{configs[0].data.source}: {', '.join(counts)}")
+    models = dict.fromkeys(
+        f"{one.model.name}, {one.model.layers} layers, {', '.join(map(str, one.model.hidden))} hidden"
+        for one in configs
+    )
+    judged = found.judged
+    facts += [
+        ("model", "; ".join(models)),
+        (
+            "compared",
+            f"{len(found.groups)} contenders, {len(found.runs)} runs" if len(found.runs) > 1 else found.runs[0].name,
+        ),
+        ("target", f"{found.score} of {judged['target']:.4g}"),
+        ("siafu", ", ".join(sorted({str(one.get("siafu", "unknown")) for one in manifests}))),
+        ("run on", "; ".join(judged["machines"])),
+        ("trained", _dates(manifests)),
+    ]
+    bills = [row["cost"] for row in judged["rows"] if row["cost"]]
+    if bills:
+        as_of = min(bill["as_of"] for bill in bills)
+        facts.append(("prices", f"{bills[0]['region']}, {as_of}{prices.age(as_of, date.today())}"))
+    return [(name, text) for name, text in facts if text]
+
+
+def _dates(manifests: Sequence[Mapping[str, Any]]) -> str:
+    days = sorted({str(one["started"])[:10] for one in manifests if "started" in one})
+    return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
+
+
+def _summary(found: Compared) -> Table:
+    """Contenders, in the order in which they were given."""
+    rows = found.judged["rows"]
+    paid = [row["cost"]["parts"] if row["cost"] else {} for row in rows]
+    named = {part for parts in COLUMNS.values() for part in parts}
+    columns = {**COLUMNS, REST: tuple(dict.fromkeys(part for one in paid for part in one if part not in named))}
+    columns = {name: parts for name, parts in columns.items() if any(one.get(part) for one in paid for part in parts)}
+    split = found.judged["split"]
+    heads = ["contender", "time", "epochs", "s/epoch", f"best {split}", "test", *columns, "dollars", "value"]
+    lines = []
+    for row, parts in zip(rows, paid, strict=True):
+        group = found.groups[row["name"]]
+        there = f" ({row['reached']} of {row['runs']} runs)" if row["runs"] > 1 or not row["reached"] else ""
+        usd = [sum(parts.get(part, 0.0) for part in wanted) for wanted in columns.values()]
+        relative = row["relative_value"]
+        lines.append(
+            [
+                row["name"] + there,
+                f"{row['seconds']:.1f} s" if row["seconds"] is not None else "not reached",
+                f"{row['epochs']:g}" if row["epochs"] is not None else "",
+                f"{median(series.epoch_s(run) for run in group):.3g}",
+                written(row["best"]),
+                _test(group),
+                *(dollars(amount) if amount else "" for amount in usd),
+                dollars(row["cost"]["usd"]) if row["cost"] else "",
+                f"{relative:.3g}" if relative is not None else "",
+            ]
+        )
+    return Table(heads, lines)
+
+
+def _test(group: Sequence[Run]) -> str:
+    """Of the best epoch by validation."""
+    scores = [run.result["test_acc"] for run in group if run.result.get("test_acc") is not None]
+    return written(median(scores) if scores else None)
+
+
+def _runs(found: Compared) -> Table:
+    shares = [share_of_evaluation(run.result.get("lanes")) for run in found.runs]
+    told = any(shares)  # else they are baselines', under way, or of older versions
+    rows = [
+        [run.name, str(run.config.train.seed), _ended(run), *([share] if told else []), run.contender.where]
+        for run, share in zip(found.runs, shares, strict=True)
+    ]
+    return Table(["contender", "seed", "ended", *(["evaluation"] if told else []), "directory"], rows)
+
+
+def _ended(run: Run) -> str:
+    """How a run ended. Without a result it is under way, or it failed."""
+    epochs = f"{len(run.epochs)} epoch{'s' * (len(run.epochs) != 1)}"
+    stopped = run.result.get("stopped", "")
+    return f"{epochs}, {'not finished' if not stopped else 'all' if stopped == 'epochs' else f'stopped by {stopped}'}"

@@ -1,0 +1,116 @@
+"""Run directories, read for a report: what judges them (``cost_planner.value.judge``), and all else that they hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cost_planner.value import judge
+from cost_planner.value.judge import Contender
+from cost_planner.value.names import names_apart
+from siafu.baseline import BaselineConfig
+from siafu.config import Config
+from siafu.errors import ConfigError
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    contender: Contender  # with the name that it has among the others
+    records: Sequence[Record]  # of metrics.jsonl
+    result: Record  # empty while a run is under way, or if it failed
+    manifest: Record
+
+    @property
+    def name(self) -> str:
+        return self.contender.name
+
+    @property
+    def config(self) -> Config:
+        return self.contender.config
+
+    @property
+    def is_baseline(self) -> bool:
+        return isinstance(self.config, BaselineConfig)
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether it is priced as a machine with one."""
+        return self.is_baseline or self.config.servers.backend == "gpu"
+
+    @property
+    def parts(self) -> int:
+        """Graph servers, or a baseline's ranks."""
+        return self.config.baseline.ranks if isinstance(self.config, BaselineConfig) else self.config.data.parts
+
+    @cached_property
+    def epochs(self) -> Sequence[Record]:
+        return [record for record in self.records if record.get("event") == "epoch"]
+
+    @cached_property
+    def traces(self) -> Mapping[int, Sequence[Record]]:
+        """By graph server, in order of time; empty without ``--trace``."""
+        found = {}
+        for file in sorted(Path(self.contender.where).glob("trace-*.jsonl")):
+            number = file.stem.removeprefix("trace-")
+            if number.isdecimal():
+                found[int(number)] = _lines(file)
+        return {server: found[server] for server in sorted(found) if found[server]}
+
+
+def read(folders: Sequence[Path]) -> list[Run]:
+    """``folders``: of runs, and of trials, for all that are finished. ConfigError if one is no run directory, has a file that cannot be read, was never evaluated, or is of another graph."""
+    folders = [run for folder in folders for run in judge.runs_in(folder)]
+    if not folders:
+        raise ConfigError("nothing to report: none of these runs is finished")
+    contenders = [judge.read(folder) for folder in folders]
+    graphs = judge.graphs(contenders)
+    if len(graphs) > 1:
+        raise ConfigError(f"runs of {len(graphs)} graphs ({', '.join(graphs[:3])}): a report is of one")
+    names = names_apart([one.config for one in contenders])
+    return [
+        Run(
+            dataclasses.replace(one, name=name), _lines(folder / "metrics.jsonl"), _object(folder / "result.json"),
+            _object(folder / "manifest.json"),
+        )
+        for one, name, folder in zip(contenders, names, folders, strict=True)
+    ]  # fmt: skip
+
+
+def _lines(file: Path) -> list[Record]:
+    """The whole lines of a file of JSON objects: whoever writes it may be in the middle of the last one."""
+    try:
+        whole = file.read_text(encoding="utf-8").rpartition("\n")[0]
+        return list(_objects(whole.splitlines(), file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _objects(lines: Iterable[str], file: Path) -> Iterable[Record]:
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise ConfigError(f"{file}: line {number}: {error}") from None
+        if not isinstance(record, dict):
+            raise ConfigError(f"{file}: line {number}: not a JSON object")
+        yield record
+
+
+def _object(file: Path) -> Record:
+    """Empty where there is no such file: a run that was broken off has none."""
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file}: not a JSON object")
+    return found

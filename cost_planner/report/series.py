@@ -1,0 +1,165 @@
+"""The numbers behind a report's figures, from the records of one run. Pure.
+
+What a record does not have gives nothing: runs of older versions and baselines lack some of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from cost_planner.report.reading import Record, Run
+from siafu.tasks import Kind, Lane
+
+#: More steps of a line than that are not seen.
+MOST_BLOCKS = 200
+#: What the levels of a run are called, and the total that each is the growth of.
+LEVELS = {"graph tasks": "graph_task_s", "tensor tasks": "tensor_task_s", "Lambdas": "environment_s"}
+EVALUATION = "evaluation"
+
+
+def thinned(rows: Sequence[Record], most: int = MOST_BLOCKS) -> list[Record]:
+    """About every k-th, and the last."""
+    stride = -(-len(rows) // most) or 1
+    return [*rows[::-1][::stride]][::-1]
+
+
+def by_kind(run: Run) -> dict[str, float]:
+    """Seconds of computing in an epoch, over all servers and workers, by kind of step in the order of an epoch, and of the
+    evaluations beside it."""
+    if not run.epochs:
+        return {}
+    usage, count = run.epochs[-1].get("usage", {}), len(run.epochs)
+    found = {kind.value: usage.get(f"{kind.name}_s", 0.0) / count for kind in Kind}
+    found[EVALUATION] = usage.get("eval_s", 0.0) / count
+    return {name: seconds for name, seconds in found.items() if seconds > 0}
+
+
+def by_phase(run: Run) -> dict[str, float]:
+    """Of a baseline: seconds of an epoch by what a rank's main thread does or waits for, the mean of ranks and epochs."""
+    told = [epoch["seconds"] for epoch in run.epochs if epoch.get("seconds")]
+    found = {phase: sum(one.get(phase, 0.0) for one in told) / len(told) for phase in (told[0] if told else ())}
+    return {phase: seconds for phase, seconds in found.items() if seconds > 0}
+
+
+def levels(run: Run) -> dict[str, list[tuple[float, float, float]]]:
+    """How many tasks and Lambdas there were on average: name -> (from, to, mean number), in seconds since training began."""
+    told = [epoch for epoch in run.epochs if "tensor_task_s" in epoch.get("usage", {})]
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for before, after in pairwise(thinned(told)):
+        start, stop = before["time_s"], after["time_s"]
+        for name, total in LEVELS.items():
+            if total in after["usage"] and stop > start:
+                grown = after["usage"][total] - before["usage"].get(total, 0.0)
+                found.setdefault(name, []).append((start, stop, max(0.0, grown) / (stop - start)))
+    return found
+
+
+def staleness(run: Run) -> list[float]:
+    """The share of gathers whose oldest row was 0, 1, ... epochs old."""
+    counts: list[int] = []
+    for epoch in run.epochs:
+        ages = epoch.get("staleness", [])
+        counts += [0] * (len(ages) - len(counts))
+        for age, count in enumerate(ages):
+            counts[age] += count
+    while counts and not counts[-1]:
+        counts.pop()
+    return [count / sum(counts) for count in counts]
+
+
+def links(run: Run) -> list[list[int]]:
+    """Bytes of halo rows in an epoch from each server, a row, to each; nothing of a run with one."""
+    found = run.result.get("bytes_per_link", [])
+    return found if len(found) > 1 and any(map(any, found)) else []
+
+
+def epoch_s(run: Run) -> float:
+    """The median; the first epoch, which waits for cold starts, counts only where it is alone."""
+    seconds = [epoch["epoch_s"] for epoch in run.epochs]
+    return float(median(seconds[1:] or seconds))
+
+
+# --- the timeline of one epoch --------------------------------------------------------------------------------------------
+
+
+Task = tuple[str, int, int, int]  # lane, epoch, interval, pc
+
+
+class Span(NamedTuple):
+    """A task, or its wait, in seconds since the window began."""
+
+    interval: int
+    kind: str  # "" while it waits
+    start: float
+    stop: float
+    own: bool  # whether it is of the epoch that is shown
+
+
+@dataclass(frozen=True)
+class Timeline:
+    epoch: int
+    seconds: float
+    servers: Mapping[int, Sequence[Span]]
+    aligned: bool  # whether the servers' clocks are one: else each begins at its own first task
+
+
+def timeline(run: Run) -> Timeline | None:
+    """Every task that ran while a typical epoch was under way: the one whose length is the median. None without a trace."""
+    if not run.traces:
+        return None
+    middle = epoch_s(run)
+    of_training = {
+        server: [line for line in lines if line["lane"] == Lane.TRAIN.value] for server, lines in run.traces.items()
+    }
+    complete = set.intersection(*({line["epoch"] for line in lines} for lines in of_training.values()))
+    typical = [epoch for epoch in run.epochs[1:] or run.epochs if epoch["epoch"] in complete]
+    if not typical:
+        return None
+    shown = min(typical, key=lambda epoch: abs(epoch["epoch_s"] - middle))["epoch"]
+    windows = {server: _window(lines, shown) for server, lines in of_training.items()}
+    begin, end = max(start for start, _ in windows.values()), min(stop for _, stop in windows.values())
+    aligned = begin < end  # on machines with clocks of their own, they do not even overlap
+    first = min(start for start, _ in windows.values())
+    servers = {
+        server: _spans(run.traces[server], shown, *windows[server], first if aligned else windows[server][0])
+        for server in windows
+    }
+    last = max(stop if aligned else stop - start + first for start, stop in windows.values())
+    return Timeline(shown, last - first, servers, aligned)
+
+
+def _window(lines: Sequence[Record], epoch: int) -> tuple[float, float]:
+    times = [line["time_s"] for line in lines if line["epoch"] == epoch]
+    return min(times), max(times)
+
+
+def _spans(lines: Sequence[Record], epoch: int, begin: float, end: float, zero: float) -> list[Span]:
+    """Within the window. A tensor task works for the last of its seconds: before, it waits or is on its way."""
+    spans: list[Span] = []
+    since: dict[Task, float] = {}
+    began: dict[Task, float] = {}
+    answered: dict[Task, float] = {}
+    for line in lines:
+        task: Task = line["lane"], line["epoch"], line["interval"], line["pc"]
+        at: float = line["time_s"]
+        event = line["event"]
+        if event == "start":
+            since[task] = at
+        elif event == "begin":
+            began[task] = at
+        elif event == "answered":
+            began[task], answered[task] = max(since.get(task, at), at - line["compute_s"]), at
+        elif event == "done" and task in since and began.get(task, since[task]) < end and at > begin:
+            is_eval = line["lane"] == Lane.EVAL.value
+            kind = EVALUATION if is_eval else line["step"].rstrip("0123456789")
+            own = not is_eval and line["epoch"] == epoch
+            start, work = max(begin, since[task]), max(begin, began.get(task, since[task]))
+            over, stop = min(end, answered.get(task, at)), min(end, at)
+            for name, a, b in (("", start, work), (kind, work, over), ("", over, stop)):
+                if b > a:
+                    spans.append(Span(line["interval"], name, a - zero, b - zero, own))
+    return spans

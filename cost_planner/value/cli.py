@@ -1,0 +1,282 @@
+"""``siafu value``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from cost_planner.value import contenders, contest, finding, judge, paper, table
+from cost_planner.value.names import names_apart
+from run_coordinator import api, repeat
+from run_coordinator import cli as train_cli
+from siafu.baseline import METHODS
+from siafu.errors import ConfigError
+from siafu.pricing import prices
+from siafu.progress import Display, dollars, written
+
+PAPERS = ("dorylus",)
+#: What a graph server is priced as if nobody says: Dorylus' own choice.
+STAND_IN = "c5.2xlarge"
+SUMMARY = "value.json"
+WIDTH = 110
+#: Flags of siafu train that are a contender's own, or mean something else here.
+NOT_FLAGS = ("backend", "mode", "staleness", "target_acc", "split")
+
+EXAMPLES = """examples:
+  siafu value cora --contenders 'lambda, lambda pipe, cpu, vanilla, pipegcn' --target 0.75 --runs 3 --as-gpu g4dn.xlarge
+  siafu value amazon_computers --contenders all --parts 2 --hidden 64 --target 0.8 --as c7g.xlarge --as-gpu g6.xlarge
+  siafu value cora --contenders 'cpu, lambda async s=1, lambda lambda_memory=512, cpu model.rows=bfloat16' --target 0.75
+  siafu value runs/cora-gcn-value-1a2b3c4d --as c7g.xlarge         the same runs, priced otherwise
+  siafu value runs/*cora* --target 0.8 --relative-to 'cpu pipe'    any runs of one graph
+  siafu value --paper dorylus     what its authors measured, at their prices and with the GPUs of today
+
+contenders:
+  lambda [async|pipe|no-pipe]    graph servers with Lambdas [async]
+  cpu [pipe|async|no-pipe]       graph servers alone [pipe]
+  gpu [pipe|async|no-pipe]       graph servers with a GPU each [pipe]
+  METHOD                         of siafu baseline --help
+  all                            everybody
+Behind each may stand settings of its own, KEY=VALUE: a flag's name without --, a section.key, or s for --staleness.
+
+They train one after the other, seed by seed, each until its validation score reaches the target. Interrupted, the same
+command goes on. Who fails is told in the table, and does not end the rest. Runs of one name are repetitions, whose
+medians are shown. A run on this machine is priced as if every server had been the machine that --as names.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "siafu value SOURCE --contenders LIST [--target SCORE] [--runs K] [--FLAG VALUE ...]\n"
+        "       siafu value RUN [RUN ...] [--target SCORE] [--as INSTANCE]\n"
+        "       siafu value --paper NAME [--json]"
+    )
+    parser.description = "Judge by value for money, V = 1 / (time x dollars) to the same score."
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "words", nargs="*", metavar="SOURCE|RUN",
+        help="with --contenders what to train on, see siafu train --help; else directories of runs on one graph",
+    )  # fmt: skip
+    parser.add_argument("--paper", choices=PAPERS, help="count again what a paper has published")
+    group = parser.add_argument_group("contenders")
+    group.add_argument(
+        "--contenders", default="", metavar="LIST", help="who is compared, with commas between; see below"
+    )
+    group.add_argument(
+        "--runs", type=int, default=1, metavar="K", help="train each K times, with seeds --seed and on [1]"
+    )
+    group.add_argument("--ranks", type=int, default=0, metavar="R", help="processes of a baseline [as many as --parts]")
+    group = parser.add_argument_group("judging")
+    group.add_argument(
+        "--target", type=float, metavar="SCORE",
+        help="score to reach [what the runs were trained to, else the highest that all reach]",
+    )  # fmt: skip
+    group.add_argument("--split", choices=("train", "val", "test"), default="val", help="whose score [val]")
+    group.add_argument("--relative-to", default="", metavar="NAME", help="contender whose value is 1 [the first]")
+    group.add_argument(
+        "--as",
+        dest="stand_in",
+        default=STAND_IN,
+        metavar="INSTANCE",
+        help=f"EC2 type that a graph server on this machine stands for [{STAND_IN}]",
+    )
+    group.add_argument("--as-param", default="", metavar="INSTANCE", help="and a parameter server [as its config says]")
+    group.add_argument(
+        "--as-gpu", default="", metavar="INSTANCE",
+        help="and a server with a GPU, or all ranks of a baseline together [as its config says]",
+    )  # fmt: skip
+    prices.add_argument(group)
+    train_cli.add_settings(parser, without=NOT_FLAGS)
+
+
+def main(args: argparse.Namespace) -> int:
+    prices.use(args.prices)
+    if not args.contenders:
+        _nothing_is_trained(args)
+    if args.paper:
+        return _paper(args)
+    stand_in = judge.StandIn(args.stand_in, args.as_param, args.as_gpu)
+    _check(stand_in)
+    if args.contenders:
+        return _contest(args, stand_in)
+    if not args.words:
+        raise ConfigError(f"nothing to judge: SOURCE with --contenders, RUN, or --paper {PAPERS[0]}")
+    finished, failed = _read([Path(word) for word in args.words])
+    if not finished:
+        raise ConfigError(f"nothing to judge: none of the runs in {' '.join(args.words)} is finished")
+    graphs = judge.graphs(finished)
+    if len(graphs) > 1:
+        raise ConfigError(
+            f"runs of {len(graphs)} graphs ({', '.join(graphs[:3])}): values are of one and the same task"
+        )
+    _show_runs(args, stand_in, finished, failed)
+    return 0
+
+
+def _nothing_is_trained(args: argparse.Namespace) -> None:
+    """ConfigError for a flag that is about training."""
+    flags = [name for name in api.SHORT if name not in NOT_FLAGS and getattr(args, name) is not None]
+    flags += [name for name in ("set", "config", "preset", "ranks") if getattr(args, name)]
+    if args.runs != 1:
+        flags.append("runs")
+    if flags:
+        flag = f"--{flags[0].replace('_', '-')}"
+        raise ConfigError(f"{flag}: nothing is trained without --contenders, which says by whom SOURCE is trained on")
+
+
+def _read(folders: Sequence[Path]) -> tuple[list[judge.Contender], dict[str, list[str]]]:
+    """Runs, those that are finished of earlier calls of this verb and of others that train often; who failed, and why."""
+    finished: list[judge.Contender] = []
+    failed: dict[str, list[str]] = {}
+    trained = [folder for folder in folders if (folder / contest.WHOSE).is_file()]
+    for held in map(contest.read, trained):
+        finished += held.finished
+        for name, errors in held.failed.items():
+            failed.setdefault(name, []).extend(errors)
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder}: not a run directory; to train on it, say by whom: --contenders")
+    others = [judge.read(run) for folder in folders if folder not in trained for run in judge.runs_in(folder)]
+    names = names_apart([one.config for one in others])
+    return finished + [replace(one, name=name) for one, name in zip(others, names, strict=True)], failed
+
+
+def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
+    if len(args.words) > 1:
+        raise ConfigError(f"{' '.join(args.words)}: --contenders are compared on one SOURCE")
+    asked = contenders.parse(args.contenders)
+    names = [one.name for one in asked]
+    if args.relative_to and args.relative_to not in names:
+        raise ConfigError(f"--relative-to {args.relative_to}: must be one of {', '.join(names)}")
+    told = {**vars(args), **dict.fromkeys(NOT_FLAGS), "source": "".join(args.words)}
+    base = train_cli.asked(argparse.Namespace(**told), many=True)
+    if args.target is not None and args.split == "val":
+        base = base.replace({"train.target_acc": args.target})
+    stand_in = replace(stand_in, gpu=stand_in.gpu or base.cloud.gpu_instance)
+    needs_gpu = [one.name for one in asked if one.kind == "gpu" or one.kind in METHODS]
+    if needs_gpu and not stand_in.gpu:
+        raise ConfigError(f"--contenders {needs_gpu[0]}: at the price of which machine? --as-gpu INSTANCE says so")
+    with train_cli.going_on():
+        held = contest.hold(
+            asked, base, runs=args.runs, ranks=args.ranks,
+            watch=_watch(args), on_done=lambda done: _say(args, done),
+        )  # fmt: skip
+    found = _show_runs(args, stand_in, held.finished, held.failed, held.dir)
+    (held.dir / SUMMARY).write_text(json.dumps(found, indent=1) + "\n")
+    done = f"siafu value: {held.num_done} of {held.num_asked} runs"
+    return train_cli.incomplete(done, held.complete) or (0 if held.finished else 1)
+
+
+def _check(stand_in: judge.StandIn) -> None:
+    """PriceUnknown before anything is trained for it."""
+    for name in filter(None, (stand_in.graph, stand_in.param, stand_in.gpu)):
+        prices.instance(name)
+
+
+def _watch(args: argparse.Namespace) -> repeat.Watch:
+    """Progress of one run after the other."""
+
+    def display(trial: repeat.Trial) -> Display:
+        title = ", ".join([trial.config.data.source, trial.config.model.name, *_whose(trial)])
+        return Display(title, trial.config.train.epochs, quiet=args.quiet or not sys.stderr.isatty())
+
+    return display
+
+
+def _say(args: argparse.Namespace, done: repeat.Done) -> None:
+    """One line for each run that has ended."""
+    if args.quiet:
+        return
+    said = done.error.splitlines()[0] if done.error else "failed"
+    if done.result is not None:
+        score, seconds = done.result["val_acc"], done.result["train_seconds"]
+        said = f"validation {written(score)} after {done.result['epochs']} epochs in {seconds:.1f} s"
+    known = " (by an earlier call)" if done.before else ""
+    print(f"{', '.join(_whose(done.trial))}: {said}{known}", file=sys.stderr)
+
+
+def _whose(trial: repeat.Trial) -> list[str]:
+    return [trial.settings["contender"], f"seed {trial.seed}"]
+
+
+def _show_runs(
+    args: argparse.Namespace, stand_in: judge.StandIn, finished: Sequence[judge.Contender],
+    failed: Mapping[str, Sequence[str]], folder: Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Prints the table or its JSON, which it gives."""
+    found = judge.judged(
+        finished, stand_in, target=args.target, split=args.split, beside=args.relative_to, failed=failed
+    )
+    found = {
+        "source": finished[0].config.data.source if finished else "".join(args.words),
+        "stand_in": {**asdict(stand_in), "num_gpus": stand_in.num_gpus},
+        "machines": sorted({one.machine for one in finished} - {""}),
+        "run_dir": None if folder is None else str(folder),
+        **found,
+    }
+    found = {**found, "finding": finding.of(found)}
+    if args.json:
+        print(json.dumps(found))
+        return found
+    table.show(found, Console(width=None if Console().is_terminal else WIDTH))
+    if folder is not None:
+        print(f"saved in {folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder}")
+    return found
+
+
+def _paper(args: argparse.Namespace) -> int:
+    found = {
+        "paper": "Dorylus (Thorpe et al., OSDI 2021), Tables 4 and 5",
+        "rows": [paper.recounted(line) for line in paper.published()],
+        "systems": list(paper.systems()),
+        "prices": paper.prices_used(),
+    }
+    if args.json:
+        print(json.dumps(found))
+    else:
+        _show(found)
+    return 0
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = Console(width=None if Console().is_terminal else WIDTH)
+    younger = list(paper.YOUNGER)
+    heads = (
+        "CPU",
+        "GPU",
+        "Lambda",
+        "of it\nLambdas",
+        "value\n/ CPU",
+        "value\n/ GPU",
+        *(name.replace(".", "\n.") for name in younger),
+    )
+    lines = Table(Column(no_wrap=True), *heads, title=found["paper"])
+    for row in found["rows"]:
+        slower = [f"{row['break_even_slowdown'][name]:.2f}x" for name in younger]
+        usd = [dollars(row[key]) for key in ("cpu_usd", "gpu_usd", "lambda_usd", "implied_lambda_usd")]
+        lines.add_row(row["name"], *usd, f"{row['value_vs_cpu']:.2f}", f"{row['value_vs_gpu']:.2f}", *slower)
+    console.print(lines)
+    console.print("Lambdas: those of the line's dollars that its servers do not explain. " + _slower(found, younger))
+    others = Table("to a lower accuracy", "system", "seconds", "dollars", "Dorylus' value / its own")
+    for row in found["systems"]:
+        amounts = (f"{row['seconds']:.0f}", dollars(row["usd"]), f"{row['dorylus_value_vs']:.2f}")
+        others.add_row(row["name"], row["system"], *amounts)
+    console.print(others)
+    region, as_of = {(price["region"], price["as_of"]) for price in found["prices"].values()}.pop()
+    prices = ", ".join(f"{name} ${price['usd_per_hour']:g}" for name, price in found["prices"].items())
+    console.print(f"dollars an hour in {region} on {as_of}: {prices}")
+
+
+def _slower(found: dict[str, Any], names: Sequence[str]) -> str:
+    alone = " and ".join(f"{found['prices'][name]['slowdown']:.2f}x for {name}" for name in names)
+    return (
+        f"{', '.join(names)}: how many times the V100's time as many of them may take for the Lambdas' value; for the V100's "
+        f"own value it is {alone}."
+    )

@@ -1,0 +1,135 @@
+"""Contenders: from a user's words to the configs of who is compared, all of one graph, one model and one target.
+
+    lambda [async|pipe|no-pipe]   graph servers with Lambdas; async where no mode is said
+    cpu [pipe|no-pipe|async]      graph servers alone; pipe where no mode is said
+    gpu [pipe|no-pipe|async]      graph servers with a GPU each
+    METHOD                        of ``siafu.baseline.METHODS``
+
+and behind it settings of its own, KEY=VALUE: the name of a flag, a section.key, or s for the staleness. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from run_coordinator import api
+from run_coordinator.baseline import settings
+from siafu.baseline import METHODS, BaselineConfig, first_settings
+from siafu.config import Config
+from siafu.errors import ConfigError
+
+#: Backend -> the mode that it has unless one is said.
+BACKENDS = {"lambda": "async", "cpu": "pipe", "gpu": "pipe"}
+MODES = ("async", "pipe", "no-pipe")
+#: What "all" stands for.
+ALL = (
+    "lambda async",
+    "lambda async s=1",
+    "lambda pipe",
+    "lambda no-pipe",
+    "cpu pipe",
+    "cpu async",
+    "gpu pipe",
+    *METHODS,
+)
+#: The task, equal for all of them; where and until when a run is belongs to the call.
+EQUAL = ("data.source", "data.task", "data.split", "data.seed", "train.seed", "train.target_acc")
+#: Of what servers alone heed (``settings.UNHEEDED``), what baselines are asked to do without: who is compared, not what is
+#: learnt. The rest (links, jumping knowledge, a warm start) they refuse by name.
+_OF_SERVERS = ("servers", "lambda", "cloud", "run", "train")
+#: Stands in a name already.
+_STALENESS = re.compile(r"(s|staleness|train\.staleness)=")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One contender, as its user says it."""
+
+    kind: str  # a key of BACKENDS or of METHODS
+    mode: str  # "" of a method
+    own: Mapping[str, str]  # settings by "section.key"
+    words: tuple[str, ...]  # its own settings as they were written, but for the staleness
+
+    @property
+    def name(self) -> str:
+        """As ``judge.name_of`` names its runs, and what else is its own."""
+        staleness = [f"s={self.own.get('train.staleness', 0)}"] if self.mode == "async" else []
+        return " ".join(filter(None, [self.kind, self.mode, *staleness, *self.words]))
+
+    @property
+    def directory(self) -> str:
+        """What begins the names of its runs' directories."""
+        return re.sub(r"[^A-Za-z0-9.=+-]+", "-", self.name)
+
+
+def parse(text: str) -> list[Asked]:
+    """Of "lambda async s=1, cpu, sampling fanouts=25,10": commas stand between contenders, but before a digit. ConfigError for
+    what there is not, or is there twice."""
+    words = [part.split() for part in re.split(r",(?!\d)", text)]
+    listed = [one for part in words if part for one in (map(str.split, ALL) if part == ["all"] else (part,))]
+    found = [_parsed(part) for part in listed]
+    if not found:
+        raise ConfigError("--contenders: names nobody; " + _who())
+    for number, one in enumerate(found):
+        if one.directory in [other.directory for other in found[:number]]:
+            raise ConfigError(f"--contenders: {one.name} is there twice")
+    return found
+
+
+def _parsed(words: Sequence[str]) -> Asked:
+    kind, *rest = words
+    said = " ".join(words)
+    if kind not in BACKENDS and kind not in METHODS:
+        raise ConfigError(f"--contenders {said}: no {kind}; " + _who())
+    mode = rest.pop(0) if rest and rest[0] in MODES and kind in BACKENDS else BACKENDS.get(kind, "")
+    own: dict[str, str] = {}
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if not equals:
+            modes = f", or a mode first: {', '.join(MODES)}" if kind in BACKENDS else ""
+            raise ConfigError(f"--contenders {said}: {word} must be KEY=VALUE{modes}")
+        key = "train.staleness" if name == "s" else _key(name.replace("-", "_"), kind)
+        if key in EQUAL or key.partition(".")[0] == "run":
+            raise ConfigError(f"--contenders {said}: {name} must be equal for all of them")
+        own[key] = value
+    told = tuple(word for word in rest if _STALENESS.match(word) is None)
+    return Asked(kind, mode, own, told)
+
+
+def _key(name: str, kind: str) -> str:
+    if kind in METHODS and name in settings.OWN:
+        return settings.OWN[name]
+    return api.SHORT.get(name, name)
+
+
+def _who() -> str:
+    return f"there are {', '.join(BACKENDS)} (each with a mode: {', '.join(MODES)}), {', '.join(METHODS)}, and all"
+
+
+def config_of(asked: Asked, base: Config, ranks: int) -> Config:
+    """``base`` as this contender runs it; ``ranks``: of a baseline that does not say how many. ConfigError for settings that
+    it does not have, and for a base that it cannot run (``can_run``)."""
+    if asked.kind in METHODS:
+        return settings.resolve(asked.kind, "", _of_baseline(asked.kind, base, ranks), asked.own, {})
+    changes: dict[str, Any] = {"servers.backend": asked.kind, "train.mode": asked.mode, "train.staleness": 0}
+    return base.replace({**changes, **asked.own})
+
+
+def can_run(asked: Asked, base: Config, ranks: int) -> None:
+    """ConfigError, saying why, where a method is not made for the model or the task of all: no mistake in its words."""
+    if asked.kind in METHODS:
+        settings.resolve(asked.kind, "", _of_baseline(asked.kind, base, ranks), {}, {})
+
+
+def _of_baseline(method: str, base: Config, ranks: int) -> BaselineConfig:
+    sections: dict[str, dict[str, Any]] = {section: dict(values) for section, values in base.to_dict().items()}
+    for key, kept in settings.UNHEEDED.items():
+        section, _, name = key.partition(".")
+        if section in _OF_SERVERS and key != "train.warm_start":
+            sections[section][name] = kept
+    sections["data"]["keep_aggregate"] = True
+    config = BaselineConfig.from_dict({**sections, "baseline": {"ranks": ranks}})
+    return config.replace(first_settings(method, base.model.name))

@@ -1,0 +1,163 @@
+"""Contenders, run: every one of them once for each seed, on one graph, to one target.
+
+Rules, besides those of ``run_coordinator.repeat``, whose trials these are:
+1. Seed by seed, and for each seed one contender after the other: what changes on the machine meanwhile changes for all.
+2. A run ends when its validation score reaches ``train.target_acc``; without one, all its epochs are trained.
+3. One that fails is told in its row. What it cannot be asked for (no torch, no GPU, no such model) is tried once, what
+   diverged never again, and all else by the next call.
+4. ``contenders.json`` in the directory says which runs are whose: it can be judged again, with other prices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cost_planner.value import contenders, judge
+from cost_planner.value.contenders import Asked
+from cost_planner.value.judge import Contender
+from run_coordinator import api, baseline, repeat
+from run_coordinator.actions import Status
+from run_coordinator.repeat import Done, OnStatus, Trial, Watch
+from siafu.baseline import METHODS, BaselineConfig
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.pricing.meter import TIME
+from siafu.shards import ShardSet
+
+WHOSE = "contenders.json"
+#: Between the contender and the seed in the name of a run's directory.
+COMMA = ","
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What came of it."""
+
+    dir: Path
+    finished: Sequence[Contender]
+    failed: Mapping[str, Sequence[str]]  # every contender, as asked for: why runs of it failed, or why it has none
+    num_asked: int = 0  # runs, of those that can run
+    num_done: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether no limit has stopped it."""
+        return self.num_done == self.num_asked
+
+
+def hold(
+    asked: Sequence[Asked], base: Config, *, runs: int = 1, ranks: int = 0,
+    watch: Watch = lambda trial: contextlib.nullcontext(), on_done: Callable[[Done], None] = lambda done: None,
+) -> Contest:  # fmt: skip
+    """Trains whatever is missing; ``base.run.dir`` is the directory of all runs. ranks: of baselines; 0: as many as parts.
+
+    Raises: ConfigError or DatasetError for settings that no contender can have, and for mistakes in a contender's own.
+    """
+    if runs < 1:
+        raise ConfigError(f"runs = {runs}: must be >= 1")
+    shards = ShardSet.open(api.shards_of(base))
+    api.built(api.fit(base, shards), shards)
+    ranks = ranks or base.data.parts
+    failed: dict[str, list[str]] = {one.name: _left_out(one, base, ranks) for one in asked}
+    trials = [
+        repeat.seeds_of(contenders.config_of(one, base, ranks), runs, name=one.directory + COMMA, contender=one.name)
+        for one in asked
+        if not failed[one.name]
+    ]
+    folder = repeat.folder_of(base, "value", {"ranks": ranks})
+    _sign(folder, asked)
+    order = [trial for same in zip(*trials, strict=True) for trial in same]  # rule 1
+    finished, num_done = [], 0
+    for done in repeat.carry_out(
+        order, folder, base, watch=watch, may_diverge=True, may_fail=True, train=_Trainer().train
+    ):
+        name, num_done = done.trial.settings["contender"], num_done + 1
+        if done.result is None:
+            failed[name].append(done.error)
+        else:
+            finished.append(judge.read(folder / done.trial.name, name=name))
+        on_done(done)
+    return Contest(folder, finished, failed, len(order), num_done)
+
+
+def read(folder: Path) -> Contest:
+    """What an earlier call has left there. ConfigError if that is none."""
+    try:
+        whose = json.loads((folder / WHOSE).read_text())
+        runs = [(name, run) for prefix, name in whose.items() for run in sorted(folder.glob(f"{prefix}{COMMA}seed-*"))]
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{folder}: not a directory of siafu value's runs: {error}") from None
+    failed: dict[str, list[str]] = {name: [] for name in whose.values()}
+    finished = []
+    for name, run in runs:
+        if (run / "diverged.json").is_file():
+            failed[name].append(json.loads((run / "diverged.json").read_text())["text"])
+        elif (run / "result.json").is_file():
+            finished.append(judge.read(run, name=name))
+    for name in set(failed) - {one.name for one in finished}:
+        failed[name] = failed[name] or ["no run of it is finished"]
+    return Contest(folder, finished, failed)
+
+
+def _left_out(one: Asked, base: Config, ranks: int) -> list[str]:
+    """Why a contender has no runs; empty if it has."""
+    if one.kind not in METHODS:
+        return []
+    try:
+        baseline.needs_torch()
+        contenders.can_run(one, base, ranks)
+    except ConfigError as error:
+        return [str(error)]
+    return []
+
+
+def _sign(folder: Path, asked: Sequence[Asked]) -> None:
+    """Rule 4. Those of earlier calls stay."""
+    file = folder / WHOSE
+    before = json.loads(file.read_text()) if file.is_file() else {}
+    file.write_text(json.dumps({**before, **{one.directory: one.name for one in asked}}, indent=1) + "\n")
+
+
+class _TimeIsUp(Exception):
+    """The limit on all runs has come while ranks were training."""
+
+
+class _Trainer:
+    """Trains a trial, of graph servers or of a baseline. Baselines know no limits: here they are kept to the time."""
+
+    def __init__(self) -> None:
+        # All mutable state:
+        self._refused: dict[str, ConfigError] = {}  # by contender (rule 3)
+
+    def train(self, trial: Trial, on_status: OnStatus) -> api.Run:
+        name = trial.settings["contender"]
+        if name in self._refused:
+            raise self._refused[name]
+        try:
+            if isinstance(trial.config, BaselineConfig):
+                return _baseline(trial.config, on_status)
+            return repeat.trained(trial, on_status)
+        except ConfigError as error:
+            self._refused[name] = error
+            raise
+
+
+def _baseline(config: BaselineConfig, on_status: OnStatus) -> api.Run:
+    begun, most_s = time.monotonic(), config.run.max_seconds
+
+    def follow(status: Status) -> None:
+        if on_status is not None:
+            on_status(status)
+        if most_s and time.monotonic() - begun >= most_s:
+            raise _TimeIsUp
+
+    unlimited = config.replace({"run.max_seconds": 0.0, "run.budget_usd": 0.0})
+    try:
+        return baseline.train_baseline(config.baseline.method, config=unlimited, on_status=follow)
+    except _TimeIsUp:
+        return api.Run(Path(config.run.dir), {"stopped": TIME, "cost": None})

@@ -1,0 +1,61 @@
+"""What runs are called beside each other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cost_planner.value.judge import name_of
+from siafu.baseline import BaselineConfig
+from siafu.config import Config
+
+#: Settings that do not make a run another contender: seeds, and what only says where it is written or how it is followed.
+SAME = (
+    "train.seed",
+    "train.target_acc",
+    "data.seed",
+    "data.keep_aggregate",
+    "baseline.timeout_s",
+    "data.parts",
+    "baseline.ranks",
+)
+SAME_SECTIONS = ("run", "cloud")
+
+
+def names_apart(configs: Sequence[Config]) -> list[str]:
+    """What each run is called: by backend and mode, and by the settings in which runs of that name differ. Of several such
+    settings, those with their defaults are not told."""
+    parts = [_parts(config) for config in configs]
+    apart = len(set(parts)) > 1  # then everybody says how many
+    plain = [f"{name_of(config)}{f' {one}' * apart}" for config, one in zip(configs, parts, strict=True)]
+    settings = [_settings(config) for config in configs]
+    usual = _settings(Config()) | _settings(BaselineConfig())
+    names = []
+    for name, mine in zip(plain, settings, strict=True):
+        namesakes = [other for other_name, other in zip(plain, settings, strict=True) if other_name == name]
+        differing = [key for key in mine if len({other.get(key) for other in namesakes}) > 1]
+        told = [key for key in differing if len(differing) == 1 or mine[key] != usual.get(key)]
+        names.append(" ".join([name, *(_said(key, mine[key]) for key in told)]))
+    return names
+
+
+def _said(key: str, value: str) -> str:
+    field = key.partition(".")[2]
+    if key == "model.name":
+        return value
+    return field if value == "True" else f"{field}={value.strip('(),')}"
+
+
+def _settings(config: Config) -> dict[str, str]:
+    """By key, as text, of those that make a contender, but for its parts."""
+    return {
+        f"{section}.{key}": str(value)
+        for section, fields in config.to_dict().items()
+        if section not in SAME_SECTIONS
+        for key, value in fields.items()
+        if f"{section}.{key}" not in SAME
+    }
+
+
+def _parts(config: Config) -> str:
+    """A baseline's parts follow from its method and ranks."""
+    return f"ranks={config.baseline.ranks}" if isinstance(config, BaselineConfig) else f"parts={config.data.parts}"

@@ -1,0 +1,1 @@
+"""Exchange of halo rows and their gradients between ranks: exact, late (PipeGCN), quantised (AdaQP)."""

@@ -1,0 +1,81 @@
+"""How halo rows look on the wire. ``Plain`` is as they are; ``gpu_baselines.halos.quantised`` has them in 2, 4 or 8 bits.
+
+Both sides of a link know beforehand how long every message will be: what decides it is agreed on between epochs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol
+
+from torch import Tensor
+
+
+class Stream(NamedTuple):
+    """Messages of one layer in one direction: rows to halos ("forward"), or gradients back to their owners ("backward")."""
+
+    way: Literal["forward", "backward"]
+    layer: int
+
+
+class Codec(Protocol):
+    """Ranks call alike and in one order. ``pack`` and ``unpack`` run on a rank's main thread.
+
+    With late halos a message is unpacked in a later epoch than it was packed in: how messages look may change in ``begin``
+    alone, and only in epochs for which ``changes`` says so. What is in flight is unpacked before.
+    """
+
+    def changes(self, epoch: int) -> bool:
+        """Whether ``begin(epoch)`` changes how messages look. Equal on all ranks."""
+
+    def begin(self, epoch: int) -> None:
+        """A new epoch begins. May be collective."""
+
+    def pack(self, stream: Stream, peer: int, rows: Tensor) -> Tensor:
+        """The message for ``peer`` of rows [k, F] (k may be 0), contiguous; it may be ``rows``."""
+
+    def inbox(self, stream: Stream, peer: int, count: int, like: Tensor) -> Tensor:
+        """Where a message of ``count`` rows from ``peer``, as wide as ``like`` [*, F] and of its dtype, will come in."""
+
+    def unpack(self, stream: Stream, peer: int, message: Tensor, out: Tensor) -> None:
+        """Writes the rows of a message into ``out`` [k, F]; ``message`` may be ``out`` itself."""
+
+    def end(self) -> None:
+        """All layers of the epoch are through. May be collective."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint needs to go on with the same bits."""
+
+    def restore(self, state: dict[str, Tensor]) -> None: ...
+
+    def facts(self) -> dict[str, object]: ...
+
+
+class Plain:
+    """Rows as they are."""
+
+    def changes(self, epoch: int) -> bool:
+        return False
+
+    def begin(self, epoch: int) -> None:
+        pass
+
+    def pack(self, stream: Stream, peer: int, rows: Tensor) -> Tensor:
+        return rows.contiguous()
+
+    def inbox(self, stream: Stream, peer: int, count: int, like: Tensor) -> Tensor:
+        return like.new_empty(count, like.shape[1])
+
+    def unpack(self, stream: Stream, peer: int, message: Tensor, out: Tensor) -> None:
+        out.copy_(message)
+
+    def end(self) -> None:
+        pass
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        pass
+
+    def facts(self) -> dict[str, object]:
+        return {}

@@ -1,0 +1,351 @@
+"""How halo rows get to where they are summed, and their gradients back: what tells most of the methods apart.
+
+``Halo`` is the contract, ``Exact`` the plain one: rows as they are, of this epoch, and everybody waits for them (or sums
+inner edges meanwhile). ``PartGraph`` is a part and its halo as layers see them.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpu_baselines.bag import Bag, features
+from gpu_baselines.clock import Clock
+from gpu_baselines.graph import AttentionEdges
+from gpu_baselines.group import Group
+from gpu_baselines.halos.codec import Codec, Plain, Stream
+from gpu_baselines.masks import Masks
+from gpu_baselines.part import Part
+
+Pending = Callable[[], Tensor]  # waits for what was started, and gives it
+
+
+class Halo(Protocol):
+    """Rows of one rank's halo. Layers ask in the same order on every rank, forward and backward."""
+
+    def begin(self, epoch: int) -> None:
+        """A new epoch of training begins."""
+
+    def forward(self, layer: int, H: Tensor) -> Pending:
+        """Sends what others want of H [n, F], before dropout; gives the rows of our halo [h, F]."""
+
+    def backward(self, layer: int, dHalo: Tensor) -> Pending:
+        """Sends the gradients of our halo's rows [h, F] to their owners; gives what came for ours: [n, F]."""
+
+    def end(self) -> None:
+        """All layers of the epoch are through, forward and backward."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint needs beyond weights, to go on with the same bits."""
+
+    def restore(self, state: dict[str, Tensor]) -> None: ...
+
+    def facts(self) -> dict[str, object]:
+        """For the result; JSON."""
+
+    def close(self) -> None: ...
+
+
+class Channel:
+    """A thread that carries out exchanges one after the other, in the order in which they were asked for.
+
+    After one has failed, none that waits is tried any more: ranks no longer agree on which is next. On a GPU they run on
+    a stream of their own, once what was launched before them is done; a result is there when its future says so.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="exchange", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._jobs.put((future, job if self._stream is None else self._aside(job, self._stream)))
+        return future
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _aside(self, job: Callable[[], Any], stream: torch.cuda.Stream) -> Callable[[], Any]:
+        ready = torch.cuda.current_stream(stream.device).record_event()
+
+        def on_stream() -> Any:
+            with torch.cuda.stream(stream):
+                stream.wait_event(ready)
+                found = job()
+            stream.synchronize()
+            return found
+
+        return on_stream
+
+    def _work(self) -> None:
+        failed: BaseException | None = None
+        while (job := self._jobs.get()) is not None:
+            future, call = job
+            if failed is None:
+                try:
+                    future.set_result(call())
+                    continue
+                except BaseException as error:  # it is raised where the result is wanted
+                    failed = error
+            future.set_exception(failed)
+
+
+class Routes:
+    """Rows between a part and its neighbours, without any thought of when.
+
+    ``packed`` and ``unpacked`` compute and belong on the main thread; ``carried`` waits for the network, on any.
+    """
+
+    def __init__(self, part: Part, group: Group, clock: Clock, codec: Codec | None = None, kind: str = "halo"):
+        """``kind``: under which the traffic of forward passes is counted."""
+        self.part, self.group, self.codec = part, group, codec or Plain()
+        self._clock, self._kind = clock, kind
+
+    @property
+    def device(self) -> torch.device:
+        return self.part.labels.device
+
+    def packed(self, stream: Stream, rows: Tensor) -> Parcels:
+        """forward: H [n, F], of which each rank gets what it wants; backward: the gradients of our halo [h, F]."""
+        part, forward = self.part, stream.way == "forward"
+        parts = [rows[index] for index in part.given] if forward else list(rows.split(part.wanted))
+        counts = part.wanted if forward else [len(index) for index in part.given]
+        with self._clock("quantise"):
+            sends = [self.codec.pack(stream, peer, one) for peer, one in enumerate(parts)]
+            inboxes = [self.codec.inbox(stream, peer, count, rows) for peer, count in enumerate(counts)]
+        return Parcels(stream, sends, inboxes, counts, rows.new_empty(0, rows.shape[1]))
+
+    def carried(self, parcels: Parcels, group: Group | None = None) -> Parcels:
+        (group or self.group).exchange(parcels.sends, parcels.inboxes, self._kind_of(parcels))
+        return parcels
+
+    def posted(self, parcels: Parcels, group: Group) -> Callable[[], None]:
+        """Begins to carry them; what is returned waits for the network."""
+        return group.post(parcels.sends, parcels.inboxes, self._kind_of(parcels))
+
+    def _kind_of(self, parcels: Parcels) -> str:
+        return self._kind if parcels.stream.way == "forward" else "gradient"
+
+    def unpacked(self, parcels: Parcels) -> Tensor:
+        """forward: our halo's rows [h, F]; backward: the gradients of our rows, from halos: as ``given`` lists them, by rank."""
+        out = parcels.like.new_empty(sum(parcels.counts), parcels.like.shape[1])
+        with self._clock("quantise"):
+            for peer, rows in enumerate(out.split(parcels.counts)):
+                if len(rows):
+                    self.codec.unpack(parcels.stream, peer, parcels.inboxes[peer], rows)
+        return out
+
+    def added(self, comes: Tensor) -> Tensor:
+        """[n, F]: what came back, in our order; summed by rank, so that bits do not depend on who came first."""
+        total = comes.new_zeros(self.part.num_inner, comes.shape[1])
+        for index, rows in zip(self.part.given, comes.split([len(index) for index in self.part.given]), strict=True):
+            total.index_add_(0, index, rows)
+        return total
+
+
+class Parcels(NamedTuple):
+    """One exchange: what goes to each rank, and where what it sends comes in."""
+
+    stream: Stream
+    sends: list[Tensor]
+    inboxes: list[Tensor]
+    counts: list[int]  # rows that come from each rank
+    like: Tensor  # [0, F], of the dtype of rows, which themselves must not be kept for as long as a message travels
+
+
+class Exact:
+    """Vanilla: rows of this epoch, and everybody waits for them; with ``overlap`` they travel while inner edges are summed."""
+
+    def __init__(self, routes: Routes, clock: Clock, *, overlap: bool):
+        self._routes, self._clock = routes, clock
+        self._channel = Channel(routes.device) if overlap and routes.group.size > 1 else None
+        self._group = routes.group.twin() if self._channel else routes.group
+
+    def begin(self, epoch: int) -> None:
+        self._routes.codec.begin(epoch)
+
+    def forward(self, layer: int, H: Tensor) -> Pending:
+        wait = self._started(self._routes.packed(Stream("forward", layer), H.detach()))
+        return lambda: self._routes.unpacked(wait())
+
+    def backward(self, layer: int, dHalo: Tensor) -> Pending:
+        wait = self._started(self._routes.packed(Stream("backward", layer), dHalo))
+        return lambda: self._routes.added(self._routes.unpacked(wait()))
+
+    def end(self) -> None:
+        self._routes.codec.end()
+
+    def state(self) -> dict[str, Tensor]:
+        return self._routes.codec.state()
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self._routes.codec.restore(state)
+
+    def facts(self) -> dict[str, object]:
+        return self._routes.codec.facts()
+
+    def close(self) -> None:
+        if self._channel:
+            self._channel.close()
+
+    def _started(self, parcels: Parcels) -> Callable[[], Parcels]:
+        if self._channel is None:
+            with self._clock("communicate"):
+                self._routes.carried(parcels)
+            return lambda: parcels
+        future = self._channel.submit(lambda: self._routes.carried(parcels, self._group))
+
+        def wait() -> Parcels:
+            with self._clock("communicate"):
+                return future.result()
+
+        return wait
+
+
+class PartGraph:
+    """A part and its halo, as layers see them (``gpu_baselines.graph.Graph``)."""
+
+    def __init__(
+        self, part: Part, halo: Halo, group: Group, masks: Masks, *, training: bool, preaggregate: bool = True
+    ):  # fmt: skip
+        self.part, self.halo, self.num_inner = part, halo, part.num_inner
+        self.training, self.epoch = training, 0
+        self._masks, self._preaggregate, self._group = masks, preaggregate, group
+        device, dtype = masks.device, masks.dtype
+        # What is fetched in every epoch is counted, coded and late as other rows are: those are no bags.
+        self.features: Any = features(part.features, device, dtype, sparse=preaggregate)
+        self._summed: Any = None  # A X, once it is known
+        self._fetched: Tensor | None = None  # the halo's features
+        self._edges: AttentionEdges | None = None
+
+    def drop(self, X: Any, key: int | None) -> Any:
+        if key is None or not self.training or not self._masks.p:
+            return X
+        if isinstance(X, Bag):
+            return X.dropped(self._masks, self.part.vertices, epoch=self.epoch, key=key)
+        mask = self._mask(self.part.vertices, X.shape[1], key)
+        return X if mask is None else X * mask
+
+    def gather(self, layer: int, H: Any, key: int | None = None) -> Any:
+        if H is self.features:
+            return self._of_features(H)
+        rows = self._mask(self.part.vertices, H.shape[1], key), self._mask(self.part.halo, H.shape[1], key)
+        return _Gather.apply(H, self, layer, rows)
+
+    def rows(self, layer: int, H: Any, key: int | None = None) -> Tensor:
+        if H is self.features:
+            H = H.dense() if isinstance(H, Bag) else H
+            if self._fetched is None or not self._preaggregate:
+                self._fetched = self._halo_of_features().forward(layer, H)()
+            own, there = self.drop(H, key), self._mask(self.part.halo, H.shape[1], key)
+            return torch.cat([own, self._fetched if there is None else self._fetched * there])
+        masks = self._mask(self.part.vertices, H.shape[1], key), self._mask(self.part.halo, H.shape[1], key)
+        return _Extend.apply(H, self, layer, masks)
+
+    @property
+    def edges(self) -> AttentionEdges:
+        if self._edges is None:
+            self._edges = attention_edges(self.part, self._masks.device, self._masks.dtype)
+        return self._edges
+
+    def _of_features(self, X: Any) -> Any:
+        if self._summed is not None and self._preaggregate:
+            return self._summed
+        if isinstance(X, Bag):
+            self._summed = X.summed(self.part, self._group)
+        else:
+            self._summed = _gathered(self, self._halo_of_features(), 0, X, (None, None))
+        return self._summed
+
+    def _halo_of_features(self) -> Halo:
+        """What is fetched once, and then used in every epoch, is neither late nor quantised, whatever other rows are."""
+        if not self._preaggregate:
+            return self.halo
+        return Exact(Routes(self.part, self._group, Clock(), kind="setup"), Clock(), overlap=False)
+
+    def _mask(self, vertices: Any, width: int, key: int | None) -> Tensor | None:
+        if key is None or not self.training:
+            return None
+        return self._masks(vertices, width, epoch=self.epoch, key=key)
+
+
+def _gathered(
+    graph: PartGraph, halo: Halo, layer: int, H: Tensor, masks: tuple[Tensor | None, Tensor | None]
+) -> Tensor:
+    """Σ over inner edges while halo rows travel, then over the others."""
+    part, (mine, theirs) = graph.part, masks
+    pending = halo.forward(layer, H)
+    X = H if mine is None else H * mine
+    Z = part.inner(X)
+    if part.own_scale is not None:
+        Z += X * part.own_scale[:, None]
+    rows = pending()
+    return Z.add_(part.outer(rows if theirs is None else rows * theirs))
+
+
+class _Gather(torch.autograd.Function):
+    """Z = A_inner drop(H) + A_outer drop(halo); backward, the halo's gradients travel while the inner ones are summed."""
+
+    @staticmethod
+    def forward(ctx: Any, H: Tensor, graph: PartGraph, layer: int, masks: tuple[Any, Any]) -> Tensor:
+        ctx.graph, ctx.layer, ctx.masks = graph, layer, masks
+        return _gathered(graph, graph.halo, layer, H.detach(), masks)
+
+    @staticmethod
+    def backward(ctx: Any, dZ: Tensor) -> tuple[Tensor, None, None, None]:
+        graph, (mine, theirs), part = ctx.graph, ctx.masks, ctx.graph.part
+        dZ = dZ.contiguous()
+        dHalo = part.outer.transposed(dZ)
+        pending = graph.halo.backward(ctx.layer, dHalo if theirs is None else dHalo * theirs)
+        dX = part.inner.transposed(dZ)
+        if part.own_scale is not None:
+            dX += dZ * part.own_scale[:, None]
+        return (dX if mine is None else dX * mine) + pending(), None, None, None
+
+
+class _Extend(torch.autograd.Function):
+    """[drop(H); drop(halo)]."""
+
+    @staticmethod
+    def forward(ctx: Any, H: Tensor, graph: PartGraph, layer: int, masks: tuple[Any, Any]) -> Tensor:
+        ctx.graph, ctx.layer, ctx.masks = graph, layer, masks
+        mine, theirs = masks
+        rows = graph.halo.forward(layer, H.detach())()
+        return torch.cat([H if mine is None else H * mine, rows if theirs is None else rows * theirs])
+
+    @staticmethod
+    def backward(ctx: Any, dRows: Tensor) -> tuple[Tensor, None, None, None]:
+        graph, (mine, theirs) = ctx.graph, ctx.masks
+        dX, dHalo = dRows[: graph.num_inner], dRows[graph.num_inner :].contiguous()
+        pending = graph.halo.backward(ctx.layer, dHalo if theirs is None else dHalo * theirs)
+        return (dX if mine is None else dX * mine) + pending(), None, None, None
+
+
+def attention_edges(part: Part, device: torch.device, dtype: torch.dtype) -> AttentionEdges:
+    """In-edges of inner vertices from both sides, and of each from itself, by target."""
+    n = part.num_inner
+    sources, targets, weights = [np.arange(n)], [np.arange(n)], [np.ones(n, np.float32)]
+    for adjacency, offset in ((part.inner, 0), (part.outer, n)):
+        edges = adjacency.edges
+        sources.append(np.asarray(edges.indices).astype(np.int64) + offset)
+        targets.append(np.repeat(np.arange(n), np.diff(edges.indptr)))
+        weights.append(np.ones(len(edges.indices), np.float32) if edges.weight is None else np.asarray(edges.weight))
+    target = np.concatenate(targets)
+    order = np.argsort(target, kind="stable")
+    source, target, weight = np.concatenate(sources)[order], target[order], np.concatenate(weights)[order]
+    everybody = np.concatenate([part.vertices, part.halo])
+    return AttentionEdges(
+        torch.from_numpy(source).to(device), torch.from_numpy(target).to(device),
+        None if part.inner.edges.weight is None else torch.from_numpy(weight).to(device, dtype),
+        (everybody[source], everybody[target]), n,
+    )  # fmt: skip

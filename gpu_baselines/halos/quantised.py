@@ -1,0 +1,279 @@
+"""Halo rows and gradients in 2, 4 or 8 bits: AdaQP (Wan et al., MLSys 2023), as a ``Codec`` of any halo.
+
+scheme     fixed      every row has ``bits``
+           uniform    ``group_size`` neighbouring rows of a message have one width, drawn anew every ``period`` epochs
+           adaptive   8 bits in the first epoch; after it, and every ``period`` epochs from there, ``gpu_baselines.halos.assignment``
+                      chooses from what rows have ranged over since
+           none       as they are, but for streams that ``force`` names
+feedback   what quantising lost of a row is added to the row that goes the same way next (error feedback: Seide et al.,
+           Interspeech 2014)
+
+Gradients come as sums over a halo row's edges, which their owner adds as they are: their coefficient is 1, where the paper
+sends gradients of vertices and sums there. GAT's coefficients change with its weights: its edges count as GCN's do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpu_baselines import kernels
+from gpu_baselines.halos import message_cost
+from gpu_baselines.halos.assignment import Assignment, squared_coefficients
+from gpu_baselines.halos.codec import Stream
+from gpu_baselines.halos.message_cost import LinkCosts
+from gpu_baselines.halos.quantise import LIMIT, WIDTHS, Layout, message_key
+from gpu_baselines.part import Part
+from gpu_baselines.run import Run
+from siafu.errors import GnnError
+from siafu.sparse import Array
+
+PLAIN = 0  # the width of rows that are as they are
+Side = Literal["sent", "came"]
+
+
+@dataclass
+class Widths:
+    """Of one stream's rows, by peer: uint8 [k] each, of bits; or PLAIN, all of them."""
+
+    sent: list[Array]
+    came: list[Array]
+    ranges: list[Tensor]  # float64 [k], sums of (max - min)^2 of the rows sent, by peer
+    columns: int = 0  # of a row, once there was one
+    packings: dict[tuple[Side, int], kernels.Packing] = field(default_factory=dict)  # made when first used
+
+    @cached_property
+    def are_plain(self) -> bool:
+        return any(bool(np.any(rows == PLAIN)) for rows in (*self.sent, *self.came))
+
+
+class Quantised:
+    """Ranks make theirs at the same time: with scheme adaptive they measure links, and exchange coefficients."""
+
+    def __init__(self, run: Run, part: Part, now: Callable[[], float] = time.perf_counter):
+        self._run, self._asked, self._part, self._now = run, run.baseline, part, now
+        self._epoch = 0
+        self._streams: dict[Stream, Widths] = {}
+        self._forced: dict[Stream, int] = {}  # what the stream has, or will have from the next epoch on
+        self._has_wishes = False
+        self._residuals: dict[tuple[Stream, int], Tensor] = {}  # float32 [k, F]
+        self._assignments, self._assign_s = 0, 0.0
+        if self._asked.scheme == "adaptive":
+            self._costs = message_cost.measured(run.group, run.device, now)
+            coefficients = squared_coefficients(part, run.group, run.device)
+            self._assignment = Assignment(run.group, run.device, run.baseline, coefficients)
+
+    # --- Codec --------------------------------------------------------------------------------------------------------
+
+    def changes(self, epoch: int) -> bool:
+        drawn = self._asked.scheme == "uniform" and epoch > 0 and epoch % self._asked.period == 0
+        return drawn or self._is_assigned_in(epoch) or self._has_wishes
+
+    def begin(self, epoch: int) -> None:
+        changed, self._epoch = self.changes(epoch), epoch
+        if not changed:
+            return
+        if self._is_assigned_in(epoch):
+            begin = self._now()
+            with self._run.clock("quantise"):
+                self._assign()
+            self._assign_s += self._now() - begin
+        self._has_wishes = False
+        for stream, widths in self._streams.items():
+            if self._asked.scheme != "adaptive" or stream in self._forced:
+                self._streams[stream] = self._first(stream, widths.columns)
+        kept = {key: rows for key, rows in self._residuals.items() if not self._streams[key[0]].are_plain}
+        self._residuals = kept
+
+    def pack(self, stream: Stream, peer: int, rows: Tensor) -> Tensor:
+        widths = self._of(stream)
+        widths.columns = rows.shape[1]
+        if widths.are_plain:
+            return rows.contiguous()
+        if not rows.numel():
+            return rows.new_empty(0, dtype=torch.uint8)
+        packing, lost = self._packing(stream, peer, "sent"), self._residuals.get((stream, peer))
+        real = rows.to(torch.float32) if lost is None else rows + lost.to(rows.dtype)
+        real = real.to(torch.float32).contiguous()
+        seed, rank = self._run.spec.seed, self._run.group.rank
+        try:
+            message = packing.pack(real, message_key(seed, self._epoch, _number(stream), rank, peer))
+        except ValueError:
+            raise GnnError(
+                f"epoch {self._epoch}, layer {stream.layer}, {stream.way}: a row for rank {peer} has a value that is no number or "
+                f"is beyond +-{LIMIT:.3g}, it cannot be sent in bits; a smaller learning rate may help"
+            ) from None
+        if self._asked.feedback:
+            came = torch.empty_like(real)
+            packing.unpack(message, came)
+            self._residuals[stream, peer] = real - came
+        if self._asked.scheme == "adaptive":
+            widths.ranges[peer] += squared_ranges(message, packing.layout)
+        return message
+
+    def inbox(self, stream: Stream, peer: int, count: int, like: Tensor) -> Tensor:
+        if self._of(stream).are_plain:
+            return like.new_empty(count, like.shape[1])
+        nbytes = self._packing(stream, peer, "came").layout.nbytes(like.shape[1]) if like.shape[1] else 0
+        return like.new_empty(nbytes, dtype=torch.uint8)
+
+    def unpack(self, stream: Stream, peer: int, message: Tensor, out: Tensor) -> None:
+        if self._of(stream).are_plain:
+            out.copy_(message)
+        elif out.dtype == torch.float32 and out.is_contiguous() and out.numel():
+            self._packing(stream, peer, "came").unpack(message, out)
+        elif out.numel():
+            rows = out.new_empty(out.shape, dtype=torch.float32)
+            self._packing(stream, peer, "came").unpack(message, rows)
+            out.copy_(rows)
+
+    def end(self) -> None:
+        pass
+
+    def facts(self) -> dict[str, object]:
+        """sent_rows_by_bits: of rank 0, in the last epoch. link_us: of a message, beside what its bytes take."""
+        counts = {_name(stream): np.concatenate(widths.sent) for stream, widths in self._streams.items()}
+        found: dict[str, object] = {
+            "sent_rows_by_bits": {
+                name: {str(bits or "plain"): int(np.sum(rows == bits)) for bits in np.unique(rows).tolist()}
+                for name, rows in counts.items()
+            }
+        }
+        if self._asked.scheme == "adaptive":
+            found |= {
+                "assignments": self._assignments, "assign_seconds": self._assign_s, "links_alike": self._costs.are_alike,
+                "link_us_per_kb": (self._costs.theta * 8e9).round(3).tolist(), "link_us": (self._costs.gamma * 1e6).round(1).tolist(),
+            }  # fmt: skip
+        return found
+
+    # --- widths -------------------------------------------------------------------------------------------------------
+
+    def force(self, stream: Stream, bits: int | None) -> None:
+        """From the next epoch on, all rows of the stream have so many bits; None: are as they are. Equal on all ranks."""
+        assert bits is None or bits in WIDTHS, bits
+        wish = PLAIN if bits is None else bits
+        if self._forced.get(stream) != wish:
+            self._forced[stream], self._has_wishes = wish, True
+
+    def _is_assigned_in(self, epoch: int) -> bool:
+        return self._asked.scheme == "adaptive" and epoch > 0 and epoch % self._asked.period == 1 % self._asked.period
+
+    def _assign(self) -> None:
+        streams = {s: self._streams[s] for s in sorted(self._streams) if s not in self._forced}
+        sent, came = self._assignment(
+            {stream: widths.ranges for stream, widths in streams.items()},
+            {stream: widths.columns for stream, widths in streams.items()},
+            {stream: self._counts(stream, "came") for stream in streams}, self._costs,
+        )  # fmt: skip
+        for stream, widths in streams.items():
+            self._streams[stream] = self._with(sent[stream], came[stream], widths.columns)
+        self._assignments += 1
+
+    def _of(self, stream: Stream) -> Widths:
+        if stream not in self._streams:
+            self._streams[stream] = self._first(stream, 0)
+        return self._streams[stream]
+
+    def _first(self, stream: Stream, columns: int) -> Widths:
+        """What needs no agreement: both sides know it."""
+        rank = self._run.group.rank
+        sent = [self._drawn(stream, rank, peer, k) for peer, k in enumerate(self._counts(stream, "sent"))]
+        came = [self._drawn(stream, peer, rank, k) for peer, k in enumerate(self._counts(stream, "came"))]
+        return self._with(sent, came, columns)
+
+    def _with(self, sent: list[Array], came: list[Array], columns: int) -> Widths:
+        nothing = [torch.zeros(len(rows), dtype=torch.float64, device=self._run.device) for rows in sent]
+        return Widths(sent, came, nothing, columns)
+
+    def _counts(self, stream: Stream, side: Side) -> list[int]:
+        """Rows by peer."""
+        forward = (stream.way == "forward") == (side == "sent")
+        return [len(index) for index in self._part.given] if forward else self._part.wanted
+
+    def _drawn(self, stream: Stream, sender: int, receiver: int, count: int) -> Array:
+        """uint8 [count]."""
+        asked = self._asked
+        if stream in self._forced:
+            return np.full(count, self._forced[stream], np.uint8)
+        if asked.scheme != "uniform":
+            return np.full(count, {"fixed": asked.bits, "adaptive": 8, "none": PLAIN}[asked.scheme], np.uint8)
+        seed = [self._run.spec.seed, self._epoch // asked.period, _number(stream), sender, receiver, 3]
+        drawn = np.random.default_rng(seed).choice(np.array(WIDTHS, np.uint8), -(-count // asked.group_size))
+        return np.repeat(drawn, asked.group_size)[:count]
+
+    def _packing(self, stream: Stream, peer: int, side: Side) -> kernels.Packing:
+        widths = self._of(stream)
+        if (side, peer) not in widths.packings:
+            layout = Layout((widths.sent if side == "sent" else widths.came)[peer])
+            widths.packings[side, peer] = kernels.packing(layout, self._run.device, self._run.threads)
+        return widths.packings[side, peer]
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        found = {"quantised.progress": torch.tensor([self._assignments, self._has_wishes])}
+        for stream, widths in self._streams.items():
+            name = f"quantised.rows.{_name(stream)}"
+            found[f"{name}.sent"] = torch.from_numpy(np.concatenate(widths.sent))
+            found[f"{name}.came"] = torch.from_numpy(np.concatenate(widths.came))
+            found[f"{name}.ranges"] = torch.cat(widths.ranges)
+            found[f"{name}.columns"] = torch.tensor(widths.columns)
+        for (stream, peer), rows in self._residuals.items():
+            found[f"quantised.lost.{_name(stream)}.{peer}"] = rows.clone()
+        for stream, bits in self._forced.items():
+            found[f"quantised.forced.{_name(stream)}"] = torch.tensor(bits)
+        if self._asked.scheme == "adaptive":
+            found["quantised.costs"] = torch.from_numpy(np.stack([self._costs.theta, self._costs.gamma]))
+        return found
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        progress = state["quantised.progress"].tolist()
+        self._assignments, self._has_wishes = progress[0], bool(progress[1])
+        if self._asked.scheme == "adaptive":
+            self._costs = LinkCosts(*state["quantised.costs"].numpy())
+        for name, value in state.items():
+            kind, way, layer, *rest = [*name.removeprefix("quantised.").split("."), "", ""]
+            if not name.startswith("quantised.") or not layer:
+                continue
+            stream = Stream("forward" if way == "forward" else "backward", int(layer))
+            if kind == "lost":
+                self._residuals[stream, int(rest[0])] = value.to(self._run.device)
+            elif kind == "forced":
+                self._forced[stream] = int(value)
+            elif rest[0] == "sent":
+                self._streams[stream] = self._restored(stream, state)
+
+    def _restored(self, stream: Stream, state: dict[str, Tensor]) -> Widths:
+        def rows(what: str, side: Side) -> list[Tensor]:
+            return list(state[f"quantised.rows.{_name(stream)}.{what}"].split(self._counts(stream, side)))
+
+        columns = int(state[f"quantised.rows.{_name(stream)}.columns"])
+        widths = self._with(
+            [r.numpy() for r in rows("sent", "sent")], [r.numpy() for r in rows("came", "came")], columns
+        )
+        widths.ranges = [one.to(self._run.device) for one in rows("ranges", "sent")]
+        return widths
+
+
+def squared_ranges(message: Tensor, layout: Layout) -> Tensor:
+    """float64 [k]: (max - min)^2 of a message's rows, from the steps that they travel with."""
+    S = message[: layout.first_code].view(torch.bfloat16)[1::2].double()
+    found = torch.empty_like(S)
+    for bits, index, first in layout.groups:
+        found[torch.from_numpy(index).to(S.device)] = (S[first : first + len(index)] * ((1 << bits) - 1)).square()
+    return found
+
+
+def _number(stream: Stream) -> int:
+    return 2 * stream.layer + (stream.way == "backward")
+
+
+def _name(stream: Stream) -> str:
+    return f"{stream.way}.{stream.layer}"

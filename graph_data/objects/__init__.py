@@ -1,0 +1,48 @@
+"""Graphs that are in memory already, in another package's objects: which of ours reads each, by where its class lives.
+
+Nothing is imported to find out: who holds an object of a package has imported it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from siafu.errors import DatasetError
+from siafu.graph import Graph
+
+#: First part of the module of an object's class -> the function that makes a Graph of it
+OBJECTS = {
+    "torch_geometric": "graph_data.objects.pyg:from_pyg",
+    "dgl": "graph_data.objects.dgl:from_dgl",
+    "networkx": "graph_data.objects.networkx:from_networkx",
+    "scipy": "graph_data.objects.scipy:from_scipy",
+    "numpy": "graph_data.objects.arrays:from_arrays",
+}
+
+
+def graph_of(thing: Any) -> Graph:
+    """The graph in an object: a ``Graph``, PyG's ``Data`` or ``HeteroData``, a ``DGLGraph``, a NetworkX graph, a SciPy sparse
+    adjacency, a numpy array of edges [2, E], or a mapping of the arrays that an npz file has (``graph_data.sources.npz``).
+
+    Raises: DatasetError for anything else, and for an object that is no graph that can be trained on.
+    """
+    if isinstance(thing, Graph):
+        return thing
+    if isinstance(thing, Mapping):
+        return _read("graph_data.objects.arrays:from_mapping", thing)
+    for base in type(thing).__mro__:  # a subclass of the user's own is read as what it is of
+        package = base.__module__.partition(".")[0]
+        if package in OBJECTS:
+            return _read(OBJECTS[package], thing)
+    raise DatasetError(
+        f"{type(thing).__module__}.{type(thing).__qualname__} is no graph: must be a source's name, a siafu.Graph, a mapping of "
+        f"arrays, or an object of {', '.join(OBJECTS)}"
+    )
+
+
+def _read(name: str, thing: Any) -> Graph:
+    module, _, function = name.partition(":")
+    graph: Graph = getattr(import_module(module), function)(thing)
+    return graph

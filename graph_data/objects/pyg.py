@@ -1,0 +1,145 @@
+"""PyG's graphs, both ways."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graph_data.masks import MASKS, masks_of
+from graph_data.objects.arrays import array, from_arrays, labels_for_losses
+from graph_data.sources.beside import TOLD, options_of
+from siafu.errors import ConfigError, DatasetError
+from siafu.features import densified
+from siafu.graph import Graph
+from siafu.sparse import SparseRows
+
+WEIGHTS = ("edge_weight", "edge_attr")  # the first that is there
+
+
+def from_pyg(
+    data: Any, *, weight: str | None = None, features: Any = None, target: str = "auto", name: str = "pyg"
+) -> Graph:
+    """The graph of a ``Data``: x, edge_index, y, train_mask, val_mask, test_mask, edge_type, and edge_weight, or else edge_attr
+    if that is one value per edge.
+
+    ``weight``: the attribute that holds edges' weights; "" for none. features: instead of x, such as "random:32". target: what y is,
+    both as for ``graph_data.objects.arrays.from_arrays``. A ``HeteroData`` becomes one graph by its own ``to_homogeneous``, its kinds of edges edge types.
+
+    Raises: DatasetError for what is no such graph.
+    """
+    if any(base.__name__ == "Dataset" for base in type(data).__mro__):
+        raise DatasetError(f"{type(data).__name__} is a data set: pass the graph in it, dataset[0]")
+    if hasattr(data, "to_homogeneous"):
+        data = _homogeneous(data)
+    return from_fields(data.to_dict(), weight=weight, features=features, target=target, name=name)
+
+
+def from_fields(
+    found: dict[str, Any], *, weight: str | None = None, features: Any = None, target: str = "auto", name: str = "pyg"
+) -> Graph:
+    """The graph of the fields of a ``Data``; else as ``from_pyg``."""
+    if found.get("edge_index") is None:
+        raise DatasetError(
+            f"{name}: has no edge_index, only {', '.join(found)}: undo transforms such as ToSparseTensor"
+        )
+    if weight is None:
+        weight = next((key for key in WEIGHTS if found.get(key) is not None), "")
+    if weight and found.get(weight) is None:
+        raise DatasetError(f"{name}: has no {weight!r}, only {', '.join(found)}")
+    if weight and not hasattr(found[weight], "shape"):
+        raise DatasetError(f"{name}: {weight} is a {type(found[weight]).__name__}, no tensor of edge weights")
+    if weight and (shape := tuple(found[weight].shape))[1:] not in ((), (1,)):
+        raise DatasetError(
+            f"{name}: {weight} is {list(shape)}, but an edge has one weight: from_pyg(data, weight=''), or FILE.pt?weight=, leaves "
+            "it out"
+        )
+    ids = found.get("n_id")
+    ids = None if ids is None else array(ids)
+    return from_arrays(
+        found["edge_index"],
+        found.get("x") if features is None else features,
+        found.get("y"),
+        weight=found.get(weight),
+        edge_type=found.get("edge_type"),
+        masks={key: found[key] for key, _ in MASKS if found.get(key) is not None},
+        num_vertices=found.get("num_nodes"),
+        num_classes=found.get("num_classes"),
+        num_edge_types=found.get("num_edge_types"),
+        ids=ids if ids is not None and (ids[1:] > ids[:-1]).all() else None,
+        target=target,
+        name=name,
+    )
+
+
+def _homogeneous(data: Any) -> Any:
+    """One graph of all kinds of vertices. Raises: DatasetError unless all have features, of one width."""
+    widths = {kind: int(data[kind].x.shape[-1]) if "x" in data[kind] else None for kind in data.node_types}
+    if len(set(widths.values())) > 1:
+        shown = ", ".join(f"{kind} {width or 'none'}" for kind, width in widths.items())
+        raise DatasetError(f"HeteroData: features of its kinds of vertices ({shown}) must be of one width")
+    return data.to_homogeneous()
+
+
+def to_pyg(graph: Graph) -> Any:
+    """A ``Data`` with the edges as they are listed: ``siafu.graph.tidy`` makes them those that we train on.
+
+    Features and weights become float32; sparse features dense, up to a limit. What several classes a vertex has is
+    float32 too, as PyG's losses want it. Raises: ConfigError without PyG; DatasetError beyond the limit.
+    """
+    try:
+        make = import_module("torch_geometric.data").Data
+    except ImportError:
+        raise ConfigError("to_pyg needs PyG: pip install torch-geometric") from None
+    return make.from_dict(tensors_of(graph))
+
+
+def tensors_of(graph: Graph) -> dict[str, Any]:
+    """The fields of a ``Data``: tensors and integers. PyG is not needed. Raises: ConfigError without torch."""
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        raise ConfigError("tensors need torch: pip install torch") from None
+    features = densified(graph.features, graph.name) if isinstance(graph.features, SparseRows) else graph.features
+    fields = {  # copies, all of them: a Graph is not written to
+        "x": features.astype(np.float32),
+        "edge_index": np.stack([graph.src, graph.dst]).astype(np.int64),
+        "y": labels_for_losses(graph),
+        **masks_of(graph.split),
+    }
+    if graph.weight is not None:
+        fields["edge_weight"] = graph.weight.astype(np.float32)
+    if graph.edge_type is not None:
+        fields["edge_type"] = graph.edge_type.astype(np.int64)
+    if isinstance(graph.ids, np.ndarray):  # others are no integers
+        fields["n_id"] = graph.ids.copy()
+    numbers = {"num_nodes": graph.num_vertices, "num_classes": graph.num_classes}
+    if graph.num_edge_types > 1:
+        numbers["num_edge_types"] = graph.num_edge_types
+    return {key: torch.from_numpy(values) for key, values in fields.items()} | numbers
+
+
+def load(argument: str) -> Graph:
+    """The graph in a file of ``torch.save(data.to_dict(), path)``: PATH[?weight=FIELD&features=FILE&target=...], where no FIELD is no weight.
+
+    Raises: DatasetError if it is another one, or for another option; ConfigError without torch.
+    """
+    text, given = options_of(argument, ("weight", *TOLD))
+    path = Path(text)
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        raise ConfigError(f"{path}: .pt files need torch: pip install torch") from None
+    if not path.is_file():
+        raise DatasetError(f"{path}: no such file")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)  # never runs code of whoever wrote it
+    except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
+        raise DatasetError(
+            f"{path}: not a dict of tensors ({str(error).partition(chr(10))[0]}): write it with torch.save(data.to_dict(), path)"
+        ) from None
+    if not isinstance(found, dict) or not hasattr(found.get("edge_index"), "detach"):
+        raise DatasetError(f"{path}: has no tensor edge_index: write it with torch.save(data.to_dict(), path)")
+    return from_fields(found, **given, name=path.name.partition(".")[0])

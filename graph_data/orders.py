@@ -1,0 +1,147 @@
+"""In what order a partition keeps its vertices: an interval is a slice of it, and rows gathered together should lie together.
+
+An order is a function ``(inner) -> int64 [n]``: the partition's vertices, by their place in ``inner.vertices``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, cached_property
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from graph_data.cut import entries_of
+from graph_data.louvain import nested_communities
+from graph_data.metis import part_graph, undirected
+from graph_data.tables import named
+from siafu.graph import Graph, row_starts
+from siafu.sparse import Array
+
+ORDERS = {
+    "metis": "graph_data.orders:metis_order",
+    "metis+degree": "graph_data.orders:metis_degree_order",
+    "louvain": "graph_data.orders:louvain_order",
+    "louvain+degree": "graph_data.orders:louvain_degree_order",
+    "rcm": "graph_data.orders:rcm_order",
+    "degree": "graph_data.orders:degree_order",
+    "given": "graph_data.orders:given_order",
+    "random": "graph_data.orders:random_order",
+}
+
+MAX_CLUSTERS = 256  # fine parts that the metis order sorts a partition into
+MIN_CLUSTER_VERTICES = 16
+
+
+class Inner:
+    """What an order sees of a partition: its vertices, and the edges between them, whatever their direction."""
+
+    def __init__(
+        self, vertices: Array, row_lengths: Array, joined: Callable[[], tuple[Array, Array]], seed: int
+    ) -> None:
+        self.vertices = vertices  # int64 [n], ascending
+        self.row_lengths = row_lengths  # int64 [n], edges into each from anywhere
+        self.seed = seed
+        self._joined = joined
+
+    def edges(self) -> tuple[Array, Array]:
+        """CSR of the induced subgraph: int64 [n + 1], int32 [m]."""
+        indptr, indices = self._joined()
+        if len(self.vertices) == len(indptr) - 1:
+            return indptr, indices.astype(np.int32, copy=False)
+        local = np.full(len(indptr) - 1, -1, np.int32)  # [N]
+        local[self.vertices] = np.arange(len(self.vertices), dtype=np.int32)
+        positions, starts = entries_of(indptr, self.vertices)
+        neighbour = local[indices[positions]]
+        inside = neighbour >= 0
+        return np.concatenate([[0], np.cumsum(inside)])[starts], neighbour[inside]
+
+    @cached_property
+    def clusters(self) -> Array:
+        """Leaves of a recursive bisection by METIS into 2^m clusters of equal vertex count, int32 [n]."""
+        clusters = 1
+        while clusters < MAX_CLUSTERS and 2 * clusters * MIN_CLUSTER_VERTICES <= len(self.vertices):
+            clusters *= 2
+        if clusters == 1:
+            return np.zeros(len(self.vertices), np.int32)
+        return part_graph(*self.edges(), clusters, self.seed, weight=None, recursive=True)
+
+    @cached_property
+    def communities(self) -> Array:
+        """Communities in communities, int64 [n]: those with neighbouring numbers lie in a common one."""
+        return nested_communities(*self.edges())
+
+
+def inners(graph: Graph, owner: Array, seed: int) -> list[Inner]:
+    """Of every partition of a tidy graph."""
+    joined = cache(lambda: undirected(graph))
+    row_lengths = np.diff(row_starts(graph.dst, graph.num_vertices))  # [N]
+    by_owner = np.argsort(owner, kind="stable")
+    parts = np.split(by_owner, np.cumsum(np.bincount(owner))[:-1])
+    return [Inner(vertices, row_lengths[vertices], joined, seed) for vertices in parts]
+
+
+def order_vertices(graph: Graph, owner: Array, name: str, seed: int) -> list[Array]:
+    """The vertices of each partition, int64, by the named order (not "auto" or "best": see ``graph_data.choice``)."""
+    named(ORDERS, name, "order")
+    return [ordered(inner, name) for inner in inners(graph, owner, seed)]
+
+
+def ordered(inner: Inner, name: str) -> Array:
+    """The partition's vertices in the named order, int64 [n]."""
+    places: Array = named(ORDERS, name, "order")(inner)
+    return inner.vertices[places]
+
+
+# --- clusters: neighbours in the graph are neighbours in the order ------------------------------------------------------
+
+
+def metis_order(inner: Inner) -> Array:
+    """Clusters next to each other: an interval, which is an equal slice of the order, then cuts few edges.
+
+    Recursive bisection numbers the clusters like the leaves of a tree, so neighbours in number are neighbours in the
+    graph, and a slice of any length is whole clusters but for its two ends.
+    """
+    return np.argsort(inner.clusters, kind="stable")
+
+
+def metis_degree_order(inner: Inner) -> Array:
+    """The same, longest rows first in each cluster: a processor foresees the end of a row as long as the one before."""
+    return np.lexsort((-inner.row_lengths, inner.clusters))
+
+
+def louvain_order(inner: Inner) -> Array:
+    """Like metis, by nested communities: they are as many and as large as the graph has them. Linear in the edges."""
+    return np.argsort(inner.communities, kind="stable")
+
+
+def louvain_degree_order(inner: Inner) -> Array:
+    """The same, longest rows first in each community."""
+    return np.lexsort((-inner.row_lengths, inner.communities))
+
+
+# --- the rest -----------------------------------------------------------------------------------------------------------
+
+
+def rcm_order(inner: Inner) -> Array:
+    """Breadth first from the rim, few edges first, backwards (reverse Cuthill-McKee): edges span short distances."""
+    indptr, indices = inner.edges()
+    n = len(indptr) - 1
+    matrix = csr_matrix((np.ones(len(indices), np.int8), indices, indptr), shape=(n, n))
+    return reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64)  # type: ignore[no-any-return]
+
+
+def degree_order(inner: Inner) -> Array:
+    """Longest rows first: hubs, which are read most, lie together."""
+    return np.argsort(-inner.row_lengths, kind="stable")
+
+
+def given_order(inner: Inner) -> Array:
+    """The order of the source: ascending ids."""
+    return np.arange(len(inner.vertices))
+
+
+def random_order(inner: Inner) -> Array:
+    """No locality at all: the baseline that the other orders are measured against."""
+    return np.random.default_rng(inner.seed).permutation(len(inner.vertices))

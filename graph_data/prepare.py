@@ -1,0 +1,245 @@
+"""From the name of a data set to its shards on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graph_data.choice import choose_order
+from graph_data.counts import counts_of
+from graph_data.cut import shards_of
+from graph_data.estimate import Estimate, estimate_of
+from graph_data.link_split import counts_line
+from graph_data.memory import show_bytes
+from graph_data.objects import graph_of
+from graph_data.options import Options
+from graph_data.partitioners import partition
+from graph_data.sources.ids import NamedIds
+from graph_data.sources.names import SOURCES, Source, resolve
+from graph_data.stream.pipeline import Input, check_options, of_graph, prepare_on_disk
+from graph_data.stream.work import Work
+from graph_data.writer import ShardWriter
+from siafu.config import cache_folder
+from siafu.errors import DatasetError
+from siafu.graph import Graph, tidy
+from siafu.shards import FORMAT, MANIFEST, VERSION, ShardSet
+from siafu.sparse import SparseRows
+
+__all__ = ["SOURCES", "Source", "cached", "estimate", "prepare", "resolve"]
+
+log = logging.getLogger(__name__)
+
+#: Raised when an order's name comes to mean another order: shards in the cache are made anew, users' own stay readable.
+ORDERS_VERSION = 2
+
+
+def prepare(
+    source: Any,
+    out: str | os.PathLike[str],
+    *,
+    parts: int = 1,
+    partitioner: str = "metis",
+    order: str = "auto",
+    directed: bool = False,
+    feature_norm: str = "none",
+    seed: int = 0,
+    train_per_class: int = 20,
+    val_per_class: int = 30,
+    task: str = "node",
+    inductive: int | None = None,
+    val_edges: float = 0.05,
+    test_edges: float = 0.1,
+    negatives: int = 8,
+    eval_negatives: int = 100,
+    standardise_as: str | os.PathLike[str] = "",
+    memory: str | int | None = None,
+    stream: bool | None = None,
+    work: str | os.PathLike[str] | None = None,
+    say: Callable[[str], None] = log.info,
+) -> ShardSet:
+    """Writes the shards of ``source`` to the folder ``out``, in place of a prepared graph that is there.
+
+    ``source`` is a name (``resolve``), or a graph in memory, also one of another package (``graph_data.objects``). ``partitioner`` is a name in ``graph_data.partitioners``,
+    ``order`` one in ``graph_data.orders``, or "auto" or "best" (``graph_data.choice``). ``directed`` and ``feature_norm``:
+    see ``siafu.graph.tidy``. A graph without a split gets a seeded one: ``train_per_class`` and ``val_per_class``
+    vertices of every class and the rest for test, or 60/20/20 percent if it is multi-label or its labels are numbers.
+
+    ``task`` "link" holds out the shares ``val_edges`` and ``test_edges`` of the edges, to be predicted, and draws false
+    ones: ``negatives`` per training edge, ``eval_negatives`` per vertex that ranks held-out edges (``graph_data.link_split``).
+    ``inductive``: the split whose training vertices, and the edges among them, are the graph that is trained on; features
+    are then standardised by these vertices' means and deviations. ``standardise_as``: a prepared graph, or a run, whose means and
+    deviations are taken instead.
+
+    ``memory`` limits what this process may take (bytes, or "6GiB"; None: 60% of what is free, or all of it if the
+    partitioner or order needs the graph in memory). A graph that would take more is prepared on disk
+    (``graph_data.stream``), with the same result as with order "given"; ``stream`` True or False forces one way. The way
+    over the disk continues where an interrupted call with the same source and options stopped; what it has lies in
+    the folder ``work``, by default beside ``out``. ``say`` is told the estimate, then every step.
+
+    Raises: DatasetError for a source that is unknown or malformed; ConfigError for an option that cannot be.
+    """
+    options = Options(
+        parts, partitioner, order, directed, feature_norm, seed, train_per_class, val_per_class, task, inductive,
+        val_edges, test_edges, negatives, eval_negatives, os.fspath(standardise_as),
+    )  # fmt: skip
+    options.check()
+    with ShardWriter(out) as writer:  # first, so that a bad destination costs no time
+        found = found_in(source)
+        guess = estimate_of(found, options, memory, stream)
+        say(guess.line())
+        if not guess.on_disk:
+            return _in_memory(found if isinstance(found, Graph) else found.load(), options, writer, say)
+        check_options(options, show_bytes(guess.memory_in_memory))
+        folder = Path(work) if work else writer.out.parent / f".{writer.out.name}.work"
+        guess.check_disk(folder)
+        streamed = _input(found)
+        with Work(folder, _work_key(found, options), say) as unfinished:
+            return prepare_on_disk(streamed, options, writer, unfinished, guess.budget)
+
+
+def found_in(source: Any) -> Source | Graph:
+    """What a name means, or the graph in an object. Raises: DatasetError for what is neither."""
+    if isinstance(source, str | os.PathLike):
+        return resolve(os.fspath(source))
+    return graph_of(source)
+
+
+def estimate(source: Any, *, memory: str | int | None = None, stream: bool | None = None, **given: Any) -> Estimate:
+    """What ``prepare`` with these options will take, and which way it will go. Options as for ``prepare``."""
+    defaults: dict[str, Any] = prepare.__kwdefaults__ or {}
+    options = Options.of({**defaults, **given})
+    found = found_in(source)
+    return estimate_of(found, options, memory, stream)
+
+
+def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callable[[str], None]) -> ShardSet:
+    say(f"{graph.name}: {counts_of(graph).line()}")
+    graph = options.with_types(options.with_split(tidy(graph, options.directed)))
+    graph, standard = options.normalised(graph)
+    if options.task == "link":
+        say(counts_line(graph))
+    topology = options.topology(graph)
+    owner = partition(topology, options.partitioner, options.parts, options.seed)
+    chosen = choose_order(topology, owner, options.order, options.seed)
+    for shard in shards_of(graph, chosen.parts, options.edge_types(graph)):
+        writer.add(shard)
+    writer.add_names(graph)
+    writer.add_standard(standard)
+    return writer.finish(options.manifest(graph, chosen.name, graph.num_edges, writer.entries, chosen.scores))
+
+
+def _input(found: Graph | Source) -> Input:
+    if isinstance(found, Source) and (edges := found.streamed):
+        edges.check_streams()
+        return Input(edges, edges.census, edges.vertices)
+    return of_graph(found if isinstance(found, Graph) else found.load())
+
+
+def _work_key(found: Graph | Source, options: Options) -> str:
+    """What an unfinished preparation must have been of to be continued."""
+    said = {
+        "format": [FORMAT, VERSION],
+        "siafu": version("siafu"),
+        "source": _identity(found),
+        "options": options.key(),
+    }
+    return json.dumps(said, sort_keys=True)
+
+
+def _digest(graph: Graph) -> str:
+    """sha256 of all that a graph in memory says."""
+    told = [graph.num_classes, graph.num_edge_types, graph.names, graph.directed, graph.target]
+    told += [graph.made_features] if graph.random_features else []
+    digest = hashlib.sha256(json.dumps(told, default=str).encode())
+    features = graph.features
+    sparse = isinstance(features, SparseRows)
+    rows = [features.indptr, features.indices, features.data] if sparse else [features]  # type: ignore[union-attr]
+    if isinstance(features, SparseRows):
+        digest.update(str(features.width).encode())
+    ids = graph.ids.hashed if isinstance(graph.ids, NamedIds) else [graph.ids]
+    for array in (graph.src, graph.dst, graph.weight, graph.edge_type, graph.labels, graph.split, *ids, *rows):
+        if array is None:
+            digest.update(b"none")
+            continue
+        digest.update(f"{array.dtype} {list(array.shape)}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **options: Any) -> Path:
+    """The folder where ``source`` lies prepared with these options of ``prepare``; prepares it if it does not yet.
+
+    The key covers every option of the shards, this version of siafu, and the source: its name, or its files' paths,
+    sizes and times, or all arrays of a graph in memory. How it is prepared (``memory``, ``stream``) is not in it.
+    Of two processes that prepare the same thing at once, the one that ends first wins. Nothing is ever evicted.
+    """
+    folder = cache_folder(os.fspath(cache_dir or ""))
+    found = found_in(source)
+    key = {
+        "format": [FORMAT, VERSION],
+        "orders": ORDERS_VERSION,
+        "siafu": version("siafu"),
+        "source": _identity(found),
+        "options": Options.of({**(prepare.__kwdefaults__ or {}), **options}).key(),
+    }
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    done = folder / f"{_slug(found)}-{digest[:16]}"
+    if (done / MANIFEST).is_file():
+        return done
+    mine = folder / f".{done.name}.{uuid.uuid4().hex}"
+    _make_private(folder)
+    prepare(found if isinstance(found, Graph) else source, mine, **{"work": folder / f".{done.name}.work", **options})
+    try:
+        mine.chmod(0o700)  # also in a cache folder that others may read
+        mine.rename(done)
+    except OSError as error:
+        shutil.rmtree(mine)
+        if not (done / MANIFEST).is_file():
+            raise DatasetError(f"{done}: cannot be written: {error.strerror}") from None
+    return done
+
+
+def _make_private(folder: Path) -> None:
+    """Graphs are their owner's alone, as run directories are. A folder that somebody else made keeps its rights."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise DatasetError(f"{folder}: cannot be made: {error.strerror}") from None
+
+
+def _identity(found: Graph | Source) -> list[Any]:
+    if isinstance(found, Graph):
+        return [found.name, found.num_vertices, _digest(found)]
+    return [*found, *(_file_identity(file) for file in found.files())]
+
+
+def _file_identity(file: Path) -> list[Any]:
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise DatasetError(f"{file}: {error.strerror}") from None
+    return [str(file.resolve()), status.st_size, status.st_mtime_ns]
+
+
+def _slug(found: Graph | Source) -> str:
+    """A readable start for the name of a cache folder."""
+    if isinstance(found, Graph):
+        return re.sub(r"[^A-Za-z0-9.-]+", "-", found.name)
+    if edges := found.streamed:
+        return str(edges.name)
+    stem = Path(found.argument.partition("?")[0]).name.partition(".")[0]
+    return stem or found.kind

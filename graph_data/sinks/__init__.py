@@ -1,0 +1,49 @@
+"""Where a graph goes that leaves siafu: formats of files, and how each names what it cannot hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+from graph_data.objects.arrays import labels_for_losses
+from siafu.errors import ConfigError
+from siafu.graph import Graph, zero_and_one
+
+#: format -> function of the graph and a folder, which is there and empty
+SINKS = {
+    "npz": "graph_data.sinks.npz:save",
+    "csv": "graph_data.sinks.tables:save_csv",
+    "parquet": "graph_data.sinks.tables:save_parquet",
+    "bsnap": "graph_data.sinks.bsnap:save",
+    "pyg": "graph_data.sinks.pyg:save",
+    "dgl": "graph_data.sinks.dgl:save",
+}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a sink has done."""
+
+    source: str  # the name of a source that reads it back
+    notes: tuple[str, ...] = ()  # what is other than in the graph, a line each
+
+
+def save(graph: Graph, kind: str, folder: Path) -> Written:
+    """Writes a graph that has been checked. Raises: ConfigError for an unknown format, or a package that is not there."""
+    if kind not in SINKS:
+        raise ConfigError(f"format {kind!r} is not one of {', '.join(SINKS)}")
+    module, _, function = SINKS[kind].partition(":")
+    written: Written = getattr(import_module(module), function)(graph, folder)
+    if graph.random_features:
+        written = replace(
+            written, notes=(*written.notes, f"its features are random ({graph.made_features}): a reader is not told")
+        )
+    if "target=" not in written.source and _asks(graph, kind):
+        written = replace(written, source=f"{written.source}?target={graph.target}")
+    return written
+
+
+def _asks(graph: Graph, kind: str) -> bool:
+    """Whether a reader asks what the labels are: PyG's and DGL's are floats, of several classes too."""
+    return zero_and_one(labels_for_losses(graph) if kind in ("dgl", "pyg") else graph.labels)

@@ -1,0 +1,45 @@
+"""The project's own format, as ``graph_data.sources.npz`` reads it: nothing of a graph is lost in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from graph_data.masks import masks_of
+from graph_data.sinks import Written
+from siafu.graph import Graph, id_dtype
+from siafu.sparse import Array, SparseRows
+
+
+def save(graph: Graph, folder: Path) -> Written:
+    """FOLDER/NAME.npz."""
+    path = folder / f"{graph.name}.npz"
+    dtype = id_dtype(graph.num_vertices)
+    arrays: dict[str, Array | np.int64] = {
+        "edge_index": np.stack([graph.src, graph.dst]).astype(dtype, copy=False),
+        "num_nodes": np.int64(graph.num_vertices),
+        "num_features": np.int64(graph.num_features),
+        "num_classes": np.int64(graph.num_classes),
+        "y": graph.labels,
+        **masks_of(graph.split),
+    }
+    if graph.weight is not None:
+        arrays["edge_weight"] = graph.weight
+    if graph.edge_type is not None:
+        arrays["edge_type"] = graph.edge_type
+        arrays["num_edge_types"] = np.int64(graph.num_edge_types)
+    features = graph.features
+    if isinstance(features, SparseRows):
+        arrays |= {"x_indptr": features.indptr, "x_indices": features.indices, "x_data": features.data}
+    else:
+        arrays["x"] = features
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    return Written(str(path), notes=names_note(graph))
+
+
+def names_note(graph: Graph) -> tuple[str, ...]:
+    """What siafu keeps beside the numbers of vertices, classes and types, and no other format does."""
+    ids = () if graph.ids is None else ("the ids of its source are not in it: vertices are numbered 0..N-1",)
+    names = (f"the names of its {' and '.join(graph.names)} are not in it: they are numbered",) if graph.names else ()
+    return (*ids, *names)

@@ -1,0 +1,45 @@
+"""Options of a source, and features and splits that a user gives with a graph whose own files lack them: by vertex number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from graph_data.sources import ids, vertexfiles
+from graph_data.sources.randomrows import random_width
+from siafu.errors import DatasetError
+from siafu.sparse import Array
+
+#: Options of every file or object of a whole graph -> those of from_arrays.
+TOLD = ("features", "target")
+
+
+def options_of(argument: str, options: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The path and the options of PATH[?KEY=VALUE&...]. Raises: DatasetError for an option that is not one of these."""
+    path, _, query = argument.partition("?")
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    for key in given:
+        if key not in options:
+            raise DatasetError(f"{path} has no option {key!r}, only {', '.join(options)}")
+    return path, given
+
+
+def features_of(text: str, num_vertices: int) -> Any:
+    """Rows [N, F] of a .npy or .npz file, a table by vertex number, or ``random:F``; those of a .npy file stay on disk."""
+    rows = None if random_width(text) or vertexfiles.is_by_number(text) else vertexfiles.table(text)
+    return vertexfiles.features(text, rows, num_vertices, _by_number(num_vertices), None, None)
+
+
+def split_of(text: str | None, num_vertices: int) -> Array:
+    """uint8 [N, S] of a .npy file, or a table by vertex number; no split if there is none."""
+    if not text:
+        return np.zeros((num_vertices, 0), np.uint8)
+    rows = None if vertexfiles.is_by_number(text) else vertexfiles.table(text)
+    return vertexfiles.split(text, rows, num_vertices, _by_number(num_vertices), None)
+
+
+def _by_number(num_vertices: int) -> Any:
+    return ids.kind_of(None, "auto", num_vertices)

@@ -1,0 +1,261 @@
+"""Columns of Parquet and CSV files, a block of rows at a time, through pyarrow.
+
+What cannot be used is named by file, row (counted from 1, without a header) and column.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from graph_data.sources import textfile
+from graph_data.sources.arrow import arrow, first_line_of
+from graph_data.sources.textfile import TEXT
+from siafu.errors import DatasetError
+from siafu.sparse import Array
+
+PARQUET = (".parquet", ".pq")
+SUFFIXES = (*PARQUET, *TEXT)
+PARQUET_BUFFER_BYTES = 1 << 20  # read ahead per column: row groups may be larger than memory
+LARGEST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the first value of an Arrow array stands."""
+
+    file: Path
+    row: int
+    column: str
+
+    def refuse(self, offset: int, value: str, must: str) -> NoReturn:
+        """Raises: DatasetError about the value so many rows on."""
+        raise DatasetError(f"{self.file}: row {self.row + offset}: column {self.column!r} is {value}, must be {must}")
+
+    def refuse_column(self, kind: str, must: str) -> NoReturn:
+        raise DatasetError(f"{self.file}: column {self.column!r} is {kind}, must be {must}")
+
+    def check(self, good: Array, values: Sequence[Any] | Array, must: str) -> None:
+        """Raises: DatasetError about the first value that is not good."""
+        if not good.all():
+            offset = int(np.argmin(good))
+            self.refuse(offset, str(values[offset]), must)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is read from a column."""
+
+    text: str  # the Arrow type that a column of text is converted to
+    must: str  # what a value must be
+    read: Callable[[Any, Where], Array]  # an Arrow array as numpy's, of the same length
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def files_of(pattern: str) -> list[Path]:
+    """The table files that a path, a folder or a pattern with ``*`` names, in the order of their names.
+
+    Raises: DatasetError if there is none, or one is of another kind.
+    """
+    path = Path(pattern)
+    if path.is_dir():
+        found = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
+    elif glob.has_magic(pattern) and not path.exists():
+        found = sorted(Path(name) for name in glob.glob(pattern))
+    else:
+        found = [path]
+    if not found:
+        raise DatasetError(f"{pattern}: no file there that ends in {', '.join(SUFFIXES)}")
+    for file in found:
+        if not file.is_file():
+            raise DatasetError(f"{file}: no such file")
+        if not file.name.endswith(SUFFIXES):
+            raise DatasetError(f"{file}: must end in {', '.join(SUFFIXES)}")
+    return found
+
+
+def is_parquet(file: Path) -> bool:
+    return file.name.endswith(PARQUET)
+
+
+def column_names(file: Path) -> list[str]:
+    """Names of the columns; those of a CSV file whose first line is numbers are its column numbers, from 0."""
+    if not is_parquet(file):
+        return textfile.column_names(file)
+    with _opened(file) as parquet:
+        return list(parquet.schema_arrow.names)
+
+
+def check_columns(file: Path, columns: Sequence[str]) -> None:
+    """Raises: DatasetError that lists the columns that there are, if one of these is none of them."""
+    names = column_names(file)
+    for column in columns:
+        if column not in names:
+            raise DatasetError(f"{file}: has no column {column!r}, only {', '.join(names)}")
+
+
+def column_type(file: Path, column: str) -> Any:
+    """The Arrow type of a column of a Parquet file, without the dictionary or extension that it may be wrapped in."""
+    pa = arrow()
+    with _opened(file) as parquet:
+        kind = parquet.schema_arrow.field(column).type
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def num_rows(file: Path) -> int:
+    """Rows of a table: exact for Parquet, for text an estimate from the length of its first lines."""
+    if not is_parquet(file):
+        return textfile.num_rows(file)
+    with _opened(file) as parquet:
+        return int(parquet.metadata.num_rows)
+
+
+def largest(file: Path, column: str) -> int | None:
+    """The largest value of an integer column by the statistics in the file; None if there are none."""
+    if not is_parquet(file):
+        return None
+    with _opened(file) as parquet:
+        if column not in parquet.schema_arrow.names:
+            return None
+        place = parquet.schema_arrow.names.index(column)
+        groups = (parquet.metadata.row_group(i).column(place).statistics for i in range(parquet.num_row_groups))
+        found = [group.max if group is not None and group.has_min_max else None for group in groups]
+    known = [value for value in found if isinstance(value, int)]
+    return max(known) if known and len(known) == len(found) else None
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+def blocks(file: Path, columns: Sequence[str], rows: int, kinds: Sequence[Kind]) -> Iterator[tuple[Array, ...]]:
+    """The columns in blocks of about so many rows, each read as its kind.
+
+    Raises: DatasetError for a file that cannot be read, a column that is not there, or a value that is not of its kind.
+    """
+    check_columns(file, columns)
+    waiting: list[tuple[Array, ...]] = []
+    count, first = 0, 1
+    for batch in _batches(file, list(columns), rows, kinds):
+        waiting.append(
+            tuple(
+                kind.read(batch.column(i), Where(file, first, name))
+                for i, (name, kind) in enumerate(zip(columns, kinds, strict=True))
+            )
+        )
+        count += len(batch)
+        first += len(batch)
+        if count >= rows:
+            yield _joined(waiting)
+            waiting, count = [], 0
+    if count:
+        yield _joined(waiting)
+
+
+def _joined(waiting: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+    return waiting[0] if len(waiting) == 1 else tuple(np.concatenate(column) for column in zip(*waiting, strict=True))
+
+
+def _opened(file: Path) -> Any:
+    pa, parquet = arrow("pyarrow"), arrow("pyarrow.parquet")
+    try:
+        opened = parquet.ParquetFile(file, pre_buffer=False, buffer_size=PARQUET_BUFFER_BYTES)
+        _ = opened.reader.column_paths, opened.schema_arrow.names  # decoded when they are first asked for
+        return opened
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{file}: not a readable Parquet file ({first_line_of(error)})") from None
+
+
+def _batches(file: Path, columns: list[str], rows: int, kinds: Sequence[Kind]) -> Iterator[Any]:
+    pa = arrow("pyarrow")
+    types = [kind.text for kind in kinds]
+    try:
+        if is_parquet(file):
+            with _opened(file) as parquet:
+                yield from parquet.iter_batches(rows, columns=columns)
+        else:
+            yield from textfile.batches(file, columns, types)
+    except (pa.ArrowException, OSError) as error:
+        if not is_parquet(file):
+            textfile.explain(file, columns, types, [kind.must for kind in kinds])
+        raise DatasetError(f"{file}: not readable ({first_line_of(error)})") from None
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def ids(num_vertices: int | None = None, hint: str = "") -> Kind:
+    """Vertices that are integers, as int64: any that fit, or the numbers of that many vertices.
+
+    ``hint`` is what a message about another one says at its end.
+    """
+    must = f"an integer{hint}"
+
+    def read(array: Any, where: Where) -> Array:
+        if array.null_count:
+            refuse_null(array, where, "an integer")
+        values = _values(array, where, must)
+        if values.dtype.kind == "f":
+            where.check(values == np.floor(values), values, must)
+            where.check(np.abs(values) < 2.0**53, values, "an integer, not a rounded one")
+        if values.dtype == np.uint64:
+            where.check(values <= LARGEST_ID, values, f"in 0..{LARGEST_ID}{hint}")
+        if num_vertices and len(values) and values.min() < 0:
+            where.check(values >= 0, values, f"in 0..{num_vertices - 1}")
+        return values.astype(np.int64, copy=False)
+
+    return Kind("int64", must, read)
+
+
+def _read_numbers(array: Any, where: Where) -> Array:
+    values = _values(array, where, "a number")
+    return values if values.dtype == np.float32 else values.astype(np.float64, copy=False)
+
+
+NUMBERS = Kind("float64", "a number", _read_numbers)
+
+
+def _read_features(array: Any, where: Where) -> Array:
+    values = _read_numbers(array, where)
+    where.check(np.isfinite(values), values, "finite")
+    return values
+
+
+def _read_weights(array: Any, where: Where) -> Array:
+    values = _read_numbers(array, where)
+    where.check(values > 0, values, "finite and > 0")  # what is too large is seen by the census
+    return values
+
+
+FEATURES = Kind("float64", "a number", _read_features)
+WEIGHTS = Kind("float64", "a number", _read_weights)
+
+
+def _values(array: Any, where: Where, must: str) -> Array:
+    """The numbers of an Arrow array."""
+    if array.null_count:
+        refuse_null(array, where, must)
+    types = arrow("pyarrow").types
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if types.is_boolean(array.type) and must == "a number":
+        array = array.cast("uint8")
+    try:
+        values: Array = array.to_numpy(zero_copy_only=False)
+    except (ValueError, TypeError, NotImplementedError):
+        values = np.empty(0, object)
+    if values.dtype.kind not in "iuf":
+        where.refuse(0, f"{array[0].as_py()!r}, {array.type}", must)
+    return values
+
+
+def refuse_null(array: Any, where: Where, must: str) -> NoReturn:
+    where.refuse(int(np.argmax(array.is_null().to_numpy(zero_copy_only=False))), "missing", must)

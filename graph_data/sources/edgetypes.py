@@ -1,0 +1,78 @@
+"""The types of an edge list's edges: words or integers of one column, those that occur numbered in ascending order; or
+integers as they stand, where it is said how many types there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graph_data.sources import columns, words
+from siafu.errors import DatasetError
+from siafu.graph import MAX_EDGE_TYPES, Graph
+from siafu.sparse import Array
+
+ROWS = 1 << 21  # edges that are read together
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeTypes:
+    """Of every edge as listed, its type; and what the source calls the types, where that is not 0, 1, 2, ..."""
+
+    number: Array  # uint16 [E]
+    names: tuple[str, ...]
+    count: int
+
+    @classmethod
+    def read(cls, files: Sequence[Path], column: str, count: int | None = None) -> EdgeTypes:
+        """``count``: of types that are 0..count-1 as they stand; None: they are numbered anew.
+
+        Raises: DatasetError for a type that is missing, neither word nor integer, or beyond ``count``; for too many types.
+        """
+        wordy = words.is_words(files[0], column)
+        if count is not None:
+            if wordy:
+                raise DatasetError(
+                    f"{files[0]}: column {column!r} is of words, which are counted: num_edge_types is for integers"
+                )
+            return cls(_read(files, column, _below(count)).astype(np.uint16), (), count)
+        if wordy:
+            vocabulary = words.Vocabulary("a word", optional=False)
+            number, names = vocabulary.sorted(_read(files, column, vocabulary.kind))
+        else:
+            values, number = np.unique(
+                _read(files, column, columns.ids(hint=", as the first one is")), return_inverse=True
+            )
+            names = () if np.array_equal(values, np.arange(len(values))) else tuple(map(str, values.tolist()))
+        count = len(names) or int(number.max(initial=0)) + 1
+        if count > MAX_EDGE_TYPES:
+            raise DatasetError(
+                f"{files[0]}: column {column!r} has {count} types of edges, must have <= {MAX_EDGE_TYPES}"
+            )
+        return cls(number.astype(np.uint16), names, count)
+
+    def of(self, graph: Graph) -> Graph:
+        """The graph with these types."""
+        named = {**graph.names, "edge_types": self.names} if self.names else graph.names
+        return replace(graph, edge_type=self.number, num_edge_types=self.count, names=named)
+
+
+def _below(count: int) -> columns.Kind:
+    """Integers of 0..count-1."""
+    integers = columns.ids()
+
+    def read(array: Any, where: columns.Where) -> Array:
+        values = integers.read(array, where)
+        where.check((values >= 0) & (values < count), values, f"in 0..{count - 1}: there are {count} types")
+        return values
+
+    return columns.Kind(integers.text, integers.must, read)
+
+
+def _read(files: Sequence[Path], column: str, kind: columns.Kind) -> Array:
+    return np.concatenate(
+        [np.empty(0, np.int64), *(found for file in files for (found,) in columns.blocks(file, [column], ROWS, [kind]))]
+    )

@@ -1,0 +1,106 @@
+"""Which source a name means."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graph_data.sources.columns import SUFFIXES
+from graph_data.sources.folders import data_folders
+from siafu.errors import DatasetError
+from siafu.graph import Graph
+
+SOURCES = {  # kind -> function of the rest of the name; "KIND" and "KIND:REST" name a source
+    "bsnap": "graph_data.sources.bsnap:load",
+    "dgl": "graph_data.sources.dglfile:load",
+    "digits": "graph_data.sources.digits:load",
+    "distdgl": "graph_data.sources.distdgl:load",
+    "edges": "graph_data.sources.edgelist:load",
+    "npz": "graph_data.sources.npz:load",
+    "ogb": "graph_data.sources.ogb:load",
+    "pyg": "graph_data.objects.pyg:load",
+    "synthetic": "graph_data.sources.synthetic:load",
+}
+#: Kinds whose edges can be read a block at a time, again and again -> function that finds them: an ``EdgeList``, or the like
+STREAMED = {"bsnap": "graph_data.sources.bsnap:parse", "edges": "graph_data.sources.edgelist:parse"}
+#: Kinds that are folders -> function that lists their files
+FOLDERS = {"distdgl": "graph_data.sources.distdgl:files", "ogb": "graph_data.sources.ogb:files"}
+ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # of a file -> what it is
+
+
+class Source(NamedTuple):
+    kind: str  # a key of SOURCES
+    argument: str  # what its function is called with
+
+    def load(self) -> Graph:
+        graph: Graph = _called(SOURCES[self.kind], self.argument)
+        return graph
+
+    @property
+    def streamed(self) -> Any:
+        """Its edges and vertices on disk; None if it can only be loaded."""
+        return _called(STREAMED[self.kind], self.argument) if self.kind in STREAMED else None
+
+    def files(self) -> list[Path]:
+        """All that it is read from; none if it is made."""
+        if self.kind in STREAMED:
+            found = self.streamed
+            return [*map(Path, found.pieces), *found.vertex_files()]
+        if self.kind in FOLDERS:
+            return list(_called(FOLDERS[self.kind], self.argument))
+        return [Path(self.argument.partition("?")[0])] if self.kind in ENDINGS.values() else []
+
+
+def _called(name: str, argument: str) -> Any:
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)(argument)
+
+
+def absolute(name: str) -> str:
+    """A source's name that means the same from any folder: files that it names, by their absolute paths."""
+    source = resolve(name)
+    path, mark, query = source.argument.partition("?")
+    if not source.files() or not (Path(path).exists() or "*" in path):
+        return name
+    said = "" if name == source.argument or not name.startswith(f"{source.kind}:") else f"{source.kind}:"
+    return f"{said}{_absolute(path)}{mark}{'&'.join(map(_absolute_option, query.split('&')))}"
+
+
+def _absolute(path: str) -> str:
+    return os.path.normpath(Path.cwd() / path)
+
+
+def _absolute_option(option: str) -> str:
+    """KEY=FILE or KEY=FILE#COLUMN with the absolute path of a file that is there; others as they are."""
+    key, equals, value = option.partition("=")
+    file, mark, column = value.partition("#")
+    return f"{key}={_absolute(file)}{mark}{column}" if equals and Path(file).is_file() else option
+
+
+def resolve(name: str) -> Source:
+    """What a source's name means: KIND, KIND:REST, a path to a file that ends as one of ENDINGS does, a path, pattern or folder
+    of edge lists (``graph_data.sources.edgelist``), a folder with a graph.bsnap, or NAME of a NAME.npz in a data folder.
+
+    Raises: DatasetError that lists what is known.
+    """
+    kind, _, rest = name.partition(":")
+    if kind in SOURCES:
+        return Source(kind, rest)
+    path = name.partition("?")[0]
+    ending = Path(path).suffix
+    if ending in ENDINGS:
+        return Source(ENDINGS[ending], name)
+    if (Path(path) / "graph.bsnap").is_file():
+        return Source("bsnap", name)
+    if path.endswith(SUFFIXES) or (
+        Path(path).is_dir() and any(f.name.endswith(SUFFIXES) for f in Path(path).iterdir())
+    ):
+        return Source("edges", name)
+    folders = data_folders()
+    for folder in folders:
+        if (folder / f"{path}.npz").is_file():
+            return Source("npz", f"{folder / path}.npz{name.removeprefix(path)}")
+    known = [*SOURCES, *sorted({path.stem for folder in folders for path in folder.glob("*.npz")})]
+    raise DatasetError(f"source {name!r} is not a .npz, .parquet or .csv file and not one of {', '.join(known)}")

@@ -1,0 +1,203 @@
+"""OGB's node property graphs, as its downloads unpack: a folder such as dataset/ogbn_arxiv.
+
+    ogb:NAME[?split=SCHEME&features=FILE]    NAME: ogbn-arxiv, looked for in data folders and in dataset/; or a folder
+
+OGB's package calls a folder ogbn_arxiv; its zips unpack as arxiv, or papers100M-bin. What a folder holds:
+
+    raw/edge.csv.gz, num-node-list.csv.gz, num-edge-list.csv.gz        without header; edges are "source,target"
+    raw/node-feat.csv.gz, raw/node-label.csv.gz                        a row per vertex; nan: no label
+    raw/data.npz, raw/node-label.npz        instead, for large graphs: edge_index, node_feat, num_nodes_list; node_label
+    split/SCHEME/train.csv.gz, valid.csv.gz, test.csv.gz               vertex numbers
+
+One label column is the class, several are 0 or 1 for each class. Nothing is downloaded, and what OGB caches in
+``processed/`` is not read: those are pickles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from graph_data.objects.arrays import labels_of, num_classes_of
+from graph_data.sources.arrow import arrow, first_line_of
+from graph_data.sources.beside import features_of
+from graph_data.sources.folders import data_folders
+from graph_data.sources.randomrows import no_features, random_width
+from siafu.errors import DatasetError
+from siafu.graph import TEST, TRAIN, VAL, Graph, zero_and_one
+from siafu.npy import read_archive
+from siafu.sparse import Array
+
+OPTIONS = ("split", "features")
+DOWNLOADS = "dataset"  # where OGB's loaders put what they download, by default
+ROLES = {"train": TRAIN, "valid": VAL, "test": TEST}
+
+
+def load(argument: str) -> Graph:
+    """The whole graph in memory. Raises: DatasetError for what is missing or does not fit; ConfigError without pyarrow."""
+    text, _, query = argument.partition("?")
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    for key in given:
+        if key not in OPTIONS:
+            raise DatasetError(f"ogb:{text} has no option {key!r}, only {', '.join(OPTIONS)}")
+    folder = folder_of(text)
+    if (folder / "raw" / "relations").is_dir() or (folder / "raw" / "triplet-type-list.csv.gz").is_file():
+        raise DatasetError(f"{folder}: has several kinds of vertices (OGB's heterogeneous layout), must have one")
+    raw = _binary(folder / "raw") if (folder / "raw" / "data.npz").is_file() else _text(folder / "raw")
+    edges, n = raw["edge_index"], int(raw["num_nodes_list"].reshape(-1)[0])
+    labels = _labels(raw["node_label"], n, folder)
+    return Graph(
+        name=Path(text).name.replace("_", "-"),
+        num_vertices=n,
+        src=edges[0],
+        dst=edges[1],
+        weight=None,
+        features=_features(raw, n, folder, given.get("features")),
+        labels=labels,
+        num_classes=num_classes_of(labels),
+        split=_split(folder, n, given.get("split")),
+        directed=True,
+        numbers_said=True,  # OGB's one column is a class, unless it has fractions
+        random_features=random_width(given.get("features", "")) is not None,
+    )
+
+
+def folder_of(text: str) -> Path:
+    """Where a graph lies. Raises: DatasetError if it is nowhere."""
+    tried, elsewhere = [Path(text)], ""
+    if "/" not in text:
+        plain = text.removeprefix("ogbn-")
+        names = list(dict.fromkeys((text.replace("-", "_"), plain, f"{plain}-bin")))
+        parents = (*data_folders(), Path(DOWNLOADS))
+        tried += [parent / name for parent in parents for name in names]
+        elsewhere = f", nor in {' or '.join(names)} of {', '.join(map(str, parents))}"
+    for path in tried:
+        if (path / "raw").is_dir():
+            return path
+    raise DatasetError(
+        f"ogb:{text}: no folder raw/ in {text}{elsewhere}: unpack OGB's download there, or name its folder"
+    )
+
+
+def _text(raw: Path) -> dict[str, Array]:
+    edges = _table(raw / "edge.csv.gz", "int64", 2)
+    counts = {name: _table(raw / f"{name}.csv.gz", "int64", 1) for name in ("num-node-list", "num-edge-list")}
+    for name, count in counts.items():
+        if len(count) != 1:
+            raise DatasetError(
+                f"{raw / name}.csv.gz: {len(count)} graphs, must be one: a graph of OGB's node properties"
+            )
+    if int(counts["num-edge-list"][0, 0]) != len(edges):
+        raise DatasetError(f"{raw}/edge.csv.gz: {len(edges)} edges, num-edge-list says {counts['num-edge-list'][0, 0]}")
+    found = {
+        "edge_index": edges.T,
+        "num_nodes_list": counts["num-node-list"],
+        "node_label": _table(raw / "node-label.csv.gz", "float64"),
+    }
+    if (raw / "node-feat.csv.gz").is_file():
+        found["node_feat"] = _table(raw / "node-feat.csv.gz", "float32")
+    return found
+
+
+def _binary(raw: Path) -> dict[str, Array]:
+    found = {**_archive(raw / "data.npz"), **_archive(raw / "node-label.npz")}
+    for key in ("edge_index", "num_nodes_list", "node_label"):
+        if key not in found:
+            raise DatasetError(f"{raw}/data.npz and node-label.npz: have no {key!r}, only {', '.join(sorted(found))}")
+    if found["edge_index"].ndim != 2 or len(found["edge_index"]) != 2 or found["num_nodes_list"].size != 1:
+        raise DatasetError(
+            f"{raw}/data.npz: edge_index is {list(found['edge_index'].shape)}, must be [2, E] of one graph"
+        )
+    return found
+
+
+def _archive(path: Path) -> dict[str, Array]:
+    try:
+        with path.open("rb") as stream:
+            return read_archive(stream)
+    except FileNotFoundError:
+        raise DatasetError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path}: not a readable npz archive of plain arrays ({error})") from None
+
+
+def _table(path: Path, kind: str, width: int | None = None) -> Array:
+    """All of a file without header, [rows, columns]; of floats, what is empty or nan is NaN."""
+    pa, csv = arrow("pyarrow"), arrow("pyarrow.csv")
+    if not path.is_file():
+        raise DatasetError(f"{path}: no such file")
+    try:
+        read = csv.ReadOptions(autogenerate_column_names=True)
+        table = csv.read_csv(str(path), read_options=read)
+        nothing = [name for name in table.column_names if pa.types.is_null(table.schema.field(name).type)]
+        found = [
+            table.column(name).cast(kind if name not in nothing else "float64").to_numpy()
+            for name in table.column_names
+        ]
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DatasetError(f"{path}: not readable ({first_line_of(error)})") from None
+    if width and len(found) != width:
+        raise DatasetError(f"{path}: {len(found)} columns, must be {width}")
+    values: Array = np.stack(found, axis=1)
+    if values.dtype.kind == "f" and kind == "int64":
+        row = int(np.argwhere(np.isnan(values))[0][0])
+        raise DatasetError(f"{path}: row {row + 1} has no number")
+    return values.astype(kind, copy=False)
+
+
+def _labels(raw: Array, num_vertices: int, folder: Path) -> Array:
+    if raw.ndim not in (1, 2) or len(raw) != num_vertices:
+        raise DatasetError(f"{folder}: labels are {list(raw.shape)}, must be [{num_vertices}, columns]")
+    raw = raw[:, 0] if raw.ndim == 2 and raw.shape[1] == 1 else raw
+    if raw.ndim == 2 or raw.dtype.kind in "iu":
+        return labels_of(
+            raw, "labels" if zero_and_one(raw) else "auto", str(folder)
+        )  # OGB's several columns are classes
+    whole = np.where(np.isnan(raw), -1, raw)
+    if not (whole == np.floor(whole)).all():
+        return raw.astype(np.float32)
+    return whole.astype(np.int64)
+
+
+def _features(raw: Mapping[str, Array], num_vertices: int, folder: Path, given: str | None) -> Any:
+    if given:
+        return features_of(given, num_vertices)[:]
+    if "node_feat" not in raw:
+        raise no_features(str(folder))
+    features = raw["node_feat"]
+    if len(features) != num_vertices:
+        raise DatasetError(f"{folder}: {len(features)} feature rows, must be {num_vertices}")
+    return features
+
+
+def _split(folder: Path, num_vertices: int, scheme: str | None) -> Array:
+    """The published split, uint8 [N, 1]. Raises: DatasetError if there is none, or several and ``scheme`` names none."""
+    there = sorted(path.parent.name for path in folder.glob("split/*/train.csv.gz"))
+    if not there:
+        raise DatasetError(f"{folder}: has no split (split/SCHEME/train.csv.gz)")
+    scheme = scheme or (there[0] if len(there) == 1 else "")
+    if scheme not in there:
+        raise DatasetError(f"{folder}: split {scheme!r} is not one of {', '.join(there)}: ogb:{folder}?split=SCHEME")
+    split = np.zeros((num_vertices, 1), np.uint8)
+    for name, role in ROLES.items():
+        path = folder / "split" / scheme / f"{name}.csv.gz"
+        chosen = _table(path, "int64", 1)[:, 0]
+        outside = (chosen < 0) | (chosen >= num_vertices)
+        if outside.any():
+            raise DatasetError(f"{path}: vertex {chosen[outside][0]}, must be in 0..{num_vertices - 1}")
+        if split[chosen].any():
+            raise DatasetError(f"{path}: vertex {chosen[split[chosen, 0] > 0][0]} is in another part of the split too")
+        split[chosen] = role
+    return split
+
+
+def files(argument: str) -> list[Path]:
+    """All files of the folder that are read."""
+    text, _, query = argument.partition("?")
+    folder, given = folder_of(text), dict(parse_qsl(query)).get("features", "")
+    found = [*folder.glob("raw/*.csv.gz"), *folder.glob("raw/*.npz"), *folder.glob("split/*/*.csv.gz")]
+    return sorted(found) + ([Path(given)] if Path(given).is_file() else [])

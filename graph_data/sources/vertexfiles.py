@@ -1,0 +1,258 @@
+"""Features, labels and splits of an edge list's vertices: in .npy files by vertex number, or in tables by id.
+
+A table is Parquet or CSV; its first column is the id, the others are values. FILE#COLUMN,COLUMN takes only those. What
+labels and splits take from a table of features is no feature. A label may be missing; words are numbered in ascending order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from graph_data.rowfile import RowFile
+from graph_data.sources import columns, words
+from graph_data.sources.columns import FEATURES, Kind
+from graph_data.sources.ids import Ids, places
+from graph_data.sources.randomrows import RandomRows, random_width
+from graph_data.targets import one_hot
+from siafu.errors import DatasetError
+from siafu.graph import NONE, check_told
+from siafu.npy import read_archive
+from siafu.sparse import Array, Rows, SparseRows
+
+TABLE_VALUES = 1 << 20  # of a table, read together
+MANY = "; --target numbers makes numbers of labels"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of a table whose rows are vertices."""
+
+    text: str  # as the user wrote it
+    files: tuple[Path, ...]
+    id: str
+    values: tuple[str, ...]
+
+    def ids(self, kind: Kind) -> Iterator[Array]:
+        """The ids, or their hashes, in blocks."""
+        for file in self.files:
+            for (found,) in columns.blocks(file, [self.id], TABLE_VALUES, [kind]):
+                yield found
+
+    def rows(
+        self, kinds: Sequence[Kind], id_kind: Kind, ids: Ids | None, seen: Array
+    ) -> Iterator[tuple[Array, list[Array]]]:
+        """Blocks as vertex numbers [k] and values [k] of every column; marks who was ``seen``, bool [N]."""
+        rows = max(1, TABLE_VALUES // (1 + len(self.values)))
+        for file in self.files:
+            first = 1
+            for keys, *values in columns.blocks(file, (self.id, *self.values), rows, [id_kind, *kinds]):
+                where, known = places(ids, len(seen), keys)
+                if not known.all():
+                    row = int(np.argmin(known))
+                    raise DatasetError(f"{file}: row {first + row}: vertex {keys[row]} is not in the graph")
+                order = np.argsort(where, kind="stable")
+                twice = seen[where]
+                twice[order[1:]] |= where[order[1:]] == where[order[:-1]]
+                if twice.any():
+                    row = int(np.argmax(twice))
+                    raise DatasetError(f"{file}: row {first + row}: vertex {name_of(ids, where[row])} is there twice")
+                seen[where] = True
+                first += len(keys)
+                yield where, values
+
+
+def name_of(ids: Ids | None, vertex: int) -> str:
+    return str(vertex if ids is None else ids[vertex])
+
+
+def is_by_number(text: str) -> bool:
+    """Whether the rows of the file are the vertices 0, 1, 2, ...: a ``.npy`` or ``.npz`` file, not a table."""
+    return text.endswith((".npy", ".npz"))
+
+
+def num_rows(path: str) -> int:
+    return len(_sparse(Path(path))) if path.endswith(".npz") else len(RowFile(Path(path)))
+
+
+def table(text: str, without: Sequence[str] = ()) -> Table:
+    """What FILE or FILE#COLUMN,COLUMN names; all columns but the id and those of ``without``.
+
+    Raises: DatasetError if there is no such file or column, or none is left.
+    """
+    path, _, chosen = text.rpartition("#") if "#" in text and not Path(text).exists() else (text, "", "")
+    files = columns.files_of(path)
+    names = columns.column_names(files[0])
+    values = tuple(chosen.split(",")) if chosen else tuple(name for name in names[1:] if name not in without)
+    if not values:
+        used = " that is not a label or split" if len(names) > 1 else ""
+        raise DatasetError(
+            f"{files[0]}: its columns are {', '.join(names)}: must be an id and at least one value{used}"
+        )
+    for file in files:
+        columns.check_columns(file, (names[0], *values))
+    return Table(text, tuple(files), names[0], values)
+
+
+# --- features ---------------------------------------------------------------------------------------------------------
+
+
+def features(
+    text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None, scratch: Path | None
+) -> Rows | RowFile | RandomRows:
+    """The feature rows of all vertices, [N, F]: of the table ``rows`` if ``text`` is one.
+
+    A table is copied to the file ``scratch`` in vertex order, or to memory if there is none. Raises: DatasetError.
+    """
+    if rows is None:
+        width = random_width(text)
+        if width:
+            return RandomRows(num_vertices, width)
+        return _sparse(Path(text)) if text.endswith(".npz") else RowFile(Path(text))
+    shape = (num_vertices, len(rows.values))
+    seen = np.zeros(num_vertices, bool)
+    if scratch is None:
+        out = np.zeros(shape, np.float32)
+    else:
+        np.lib.format.open_memmap(scratch, "w+", np.float32, shape).flush()
+    for where, values in rows.rows([FEATURES] * shape[1], id_kind, ids, seen):
+        if scratch is not None:  # mapped anew for every block: what was written does not stay in our memory
+            out = np.lib.format.open_memmap(scratch, "r+")
+        out[where] = np.stack(values, axis=1)
+    if not seen.all():
+        raise DatasetError(f"{text}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}")
+    return out if scratch is None else RowFile(scratch)
+
+
+def _sparse(path: Path) -> SparseRows:
+    """CSR rows as ``scipy.sparse.save_npz`` writes them; they are read into memory."""
+    try:
+        with path.open("rb") as stream:
+            found = read_archive(stream)
+        arrays = {name: found[name] for name in ("indptr", "indices", "data", "shape")}
+        if (kind := bytes(found["format"]).decode()) != "csr":  # the others have the same arrays, of other meaning
+            raise ValueError(f"it is {kind}: save_npz(file, matrix.tocsr())")
+    except (OSError, ValueError, KeyError) as error:
+        raise DatasetError(f"{path}: not a CSR matrix of scipy.sparse.save_npz ({error})") from None
+    indices = arrays["indices"].astype(np.int32, copy=False)
+    return SparseRows(arrays["indptr"].astype(np.int64), indices, arrays["data"], int(arrays["shape"][1]))
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """As in ``siafu.graph.Graph``, with the names of the classes if the source has words for them."""
+
+    values: Array
+    names: tuple[str, ...] = ()
+
+    @property
+    def num_classes(self) -> int:
+        if self.values.dtype.kind == "f" or self.values.ndim == 2:
+            return 1 if self.values.ndim == 1 else int(self.values.shape[1])
+        return len(self.names) or max(1, int(self.values.max()) + 1)
+
+
+def labels(
+    text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None, target: str = "auto"
+) -> Labels:
+    """Of one column, classes: words, or integers from 0 on. Of several, 0 or 1 for every class. -1 or missing where unknown.
+    Or numbers, if ``target`` says so or the column is of fractions. Raises: DatasetError."""
+    if rows is None:
+        found = _by_number(text, num_vertices)
+        whole = found.dtype.kind in "iub"
+        found = found.astype(np.float64) if found.dtype.kind in "ub" else found
+    else:
+        wordy = [words.is_words(rows.files[0], column) for column in rows.values]
+        if wordy == [True] and target in ("auto", "classes"):
+            return _words(rows, num_vertices, id_kind, ids)
+        for column, bad in zip(rows.values, wordy, strict=True):
+            if bad:
+                raise DatasetError(f"{rows.files[0]}: column {column!r} is of words, must be of numbers")
+        whole = target != "numbers" and all(words.is_whole(rows.files[0], column) for column in rows.values)
+        found = _numbers(rows, num_vertices, id_kind, ids, whole)
+    return _labels(text, found, whole, ids, target)
+
+
+def _words(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> Labels:
+    vocabulary = words.Vocabulary("a word", optional=True)
+    out, seen = np.full(num_vertices, -1, np.int64), np.zeros(num_vertices, bool)
+    for where, (values,) in rows.rows([vocabulary.kind], id_kind, ids, seen):
+        out[where] = values
+    values, names = vocabulary.sorted(out)
+    if len(names) > words.MAX_CLASSES:
+        raise DatasetError(
+            f"{rows.text}: column {rows.values[0]!r} has {len(names)} words, must have <= {words.MAX_CLASSES} classes"
+        )
+    return Labels(values, names)
+
+
+def _numbers(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None, whole: bool) -> Array:
+    """float64 [N] or [N, C], NaN where the table has none."""
+    kind = words.OPTIONAL_INTEGERS if whole else words.OPTIONAL_NUMBERS
+    width = len(rows.values)
+    out, seen = np.full((num_vertices, width), np.nan), np.zeros(num_vertices, bool)
+    for where, values in rows.rows([kind] * width, id_kind, ids, seen):
+        out[where] = np.stack(values, axis=1)
+    return out[:, 0] if width == 1 else out
+
+
+def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) -> Labels:
+    """Numbers [N] or [N, C], NaN where unknown, as what they are meant to be."""
+    unknown = np.isnan(found) if found.dtype.kind == "f" else np.zeros(found.shape, bool)
+    if target == "auto":
+        if found.ndim == 2 and not whole:  # of one column, whole numbers are classes
+            check_told(found, text)
+        fractions = not whole and bool((~unknown & (found != np.floor(found))).any())
+        target = "numbers" if fractions else "classes" if found.ndim == 1 else "labels"
+    if target == "numbers":
+        return Labels(found.astype(np.float32))
+    if target == "classes" and found.ndim == 2:
+        return Labels(one_hot(np.where(unknown, -1, found), text))
+    if target == "labels":
+        found = np.where(unknown, -1, found).reshape(len(found), -1)
+        found = _checked(text, found, -1, 1, f"0 or 1, or -1 for unknown{MANY}", ids)
+        return Labels(found.astype(np.int8 if (found < 0).any() else np.uint8))
+    found = np.where(unknown, -1, found)
+    must = f"an integer in -1..{words.MAX_CLASSES - 1}{MANY}"
+    return Labels(_checked(text, found, -1, words.MAX_CLASSES - 1, must, ids).astype(np.int64))
+
+
+def _checked(text: str, found: Array, low: int, high: int, must: str, ids: Ids | None) -> Array:
+    bad = (found < low) | (found > high) | (found != np.floor(found))
+    if bad.any():
+        place = tuple(np.argwhere(bad)[0])
+        raise DatasetError(f"{text}: label of vertex {name_of(ids, place[0])} is {found[place]:g}, must be {must}")
+    return found
+
+
+# --- splits -----------------------------------------------------------------------------------------------------------
+
+
+def split(text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None) -> Array:
+    """uint8 [N, S] of NONE, TRAIN, VAL, TEST; a column is a split."""
+    if rows is None:
+        found = _by_number(text, num_vertices).reshape(num_vertices, -1)
+        good = np.isin(found, (0, 1, 2, 3))
+        if not good.all():
+            v, s = np.argwhere(~good)[0]
+            raise DatasetError(f"{text}: split of vertex {v} is {found[v, s]}, must be {words.ROLES_ARE}")
+        return found.astype(np.uint8)
+    width = len(rows.values)
+    out, seen = np.full((num_vertices, width), NONE, np.uint8), np.zeros(num_vertices, bool)
+    for where, values in rows.rows([words.ROLE] * width, id_kind, ids, seen):
+        out[where] = np.stack(values, axis=1)
+    return out
+
+
+def _by_number(text: str, num_vertices: int) -> Array:
+    """All rows of a ``.npy`` file of labels or splits."""
+    found = RowFile(Path(text))
+    if len(found) != num_vertices or found.dtype.kind not in "iufb":
+        raise DatasetError(f"{text}: {len(found)} rows of {found.dtype}, must be {num_vertices} rows of numbers")
+    return found[:]

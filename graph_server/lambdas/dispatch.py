@@ -1,0 +1,381 @@
+"""Which worker gets which tensor task, and when a task is given out again. Pure: the time is an argument.
+
+Rules:
+1. Tasks wait in order of priority; a worker is given no more than it asked for (credits), and holds no more than
+   ``max_held``; of several, the least busy.
+   With affinity a task goes to the worker that had its interval last (its home, which still holds what does not change),
+   and waits while that one is at work, unless another has nothing to do at all.
+2. The first result of a task wins. A later one, or one of a task that nobody waits for, is a duplicate: counted, ignored.
+3. A task that is not answered in the time that ``graph_server.lambdas.task_timeouts`` allows it is given to another worker as well; the
+   silent one gets nothing new until it speaks.
+4. A worker that leaves or dies gives its unanswered tasks back at once.
+5. A task given out more than ``1 + relaunches`` times ends the run: WorkerTimeout.
+6. A task that was given out before goes to a worker that has not tried it. It waits while all of those are at work;
+   only when every worker that speaks has tried it may it go back to one: the worker, not the task, may be at fault.
+7. A worker that is retired gets nothing new and is nobody's home; it is done with what it holds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from graph_server.lambdas.task_timeouts import Likeness, Timing
+from graph_server.lambdas.waiting import Entry, FreeWorkers, Priority, Tasks
+from siafu.errors import WorkerTimeout
+from siafu.tasks import TaskId
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Action: send this attempt of the task to the worker."""
+
+    worker: str
+    task: TaskId
+    attempt: int
+
+
+@dataclass
+class _Open:
+    """A task without a result."""
+
+    priority: Priority
+    kind: Likeness  # for its time
+    given: list[str] = field(default_factory=list)  # the worker of each attempt
+    excused: int = 0  # of those
+    holders: set[str] = field(default_factory=set)  # workers that may still answer
+    due: float = 0.0  # when the latest attempt times out
+    queued: bool = True
+
+    @property
+    def attempts(self) -> int:
+        return len(self.given)
+
+    @property
+    def tried(self) -> set[str]:
+        """Workers that it was given to."""
+        return set(self.given)
+
+
+@dataclass
+class _Held:
+    """A task that a worker has."""
+
+    attempt: int
+    kind: Likeness
+    sent: float  # when
+    alone: bool  # whether the worker has had nothing else since
+
+
+@dataclass
+class _Worker:
+    credits: int = 0
+    holds: dict[TaskId, _Held] = field(default_factory=dict)
+    silent: bool = False
+    retired: bool = False
+    busy: bool = False  # it speaks, and has a task
+
+    @property
+    def gone_quiet(self) -> bool:
+        """Whether it may be given nothing new: rules 3 and 7."""
+        return self.silent or self.retired
+
+
+class Dispatcher:
+    def __init__(self, timing: Timing, relaunches: int, *, affinity: bool = False):
+        self.timing, self.relaunches, self.affinity = timing, relaunches, affinity
+        # All mutable state:
+        self._open: dict[TaskId, _Open] = {}
+        self._new = Tasks()  # those that nobody has tried yet
+        self._again: dict[TaskId, Entry] = {}  # those that are to be given out once more: few
+        self._sequence = 0
+        self._workers: dict[str, _Worker] = {}
+        self._free = FreeWorkers()  # with credits, neither silent nor retired
+        self._home: dict[int, str] = {}  # interval -> the worker that had it last
+        self._homes: set[str] = set()  # workers that were ever one
+        self._called: set[str] = set()  # workers that may be free for tasks filed under them: those to look at next
+        self.max_held: float = math.inf
+        self.num_silent = 0  # workers that rule 3 has given up on for now
+        self.num_busy = 0  # workers that have a task, and are not silent
+        self.num_relaunches = 0
+        self.num_duplicates = 0
+
+    @property
+    def num_open(self) -> int:
+        return len(self._open)
+
+    @property
+    def num_queued(self) -> int:
+        """Tasks that wait for a worker."""
+        return len(self._new) + len(self._again)
+
+    @property
+    def num_idle(self) -> int:
+        """Workers with nothing to do, that may be given a task."""
+        return self._free.num_idle
+
+    def has_tasks(self, worker: str) -> bool:
+        return worker in self._workers and bool(self._workers[worker].holds)
+
+    def attempts_of(self, worker: str) -> dict[TaskId, int]:
+        """The tasks that it holds, in their order: which attempt of each."""
+        holds = self._workers[worker].holds if worker in self._workers else {}
+        return {task: holds[task].attempt for task in sorted(holds)}
+
+    def gave(self, task: TaskId, worker: str, attempt: int) -> bool:
+        """Whether this attempt of an open task was that worker's. True for a task that nobody waits for any more: rule 2."""
+        state = self._open.get(task)
+        return state is None or (0 <= attempt < len(state.given) and state.given[attempt] == worker)
+
+    def alone_s(self, task: TaskId, worker: str, attempt: int, now: float) -> float | None:
+        """How long the worker has had this attempt, if it had nothing else since."""
+        held = self._workers[worker].holds.get(task) if worker in self._workers else None
+        return now - held.sent if held is not None and held.attempt == attempt and held.alone else None
+
+    def submit(self, task: TaskId, priority: Priority, now: float, num_rows: int = 0) -> list[Assign]:
+        assert task not in self._open, task
+        self._open[task] = _Open(priority, Likeness.of(task, num_rows))
+        self._new.add(self._entry(task), self._waits_for(task))
+        return self._assign(now)
+
+    def pull(self, worker: str, credits: int, now: float) -> list[Assign]:
+        """A worker is ready for ``credits`` more tasks."""
+        state = self._workers.get(worker)
+        if state is None:
+            state = self._workers[worker] = _Worker()
+            if worker in self._homes:
+                self._refile(self._new.of(""))  # its own among them
+        state.credits += credits
+        self._spoke(worker)
+        return self._assign(now)
+
+    def result(self, task: TaskId, worker: str, attempt: int, now: float) -> tuple[bool, list[Assign]]:
+        """(whether this is the task's first result, what to send out now)."""
+        self._answered(task, worker, attempt, now, timed=True)
+        closed = self._open.pop(task, None)
+        self.num_duplicates += closed is None
+        if closed is not None and closed.queued:
+            self._unqueue(task)
+        return closed is not None, self._assign(now)
+
+    def failed(self, task: TaskId, worker: str, attempt: int, now: float) -> list[Assign]:
+        """The worker could not do it (rule 4 for one task)."""
+        if self._answered(task, worker, attempt, now):
+            self._give_back(task, worker)
+        return self._assign(now)
+
+    def lost(self, worker: str, now: float, *, excused: bool = False) -> list[Assign]:
+        """The worker has left or died. ``excused``: of what somebody else bounds; rule 5 does not count it."""
+        state = self._workers.pop(worker, None)
+        if state is not None:
+            self.num_silent -= state.silent
+            self.num_busy -= state.busy
+            self._free.drop(worker)
+            self._refile(self._new.of(worker))
+            for task in sorted(state.holds):
+                if excused and task in self._open:
+                    self._open[task].excused += 1
+                self._give_back(task, worker)
+        return self._assign(now)
+
+    def tick(self, now: float) -> list[Assign]:
+        """Rule 3."""
+        for task, state in self._open.items():
+            if not state.queued and now >= state.due:
+                for worker in state.holders:
+                    self._hush(worker)
+                self._relaunch(task, state)
+        return self._assign(now)
+
+    def retire(self, worker: str) -> bool:
+        """Rule 7; False if it is silent or not there, and so needs none of it."""
+        state = self._workers.get(worker)
+        if state is None or state.gone_quiet:
+            return False
+        state.retired = True
+        self._refile(self._new.of(worker))
+        self._note(worker)
+        return True
+
+    def hold_at_most(self, number: float, now: float) -> list[Assign]:
+        """Each worker, of rule 1."""
+        self.restrain(number)
+        return self._assign(now)
+
+    def restrain(self, number: float) -> None:
+        """As ``hold_at_most``, from what is given out next on."""
+        self.max_held = number
+        for worker in self._workers:
+            self._note(worker)
+
+    def forget(self) -> None:
+        """No task is waited for any more; workers keep what they hold, and it comes back to nobody."""
+        self._open.clear()
+        self._new.clear()
+        self._again.clear()
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def _answered(self, task: TaskId, worker: str, attempt: int, now: float, *, timed: bool = False) -> bool:
+        """The worker has spoken; whether it held that attempt, which it no longer does."""
+        state = self._workers.get(worker)
+        if state is None:
+            return False
+        held = state.holds.get(task)
+        answered = held is not None and held.attempt == attempt  # a repeated answer gives no second credit
+        if held is not None and answered:
+            if timed:
+                self.timing.observe(held.kind, now - held.sent)
+            del state.holds[task]
+            state.credits += 1
+        self._spoke(worker)
+        return answered
+
+    def _spoke(self, worker: str) -> None:
+        state = self._workers[worker]
+        if state.silent:
+            state.silent = False
+            self.num_silent -= 1
+            self._refile(self._new.of(""))  # its own among them
+        self._note(worker)
+
+    def _hush(self, worker: str) -> None:
+        state = self._workers[worker]
+        if not state.gone_quiet:
+            state.silent = True
+            self.num_silent += 1
+            self._refile(self._new.of(worker))
+        self._note(worker)
+
+    def _note(self, worker: str) -> None:
+        """Its credits, its tasks or its silence have changed."""
+        state = self._workers[worker]
+        busy = bool(state.holds) and not state.silent
+        self.num_busy += busy - state.busy
+        state.busy = busy
+        if state.credits > 0 and len(state.holds) < self.max_held and not state.gone_quiet:
+            self._free.put(worker, len(state.holds))
+            self._called.add(worker)
+        else:
+            self._free.drop(worker)
+
+    def _refile(self, tasks: list[TaskId]) -> None:
+        """They go where they belong now."""
+        for task in tasks:
+            self._new.move(task, self._waits_for(task))
+
+    def _waits_for(self, task: TaskId) -> str:
+        """The worker that a new task should go to, if it speaks: its home."""
+        home = self._home.get(task.interval, "")
+        if home not in self._workers or self._workers[home].gone_quiet:
+            return ""
+        self._called.add(home)
+        return home
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
+
+    def _give_back(self, task: TaskId, worker: str) -> None:
+        state = self._open.get(task)
+        if state is None:
+            return
+        state.holders.discard(worker)
+        if not state.holders and not state.queued:
+            self._relaunch(task, state)
+
+    def _relaunch(self, task: TaskId, state: _Open) -> None:
+        if state.attempts - state.excused > self.relaunches:
+            raise WorkerTimeout(
+                f"{task}: no result after {state.attempts} attempts of {self.timing.limit_s(state.kind, 0):g} s, "
+                f"lambda.relaunches allows {self.relaunches}"
+            )
+        self.num_relaunches += 1
+        state.queued = True
+        self._again[task] = self._entry(task)
+
+    def _entry(self, task: TaskId) -> Entry:
+        self._sequence += 1
+        return self._open[task].priority, self._sequence, task
+
+    def _unqueue(self, task: TaskId) -> None:
+        if self._again.pop(task, None) is None:
+            self._new.remove(task)
+
+    # --- who gets what ------------------------------------------------------------------------------------------------
+
+    def _assign(self, now: float) -> list[Assign]:
+        """Rules 1 and 6: of the tasks that somebody may have now the first, until there is none."""
+        assigned: list[Assign] = []
+        while self.num_queued and (least := self._free.least_busy()) is not None:
+            choices = [*self._first_new(*least), *self._first_again()]
+            if not choices:
+                break
+            entry, name = min(choices)
+            assigned.append(self._give(entry[2], name, now))
+        return assigned
+
+    def _first_new(self, load: int, least: str) -> list[tuple[Entry, str]]:
+        """Of the new tasks those that may be next, each with its worker: the first of every home that is free, the first
+        that has none, and if the least busy worker has nothing to do, the first of all."""
+        choices = []
+        for home in list(self._called):
+            entry = self._new.first(home) if home in self._free else None
+            if entry is None:
+                self._called.discard(home)
+            else:
+                choices.append((entry, home))
+        if (entry := self._new.first("")) is not None:
+            choices.append((entry, least))
+        first = self._new.first_of_all() if not load else None
+        if first is not None and all(entry != first for entry, _ in choices):
+            choices.append((first, least))
+        return choices
+
+    def _first_again(self) -> list[tuple[Entry, str]]:
+        """The first of the tasks given out before that had better not wait."""
+        for entry in sorted(self._again.values()):
+            if (name := self._choose(entry[2])) is not None:
+                return [(entry, name)]
+        return []
+
+    def _choose(self, task: TaskId) -> str | None:
+        """The worker for a task that was given out before; None if it waits."""
+        state, free = self._open[task], self._free.names
+        fresh = free - state.tried
+        if not fresh:
+            return None if self._untried_at_work(state) else self._least_busy(free)
+        home = self._home.get(task.interval, "")
+        if home in fresh:
+            return home
+        least = self._least_busy(fresh)
+        at_work = home in self._workers and not self._workers[home].gone_quiet and home not in state.tried
+        return None if at_work and self._workers[least].holds else least
+
+    def _least_busy(self, names: set[str]) -> str:
+        return min(names, key=lambda name: (len(self._workers[name].holds), name))
+
+    def _untried_at_work(self, state: _Open) -> bool:
+        """Whether somebody new to the task will be free or be found silent: then what it holds can time out."""
+        timed = {task for task, other in self._open.items() if not other.queued}
+        return any(
+            name not in state.tried and not worker.gone_quiet and not timed.isdisjoint(worker.holds)
+            for name, worker in self._workers.items()
+        )
+
+    def _give(self, task: TaskId, name: str, now: float) -> Assign:
+        state, worker = self._open[task], self._workers[name]
+        self._unqueue(task)
+        assign = Assign(name, task, state.attempts)
+        worker.credits -= task not in worker.holds  # else it lost the earlier attempt
+        for held in worker.holds.values():
+            held.alone = False
+        worker.holds[task] = _Held(state.attempts, state.kind, now, not worker.holds)
+        state.due = now + self.timing.limit_s(state.kind, state.attempts)
+        state.given.append(name)
+        state.holders.add(name)
+        state.queued = False
+        self._note(name)
+        if self.affinity and self._home.get(task.interval) != name:
+            self._home[task.interval] = name
+            self._homes.add(name)
+            self._refile(self._new.of_interval(task.interval))
+        return assign

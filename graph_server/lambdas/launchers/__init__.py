@@ -1,0 +1,72 @@
+"""Where Lambdas run. A launcher invokes the function and says what came of each invocation; it decides nothing.
+
+To add one: a class that keeps the contract and its line in ``LAUNCHERS``; ``tests/contracts/test_launchers.py`` holds
+every launcher in the table to it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from siafu.config import Config
+from siafu.errors import ConfigError
+
+LAUNCHERS = {
+    "local": "lambda_funcs.local_pool:LocalPool",
+    "rie": "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
+    "localstack": "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
+    "aws": "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
+    "ray": "graph_server.lambdas.launchers.ray:RayLauncher",
+}
+
+
+class Ended(Protocol):
+    """What became of an invocation (``lambda_funcs.invocation.Invocation``)."""
+
+    request_id: str
+    payload: bytes  # the handler's JSON, or that of the error
+    error: str | None  # None; "Unhandled" (the handler raised) or Lambda's type; or the service's code, when it refused
+    reason: str  # what the service gave as its reason for refusing; "" when the function ran
+    init_ms: float
+    billed_ms: int
+    max_memory_mb: int
+    log_tail: str
+
+
+OnDone = Callable[[Any], None]  # called with an ``Ended`` from a thread of the launcher's
+
+
+class Launcher(Protocol):
+    """One graph server's. ``make`` may ask the service, and raises ConfigError or WorkerError for what cannot be."""
+
+    #: Environments that this graph server may have at a time, by the service's own word.
+    limit: int
+    #: Whether ``close`` can do no more than hang up: what is in flight runs on at the service, and only that knows its bill.
+    hangs_up: bool
+
+    @classmethod
+    def make(cls, config: Config, index: int, max_environments: int, on_done: OnDone, log_dir: Path) -> Launcher:
+        """Of graph server ``index``, for at most ``max_environments`` at a time."""
+
+    def invoke(self, payload: dict[str, Any], request_id: str) -> None:
+        """Asks for an invocation and returns at once. ``on_done`` tells how it ended, exactly once for each ``invoke``
+        that did not raise: also when the service refused it (``error`` is its code, ``billed_ms`` 0)."""
+
+    def close(self) -> None:
+        """Within 2 s: what is in flight is given up and reported as ended. May be called again."""
+
+
+def build(config: Config, index: int, max_environments: int, on_done: OnDone, log_dir: Path) -> Launcher:
+    """The launcher that the config names, for graph server ``index``. ConfigError if what it needs is not installed."""
+    on = config.lambdas.on
+    module, _, cls = LAUNCHERS[on].partition(":")
+    try:
+        found = getattr(importlib.import_module(module), cls)
+    except ModuleNotFoundError as error:
+        extra = "ray" if on == "ray" else "aws"
+        raise ConfigError(f"lambda.on = {on}: {error.name} is not installed: pip install 'siafu[{extra}]'") from error
+    launcher: Launcher = found.make(config, index, max_environments, on_done, log_dir)
+    return launcher

@@ -1,0 +1,122 @@
+"""The rows of tensor tasks as messages to workers: cut into parts, and without what a worker already has. Pure.
+
+A worker keeps rows that never change (``TensorTask.constants``) as long as it has room; what it was sent once is not sent
+again unless it says that it had to let go of it, or the task is cut into another number of parts.
+
+Parts are sent at once, so that they travel while those before are computed; or, where memory is short (``split``), each
+when the worker asks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graph_server.backends import TensorTask
+from graph_server.lambdas.dispatch import Assign
+from siafu.address import Send
+from siafu.address import worker as worker_address
+from siafu.tasks import TaskId
+from siafu.tensor_task import split
+from siafu.wire import Message, RowsMissing, Task, TaskPart, Tensors
+
+#: Rows below this are not worth a second message.
+MIN_ROWS_PER_PART = 64
+
+
+@dataclass(frozen=True)
+class _Cut:
+    num_parts: int
+    on_request: bool = False  # parts but the first are sent when they are asked for
+
+
+class Shipping:
+    """``keep_constants``: workers keep them; ``num_parts``: that long tasks travel in from now on."""
+
+    def __init__(self, *, keep_constants: bool, num_parts: int):
+        self.keep_constants = keep_constants
+        # All mutable state:
+        self.num_parts = num_parts
+        self.split_in = 0  # parts that tasks are split in because memory is short; 0: it is not
+        self._cuts: dict[TaskId, dict[int, _Cut]] = {}  # open task -> attempt -> how it was cut
+        self._nbytes_of: dict[TaskId, int] = {}  # open task -> rows that its latest attempt was sent
+        self._given: dict[
+            str, set[tuple[int, int, str]]
+        ] = {}  # worker -> (interval, parts, slot) of constants that it has
+        self.nbytes = 0  # of rows, in all
+
+    def ship(self, task: TensorTask, assign: Assign) -> list[Send]:
+        constants = task.constants if self.keep_constants else ()
+        cut = self._cut_of(task, assign.attempt)
+        before, parts = self.nbytes, split(task.rows, cut.num_parts)
+        given = self._given.setdefault(assign.worker, set())
+        keys = {slot: (task.id.interval, len(parts), slot) for slot in constants}
+        known = {slot for slot, key in keys.items() if key in given}
+        given.update(keys.values())
+        sends = []
+        for number, rows in enumerate(parts[:1] if cut.on_request else parts):
+            sent = {slot: value for slot, value in rows.items() if slot not in known}
+            sends.append(self._part(task, assign, number, cut, sent, constants))
+        self._nbytes_of[task.id] = self.nbytes - before
+        return sends
+
+    def again(self, task: TensorTask, message: RowsMissing) -> Send | None:
+        """A part whole, for a worker that misses rows of it; None if there is no such part."""
+        cut = self._cuts.get(task.id, {}).get(message.attempt)
+        if cut is None or not 0 <= message.part < cut.num_parts:
+            return None
+        parts = split(task.rows, cut.num_parts)
+        given = self._given.get(message.worker, set())
+        self._given[message.worker] = {key for key in given if key[0] != message.interval}
+        assign, before = Assign(message.worker, task.id, message.attempt), self.nbytes
+        send = self._follow_up(task, assign, message.part, parts[message.part])
+        if message.attempt == max(self._cuts[task.id]):
+            self._nbytes_of[task.id] = self._nbytes_of.get(task.id, 0) + self.nbytes - before
+        return send
+
+    def done(self, task: TaskId) -> int:
+        """Nothing of it will be sent any more; how many bytes its latest attempt was."""
+        self._cuts.pop(task, None)
+        return self._nbytes_of.pop(task, 0)
+
+    def gone(self, worker: str) -> None:
+        self._given.pop(worker, None)
+
+    def parts_of(self, task: TaskId, attempt: int) -> int:
+        """That this attempt was split in because memory is short; 1: its worker could have all of its rows at a time."""
+        cut = self._cuts.get(task, {}).get(attempt)
+        return cut.num_parts if cut is not None and cut.on_request else 1
+
+    def _cut_of(self, task: TensorTask, attempt: int) -> _Cut:
+        """Every attempt like the one before, whatever is chosen meanwhile, unless memory is short."""
+        attempts = self._cuts.setdefault(task.id, {})
+        if self.split_in:
+            cut = _Cut(max(1, min(self.split_in, num_rows(task))), on_request=True)
+        elif attempts:
+            cut = list(attempts.values())[-1]
+        else:
+            cut = _Cut(max(1, min(self.num_parts, num_rows(task) // MIN_ROWS_PER_PART)))
+        attempts[attempt] = cut
+        return cut
+
+    def _part(
+        self, task: TensorTask, assign: Assign, number: int, cut: _Cut, rows: Tensors, constants: tuple[str, ...]
+    ) -> Send:
+        if number:
+            return self._follow_up(task, assign, number, rows)
+        lane, epoch, interval, pc = task.id.lane.value, task.id.epoch, task.id.interval, task.id.pc
+        first = Task(
+            lane, epoch, interval, pc, assign.attempt, task.param_server, cut.num_parts, constants, rows, cut.on_request
+        )
+        return self._send(assign.worker, first, rows)
+
+    def _follow_up(self, task: TensorTask, assign: Assign, number: int, rows: Tensors) -> Send:
+        lane, epoch, interval, pc = task.id.lane.value, task.id.epoch, task.id.interval, task.id.pc
+        return self._send(assign.worker, TaskPart(lane, epoch, interval, pc, assign.attempt, number, rows), rows)
+
+    def _send(self, worker: str, message: Message, rows: Tensors) -> Send:
+        self.nbytes += sum(value.nbytes for value in rows.values())
+        return Send(worker_address(worker), message)
+
+
+def num_rows(task: TensorTask) -> int:
+    return min(len(rows) for rows in task.rows.values())

@@ -1,0 +1,554 @@
+"""``siafu.train`` and ``Run``: a run from Python, and what the command line's ``train`` calls."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import importlib
+import json
+import logging
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graph_data.prepare import cached
+from graph_data.sources.names import absolute
+from run_coordinator import apply_edge, curves, intervals, launch, loggers, presets
+from run_coordinator.actions import Status
+from run_coordinator.lambda_emulator import lambda_site
+from siafu import __version__, conditions, model_file, models, progress
+from siafu import config as configs
+from siafu.baseline import BaselineConfig
+from siafu.checkpoints import TrainingState
+from siafu.config import Config, Data
+from siafu.errors import ConfigError, DatasetError
+from siafu.evaluation import usual_eval_every
+from siafu.features import STANDARD
+from siafu.fingerprint import differences, of_run
+from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
+from siafu.models import Model, ModelSpec
+from siafu.pricing.meter import Meter
+from siafu.shards import MANIFEST, NAMES, ShardSet
+from siafu.sparse import Array
+from siafu.tasks import Lane, is_of_edges
+
+logger = logging.getLogger(__name__)
+
+#: The file of a run's directory that holds its settings.
+CONFIG = "config.toml"
+#: The file of a run's directory that holds what ``siafu train --json`` printed.
+RESULT = "result.json"
+#: Settings of data that mean nothing but with task link.
+OF_LINKS = ("val_edges", "test_edges", "negatives", "eval_negatives")
+#: Short names of keyword arguments and command-line flags -> config keys.
+SHORT = {
+    "parts": "data.parts", "partitioner": "data.partitioner", "order": "data.order", "directed": "data.directed",
+    "feature_norm": "data.feature_norm", "split": "data.split",
+    "task": "data.task", "inductive": "data.inductive",
+    "model": "model.name", "layers": "model.layers", "hidden": "model.hidden", "dropout": "model.dropout",
+    "heads": "model.heads", "attn_dropout": "model.attn_dropout", "residual": "model.residual",
+    "epochs": "train.epochs", "lr": "train.lr", "weight_decay": "train.weight_decay", "seed": "train.seed",
+    "warm_start": "train.warm_start",
+    "mode": "train.mode", "staleness": "train.staleness", "intervals": "train.intervals",
+    "target_acc": "train.target_acc", "eval_every": "train.eval_every", "patience": "train.patience",
+    "stop_on": "train.stop_on",
+    "stale_gradients": "train.stale_gradients", "stale_rows": "train.stale_rows",
+    "param_servers": "servers.param_servers", "backend": "servers.backend",
+    "lambdas": "lambda.count", "lambda_memory": "lambda.memory_mb", "lambda_on": "lambda.on",
+    "checkpoint_every": "run.checkpoint_every", "checkpoint_seconds": "run.checkpoint_seconds", "keep": "run.keep",
+    "restarts": "run.restarts", "security": "servers.security", "run_dir": "run.dir", "trace": "run.trace",
+    "logger": "run.loggers", "on": "run.on", "budget": "run.budget_usd", "max_time": "run.max_seconds",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A finished run and its directory."""
+
+    dir: Path
+    result: Mapping[str, Any]  # what ``siafu train --json`` prints
+
+    @property
+    def test_acc(self) -> float:
+        """Test accuracy of the best epoch, by validation (``train.stop_on``), without validation vertices of the last; NaN
+        without test vertices, or if a limit came before the first evaluation."""
+        return float("nan") if self.result["test_acc"] is None else float(self.result["test_acc"])
+
+    @property
+    def stopped(self) -> str:
+        """Why training ended: "epochs", "target", "patience", or at a limit: "budget", "time"."""
+        return str(self.result["stopped"])
+
+    def weights(self) -> dict[str, Array]:
+        """The best epoch's weights, by name."""
+        return model_file.load_model(self.dir / "model.safetensors")[0]
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl."""
+        return [json.loads(line) for line in (self.dir / "metrics.jsonl").read_text().splitlines()]
+
+    def plot(self) -> Any:
+        """Loss and scores over the epochs, as a matplotlib Figure."""
+        return curves.plot(self.result, self.metrics())
+
+    def __repr__(self) -> str:
+        scores = [
+            f"{split} {progress.written(self.result[f'{split}_acc'])}"
+            for split in ("val", "test")
+            if self.result["scores"]
+        ]
+        return f"Run({', '.join([str(self.dir), *scores])})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return curves.html(self.result, self.metrics())
+
+
+def train(
+    source: Any = "",
+    *,
+    config: Config | str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "",
+    on_status: Callable[[Status], None] | None = None,
+    **short: Any,
+) -> Run:
+    """Trains a model and returns the finished run. In a notebook, progress is shown below the cell.
+
+    source: what to train on; see ``siafu prepare --help``; or a graph in memory, also one of PyG, DGL, NetworkX or SciPy
+    (``graph_data.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from. settings:
+    ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph (``run_coordinator.presets``).
+    Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``.
+
+        >>> run = siafu.train("digits", epochs=50)
+        >>> run.test_acc
+
+    Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
+    """
+    in_memory = None if isinstance(source, str | os.PathLike) else source
+    resolved = resolve("" if in_memory is not None else os.fspath(source), config, settings, short, preset)
+    cell = progress.of_notebook(resolved.train.epochs) if on_status is None else None
+    on_status = on_status or cell or (lambda status: None)
+    on_status(Status(phase="preparing"))
+    shards_path = shards_of(resolved, in_memory)
+    if in_memory is not None:
+        resolved = resolved.replace({"data.source": str(shards_path)})  # so that the run's config.toml repeats it
+    run = conduct(resolved, shards_path, on_status)
+    if cell is not None:
+        cell.end()
+    return run
+
+
+def conduct(
+    config: Config, shards_path: Path, on_status: Callable[[Status], None], run_dir: Path | None = None,
+    before: Callable[[Model], TrainingState | None] = lambda model: None,
+) -> Run:  # fmt: skip
+    """Trains on shards. ``run_dir``: of the run that goes on, from the state that ``before`` gives; None: one is made."""
+    on_status(Status(phase="starting"))
+    shards = ShardSet.open(shards_path)
+    resolved, placement = apply_edge.placed(fit(config, shards), shards)
+    model = built(resolved, shards)  # what cannot be must not cost a run directory
+    resolved = _with_first_weights(resolved, model, shards)
+    Meter(resolved)  # nor a budget without prices
+    loggers.check(resolved.run.loggers)
+    state = before(model)
+    far = resolved.run.on == "aws"
+    do = _far_away() if far else functools.partial(carry_out, before=state)
+    told = resolved.replace({"run.loggers": ()}) if far else resolved  # there, nobody has their packages
+    is_new = run_dir is None and not (resolved.run.dir and Path(resolved.run.dir).exists())
+    if run_dir is None:
+        run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
+    try:
+        keep_beside(run_dir, shards)
+        result = {**do(told, shards, run_dir, on_status), **placement, **features_told(shards), "run_dir": str(run_dir)}
+    except (ConfigError, DatasetError) as error:
+        is_told_of = str(run_dir) in str(error)  # a log there, perhaps
+        if is_new and not is_told_of and not _has_learnt(run_dir):  # a mistake of the user's: there is nothing to keep
+            shutil.rmtree(run_dir, ignore_errors=True)
+        raise
+    if far:
+        loggers.replay(resolved, run_dir)
+    (run_dir / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+    return Run(run_dir, result)
+
+
+def features_told(shards: ShardSet) -> dict[str, str]:
+    """What a result says of features that siafu made: {"features": "random:F"}; {} of a source's own."""
+    made = shards.manifest.made_features
+    return {"features": made} if made else {}
+
+
+def _has_learnt(run_dir: Path) -> bool:
+    metrics = run_dir / "metrics.jsonl"
+    return metrics.is_file() and '"event": "epoch"' in metrics.read_text(encoding="utf-8")
+
+
+def _far_away() -> Callable[..., dict[str, Any]]:
+    """``carry_out`` on a deployment, one of whose machines coordinates. By name: boto3 is for those who have one."""
+    try:
+        module = importlib.import_module("infra.machines.remote")
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"run.on = aws needs {error.name}: pip install 'siafu[aws]'") from None
+    found: Callable[..., dict[str, Any]] = module.carry_out
+    return found
+
+
+def carry_out(
+    config: Config, shards: ShardSet, run_dir: Path, on_status: Callable[[Status], None], before: TrainingState | None = None
+) -> dict[str, Any]:  # fmt: skip
+    """Trains, with this process as coordinator; the result. The models, and all that a run leaves, are in ``run_dir``.
+    ``before``: what it goes on from."""
+    spec = ModelSpec.of(config, shards.manifest)
+    with alone(run_dir), lambda_site(config, run_dir) as site:
+        write_manifest(run_dir, site.config, shards)
+        result, weights_of = launch.run(
+            site.config, shards, shards.path.resolve(), run_dir, on_status, site.check, before
+        )
+    epoch_of = {"best": result["kept"]["epoch"] if result["kept"] else result["epochs"], "final": result["epochs"]}
+    data = json.dumps(dict(shards.manifest.fingerprint))
+    for name, weights in weights_of.items():
+        file = run_dir / ("model.safetensors" if name == "best" else f"{name}.safetensors")
+        model_file.save_model(file, weights, spec, {"epoch": epoch_of[name], "data": data})
+    return result
+
+
+@contextlib.contextmanager
+def alone(run_dir: Path) -> Iterator[None]:
+    """Nobody else runs in this directory meanwhile. ConfigError if somebody does."""
+    folder = os.open(run_dir, os.O_RDONLY)
+    try:
+        if not _locked(folder):
+            raise ConfigError(f"{run_dir}: this run is under way")
+        yield
+    finally:
+        os.close(folder)
+
+
+def _locked(file: int) -> bool:
+    """Whether it is ours, until it is closed."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def settings_of(assignments: Sequence[str]) -> dict[str, str]:
+    """``SECTION.KEY=VALUE``, as on a command line, by key. ConfigError for one without a value."""
+    settings = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {assignment}: must be SECTION.KEY=VALUE")
+        settings[key] = value
+    return settings
+
+
+def check_code(file: str | Path, settings: Mapping[str, Any]) -> None:
+    """A file of settings may be somebody else's: what Lambdas import is not for it to say. ConfigError unless that is ours, or
+    ``settings``, those of the command line, say it."""
+    section = configs.sections_of(file).get("lambda")
+    handler = section.get("handler", configs.Lambda.handler) if isinstance(section, dict) else configs.Lambda.handler
+    if handler != configs.Lambda.handler and "lambda.handler" not in settings:
+        raise ConfigError(
+            f"{file}: lambda.handler = {handler}: a file cannot choose what code Lambdas run; if it is meant, say "
+            f"--set lambda.handler={handler}"
+        )
+
+
+def code_of(config: Config) -> list[str]:
+    """What a command line needs besides ``--config`` for a config of our own making: ``check_code``."""
+    handler = config.lambdas.handler
+    return [] if handler == configs.Lambda.handler else ["--set", f"lambda.handler={handler}"]
+
+
+def resolve(
+    source: str, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any],
+    preset: str = "", *, many: bool = False,
+) -> Config:  # fmt: skip
+    """Defaults < config < preset < settings < keyword arguments, and where tensor tasks run (``servers.backend``) decided.
+
+    ``many``: it is the base of runs in several modes or on several backends, so a setting may be for some of them.
+    Raises: ConfigError for a name that does not exist, and for a setting that is said and does nothing (``siafu.conditions``).
+    What other settings of a run's config, or of a file, lose their meaning by what is said here go back to their defaults.
+    """
+    base = config if isinstance(config, Config) else configs.load(config) if config else Config()
+    changes = dict(settings or {})
+    for name, value in short.items():
+        if name not in SHORT:
+            raise ConfigError(f"{name}: unknown argument, must be one of {', '.join(SHORT)}")
+        changes[SHORT[name]] = seconds(value) if name == "max_time" else value
+    if source:
+        changes["data.source"] = source
+    if preset:
+        asked = base.replace({key: changes[key] for key in ("data.source", "model.name") if key in changes})
+        changes = {**presets.find(preset, asked).settings, **changes}
+    said = changes.keys() | _said_in(config)
+    resolved = base.replace(changes)
+    if resolved.servers.backend == "auto" and not isinstance(resolved, BaselineConfig):
+        resolved = resolved.replace({"servers.backend": _backend(resolved, said)})
+    far = resolved.run.on == "aws" and resolved.servers.backend == "lambda"
+    if far and "lambda.on" not in said and not isinstance(config, Config):  # a Config says local as it says aws
+        resolved = resolved.replace({"lambda.on": "aws"})
+    if many or isinstance(resolved, BaselineConfig):
+        return resolved
+    conditions.refuse(resolved, changes)
+    if changes and config is not None and not isinstance(config, Config):  # does the file agree with itself?
+        resolve("", config, {}, {})
+    elif not isinstance(config, Config):
+        conditions.refuse(resolved, said)
+    return resolved.replace(conditions.idle(resolved))
+
+
+def _said_in(config: Config | str | Path | None) -> set[str]:
+    """Keys that a TOML file sets; of a Config those that differ from their defaults, as who said the others is not known."""
+    if config is None:
+        return set()
+    usual = Config().to_dict()
+    if isinstance(config, Config):
+        found: Mapping[str, Any] = config.to_dict()
+        return {
+            f"{section}.{key}"
+            for section, values in usual.items()
+            for key, value in values.items()
+            if found[section][key] != value
+        }
+    return {f"{section}.{key}" for section, values in configs.sections_of(config).items() for key in values}
+
+
+def _backend(config: Config, said: Collection[str]) -> str:
+    """What ``servers.backend = auto`` stands for. A setting of Lambdas asks for them, but for their region, by which servers are
+    priced too; servers that are elsewhere are there for Lambdas. On one machine alone, its own threads are faster."""
+    asked = any(key.startswith("lambda.") and key != "lambda.region" for key in said)
+    return "lambda" if asked or config.run.on != "local" else "cpu"
+
+
+def seconds(text: str | float) -> float:
+    """Of "90", "90s", "30m", "2h" or "1.5d"; a number is taken as it is. ConfigError for anything else."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)([smhd]?)", str(text).strip())
+    if not found:
+        raise ConfigError(f"max_time = {text!r}: must be seconds, or a number and one of s, m, h, d: 90, 30m, 2h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+
+
+def shards_of(config: Config, in_memory: Any = None, standardise_as: str = "") -> Path:
+    """The prepared graph: the source itself if it is one, else from the cache. ``in_memory``: a graph that is the source.
+    ``standardise_as``: as for ``graph_data.prepare.prepare``."""
+    data = config.data
+    if in_memory is None and (Path(data.source) / MANIFEST).is_file():
+        return Path(data.source)
+    return cached(
+        data.source if in_memory is None else in_memory, cache_dir=data.cache_dir, parts=data.parts, partitioner=data.partitioner,
+        order=data.order, directed=data.directed, feature_norm=data.feature_norm, seed=data.seed,
+        train_per_class=data.train_per_class, val_per_class=data.val_per_class, task=data.task,
+        inductive=data.split if data.inductive else None, val_edges=data.val_edges, test_edges=data.test_edges,
+        negatives=data.negatives, eval_negatives=data.eval_negatives, standardise_as=standardise_as,
+    )  # fmt: skip
+
+
+def num_parts(config: Config) -> int:
+    """Into how many the graph is cut: what a prepared graph says, whatever ``data.parts`` asks. DatasetError for a damaged one."""
+    if (Path(config.data.source) / MANIFEST).is_file():
+        return ShardSet.open(config.data.source).manifest.num_partitions
+    return config.data.parts
+
+
+def fit(config: Config, shards: ShardSet) -> Config:
+    """The config with what prepared shards have fixed already. ConfigError if it asks for something else."""
+    manifest = shards.manifest
+    links, inductive = manifest.edge_types == "links", manifest.edge_types == "inductive"
+    held = {
+        "parts": manifest.num_partitions, "partitioner": manifest.partitioner, "order": manifest.order,
+        "directed": manifest.directed and not links, "feature_norm": manifest.feature_norm, "seed": manifest.seed,
+        "task": "link" if links else "node", "inductive": inductive,
+    }  # fmt: skip
+    if inductive:
+        held["split"] = manifest.inductive_split
+    if links:
+        held |= _held_of_links(config.data, shards)
+    defaults = Data()
+    for key, value in held.items():
+        asked = getattr(config.data, key)
+        if asked not in (getattr(defaults, key), value):
+            told = f"{value:g}" if isinstance(value, float) else value
+            raise ConfigError(f"data.{key} = {asked}: {config.data.source} was prepared with {told}")
+    for key in OF_LINKS if not links else ():
+        if (asked := getattr(config.data, key)) != getattr(defaults, key):
+            raise ConfigError(f"data.{key} = {asked}: is for data.task = link")
+    every = config.train.eval_every
+    fixed = {
+        "train.intervals": intervals.of(config, manifest), "data.source": _from_anywhere(config.data.source),
+        "train.eval_every": every if every >= 0 else usual_eval_every(manifest),
+    }  # fmt: skip
+    return config.replace({**{f"data.{key}": value for key, value in held.items()}, **fixed})
+
+
+def _from_anywhere(source: str) -> str:
+    """The source as a command in any other folder finds it: what goes on with the run, predicts or exports."""
+    return str(Path(source).resolve()) if (Path(source) / MANIFEST).is_file() else absolute(source)
+
+
+def _held_of_links(asked: Data, shards: ShardSet) -> dict[str, Any]:
+    """What the counts of link shards say that they were prepared with; a share that gives such a count is the one asked for."""
+    counts = shards.manifest.type_counts
+    held: dict[str, Any] = {"negatives": counts[TRAIN_NEGATIVE] // counts[TRAIN_PAIR]}  # a whole number
+    edges = counts[TRAIN_PAIR] // 2 + counts[VAL_PAIR] + counts[TEST_PAIR]  # a held-out one is stored once
+    for key, found in (("val_edges", counts[VAL_PAIR]), ("test_edges", counts[TEST_PAIR])):
+        share = getattr(asked, key)
+        held[key] = share if round(share * edges) == found else found / edges
+    if (ranked := _false_edges_of_one(shards)) is not None:
+        held["eval_negatives"] = ranked
+    return held
+
+
+def _false_edges_of_one(shards: ShardSet) -> int | None:
+    """How many false edges a held-out edge is ranked among: every vertex that ranks any has as many. None: nothing is held out."""
+    for part in range(shards.manifest.num_partitions):
+        edges = shards.partition(part).in_edges
+        for kind in (VAL_NEGATIVE, TEST_NEGATIVE):
+            false = np.flatnonzero(np.asarray(edges.type) == kind)
+            if len(false):
+                row = int(np.searchsorted(edges.indptr, false[0], side="right"))  # one behind it
+                return int(np.searchsorted(false, edges.indptr[row]))
+    return None
+
+
+def built(config: Config, shards: ShardSet) -> Model:
+    """The model of a fitted config. ConfigError if there is none such, or for a setting that it would not heed."""
+    model = models.build(ModelSpec.of(config, shards.manifest))
+    _check_judged(config, shards)
+    name, rest, write = config.model.name, config.train.weight_decay_rest, config.run.write
+    if rest >= 0 and not any(model.rest(parameter) for parameter in model.init()):
+        raise ConfigError(f"train.weight_decay_rest = {rest:g}: {name} has no weights that are decayed otherwise")
+    if config.lambdas.apply_edge == "lambda" and all(
+        s.operator != "attention" for s in model.program(Lane.TRAIN).steps
+    ):
+        raise ConfigError(f"lambda.apply_edge = lambda: {name} has no coefficients of edges to be computed there")
+    dropped = config.train.mode == "async" and config.train.stale_gradients == "drop"
+    if config.lambdas.apply_edge == "lambda" and dropped:  # what it gathers before and behind the task must be the same
+        raise ConfigError(
+            "lambda.apply_edge = lambda: train.stale_gradients = drop needs lambda.apply_edge = server in mode async"
+        )
+    unheeded = ("layers", "hidden")[: 1 + (model.spec.target != "links")] if name == "sgc" else ()
+    for key in unheeded:  # with links the last of hidden is the embedding's width
+        if (value := getattr(config.model, key)) != getattr(configs.Model(), key):
+            told = list(value) if isinstance(value, tuple) else value
+            raise ConfigError(f"model.{key} = {told}: sgc has one layer, and no hidden one")
+    if write and (is_of_edges(write) or all(write not in step.writes for step in model.program(Lane.EVAL).steps)):
+        raise ConfigError(f"run.write = {write}: {name} writes no such rows in an evaluation")
+    return model
+
+
+def _check_judged(config: Config, shards: ShardSet) -> None:
+    """ConfigError for a setting that stops by validation where nothing is validated."""
+    what = "edges" if config.data.task == "link" else "vertices"
+    for key in () if shards.manifest.num_validated(config.data.split) else ("patience", "target_acc"):
+        if value := getattr(config.train, key):
+            raise ConfigError(
+                f"train.{key} = {value:g}: {config.data.source} has no validation {what} to stop by; leave it out"
+            )
+
+
+def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Config:
+    """The config with a warm start where servers find it. ConfigError or DatasetError if it is none for this model."""
+    if not config.train.warm_start:
+        return config
+    if config.run.on != "local":
+        raise ConfigError(
+            f"train.warm_start = {config.train.warm_start}: its file is on this machine, and parameter servers are "
+            f"elsewhere (run.on = {config.run.on}): it needs run.on = local"
+        )
+    model_file.first_weights(model, config.train.warm_start)
+    differ = differences(
+        model_file.trained_on(model_file.file_of(config.train.warm_start)), shards.manifest.fingerprint
+    )
+    if differ == "splits":
+        logger.warning(
+            "train.warm_start = %s: trained on this graph with other splits: it may have learnt labels that are scored here",
+            config.train.warm_start,
+        )
+    elif differ:
+        logger.warning("train.warm_start = %s: trained on other %s", config.train.warm_start, differ)
+    return config.replace({"train.warm_start": str(Path(config.train.warm_start).resolve())})
+
+
+def made_run_dir(config: Config, what: str) -> Path:
+    """Makes the run directory, by default named after what runs there. ConfigError if it has a run in it already."""
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", what)
+    path = Path(config.run.dir or f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{name}")
+    number = 1
+    while True:
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=bool(config.run.dir))  # logs and graphs are their owner's
+            break
+        except FileExistsError:
+            if config.run.dir:
+                raise ConfigError(f"run.dir = {config.run.dir}: is not a directory") from None
+            number += 1
+            path = path.with_name(f"{path.name.rstrip('0123456789')}{number}")
+        except OSError as error:
+            raise ConfigError(f"run.dir = {path}: {error.strerror}") from error
+    if (path / "config.toml").exists():
+        raise ConfigError(f"run.dir = {path}: holds a run already")
+    return path.resolve()
+
+
+def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
+    """config.toml, and manifest.json: what ran where, on which data. ConfigError if they cannot be written."""
+    graph = shards.manifest
+    manifest = {
+        "siafu": __version__, "python": platform.python_version(), "numpy": np.__version__,
+        "machine": platform.platform(), "cores": os.cpu_count(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        **_told_before(run_dir), "config_digest": config.digest, "shards": str(shards.path.resolve()), "shards_digest": shards.manifest.digest,
+        "data": dict(shards.manifest.fingerprint), "seed": config.train.seed,
+        "graph": {
+            "name": graph.name, "vertices": graph.num_vertices, "edges": graph.num_edges, "features": graph.num_features,
+            "classes": graph.num_classes,
+        },
+    }  # fmt: skip
+    try:
+        (run_dir / CONFIG).write_text(configs.dump(config))
+        (run_dir / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    except OSError as error:
+        raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
+
+
+def same_data(run_dir: Path, config: Config, shards: ShardSet) -> None:
+    """ConfigError, saying what differs, unless a run that goes on finds the data that it was trained on."""
+    if differ := differences(of_run(run_dir), shards.manifest.fingerprint):
+        raise ConfigError(
+            f"{config.data.source}: its {differ} differ from those that {run_dir} was trained on: a run goes on with its own "
+            "data alone; train a new one (--warm-start takes the weights)"
+        )
+
+
+def keep_beside(run_dir: Path, shards: ShardSet) -> None:
+    """What ``siafu predict`` must know of the run's graph to take another one: what it calls classes and types of edges
+    (names.json), by what its features were standardised (standard.npy). ConfigError if it cannot be written."""
+    try:
+        for name in (NAMES, STANDARD):
+            if (shards.path / name).is_file() and not (run_dir / name).exists():
+                shutil.copyfile(shards.path / name, run_dir / name)
+    except OSError as error:
+        raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
+
+
+def _told_before(run_dir: Path) -> dict[str, Any]:
+    """When a run that goes on was started, and each time that it went on."""
+    try:
+        known = json.loads((run_dir / "manifest.json").read_text())
+        return {
+            "started": known["started"],
+            "resumed": [*known.get("resumed", []), time.strftime("%Y-%m-%dT%H:%M:%S%z")],
+        }
+    except (OSError, ValueError, KeyError):
+        return {}

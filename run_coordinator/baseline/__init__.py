@@ -1,0 +1,138 @@
+"""``siafu.train_baseline``: the systems that siafu competes with, on the same shards, judged by the same metrics.
+
+Each is started as ``python -m gpu_baselines`` once for each rank: nothing of torch is imported here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from run_coordinator import api
+from run_coordinator.actions import Status
+from run_coordinator.baseline import launch
+from run_coordinator.baseline.settings import fitted, resolve
+from siafu import config as configs
+from siafu.baseline import BaselineConfig
+from siafu.errors import ConfigError
+from siafu.pricing import cost
+from siafu.shards import ShardSet
+
+Run = api.Run
+#: More take minutes only to start, as each imports torch, and get less than an eighth of a core each.
+RANKS_PER_CORE = 8
+
+
+def train_baseline(
+    method: str,
+    source: str = "",
+    *,
+    config: BaselineConfig | str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "",
+    on_status: Callable[[Any], None] = lambda status: None,
+    **short: Any,
+) -> Run:
+    """Trains by a method of ``siafu.baseline.METHODS`` and returns the finished run.
+
+    source: as of ``siafu.train``; shards must have as many parts as the method needs. Keyword arguments are the flags of
+    ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``.
+
+        >>> siafu.train_baseline("pipegcn", "cora", ranks=2, epochs=100).test_acc
+
+    Raises: ConfigError or DatasetError for what the user asked; PeerLost for a rank that died; what a rank raised.
+    """
+    needs_torch()
+    resolved = resolve(method, source, config, settings or {}, short, preset)
+    _fits_here(resolved)
+    resolved, shards, run_dir = _prepared(resolved, on_status)
+    try:
+        return _carried_out(resolved, shards, run_dir, on_status, resume=False)
+    except ConfigError:
+        if not resolved.run.dir:  # ours: a mistake that only the ranks could see leaves nothing, either
+            shutil.rmtree(run_dir, ignore_errors=True)
+        raise
+
+
+def for_torchrun(config: BaselineConfig, on_status: Callable[[Any], None]) -> list[str]:
+    """Prepares shards and a run directory, and starts nothing: what torchrun is told, after where the ranks are to be.
+
+    Raises: as ``train_baseline``, but for what ranks find.
+    """
+    _, shards, run_dir = _prepared(config, on_status)
+    return launch.words(shards.path.resolve(), run_dir)
+
+
+def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple[BaselineConfig, ShardSet, Path]:
+    """What the ranks of a new run need."""
+    config = config.replace({"data.parts": config.partitions})
+    on_status(Status(phase="preparing"))
+    shards = ShardSet.open(api.shards_of(config))
+    config = fitted(config, shards)
+    api.built(config, shards)  # what cannot be must not cost a run directory
+    cost.of_baseline(config, seconds=0)  # nor an unknown price
+    on_status(Status(phase="starting"))
+    run_dir = api.made_run_dir(config, f"{shards.manifest.name}-{config.model.name}-{config.baseline.method}")
+    api.write_manifest(run_dir, config, shards)
+    api.keep_beside(run_dir, shards)
+    return config, shards, run_dir
+
+
+def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda status: None) -> Run:
+    """Goes on with a run from its newest checkpoint, to the weights that it would have had. Raises: as ``train_baseline``."""
+    needs_torch()
+    config, folder = begun(run_dir), Path(run_dir).resolve()
+    _fits_here(config)
+    if (folder / "result.json").is_file():
+        raise ConfigError(f"{run_dir}: it is finished")
+    if not any(folder.glob("checkpoint-*/whole.json")):
+        raise ConfigError(f"{run_dir}: it has no checkpoint to go on from; --checkpoint-every makes some")
+    on_status(Status(phase="preparing"))
+    shards = ShardSet.open(api.shards_of(config))
+    api.same_data(folder, config, shards)
+    return _carried_out(config, shards, folder, on_status, resume=True)
+
+
+def begun(run_dir: str | Path) -> BaselineConfig:
+    """What the run in a directory was asked for. ConfigError if there is none."""
+    file = Path(run_dir) / "config.toml"
+    if not file.is_file():
+        raise ConfigError(f"{run_dir}: no run there, it has no config.toml")
+    return BaselineConfig.from_dict(configs.sections_of(file))
+
+
+def _carried_out(
+    config: BaselineConfig, shards: ShardSet, run_dir: Path, on_status: Callable[[Any], None], *, resume: bool
+) -> Run:
+    with api.alone(run_dir):
+        found = launch.run(config, shards.path.resolve(), run_dir, on_status, resume=resume)
+        spent = cost.of_baseline(config, seconds=found["train_seconds"])
+        result = {
+            **found,
+            "cost": None if spent is None else spent.to_dict(),
+            **api.features_told(shards),
+            "run_dir": str(run_dir),
+        }
+        (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    return Run(run_dir, result)
+
+
+def _fits_here(config: BaselineConfig) -> None:
+    """ConfigError for more ranks than this machine starts in time: each is a process that imports torch."""
+    cores = os.cpu_count() or 1
+    if config.baseline.ranks > RANKS_PER_CORE * cores:
+        raise ConfigError(
+            f"baseline.ranks = {config.baseline.ranks}: this machine has {cores} cores and takes {RANKS_PER_CORE * cores} ranks; "
+            "--torchrun prepares a run for others"
+        )
+
+
+def needs_torch() -> None:
+    """ConfigError where it is not installed. Not by importing it: that takes seconds, and only ranks need it."""
+    if importlib.util.find_spec("torch") is None:
+        raise ConfigError("baselines need torch, which is not installed: pip install 'siafu[gpu]'")

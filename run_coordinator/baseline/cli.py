@@ -1,0 +1,114 @@
+"""``siafu baseline``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from run_coordinator import api, baseline
+from run_coordinator import cli as train_cli
+from run_coordinator.baseline import settings
+from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig
+from siafu.errors import ConfigError
+from siafu.progress import Display, size, summary
+
+EXAMPLES = """sources are those of siafu train. By default they are cut into as many parts as the method needs;
+shards must have been: siafu prepare SOURCE --parts R. All settings that a method has stand in the
+section [baseline] of a run's config.toml, and --set baseline.KEY=VALUE reaches each.
+
+examples:
+  siafu baseline vanilla cora --ranks 2 --epochs 100 --json
+  siafu baseline pipegcn cora --ranks 4 --smooth FG --gamma 0.95
+  siafu baseline adaqp synthetic:reddit-small?scale=0.02 --link-rate 25MB --link-delay 1ms
+  siafu baseline pipegcn cora --scheme fixed --bits 4 --feedback     pipelined and quantised
+  siafu baseline gnnpipe cora --model gcnii --layers 32 --hidden 64 --ranks 4 --chunks 4
+  siafu baseline gossip cora --ranks 4 --gossip v2 --slow-rank 1
+  siafu baseline --resume runs/20261121-060000-cora-gcn-vanilla
+  siafu baseline vanilla cora --ranks 16 --run-dir /shared/run --torchrun     several machines
+"""
+
+
+#: Where less is possible than siafu train can do.
+TOLD = {
+    "model.name": f"{', '.join(BASELINE_MODELS)} [gcn]",
+    "run.checkpoint_every": "epochs between checkpoints; 0: none [0]",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "siafu baseline METHOD [SOURCE] [--FLAG VALUE ...]\n       siafu baseline --resume RUN"
+    parser.description = (
+        "Train as the systems that siafu competes with: on GPUs, or on this machine's cores.\n\nmethods:\n"
+    )
+    parser.description += "\n".join(f"  {name:10}{method.what}" for name, method in METHODS.items())
+    parser.epilog = EXAMPLES
+    parser.add_argument("method", nargs="?", default="", metavar="METHOD", help="one of the above")
+    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="what to train on [digits]")
+    parser.add_argument("--resume", default="", metavar="RUN", help="go on from the newest checkpoint of a run")
+    parser.add_argument(
+        "--torchrun", action="store_true",
+        help="start nothing: prepare shards and the run directory, and print what to call on every machine",
+    )  # fmt: skip
+    train_cli.add_common(parser)
+    own = parser.add_argument_group("baseline")
+    for name, key in settings.OWN.items():
+        train_cli.add_flag(own, name, key, BaselineConfig)
+    sections = dict.fromkeys(api.SHORT[name].partition(".")[0] for name in settings.SHARED)
+    groups = {section: parser.add_argument_group(train_cli.GROUPS[section]) for section in sections}
+    for name in settings.SHARED:
+        key = api.SHORT[name]
+        train_cli.add_flag(groups[key.partition(".")[0]], name, key, BaselineConfig, told=TOLD.get(key, ""))
+
+
+def main(args: argparse.Namespace) -> int:
+    names = (*settings.SHARED, *settings.OWN)
+    short = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.resume:
+        given = [*(["METHOD"] if args.method else []), *(f"--{name.replace('_', '-')}" for name in short), *args.set]
+        given += ["--torchrun"] if args.torchrun else []
+        if given or args.config or args.preset:
+            raise ConfigError(f"--resume {args.resume}: goes on as it began; it takes no {(given or ['settings'])[0]}")
+        config = baseline.begun(args.resume)
+    elif args.method:
+        changes = api.settings_of(args.set)
+        config = settings.resolve(args.method, args.source, args.config, changes, short, args.preset)
+    else:
+        raise ConfigError(f"no METHOD: must be one of {', '.join(METHODS)}")
+    if args.torchrun:
+        with Display(_title(config), config.train.epochs, quiet=args.quiet) as display:
+            words = baseline.for_torchrun(config, display)
+        ranks = f"--nproc-per-node {config.baseline.ranks}"
+        print(json.dumps({"torchrun": words}) if args.json else f"torchrun {ranks} {shlex.join(words)}")
+        return 0
+    with Display(_title(config), config.train.epochs, quiet=args.quiet) as display:
+        if args.resume:
+            run = baseline.resume(args.resume, on_status=display)
+        else:
+            run = baseline.train_baseline(args.method, config=config, on_status=display)
+    print(json.dumps(dict(run.result)) if args.json else "\n".join(lines(run.result)))
+    return 0
+
+
+def _title(config: BaselineConfig) -> str:
+    """What a run is: "cora, gcn, pipegcn, 2 ranks"."""
+    ranks = config.baseline.ranks
+    return f"{config.data.source}, {config.model.name}, {config.baseline.method}, {ranks} rank{'s' * (ranks > 1)}"
+
+
+def lines(result: Mapping[str, Any]) -> list[str]:
+    """The last lines of a run."""
+    first, *others = summary(result)
+    seconds, sent = result["seconds_per_epoch"], result["bytes_per_epoch"]
+    whole = sum(seconds.values())
+    shares = [f"{phase} {value / whole:.0%}" for phase, value in seconds.items() if whole and value / whole >= 0.005]
+    found = [first, f"an epoch    {', '.join(shares)}"] if shares else [first]
+    if any(sent.values()):
+        found.append(
+            "traffic     "
+            + ", ".join(f"{size(nbytes)} {kind}" for kind, nbytes in sent.items() if nbytes)
+            + " an epoch"
+        )
+    return [*found, *others]

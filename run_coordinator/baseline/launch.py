@@ -1,0 +1,198 @@
+"""Starts the ranks of a baseline as processes of this machine, follows what rank 0 writes, and leaves none behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from run_coordinator.actions import Status
+from run_coordinator.hosts.child import Child
+from siafu import errors
+from siafu.baseline import MEETING, BaselineConfig
+from siafu.errors import GnnError, PeerLost
+from siafu.pricing import cost
+
+POLL_S = 0.1
+#: How long after the first rank has ended others may say that it was their fault: a rank that missed another says so at once.
+LAST_WORDS_S = 3.0
+#: What NCCL says before it aborts a process that another one has not answered.
+WATCHDOG = "Watchdog caught collective operation timeout"
+
+
+def run(
+    config: BaselineConfig, shards: Path, run_dir: Path, on_status: Callable[[Any], None], *, resume: bool = False
+) -> dict[str, Any]:
+    """Trains in as many processes as there are ranks; the result of rank 0.
+
+    ``run_dir`` has config.toml already; metrics, weights, checkpoints and ``logs/rank-<N>.log`` are left there.
+    Raises: the error of the rank that failed first for a reason of its own; PeerLost, naming it, of one that was killed or
+    that the others wait for in vain.
+    """
+    for old in (*run_dir.glob("failed-*.json"), run_dir / "result.json"):
+        old.unlink(missing_ok=True)
+    with _started(config, shards, run_dir, resume=resume) as ranks:
+        status, lines = Status(tasks_in_flight=None), _Lines(run_dir / "metrics.jsonl", from_end=resume)
+        while not ranks.ended:
+            for record in lines.new():
+                _read(status, record)
+                status.usd = _spent(config, record) or status.usd
+            on_status(status)
+            ranks.check()
+            time.sleep(POLL_S)
+        for record in lines.new():
+            _read(status, record)
+        status.phase = "saving"
+        on_status(status)
+    result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
+    return result
+
+
+def _read(status: Status, record: Mapping[str, Any]) -> None:
+    """A line of metrics.jsonl."""
+    status.phase = "training"
+    if record["event"] == "epoch":
+        status.epoch, status.loss = record["epoch"], record["loss"]
+        status.epoch_s, status.ghost_bytes = record["epoch_s"], record["ghost_bytes"]
+    elif record["event"] == "evaluation":
+        status.evaluation = {split: record[split] for split in ("train", "val", "test") if split in record}
+
+
+def _spent(config: BaselineConfig, record: Mapping[str, Any]) -> float:
+    """US dollars by the time of a line of metrics.jsonl; 0 where nobody says what the ranks run on, or the line has no time."""
+    spent = cost.of_baseline(config, seconds=record["time_s"]) if "time_s" in record else None
+    return spent.usd if spent else 0.0
+
+
+class Ranks:
+    """Processes, by rank."""
+
+    def __init__(self, children: list[Child], run_dir: Path, timeout_s: float, *, nccl: bool = False):
+        """nccl: ranks may talk over it: there, who waits in vain is aborted."""
+        self._children, self._dir, self._timeout_s, self._nccl = children, run_dir, timeout_s, nccl
+
+    @property
+    def ended(self) -> bool:
+        """Whether all have, and well."""
+        return all(child.poll() == 0 for child in self._children)
+
+    def check(self) -> None:
+        """Raises what the first that failed for its own reason says, or that it died. Once one has failed, takes up to
+        ``LAST_WORDS_S`` to find out which."""
+        if not self._failed():
+            return
+        deadline = time.monotonic() + LAST_WORDS_S
+        while (cause := self._cause()) is None and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        raise cause or self._nobodys()
+
+    def _failed(self) -> dict[int, int]:
+        """Rank -> exit code, of those that have failed."""
+        codes = {rank: child.poll() for rank, child in enumerate(self._children)}
+        return {rank: code for rank, code in codes.items() if code}
+
+    def _cause(self) -> GnnError | None:
+        """Of those that have ended by now: who was killed, else who failed first for its own reason."""
+        failed = {rank: code for rank, code in self._failed().items() if not self._gave_up(rank, code)}
+        for rank, code in failed.items():
+            if code < 0:
+                return PeerLost(f"rank {rank} died: killed by {signal.Signals(-code).name}")
+        own: list[tuple[float, int, GnnError]] = []
+        for rank, code in failed.items():
+            file = self._dir / f"failed-{rank}.json"
+            if not file.is_file():  # it never came as far as to say why
+                return PeerLost(f"rank {rank} died: exit code {code}; {self._children[rank].last_line()}")
+            said = json.loads(file.read_text())
+            if not said["lost"]:
+                own.append((file.stat().st_mtime_ns, rank, _error(rank, said)))
+        return min(own)[2] if own else None
+
+    def _gave_up(self, rank: int, code: int) -> bool:
+        """Whether NCCL's watchdog has ended the rank, because another did not answer: its last words are long."""
+        if not self._nccl or code != -signal.SIGABRT:
+            return False
+        return WATCHDOG in self._children[rank].tail(1 << 16)
+
+    def _nobodys(self) -> GnnError:
+        """When all that have failed only miss others: those they wait for have not failed."""
+        failed = self._failed()
+        silent = [rank for rank, child in enumerate(self._children) if child.poll() is None]
+        if silent:
+            which = f"rank {silent[0]} is" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))} are"
+            return PeerLost(f"{which} silent for more than {self._timeout_s:g} s (--timeout-s)")
+        if aborted := [rank for rank, code in failed.items() if self._gave_up(rank, code)]:
+            return PeerLost(f"rank {aborted[0]} died: killed by SIGABRT")
+        rank = min(failed)
+        return PeerLost(json.loads((self._dir / f"failed-{rank}.json").read_text())["message"])
+
+
+def _error(rank: int, said: Mapping[str, Any]) -> GnnError:
+    """A rank's failure as the error it was there. A mistake of the user is no rank's in particular."""
+    cls = getattr(errors, said["type"], GnnError)
+    cls = cls if isinstance(cls, type) and issubclass(cls, GnnError) else GnnError
+    first = str(said["message"]).strip().splitlines()[0] if str(said["message"]).strip() else said["type"]
+    return cls(first if cls.exit_code == 2 else f"rank {rank}: {first}")
+
+
+@contextmanager
+def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: bool) -> Iterator[Ranks]:
+    """Every rank; whatever happens, none is left."""
+    size = config.baseline.ranks
+    command = [sys.executable, *words(shards, run_dir), *(["--resume"] if resume else [])]
+    threads = str(max(1, (os.cpu_count() or 1) // size))
+    shared = {
+        "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
+    }  # fmt: skip
+    children: list[Child] = []
+    with socket.create_server(("127.0.0.1", 0), backlog=size + 16) as meeting:
+        shared |= {"MASTER_PORT": str(meeting.getsockname()[1]), MEETING: str(meeting.fileno())}
+        try:
+            for rank in range(size):
+                mine = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                log = run_dir / "logs" / f"rank-{rank}.log"
+                children.append(Child(command, log, {**shared, **mine}, inherited=[] if rank else [meeting.fileno()]))
+            nccl = config.baseline.transport != "gloo" and config.baseline.device != "cpu"
+            yield Ranks(children, run_dir, config.baseline.timeout_s, nccl=nccl)
+        finally:
+            for child in children:
+                child.kill()
+            for child in children:
+                child.close()
+
+
+def words(shards: Path, run_dir: Path) -> list[str]:
+    """What Python, or torchrun, is told to start a rank."""
+    return [
+        "-m", "gpu_baselines", "--config", str(run_dir / "config.toml"), "--shards", str(shards), "--run-dir", str(run_dir),
+    ]  # fmt: skip
+
+
+class _Lines:
+    """The lines of a file that grows, each once it is whole."""
+
+    def __init__(self, file: Path, *, from_end: bool):
+        self._file, self._rest = file, b""
+        there = file.stat() if from_end and file.is_file() else None
+        self._at, self._inode = (there.st_size, there.st_ino) if there else (0, 0)
+
+    def new(self) -> list[dict[str, Any]]:
+        try:
+            with self._file.open("rb") as file:
+                now = os.fstat(file.fileno())
+                if now.st_ino != self._inode or now.st_size < self._at:  # a rank that resumes cuts what is done again
+                    self._at, self._rest, self._inode = 0, b"", now.st_ino
+                file.seek(self._at)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._at += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines]

@@ -1,0 +1,159 @@
+"""From what a user asks of a baseline to its config. What a baseline would not heed is refused by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from graph_data.memory import UNITS
+from run_coordinator import api
+from siafu import config as configs
+from siafu.baseline import BaselineConfig, first_settings
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.shards import ShardSet
+
+#: Flags of siafu train that a baseline has too, by their names in ``api.SHORT``.
+SHARED = (
+    "partitioner", "order", "directed", "feature_norm", "split", "inductive",
+    "model", "layers", "hidden", "dropout", "heads", "attn_dropout", "residual",
+    "epochs", "lr", "weight_decay", "seed", "target_acc", "eval_every", "patience", "stop_on",
+    "checkpoint_every", "run_dir",
+)  # fmt: skip
+#: Flags of its own -> config keys.
+OWN = {
+    name: f"baseline.{name}"
+    for name in (
+        "ranks", "device", "transport", "timeout_s", "link_rate", "norm", "depth", "smooth", "gamma", "correct", "scheme",
+        "bits", "period", "feedback", "error_budget", "chunks", "groups", "subgraphs", "interval", "gossip", "slow_rank",
+        "replicas", "fanouts", "batch",
+    )
+} | {"link_delay": "baseline.link_delay_s"}  # fmt: skip
+
+_TRAIN = (
+    "mode", "staleness", "intervals", "ahead", "freshness", "stale_gradients", "stale_rows", "smoothing", "freeze_epochs",
+    "stale_lr", "warmup_epochs", "warm_start",
+)  # fmt: skip
+_RUN = (
+    "trace", "on", "budget_usd", "max_seconds", "loggers", "write", "checkpoint_seconds", "checkpoint_to", "keep", "restarts",
+    "on_nan",
+)  # fmt: skip
+_DATA = ("task", "val_edges", "test_edges", "negatives", "eval_negatives", "keep_aggregate")
+#: What the price of a run is made of.
+PRICED = ("cloud.gpu_instance", "cloud.spot", "lambda.region")
+
+
+def _unheeded() -> dict[str, Any]:
+    """Key -> the value that it has to keep."""
+    defaults = Config().to_dict()
+    keys = [f"{section}.{key}" for section in ("servers", "lambda", "cloud") for key in defaults[section]]
+    keys += [
+        f"{section}.{key}" for section, names in (("train", _TRAIN), ("run", _RUN), ("data", _DATA)) for key in names
+    ]
+    keys += ["model.rows", "model.jump", "model.decoder"]
+    return {key: defaults[key.partition(".")[0]][key.partition(".")[2]] for key in keys if key not in PRICED}
+
+
+UNHEEDED = _unheeded()
+
+
+def resolve(
+    method: str,
+    source: str,
+    config: BaselineConfig | str | Path | None,
+    settings: Mapping[str, Any],
+    short: Mapping[str, Any],
+    preset: str = "",
+) -> BaselineConfig:
+    """Defaults < what the method begins with < config < preset < settings < short names.
+
+    Raises: ConfigError for what does not exist, cannot be, or is for graph servers and Lambdas alone.
+    """
+    changes, shared = dict(settings), {}
+    for name, value in short.items():
+        if name in SHARED:
+            shared[name] = value
+        elif name in OWN:
+            changes[OWN[name]] = value
+        else:
+            raise ConfigError(f"{name}: unknown argument, must be one of {', '.join((*SHARED, *OWN))}")
+    for key, convert in (("baseline.link_rate", rate), ("baseline.link_delay_s", delay)):
+        if key in changes:
+            changes[key] = convert(changes[key])
+    for key in changes:
+        if key in UNHEEDED or key == "data.parts":
+            raise ConfigError(f"{key} = {changes[key]}: {_whose(key)}")
+    model = shared.get("model") or changes.get("model.name")
+    base = _base(method, config, model)
+    found = api.resolve(source, base, changes, shared, preset)
+    assert isinstance(found, BaselineConfig)
+    if found.baseline.method != method:
+        raise ConfigError(f"baseline.method = {found.baseline.method}: {method} was asked for")
+    return _checked(found)
+
+
+def _base(method: str, config: BaselineConfig | str | Path | None, model: str | None) -> BaselineConfig:
+    """What the method begins with, under the config."""
+    if isinstance(config, BaselineConfig):
+        return config
+    said = configs.sections_of(config) if config else {}
+    model = model or said.get("model", {}).get("name") or BaselineConfig().model.name
+    sections: dict[str, Any] = {section: dict(values) for section, values in said.items()}
+    for key, value in first_settings(method, model).items():
+        section, _, name = key.partition(".")
+        sections.setdefault(section, {}).setdefault(name, value)
+    return BaselineConfig.from_dict(sections)
+
+
+def _checked(config: BaselineConfig) -> BaselineConfig:
+    sections = config.to_dict()
+    for key, kept in UNHEEDED.items():
+        section, _, name = key.partition(".")
+        if sections[section][name] != kept and key != "servers.backend":  # the config.toml of every run names one
+            raise ConfigError(f"{key} = {sections[section][name]}: {_whose(key)}")
+    return config
+
+
+def _whose(key: str) -> str:
+    if key == "data.parts":
+        return "a baseline's parts follow from its ranks and its method"
+    if key == "model.jump":
+        return "baselines' nets have no jumping knowledge"
+    return "no baseline heeds it"
+
+
+def fitted(config: BaselineConfig, shards: ShardSet) -> BaselineConfig:
+    """With what prepared shards have fixed. ConfigError if the method needs other parts."""
+    parts, b = shards.manifest.num_partitions, config.baseline
+    if parts != config.partitions:
+        raise ConfigError(
+            f"{config.data.source}: it was cut into {parts} parts, {b.method} on {b.ranks} ranks needs {config.partitions}"
+        )
+    found = api.fit(config, shards).replace(
+        {"train.intervals": config.train.intervals}
+    )  # ranks have none: see UNHEEDED
+    assert isinstance(found, BaselineConfig)
+    return found
+
+
+def rate(text: Any) -> float:
+    """Bytes per second of "25MB", "1GiB" or a number; 0 for a link that is not slowed. ConfigError for anything else."""
+    if isinstance(text, int | float):
+        return float(text)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)(?:/s)?\s*", str(text))
+    factor = UNITS.get(found[2].upper()) if found else None
+    if found is None or factor is None:
+        raise ConfigError(f"baseline.link_rate = {text!r}: must be bytes per second: 25MB, 1GiB or a number")
+    return float(found[1]) * factor
+
+
+def delay(text: Any) -> float:
+    """Seconds of "5ms", "200us", "0.1s" or a number. ConfigError for anything else."""
+    if isinstance(text, int | float):
+        return float(text)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|)\s*", str(text))
+    if found is None:
+        raise ConfigError(f"baseline.link_delay_s = {text!r}: must be a time: 5ms, 200us, 0.1s or seconds")
+    return float(found[1]) * {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}[found[2]]

@@ -1,0 +1,240 @@
+"""``siafu train``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import typing
+from collections.abc import Iterator, Sequence
+
+from run_coordinator import api, presets, repeat
+from run_coordinator.recovery import guard
+from siafu import config as configs
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.pricing.meter import BUDGET, LIMITS
+from siafu.progress import Display, dollars, summary, written
+
+#: Config section -> title of its flags.
+GROUPS = {
+    "data": "graph", "model": "model", "train": "training", "servers": "servers", "lambda": "Lambdas", "run": "run directory",
+}  # fmt: skip
+_METAVARS = {
+    "data.parts": "P", "model.name": "NAME", "model.hidden": "H", "train.intervals": "K", "train.epochs": "E",
+    "train.staleness": "S", "train.warm_start": "MODEL", "servers.param_servers": "Q", "lambda.memory_mb": "MB", "lambda.on": "WHERE", "run.dir": "DIR",
+    "baseline.ranks": "R", "baseline.link_rate": "RATE", "baseline.link_delay_s": "TIME", "baseline.fanouts": "N[,…]",
+    "run.checkpoint_every": "K", "run.checkpoint_seconds": "T", "run.keep": "K", "run.loggers": "NAME[,…]", "run.budget_usd": "USD", "run.max_seconds": "TIME",
+}  # fmt: skip
+
+#: Exit code of a run that its budget or its time has stopped: what it has learnt is saved.
+EXIT_AT_LIMIT = 3
+
+EXAMPLES = """sources:
+  digits                         1,797 images of handwritten digits, linked if alike; the default
+  FILE.npz                       your own graph; README.md describes the format
+  synthetic:NAME?scale=S&seed=N  a random graph shaped like reddit-small, reddit-large, amazon,
+                                 friendster or ogbn-products
+  DIR                            shards that siafu prepare wrote
+  NAME                           NAME.npz in the folder that $SIAFU_DATA names, or in data/
+  and every other source of siafu prepare --help
+
+examples:
+  siafu train
+  siafu train digits --parts 2 --hidden 32 --epochs 100
+  siafu train my_graph.npz --model sage --hidden 64 --lr 0.005 --dropout 0.5 --feature-norm row
+  siafu train 'synthetic:reddit-small?scale=0.01' --parts 2 --lambdas 4 --lambda-memory 512 --json
+  siafu train my_graph.npz --set train.schedule=cosine --set model.norm=layer --checkpoint-every 10
+  siafu train cora --model gat --preset paper --runs 10  as its paper, ten seeds: mean and deviation
+  siafu train my_graph.npz --budget 0.50 --max-time 30m  stops before either, and saves; exit code 3
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "siafu train [SOURCE] [--FLAG VALUE ...]"
+    parser.description = "Train a model on a graph, through graph servers, parameter servers and Lambdas."
+    parser.epilog = EXAMPLES
+    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="what to train on; see below")
+    again = parser.add_argument_group("many runs")
+    again.add_argument("--runs", type=int, metavar="K", help="train K times, with seeds --seed and on, and sum up")
+    again.add_argument(
+        "--data-seeds",
+        action="store_true",
+        help="count data.seed up too: other splits (where the graph has none), other parts",
+    )
+    add_jobs(again)
+    parser.add_argument(
+        "--guard",
+        action="store_true",
+        help="watch this process too: should it die or hang, siafu resume takes its place",
+    )
+    add_settings(parser)
+
+
+def add_jobs(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--jobs", type=int, default=1, metavar="J", help="how many runs side by side [1]")
+
+
+def add_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
+    """What ``train``, ``search`` and ``value`` share: how a run is. ``without``: names of flags that the verb has not."""
+    add_common(parser)
+    groups = {section: parser.add_argument_group(title) for section, title in GROUPS.items()}
+    for name, key in api.SHORT.items():
+        if name not in without:
+            add_flag(groups[key.partition(".")[0]], name, key)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """How every verb that trains speaks, and where its settings come from."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--config", metavar="FILE", help="TOML file of settings to start from, such as a run's config.toml"
+    )
+    parser.add_argument(
+        "--preset", default="", metavar="paper", help="begin with what the model's own paper published for this graph"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE",
+        help="any setting of a config.toml, also those without a flag; may be repeated",
+    )  # fmt: skip
+
+
+def add_flag(
+    group: argparse._ArgumentGroup,
+    name: str,
+    key: str,
+    of: type[Config] = Config,
+    told_default: str = "",
+    told: str = "",
+) -> None:
+    """The flag of a setting: its default and its help are the field's. Not given: None. ``told_default``, ``told``: what its help
+    says instead."""
+    section, _, field = key.partition(".")
+    default = of().to_dict()[section][field]
+    options: dict[str, typing.Any] = {"default": None, "help": told or _help(key, told_default or default, of)}
+    if isinstance(default, bool):
+        options["action"] = argparse.BooleanOptionalAction if default else "store_true"
+    else:
+        options["metavar"] = (
+            _METAVARS.get(key) or "|".join(_choices(key, of)) or ("N" if isinstance(default, int) else "X")
+        )
+    group.add_argument(f"--{name.replace('_', '-')}", dest=name, **options)
+
+
+def main(args: argparse.Namespace) -> int:
+    config = asked(args)
+    if args.guard and args.runs is not None:
+        raise ConfigError("--guard: is for one run; with --runs the same command goes on")
+    if args.guard:
+        return guard.run([word for word in args.argv if word != "--guard"], config.run.restarts)
+    if args.runs is not None:
+        return _many(args, config)
+    with Display(title(config), config.train.epochs, quiet=args.quiet) as display:
+        run = api.train(config=config, on_status=display)
+    return told(run, json_wanted=args.json, verb="train")
+
+
+def told(run: api.Run, *, json_wanted: bool, verb: str) -> int:
+    """Prints a finished run; its exit code."""
+    print(json.dumps(dict(run.result)) if json_wanted else "\n".join(summary(run.result)))
+    if run.stopped not in LIMITS:
+        return 0
+    limits, spent = configs.load(run.dir / api.CONFIG).run, run.result["cost"]["usd"]
+    again = f", and siafu resume {run.dir} with a higher one goes on" if limits.on != "aws" else f" in {run.dir}"
+    limit = f"budget of {dollars(limits.budget_usd)}" if run.stopped == BUDGET else f"limit of {limits.max_seconds:g} s"
+    print(
+        f"siafu {verb}: stopped at its {limit} after {_counted(run.result['epochs'])}, {dollars(spent)}; the weights are saved{again}",
+        file=sys.stderr,
+    )
+    return EXIT_AT_LIMIT
+
+
+def asked(args: argparse.Namespace, *, many: bool = False) -> Config:
+    """The config of the command line; ``many``: as of ``api.resolve``. Says on stderr where a preset comes from."""
+    settings = api.settings_of(args.set)
+    short = {name: getattr(args, name) for name in api.SHORT if getattr(args, name) is not None}
+    if args.config:
+        api.check_code(args.config, settings)
+    config = api.resolve(args.source, args.config, settings, short, args.preset, many=many)
+    if args.preset and not args.quiet:
+        preset = presets.find(args.preset, config)
+        print(f"preset      {preset.source}\nhere        {preset.differs}", file=sys.stderr)
+    return config
+
+
+def _many(args: argparse.Namespace, config: Config) -> int:
+    with going_on():
+        found = repeat.repeat(
+            runs=args.runs, data_seeds=args.data_seeds, jobs=args.jobs, config=config,
+            watch=watch(args), on_done=lambda done: say(args, done),
+        )  # fmt: skip
+    print(json.dumps(dict(found.summary)) if args.json else "\n".join(repeat.lines(found.summary)))
+    return incomplete(f"siafu train: {len(found.runs)} of {args.runs} runs", len(found.runs) == args.runs)
+
+
+@contextlib.contextmanager
+def going_on() -> Iterator[None]:
+    """Says after Ctrl-C what is not lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("what is finished is kept: the same command goes on", file=sys.stderr)
+        raise
+
+
+def watch(args: argparse.Namespace) -> repeat.Watch:
+    """Progress of one trial after the other."""
+    return lambda trial: Display(
+        f"{title(trial.config)}, {trial.name}", trial.config.train.epochs, quiet=args.quiet or not sys.stderr.isatty()
+    )
+
+
+def say(args: argparse.Namespace, done: repeat.Done) -> None:
+    """One line for each trial that is finished."""
+    if args.quiet:
+        return
+    known = " (by an earlier call)" if done.before else ""
+    if done.result is None:
+        print(f"{done.trial.name}  diverged{known}", file=sys.stderr)
+        return
+    scores = [f"{name} {written(done.result[key])}" for name, key in (("validation", "val_acc"), ("test", "test_acc"))]
+    times = f"{_counted(done.result['epochs'])} in {done.result['train_seconds']:.1f} s"
+    print("  ".join([done.trial.name, *scores, times]) + known, file=sys.stderr)
+
+
+def incomplete(what: str, complete: bool) -> int:
+    """The exit code of many runs, and a line if a limit stopped them."""
+    if complete:
+        return 0
+    print(f"{what} came before the limit; the same command with a higher one goes on", file=sys.stderr)
+    return EXIT_AT_LIMIT
+
+
+def _counted(epochs: int) -> str:
+    return f"{epochs} epoch{'s' if epochs != 1 else ''}"
+
+
+def title(config: Config) -> str:
+    """What a run is, in a few words: "digits, gcn, async, 2 parts"."""
+    staleness = f" s={config.train.staleness}" if config.train.mode == "async" else ""
+    num_parts = api.num_parts(config)
+    parts = f"{num_parts} part{'s' if num_parts > 1 else ''}"
+    return (
+        f"{config.data.source}, {config.model.name}, {config.train.mode}{staleness}, {parts}, {config.servers.backend}"
+    )
+
+
+def _help(key: str, default: typing.Any, of: type) -> str:
+    text = configs.help_texts(of)[key]
+    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    return (text if shown == "" or isinstance(default, bool) else f"{text} [{shown}]").replace("%", "%%")
+
+
+def _choices(key: str, of: type[Config]) -> tuple[str, ...]:
+    """The values of a setting that has a list of them."""
+    section, _, field = key.partition(".")
+    attribute = "lambdas" if section == "lambda" else section
+    hint = typing.get_type_hints(type(getattr(of(), attribute)))[field]
+    return tuple(map(str, typing.get_args(hint))) if typing.get_origin(hint) is typing.Literal else ()

@@ -1,0 +1,435 @@
+"""A run as its coordinator sees it: who has joined, what each epoch gave, when to stop. Pure: the time is an argument.
+
+Rules:
+1. Servers say hello; once all have, everybody learns where everybody listens; once all are ready, training starts.
+2. An epoch's loss is the sum of its intervals' shares in the order of their numbers, whoever reported first.
+3. An evaluation is judged when every graph server has counted. ``siafu.stopping`` says which is the best; without
+   validation vertices, it is the last.
+4. Training stops after the last epoch, at the target accuracy, or when patience ends (``siafu.stopping``). The final
+   weights are those of the epoch that the decision is about, however far the servers have got meanwhile. The training state
+   is kept as it was before the decision: a run that goes on judges it once more, by the settings that it is given then.
+5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond a limit
+   (``siafu.pricing.meter``). If the limit comes first, the run breaks off: the final weights are then the latest whole version.
+   Where nobody is ready or answers, they are the best that came, or those that training began with (``fall_back``).
+6. A run goes on from a ``TrainingState``: the parameter servers get it before training starts, epochs and evaluations that
+   were in stay in, what was spent stays spent. A state counts once every epoch before it is in (its losses are part of it).
+7. A step that parameter servers leave out (``run.on_nan``) is recorded once, whoever tells of it, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from run_coordinator.actions import Action, Record, Save, Status
+from run_coordinator.epoch_totals import Ledger
+from run_coordinator.reports import check, error_of, lanes, links, of_lambda, processors, total
+from run_coordinator.states import States, state_message
+from run_coordinator.usage import Usages
+from siafu import __version__
+from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
+from siafu.checkpoints import TrainingState
+from siafu.config import Config
+from siafu.errors import GnnError, ProtocolError, nan_advice
+from siafu.evaluation import EvaluatedEpochs, evaluated_version, outcome, rounds
+from siafu.member import answer
+from siafu.metrics import METRICS, SPLITS
+from siafu.model_file import digest
+from siafu.pricing.meter import LIMITS, Meter
+from siafu.sparse import Array
+from siafu.wire import (
+    EpochReport,
+    EvalReport,
+    Failed,
+    GetModel,
+    GetState,
+    Heartbeat,
+    Hello,
+    Judged,
+    Message,
+    ModelWeights,
+    ParamState,
+    Ready,
+    Refused,
+    Roster,
+    Skipped,
+    Start,
+    Stop,
+    Stopped,
+    Tensors,
+    Usage,
+)  # fmt: skip
+
+#: How long a run that has come to its limit waits for the reports that make its state a checkpoint.
+STATE_S = 2.0
+
+
+class Coordinator:
+    def __init__(
+        self, config: Config, target: str = "classes", before: TrainingState | None = None,
+        spent: Mapping[str, Any] | None = None,
+    ):  # fmt: skip
+        """``target``: what is learnt (``ModelSpec.target``); ``before``: what the run goes on from; ``spent``: the ledger of
+        one that failed before it had anything to go on from."""
+        self.config, self.metric, self.before = config, METRICS[target], before
+        self.meter = Meter(config)
+        self.members = [graph_server(p) for p in range(config.data.parts)] + [
+            param_server(q) for q in range(config.servers.param_servers)
+        ]
+        self.ledger = Ledger(config.train.stop_on, spent if before is None else before.ledger)
+        # All mutable state:
+        self.status = Status(budget_usd=config.run.budget_usd)
+        self.addresses: dict[Address, str] = {}
+        self.heard: dict[Address, float] = {}  # member -> when it last spoke
+        self.moved_at = 0.0  # when anything last got done
+        self.started_at = 0.0
+        self.went_on_at = 0.0  # when training began in this attempt
+        self.stopped_at = 0.0  # when the decision to stop fell
+        self.stopped = ""  # why: "epochs", "target", "patience", "budget" or "time"
+        self.models: dict[tuple[str, int], ModelWeights] = {}  # (which, parameter server) -> weights
+        self.usages = Usages(self.meter, self.ledger.spent)
+        self.states = States(before)
+        self._started = False
+        self._ready: set[Address] = set()
+        self._reports: dict[int, dict[int, EpochReport]] = {}
+        self._counts: dict[int, dict[int, Array]] = {}
+        self._last_epoch_at = 0.0
+        self._left: set[Address] = set()  # members that have said their last word
+        self._wanted: set[tuple[str, int]] = set()  # the models that were asked for at the stop
+        self._evaluated_at = 0.0
+        self._begun_at = 0.0
+        self._saved_at = 0.0  # when a checkpoint was last asked for
+        self._fed: set[Address] = set()  # parameter servers that were given the state to go on from
+        self._state_wanted = False  # the run breaks off, and its state is to be kept
+        if self.ledger.losses:
+            self.status.epoch, self.status.loss = len(self.ledger.losses), self.ledger.losses[-1]
+        if self.ledger.final:
+            self.status.evaluation = {split: self.ledger.final[split] for split in SPLITS}
+
+    @property
+    def complete(self) -> bool:
+        """Whether the weights are here, or nobody is there to have any."""
+        return self.stopped != "" and self._wanted.issubset(self.models) and not self._state_wanted
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether the run was stopped by its budget or its time."""
+        return self.stopped in LIMITS
+
+    @property
+    def everybody_left(self) -> bool:
+        return self._left.issuperset(self.members)
+
+    @property
+    def usage_complete(self) -> bool:
+        """Whether every graph server has said what its workers cost to the end: none that still ran was given up."""
+        return len(self.usages.billed) == self.config.data.parts
+
+    def begin(self, now: float) -> None:
+        """The run's roles are being started: from now on it takes time and money."""
+        self._begun_at = now - self.ledger.role_seconds
+        self.meter.begin(self._begun_at)
+        self.usages.begin(now)
+        self.status.phase = "starting"
+
+    def tick(self, now: float) -> list[Action]:
+        """Time passes: rule 5."""
+        self.status.usd = self.meter.cost(now).usd
+        if self.stopped:  # with a member gone, the last reports may never come
+            self._state_wanted = self._state_wanted and now - self.stopped_at < STATE_S
+            return []
+        if limit := self.meter.reached(now):
+            return self._stop(limit, now) + self._break_off()
+        every = self.config.run.checkpoint_seconds
+        if every and self._started and now - self._saved_at >= every:
+            self._saved_at = now
+            return [Send(param_server(0), GetState())]
+        return []
+
+    def fall_back(self, weights: Tensors) -> list[Action]:
+        """Nobody has sent the final weights: the best are taken for them, if they have come, else these: what it began with."""
+        self._wanted.clear()
+        self._state_wanted = False
+        self.models = {key: model for key, model in self.models.items() if key[0] == "best"}
+        first = 0 if self.before is None else self.before.version
+        best = self.models.get(("best", 0), ModelWeights("best", first, weights, 0))
+        return self._model(param_server(0), ModelWeights("final", best.version, best.tensors, 0))
+
+    def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
+        """A member's message. Raises the error of a member that failed, and RemoteProtocolError for what no server can report."""
+        check(sender, message)
+        self.heard[sender] = now
+        # A checkpoint is due whether or not anything gets done.
+        if not isinstance(message, Usage | Heartbeat | ParamState):
+            self.moved_at = now
+        match message:
+            case Hello():
+                return self._hello(sender, message)
+            case Ready():
+                return self._is_ready(sender, now)
+            case EpochReport():
+                return self._epoch(message, now)
+            case EvalReport():
+                return self._evaluation(message, now)
+            case Usage():
+                if self.usages.live(message, now):  # an epoch may take long, but it gets on
+                    self.moved_at = now
+                self.usages.show(self.status)
+            case Skipped():
+                return self._skipped(message)
+            case ParamState():
+                self.states.take(message)
+                return self._settle(now)
+            case ModelWeights():
+                return self._model(sender, message)
+            case Stopped():
+                self._left.add(sender)
+                if sender.role == "graph_server":  # a parameter server has none, and may have the same index
+                    self.usages.last_word(message, now)
+            case Failed():
+                self._left.add(sender)
+                raise error_of(message)
+        return []
+
+    @property
+    def patience_s(self) -> float:
+        """How long a member may be silent. Before training, servers build what they aggregate with: one long computation
+        on the thread that would say that they are alive. One that dies meanwhile is missed as a process."""
+        servers = self.config.servers
+        return servers.stall_s if self.status.phase in ("starting", "loading") else servers.silence_s
+
+    def quiet(self, now: float, seconds: float) -> list[Address]:
+        """Members that have joined and said nothing for so long."""
+        return [member for member in self.addresses if now - self.heard.get(member, now) > seconds]
+
+    def silent(self, now: float) -> Address | None:
+        """A member that has said nothing for longer than that."""
+        late = (m for m in self.members if m not in self._left and now - self.heard.get(m, now) > self.patience_s)
+        return next(late, None)
+
+    def missing(self) -> list[Address]:
+        """Members that have not said hello yet."""
+        return [member for member in self.members if member not in self.addresses]
+
+    # --- the rules --------------------------------------------------------------------------------------------------
+
+    def _hello(self, sender: Address, message: Hello) -> list[Action]:
+        if sender not in self.members:
+            return [Send(sender, Refused(f"{sender} is not part of this run"))]
+        reply = answer(COORDINATOR, message, self.config)
+        actions: list[Action] = [Send(sender, reply)]
+        if isinstance(reply, Refused):
+            return actions
+        self.addresses[sender] = message.address
+        if len(self.addresses) == len(self.members):
+            self.status.phase = "loading"
+            roster = Roster(
+                tuple(self.addresses[m] for m in self.members if m.role == "graph_server"),
+                tuple(self.addresses[m] for m in self.members if m.role == "param_server"),
+            )
+            actions += [Send(member, roster) for member in self.members]
+        return actions
+
+    def _is_ready(self, sender: Address, now: float) -> list[Action]:
+        if self.before is not None and sender.role == "param_server" and sender not in self._fed:
+            self._fed.add(sender)
+            return [Send(sender, state_message(self.before, sender.index))]  # it says Ready once more
+        self._ready.add(sender)
+        if len(self._ready) < len(self.members) or self.stopped:
+            return []
+        self._last_epoch_at = self._saved_at = self.went_on_at = now
+        goes_on = self.before is not None or self.ledger.role_seconds > 0
+        self.started_at = self._begun_at + self.ledger.role_seconds - self.ledger.seconds if goes_on else now
+        self._started = True
+        self.status.phase = "training" if self.config.train.epochs else "evaluating"
+        first = len(self.ledger.losses)
+        begun = {"event": "start", "siafu": __version__, **({"epoch": first} if self.before is not None else {})}
+        return [Record(begun), *(Send(member, Start(first, self.ledger.judged)) for member in self.members)]
+
+    def _epoch(self, message: EpochReport, now: float) -> list[Action]:
+        self.usages.epoch(message, now)
+        self._reports.setdefault(message.epoch, {})[message.server] = message
+        actions: list[Action] = []
+        while len(self._reports.get(len(self.ledger.losses), ())) == self.config.data.parts:
+            if self.stopped_at and not self._state_wanted:
+                break
+            actions += self._whole_epoch(len(self.ledger.losses), now)
+        return actions
+
+    def _whole_epoch(self, epoch: int, now: float) -> list[Action]:
+        """Everybody has reported it, and all before it: a report may be lost, those of later epochs still come."""
+        reports = self._reports.pop(epoch)
+        ordered = [reports[p] for p in sorted(reports)]
+        loss = float(sum(float(share) for report in ordered for share in report.loss))
+        staleness = np.zeros(max(len(report.staleness) for report in ordered), np.int64)
+        for report in ordered:
+            staleness[: len(report.staleness)] += report.staleness
+        self.ledger.losses.append(loss)
+        self.ledger.epoch_seconds.append(now - self._last_epoch_at)
+        self._last_epoch_at = now
+        ghost_bytes = sum(report.ghost_bytes for report in ordered)
+        self.status.epoch, self.status.loss = epoch + 1, loss
+        self.status.epoch_s, self.status.ghost_bytes = self.ledger.epoch_seconds[-1], ghost_bytes
+        usage = total(self.usages.totals)
+        self.status.eval_ghost_bytes = int(usage.get("eval_ghost_bytes", 0)) // (epoch + 1)
+        if not np.isfinite(loss) and self.config.run.on_nan == "stop" and not self.stopped:
+            raise GnnError(f"epoch {epoch + 1}: the loss is {loss}; {nan_advice(epoch)}")
+        record = {
+            "event": "epoch", "epoch": epoch + 1, "loss": loss, "time_s": now - self.started_at,
+            "epoch_s": self.ledger.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
+            "usage": usage, "usd": self.meter.cost(now).usd,
+        }  # fmt: skip
+        return [Record(record), *self._settle(now)]
+
+    def _skipped(self, message: Skipped) -> list[Action]:
+        if message.epoch in self.ledger.skipped:
+            return []
+        self.ledger.skipped[message.epoch] = message.where
+        return [Record({"event": "skipped", "epoch": message.epoch + 1, "where": message.where})]
+
+    def _evaluation(self, message: EvalReport, now: float) -> list[Action]:
+        self._counts.setdefault(message.epoch, {})[message.server] = message.counts
+        actions: list[Action] = []
+        while len(self._counts.get(due := self._due(), ())) == self.config.data.parts and not self.stopped_at:
+            actions += self._whole_evaluation(due, now)
+        return actions
+
+    def _due(self) -> int:
+        """The epoch whose evaluation is judged next; -1: none."""
+        due = EvaluatedEpochs(self.config.train).after(self.ledger.judged)
+        return -1 if due is None else due
+
+    def _whole_evaluation(self, epoch: int, now: float) -> list[Action]:
+        """Everybody has counted, and all evaluations before it are judged."""
+        tallies = self._counts.pop(epoch)
+        tally = self.metric.merge([tallies[server] for server in sorted(tallies)])
+        result = self.metric.scores(tally)
+        version = evaluated_version(epoch, self.config.train)
+        record = {"event": "evaluation", "epoch": version, "time_s": now - self.started_at, **result}
+        verdicts_before = self.ledger.verdicts()
+        self.status.evaluation, self.ledger.final = result, record
+        val = result["val"]
+        self.ledger.judged = epoch
+        best = val is None or self.ledger.stopping.judge(val["acc"], val["loss"])
+        if best:
+            self.ledger.best = record
+        reason = self._reason(epoch, val["acc"] if val else None, now)
+        actions: list[Action] = [Record(record)]
+        if reason and reason not in LIMITS and self.config.train.epochs:
+            actions.append(Send(param_server(0), GetState()))  # before the verdict, as the ledger says it
+            self._state_wanted = reason != "epochs"  # servers may be ahead: their reports are still to come
+        actions += [Send(member, Judged(epoch, best, reason != "")) for member in self.members]
+        if reason:
+            if reason not in LIMITS:
+                self.ledger.stop(verdicts_before)
+            asked = [("final", q) for q in range(self.config.servers.param_servers)] + [("best", 0)]
+            actions += [*self._stop(reason, now), *self._ask(asked), *(self._ask_to_keep() if self.at_limit else [])]
+        return actions
+
+    def _reason(self, epoch: int, accuracy: float | None, now: float) -> str:
+        """Why to stop after this evaluation; "" to go on."""
+        train = self.config.train
+        step_s = now - self._evaluated_at if self._evaluated_at else 0.0  # the first one also waited for cold starts
+        self._evaluated_at = now
+        if epoch == rounds(train) - 1:
+            return "epochs"
+        if train.target_acc > 0 and accuracy is not None and accuracy >= train.target_acc:
+            return "target"
+        if train.patience > 0 and self.ledger.stopping.waited >= train.patience:
+            return "patience"
+        return self.meter.reached(now, step_s)
+
+    def _stop(self, reason: str, now: float) -> list[Action]:
+        self.stopped, self.stopped_at = reason, now
+        self.status.phase = "saving"
+        return [Record({"event": "stop", "reason": reason, "usd": self.meter.cost(now).usd})] if self.at_limit else []
+
+    def _break_off(self) -> list[Action]:
+        """One parameter server is asked: of the others some may have stepped further."""
+        if param_server(0) not in self._ready:
+            return []
+        best = [("best", 0)] if self.ledger.best else []
+        return [*self._ask([("latest", 0), *best]), *self._ask_to_keep()]
+
+    def _ask_to_keep(self) -> list[Send]:
+        """For the state that a later run can go on from."""
+        self._state_wanted = True
+        return [Send(param_server(0), GetState())]
+
+    def _ask(self, models: list[tuple[str, int]]) -> list[Action]:
+        """For the weights that the result needs."""
+        self._wanted = {("final" if which == "latest" else which, server) for which, server in models}
+        return [Send(param_server(server), GetModel(which)) for which, server in models]
+
+    def _model(self, sender: Address, message: ModelWeights) -> list[Action]:
+        """A model of the result."""
+        which = "final" if message.which == "latest" else message.which
+        self.models[which, sender.index] = message
+        return []
+
+    # --- going on ---------------------------------------------------------------------------------------------------
+
+    def ask_for_state(self, asked: Iterable[Address]) -> list[Send]:
+        """Something has failed: parameter servers that are left may know more than is saved."""
+        self.states.given.clear()
+        there = self._ready - self._left
+        return [Send(member, GetState()) for member in asked if member.role == "param_server" and member in there]
+
+    def spent(self, now: float) -> dict[str, Any]:
+        """The ledger of a run that begins anew: nothing is known, but it took time and money."""
+        known = self._dump(0, now)
+        return Ledger(self.config.train.stop_on).dump(
+            0, self.ledger.usage_of(known), known["seconds"], known["role_seconds"]
+        )
+
+    def gone_on(self, state: TrainingState, now: float) -> TrainingState:
+        """The state with what was spent since: failures and starting again take time and money too."""
+        return replace(state, ledger=self._dump(state.version, now))
+
+    def _settle(self, now: float) -> list[Action]:
+        """Parameter servers' states whose epochs are all in."""
+        losses = self.ledger.losses
+        if self.config.run.on_nan == "stop" and losses and not np.isfinite(losses[-1]):
+            return []  # weights of such a loss are worth less than an older checkpoint
+        states = self.states.settle(len(losses), lambda version: self._dump(version, now))
+        if states:
+            self._state_wanted = False
+        return [Save(state) for state in states]
+
+    def _dump(self, version: int, now: float) -> dict[str, Any]:
+        """The ledger up to ``version``, with what was spent until now."""
+        seconds = now - self.started_at if self.started_at else self.ledger.seconds
+        role_seconds = now - self._begun_at if self._begun_at else self.ledger.role_seconds
+        return self.ledger.dump(version, self.usages.spent(now), seconds, role_seconds)
+
+    def farewell(self, reason: str) -> list[Send]:
+        """Parameter servers first: they would miss a graph server that has left before them."""
+        leaving = sorted(self.addresses, key=lambda member: member.role != "param_server")
+        return [Send(member, Stop(reason)) for member in leaving]
+
+    def result(self) -> dict[str, Any]:
+        """What ``siafu train --json`` prints, but for the run directory. Needs ``complete`` and a final model. Scores are
+        None in a run that a limit has stopped before its first evaluation."""
+        finals = [model for (which, _), model in sorted(self.models.items()) if which == "final"]
+        digests = {digest(model.tensors) for model in finals}
+        if len(digests) != 1:
+            raise ProtocolError(f"parameter servers disagree on the final weights: {sorted(digests)}")
+        usage = total(self.usages.totals)
+        later = self.ledger.epoch_seconds[1:] or self.ledger.epoch_seconds
+        epochs = finals[0].version
+        return {
+            **outcome(self.ledger.best, self.ledger.final, self.config.train),
+            "epochs": epochs, "stopped": self.stopped,
+            "train_seconds": self.stopped_at - self.started_at if self.started_at else 0.0,
+            "epoch_seconds_median": float(np.median(later)) if later else 0.0,
+            "loss_history": self.ledger.losses[:epochs], "lambda": of_lambda(usage), "usage": usage,
+            "usage_complete": self.usage_complete, "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
+            "ghost_bytes_per_epoch": self.status.ghost_bytes, "lanes": lanes(usage),
+            "bytes_per_link": links(self.usages.totals, self.config.data.parts, epochs),
+            "resumed_from": None if self.before is None else self.before.version,
+            "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
+            "metric": self.metric.name, "skipped_steps": len(self.ledger.skipped), "processors": processors(self.usages.totals),
+        }  # fmt: skip

@@ -1,0 +1,127 @@
+"""``siafu.export``: a run's model as a module of another library, which gives the same logits.
+
+What is written is source (copied from ``run_coordinator.export.modules``), weights, settings, and a README; nothing of it needs
+siafu. Every export is run on the run's own graph and compared with the logits of our servers before it gets its name.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from run_coordinator import api
+from run_coordinator.actions import Status
+from run_coordinator.export import exported
+from run_coordinator.export.readme import readme
+from run_coordinator.export.source import source
+from run_coordinator.export.weights import settings, state
+from run_coordinator.export.whole import Inputs, inputs_of
+from run_coordinator.predict import predict
+from siafu import model_file
+from siafu.baseline import load
+from siafu.errors import ConfigError, GnnError
+from siafu.models import ModelSpec
+from siafu.shards import ShardSet
+from siafu.sparse import Array
+
+TARGETS = ("torch", "pyg", "dgl", "onnx")
+#: Logits may differ by so much, times the largest of ours, and 1 at least: float32 sums in another order.
+TOLERANCE = 1e-5
+#: Layers of the libraries that take no weights of edges, or mean another thing by them.
+UNWEIGHTED = {"pyg": {"sage", "gat", "gin", "rgcn"}, "dgl": {"sage", "gat", "gin", "rgcn"}}
+#: Layers that normalise by out-degrees where ours take in-degrees.
+UNDIRECTED = {"dgl": {"gcnii", "appnp", "sgc"}}
+
+
+def export(
+    run: api.Run | str | Path, *, to: str, out: str | Path, on_status: Callable[[Status], None] = lambda status: None
+) -> dict[str, Any]:
+    """Writes the model of a run to the folder ``out`` as a module of "torch", "pyg", "dgl" or "onnx".
+
+    Returns what ``siafu export --json`` prints: with ``max_abs_logit_difference`` on the run's own graph.
+
+        >>> siafu.export(run, to="pyg", out="exported")
+
+    Raises: ConfigError for what cannot be exported so, or a package that is missing; GnnError if logits differ.
+    """
+    run_dir, out = run.dir if isinstance(run, api.Run) else Path(run), Path(out)
+    if to not in TARGETS:
+        raise ConfigError(f"to = {to!r}: must be one of {', '.join(TARGETS)}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"out = {out}: exists already")
+    if not (run_dir / "model.safetensors").is_file():
+        raise ConfigError(f"{run_dir}: no finished run there, it has no model.safetensors")
+    weights, spec = model_file.load_model(run_dir / "model.safetensors")
+    python = exported.interpreter(to)
+    reference = {"servers.backend": "cpu", "run.on": "local", "model.rows": "exact"}
+    ours = predict(run_dir, scores="logits", settings=reference, on_status=on_status)
+    on_status(Status(phase="exporting"))
+    shards = _shards(run_dir)
+    inputs = inputs_of(shards, typed=spec.name == "rgcn", dtype=spec.dtype)
+    _check(spec, to, inputs, directed=shards.manifest.directed)
+    return _write(out, to, spec, weights, inputs, python, ours.values)
+
+
+def _shards(run_dir: Path) -> ShardSet:
+    return ShardSet.open(api.shards_of(load(run_dir / "config.toml")))
+
+
+def _check(spec: ModelSpec, to: str, inputs: Inputs, *, directed: bool) -> None:
+    if directed and spec.name in UNDIRECTED.get(to, ()):
+        raise ConfigError(
+            f"--to {to}: its {spec.name} layers are for undirected graphs, and this one is directed; --to torch does"
+        )
+    if spec.target == "links":
+        raise ConfigError(f"--to {to}: link prediction cannot be exported; siafu predict writes its embeddings")
+    if inputs.edge_weight is not None and spec.name in UNWEIGHTED.get(to, ()):
+        raise ConfigError(
+            f"--to {to}: its {spec.name} layers take no edge weights, and this graph has some; --to torch does"
+        )
+
+
+def _write(
+    out: Path, to: str, spec: ModelSpec, weights: Mapping[str, Array], inputs: Inputs, python: str, ours: Array
+) -> dict[str, Any]:
+    """Into a folder beside ``out``, which is renamed when the logits agree."""
+    try:
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+    except OSError as error:
+        raise ConfigError(f"out = {out}: {error.strerror}") from error
+    try:
+        (beside / "model.py").write_text(source(spec.name, to))
+        (beside / "settings.json").write_text(json.dumps(settings(spec), indent=1) + "\n")
+        save_file(state(spec, weights, to), str(beside / "weights.safetensors"))
+        difference, scale = _compared(ours, exported.logits(python, to, beside, inputs))
+        limit = TOLERANCE * max(1.0, scale)
+        if not difference <= limit:
+            raise GnnError(
+                f"--to {to}: its logits differ from ours by up to {difference:.3g}, the limit is {limit:.3g}"
+            )
+        (beside / "README.md").write_text(readme(spec, to, inputs))
+        beside.chmod(0o755)
+        if out.is_dir():
+            out.rmdir()
+        beside.rename(out)
+    except OSError as error:
+        raise ConfigError(f"out = {out}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return {
+        "out": str(out), "to": to, "model": spec.name, "files": sorted(path.name for path in out.iterdir()),
+        "vertices": len(ours), "max_abs_logit_difference": difference, "max_abs_logit": scale, "tolerance": limit,
+    }  # fmt: skip
+
+
+def _compared(ours: Array, theirs: Array) -> tuple[float, float]:
+    """The largest difference, and the largest of ours."""
+    if ours.shape != theirs.shape:
+        raise GnnError(f"its logits are {list(theirs.shape)}, ours {list(ours.shape)}")
+    return float(np.abs(ours - theirs).max(initial=0)), float(np.abs(ours).max(initial=0))

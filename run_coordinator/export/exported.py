@@ -1,0 +1,66 @@
+"""Exported models at work, each in a process of its own: torch and its relatives stay out of ours."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from run_coordinator import peers
+from run_coordinator.export.whole import Inputs
+from siafu.errors import ConfigError, GnnError
+from siafu.sparse import Array
+
+#: What an export needs besides torch, as modules and for pip.
+NEEDS = {"torch": (), "pyg": ("torch_geometric",), "dgl": (), "onnx": ("onnx", "onnxscript", "onnxruntime")}
+SCRIPT = Path(__file__).with_name("modules") / "at_work.py"
+
+
+def interpreter(to: str) -> str:
+    """The Python that has what the export needs; DGL's is that of the measurements' peers, unless ours has it.
+
+    Raises: ConfigError naming what is missing.
+    """
+    if to == "dgl" and not _runs(sys.executable, "dgl"):
+        python = peers.interpreter()
+        if not _runs(python, "dgl"):
+            raise ConfigError("--to dgl needs dgl and torch, and their environment cannot be made here")
+        return python
+    missing = [name for name in ("torch", *NEEDS[to]) if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"--to {to} needs {', '.join(missing)}: pip install 'siafu[export]'")
+    return sys.executable
+
+
+def logits(python: str, to: str, folder: Path, inputs: Inputs) -> Array:
+    """What the model in ``folder`` gives; for "onnx" it is written there first. GnnError with its last words if it fails."""
+    with tempfile.TemporaryDirectory(prefix="siafu-export-") as name:
+        given, found = Path(name) / "inputs.npz", Path(name) / "logits.npy"
+        np.savez(given, **inputs.arrays)  # type: ignore[arg-type]
+        command = [python, str(SCRIPT), to, str(folder), str(given), str(found)]
+        environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if ended.returncode:
+            raise GnnError(
+                f"--to {to}: the exported model fails: {_why(ended.stderr) or f'exit code {ended.returncode}'}"
+            )
+        rows: Array = np.load(found)
+        return rows
+
+
+def _why(trace: str) -> str:
+    """The last line of what Python has written that says what was raised."""
+    lines = trace.strip().splitlines()
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    return (raised or lines or [""])[-1][:300]
+
+
+def _runs(python: str, to: str) -> bool:
+    """Whether the library can be imported there."""
+    return subprocess.run([python, str(SCRIPT), to], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,89 @@
+"""Where the servers of a run live: start them, watch them, stop them, bring home what they wrote.
+
+To add one: a class that keeps the contract and its line in ``HOSTS``; ``tests/contracts/test_hosts.py`` holds every host
+in the table to it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from siafu.address import Address
+from siafu.config import Config
+from siafu.keys import Keys
+
+HOSTS = {
+    "local": "run_coordinator.hosts.local:LocalHost",
+    "ray": "infra.ray.host:RayHost",
+    "aws": "infra.machines.host:MachineHost",
+}
+
+
+#: The code of a member that is gone with its machine, or with whoever watched over it there.
+LOST = -1000
+
+
+@dataclass(frozen=True)
+class Death:
+    """The end of a member's process."""
+
+    member: Address
+    code: int  # below 0: the signal that killed it, or LOST
+    last_line: str  # of its log, or what is known of its machine
+
+    def __str__(self) -> str:
+        if self.code == LOST:
+            return f"{self.member} is lost: {self.last_line}"
+        how = f"killed by {signal.Signals(-self.code).name}" if self.code < 0 else f"exit code {self.code}"
+        return f"{self.member} died: {how}; {self.last_line}"
+
+
+class Host(Protocol):
+    """Use in a ``with`` block: it leaves nothing behind. Only the coordinator's thread calls it, and no call but ``wait``
+    takes longer than a second."""
+
+    #: Address that the coordinator binds, so that members can dial it.
+    listen: str
+    #: How much later than a member's end ``dead`` may hear of it. Others that miss the member may complain before.
+    lag_s: float
+
+    @classmethod
+    def make(cls, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> Host: ...
+
+    def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
+        """Starts the member, which dials ``coordinator``, with its keys, which nobody else sees; None: without. Returns before
+        it runs. PeerLost if there is no place for it."""
+
+    def dead(self) -> Death | None:
+        """A member that has ended, however; one that was killed rather than one that gave up. None if all are well."""
+
+    @property
+    def num_alive(self) -> int: ...
+
+    def kill(self, member: Address) -> None:
+        """At once; one that never started or is dead already is no error."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether every member has ended within ``timeout_s``."""
+
+    def collect(self) -> None:
+        """Brings logs and traces of members into the run directory, ``logs/<role>-<index>.log``. Members that have not
+        ended by now are killed first."""
+
+    def __enter__(self) -> Host: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def build(config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> Host:
+    """The host that the config names."""
+    module, _, cls = HOSTS[config.run.on].partition(":")
+    host: Host = getattr(importlib.import_module(module), cls).make(config, run_dir, shards, config_file, run_id)
+    return host

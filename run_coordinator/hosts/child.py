@@ -1,0 +1,132 @@
+"""A process of this machine that writes to a log and cannot outlive us: a server of a run, or its coordinator."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from siafu.address import Address
+from siafu.keys import Ring
+from siafu.leash import Leash
+
+#: One thread per process for dense products: parallelism comes from intervals, and bits must not depend on a core count.
+_ENVIRONMENT = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+#: What Python runs a role's module by; ``benchmarks.chaos`` puts its own member between.
+PROGRAM: tuple[str, ...] = ("-m",)
+MAX_LINE = 300
+_TAIL_BYTES = 4096
+
+
+class Child:
+    """Leads a group of its own. ``close`` it: that kills what is left of the group."""
+
+    def __init__(
+        self, command: Sequence[str], log: Path, variables: Mapping[str, str] | None = None, told: str | None = None,
+        inherited: Sequence[int] = (),
+    ):  # fmt: skip
+        """``variables``: of its environment, besides ours; ``told``: what it finds on its stdin, where no other process and no
+        file sees it; ``inherited``: descriptors that it has too."""
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        path = os.pathsep.join(p for p in sys.path if p)
+        environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": path, **(variables or {})}
+        self._leash = Leash()
+        try:
+            with open(log, "ab") as output, _undisturbed():
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL if told is None else subprocess.PIPE, stdout=output,
+                    stderr=subprocess.STDOUT, env=environment,
+                    start_new_session=True, pass_fds=(self._leash.fd, *inherited),
+                )  # fmt: skip
+                self._leash.tie(self._process.pid)  # still undisturbed: an interrupt now would leave it behind
+        except OSError:
+            self._leash.close()
+            raise
+        if self._process.stdin is not None and told is not None:
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:  # its end will be noticed
+                stdin.write(told.encode())
+
+    @classmethod
+    def member(
+        cls, member: Address, coordinator: str, run_id: bytes, *, config_file: Path, shards: Path, run_dir: Path,
+        listen: str = "", keys: Ring | None = None,
+    ) -> Child:  # fmt: skip
+        """``python -m graph_server`` or ``param_server``, which logs to ``<run_dir>/logs/<role>-<index>.log``.
+
+        ``listen``: the address that it binds; empty: ``servers.listen``. ``keys``: go through its stdin.
+        """
+        command = [
+            sys.executable, *PROGRAM, member.role, "--coordinator", coordinator, "--run-id", run_id.hex(),
+            "--index", member.name, "--config", str(config_file), "--shards", str(shards), "--run-dir", str(run_dir),
+            *(("--listen", listen) if listen else ()), *(("--keys-on-stdin",) if keys else ()),
+        ]  # fmt: skip
+        log = run_dir / "logs" / f"{member.role}-{member.name}.log"
+        return cls(command, log, told=json.dumps(keys.dump()) if keys else None)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Its exit code, below 0 the signal that killed it; None while it lives."""
+        return self._process.poll()
+
+    def last_line(self) -> str:
+        """Of its log."""
+        lines = self.tail(_TAIL_BYTES).strip().splitlines()
+        return lines[-1][-MAX_LINE:] if lines else "its log is empty"
+
+    def tail(self, nbytes: int) -> str:
+        """The end of its log."""
+        with self.log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - nbytes))
+            return log.read().decode(errors="replace")
+
+    def interrupt(self) -> None:
+        """As Ctrl-C would."""
+        self._signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """At once, and its group; one that is dead already is no error."""
+        self._signal(signal.SIGKILL)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended within ``timeout_s``."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def close(self) -> None:
+        self.kill()
+        self._process.wait()
+        self._leash.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Puts off Ctrl-C and a polite kill: between a child's birth and our knowing of it, they would leave it behind."""
+    if threading.current_thread() is not threading.main_thread():  # only that one hears of signals
+        yield
+        return
+    came: list[int] = []
+    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+        for number in came:
+            signal.raise_signal(number)

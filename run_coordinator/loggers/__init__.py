@@ -1,0 +1,108 @@
+"""Who else is told what a run writes to metrics.jsonl: TensorBoard, MLflow, Weights & Biases, all into the run directory.
+
+To add one: ``run_coordinator/loggers/<name>.py`` with a class that keeps the contract, and its line in ``LOGGERS``;
+``tests/run_coordinator/loggers/test_loggers.py`` holds every logger in the table to it. A logger is a looker-on: what it cannot do costs one
+warning and never the run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.metrics import SPLITS
+
+logger = logging.getLogger(__name__)
+
+#: ``run.loggers`` -> the class
+LOGGERS = {
+    "tensorboard": "run_coordinator.loggers.tensorboard:TensorBoard",
+    "mlflow": "run_coordinator.loggers.mlflow:MLflow",
+    "wandb": "run_coordinator.loggers.wandb:WandB",
+}
+#: What pip installs for each.
+PACKAGES = {"tensorboard": "tensorboard", "mlflow": "mlflow-skinny", "wandb": "wandb"}
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+class Logger(Protocol):
+    """Only the coordinator's thread calls it. Whatever it raises is a warning."""
+
+    def __init__(self, run_dir: Path, settings: Mapping[str, Any]):
+        """``settings``: the config as ``{"section.key": value}``. ImportError if its package is not there."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Numbers by name, after ``step`` epochs. Steps do not fall."""
+
+    def close(self) -> None:
+        """All is on the disk, and nothing of the logger runs on."""
+
+
+def check(names: Iterable[str]) -> None:
+    """Raises: ConfigError for a logger that there is not, or whose package is not installed."""
+    for name in names:
+        if name not in LOGGERS:
+            raise ConfigError(f"run.loggers: {name!r} is unknown, must be one of {', '.join(LOGGERS)}")
+        try:
+            importlib.import_module(LOGGERS[name].partition(":")[0])
+        except ImportError as error:
+            raise ConfigError(f"run.loggers = {name}: {error}: pip install {PACKAGES[name]}") from None
+
+
+@contextmanager
+def opened(config: Config, run_dir: Path) -> Iterator[Tell]:
+    """What tells every logger of ``run.loggers`` a record of metrics.jsonl, while the block runs."""
+    loggers: dict[str, Logger] = {}
+    settings = {
+        f"{section}.{key}": value for section, values in config.to_dict().items() for key, value in values.items()
+    }
+
+    def attempt(name: str, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except Exception as error:  # other people's code at the edge of ours: the run goes on without it
+            loggers.pop(name, None)
+            logger.warning("run.loggers = %s: %s: %s; it is told nothing more", name, type(error).__name__, error)
+
+    def begin(name: str) -> None:
+        module, _, cls = LOGGERS[name].partition(":")
+        loggers[name] = getattr(importlib.import_module(module), cls)(run_dir, settings)
+
+    def tell(record: Mapping[str, Any]) -> None:
+        if (values := scalars(record)) is not None:
+            for name, logger_ in list(loggers.items()):
+                attempt(name, lambda told=logger_: told.log(int(record["epoch"]), values))  # type: ignore[misc]
+
+    for name in config.run.loggers:
+        attempt(name, lambda which=name: begin(which))  # type: ignore[misc]
+    try:
+        yield tell
+    finally:
+        for name, logger_ in list(loggers.items()):
+            attempt(name, logger_.close)
+
+
+def replay(config: Config, run_dir: Path) -> None:
+    """Tells the loggers of a run that was coordinated elsewhere, from its metrics.jsonl."""
+    with opened(config, run_dir) as tell:
+        for line in (run_dir / "metrics.jsonl").read_text().splitlines():
+            tell(json.loads(line))
+
+
+def scalars(record: Mapping[str, Any]) -> dict[str, float] | None:
+    """The numbers of an epoch or an evaluation, by name: "loss", "usd", "usage/gb_s", "val/acc"; None of other records."""
+    if record["event"] == "epoch":
+        named = {name: record[name] for name in ("loss", "epoch_s", "time_s", "ghost_bytes", "usd")}
+        return {**named, **{f"usage/{name}": value for name, value in record["usage"].items()}}
+    if record["event"] == "evaluation":
+        found = {split: record[split] for split in SPLITS if record.get(split)}
+        return {f"{split}/{name}": value for split, scores in found.items() for name, value in scores.items()}
+    return None

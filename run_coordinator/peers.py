@@ -1,0 +1,91 @@
+"""The environment that the peers run in: DGL and PyG with their own pins, made once and kept below ~/.cache/siafu.
+
+They cannot share siafu's: DGL 2.1.0 has no binaries for the torch that the others need, and imports beside it only with
+a stand-in for one of its modules (``benchmarks/measure/peer_process.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from run_coordinator import pinned
+
+#: pip's arguments, one line after the other; "?": peers that are missing then are skipped, the rest still run.
+TORCH = "torch==2.13.0"
+STEPS = (
+    ("", "torch-geometric==2.8.1 numpy==2.4.6 scipy==1.17.1 setuptools<81"),
+    ("?", "packaging pandas pyyaml pydantic networkx requests tqdm psutil safetensors"),
+    ("?", "--no-deps dgl==2.1.0"),
+)
+#: torch's CPU build spares 3 GB of CUDA; where its index cannot be reached, PyPI's will do.
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+MARKER = "complete.json"  # written last: what is installed
+
+
+def folder(cache: Path | None = None) -> Path:
+    """Where the environment of these pins and this Python lies, or will."""
+    pins = json.dumps([TORCH, STEPS, sys.version_info[:2]])
+    return pinned.folder("peers", pins.encode(), cache)
+
+
+def interpreter(cache: Path | None = None) -> str:
+    """The peers' Python; makes their environment first, which takes minutes, with its progress on stderr.
+
+    Where it cannot be made, siafu's own Python: then SciPy is there, and torch where it is installed.
+    """
+    home = folder(cache)
+    python = home / "bin" / "python"
+    if (home / MARKER).is_file():
+        return str(python)
+    try:
+        with pinned.alone(home):
+            if not (home / MARKER).is_file():  # while we waited, another process may have made it
+                _make(home, python)
+    except (OSError, subprocess.SubprocessError) as error:
+        _say(f"peers: no environment for DGL and PyG ({_reason(error)}): measured are those that siafu's own has")
+        return sys.executable
+    return str(python)
+
+
+def _make(home: Path, python: Path) -> None:
+    _say(f"peers: installing torch, PyG and DGL into {home}, once; 2 GB")
+    shutil.rmtree(home, ignore_errors=True)
+    _run(sys.executable, "-m", "venv", str(home))
+    try:
+        _pip(python, "--no-deps", "--retries", "0", "--timeout", "20", "--index-url", TORCH_INDEX, TORCH)
+    except subprocess.SubprocessError:
+        _say(f"peers: {TORCH_INDEX} does not answer: torch comes from PyPI, with CUDA")
+        _pip(python, TORCH)
+    failed = []
+    for optional, packages in (("", TORCH), *STEPS):
+        try:
+            _pip(python, *packages.split())
+        except subprocess.SubprocessError as error:
+            if not optional:
+                raise
+            _say(f"peers: without {packages}: {_reason(error)}")
+            failed.append(packages)
+    (home / MARKER).write_text(json.dumps({"torch": TORCH, "steps": STEPS, "failed": failed}) + "\n")
+
+
+def _pip(python: Path, *arguments: str) -> None:
+    _say(f"peers: pip install {' '.join(arguments)}")
+    _run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=pinned.variables())
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, command[:4], stderr=done.stderr)
+
+
+def _reason(error: Exception) -> str:
+    return pinned.reason(getattr(error, "stderr", None) or str(error)) or type(error).__name__
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,91 @@
+"""What a graph's classes and relations mean to a run: names decide, not the numbers that they happen to have.
+
+What has no name is called by its number, so that graphs without names fit as they always did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from graph_data.renumbered import Numbers
+from siafu.errors import ConfigError
+from siafu.models import ModelSpec
+from siafu.shards import ShardSet
+from siafu.sparse import Array
+
+Names = Mapping[str, tuple[str, ...]]
+SHOWN = 8  # names in a message
+
+
+@dataclass(frozen=True)
+class Meanings:
+    """Names of all that a run's model tells apart, in the order of its numbers."""
+
+    run_dir: Path
+    classes: tuple[str, ...]
+    relations: tuple[str, ...]
+
+    @classmethod
+    def of(cls, run_dir: Path, spec: ModelSpec, names: Names) -> Meanings:
+        """``names``: "classes" and "edge_types" of the graph that the run was trained on, where it has any."""
+        classes = _called(names.get("classes", ()), spec.num_classes)
+        return cls(run_dir, classes, _called(names.get("edge_types", ()), spec.num_edge_types))
+
+    def of_classes(self, shards: ShardSet, source: str) -> Numbers | None:
+        """What the classes of a graph become; None: they stay. Raises: ConfigError for one that is judged and unknown."""
+        theirs = _called(shards.names().get("classes", ()), shards.manifest.num_classes)
+        if theirs == self.classes[: len(theirs)]:
+            return None
+        judged = _judged(shards)
+        found = self._numbers(theirs, self.classes, judged, f"{source}: class", "es")
+        stay = (found.place[judged] == np.flatnonzero(judged)).all() and len(theirs) <= found.count
+        return None if stay else found
+
+    def of_relations(self, shards: ShardSet, source: str) -> Numbers | None:
+        """As ``of_classes``, of types of edges; the graph gets all that the run has."""
+        manifest, named = shards.manifest, shards.names().get("edge_types", ())
+        if manifest.edge_types != "relations" and (len(named) != 1 or len(self.relations) == 1):
+            if len(self.relations) > 1:
+                raise ConfigError(
+                    f"{source}: its edges have no types, the model tells {_listed(self.relations)} apart "
+                    "(--type COLUMN of edge lists)"
+                )
+            return None
+        theirs = _called(named, manifest.num_edge_types)
+        if theirs == self.relations:
+            return None
+        occurs = np.array(manifest.type_counts or (manifest.num_edges,)) > 0  # of one relation nothing is counted
+        return self._numbers(theirs, self.relations, occurs, f"{source}: edge type", "s")
+
+    def _numbers(
+        self, theirs: Sequence[str], ours: Sequence[str], occurs: Array, what: str, plural: str
+    ) -> Numbers:  # fmt: skip
+        """Raises: ConfigError for what occurs (bool [k]) and is none of ours."""
+        number = {name: i for i, name in enumerate(ours)}
+        place = np.array([number.get(name, -1) for name in theirs], np.int64)
+        if unknown := [theirs[i] for i in np.flatnonzero(occurs & (place < 0)).tolist()]:
+            are = f"{plural} {_listed(unknown)} are" if len(unknown) > 1 else f" {_listed(unknown)} is"
+            raise ConfigError(f"{what}{are} unknown to {self.run_dir}, which has {_listed(ours)}")
+        return Numbers(place, len(ours))
+
+
+def _called(names: Sequence[str], count: int) -> tuple[str, ...]:
+    return (*names, *map(str, range(len(names), count)))
+
+
+def _judged(shards: ShardSet) -> Array:
+    """Which classes are those of a vertex in some split, bool [C]: other labels are not looked at."""
+    found = np.zeros(shards.manifest.num_classes, bool)
+    for p in range(shards.manifest.num_partitions):
+        shard = shards.partition(p)
+        labels = np.asarray(shard.labels)[np.asarray(shard.split).any(axis=1)]
+        found[labels[labels >= 0]] = True
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join([*map(repr, names[:SHOWN]), *(["…"] if len(names) > SHOWN else [])])

@@ -1,0 +1,247 @@
+"""What a prediction is of: a run's model, a graph, a slot of the evaluation; and the config of the servers that make it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from graph_data.renumbered import Numbers
+from run_coordinator import api
+from run_coordinator.lambda_emulator import SITES
+from run_coordinator.predict.meanings import Meanings, Names
+from siafu import conditions, model_file, models
+from siafu.baseline import BaselineConfig, load
+from siafu.checkpoints import FOLDER_NAME
+from siafu.checkpoints import load as load_state
+from siafu.config import REPARTITIONS, Config, Lambda
+from siafu.errors import ConfigError
+from siafu.features import STANDARD, Standard
+from siafu.fingerprint import Fingerprint, differences, of_run
+from siafu.models import ModelSpec
+from siafu.shards import MANIFEST, Manifest, ShardSet, read_names
+from siafu.tasks import Lane
+from siafu.training_state import MODEL
+
+logger = logging.getLogger(__name__)
+
+#: Models that transform vertices once: what they gather later are logits, and no layer's activations.
+WITHOUT_LAYERS = ("appnp", "sgc")
+#: What labels are, in words.
+KINDS: dict[str, str] = {
+    "classes": "one class per vertex",
+    "labels": "several classes per vertex",
+    "numbers": "numbers",
+}
+Kind = Literal["probabilities", "labels", "logits", "numbers", "embedding"]  # labels: probabilities, one per label
+#: What a run may have asked for that a prediction does not.
+WITHOUT: dict[str, Any] = {
+    "train.epochs": 0, "run.dir": "", "run.checkpoint_every": 0, "run.budget_usd": 0.0, "run.max_seconds": 0.0,
+    "run.loggers": (), "run.trace": False, "lambda.handler": Lambda.handler,  # a run may be somebody else's
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    run_dir: Path
+    config: Config  # of the servers
+    spec: ModelSpec  # of the saved model
+    kind: Kind
+    layer: int | None  # whose entering activations are asked for; None: the scores
+    data: Fingerprint | None = None  # of what the run was trained on, if the graph must be the same
+    standardise_as: str = ""  # whose means and deviations the graph's features must be prepared with; "": its own
+    # Of ``fitted``:
+    classes: tuple[str, ...] = ()  # what the run calls them; (): by their numbers
+    numbers: tuple[Numbers | None, Numbers | None] = (None, None)  # the run's, of the graph's classes and relations
+
+    def fitted(self, shards: ShardSet) -> Plan:
+        """With what the prepared graph has fixed. ConfigError if the model does not fit it."""
+        manifest, source = shards.manifest, self.config.data.source
+        if differ := differences(self.data or {}, manifest.fingerprint):
+            raise ConfigError(
+                f"{source}: no longer the graph that {self.run_dir} was trained on: its {differ} differ; "
+                f"siafu predict --graph {source} takes it as it is"
+            )
+        _check(self.spec, manifest, source)
+        _check_prepared(self.config, manifest)
+        if self.standardise_as:
+            _check_standard(self.standardise_as, shards, source)
+        names = self._names(shards)
+        meanings = Meanings.of(self.run_dir, self.spec, names)
+        numbers = (
+            meanings.of_classes(shards, source) if self.spec.target == manifest.target == "classes" else None,
+            meanings.of_relations(shards, source) if self.spec.name == "rgcn" else None,
+        )
+        changes: dict[str, Any] = {}
+        if manifest.num_classes != self.spec.num_classes:
+            changes["model.outputs"] = self.spec.num_classes
+        if not self.config.data.split < len(manifest.splits):
+            changes["data.split"] = 0
+        classes = meanings.classes if "classes" in names else ()
+        return replace(self, config=api.fit(self.config.replace(changes), shards), classes=classes, numbers=numbers)
+
+    def _names(self, shards: ShardSet) -> Names:
+        """Of the run's graph. A run of before this was written down has those of its source."""
+        own = self.config.data.source == load(self.run_dir / api.CONFIG).data.source
+        return read_names(self.run_dir) or (shards.names() if own else {})
+
+
+def check_run(run_dir: Path) -> None:
+    """Raises: ConfigError for a folder without a run in it, or with one that has saved nothing yet."""
+    if not (run_dir / api.CONFIG).is_file():
+        raise ConfigError(f"{run_dir}: no finished run there, it has no {api.CONFIG}")
+    if not (run_dir / MODEL).is_file() and _checkpoint(run_dir) is None:
+        raise ConfigError(
+            f"{run_dir}: its run is not finished and has no checkpoint: siafu resume {run_dir} finishes it"
+        )
+
+
+def _checkpoint(run_dir: Path) -> Path | None:
+    """The newest."""
+    folder = run_dir / "checkpoints"
+    entries = folder.iterdir() if folder.is_dir() else ()
+    found = [entry for entry in entries if FOLDER_NAME.fullmatch(entry.name)]
+    return max(found, key=lambda entry: int(entry.name.partition("-")[2]), default=None)
+
+
+def model_of(run_dir: Path) -> Path:
+    """The file with a run's best weights; of one that was interrupted, the best in its newest checkpoint, which are written
+    beside it. DatasetError for a checkpoint that is damaged."""
+    check_run(run_dir)
+    if (saved := run_dir / MODEL).is_file() or (newest := _checkpoint(run_dir)) is None:
+        return saved
+    state, (_, spec) = load_state(newest), model_file.load_model(newest / MODEL)
+    best = int(state.ledger["best"]["epoch"]) if state.ledger["best"] else state.version
+    version = best if best in state.weights else state.version
+    logger.warning("%s: its run is not finished: these are the weights after epoch %d", run_dir, version)
+    file = newest.parent / "best.safetensors"
+    model_file.save_model(file, dict(state.weights[version]), spec, {"epoch": version})
+    return file
+
+
+def plan_of(
+    run_dir: Path, *, graph: str = "", layer: int | None = None, scores: str = "probabilities", settings: Mapping[str, Any]
+) -> Plan:  # fmt: skip
+    """Raises: ConfigError for a folder without a run in it, and for a layer or scores that the model does not have."""
+    if scores not in ("probabilities", "logits"):
+        raise ConfigError(f"scores = {scores!r}: must be probabilities or logits")
+    model = model_of(run_dir)
+    _, spec = model_file.load_model(model)
+    config = _of_servers(run_dir).replace(WITHOUT)
+    config = config.replace({"train.warm_start": str(model.resolve())})
+    if config.lambdas.on in SITES and config.servers.backend == "lambda":  # what the run made for itself is gone
+        config = config.replace({"lambda.endpoint": "", "lambda.callback_host": ""})
+    data = None
+    if graph:
+        config = config.replace(_another(graph, config, settings))
+    elif all(key.removeprefix("data.") in REPARTITIONS for key in settings if key.startswith("data.")):
+        data = of_run(run_dir)
+    config = config.replace(settings)
+    conditions.refuse(config, settings)
+    if config.run.on == "aws":
+        raise ConfigError("run.on = aws: siafu predict runs on this machine or on Ray: --on local")
+    kind: Kind
+    if layer is not None or spec.target == "links":
+        kind = "embedding"
+    elif spec.target == "numbers":
+        kind = "numbers"
+    elif scores == "logits":
+        kind = "logits"
+    else:
+        kind = "labels" if spec.multilabel else "probabilities"
+    config = config.replace({"run.write": _slot(spec, layer)})
+    as_run = data is None and config.data.feature_norm == "standard"
+    if as_run and not (run_dir / STANDARD).is_file():
+        if graph:
+            raise ConfigError(
+                f"{run_dir}: has no {STANDARD}, by which to standardise: copy it from the run's shards, or train anew"
+            )
+        as_run = False  # the run's own graph in other parts: its own means are the run's
+    return Plan(run_dir, config, spec, kind, layer, data, str(run_dir) if as_run else "")
+
+
+def _of_servers(run_dir: Path) -> Config:
+    """The run's config; of a baseline's run that of graph servers with its model and graph, which multiply on their own cores.
+
+    Raises: ConfigError for a model that only baselines have.
+    """
+    begun = load(run_dir / "config.toml")
+    if not isinstance(begun, BaselineConfig):
+        return begun
+    if begun.baseline.norm != "model":
+        raise ConfigError(f"{run_dir}: baseline.norm = {begun.baseline.norm}: graph servers do not normalise so")
+    sections = {section: values for section, values in begun.to_dict().items() if section != "baseline"}
+    config = Config.from_dict(sections).replace({"servers.backend": "cpu"})
+    # What was cut into batches and chunks needs no server for each.
+    return config if begun.partitions == begun.baseline.ranks else config.replace({"data.parts": 1})
+
+
+def _another(graph: str, config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of data for another graph: those of the run, but for what shards that are prepared already have fixed."""
+    changes: dict[str, Any] = {"data.source": graph, "data.split": 0, "data.inductive": False}
+    if (Path(graph) / MANIFEST).is_file():
+        made = ShardSet.open(graph).manifest
+        fixed = {"parts": made.num_partitions, "partitioner": made.partitioner, "order": made.order, "seed": made.seed}
+        changes |= {f"data.{key}": value for key, value in fixed.items()}
+        changes["data.inductive"] = made.edge_types == "inductive"
+        changes["data.split"] = max(0, made.inductive_split)
+    elif config.data.task == "link":  # every edge is there to be seen, none to be guessed
+        changes |= {"data.val_edges": 0.0, "data.test_edges": 0.0}
+    return {key: value for key, value in changes.items() if key not in settings}
+
+
+def _check(spec: ModelSpec, manifest: Manifest, source: str) -> None:
+    if manifest.num_features != spec.in_features:
+        raise ConfigError(f"{source}: it has {manifest.num_features} features, the model takes {spec.in_features}")
+    if spec.target == "links" or not any(split.train + split.val + split.test for split in manifest.splits):
+        return
+    if manifest.target != spec.target:
+        raise ConfigError(f"{source}: its labels are {KINDS[manifest.target]}, the model's {KINDS[spec.target]}")
+    if spec.target != "classes" and manifest.num_classes != spec.num_classes:
+        raise ConfigError(
+            f"{source}: it has {manifest.num_classes} {spec.target} per vertex, the model {spec.num_classes}"
+        )
+
+
+def _check_prepared(config: Config, manifest: Manifest) -> None:
+    """Shards that were prepared otherwise than the run's: features that look the same mean something else."""
+    asked = {"feature_norm": config.data.feature_norm} | (
+        {"directed": config.data.directed} if config.data.task != "link" else {}
+    )
+    for key, value in asked.items():
+        if (made := getattr(manifest, key)) != value:
+            raise ConfigError(
+                f"{config.data.source}: it was prepared with {key} = {made}, the run's graph with {value}"
+            )
+
+
+def _check_standard(run_dir: str, shards: ShardSet, source: str) -> None:
+    """Shards that were standardised otherwise: equal values mean something else."""
+    ours, theirs = Standard.load(Path(run_dir)), Standard.load(shards.path)
+    if ours is not None and (theirs is None or not theirs.equals(ours)):
+        raise ConfigError(
+            f"{source}: its features are not standardised as the run's graph was: siafu prepare --feature-norm standard "
+            f"--standardise-as {run_dir}"
+        )
+
+
+def _slot(spec: ModelSpec, layer: int | None) -> str:
+    """The slot of the evaluation that is asked for. ConfigError if the model has no such layer."""
+    steps = models.build(spec).program(Lane.EVAL).steps
+    last = next((str(step.gathers) for step in steps if step.operator == "pairs" and step.gathers), steps[-1].writes[0])
+    if layer is None or (layer == spec.num_layers and spec.target != "links"):
+        return last
+    hidden = range(1, 1 if spec.name in WITHOUT_LAYERS else spec.num_layers)
+    known = [number for number in hidden if _written(spec, f"H{number}")]
+    if layer not in known:
+        layers = ", ".join(map(str, [*known, spec.num_layers]))
+        raise ConfigError(f"layer = {layer}: model {spec.name} shows what enters layers {layers}")
+    return f"H{layer}"
+
+
+def _written(spec: ModelSpec, slot: str) -> bool:
+    """Whether an evaluation writes it, if it is asked to."""
+    program = models.build(replace(spec, write=slot)).program(Lane.EVAL)
+    return any(slot in step.writes for step in program.steps)

@@ -1,0 +1,1 @@
+"""A run that goes on: after a failure, after its launcher died, from a checkpoint."""

@@ -1,0 +1,47 @@
+"""``siafu resume``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from run_coordinator import api, cli
+from run_coordinator.recovery import resume
+from siafu.progress import Display
+
+EXAMPLES = """examples:
+  siafu resume runs/20261122-cora-gcn-pipe                 from its newest checkpoint, as it was asked for
+  siafu resume runs/big --budget 5 --max-time 2h           limits are of the whole run, what was spent is spent
+  siafu resume runs/big --parts 4 --param-servers 2        on other servers
+  siafu resume runs/big --epochs 400                       longer than it was asked for
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "siafu resume RUN [--FLAG VALUE ...]"
+    parser.description = (
+        "Go on with a run that a limit, a crash, a kill or Ctrl-C has stopped, from its newest checkpoint."
+    )
+    parser.epilog = EXAMPLES
+    parser.add_argument("run", metavar="RUN", help="the run's directory")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object with the result, as siafu train does"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any setting anew; may be repeated"
+    )
+    anew = parser.add_argument_group("settings of siafu train, anew")
+    for name in resume.FLAGS:
+        cli.add_flag(anew, name, api.SHORT[name], told_default="as before")
+
+
+def main(args: argparse.Namespace) -> int:
+    short = {name: getattr(args, name) for name in resume.FLAGS if getattr(args, name) is not None}
+    settings = api.settings_of(args.set)
+    if (file := Path(args.run) / api.CONFIG).is_file():
+        api.check_code(file, settings)
+    config = resume.resolve(Path(args.run), settings, short)
+    with Display(cli.title(config), config.train.epochs, quiet=args.quiet) as display:
+        run = resume.resume(args.run, settings=settings, on_status=display, **short)
+    return cli.told(run, json_wanted=args.json, verb="resume")

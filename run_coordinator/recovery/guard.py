@@ -1,0 +1,115 @@
+"""``siafu train --guard``: a process that does nothing but watch the launcher, and goes on with the run should it die or hang.
+
+The launcher says through a pipe which directory its run has, and with every heartbeat that it lives. One that a signal has
+ended, or that was silent for ``servers.silence_s``, is killed, its servers with it, and ``siafu resume`` takes its place. One
+that ends by itself is right to, whatever its exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+#: In the launcher's environment: the descriptor of the pipe that it writes to.
+VARIABLE = "SIAFU_GUARD"
+_RUN, _BEAT, _OVER = "run", ".", "over"
+
+
+def tell_run(run_dir: str, silence_s: float) -> None:
+    """The launcher's first word: where its run is, and for how long it may be silent from now on."""
+    _write(f"{_RUN} {silence_s:g} {run_dir}\n")
+
+
+def beat() -> None:
+    """The launcher lives."""
+    _write(f"{_BEAT}\n")
+
+
+def over() -> None:
+    """The launcher's last word: it has trained, and may be silent while it saves, bills and says goodbye."""
+    _write(f"{_OVER}\n")
+
+
+def _write(line: str) -> None:
+    if fd := os.environ.get(VARIABLE):
+        with contextlib.suppress(OSError):  # the guard is gone: nobody watches us, and that is no reason to stop
+            os.write(int(fd), line.encode())
+
+
+@dataclass
+class _Launcher:
+    """What it has said."""
+
+    process: subprocess.Popen[bytes]
+    pipe: int
+    run_dir: str = ""
+    silence_s: float | None = None
+
+    def watch(self) -> str:
+        """Until its end: "" if it ended by itself, else what became of it. One that hangs is killed."""
+        rest = b""
+        while True:
+            ready, _, _ = select.select([self.pipe], [], [], self.silence_s)
+            if not ready:
+                self.process.kill()
+                self.process.wait()
+                return f"silent for more than {self.silence_s:g} s"
+            if not (data := os.read(self.pipe, 65536)):
+                code = self.process.wait()
+                return f"killed by {signal.Signals(-code).name}" if code < 0 else ""
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._hear(line.decode())
+
+    def _hear(self, line: str) -> None:
+        word, _, text = line.partition(" ")
+        if word == _RUN:
+            silence_s, _, self.run_dir = text.partition(" ")
+            self.silence_s = float(silence_s)
+        elif word == _OVER:
+            self.silence_s = None
+
+
+def run(argv: Sequence[str], restarts: int) -> int:
+    """Runs ``siafu ARGV`` under guard; the exit code of the launcher that came to an end. ``restarts``: at most, in all."""
+    command, told = [sys.executable, "-m", "siafu", *argv], [flag for flag in ("--json", "--quiet") if flag in argv]
+    said = (word.removeprefix("--set=") for word in argv)
+    told += [
+        f"--set={word}" for word in said if word.startswith("lambda.handler=")
+    ]  # for ``run_coordinator.api.check_code``
+    for left in range(restarts, -1, -1):
+        with _launched(command) as launcher:
+            why = launcher.watch()
+        if not why:
+            return launcher.process.returncode
+        print(f"siafu: the launcher was lost: {why}", file=sys.stderr)
+        if not launcher.run_dir or not left:
+            return 1
+        command = [sys.executable, "-m", "siafu", "resume", launcher.run_dir, *told]
+    return 1
+
+
+@contextlib.contextmanager
+def _launched(command: Sequence[str]) -> Iterator[_Launcher]:
+    """A polite kill of ours goes on to it; a terminal's Ctrl-C it hears itself."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)  # a launcher never waits for its guard
+    environment = {**os.environ, VARIABLE: str(writer)}
+    with subprocess.Popen(command, env=environment, pass_fds=(writer,)) as process:
+        os.close(writer)
+        before = {
+            signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+            signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
+        }
+        try:
+            yield _Launcher(process, reader)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(reader)

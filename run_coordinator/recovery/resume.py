@@ -1,0 +1,126 @@
+"""``siafu resume``: a run goes on from its newest checkpoint, as it was asked for or with other settings."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from run_coordinator import api
+from run_coordinator.actions import Status
+from run_coordinator.api import CONFIG, RESULT, Run
+from siafu import config as configs
+from siafu.checkpoints import Store, TrainingState, mirror_of
+from siafu.config import REPARTITIONS, Config, Data, Train
+from siafu.errors import ConfigError
+from siafu.models import Model
+from siafu.pricing.meter import LIMITS
+from siafu.schedules import learning_rate
+from siafu.shards import ShardSet
+
+logger = logging.getLogger(__name__)
+
+#: Why a run ended -> the flag that lets it go on.
+_MORE = {"target": "a higher --target-acc", "patience": "a higher --patience", "epochs": "a higher --epochs"}
+#: Flags of ``siafu train`` that a run may be given anew: those that leave the model and what it learns from as they are.
+FLAGS = (
+    "parts", "epochs", "lr", "mode", "staleness", "intervals", "target_acc", "eval_every", "patience", "param_servers",
+    "backend", "lambdas", "lambda_memory", "lambda_on", "checkpoint_every", "checkpoint_seconds", "keep", "restarts", "budget",
+    "max_time", "security",
+)  # fmt: skip
+#: Sections and keys that what was learnt depends on.
+_FIXED = ("model.", "train.optimizer", *(f"data.{f.name}" for f in fields(Data) if f.name not in REPARTITIONS))
+
+
+def resume(
+    run_dir: str | Path, *, settings: Mapping[str, Any] | None = None, on_status: Callable[[Status], None] | None = None,
+    **short: Any,
+) -> Run:  # fmt: skip
+    """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
+
+    settings, short: as of ``siafu.train``: more epochs, a higher budget, another number of partitions or parameter servers.
+    A finished run goes on too, if it is given more epochs, a higher target or more patience. In ``pipe``, with the settings that
+    it had, the weights are the same bits as of a run that was never stopped. Without a checkpoint it begins anew, and says so.
+
+    Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as ``train``.
+    """
+    path = Path(run_dir).resolve()
+    config = resolve(path, settings or {}, short)
+    on_status = on_status or (lambda status: None)
+    on_status(Status(phase="preparing"))
+    shards = ShardSet.open(api.shards_of(config))
+    api.same_data(path, config, shards)  # before the run's manifest is written again
+    return api.conduct(config, shards.path, on_status, path, lambda model: _state(path, config, model, shards))
+
+
+def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]) -> Config:
+    """The run's config with what was asked for anew. ConfigError for what cannot change, or a run on AWS."""
+    if not (run_dir / CONFIG).is_file():
+        raise ConfigError(f"{run_dir}: not a run's directory: it has no {CONFIG}")
+    known = configs.load(run_dir / CONFIG)
+    if known.lambdas.on == "rie":  # the emulator that it had is gone
+        known = known.replace({"lambda.endpoint": ""})
+    config = api.resolve("", known, settings, short).replace({"run.dir": str(run_dir)})
+    before, after = known.to_dict(), config.to_dict()
+    for section, values in after.items():
+        for key, value in values.items():
+            name = f"{section}.{key}"
+            if value != before[section][key] and name.startswith(_FIXED):
+                raise ConfigError(f"{name} = {value}: the run has {before[section][key]}, and cannot go on otherwise")
+    if config.run.on == "aws":
+        raise ConfigError(
+            f"{run_dir}: its coordinator is on AWS (run.on = aws): siafu attach follows it there; --set run.on=local --lambda-on local "
+            "goes on with it here"
+        )
+    return config
+
+
+def _state(run_dir: Path, config: Config, model: Model, shards: ShardSet) -> TrainingState | None:
+    """The newest checkpoint. ConfigError if the run is finished, or has more epochs already than are asked for."""
+    before = configs.load(run_dir / CONFIG).train
+    stopped, epochs = _ended(run_dir)
+    if stopped and not _goes_on(stopped, epochs, before, config.train):
+        raise ConfigError(
+            f"{run_dir}: is finished ({stopped}); {_MORE[stopped]} goes on, and siafu train --warm-start {run_dir} "
+            "begins with its weights"
+        )
+    mirror = mirror_of(config.run.checkpoint_to, run_dir.name)
+    data = shards.manifest.fingerprint
+    state = Store(run_dir / "checkpoints", model.spec, config.digest, data, config.run.keep, mirror).newest(fetch=True)
+    if state is None:
+        logger.warning("%s: no checkpoint: begins anew", run_dir)
+        return None
+    if config.train.epochs < state.version:
+        raise ConfigError(
+            f"train.epochs = {config.train.epochs}: {run_dir} has {state.version} already, must be at least as many"
+        )
+    last = state.version - 1
+    if config.train.epochs == state.version and int(state.ledger["judged"]) >= last:
+        raise ConfigError(f"train.epochs = {config.train.epochs}: {run_dir} has as many already, must be more")
+    if last >= 0 and learning_rate(last, before) != learning_rate(last, replace(before, epochs=config.train.epochs)):
+        logger.warning(
+            "learning rates from epoch %d on are those of a run of %d epochs: the weights will be no such run's",
+            state.version, config.train.epochs,
+        )  # fmt: skip
+    return state
+
+
+def _goes_on(stopped: str, epochs: int, before: Train, now: Train) -> bool:
+    """Whether a run that ended for this reason, after so many epochs, has something to do by its new settings."""
+    if stopped == "target":
+        return not 0 < now.target_acc <= before.target_acc
+    if stopped == "patience":
+        return not 0 < now.patience <= before.patience
+    return stopped in LIMITS or epochs < now.epochs
+
+
+def _ended(run_dir: Path) -> tuple[str, int]:
+    """Why the run ended, and after how many epochs; "" if it did not come to an end."""
+    try:
+        result = json.loads((run_dir / RESULT).read_text())
+        return str(result["stopped"]), int(result["epochs"])
+    except (OSError, ValueError, KeyError):
+        return "", 0

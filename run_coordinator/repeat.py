@@ -1,0 +1,433 @@
+"""Many runs below one directory: k seeds of one setting (``siafu.repeat``, ``siafu train --runs``), and what searches are made of.
+
+Rules:
+1. A *trial* is a run in a directory of its own, named after what tells it from the others. It is finished when its result
+   is there and no limit stopped it; or when it diverged, where that is an answer (a search, a contest).
+2. The same call goes on: finished trials are taken as they are, others begin anew. So the directory's name follows from
+   what is asked, and ``plan.json`` in it says what that was; other settings are refused there.
+3. ``run.budget_usd`` and ``run.max_seconds`` are limits of all trials together; the one that they stop is not finished.
+4. Trials come one after the other, in this process; with ``jobs`` > 1 side by side, each a ``siafu train`` of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from run_coordinator import api
+from run_coordinator.actions import Status
+from siafu import __version__, errors
+from siafu import config as configs
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError, PeerLost, WorkerError
+from siafu.metrics import TITLES
+from siafu.pricing.meter import BUDGET, LIMITS, TIME
+from siafu.shards import ShardSet
+
+PLAN, SUMMARY = "plan.json", "summary.json"
+#: How long a trial's process may take to end after it was asked to: those of a run end within 5 s.
+END_S = 8.0
+POLL_S = 0.1
+
+OnStatus = Callable[[Status], None] | None
+Watch = Callable[["Trial"], contextlib.AbstractContextManager[OnStatus]]
+Trainer = Callable[["Trial", OnStatus], api.Run]
+
+
+@dataclass(frozen=True)
+class Trial:
+    name: str  # of its directory
+    config: Config  # but for run.dir and the limits
+    settings: Mapping[str, Any]  # what tells it from the others
+
+    @property
+    def seed(self) -> int:
+        return self.config.train.seed
+
+
+@dataclass(frozen=True)
+class Done:
+    trial: Trial
+    result: Mapping[str, Any] | None  # None: it diverged
+    error: str = ""
+    before: bool = False  # whether an earlier call did it
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Finished runs that differ by their seeds alone, and their directory."""
+
+    dir: Path
+    runs: tuple[api.Run, ...]
+    summary: Mapping[str, Any]  # what ``siafu train --runs K --json`` prints
+
+    @property
+    def test_acc(self) -> tuple[float, float]:
+        """Mean and standard deviation."""
+        test = self.summary["test_acc"]
+        return test["mean"], test["std"]
+
+
+def repeat(
+    source: Any = "",
+    *,
+    runs: int,
+    data_seeds: bool = False,
+    jobs: int = 1,
+    config: Config | str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "",
+    watch: Watch = lambda trial: contextlib.nullcontext(),
+    on_done: Callable[[Done], None] = lambda done: None,
+    **short: Any,
+) -> Runs:
+    """Trains ``runs`` times, with seeds ``train.seed``, ``train.seed`` + 1 and so on; the other arguments are ``siafu.train``'s.
+
+    data_seeds: count ``data.seed`` up as well: another split where the source has none, and another partition. jobs: how
+    many to train side by side. watch: what shows a trial's progress; on_done: hears of each that is finished. Interrupted,
+    the same call goes on with what is missing.
+
+        >>> runs = siafu.repeat("digits", runs=5, epochs=50)
+        >>> runs.test_acc
+        (0.98, 0.004)
+
+    Raises what ``siafu.train`` raises; runs that are finished by then stay.
+    """
+    if runs < 1 or jobs < 1:
+        raise ConfigError(f"runs = {runs}, jobs = {jobs}: must be >= 1")
+    base, in_memory = asked(source, config, settings, short, preset)
+    trials = seeds_of(base, runs, data_seeds=data_seeds)
+    if in_memory is not None:
+        trials = [_on_disk(trial, in_memory) for trial in trials]
+        base = base.replace({"data.source": trials[0].config.data.source})
+    folder = folder_of(base, "seeds", {"data_seeds": data_seeds, "graph": content_of(base)})
+    finished = []
+    for one in carry_out(trials, folder, base, jobs=jobs, watch=watch):
+        finished.append(one)
+        on_done(one)
+    finished.sort(key=lambda one: one.trial.seed)
+    summary = {**summarised(finished), "asked": runs, "run_dir": str(folder)}
+    (folder / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
+    found = tuple(api.Run(folder / one.trial.name, one.result) for one in finished if one.result is not None)
+    return Runs(folder, found, summary)
+
+
+def asked(
+    source: Any, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any],
+    preset: str,
+) -> tuple[Config, Any]:  # fmt: skip
+    """The config that all trials begin with, and the source if it is a graph in memory, else None."""
+    if isinstance(source, str | Path):
+        return api.resolve(str(source), config, settings, short, preset), None
+    return api.resolve("", config, settings, short, preset), source
+
+
+def _on_disk(trial: Trial, in_memory: Any) -> Trial:
+    shards = api.shards_of(trial.config, in_memory)
+    return replace(trial, config=trial.config.replace({"data.source": str(shards)}))
+
+
+def seeds_of(config: Config, runs: int, *, data_seeds: bool = False, name: str = "", **told: Any) -> list[Trial]:
+    """One trial for each seed. ``name`` begins those of their directories; ``told`` goes into their settings."""
+    trials = []
+    for number in range(runs):
+        changes = {"train.seed": config.train.seed + number}
+        if data_seeds:
+            changes["data.seed"] = config.data.seed + number
+        trials.append(Trial(f"{name}seed-{changes['train.seed']}", config.replace(changes), {**told, **changes}))
+    return trials
+
+
+def content_of(config: Config) -> str:
+    """Fingerprint of the graph as JSON: a source's name says nothing of a file that was written again."""
+    return json.dumps(ShardSet.open(api.shards_of(config)).manifest.fingerprint, sort_keys=True)
+
+
+# --- the directory --------------------------------------------------------------------------------------------------------
+
+
+def folder_of(config: Config, what: str, plan: Mapping[str, Any]) -> Path:
+    """Where the trials go, made and signed. ConfigError if it holds trials of other settings, or something else."""
+    told = {"siafu": __version__, "what": what, **plan, "config": _compared(config)}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    graph = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(config.data.source).stem or "graph").strip("-")
+    folder = Path(config.run.dir or f"runs/{graph}-{config.model.name}-{what}-{digest}").resolve()
+    signed = json.loads(json.dumps(told, default=str))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / PLAN).exists():
+            _check_same(folder, json.loads((folder / PLAN).read_text()), signed)
+        elif any(folder.iterdir()):
+            raise ConfigError(f"run.dir = {folder}: holds something else already")
+        (folder / PLAN).write_text(json.dumps(signed, indent=1) + "\n")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"run.dir = {folder}: {error}") from None
+    return folder
+
+
+def _compared(config: Config) -> dict[str, Any]:
+    """What must be equal from call to call: all but where runs go and when they are stopped."""
+    return {section: values for section, values in config.to_dict().items() if section != "run"}
+
+
+def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
+    flat = [_flat(plan) for plan in (there, wanted)]
+    for key in sorted(flat[0].keys() | flat[1].keys()):
+        was, now = (plan.get(key) for plan in flat)
+        if was != now:
+            raise ConfigError(f"run.dir = {folder}: holds trials with {key} = {was}, asked is {now}")
+
+
+def _flat(plan: Mapping[str, Any]) -> dict[str, Any]:
+    sections = plan.get("config", {})
+    settings = {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
+    return {**{key: value for key, value in plan.items() if key != "config"}, **settings}
+
+
+def _finished(folder: Path, trial: Trial) -> Done | None:
+    """What an earlier call found out (rule 1)."""
+    with contextlib.suppress(OSError, ValueError):
+        result = json.loads((folder / trial.name / "result.json").read_text())
+        if isinstance(result, dict) and "stopped" in result:  # else it was cut short, or is somebody else's
+            return None if result["stopped"] in LIMITS else Done(trial, result, before=True)
+    with contextlib.suppress(OSError, ValueError):
+        said = json.loads((folder / trial.name / "diverged.json").read_text())
+        return Done(trial, None, said["text"], before=True)
+    return None
+
+
+# --- trials ---------------------------------------------------------------------------------------------------------------
+
+
+def _usd(result: Mapping[str, Any]) -> float:
+    """What a trial has cost: nothing, as far as limits go, where nobody says on what a baseline ran."""
+    return float((result["cost"] or {"usd": 0.0})["usd"])
+
+
+class _Limits:
+    """Rule 3."""
+
+    def __init__(self, config: Config, jobs: int):
+        self._run, self._jobs, self._begun = config.run, jobs, time.monotonic()
+        # All mutable state:
+        self.spent = 0.0
+        self.reached = ""
+
+    def settings(self) -> dict[str, Any] | None:
+        """A trial's own limits; None if nothing is left for one."""
+        left: dict[str, Any] = {}
+        if self._run.max_seconds:
+            left["run.max_seconds"] = self._run.max_seconds - (time.monotonic() - self._begun)
+        if self._run.budget_usd:
+            left["run.budget_usd"] = (self._run.budget_usd - self.spent) / self._jobs
+        if not self.reached:
+            names = {"run.max_seconds": TIME, "run.budget_usd": BUDGET}
+            self.reached = next((names[key] for key, value in left.items() if value <= 0), "")
+        return None if self.reached else left
+
+    def count(self, result: Mapping[str, Any]) -> None:
+        self.spent += _usd(result)
+        if result["stopped"] in LIMITS:
+            self.reached = result["stopped"]
+
+
+def trained(trial: Trial, on_status: OnStatus) -> api.Run:
+    """A trial that is a run of graph servers."""
+    return api.train(config=trial.config, on_status=on_status)
+
+
+def carry_out(
+    trials: Sequence[Trial], folder: Path, config: Config, *, jobs: int = 1,
+    watch: Watch = lambda trial: contextlib.nullcontext(), may_diverge: bool = False, may_fail: bool = False,
+    train: Trainer = trained,
+) -> Iterator[Done]:  # fmt: skip
+    """Yields every trial that is finished, those of earlier calls first, until all are or a limit is reached.
+
+    may_diverge: a trial that diverged is an answer, too; may_fail: so is one that failed for any reason, which the next call
+    tries again. train: what trains one, where they come one after the other.
+    """
+    limits = _Limits(config, jobs)
+    missing = []
+    for trial in trials:
+        if (known := _finished(folder, trial)) is None:
+            missing.append(trial)
+            continue
+        limits.spent += _usd(known.result) if known.result else 0.0
+        yield known
+    todo = _asked(missing, folder, limits)
+    for trial, outcome in _one_by_one(todo, watch, train) if jobs == 1 else _side_by_side(todo, folder, jobs):
+        if isinstance(outcome, GnnError):
+            # What a learning rate may do; all else (a lost server, a full disk) says nothing about the settings.
+            diverged = may_diverge and type(outcome) in (GnnError, WorkerError)
+            if not (diverged or may_fail):
+                raise outcome
+            if diverged:
+                (folder / trial.name / "diverged.json").write_text(json.dumps({"text": str(outcome)}) + "\n")
+            yield Done(trial, None, str(outcome))
+            continue
+        limits.count(outcome)
+        if outcome["stopped"] not in LIMITS:
+            yield Done(trial, outcome)
+
+
+def _asked(trials: Sequence[Trial], folder: Path, limits: _Limits) -> Iterator[Trial]:
+    """Each trial when its turn comes, with its directory, which is empty then, and what is left of the limits."""
+    for trial in trials:
+        left = limits.settings()
+        if left is None:
+            return
+        path = folder / trial.name
+        if path.exists():  # ours, by plan.json, and begun but not finished
+            shutil.rmtree(path)
+        yield replace(trial, config=trial.config.replace({**left, "run.dir": str(path)}))
+
+
+Outcome = Mapping[str, Any] | GnnError
+
+
+def _one_by_one(trials: Iterator[Trial], watch: Watch, train: Trainer) -> Iterator[tuple[Trial, Outcome]]:
+    for trial in trials:
+        try:
+            with watch(trial) as on_status:
+                run = train(trial, on_status)
+        except GnnError as error:
+            yield trial, error
+        else:
+            yield trial, run.result
+
+
+def _side_by_side(trials: Iterator[Trial], folder: Path, jobs: int) -> Iterator[tuple[Trial, Outcome]]:
+    running: dict[subprocess.Popen[str], Trial] = {}
+    waiting = iter(trials)
+    try:
+        while True:
+            while len(running) < jobs and (trial := next(waiting, None)) is not None:
+                running[_started(trial, folder)] = trial
+            if not running:
+                return
+            for process in list(running):
+                if (said := _last_word(process, POLL_S / len(running))) is not None:
+                    yield running.pop(process), _outcome(process.returncode, said)
+    finally:
+        _end(list(running))
+
+
+def _started(trial: Trial, folder: Path) -> subprocess.Popen[str]:
+    """In a session of its own: a terminal's Ctrl-C is for us, and we end it."""
+    file = folder / f".{trial.name}.toml"
+    file.write_text(configs.dump(trial.config))
+    command = [
+        sys.executable,
+        "-m",
+        "siafu",
+        "train",
+        "--config",
+        str(file),
+        "--quiet",
+        "--json",
+        *api.code_of(trial.config),
+    ]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+
+
+def _last_word(process: subprocess.Popen[str], wait_s: float) -> str | None:
+    """What it has said, if it has ended by then. It is listened to meanwhile: the losses of many epochs overfill a pipe."""
+    try:
+        return process.communicate(timeout=wait_s)[0]
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _outcome(exit_code: int, said: str) -> Outcome:
+    try:
+        result: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return PeerLost(f"a trial's process ended with exit code {exit_code} and without a result")
+    if "error" not in result:
+        return result
+    cls = getattr(errors, result["type"], GnnError)
+    error: GnnError = cls(result["error"])
+    return error
+
+
+def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + END_S
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+# --- summaries ------------------------------------------------------------------------------------------------------------
+
+#: Of a result, in the order in which they are shown.
+SUMMARISED = ("val_acc", "test_acc", "epochs", "train_seconds")
+
+
+def summarised(done: Sequence[Done]) -> dict[str, Any]:
+    """Mean, standard deviation (of a sample: n - 1), least and most of the finished ones; and each of them in brief."""
+    results = [one.result for one in done if one.result is not None]
+    summary: dict[str, Any] = {name: spread([result[name] for result in results]) for name in SUMMARISED}
+    brief = ("val_acc", "test_acc", "best_epoch", "epochs", "train_seconds", "stopped", "weights_digest", "run_dir")
+    return {
+        **summary,
+        "metric": results[0]["metric"] if results else None,
+        "usd": sum(result["cost"]["usd"] for result in results),
+        "runs": [
+            {"seed": one.trial.seed, **{key: one.result[key] for key in brief}}
+            for one in done
+            if one.result is not None
+        ],
+    }
+
+
+def spread(values: Sequence[float | None]) -> dict[str, float] | None:
+    """None if there are no values: of runs without an evaluation."""
+    known = [float(value) for value in values if value is not None]
+    if not known:
+        return None
+    std = float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
+    return {"mean": float(np.mean(known)), "std": std, "min": min(known), "max": max(known)}
+
+
+def lines(summary: Mapping[str, Any]) -> list[str]:
+    """The last lines of many runs."""
+    found, title = summary["runs"], TITLES[summary["metric"]] if summary["metric"] else ""
+    seeds = [run["seed"] for run in found]
+    shown = f", seeds {min(seeds)} to {max(seeds)}" if len(seeds) > 1 else ""
+    said = [f"runs        {len(found)} of {summary['asked']}{shown}"]
+    for name, key, digits in (("validation", "val_acc", 4), ("test", "test_acc", 4), ("epochs", "epochs", 0)):
+        if (values := summary[key]) is not None:
+            what = f" {title}" if digits else ""
+            said.append(
+                f"{name:<12}{plus_minus(values, digits)}{what}, {values['min']:.{digits}f} to {values['max']:.{digits}f}"
+            )
+    if (seconds := summary["train_seconds"]) is not None:
+        said.append(f"seconds     {plus_minus(seconds, 1)} each")
+    run_dir = Path(summary["run_dir"])
+    return [*said, f"saved in    {run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir}"]
+
+
+def plus_minus(values: Mapping[str, float], digits: int) -> str:
+    return f"{values['mean']:.{digits}f} ± {values['std']:.{digits}f}"

@@ -1,0 +1,180 @@
+"""``siafu search`` and ``siafu.search``: the settings of a space, each trained, the best by its validation score.
+
+The test score is shown and never chosen by. Points are trials of ``run_coordinator.repeat``, whose rules hold: interrupted, the same
+call goes on; ``--max-time`` and ``--budget`` are of the whole search; a point that diverges is last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from run_coordinator import api, repeat, search_space
+from run_coordinator.repeat import Done, Watch
+from siafu.config import Config, Data
+from siafu.errors import ConfigError
+from siafu.shards import ShardSet
+
+LINES, SUMMARY = "search.jsonl", "search.json"
+LONGEST_NAME = 80
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of the space and what its runs scored."""
+
+    settings: Mapping[str, Any]
+    runs: tuple[api.Run, ...]
+    summary: Mapping[str, Any]  # as that of ``siafu.repeat``
+    diverged: str = ""  # why, if a run did
+
+    @property
+    def val_acc(self) -> float:
+        """Mean over the runs; below every score if one diverged."""
+        found = self.summary["val_acc"]
+        return float("-inf") if self.diverged or found is None else float(found["mean"])
+
+
+@dataclass(frozen=True)
+class Search:
+    """Every point that is finished, best first, and the directory of all runs."""
+
+    dir: Path
+    points: tuple[Point, ...]
+    num_asked: int  # points that the search would have if nothing stopped it
+    metric: str
+
+    @property
+    def complete(self) -> bool:
+        return len(self.points) == self.num_asked
+
+    @property
+    def best(self) -> Point:
+        """By validation score, the earlier of equals."""
+        return self.points[0]
+
+    @property
+    def best_settings(self) -> dict[str, Any]:
+        """For ``siafu.train(..., settings=...)``."""
+        return dict(self.best.settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``siafu search --json`` prints."""
+        points = [
+            {"settings": dict(point.settings), "diverged": point.diverged, **point.summary} for point in self.points
+        ]
+        found = bool(self.points) and not self.best.diverged
+        return {
+            "best": self.best_settings if found else None, "metric": self.metric, "points": points,
+            "asked": self.num_asked, "run_dir": str(self.dir),
+        }  # fmt: skip
+
+
+def search(
+    source: Any = "",
+    over: Mapping[str, Any] | None = None,
+    *,
+    random: int = 0,
+    seed: int = 0,
+    runs: int = 1,
+    jobs: int = 1,
+    config: Config | str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "",
+    watch: Watch = lambda trial: contextlib.nullcontext(),
+    on_done: Callable[[Done], None] = lambda done: None,
+    **short: Any,
+) -> Search:
+    """Trains with every combination of ``over``, or ``random`` draws of it; returns the points, best validation score first.
+
+    over: by the names of flags or "section.key", lists of values, or ranges "1e-4..1e-1:log" to draw from (``run_coordinator.search_space``).
+    seed: of the draws. runs: seeds for each point, of which the mean counts. jobs: how many to train side by side. The
+    other arguments are ``siafu.train``'s and hold for all points.
+
+        >>> found = siafu.search("cora", {"lr": [0.01, 0.005], "hidden": [16, 32]}, runs=3)
+        >>> found.best_settings, found.best.val_acc
+
+    Raises: ConfigError for a point that cannot be, before anything is trained; else what ``siafu.train`` raises.
+    """
+    if runs < 1 or jobs < 1 or random < 0:
+        raise ConfigError(f"runs = {runs}, jobs = {jobs}, random = {random}: must be >= 1, random >= 0")
+    parsed = search_space.parse(over or {})
+    base, in_memory = repeat.asked(source, config, settings, short, preset)
+    if in_memory is not None:
+        base = base.replace({"data.source": str(api.shards_of(base, in_memory))})
+    points = search_space.points(parsed, random, seed)
+    known: dict[Data, ShardSet] = {}
+    trials = {
+        name_of(point): repeat.seeds_of(_checked(base, point, known), runs, name=f"{name_of(point)},")
+        for point in points
+    }
+    graphs = sorted({json.dumps(shards.manifest.fingerprint, sort_keys=True) for shards in known.values()})
+    plan = {"over": {key: str(values) for key, values in parsed.items()}, "seed": seed, "graphs": graphs}
+    folder = repeat.folder_of(base, "search", plan)
+    place = {trial.name: number for number, same in enumerate(trials.values()) for trial in same}
+    done: list[list[Done]] = [[] for _ in points]
+    everything = [trial for same in trials.values() for trial in same]
+    (folder / LINES).write_text("")  # what is known already is said again, in the order of the trials
+    for one in repeat.carry_out(everything, folder, base, jobs=jobs, watch=watch, may_diverge=True):
+        done[place[one.trial.name]].append(one)
+        _note(folder, points[place[one.trial.name]], one)
+        on_done(one)
+    finished = [
+        _point(folder, point, its)
+        for point, its in zip(points, done, strict=True)
+        if len(its) == runs or any(one.result is None for one in its)
+    ]
+    ranked = tuple(sorted(finished, key=lambda point: -point.val_acc))
+    metric = next((str(point.summary["metric"]) for point in ranked if point.summary["metric"]), "accuracy")
+    found = Search(folder, ranked, len(points), metric)
+    (folder / SUMMARY).write_text(json.dumps(found.to_dict(), indent=1) + "\n")
+    return found
+
+
+def name_of(point: Mapping[str, Any]) -> str:
+    """Of a directory, readable: "model.hidden=16,train.lr=0.01"; a long one ends with a digest instead."""
+    name = ",".join(f"{key}={search_space.written(value)}" for key, value in point.items())
+    name = re.sub(r"[^A-Za-z0-9.=,+-]+", "-", name)
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet]) -> Config:
+    """The point's config. ConfigError, naming the point, if its model cannot be or if there is nothing to choose by."""
+    try:
+        config = base.replace(point)
+        if config.data not in known:
+            known[config.data] = ShardSet.open(api.shards_of(config))
+        shards = known[config.data]
+        api.built(api.fit(config, shards), shards)
+    except ConfigError as error:
+        raise ConfigError(f"search at {name_of(point)}: {error}") from None
+    if not shards.manifest.num_validated(config.data.split):
+        none = (
+            "data.val_edges = 0: no edge"
+            if config.data.task == "link"
+            else f"data.split = {config.data.split}: no vertex"
+        )
+        raise ConfigError(f"{none} of {config.data.source} is held out for validation, by which a search chooses")
+    return config
+
+
+def _note(folder: Path, settings: Mapping[str, Any], one: Done) -> None:
+    """A line for search.jsonl: for whoever watches; what is known when the search goes on is read from the runs."""
+    brief = ("val_acc", "test_acc", "best_epoch", "epochs", "train_seconds", "run_dir")
+    scores = {key: one.result[key] for key in brief} if one.result else {"diverged": one.error}
+    with open(folder / LINES, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"settings": dict(settings), "seed": one.trial.seed, **scores}) + "\n")
+
+
+def _point(folder: Path, settings: Mapping[str, Any], done: Sequence[Done]) -> Point:
+    found = [one for one in done if one.result is not None]
+    runs = tuple(api.Run(folder / one.trial.name, one.result) for one in found if one.result is not None)
+    return Point(settings, runs, repeat.summarised(found), next((one.error for one in done if one.result is None), ""))

@@ -1,0 +1,118 @@
+"""``siafu search``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from run_coordinator import cli, repeat, search_space
+from run_coordinator.search import Point, Search, search
+from siafu.errors import ConfigError
+from siafu.metrics import TITLES
+
+#: Rows of the table; search.json has all.
+MOST_ROWS = 20
+
+EXAMPLES = """examples:
+  siafu search cora --grid hidden=16,32 --grid lr=0.01,0.005
+  siafu search cora --model gat --preset paper --grid lr=0.01,0.005 --runs 3
+  siafu search digits --random 20 --grid lr=1e-4..1e-1:log --grid dropout=0..0.8 --max-time 1h
+
+--grid KEY=VALUES: a flag's name or a section.key, such as model.norm; values with commas between,
+or a range LOW..HIGH (:log draws its logarithm) for --random. Points are compared by their
+validation score, never by that of the test vertices.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "siafu search [SOURCE] --grid KEY=VALUES [--grid ...] [--random N] [--FLAG VALUE ...]"
+    parser.description = (
+        "Train with many settings and rank them by validation score. Interrupted, the same command goes on."
+    )
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "source", nargs="?", default="", metavar="SOURCE", help="what to train on; see siafu train --help"
+    )
+    group = parser.add_argument_group("search")
+    group.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KEY=VALUES",
+        help="what to go through; may be repeated; see below",
+    )
+    group.add_argument(
+        "--random", type=int, default=0, metavar="N", help="draw N points instead of trying every combination"
+    )
+    group.add_argument("--search-seed", type=int, default=0, metavar="N", help="of the draws [0]")
+    group.add_argument("--runs", type=int, default=1, metavar="K", help="seeds for each point, whose mean counts [1]")
+    cli.add_jobs(group)
+    cli.add_settings(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    with cli.going_on():
+        found = search(
+            over=_over(args.grid), random=args.random, seed=args.search_seed, runs=args.runs, jobs=args.jobs,
+            config=cli.asked(args), watch=cli.watch(args), on_done=lambda done: cli.say(args, done),
+        )  # fmt: skip
+    if args.json:
+        print(json.dumps(found.to_dict()))
+    elif found.points:
+        _show(found)
+    return cli.incomplete(f"siafu search: {len(found.points)} of {found.num_asked} points", found.complete)
+
+
+def _over(grids: list[str]) -> dict[str, str]:
+    over = {}
+    for grid in grids:
+        key, equals, values = grid.partition("=")
+        if not equals:
+            raise ConfigError(f"--grid {grid}: must be KEY=VALUES")
+        if key in over:
+            raise ConfigError(f"--grid {key}: is there twice, give all its values in one")
+        over[key] = values
+    return over
+
+
+def _show(found: Search) -> None:
+    """The table, and how to train with the best settings."""
+    keys = list(found.points[0].settings)
+    title = TITLES[found.metric]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in (*keys, f"validation {title}", "test", "epochs", "seconds"):
+        table.add_column(heading, justify="right")
+    for number, point in enumerate(found.points[:MOST_ROWS]):
+        table.add_row(*_row(point, keys), style="bold" if number == 0 and not point.diverged else None)
+    Console().print(table)
+    if (more := len(found.points) - MOST_ROWS) > 0:
+        print(f"and {more} more in search.json")
+    if not found.best.diverged:
+        settings = " ".join(
+            f"--set '{key}={search_space.written(value)}'" for key, value in found.best_settings.items()
+        )
+        print(f"best        {settings}")
+    place = found.dir.relative_to(Path.cwd()) if found.dir.is_relative_to(Path.cwd()) else found.dir
+    print(f"saved in    {place}")
+
+
+def _row(point: Point, keys: list[str]) -> list[str]:
+    values = [search_space.written(point.settings[key]) for key in keys]
+    if point.diverged:
+        return [*values, "diverged", "", "", ""]
+    return [*values, *(_cell(point.summary[key], digits) for key, digits in _COLUMNS)]
+
+
+_COLUMNS = (("val_acc", 4), ("test_acc", 4), ("epochs", 0), ("train_seconds", 1))
+
+
+def _cell(values: Mapping[str, Any] | None, digits: int) -> str:
+    if values is None:
+        return ""
+    return f"{values['mean']:.{digits}f}" if values["min"] == values["max"] else repeat.plus_minus(values, digits)

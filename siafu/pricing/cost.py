@@ -1,0 +1,310 @@
+"""What a run costs, and a deployment by the hour. Pure: amounts in, US dollars out; prices are ``siafu.pricing.prices``'.
+
+1. Lambda: requests, and GB-seconds in the monthly tiers of the architecture (``cloud.arch``), INIT among them (billed since
+   2025-08-01). The free tier is not counted. A duration is billed in whole milliseconds; until December 2020 in whole 100 ms.
+2. Servers, volumes and endpoints: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
+3. Environments on this machine (local, RIE, LocalStack) or on Ray count as what Lambda would have charged for them.
+4. Traffic costs nothing where servers and functions are in one zone and talk over private addresses, as every deployment's
+   do. Functions on Lambda with servers elsewhere send their answers out of AWS, which is charged. What goes in is free.
+5. Servers at work ask S3 for orders and report to it (``infra.machines.agent_loop``): half a cent an hour each. Whoever coordinates
+   and follows them lists what they say: 2 cents an hour.
+6. Baselines: one machine of ``cloud.gpu_instance`` and its disk, for as long as the run took; without one, nothing is known.
+7. With ``cloud.spot`` servers cost what they do on an average day. What spot saves is not known of every type: such a one
+   counts at its on-demand price, and ``bought`` says so.
+
+A bill is its items: an amount of something at one price each. A run that is over, one that goes on and one that is only
+planned are billed by the same function (``of_run``) from the same amounts. A deployment costs as long as it stands, runs or
+not: of its servers and endpoints a run is charged its own time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from siafu.config import Config
+from siafu.errors import PriceUnknown
+from siafu.pricing.prices import Rate, instance, rates
+
+EC2_MINIMUM_S = 60.0
+HOURS_PER_MONTH = 730.0  # as AWS counts
+HOUR_S = 3600.0
+GB = 1e9  # of traffic
+#: The GPU machine's image alone takes most of 60 GiB.
+MIN_GPU_VOLUME_GIB = 120
+#: Milliseconds that Lambda bills at once: now, and when the paper was measured.
+STEP_MS, PAPER_STEP_MS = 1, 100
+#: Requests of a server at work in an hour: it looks for orders each second, and reports each 5 (``infra.machines.agent_loop``).
+S3_GETS_PER_HOUR, S3_PUTS_PER_HOUR = 3600.0, 720.0
+#: Of a run: its coordinator looks for reports each second, who follows it for new pieces of its files each 10
+#: (``infra.machines.host``, ``runfiles``). Without those of more than a thousand objects, which take a request more each.
+S3_LISTS_PER_HOUR = 3600.0 + 360.0
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of a bill: ``quantity`` units of ``what``, which belongs to ``part``."""
+
+    part: str
+    what: str
+    quantity: float
+    unit: str
+    usd_per_unit: float
+    as_of: str
+    source: str
+
+    @property
+    def usd(self) -> float:
+        return self.quantity * self.usd_per_unit
+
+
+@dataclass(frozen=True)
+class Cost:
+    """By part, in US dollars; what was counted, in one line; region and date of the prices, the oldest of those used; the
+    lines of the bill, and the amounts that it was made of (keywords of ``of_run``)."""
+
+    parts: Mapping[str, float] = field(default_factory=dict)
+    counted: str = ""
+    region: str = ""
+    as_of: str = ""
+    items: tuple[Item, ...] = ()
+    amounts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def usd(self) -> float:
+        return sum(self.parts.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in a run's result."""
+        return {
+            "usd": self.usd, "parts": dict(self.parts), "counted": self.counted, "region": self.region, "as_of": self.as_of,
+            "items": [{**asdict(item), "usd": item.usd} for item in self.items], "amounts": dict(self.amounts),
+        }  # fmt: skip
+
+
+def of_run(
+    config: Config, *, requests: float, gb_s: float, seconds: float, on_demand: bool = False, init_gb_s: float = 0.0,
+    sent_gb: float = 0.0, zone_gb: float = 0.0,
+) -> Cost:  # fmt: skip
+    """Of a run that took ``seconds`` from the start of its roles to their end, or will take.
+
+    gb_s: GB-seconds that Lambda bills, of which ``init_gb_s`` are INIT's. sent_gb: GB that functions send to servers. zone_gb:
+    GB between machines in different zones (rule 4: a deployment has none). ``on_demand`` as of ``per_hour``. PriceUnknown for
+    servers without a price.
+    """
+    cloud, region, on_aws = config.cloud, config.lambdas.region, config.run.on == "aws"
+    items: list[Item] = []
+    counted: list[str] = []
+    if config.servers.backend == "lambda":
+        items += _lambda(requests, gb_s, init_gb_s, cloud.arch, region)
+        counted.append("Lambda" if config.lambdas.on == "aws" else f"what Lambda would charge for {config.lambdas.on}")
+    if on_aws:
+        spot = cloud.spot and not on_demand
+        hours = max(seconds, EC2_MINIMUM_S) / HOUR_S
+        items += [*_standing(config, hours, gpu=False, spot=spot), *_orders(config, hours)]
+        counted.append(f"servers{' at spot prices' * spot}, their volumes and endpoints for as long as the run took")
+        types = [instance(name, region) for name, _ in _servers(config, gpu=False).values()]
+        unknown = sorted({found.name for found in types if spot and found.spot_saving is None})
+        if unknown:
+            counted.append(f"of them {', '.join(unknown)} at on-demand prices: what spot saves is not known")
+    else:
+        counted.append(f"no servers: run.on = {config.run.on}")
+    leaves = config.servers.backend == "lambda" and config.lambdas.on == "aws" and not on_aws
+    items += _traffic(sent_gb if leaves else 0.0, zone_gb, region)
+    amounts = {
+        "requests": requests, "gb_s": gb_s, "seconds": seconds, "init_gb_s": init_gb_s, "sent_gb": sent_gb, "zone_gb": zone_gb,
+    }  # fmt: skip
+    return _bill(items, ", ".join(counted), region, amounts)
+
+
+def predicted(
+    config: Config, *, seconds: float, invocations: float, invocation_s: float, cold_starts: float = 0.0, init_s: float = 0.0,
+    step_ms: int = STEP_MS, sent_gb: float = 0.0,
+) -> Cost:  # fmt: skip
+    """Of a run that is planned: so many invocations that take ``invocation_s`` each, so many of them after INIT."""
+    init = billed_gb_s(init_s, config.lambdas.memory_mb, invocations=cold_starts, step_ms=step_ms)
+    work = billed_gb_s(invocation_s, config.lambdas.memory_mb, invocations=invocations, step_ms=step_ms)
+    return of_run(config, requests=invocations, gb_s=init + work, init_gb_s=init, seconds=seconds, sent_gb=sent_gb)
+
+
+def of_baseline(config: Config, *, seconds: float) -> Cost | None:
+    """Of a baseline that took ``seconds``; None where no ``cloud.gpu_instance`` says on what. PriceUnknown if it has no price."""
+    cloud, region = config.cloud, config.lambdas.region
+    if not cloud.gpu_instance:
+        return None
+    hours = max(seconds, EC2_MINIMUM_S) / HOUR_S
+    items = [
+        _machines("gpu", cloud.gpu_instance, 1, hours, region, spot=cloud.spot),
+        _volumes(volume_gib(config, "gpu"), hours, region),
+    ]
+    counted = f"one {cloud.gpu_instance}{bought(config, cloud.gpu_instance)} and its disk, for as long as the run took"
+    return _bill(items, counted, region, {"seconds": seconds})
+
+
+def standing(config: Config, hours: float = 1.0, *, gpu: bool = True, on_demand: bool = False) -> Cost:
+    """Of a deployment that stands for so long while nothing runs: servers, their volumes, interface endpoints.
+
+    Environments come on top when they run: ``lambda_per_hour``. ``gpu``: with the machine for the baselines, if there is one.
+    ``on_demand``: whatever ``cloud.spot`` says. PriceUnknown as ``siafu.pricing.prices`` says.
+    """
+    items = _standing(config, hours, gpu=gpu, spot=config.cloud.spot and not on_demand)
+    return _bill(items, "a deployment while nothing runs", config.lambdas.region, {})
+
+
+def per_hour(config: Config, *, gpu: bool = True, on_demand: bool = False) -> dict[str, float]:
+    """What ``standing`` costs by the hour, by part."""
+    return dict(standing(config, gpu=gpu, on_demand=on_demand).parts)
+
+
+# --- Lambda -------------------------------------------------------------------------------------------------------------
+
+
+def billed_gb_s(duration_s: float, memory_mb: int, *, invocations: float = 1.0, step_ms: int = STEP_MS) -> float:
+    """GB-seconds billed for so many invocations that take so long each: every one is rounded up to whole steps."""
+    steps = math.ceil(round(duration_s * 1000 / step_ms, 6))  # 0.29 s are 290.00000000000006 / 10 steps otherwise
+    return invocations * memory_gb_s(steps * step_ms / 1000, memory_mb)
+
+
+def memory_gb_s(seconds: float, memory_mb: int) -> float:
+    """GB-seconds of environments that lived so long in all."""
+    return seconds * memory_mb / 1024
+
+
+def amounts_of(config: Config, usage: Mapping[str, float], seconds: float) -> dict[str, Any]:
+    """Keywords of ``of_run`` for what graph servers say that their Lambdas did (``usage`` of metrics.jsonl)."""
+    return {
+        "requests": usage.get("invocations", 0.0), "gb_s": usage.get("gb_s", 0.0), "seconds": seconds,
+        "init_gb_s": memory_gb_s(usage.get("init_ms", 0.0) / 1000, config.lambdas.memory_mb), "sent_gb": usage.get("bytes_in", 0.0) / GB,
+    }  # fmt: skip
+
+
+def lambda_usd(
+    requests: float, gb_s: float, arch: str = "arm64", region: str = "us-east-1", used_gb_s: float = 0
+) -> float:
+    """Of so many requests and GB-seconds, when ``used_gb_s`` were used before in the month."""
+    return sum(item.usd for item in _lambda(requests, gb_s, 0.0, arch, region, used_gb_s))
+
+
+def lambda_per_hour(config: Config, environments: int) -> float:
+    """What so many environments cost by the hour while all of them are at work."""
+    return lambda_usd(
+        0, memory_gb_s(environments * HOUR_S, config.lambdas.memory_mb), config.cloud.arch, config.lambdas.region
+    )
+
+
+def _lambda(
+    requests: float, gb_s: float, init_gb_s: float, arch: str, region: str, used_gb_s: float = 0.0
+) -> Iterable[Item]:
+    (request,) = rates("lambda_request", region=region)
+    yield Item("lambda", "requests", requests, request.unit, request.usd, request.as_of, request.source)
+    tiers = rates("lambda_compute", arch, region)
+    if init_gb_s:  # billed as the rest is
+        yield from _tiered("lambda", f"{arch}, INIT", init_gb_s, tiers, used_gb_s)
+    yield from _tiered("lambda", arch, gb_s - init_gb_s, tiers, used_gb_s + init_gb_s)
+
+
+def _tiered(part: str, what: str, quantity: float, tiers: tuple[Rate, ...], used: float = 0.0) -> Iterable[Item]:
+    """An item for each tier that is reached when ``used`` were used before in the month: at least one."""
+    ends = [*(tier.above for tier in tiers[1:]), math.inf]
+    for tier, end in zip(tiers, ends, strict=True):
+        inside = max(0.0, min(used + quantity, end) - max(used, tier.above))
+        if inside or (not quantity and tier.above <= used < end):
+            name = what + (f", above {tier.above:g}" if tier.above else "")
+            yield Item(part, name, inside, tier.unit, tier.usd, tier.as_of, tier.source)
+
+
+# --- servers ------------------------------------------------------------------------------------------------------------
+
+
+def num_endpoints(config: Config) -> int:
+    """Interface endpoints of a deployment: Lambda's, Systems Manager's for its runs' secrets, and one more for Session Manager
+    where there is a shell. A GPU machine runs what somebody types there: it needs one."""
+    if config.cloud.shell or config.cloud.gpu_instance:
+        return 3
+    return 1 if config.servers.security == "none" else 2
+
+
+def volume_gib(config: Config, part: str) -> int:
+    """Of the disk of one server of a part of ``per_hour``."""
+    return max(MIN_GPU_VOLUME_GIB, config.cloud.volume_gib) if part == "gpu" else config.cloud.volume_gib
+
+
+def bought(config: Config, name: str) -> str:
+    """How machines of an EC2 type are bought, as it stands behind the type: "" on demand."""
+    if not config.cloud.spot:
+        return ""
+    try:
+        is_known = instance(name, config.lambdas.region).spot_saving is not None
+    except PriceUnknown:  # whoever shows the price has said so
+        is_known = True
+    return " (spot)" if is_known else " (spot, counted on demand: what it saves is not known)"
+
+
+def _servers(config: Config, *, gpu: bool) -> dict[str, tuple[str, int]]:
+    """Part -> EC2 type and count, of those that there are."""
+    cloud = config.cloud
+    found = {
+        "graph_servers": (cloud.graph_instance, config.data.parts),
+        "param_servers": (cloud.param_instance, config.servers.param_servers),
+        "gpu": (cloud.gpu_instance, 1),
+    }
+    return {part: bought for part, bought in found.items() if part != "gpu" or (gpu and cloud.gpu_instance)}
+
+
+def _standing(config: Config, hours: float, *, gpu: bool, spot: bool) -> list[Item]:
+    region, servers = config.lambdas.region, _servers(config, gpu=gpu)
+    (endpoint,) = rates("interface_endpoint", region=region)
+    quantity = num_endpoints(config) * hours
+    return [
+        *(_machines(part, name, count, hours, region, spot=spot) for part, (name, count) in servers.items()),
+        _volumes(sum(count * volume_gib(config, part) for part, (_, count) in servers.items()), hours, region),
+        Item(
+            "endpoints", "interface endpoints", quantity, endpoint.unit, endpoint.usd, endpoint.as_of, endpoint.source
+        ),
+    ]
+
+
+def _machines(part: str, name: str, count: int, hours: float, region: str, *, spot: bool) -> Item:
+    found = instance(name, region)
+    is_spot = spot and found.spot_saving is not None
+    what = f"{count} x {name}" + ", spot" * is_spot
+    return Item(part, what, count * hours, "hour", found.price(spot=is_spot), found.as_of, found.source)
+
+
+def _volumes(gib: float, hours: float, region: str) -> Item:
+    rate = rates("volume_gp3", region=region)[0]
+    quantity = gib * hours / HOURS_PER_MONTH
+    return Item("volumes", f"{gib:g} GiB gp3", quantity, rate.unit, rate.usd, rate.as_of, rate.source)
+
+
+# --- what goes to and fro -----------------------------------------------------------------------------------------------
+
+
+def _orders(config: Config, hours: float) -> Iterable[Item]:
+    """Rule 5."""
+    servers = config.data.parts + config.servers.param_servers
+    asked = (
+        ("GET", "s3_get", servers * S3_GETS_PER_HOUR), ("PUT", "s3_put", servers * S3_PUTS_PER_HOUR),
+        ("LIST", "s3_put", S3_LISTS_PER_HOUR),  # S3 has one price for both
+    )  # fmt: skip
+    for what, item, per_hour in asked:
+        (rate,) = rates(item, region=config.lambdas.region)
+        yield Item("s3", what, hours * per_hour, rate.unit, rate.usd, rate.as_of, rate.source)
+
+
+def _traffic(out_gb: float, zone_gb: float, region: str) -> Iterable[Item]:
+    """Rule 4. Between zones, both sides pay."""
+    if zone_gb:
+        yield from _tiered("traffic", "between zones, out and in", 2 * zone_gb, rates("traffic_zone", region=region))
+    if out_gb:
+        yield from _tiered("traffic", "out of AWS", out_gb, rates("traffic_out", region=region))
+
+
+def _bill(items: Iterable[Item], counted: str, region: str, amounts: Mapping[str, float]) -> Cost:
+    found = tuple(items)
+    parts: dict[str, float] = {}
+    for item in found:
+        parts[item.part] = parts.get(item.part, 0.0) + item.usd
+    return Cost(parts, counted, region, min((item.as_of for item in found), default=""), found, amounts)

@@ -1,0 +1,120 @@
+"""What a run has cost so far, and whether it has come to its limits. Pure: the time is an argument.
+
+1. What is reported as billed lags: an invocation is billed when it ends, and a worker may pull tasks for 15 minutes. So
+   environment time is also counted here, from what graph servers say of themselves with every heartbeat: whoever was
+   alive at the last report, or was invoked since, is taken to have run for all of the time between the two.
+2. Of the two, what was billed and what was counted, the larger is the cost: a run may cost less than is said, not more.
+   Once a server has said its last word, what was billed to it is all: unless it has given up ("cut") what still ran.
+   What the attempts before this one have cost is known, and comes on top of either.
+3. A limit is reached when what it takes to wind down (``WIND_DOWN_S``) would exceed it, with servers at on-demand prices:
+   what spot saves is an average, and a limit holds on any day. What nobody here can stop is a function that hangs: Lambda
+   bills it until ``lambda.timeout_s``.
+4. A run's clock starts with its roles. Preparing a graph costs no money, and is kept for the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from siafu.config import Config
+from siafu.errors import PriceUnknown
+from siafu.pricing import cost
+from siafu.pricing.cost import Cost
+
+#: Workers finish the task at hand and leave; weights are fetched; servers say goodbye.
+WIND_DOWN_S = 5.0
+#: What is left of a time limit for that, at most.
+WIND_DOWN_SHARE = 0.1
+
+LIMITS = BUDGET, TIME = "budget", "time"
+
+
+@dataclass
+class _Counted:
+    """One graph server's environments."""
+
+    alive: int = 0
+    launched: float = 0.0
+    before_gb_s: float = 0.0  # of the attempts before
+    billed_gb_s: float = 0.0  # with those
+    init_ms: float = 0.0  # of what was billed
+    sent_bytes: float = 0.0  # from environments to servers
+    environment_s: float = 0.0  # rule 1
+    at: float = 0.0  # of the last report
+    final: bool = False
+
+
+class Meter:
+    def __init__(self, config: Config):
+        """PriceUnknown if there is a budget and something without a price; without a budget such a run costs "nothing",
+        and says so."""
+        self.config = config
+        self.budget_usd, self.max_s = config.run.budget_usd, config.run.max_seconds
+        self._unpriced: Cost | None = None
+        try:
+            cost.of_run(config, requests=0, gb_s=0.0, seconds=0.0)
+        except PriceUnknown as unknown:
+            if self.budget_usd:
+                raise PriceUnknown(f"run.budget_usd = {self.budget_usd:g}: {unknown}") from None
+            self._unpriced = Cost({}, f"nothing: {unknown}")
+        # All mutable state:
+        self.begun = 0.0
+        self._servers: dict[int, _Counted] = {}
+
+    def begin(self, now: float) -> None:
+        """The run's roles are started."""
+        self.begun = now
+
+    def carry(self, server: int, totals: Mapping[str, float], now: float) -> None:
+        """Totals of the attempts before this one."""
+        self.report(server, totals, now, alive=0)
+        self._servers[server].before_gb_s = totals.get("gb_s", 0.0)
+
+    def report(self, server: int, totals: Mapping[str, float], now: float, alive: int | None = None) -> None:
+        """Totals of a graph server's backend; ``alive``: its environments, where the report says."""
+        mine = self._servers.setdefault(server, _Counted(at=now))
+        launched = totals.get("invocations", 0.0)  # without those that the service refused, once that is known
+        since = max(0.0, launched - mine.launched)
+        mine.environment_s += (mine.alive + since) * (now - mine.at)
+        mine.alive = mine.alive + int(since) if alive is None else alive
+        mine.launched, mine.billed_gb_s, mine.at = launched, totals.get("gb_s", 0.0), now
+        mine.init_ms, mine.sent_bytes = totals.get("init_ms", 0.0), totals.get("bytes_in", 0.0)
+
+    def last_word(self, server: int, totals: Mapping[str, float], now: float) -> None:
+        """Everything that the server's environments did is in these totals, but for those that were cut (rule 2)."""
+        cut = int(totals.get("cut", 0))
+        self.report(server, totals, now, alive=cut)
+        self._servers[server].final = not cut
+
+    def cost(self, now: float, *, on_demand: bool = False) -> Cost:
+        """So far. ``on_demand``: with servers at that price, whatever spot may save."""
+        if self._unpriced is not None:
+            return self._unpriced
+        servers = self._servers.values()
+        usage = {
+            "invocations": sum(server.launched for server in servers),
+            "gb_s": sum(self.gb_s(server, now) for server in self._servers),
+            "init_ms": sum(server.init_ms for server in servers),
+            "bytes_in": sum(server.sent_bytes for server in servers),
+        }
+        amounts = cost.amounts_of(self.config, usage, now - self.begun if self.begun else 0.0)
+        return cost.of_run(self.config, **amounts, on_demand=on_demand)
+
+    def reached(self, now: float, ahead_s: float = 0.0) -> str:
+        """The limit that will be reached in ``ahead_s``: BUDGET, TIME or ""."""
+        if self.max_s and now - self.begun + ahead_s + min(WIND_DOWN_S, WIND_DOWN_SHARE * self.max_s) >= self.max_s:
+            return TIME
+        if self.budget_usd and self.cost(now + ahead_s + WIND_DOWN_S, on_demand=True).usd >= self.budget_usd:
+            return BUDGET
+        return ""
+
+    def gb_s(self, index: int, now: float) -> float:
+        """Of one graph server's environments, by rule 2."""
+        if (server := self._servers.get(index)) is None:
+            return 0.0
+        if server.final:
+            return server.billed_gb_s
+        environment_s = server.environment_s + server.alive * (now - server.at)
+        counted_gb_s = cost.memory_gb_s(environment_s, self.config.lambdas.memory_mb)
+        return max(server.billed_gb_s, server.before_gb_s + counted_gb_s)

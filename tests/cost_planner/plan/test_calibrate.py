@@ -1,0 +1,87 @@
+"""Calibration finds the constants of a machine that is simulated; observing a real run finds its members."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cost_planner.plan import calibrate
+from cost_planner.plan.calibrate import THREADS, Measured, Setting, errors, fitted, least, local_plan, predicted_s
+from cost_planner.plan.calibration import Calibration
+from cost_planner.plan.observe import observed
+from cost_planner.plan.work import Counts, Speeds, processor_s
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.models import ModelSpec
+
+TRUE = replace(Speeds(), value_ns=0.2, copy_ns=3.0, main_tensor_s=300e-6, hop_s=500e-6, usable=0.9)
+#: Two densities, and both backends.
+SETTINGS = (
+    Setting("cpu", intervals=4), Setting("cpu", intervals=12, hidden=16), Setting("cpu", parts=2, intervals=6, layers=3),
+    Setting(intervals=4, environments=1), Setting(intervals=12, hidden=16), Setting(parts=2, intervals=6, hidden=128),
+    Setting("cpu", intervals=4, sparse=True), Setting(intervals=6, sparse=True), Setting(mode="no-pipe", environments=1),
+)  # fmt: skip
+
+
+def as_if(setting: Setting, speeds: Speeds) -> Measured:
+    """What would be measured on a machine of these speeds."""
+    config = Config().replace({"data.source": "none", **setting.settings})
+    degree = 20 if setting.sparse else 400
+    counts = Counts(
+        setting.parts, 12_000 / setting.parts, degree * 12_000 / setting.parts, 2_000.0 * (setting.parts > 1)
+    )
+    spec = ModelSpec("gcn", 100, 40, 6_000, (setting.hidden,) * (setting.layers - 1))
+    plan = local_plan(config, spec, counts, speeds)
+    spent = processor_s(plan)
+    cpu_s = {where[0]: spent.get(thread, 0.0) for thread, (_, where) in THREADS.items()}
+    seen = calibrate.Observed(predicted_s(plan), 0.0, cpu_s, {})
+    return Measured(setting, config, spec, counts, seen)
+
+
+def test_the_constants_of_a_machine_are_found():
+    runs = [as_if(setting, TRUE) for setting in SETTINGS]
+    found = fitted(runs).speeds
+    assert (found.hop_s, found.usable) == (TRUE.hop_s, TRUE.usable)
+    assert [found.value_ns, found.copy_ns, found.main_tensor_s] == pytest.approx([0.2, 3.0, 300e-6], rel=0.02)
+    assert max(abs(off) for off in errors(runs, found)) < 0.02
+
+
+def test_no_constant_is_below_what_was_measured_by_itself():
+    runs = [as_if(setting, TRUE) for setting in SETTINGS]
+    free, held = fitted(runs).speeds, fitted(runs, {"flop_ns": 3 * TRUE.flop_ns}).speeds
+    assert free.flop_ns == pytest.approx(TRUE.flop_ns, rel=0.02)
+    assert held.flop_ns == pytest.approx(3 * TRUE.flop_ns)
+    assert held.element_ns + held.value_ns < free.element_ns + free.value_ns  # what else a task does is then less
+    assert 1e-4 < least()["flop_ns"] < 10
+
+
+def test_a_real_run_is_seen_by_its_members():
+    if not Path("/proc/self/task").is_dir():
+        pytest.skip("no /proc")
+    settings = {"train.mode": "pipe", "train.intervals": 16, "lambda.count": 1, "train.eval_every": 0}
+    seen = observed("digits", {"servers.backend": "lambda", **settings}, 8)
+    assert seen.epoch_s > 0
+    assert {role for role, _ in seen.cpu_s} == {"graph_server", "param_server", "lambda_funcs"}
+    assert seen.usage["tasks"] == pytest.approx(16 * 3, rel=0.3)  # of each interval
+
+
+def test_a_calibration_is_kept_by_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert Calibration.load() == Calibration()
+    calibrated = Calibration(TRUE, error=0.08, machine="this one", measured="2026-11-22")
+    calibrated.save(calibrate.own_path())
+    assert Calibration.load() == calibrated
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"speeds": {"warp_ns": 1}}', '{"speeds": {"edge_ns": "fast"}}'])
+def test_a_file_that_is_no_calibration_is_named(tmp_path, text):
+    file = tmp_path / "c.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"c\.json: no calibration"):
+        Calibration.load(file)
+
+
+def test_settings_are_each_of_their_own():
+    assert len(set(calibrate.SETTINGS)) == len(calibrate.SETTINGS)

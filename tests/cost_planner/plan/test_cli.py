@@ -1,0 +1,155 @@
+"""``siafu plan``: acceptance of its answers, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cost_planner.plan import ranking
+from cost_planner.plan.calibration import Calibration
+from cost_planner.plan.work import Speeds
+from siafu.__main__ import main
+
+COUNTS = ["--vertices", "65.6M", "--edges", "3.6B", "--features", "32", "--classes", "50"]
+FRIENDSTER = ["plan", *COUNTS, "--model", "gcn", "--hidden", "32"]
+LARGER = ["plan", "--vertices", "200M", "--edges", "10B", "--features", "64", "--classes", "40", "--hidden", "32"]
+FEW = ["--instance", "c8gn.4xlarge,r8g.2xlarge", "--intervals", "16"]
+
+
+@pytest.fixture(autouse=True)
+def _few_simulations(monkeypatch):
+    monkeypatch.setattr(ranking, "BUDGET", 8 * 3 * 4 * 16 * 9)
+
+
+@pytest.mark.parametrize(
+    ("argv", "servers"), [(FRIENDSTER, "24,32"), (LARGER, "64")], ids=["friendster", "10 billion edges"]
+)
+def test_a_graph_of_billions_of_edges_is_answered_with_memory_and_quotas(argv, servers, capsys):
+    assert main([*argv, *FEW, "--servers", servers, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    options = found["options"]
+    assert [one["value"] for one in options] == sorted((one["value"] for one in options), reverse=True)
+    for one in options:
+        assert 0 < one["memory_gib"]["graph_server"] <= 0.9 * one["memory_gib"]["machine"]
+        assert one["quotas"]["vcpus"] >= one["servers"] * 8
+        assert one["seconds_range"][0] < one["seconds"] < one["seconds_range"][1]
+        assert one["usd"] == pytest.approx(sum(one["cost"]["parts"].values()))
+        assert one["epoch_s"] > 0 < one["setup_s"]
+    assert [one["pareto"] for one in options].count(True) == len(found["pareto"]) >= 1
+    assert options[0]["relative_value"] == 1
+    assert any("Epochs" in line for line in found["assumptions"])
+    assert all(one["break_even_seconds"] > 0 for one in found["gpus"])
+    assert found["cheapest_within_time"] is None is found["fastest_within_usd"]
+
+
+def test_limits_are_answered_by_number(capsys):
+    limits = ["--within-time", "10d", "--within-usd", "0.000001"]
+    assert main([*FRIENDSTER, "--servers", "32", *FEW, "--backend", "cpu", "--mode", "pipe", *limits, "--json"]) == 0  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    dollars = [option["cost"]["usd"] for option in found["options"]]
+    assert dollars[found["cheapest_within_time"]] == min(dollars)
+    assert found["fastest_within_usd"] is None
+
+
+def test_the_table_says_what_it_rests_on(capsys):
+    assert main([*FRIENDSTER, "--servers", "32", *FEW, "--within-usd", "1e-6"]) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "32 x ", "lambda pipe", "cpu async s=0", "fastest within", "none; the cheapest is", "assumed:",
+        "No single GPU holds", "siafu train SOURCE --on aws", "within the error" if "about even" in out else "worth",
+    ):  # fmt: skip
+        assert words in " ".join(out.split())
+
+
+def test_gpus_are_predicted_and_said_to_be_assumed(capsys):
+    argv = [
+        *FRIENDSTER,
+        "--instance",
+        "c8gn.4xlarge,g6e.2xlarge,p5.48xlarge",
+        "--intervals",
+        "16",
+        "--servers",
+        "8,24",
+        "--mode",
+        "pipe",
+    ]
+    assert main([*argv, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    by_backend = {one["backend"]: one for one in found["options"]}
+    assert by_backend.keys() == {"cpu", "lambda", "gpu", "vanilla"}
+    for name in ("gpu", "vanilla"):
+        one = by_backend[name]
+        assert one["basis"] == "assumed, not measured"
+        assert one["seconds_range"][1] > 2 * one["seconds"]
+        assert 0 < one["memory_gib"]["gpu"] <= 0.9 * one["memory_gib"]["gpu_card"]
+    vanilla = by_backend["vanilla"]
+    assert (vanilla["servers"], vanilla["ranks"], vanilla["mode"]) == (1, 8, None)
+    assert vanilla["command"].startswith("siafu baseline vanilla SOURCE --ranks 8 --set")
+    assert "servers.backend=gpu" in by_backend["gpu"]["command"]
+    assert by_backend["cpu"]["basis"] == "calibrated"
+    assert main([*argv, "--backend", "gpu,cpu"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for words in ("gpu pipe*", "assumed, not measured", "L40S 864 GB/s", "siafu deploy gives graph servers no driver"):
+        assert words in out
+
+
+def test_a_model_that_was_not_calibrated_is_said_to_be_counted_too_fast(capsys):
+    argv = [*FRIENDSTER[:-4], *FEW, "--servers", "32", "--backend", "cpu", "--mode", "pipe", "--json"]
+    for model, told in (("gcn", False), ("gat", True)):
+        assert main([*argv, "--model", model]) == 0
+        assert any("too fast" in line for line in json.loads(capsys.readouterr().out)["assumptions"]) == told
+
+
+def test_calibrating_alone_says_what_was_found(capsys, monkeypatch):
+    found = Calibration(error=0.07, machine="two cores")
+    monkeypatch.setattr("cost_planner.plan.calibrate.calibrate", lambda console: found)
+    assert main(["plan", "--calibrate"]) == 0
+    assert capsys.readouterr().out == "two cores: epochs to within 7%\n"
+
+
+def test_another_machines_calibration_is_taken(tmp_path, capsys):
+    Calibration(Speeds().scaled(100), error=0.5, machine="an abacus").save(tmp_path / "slow.json")
+    argv = [*FRIENDSTER, *FEW, "--servers", "32", "--backend", "cpu", "--mode", "pipe", "--json"]
+    epochs_s = []
+    for told in ([], ["--calibration", str(tmp_path / "slow.json")]):
+        assert main([*argv, *told]) == 0
+        found = json.loads(capsys.readouterr().out)
+        epochs_s.append(found["options"][0]["epoch_s"])
+    assert epochs_s[1] > 10 * epochs_s[0]
+    assert any("an abacus" in line for line in found["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["plan"], "no graph: SOURCE, or --vertices"),
+        (["plan", "--vertices", "10k"], "counts are known but for --edges, --features, --classes"),
+        (["plan", "digits", "--edges", "10k"], "digits has counts of its own"),
+        ([*FRIENDSTER, "--backend", "tpu"], "must be of cpu, lambda, gpu, vanilla"),
+        (
+            [*FRIENDSTER, "--backend", "gpu", "--instance", "g4dn.xlarge", "--servers", "1"],
+            "a GPU has too little memory",
+        ),
+        ([*FRIENDSTER, "--backend", "cpu", "--instance", "g4dn.xlarge"], "nothing fits: machines with a GPU"),
+        ([*FRIENDSTER, "--mode", "sync"], "must be of pipe, async, no-pipe"),
+        ([*FRIENDSTER, "--servers", "0"], "must be whole numbers of at least 1"),
+        ([*FRIENDSTER, "--within-time", "soon"], "must be seconds"),
+        ([*FRIENDSTER, "--hidden", "4096", "--servers", "4"], "nothing fits: a graph server would hold at least"),
+        ([*FRIENDSTER, "--like", "nowhere"], "not a run directory"),
+        ([*FRIENDSTER, "--calibration", "nowhere.json"], "no calibration"),
+    ],
+)
+def test_a_mistake_is_one_line(argv, words, capsys):
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_target_alone_promises_nothing_and_the_command_has_each_modes_epochs(capsys):
+    argv = [*FRIENDSTER, *FEW, "--servers", "32", "--backend", "cpu", "--mode", "async", "--staleness", "0", "--json"]
+    assert main([*argv, "--epochs", "100", "--target-acc", "0.8"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "whether they reach 0.8 or not" in found["assumptions"][0]
+    assert "train.epochs=108" in found["options"][0]["command"]

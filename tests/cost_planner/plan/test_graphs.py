@@ -1,0 +1,55 @@
+"""A graph's counts: as told, from sources, and cut on paper as it was cut in truth."""
+
+from __future__ import annotations
+
+import pytest
+
+from cost_planner.plan import graphs
+from cost_planner.scale import FRIENDSTER, Setting
+from siafu.config import Config
+from siafu.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("65.6M", 65_600_000), ("3.6B", 3_600_000_000), ("32", 32), ("1e9", 10**9), ("10k", 10_000), ("1_000", 1000), ("2t", 2 * 10**12)],
+)  # fmt: skip
+def test_counts_as_people_write_them(text, number):
+    assert graphs.count(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "many", "-3", "0", "0.2", "3.6 B x", "1e999", "nan"])
+def test_what_is_no_count_is_refused(text):
+    with pytest.raises(ConfigError, match="must be a number"):
+        graphs.count(text)
+
+
+def test_on_paper_it_is_cut_as_in_docs_scale():
+    graph = graphs.of_counts(FRIENDSTER.vertices, FRIENDSTER.edges, 32, 50, cut=32 / 31 / 2)
+    entry = graph.manifest(32).partitions[0]
+    assert entry.ghosts_in == pytest.approx(Setting("", crossing=0.5).ghosts, rel=1e-9)
+    assert graph.manifest(1).partitions[0].ghosts_in == 0
+
+
+def test_real_shards_say_how_they_are_cut(tmp_path):
+    config = Config().replace({"data.source": "digits", "data.cache_dir": str(tmp_path)})
+    graph = graphs.of_source(config)
+    assert graph.shards is not None
+    assert graph.manifest(graphs.TRIAL_PARTS) is graph.shards
+    assert 0 < graph.cut < 0.5
+    assert "by its ghosts" in graph.cut_source
+    paper = graphs.Graph(graph.name, graph.vertices, graph.edges, graph.features, graph.classes, graph.cut)
+    real = [entry.ghosts_in for entry in graph.shards.partitions]
+    assert paper.manifest(4).partitions[0].ghosts_in == pytest.approx(sum(real) / 4, rel=0.02)
+    with pytest.raises(ConfigError, match="the shards say it"):
+        graphs.of_source(config, cut=0.3)
+
+
+def test_a_synthetic_graph_is_counted_and_not_made():
+    graph = graphs.of_source(Config().replace({"data.source": "synthetic:friendster"}))
+    assert (graph.vertices, graph.edges, graph.classes) == (65_600_000, 3_600_000_000, 50)
+
+
+def test_a_cut_is_a_share():
+    with pytest.raises(ConfigError, match="--cut 2"):
+        graphs.of_counts(1000, 10_000, 4, 2, cut=2.0)

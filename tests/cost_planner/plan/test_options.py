@@ -1,0 +1,217 @@
+"""What is looked at, and what is not because it does not fit."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+
+import pytest
+
+from cost_planner import memory
+from cost_planner.plan import cards, cores, graphs
+from cost_planner.plan.asked import MEMORIES_MB, MODES, Asked
+from cost_planner.plan.bounds import RESOURCES
+from cost_planner.plan.epochs import Epochs, ratio
+from cost_planner.plan.options import CARD, USABLE, Catalogue
+from cost_planner.plan.quotas import needed
+from cost_planner.plan.work import Speeds
+from siafu.config import Config
+from siafu.errors import PriceUnknown
+from siafu.pricing import prices
+
+SMALL = graphs.of_counts(200_000, 4_000_000, 32, 10)
+FRIENDSTER = graphs.of_counts(65_600_000, 3_600_000_000, 32, 50)
+ASKED = Asked(Config(), SMALL, Epochs(100), Speeds(), instances=["c7g.2xlarge", "c6i.2xlarge"], servers=[1, 4])
+
+
+def test_every_combination_that_fits_is_there():
+    found = Catalogue(ASKED).options
+    kinds = {(option.machine.name, option.in_pipe.servers, *option.kind) for option in found}
+    assert kinds == {
+        (machine, servers, backend, *mode)
+        for machine in ASKED.instances or () for servers in (1, 4) for backend in ("cpu", "lambda") for mode in MODES
+    }  # fmt: skip
+    assert {option.config.lambdas.memory_mb for option in found if option.kind[0] == "lambda"} <= set(MEMORIES_MB)
+
+
+def test_two_vcpus_of_intel_are_a_core_and_one_of_graviton_is():
+    threads = {option.machine.name: option.in_pipe.threads for option in Catalogue(ASKED).options}
+    assert threads == {"c7g.2xlarge": 8, "c6i.2xlarge": 4}
+
+
+def test_nothing_exceeds_the_memory_of_its_machine():
+    wide = Config().replace({"model.hidden": "32"})
+    catalogue = Catalogue(Asked(wide, FRIENDSTER, Epochs(10), Speeds(), servers=[2, 32], backends=["cpu"]))
+    for option in catalogue.options:
+        assert option.memory_gib[memory.GRAPH_SERVERS] <= USABLE * option.machine.mem_gib
+    assert catalogue.dropped["a graph server needs more memory than there is"]
+    assert {option.machine.mem_gib for option in catalogue.options if option.in_pipe.servers == 2} == {64.0}
+
+
+def test_what_fits_nowhere_is_told():
+    wide = Config().replace({"model.hidden": "1024"})
+    catalogue = Catalogue(Asked(wide, FRIENDSTER, Epochs(10), Speeds(), servers=[2]))
+    assert not catalogue.options
+    assert "the largest machine has 64" in catalogue.why_nothing_fits
+
+
+def test_environments_stay_within_the_account():
+    catalogue = Catalogue(replace(ASKED, servers=[4], backends=["lambda"], concurrency=10))
+    assert max(option.environments for option in catalogue.options) <= 10
+
+
+def test_an_environment_must_hold_its_tasks():
+    catalogue = Catalogue(
+        Asked(Config(), FRIENDSTER, Epochs(10), Speeds(), servers=[2], backends=["lambda"], instances=["r7g.2xlarge"])
+    )
+    assert catalogue.dropped["an environment needs more memory than it has"]
+    assert 192 not in {option.config.lambdas.memory_mb for option in catalogue.options}
+
+
+def test_a_slower_family_has_a_slower_floor_and_its_lambdas_do_not():
+    threads = RESOURCES.index("graph threads")
+    slow, fast = (
+        next(o for o in Catalogue(replace(ASKED, instances=[name], servers=[1], backends=["cpu"])).options)
+        for name in ("c6g.2xlarge", "c8g.2xlarge")
+    )
+    assert slow.floors.table[:, threads].sum() == pytest.approx(fast.floors.table[:, threads].sum() / 0.62)
+    core_s = [
+        next(o for o in Catalogue(replace(ASKED, instances=[name], servers=[1], backends=["lambda"], lambdas=2)).options).floors.core_s
+        for name in ("c6g.2xlarge", "c8g.2xlarge")
+    ]  # fmt: skip
+    assert core_s[0] == pytest.approx(core_s[1])
+
+
+def test_unknown_and_retired_types_are_refused():
+    for name in ("z9.huge", "p3.2xlarge"):
+        with pytest.raises(PriceUnknown, match=name):
+            Catalogue(replace(ASKED, instances=[name]))
+
+
+# --- GPUs -------------------------------------------------------------------------------------------------------------------
+
+WITH_GPUS = replace(ASKED, instances=["g6.xlarge", "g4dn.2xlarge", "p4d.24xlarge", "c7g.2xlarge"], servers=[1, 4, 8])
+
+
+def test_machines_with_one_gpu_are_for_the_backend_gpu_and_all_of_one_machine_for_vanilla():
+    found = Catalogue(WITH_GPUS)
+    kinds = {
+        (option.backend, option.machine.name, option.machines, option.in_pipe.servers)
+        for option in found.options
+        if option.card
+    }
+    servers = {("gpu", name, count, count) for name in ("g6.xlarge", "g4dn.2xlarge") for count in (1, 4, 8)}
+    ranks = {("vanilla", "g6.xlarge", 1, 1), ("vanilla", "g4dn.2xlarge", 1, 1), ("vanilla", "p4d.24xlarge", 1, 8)}
+    assert kinds == servers | ranks
+    assert {option.machine.name for option in found.options if not option.card} == {"c7g.2xlarge"}
+    assert found.dropped["several GPUs, of which a graph server uses one"]
+
+
+def test_a_card_must_hold_what_lies_on_it():
+    wide = Config().replace({"model.hidden": "64"})
+    asked = Asked(
+        wide, FRIENDSTER, Epochs(10), Speeds(), instances=["g4dn.2xlarge", "p4d.24xlarge"], backends=["gpu", "vanilla"]
+    )
+    found = Catalogue(asked)
+    assert found.dropped["a GPU has too little memory"]
+    for option in found.options:
+        assert option.card is not None
+        assert option.memory_gib[CARD] <= USABLE * option.card.memory_gib
+    assert min(option.in_pipe.servers for option in found.options) > 1
+
+
+def test_a_model_without_layers_of_the_baselines_has_no_vanilla():
+    for name, there in (("gat", True), ("rgcn", False)):
+        model = Config().replace({"model.name": name})
+        assert (
+            "vanilla" in {option.backend for option in Catalogue(replace(WITH_GPUS, config=model)).options}
+        ) == there
+
+
+def test_attention_keeps_its_rows_and_sums_on_the_host():
+    gat = replace(WITH_GPUS, config=Config().replace({"model.name": "gat"}), backends=["gpu"], servers=[1])
+    found = {
+        name: next(iter(Catalogue(one).options)) for name, one in (("gat", gat), ("gcn", replace(gat, config=Config())))
+    }
+    gathers = {
+        name: [work for step, work in zip(option.in_pipe.program.steps, option.in_pipe.work, strict=True) if step.gathers][1]
+        for name, option in found.items()
+    }  # fmt: skip
+    assert gathers["gat"].card == 0 < gathers["gcn"].card
+    assert gathers["gat"].seconds > gathers["gcn"].seconds
+
+
+def test_every_card_that_can_be_rented_has_figures_and_a_source():
+    for machine in prices.instances():
+        if machine.gpu:
+            card = cards.card_of(machine)
+            assert card is not None, machine.gpu
+            assert card.source
+            assert card.as_of
+    machine = prices.instance("p5.48xlarge")
+    card = cards.card_of(machine)
+    assert card is not None
+    assert (cards.count_of(machine), card.memory_gib, card.bytes_per_s) == (8, 80.0, 3.35e12)
+    assert cards.card_of(prices.instance("c7g.2xlarge")) is None
+
+
+def test_sums_take_a_cards_memory_products_the_longer_of_both_and_copies_ordinary_memory():
+    t4 = cards.card_of(prices.instance("g4dn.xlarge"))
+    assert t4 is not None
+    assert t4.gather_s(1e9, 0, 120) == pytest.approx(1e-4 + 128e9 / 160e9)
+    assert t4.product_s(8.1e12, 1.0, orders=3) == pytest.approx(3e-4 + 2)
+    assert t4.product_s(1.0, 320e9, orders=1) == pytest.approx(1e-4 + 2)
+    assert t4.copy_s(4e9) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "code", "spot"),
+    [("g6.xlarge", "gpu", "L-DB2E81BA", "L-3819A6DF"), ("p5.4xlarge", "gpu", "L-417A185B", "L-C4BD4855"),
+     ("p4d.24xlarge", "vanilla", "L-417A185B", "L-7212CCBC")],
+)  # fmt: skip
+def test_vcpus_of_gpus_are_counted_by_quotas_of_their_own(name, backend, code, spot):
+    asked = replace(ASKED, instances=[name], backends=[backend], servers=[1, 8])
+    option = next(o for o in Catalogue(asked).options if o.in_pipe.servers == (8 if backend == "vanilla" else 1))
+    found = needed(option)
+    assert found["vcpus_quota"]["code"] == code
+    params = {"L-1216C47A": 4 * option.config.servers.param_servers} if backend == "gpu" else {}
+    assert {one["code"]: one["needed"] for one in found["vcpus_by_quota"]} == {code: option.machine.vcpu, **params}
+    assert found["vcpus"] == option.machine.vcpu + sum(params.values())
+    assert "a new account has none" in found["raise"][0]
+    assert needed(replace(option, config=option.config.replace({"cloud.spot": True})))["vcpus_quota"]["code"] == spot
+
+
+def test_quotas_count_all_servers():
+    option = next(o for o in Catalogue(ASKED).options if o.kind[0] == "lambda" and o.in_pipe.servers == 4)
+    found = needed(option)
+    assert found["vcpus"] == 4 * 8 + 4 * option.config.servers.param_servers
+    assert found["vcpus_quota"]["code"] == "L-1216C47A"
+    assert found["lambda_concurrency"] == {"needed": option.environments, "default": 1000}
+    spot = replace(option, config=option.config.replace({"cloud.spot": True}))
+    assert needed(spot)["vcpus_quota"]["code"] == "L-34B43A08"
+
+
+def test_a_burst_counts_for_five_minutes():
+    machine = prices.instance("c7g.2xlarge")  # 3.75 Gbps, 15 in a burst
+    fast, slow = 15e9 / 8, 3.75e9 / 8
+    rates = [
+        cores.link_of(machine, nbytes, connections=99).bytes_per_s
+        for nbytes in (1e6, fast * 300, fast * 300 + slow * 300)
+    ]
+    assert rates == pytest.approx([fast, fast, (fast + slow) / 2])
+    assert cores.link_of(machine, 1e18, connections=99).bytes_per_s == pytest.approx(slow, rel=1e-3)
+    assert cores.link_of(machine, 1e6, connections=1).bytes_per_s == 5e9 / 8
+
+
+def test_every_family_that_can_be_rented_has_a_speed_and_a_source():
+    with cores.FILE.open() as file:
+        rows = {row["family"]: row for row in csv.DictReader(file)}
+    ours = {cores.family(machine) for machine in prices.instances()} - set(cores.BURSTABLE)
+    assert ours <= rows.keys()
+    assert all(row["source"] and 0 < float(row["speed"]) <= 1 for row in rows.values())
+
+
+def test_asynchrony_needs_more_epochs():
+    assert [round(ratio(*mode), 2) for mode in MODES] == [1.0, 1.08, 1.41, 1.0]
+    assert Epochs(100).of("async", 0) == 108
+    assert Epochs(100, {("async", 0): 90}).of("async", 0) == 90

@@ -1,0 +1,57 @@
+"""The baseline on one machine's GPUs, as the simulator runs it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from cost_planner.plan import card_memory, cards, graphs, vanilla
+from cost_planner.plan.bounds import Floors
+from cost_planner.plan.simulated_run import Plan
+from cost_planner.plan.simulator import simulated
+from cost_planner.plan.work import Counts
+from siafu.config import Config
+from siafu.models import ModelSpec
+from siafu.pricing import prices
+
+GRAPH = graphs.of_counts(10_000_000, 500_000_000, 64, 20)
+
+
+def plan(ranks: int, name: str = "p4d.24xlarge") -> Plan:
+    card = cards.card_of(prices.instance(name))
+    assert card is not None
+    manifest = GRAPH.manifest(ranks)
+    config = Config().replace({"model.hidden": "64", "train.eval_every": "0"})
+    return vanilla.plan_of(config, ModelSpec.of(config, manifest), Counts.of(manifest), card)
+
+
+def epoch_s(found: Plan) -> float:
+    return simulated(found, 4, Random(0)).epoch_s
+
+
+def test_one_rank_does_one_thing_after_the_other():
+    found = plan(1)
+    alone = sum(work.card for work in found.work) + found.update_s
+    assert epoch_s(found) == pytest.approx(alone, rel=0.02)
+    assert Floors.of(found).epoch_s("pipe") == pytest.approx(alone)
+    assert Floors.of(found).by_resource()["GPU"] == pytest.approx(alone - found.update_s)
+
+
+def test_ranks_share_the_work_and_wait_for_halo_rows():
+    one, eight = plan(1), plan(8)
+    assert sum(work.card for work in eight.work) < sum(work.card for work in one.work) / 4
+    sent = sum(work.peers for work in eight.work) * 7 / eight.link.bytes_per_s
+    assert epoch_s(eight) == pytest.approx(sum(work.card for work in eight.work) + sent, rel=0.1)
+
+
+def test_a_faster_card_is_faster():
+    times = [epoch_s(plan(1, name)) for name in ("g4dn.xlarge", "g5.xlarge", "p5.4xlarge")]
+    assert times == sorted(times, reverse=True)
+
+
+def test_attention_makes_rows_for_edges_and_takes_their_memory():
+    manifest = GRAPH.manifest(1)
+    (entry,) = manifest.partitions
+    gcn, gat = (card_memory.of_rank(Config().replace({"model.name": name}), manifest, entry) for name in ("gcn", "gat"))
+    assert gat - gcn > 3 * 4 * entry.in_edges * 16

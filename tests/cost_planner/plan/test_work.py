@@ -1,0 +1,89 @@
+"""Work of a run's steps against other counts of the same: cost_planner.scale's traffic, and by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields, replace
+from random import Random
+
+import pytest
+
+from cost_planner import scale
+from cost_planner.plan.parts import LinkRate
+from cost_planner.plan.simulated_run import Environments
+from cost_planner.plan.simulator import simulated
+from cost_planner.plan.work import Counts, Speeds, plan_of, processor_s, work_of
+from siafu import models
+from siafu.models import ModelSpec
+from siafu.tasks import TENSOR_KINDS, Lane
+
+SETTING = scale.Setting("small", servers=4, intervals=10, graph_instance="c5n.4xlarge")
+MODEL = models.build(ModelSpec.of(SETTING.config, SETTING.manifest))
+STEPS = MODEL.program(Lane.TRAIN).steps
+NOTHING = Speeds().scaled(0.0)
+WORK = work_of(SETTING.config, MODEL, Counts.of(SETTING.manifest), Speeds())
+
+
+def test_bytes_are_those_of_the_table_of_scale():
+    moved = scale.traffic(SETTING)
+    assert sum(one.down for one in WORK) * SETTING.intervals == pytest.approx(moved.down, rel=1e-6)
+    assert sum(one.up for one in WORK) * SETTING.intervals == pytest.approx(moved.up, rel=1e-6)
+    sent = sum(one.peers for one in WORK) * SETTING.intervals * (SETTING.servers - 1)
+    assert sent == pytest.approx(moved.ghosts, rel=1e-6)
+
+
+def test_products_by_hand():
+    """GCN 32-48-50: the first forward, then the fused last layer and its backward, then the first layer's backward."""
+    n = SETTING.graph.vertices / 4 / 10
+    first, last = 2 * n * 32 * 48, 2 * n * 48 * 50
+    only = work_of(SETTING.config, MODEL, Counts.of(SETTING.manifest), replace(NOTHING, flop_ns=1.0))
+    found = [1e9 * one.seconds for step, one in zip(STEPS, only, strict=True) if step.kind in TENSOR_KINDS]
+    # The fused step is forward and two products backwards; the last recomputes its forward, and nobody wants dX of features.
+    assert sum(found) == pytest.approx(first + 3 * last + 2 * first, rel=1e-6)
+
+
+def test_processor_seconds_are_linear_in_speeds():
+    """What calibration rests on: a step's time is the sum of what each constant alone makes of it."""
+    manifest, spec = SETTING.manifest, ModelSpec.of(SETTING.config, SETTING.manifest)
+
+    def spent(speeds: Speeds) -> dict[str, float]:
+        return processor_s(plan_of(SETTING.config, spec, Counts.of(manifest), speeds, threads=2, link=LinkRate(1e9)))
+
+    whole, parts = spent(Speeds()), Counter[str]()
+    for one in fields(Speeds):
+        parts.update(spent(replace(NOTHING, **{one.name: getattr(Speeds(), one.name)})))
+    assert set(whole) == {"pool", "main", "io", "lambda", "remote io", "param"}
+    assert dict(parts) == pytest.approx(whole)
+
+
+def test_what_is_gathered_once_takes_nothing():
+    assert (STEPS[0].gathers, WORK[0].seconds) == ("H0", 0.0)
+
+
+def test_twice_the_intervals_are_half_the_work_each():
+    config = SETTING.config.replace({"train.intervals": 20})
+    halves = work_of(
+        config, MODEL, Counts.of(SETTING.manifest), replace(Speeds(), task_s=0.0, tensor_s=0.0, lambda_task_s=0.0)
+    )
+    wholes = work_of(
+        SETTING.config,
+        MODEL,
+        Counts.of(SETTING.manifest),
+        replace(Speeds(), task_s=0.0, tensor_s=0.0, lambda_task_s=0.0),
+    )
+    for step, half, whole in zip(STEPS, halves, wholes, strict=True):
+        gradients = Speeds().lambda_byte_ns * 1e-9 * step.has_gradient * whole.weights  # of all weights, each time
+        assert 2 * half.seconds - gradients == pytest.approx(whole.seconds)
+        assert 2 * half.down == pytest.approx(whole.down)
+        assert 2 * half.peers == pytest.approx(whole.peers)
+
+
+def test_a_plan_is_never_faster_than_its_links():
+    """The floor of the busiest link in docs/scale.md, and not much above it where it is what limits."""
+    link = LinkRate(10e9 / 8)
+    plan = plan_of(
+        SETTING.config, ModelSpec.of(SETTING.config, SETTING.manifest), Counts.of(SETTING.manifest), NOTHING, threads=16,
+        link=link, environments=Environments(count=200),
+    )  # fmt: skip
+    floor = scale.traffic(SETTING).busiest() / link.bytes_per_s
+    assert floor <= simulated(plan, 3, Random(0)).epoch_s * 1.001 < 1.6 * floor

@@ -1,0 +1,172 @@
+"""The verb, and what it writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from cost_planner.report import drawing, timelines
+from siafu.__main__ import main
+from siafu.tasks import Kind
+from tests.cost_planner.report.runs import baseline, servers, write
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+ALL = [
+    "accuracy-time", "accuracy-dollars", "value", "cost", "time", "scaling", "timeline", "levels", "staleness", "links",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of every kind, with everything that a report can show."""
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        write(folder / "lambda", servers("lambda", "async"), trace=True),
+        write(folder / "cpu", servers()),
+        write(folder / "cpu4", servers(**{"data.parts": 4}), epoch_s=60.0),
+        write(folder / "vanilla", baseline(), epoch_s=5.0),
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("out") / "all.html"
+    assert main(["report", *map(str, runs), "--out", str(out)]) == 0
+    return out
+
+
+class Page(HTMLParser):
+    """Ids, and what would be fetched."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.ids: list[str] = []
+        self.fetched: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(str(value))
+            elif name in ("src", "href", "xlink:href") and not str(value).startswith("#"):
+                self.fetched.append(str(value))
+
+
+def test_a_page_needs_nothing_else_and_has_each_id_once(page):
+    found = Page(page.read_text())
+    assert found.fetched == []
+    assert not found.tags & {"script", "link", "img", "object", "iframe"}
+    assert "@import" not in page.read_text()
+    assert len(found.ids) == len(set(found.ids))
+
+
+def test_the_table_of_runs_says_what_evaluation_cost(page):
+    said = [line for line in page.with_suffix(".md").read_text().splitlines() if "12% of tensor tasks" in line]
+    assert len(said) == 3  # of graph servers; a baseline has no tasks
+    assert all("12% of tensor tasks, 20% of computing time" in line for line in said)
+
+
+def test_what_figures_refer_to_is_there(page):
+    text = page.read_text()
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', text)) <= set(Page(text).ids)
+
+
+def test_every_figure_is_there_and_follows_the_colours_of_the_page(page):
+    figures = sorted(path.stem for path in page.with_name("all-figures").iterdir())
+    assert figures == sorted(ALL)
+    body = page.read_text().partition("</style>")[2]
+    used = set(re.findall(r"var\(--([a-z0-9]+)\)", body))
+    assert used <= set(drawing.COLOURS)
+    assert not [colour for colour in drawing.LIGHT.values() if colour in body]
+
+
+def test_a_figure_alone_is_svg_that_knows_light_and_dark(page):
+    for file in page.with_name("all-figures").iterdir():
+        assert ElementTree.parse(file).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+        assert "prefers-color-scheme: dark" in file.read_text()
+
+
+def test_markdown_has_the_table_and_names_figures_that_exist(page):
+    text = page.with_suffix(".md").read_text()
+    for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text):
+        assert (page.parent / target).is_file()
+    assert "| cpu pipe parts=4 | 240.0 s | 4 |" in text
+    assert "A stand-in" in text or "a stand-in" in text
+
+
+def test_equal_runs_give_equal_bytes(page, runs, tmp_path):
+    again = tmp_path / "all.html"
+    assert main(["report", *map(str, runs), "--out", str(again)]) == 0
+    assert again.read_bytes() == page.read_bytes()
+    assert again.with_suffix(".md").read_bytes() == page.with_suffix(".md").read_bytes()
+
+
+def test_names_of_a_run_are_text_and_no_markup(tmp_path):
+    evil = servers(**{"data.source": "<script>alert(1)</script> & |pipes| *x*.npz"})
+    run = write(tmp_path / "<b>run", evil)
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text()
+    assert "<script" not in page
+    assert "<b>run" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script" not in (run / "report.md").read_text()
+    assert r"\|pipes\| \*x\*" in (run / "report.md").read_text()
+
+
+def test_what_runs_do_not_have_is_left_out_with_what_gives_it(tmp_path, capsys):
+    run = write(tmp_path / "run", baseline())
+    assert main(["report", str(run), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["figures"] == ["accuracy-time", "accuracy-dollars", "cost", "time", "links"]
+    assert "--trace" in said["left_out"]["Timeline of one epoch"]
+    assert said["judged"]["rows"][0]["name"] == "vanilla"
+    assert [Path(file).is_file() for file in said["files"]] == [True] * 7
+    assert "Timeline of one epoch" in (run / "report.html").read_text()
+
+
+def test_nobody_at_the_target_is_said_and_drawn(tmp_path, capsys):
+    run = write(tmp_path / "run", servers())
+    assert main(["report", str(run), "--target", "0.99"]) == 0
+    assert "Cost by part: no run has reached the target" in capsys.readouterr().out
+    assert "not reached" in (run / "report.html").read_text()
+
+
+def test_repetitions_are_one_contender(tmp_path, capsys):
+    runs = [write(tmp_path / str(seed), servers(**{"train.seed": seed})) for seed in range(3)]
+    assert main(["report", *map(str, runs), "--out", str(tmp_path), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["judged"]["rows"]
+    assert (row["name"], row["runs"]) == ("cpu pipe", 3)
+    assert "cpu pipe (3 of 3 runs)" in (tmp_path / "report.html").read_text()
+
+
+def test_a_run_without_a_result_is_reported_as_not_finished(tmp_path):
+    run = write(tmp_path / "run", servers("lambda", "async"), finished=False)
+    assert main(["report", str(run)]) == 0
+    assert "4 epochs, not finished" in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize("out", ["report.pdf", "report.html/deeper.html"])
+def test_where_nothing_can_be_written_is_one_line(tmp_path, capsys, out):
+    run = write(tmp_path / "run", servers())
+    (tmp_path / "report.html").write_text("in the way of a folder")
+    assert main(["report", str(run), "--out", str(tmp_path / out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"siafu report: --out {tmp_path / out}: ")
+
+
+def test_no_run_directory_is_one_line(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "not a run directory" in capsys.readouterr().err
+
+
+def test_every_kind_of_step_has_a_look():
+    assert {kind.value for kind in Kind} < set(timelines.KINDS)

@@ -1,0 +1,132 @@
+"""What is predicted grows with what it should grow with; whether it is right is measured by ``python -m benchmarks measure memory``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cost_planner.memory import GRAPH_SERVERS, LAMBDAS, LAUNCHER, PARAM_SERVERS, Prediction, predict, slot_bytes
+from siafu import models
+from siafu.config import Config
+from siafu.models import ModelSpec
+from siafu.shards import FileEntry, Manifest, PartitionEntry, SplitSizes
+from siafu.tasks import Lane
+
+
+def manifest(n: int = 100_000, m: int = 5_000_000, features: int = 600, *, parts: int = 1, sparse: int = 0) -> Manifest:
+    """``parts`` equal partitions, an eighth of whose rows are ghosts of each other; ``sparse``: words of a vertex."""
+    mine, ghosts = n // parts, n // parts // 8 if parts > 1 else 0
+    files = {"in_indices.npy": 4 * m // parts, "in_indptr.npy": 8 * mine}
+    if sparse:
+        files |= {"features_indices.npy": 4 * sparse * mine, "features_data.npy": sparse * mine}
+    else:
+        files["features.npy"] = 4 * features * mine
+    entries = {name: FileEntry(nbytes, "", 0) for name, nbytes in files.items()}
+    part = PartitionEntry(mine, m // parts, m // parts, 0, ghosts, ghosts, entries)
+    return Manifest(
+        siafu="0", name="made up", num_vertices=n, num_edges=m, num_features=features, num_classes=40, multilabel=False,
+        directed=False, weighted=False, sparse_features=bool(sparse), feature_norm="none", partitioner="metis",
+        order="given", seed=0, num_partitions=parts, splits=(SplitSizes(n // 2, 0, 0),), cut_edges=0,
+        partitions=(part,) * parts,
+    )  # fmt: skip
+
+
+def config(**changes: Any) -> Config:
+    settings = {"servers.backend": "cpu", "model.hidden": "128", "train.mode": "pipe", "train.intervals": 16}
+    return Config().replace(settings | {key.replace("__", "."): value for key, value in changes.items()})
+
+
+def part(prediction: Prediction, role: str, name: str) -> int:
+    return sum(part.nbytes for part in prediction.parts if (part.role, part.name) == (role, name))
+
+
+def test_roles_add_up_and_only_those_that_a_run_has_are_there():
+    cpu = predict(config(), manifest(), cores=2)
+    assert list(cpu.by_role) == [GRAPH_SERVERS, PARAM_SERVERS, LAUNCHER]
+    assert sum(cpu.by_role.values()) == cpu.nbytes == sum(part.nbytes for part in cpu.parts)
+    assert LAMBDAS in predict(config(servers__backend="lambda"), manifest(), cores=2).by_role
+
+
+def test_layer_zero_and_the_shard_are_counted_in_full():
+    found = predict(config(), manifest(), cores=2)
+    assert part(found, GRAPH_SERVERS, "layer 0's aggregate") == 100_000 * 600 * 4
+    assert part(found, GRAPH_SERVERS, "shard, mapped") == 4 * 5_000_000 + 8 * 100_000
+
+
+def test_features_stay_mapped_only_where_the_model_reads_own_rows():
+    gcn, sage = (predict(config(model__name=name), manifest(), cores=2) for name in ("gcn", "sage"))
+    mapped = [part(found, GRAPH_SERVERS, "shard, mapped") for found in (gcn, sage)]
+    assert mapped[1] - mapped[0] == 4 * 600 * 100_000
+
+
+def test_an_aggregate_that_was_kept_need_not_be_made():
+    first, again = (predict(config(), manifest(), aggregated=kept, cores=2) for kept in (False, True))
+    assert first.nbytes > again.nbytes
+
+
+def test_bfloat16_rows_take_half():
+    wide, narrow = (predict(config(model__rows=rows), manifest(), cores=2) for rows in ("exact", "bfloat16"))
+    aggregates = (part(found, GRAPH_SERVERS, "layer 0's aggregate") for found in (wide, narrow))
+    assert next(aggregates) == 2 * next(aggregates)
+    # 40 columns: three cache lines against two, in each of three tables
+    tables = [part(found, GRAPH_SERVERS, "published rows") for found in (wide, narrow)]
+    assert tables == [3 * 100_000 * 3 * 64, 3 * 100_000 * 2 * 64]
+
+
+def test_a_bag_of_words_stays_sparse_until_it_fills_a_quarter():
+    few, many = (predict(config(), manifest(features=8000, sparse=words), cores=2) for words in (30, 400))
+    assert part(few, GRAPH_SERVERS, "layer 0's aggregate") < 100_000 * 8000 * 4 / 4
+    assert part(many, GRAPH_SERVERS, "layer 0's aggregate") == 100_000 * 8000 * 4
+
+
+def test_slots_are_those_of_the_widest_moment_of_the_program():
+    spec = ModelSpec("gcn", 600, 40, 1, widths=(128,), rematerialise=False)
+    model = models.build(spec)
+    # H1 is kept for backward; beside it stand in turn T1, the narrow layer's rows, Z1, dZ1 and dT1, as wide as it.
+    assert slot_bytes(model, model.program(Lane.TRAIN), 10, 4) == (128 + 40) * 10 * 4
+
+
+def test_a_model_that_transforms_features_first_has_no_aggregate():
+    gat = predict(config(model__name="gat"), manifest(), cores=2)
+    assert part(gat, GRAPH_SERVERS, "layer 0's aggregate") == 0
+    assert part(gat, GRAPH_SERVERS, "shard, mapped") > 100_000 * 600 * 4  # features stay
+
+
+def test_slots_of_edges_are_as_long_as_the_edges():
+    model = models.build(ModelSpec("gat", 600, 40, 1, widths=(), out_heads=2, apply_edge="lambda"))
+    dense = slot_bytes(model, model.program(Lane.TRAIN), 10, 4, degree=1000)
+    # The products and coefficients of two heads, beside them T0 and dZ0 at the most, and a few scores.
+    assert 2 * 1000 * 10 * 4 < dense < (2 * 2 * 1000 + 10 * 80) * 10 * 4
+
+
+def test_ghosts_histories_and_servers_cost_what_they_hold():
+    alone, two = predict(config(), manifest(), cores=2), predict(config(data__parts=2), manifest(parts=2), cores=2)
+    grown = part(two, GRAPH_SERVERS, "published rows") / part(alone, GRAPH_SERVERS, "published rows")
+    assert grown == pytest.approx(1 + 1 / 8, rel=0.01)
+    assert part(two, GRAPH_SERVERS, "interpreters") == 2 * part(alone, GRAPH_SERVERS, "interpreters")
+    smooth = predict(config(train__mode="async", train__stale_rows="smooth"), manifest(), cores=2)
+    assert part(smooth, GRAPH_SERVERS, "published rows") > part(alone, GRAPH_SERVERS, "published rows")
+
+
+def test_lambdas_keep_what_never_changes_within_their_limit():
+    lambdas = config(servers__backend="lambda", lambda__count=4, lambda__memory_mb=192)
+    assert part(predict(lambdas, manifest(), cores=2), LAMBDAS, "rows that never change") == 4 * (192 << 20) // 4
+    few = predict(lambdas, manifest(n=1000), cores=2)
+    assert part(few, LAMBDAS, "rows that never change") == 2 * 1000 * 600 * 4
+    none = predict(lambdas.replace({"lambda.keep_constants": False}), manifest(), cores=2)
+    assert part(none, LAMBDAS, "rows that never change") == 0
+
+
+def test_optimiser_and_summation_tree_show_in_the_parameter_servers():
+    adam, sgd = (predict(config(train__optimizer=name), manifest(), cores=2) for name in ("adam", "sgd"))
+    weights = 4 * (600 * 128 + 128 + 128 * 40 + 40)
+    assert adam.by_role[PARAM_SERVERS] - sgd.by_role[PARAM_SERVERS] == weights
+    deep = predict(config(train__intervals=256), manifest(), cores=2)
+    assert deep.by_role[PARAM_SERVERS] > adam.by_role[PARAM_SERVERS]
+
+
+def test_the_same_config_and_manifest_give_the_same_prediction():
+    made = manifest(parts=2)
+    assert predict(config(data__parts=2), made, cores=4) == predict(config(data__parts=2), replace(made), cores=4)

@@ -1,0 +1,271 @@
+"""Contenders that are run: in which order, what goes on, what fails, what a limit leaves. Rules are those of
+``cost_planner.value.contest``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cost_planner.value import contest
+from cost_planner.value.contenders import parse
+from run_coordinator import api, baseline
+from run_coordinator.actions import Status
+from siafu.__main__ import main
+from siafu.baseline import BaselineConfig
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError, PeerLost
+from tests.cost_planner.value.runs import write
+
+BASE = Config().replace({"train.epochs": 3, "train.target_acc": 0.8})
+Raises = Callable[[Config], BaseException | None]
+
+
+class Trainers:
+    """Stand in for those who train: they leave a run that takes 100 s, and remember whose."""
+
+    def __init__(self) -> None:
+        self.trained: list[tuple[str, int]] = []
+        self.configs: list[Config] = []
+        self.raises: Raises = lambda config: None
+        self.statuses = 0
+
+    def train(self, config: Config, on_status: Any = None) -> api.Run:
+        return self._run(config, config.servers.backend + " " + config.train.mode)
+
+    def train_baseline(self, method: str, config: BaselineConfig, on_status: Any = None) -> api.Run:
+        for _ in range(self.statuses):
+            on_status(Status())
+        return self._run(config, method)
+
+    def _run(self, config: Config, name: str) -> api.Run:
+        self.configs.append(config)
+        self.trained.append((name, config.train.seed))
+        folder = Path(config.run.dir)
+        if (error := self.raises(config)) is not None:
+            folder.mkdir(parents=True)
+            raise error
+        write(folder, config, [0.5, 0.9])
+        result = {
+            "val_acc": 0.9, "test_acc": 0.8, "epochs": 2, "train_seconds": 200.0, "stopped": "target", "metric": "accuracy",
+            "cost": None if isinstance(config, BaselineConfig) else {"usd": 0.25}, "device": "cpu",
+        }  # fmt: skip
+        (folder / "result.json").write_text(json.dumps(result))
+        return api.Run(folder, result)
+
+
+@pytest.fixture
+def trainers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Trainers:
+    found = Trainers()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(api, "train", found.train)
+    monkeypatch.setattr(baseline, "train_baseline", found.train_baseline)
+    monkeypatch.setattr(baseline, "needs_torch", lambda: None)
+    return found
+
+
+def hold(text: str, base: Config = BASE, **options: Any) -> contest.Contest:
+    return contest.hold(parse(text), base, **options)
+
+
+def test_contenders_take_turns_seed_by_seed(trainers: Trainers):
+    """Rule 1."""
+    found = hold("cpu, lambda pipe, vanilla", runs=2)
+    assert trainers.trained == [
+        ("cpu pipe", 0), ("lambda pipe", 0), ("vanilla", 0),
+        ("cpu pipe", 1), ("lambda pipe", 1), ("vanilla", 1),
+    ]  # fmt: skip
+    assert [one.name for one in found.finished] == ["cpu pipe", "lambda pipe", "vanilla"] * 2
+    assert found.complete
+    assert {config.train.target_acc for config in trainers.configs} == {0.8}
+
+
+def test_the_same_call_goes_on_and_takes_more_contenders_and_seeds(trainers: Trainers):
+    trainers.raises = lambda config: KeyboardInterrupt() if config.servers.backend == "lambda" else None
+    with pytest.raises(KeyboardInterrupt):
+        hold("cpu, lambda pipe")
+    trainers.raises = lambda config: None
+    first = hold("cpu, lambda pipe")
+    assert trainers.trained == [("cpu pipe", 0), ("lambda pipe", 0), ("lambda pipe", 0)]
+    more = hold("cpu, lambda pipe, cpu no-pipe", runs=2)
+    assert more.dir == first.dir
+    assert trainers.trained[3:] == [("cpu no-pipe", 0), ("cpu pipe", 1), ("lambda pipe", 1), ("cpu no-pipe", 1)]
+    assert hold("cpu", BASE.replace({"train.target_acc": 0.7})).dir != first.dir
+
+
+def test_who_diverges_has_an_answer_and_does_not_end_the_rest(trainers: Trainers):
+    """Rule 3."""
+    trainers.raises = lambda config: GnnError("the loss is nan") if config.train.mode == "no-pipe" else None
+    found = hold("cpu no-pipe, cpu")
+    assert found.failed == {"cpu no-pipe": ["the loss is nan"], "cpu pipe": []}
+    assert [one.name for one in found.finished] == ["cpu pipe"]
+    trainers.raises = lambda config: None
+    assert hold("cpu no-pipe, cpu").failed["cpu no-pipe"] == ["the loss is nan"]
+    assert len(trainers.trained) == 2
+
+
+def test_who_was_lost_is_tried_again_by_the_next_call(trainers: Trainers):
+    trainers.raises = lambda config: PeerLost("graph server 0 died")
+    assert hold("cpu").failed == {"cpu pipe": ["graph server 0 died"]}
+    trainers.raises = lambda config: None
+    assert hold("cpu").failed == {"cpu pipe": []}
+
+
+def test_what_cannot_be_is_tried_once(trainers: Trainers):
+    trainers.raises = lambda config: ConfigError("torch sees no GPU") if config.servers.backend == "gpu" else None
+    found = hold("gpu, cpu", runs=3)
+    assert trainers.trained == [("gpu pipe", 0), ("cpu pipe", 0), ("cpu pipe", 1), ("cpu pipe", 2)]
+    assert found.failed["gpu pipe"] == ["torch sees no GPU"] * 3
+    assert found.complete
+
+
+def test_methods_without_torch_or_without_the_model_are_left_out(trainers: Trainers, monkeypatch: pytest.MonkeyPatch):
+    found = hold("cpu, vanilla", BASE.replace({"model.name": "gin"}))
+    assert "model.name = gin: baselines have" in found.failed["vanilla"][0]
+
+    def missing() -> None:
+        raise ConfigError("baselines need torch")
+
+    monkeypatch.setattr(baseline, "needs_torch", missing)
+    assert hold("cpu, vanilla").failed["vanilla"] == ["baselines need torch"]
+    assert ("vanilla", 0) not in trainers.trained
+
+
+def test_mistakes_cost_no_run(trainers: Trainers):
+    for text, base in (
+        ("cpu, vanilla lambdas=2", BASE),
+        ("cpu", BASE.replace({"model.hops": 3, "run.write": "nothing"})),
+    ):
+        with pytest.raises(ConfigError):
+            hold(text, base)
+    with pytest.raises(ConfigError, match="runs = 0"):
+        hold("cpu", runs=0)
+    assert not trainers.trained
+
+
+def test_a_budget_is_of_all_of_them(trainers: Trainers):
+    found = hold("cpu, vanilla, lambda pipe, cpu no-pipe", BASE.replace({"run.budget_usd": 0.4}))
+    assert trainers.trained == [("cpu pipe", 0), ("vanilla", 0), ("lambda pipe", 0)]
+    assert not found.complete
+    assert hold("cpu, vanilla, lambda pipe, cpu no-pipe", BASE.replace({"run.budget_usd": 9.0})).complete
+
+
+def test_the_time_limit_holds_for_baselines_too(trainers: Trainers):
+    trainers.statuses = 1
+    limited = BASE.replace({"run.max_seconds": 1e-9})
+    assert hold("vanilla", limited).num_done == 0
+    limited = BASE.replace({"run.max_seconds": 60.0})
+    assert hold("vanilla", limited).complete
+    assert trainers.configs[-1].run.max_seconds == 0  # which no baseline heeds
+
+
+def test_a_baseline_that_a_limit_stops_is_begun_anew(trainers: Trainers, monkeypatch: pytest.MonkeyPatch):
+    now = [0.0]
+    monkeypatch.setattr("cost_planner.value.contest.time.monotonic", lambda: now[0])
+
+    def slow(method: str, config: BaselineConfig, on_status: Any) -> api.Run:
+        now[0] += 30
+        on_status(Status())
+        raise AssertionError("the limit is over")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(baseline, "train_baseline", slow)
+        assert hold("vanilla", BASE.replace({"run.max_seconds": 20.0})).num_done == 0
+    assert hold("vanilla").complete
+
+
+def test_a_directory_can_be_judged_again(trainers: Trainers):
+    trainers.raises = lambda config: GnnError("nan") if config.train.mode == "no-pipe" else None
+    held = hold("cpu no-pipe, cpu, lambda lambda_memory=512", runs=2)
+    found = contest.read(held.dir)
+    assert sorted(one.where for one in found.finished) == sorted(one.where for one in held.finished)
+    assert {one.name for one in found.finished} == {"cpu pipe", "lambda async s=0 lambda_memory=512"}
+    assert found.failed["cpu no-pipe"] == ["nan", "nan"]
+    (held.dir / "cpu-pipe,seed-0/result.json").unlink()
+    (held.dir / "cpu-pipe,seed-1/result.json").unlink()
+    assert contest.read(held.dir).failed["cpu pipe"] == ["no run of it is finished"]
+
+
+# --- the verb -------------------------------------------------------------------------------------------------------------
+
+#: Keys that whoever reads --json relies on.
+KEYS = {"source", "stand_in", "machines", "run_dir", "target", "split", "relative_to", "rows", "finding"}
+ROW = {
+    "name", "kind", "runs", "reached", "errors", "seconds", "epochs", "scores", "cost", "value", "relative_value", "spread",
+    "tensor_share", "run_usd", "ranks", "devices", "stand_in", "shares_cores", "best", "run_dirs",
+}  # fmt: skip
+FINDING = {"text", "best", "best_beside_next", "lambda_beside_cpu", "lambdas_win", "gpu_beside_rest", "but"}
+
+
+def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFixture[str]):
+    command = [
+        "value",
+        "digits",
+        "--contenders",
+        "cpu, lambda pipe, vanilla",
+        "--target",
+        "0.8",
+        "--runs",
+        "2",
+        "--json",
+    ]
+    assert main([*command, "--as", "c7g.xlarge", "--as-gpu", "g4dn.xlarge", "--relative-to", "lambda pipe"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert found.keys() == KEYS
+    assert all(row.keys() == ROW for row in found["rows"])
+    assert found["finding"].keys() == FINDING
+    assert [row["runs"] for row in found["rows"]] == [2, 2, 2]
+    assert "vanilla, seed 1: validation 0.9000 after 2 epochs" in said.err
+    assert json.loads((Path(found["run_dir"]) / "value.json").read_text()) == found
+    assert main(["value", found["run_dir"], "--as", "c7g.2xlarge", "--as-gpu", "g6.xlarge"]) == 0
+    shown = capsys.readouterr().out
+    assert "digits: to 0.8 (val)" in shown
+    assert "c7g.2xlarge for each graph server" in shown
+    assert len(trainers.trained) == 6
+
+
+def test_verb_tells_failures_in_the_table(trainers: Trainers, capsys: pytest.CaptureFixture[str]):
+    trainers.raises = lambda config: GnnError("epoch 3: the loss is nan") if config.train.mode == "no-pipe" else None
+    assert main(["value", "digits", "--contenders", "cpu, cpu no-pipe"]) == 0
+    assert "cpu no-pipe: epoch 3: the loss is nan" in capsys.readouterr().out
+    assert main(["value", "digits", "--contenders", "cpu no-pipe"]) == 1
+
+
+def test_verb_ends_with_3_at_a_limit(trainers: Trainers, capsys: pytest.CaptureFixture[str]):
+    assert main(["value", "digits", "--contenders", "cpu, cpu no-pipe", "--budget", "0.1"]) == 3
+    assert "1 of 2 runs came before the limit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["digits", "--contenders", "vanilla"], "vanilla: at the price of which machine? --as-gpu"),
+        (["digits", "--contenders", "cpu", "--as", "c5.tiny"], "c5.tiny"),
+        (["digits", "--contenders", "cpu", "--relative-to", "cpu"], "--relative-to cpu: must be one of cpu pipe"),
+        (["digits", "cora", "--contenders", "cpu"], "compared on one SOURCE"),
+        (["digits"], "digits: not a run directory; to train on it, say by whom: --contenders"),
+        (["digits", "--hidden", "8"], "--hidden: nothing is trained without --contenders"),
+        (["runs/a", "--as", "c7g.xlarge", "--runs", "3"], "--runs: nothing is trained without --contenders"),
+        (["runs/a", "--set", "model.norm=layer"], "--set: nothing is trained without --contenders"),
+        ([], "nothing to judge"),
+    ],
+)
+def test_verb_names_mistakes(trainers: Trainers, capsys: pytest.CaptureFixture[str], words: list[str], said: str):
+    assert main(["value", *words]) != 0
+    assert said in capsys.readouterr().err
+    assert not trainers.trained
+
+
+def test_contenders_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """For once without stand-ins: on digits, until the target."""
+    monkeypatch.chdir(tmp_path)
+    command = ["value", "digits", "--contenders", "cpu, lambda pipe", "--target", "0.2", "--epochs", "20", "--json"]
+    assert main(command) == 0
+    cpu, lambdas = json.loads(capsys.readouterr().out)["rows"]
+    assert cpu["reached"] == lambdas["reached"] == 1
+    assert cpu["epochs"] == lambdas["epochs"] < 20  # pipe computes the same wherever
+    assert lambdas["cost"]["parts"]["lambda"] > 0

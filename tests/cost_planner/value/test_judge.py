@@ -1,0 +1,200 @@
+"""Time, money and value to one score, from what runs have written down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cost_planner.value import judge
+from cost_planner.value.judge import StandIn
+from siafu.__main__ import main
+from siafu.baseline import BaselineConfig
+from siafu.config import Config
+from siafu.errors import ConfigError, PriceUnknown
+from siafu.pricing import cost
+from siafu.pricing.prices import instance
+from tests.cost_planner.value.runs import write
+
+C5 = instance("c5.2xlarge").usd_per_hour / 3600
+AS = StandIn(graph="c5.2xlarge", param="c5.large", gpu="g4dn.xlarge")
+
+
+def cpu(**changes: Any) -> Config:
+    return Config().replace({"servers.backend": "cpu", "train.mode": "pipe", "data.parts": 2, **changes})
+
+
+def lambdas(**changes: Any) -> Config:
+    return Config().replace({"servers.backend": "lambda", "train.mode": "async", "data.parts": 2, **changes})
+
+
+def judged(*runs: Path, stand_in: StandIn = AS, **options: Any) -> dict[str, Any]:
+    return judge.judged([judge.read(run) for run in runs], stand_in, **options)
+
+
+def test_time_is_that_of_the_first_epoch_that_reaches_the_target(tmp_path):
+    found = judged(write(tmp_path / "a", cpu(), [0.5, 0.7, 0.6, 0.9]), target=0.7)
+    (row,) = found["rows"]
+    assert (row["name"], row["seconds"], row["epochs"]) == ("cpu pipe", 200.0, 2)
+
+
+def test_target_is_the_highest_that_all_reach(tmp_path):
+    runs = write(tmp_path / "a", cpu(), [0.5, 0.9]), write(tmp_path / "b", lambdas(), [0.8, 0.7])
+    found = judged(*runs)
+    assert found["target"] == 0.8
+    assert [row["epochs"] for row in found["rows"]] == [2, 1]
+
+
+def test_servers_are_charged_as_what_they_stand_for(tmp_path):
+    (row,) = judged(write(tmp_path / "a", cpu(), [0.9]))["rows"]
+    assert row["cost"]["parts"]["graph_servers"] == pytest.approx(2 * C5 * 100)
+    assert row["stand_in"]
+    assert row["value"] == pytest.approx(1 / (100 * row["cost"]["usd"]))
+
+
+def test_lambdas_come_on_top_of_servers(tmp_path):
+    runs = write(tmp_path / "a", cpu(), [0.9]), write(tmp_path / "b", lambdas(), [0.9], gb_s=3.0)
+    base, row = judged(*runs)["rows"]
+    assert row["name"] == "lambda async s=0"
+    assert row["cost"]["usd"] - base["cost"]["usd"] == pytest.approx(cost.lambda_usd(2, 3.0))
+    assert row["relative_value"] == pytest.approx(base["cost"]["usd"] / row["cost"]["usd"])
+
+
+def test_baselines_cost_what_their_machine_costs(tmp_path):
+    config = BaselineConfig().replace({"baseline.method": "pipegcn", "baseline.ranks": 2})
+    run = write(tmp_path / "a", config, [0.9])
+    (row,) = judged(run)["rows"]
+    assert (row["name"], row["cost"]["parts"]["gpu"]) == (
+        "pipegcn", pytest.approx(instance("g4dn.xlarge").usd_per_hour / 36),
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="on which machine"):
+        judged(run, stand_in=StandIn("c5.2xlarge"))
+
+
+def test_runs_of_one_name_are_repetitions(tmp_path):
+    runs = [write(tmp_path / str(n), cpu(), [0.9], epoch_s=n * 100.0) for n in (1, 2, 6)]
+    lost = write(tmp_path / "lost", cpu(), [0.2])
+    (row,) = judged(*runs, lost, target=0.9)["rows"]
+    assert (row["runs"], row["reached"], row["seconds"]) == (4, 3, 200.0)
+
+
+def test_medians_have_their_spread(tmp_path):
+    runs = [write(tmp_path / str(n), cpu(), [0.5, 0.9], epoch_s=n * 100.0) for n in (1, 2, 6)]
+    (row,) = judged(*runs, target=0.9)["rows"]
+    assert row["spread"]["seconds"] == [200.0, 1200.0]
+    assert row["spread"]["epochs"] == [2, 2]
+    assert row["spread"]["usd"][0] < row["cost"]["usd"] < row["spread"]["usd"][1]
+    assert row["spread"]["value"][0] < row["value"] < row["spread"]["value"][1]
+    assert row["scores"] == pytest.approx({"train": 1.0, "val": 0.9, "test": 0.8})
+
+
+def test_who_failed_has_a_row_that_says_why(tmp_path):
+    run = judge.read(write(tmp_path / "a", cpu(), [0.9]))
+    found = judge.judged([run], AS, failed={"gpu pipe": ["no GPU"], "cpu pipe": ["the loss is nan", "the loss is nan"]})
+    gpu, both = found["rows"]
+    assert (gpu["name"], gpu["runs"], gpu["value"], gpu["errors"]) == ("gpu pipe", 1, None, ["no GPU"])
+    assert (both["runs"], both["reached"], both["errors"]) == (3, 1, ["the loss is nan"])
+    assert found["relative_to"] == "cpu pipe"
+    assert judge.judged([], AS, failed={"gpu pipe": ["no GPU"]})["target"] is None
+
+
+def test_target_is_what_all_were_trained_to(tmp_path):
+    goal = {"train.target_acc": 0.85}
+    runs = write(tmp_path / "a", cpu(**goal), [0.5, 0.9]), write(tmp_path / "b", lambdas(**goal), [0.8])
+    found = judged(*runs)
+    assert found["target"] == 0.85
+    assert [row["reached"] for row in found["rows"]] == [1, 0]
+
+
+def test_servers_with_a_gpu_cost_what_such_a_machine_does(tmp_path):
+    run = write(tmp_path / "a", cpu(**{"servers.backend": "gpu"}), [0.9])
+    (row,) = judged(run)["rows"]
+    assert row["cost"]["parts"]["graph_servers"] == pytest.approx(2 * instance("g4dn.xlarge").usd_per_hour / 36)
+    with pytest.raises(ConfigError, match="a server with a GPU stands for"):
+        judged(run, stand_in=StandIn("c5.2xlarge"))
+
+
+def test_what_a_gpu_is_rented_for_costs_others_nothing(tmp_path):
+    run = write(tmp_path / "a", cpu(), [0.9])
+    alone, beside = (judged(run, stand_in=StandIn("c5.2xlarge", gpu=gpu))["rows"][0] for gpu in ("", "g4dn.xlarge"))
+    assert alone["cost"]["usd"] == beside["cost"]["usd"]
+
+
+def test_lambdas_under_way_are_in_the_bill_and_its_items(tmp_path):
+    run = write(tmp_path / "a", lambdas(), [0.9], gb_s=3.0)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines[1]["usd"] = 1.0
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    bill = judged(run)["rows"][0]["cost"]
+    assert bill["parts"]["lambda"] == pytest.approx(1.0)
+    assert sum(item["usd"] for item in bill["items"]) == pytest.approx(bill["usd"])
+
+
+def test_who_does_not_get_there_has_no_value(tmp_path):
+    runs = write(tmp_path / "a", cpu(), [0.9]), write(tmp_path / "b", lambdas(), [0.4])
+    row = judged(*runs, target=0.9)["rows"][1]
+    assert (row["reached"], row["value"], row["relative_value"], row["best"]) == (0, None, None, 0.4)
+
+
+def test_a_run_on_aws_keeps_its_own_machines(tmp_path):
+    config = cpu(**{"run.on": "aws", "cloud.graph_instance": "c7g.xlarge"})
+    (row,) = judged(write(tmp_path / "a", config, [0.9]))["rows"]
+    assert row["cost"]["parts"]["graph_servers"] == pytest.approx(2 * instance("c7g.xlarge").usd_per_hour / 36)
+    assert not row["stand_in"]
+
+
+def test_mistakes_are_named(tmp_path):
+    run = write(tmp_path / "a", cpu(), [0.9])
+    with pytest.raises(ConfigError, match="nowhere: not a run directory"):
+        judge.read(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="nothing was evaluated"):
+        judge.read(write(tmp_path / "b", cpu(), []))
+    with pytest.raises(ConfigError, match=r"--relative-to gpu: must be one of cpu pipe"):
+        judged(run, beside="gpu")
+    with pytest.raises(PriceUnknown, match=r"c5\.tiny"):
+        judged(run, stand_in=StandIn("c5.tiny"))
+    with pytest.raises(ConfigError, match="has no rest score to compare: nothing of that split was scored"):
+        judged(run, split="rest")
+
+
+def test_table_shows_medians_and_below_them_the_least_and_the_most(tmp_path, capsys):
+    runs = [str(write(tmp_path / str(n), cpu(), [0.5, 0.9], epoch_s=n * 100.0)) for n in (1, 2, 3)]
+    other = str(write(tmp_path / "other", lambdas(), [0.9], gb_s=2.0))
+    assert main(["value", *runs, other, "--target", "0.9"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    row = next(number for number, line in enumerate(lines) if line.startswith("cpu pipe"))
+    assert lines[row].split()[2:6] == ["3", "400", "2", "0.8000"]
+    assert lines[row + 1].split()[0] == "200–600"
+    assert not any("…" in line for line in lines)
+
+
+def test_verb(tmp_path, capsys):
+    runs = [str(write(tmp_path / "a", cpu(), [0.9])), str(write(tmp_path / "b", lambdas(), [0.4, 0.9], gb_s=2.0))]
+    assert main(["value", *runs, "--json", "--relative-to", "lambda async s=0"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [row["relative_value"] for row in said["rows"]][1] == 1.0
+    assert main(["value", *runs, "--target", "0.95"]) == 0
+    assert "best 0.9" in capsys.readouterr().out
+    other = str(write(tmp_path / "c", cpu(**{"data.source": "cora"}), [0.9]))
+    assert main(["value", runs[0], other]) == 2
+    assert "runs of 2 graphs" in capsys.readouterr().err
+    for run in (runs[0], other):  # two ways to one graph
+        (Path(run) / "manifest.json").write_text(json.dumps({"data": {"edges": "a1"}}))
+    assert main(["value", runs[0], other]) == 0
+
+
+def test_verb_judges_what_is_finished_of_runs_that_were_trained_together(tmp_path, capsys):
+    together = tmp_path / "seeds"
+    for number in (0, 1):
+        write(together / f"seed-{number}", cpu(**{"train.seed": number}), [0.9])
+    (together / "seed-0" / "result.json").write_text("{}")
+    assert main(["value", str(together)]) == 2  # not trained together: no plan
+    (together / "plan.json").write_text("{}")
+    capsys.readouterr()
+    assert main(["value", str(together), "--json"]) == 0
+    assert [(row["name"], row["runs"]) for row in json.loads(capsys.readouterr().out)["rows"]] == [("cpu pipe", 1)]
+    (together / "seed-0" / "result.json").unlink()
+    assert main(["value", str(together)]) == 2
+    assert "nothing to judge: none of the runs in" in capsys.readouterr().err

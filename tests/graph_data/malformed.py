@@ -1,0 +1,448 @@
+"""Sources that cannot be prepared, and what a user is told: a table for tests and for ``benchmarks.acceptance.malformed``."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graph_data.sources.names import SOURCES
+from siafu.__main__ import main
+
+EDGES = b"src,dst\n1,2\n2,3\n3,1\n"
+WEIGHTED = b"src,dst,w\n1,2,1\n2,3,1\n3,1,1\n"
+SAYS = "siafu prepare: "  # what a message begins with; other lines on stderr are progress
+
+Content = bytes | Callable[[Path], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Files in an empty folder, what is typed there behind ``siafu prepare``, and the one line that is the answer."""
+
+    name: str
+    files: Mapping[str, Content]
+    typed: str
+    message: str  # (…) is what a library says
+
+
+@dataclass(frozen=True)
+class Answer:
+    exit_code: int
+    messages: tuple[str, ...]
+    last: str  # line on stderr
+    left: tuple[str, ...]  # files and folders that were not there before
+
+
+def ask(case: Case, folder: Path) -> Answer:
+    """Runs the command; the caller has made ``folder`` the working folder."""
+    for name, content in case.files.items():
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        else:
+            content(folder / name)
+    before, stderr = set(folder.rglob("*")), io.StringIO()
+    out = [] if "--out" in case.typed or "--inspect" in case.typed else ["--out", "shards"]
+    with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(io.StringIO()):
+        code = main(["prepare", *case.typed.split(), *_features(case.typed), *out])
+    lines = stderr.getvalue().splitlines()
+    messages = tuple(line.removeprefix(SAYS) for line in lines if line.startswith(SAYS))
+    return Answer(code, messages, lines[-1], tuple(sorted(str(path) for path in set(folder.rglob("*")) - before)))
+
+
+def _features(typed: str) -> list[str]:
+    """What an edge list needs that is refused for something else."""
+    return ["--features", "random:32"] if typed.startswith("e.") and "--features" not in typed else []
+
+
+def text(rows: str, then: bytes = b"src,dst\n") -> bytes:
+    return then + rows.encode()
+
+
+def table(**columns: Any) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        parquet.write_table(pa.table(columns), path)
+
+    return write
+
+
+def npz(**changed: Any) -> Callable[[Path], None]:
+    """A sound graph of 4 vertices, but for what is changed; None leaves an array out."""
+    arrays = {
+        "edge_index": np.array([[0, 1, 2], [1, 2, 3]]), "num_nodes": 4, "num_features": 2, "num_classes": 2,
+        "x": np.ones((4, 2), np.float32), "y": np.array([0, 1, 0, 1]),
+        "train_mask": np.array([True, True, False, False]), "test_mask": np.array([False, False, True, True]),
+    }  # fmt: skip
+    kept = {key: value for key, value in {**arrays, **changed}.items() if value is not None}
+    return lambda path: np.savez(path, **kept)
+
+
+def npy(values: Any) -> Callable[[Path], None]:
+    return lambda path: np.save(path, values)
+
+
+CASES = (
+    # --- rows of an edge list
+    Case(
+        "a word among ids",
+        {"e.csv": text("1,2\n" * 16 + "3,abc\n")},
+        "e.csv",
+        "e.csv: row 17: column 'dst' is 'abc', must be an integer; --ids text takes any",
+    ),
+    Case(
+        "a fraction for an id",
+        {"e.csv": text("1,2\n2,1.5\n")},
+        "e.csv",
+        "e.csv: row 2: column 'dst' is '1.5', must be an integer; --ids text takes any",
+    ),
+    Case(
+        "an id that is missing",
+        {"e.csv": text("1,2\n,3\n")},
+        "e.csv",
+        "e.csv: row 2: column 'src' is missing, must be an integer",
+    ),
+    Case(
+        "a name that is missing",
+        {"e.csv": text("ann,bob\nbob,\n")},
+        "e.csv",
+        "e.csv: row 2: column 'dst' is missing, must be text",
+    ),
+    Case(
+        "an id of more than 64 bits",
+        {"e.csv": text("1,2\n2,9223372036854775808\n")},
+        "e.csv",
+        "e.csv: row 2: column 'dst' is '9223372036854775808', must be an integer; --ids text takes any",
+    ),
+    Case(
+        "a row that is too long",
+        {"e.csv": text("1,2\n2,3\n3,1,7\n")},
+        "e.csv",
+        "e.csv: row 3 has 3 fields, must have 2",
+    ),
+    Case("a row that is too short", {"e.csv": text("1,2\n2\n")}, "e.csv", "e.csv: row 2 has 1 field, must have 2"),
+    Case(
+        "bytes that are no UTF-8",
+        {"e.csv": b"src,dst\nann,bob\nb\xff,ann\n"},
+        "e.csv",
+        "e.csv: row 2: column 'src' is no UTF-8",
+    ),
+    Case(
+        "an id beyond the number of vertices",
+        {"e.csv": EDGES},
+        "e.csv --num-vertices 3",
+        "e.csv: row 3: vertex 3, must be in 0..2",
+    ),
+    Case(
+        "a negative vertex number",
+        {"e.csv": text("1,2\n-1,2\n")},
+        "e.csv --num-vertices 3",
+        "e.csv: row 2: column 'src' is -1, must be in 0..2",
+    ),
+    Case(
+        "names for vertex numbers",
+        {"e.csv": text("ann,bob\n")},
+        "e.csv --num-vertices 3",
+        "e.csv: ids are text, but --num-vertices is of vertices by number",
+    ),
+    Case(
+        "a null in Parquet",
+        {"e.parquet": table(src=[1, None], dst=[2, 3])},
+        "e.parquet",
+        "e.parquet: row 2: column 'src' is missing, must be an integer",
+    ),
+    Case(
+        "ids of two types",
+        {"e.parquet": table(src=[1, 2], dst=["a", "b"])},
+        "e.parquet",
+        "e.parquet: columns 'src' and 'dst' are integers and text, must be of one type; --ids text takes any",
+    ),
+    Case(
+        "ids that are lists",
+        {"e.parquet": table(src=[[1]], dst=[[2]])},
+        "e.parquet",
+        "e.parquet: column 'src' is list<element: int64>, must be integers, text, bytes, dates or times: they are ids",
+    ),
+    Case(
+        "names without a header",
+        {"e.csv": b"ann,bob\nbob,eve\n"},
+        "e.csv",
+        "e.csv: 'bob' of its first line is also an id: give it a first line that names its columns",
+    ),
+    # --- weights and types
+    Case(
+        "a weight that is not a number",
+        {"e.csv": WEIGHTED + b"1,3,heavy\n"},
+        "e.csv --weight w",
+        "e.csv: row 4: column 'w' is 'heavy', must be a number",
+    ),
+    Case(
+        "a weight of nan",
+        {"e.parquet": table(src=[1, 2], dst=[2, 1], w=[1.0, float("nan")])},
+        "e.parquet --weight w",
+        "e.parquet: row 2: column 'w' is nan, must be finite and > 0",
+    ),
+    Case(
+        "a negative weight",
+        {"e.csv": WEIGHTED + b"1,3,-2\n"},
+        "e.csv --weight w",
+        "e.csv: row 4: column 'w' is -2.0, must be finite and > 0",
+    ),
+    Case(
+        "a type that is missing",
+        {"e.csv": b"src,dst,kind\n1,2,likes\n2,3,\n"},
+        "e.csv --type kind",
+        "e.csv: row 2: column 'kind' is missing, must be a word",
+    ),
+    Case(
+        "a type that is no integer",
+        {"e.csv": b"src,dst,kind\n1,2,0\n2,3,likes\n"},
+        "e.csv --type kind",
+        "e.csv: row 2: column 'kind' is 'likes', must be an integer, as the first one is",
+    ),
+    Case(
+        "types over the disk",
+        {"e.csv": b"src,dst,kind\n1,2,0\n2,3,1\n"},
+        "e.csv --type kind --stream",
+        "e: edges with types need the graph in memory: raise --memory, or drop --stream",
+    ),
+    # --- columns and files
+    Case(
+        "a column that is not there", {"e.csv": EDGES}, "e.csv --src from", "e.csv: has no column 'from', only src, dst"
+    ),
+    Case(
+        "one column for two things",
+        {"e.csv": EDGES},
+        "e.csv --src dst --dst dst",
+        "edges:e.csv: source 'dst', target 'dst', weight None and type None must be different columns",
+    ),
+    Case("two columns of one name", {"e.csv": b"src,src\n1,2\n"}, "e.csv", "e.csv: has two columns 'src'"),
+    Case("one column", {"e.csv": b"src\nann\n"}, "e.csv", "e.csv: has one column, must have two: source and target"),
+    Case(
+        "a second file of other columns",
+        {"e1.csv": EDGES, "e2.csv": b"a,b\n1,2\n"},
+        "e*.csv",
+        "e2.csv: has no column 'src', only a, b",
+    ),
+    Case("an empty file", {"e.csv": b""}, "e.csv", "e.csv: is empty"),
+    Case("a header alone", {"e.csv": b"src,dst\n"}, "e.csv", "e.csv: has no edge, so no vertex"),
+    Case("no file", {}, "e.csv", "e.csv: no such file"),
+    Case(
+        "a file of another kind",
+        {"e.txt": EDGES},
+        "e.txt",
+        f"source 'e.txt' is not a .npz, .parquet or .csv file and not one of {', '.join(SOURCES)}",
+    ),
+    Case(
+        "text that is called compressed",
+        {"e.csv.gz": EDGES},
+        "e.csv.gz",
+        "e.csv.gz: is not compressed by gzip: call it e.csv",
+    ),
+    Case(
+        "compressed text that is not called so",
+        {"e.csv": gzip.compress(EDGES)},
+        "e.csv",
+        "e.csv: is compressed by gzip: call it e.csv.gz",
+    ),
+    Case(
+        "compressed text that is cut off",
+        {"e.csv.gz": gzip.compress(EDGES * 5000)[:-9]},
+        "e.csv.gz",
+        "e.csv.gz: not readable (…)",
+    ),
+    Case("UTF-16", {"e.csv": EDGES.decode().encode("utf-16")}, "e.csv", "e.csv: is UTF-16, must be UTF-8"),
+    Case("Parquet that is none", {"e.parquet": EDGES}, "e.parquet", "e.parquet: not a readable Parquet file (…)"),
+    Case(
+        "Parquet that is called CSV",
+        {"e.csv": table(src=[1], dst=[2])},
+        "e.csv",
+        "e.csv: is a Parquet file: call it .parquet",
+    ),
+    # --- vertices
+    Case(
+        "a vertex of labels that is not in the graph",
+        {"e.csv": EDGES, "y.csv": b"id,y\n1,0\n9,1\n"},
+        "e.csv --labels y.csv --num-vertices 4",
+        "y.csv: row 2: vertex 9 is not in the graph",
+    ),
+    Case(
+        "a vertex that is there twice",
+        {"e.csv": EDGES, "y.csv": b"id,y\n1,0\n2,1\n1,1\n"},
+        "e.csv --labels y.csv",
+        "y.csv: row 3: vertex 1 is there twice",
+    ),
+    Case(
+        "a word among classes",
+        {"e.csv": EDGES, "y.csv": b"id,y\n1,0\n2,cat\n"},
+        "e.csv --labels y.csv",
+        "y.csv: row 2: column 'y' is 'cat', must be an integer, as the first value is",
+    ),
+    Case(
+        "a fraction among classes",
+        {"e.csv": EDGES, "y.parquet": table(id=[1, 2], y=[0.0, 0.5])},
+        "e.csv --labels y.parquet --target classes",
+        "y.parquet: label of vertex 2 is 0.5, must be an integer in -1..1048575; --target numbers makes numbers of labels",
+    ),
+    Case(
+        "a class of -2",
+        {"e.csv": EDGES, "y.csv": b"id,y\n1,0\n2,-2\n"},
+        "e.csv --labels y.csv",
+        "y.csv: label of vertex 2 is -2, must be an integer in -1..1048575; --target numbers makes numbers of labels",
+    ),
+    Case(
+        "two label columns that are not 0 or 1",
+        {"e.csv": EDGES, "y.csv": b"id,a,b\n1,0,1\n2,1,7\n"},
+        "e.csv --labels y.csv",
+        "y.csv: label of vertex 2 is 7, must be 0 or 1, or -1 for unknown; --target numbers makes numbers of labels",
+    ),
+    Case(
+        "a split that is no role",
+        {"e.csv": EDGES, "s.csv": b"id,role\n1,train\n2,exam\n"},
+        "e.csv --split s.csv",
+        "s.csv: row 2: column 'role' is 'exam', must be train, val (valid, validation), test, none, or 0 (none), 1 (train), 2 (validation), 3 (test)",
+    ),
+    Case(
+        "features that miss a vertex",
+        {"e.csv": EDGES, "x.csv": b"id,a\n1,0.5\n2,1\n"},
+        "e.csv --features x.csv",
+        "x.csv: has no features of vertex 3",
+    ),
+    Case(
+        "a feature that is missing",
+        {"e.csv": EDGES, "x.csv": b"id,a,b\n1,0.5,1\n2,,1\n3,1,1\n"},
+        "e.csv --features x.csv",
+        "x.csv: row 2: column 'a' is missing, must be a number",
+    ),
+    Case(
+        "a feature that is a word",
+        {"e.csv": EDGES, "x.csv": b"id,a\n1,0.5\n2,red\n"},
+        "e.csv --features x.csv",
+        "x.csv: row 2: column 'a' is 'red', must be a number",
+    ),
+    Case(
+        "a feature that is infinite",
+        {"e.csv": EDGES, "x.csv": b"id,a\n1,0.5\n2,inf\n3,1\n"},
+        "e.csv --features x.csv",
+        "x.csv: row 2: column 'a' is inf, must be finite",
+    ),
+    Case(
+        "nothing but labels for features",
+        {"e.csv": EDGES, "v.csv": b"id,y\n1,0\n2,1\n3,1\n"},
+        "e.csv --features v.csv --labels v.csv",
+        "v.csv: its columns are id, y: must be an id and at least one value that is not a label or split",
+    ),
+    Case(
+        "rows of another number",
+        {"e.csv": EDGES, "x.npy": npy(np.ones((4, 2))), "y.npy": npy(np.zeros(5, int))},
+        "e.csv --features x.npy --labels y.npy",
+        "y.npy: 5 rows, but x.npy says 4: both are the vertices",
+    ),
+    Case(
+        "rows by number for names",
+        {"e.csv": text("ann,bob\n"), "x.npy": npy(np.ones((2, 2)))},
+        "e.csv --features x.npy",
+        "e.csv: ids are text, but x.npy is of vertices by number",
+    ),
+    Case(
+        "an .npy file that is none",
+        {"e.csv": EDGES, "x.npy": b"not numpy"},
+        "e.csv --features x.npy",
+        "x.npy: not a readable .npy file (…)",
+    ),
+    # --- npz
+    Case(
+        "an npz file that is none",
+        {"g.npz": b"PK\3\4 but no zip"},
+        "g.npz",
+        "g.npz: not a readable npz archive of plain arrays (no zip file)",
+    ),
+    Case(
+        "an array that is not there",
+        {"g.npz": npz(edge_index=None)},
+        "g.npz",
+        "g.npz: has no array 'edge_index', only num_classes, num_features, num_nodes, test_mask, train_mask, x, y",
+    ),
+    Case(
+        "an edge to nowhere",
+        {"g.npz": npz(edge_index=np.array([[0, 1], [1, 4]]))},
+        "g.npz",
+        "g: edge 1 has target vertex 4, must be in 0..3",
+    ),
+    Case(
+        "a label of no class",
+        {"g.npz": npz(y=np.array([0, 1, 2, 0]))},
+        "g.npz",
+        "g: vertex 2 has label 2, must be in -1..1",
+    ),
+    Case(
+        "masks that overlap",
+        {"g.npz": npz(test_mask=np.ones(4, bool))},
+        "g.npz",
+        "g.npz: vertex 0 is in train_mask and test_mask of split 0, must be in one",
+    ),
+    Case(
+        "pickled objects",
+        {"g.npz": npz(y=np.array([{}, {}, {}, {}]))},
+        "g.npz",
+        "g.npz: not a readable npz archive of plain arrays (…)",
+    ),
+    Case(
+        "a feature of nan",
+        {"g.npz": npz(x=np.array([[0, 1], [1, np.nan], [0, 0], [1, 1]], np.float32))},
+        "g.npz",
+        "g: feature 1 of vertex 1 is nan, must be finite",
+    ),
+    # --- flags
+    Case(
+        "an unknown source",
+        {},
+        "coar",
+        f"source 'coar' is not a .npz, .parquet or .csv file and not one of {', '.join(SOURCES)}",
+    ),
+    Case(
+        "a flag of another source",
+        {},
+        "digits --weight w",
+        "--weight is for graphs that are read, and 'digits' is made",
+    ),
+    Case("ids of no kind", {"e.csv": EDGES}, "e.csv --ids words", "ids 'words', must be one of auto, integer, text"),
+    Case(
+        "more partitions than vertices",
+        {"e.csv": EDGES},
+        "e.csv --parts 9",
+        "e: 9 partitions, must be in 1..3, its vertex count",
+    ),
+    Case(
+        "a memory limit that is none",
+        {"e.csv": EDGES},
+        "e.csv --memory lots",
+        "memory limit 'lots' is no size: write 6GiB, 500MB or a number of bytes",
+    ),
+    Case(
+        "a plot of no picture",
+        {"e.csv": EDGES},
+        "e.csv --inspect --plot graph.doc",
+        "plot 'graph.doc' must end in .png, .svg, .pdf",
+    ),
+    Case(
+        "inspecting and preparing",
+        {"e.csv": EDGES},
+        "e.csv --inspect --out shards",
+        "--inspect prepares nothing: leave --out away, or --inspect",
+    ),
+    Case(
+        "a destination that is something else",
+        {"e.csv": EDGES},
+        "e.csv --out e.csv",
+        "e.csv: exists and is not a prepared graph, so it is not overwritten",
+    ),
+)

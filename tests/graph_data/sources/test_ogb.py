@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from graph_data.prepare import cached
+from graph_data.sources import ogb
+from graph_data.sources.names import resolve
+from siafu.errors import DatasetError
+from siafu.graph import TEST, TRAIN, VAL
+from tests.graph_data.sources.ogb_folder import EDGES, FEATURES, table, write, write_binary
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.mark.parametrize("layout", [write, write_binary], ids=["text", "binary"])
+def test_a_folder_of_ogb_becomes_the_graph(layout, tmp_path):
+    graph = resolve(f"ogb:{layout(tmp_path / 'ogbn_tiny')}").load()
+    assert (graph.name, graph.num_vertices, graph.num_classes) == ("ogbn-tiny", 4, 3)
+    assert (graph.src.tolist(), graph.dst.tolist()) == (EDGES[0].tolist(), EDGES[1].tolist())
+    assert (np.asarray(graph.features) == FEATURES).all()
+    assert graph.labels.tolist() == [2, 0, -1, 1]
+    assert graph.split[:, 0].tolist() == [TRAIN, VAL, TEST, TRAIN]
+
+
+def test_several_columns_of_labels_are_several_classes(tmp_path):
+    write(tmp_path / "ogbn_proteins", labels=np.array([[0, 1], [1, 1], [0, 0], [1, 0]]))
+    graph = ogb.load(str(tmp_path / "ogbn_proteins"))
+    assert (graph.target, graph.num_classes) == ("labels", 2)
+
+
+def test_a_name_is_looked_for_where_graphs_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SIAFU_DATA", raising=False)
+    write(tmp_path / "dataset" / "ogbn_tiny")
+    assert ogb.load("ogbn-tiny").num_vertices == 4
+    write(tmp_path / "elsewhere" / "ogbn_other")
+    monkeypatch.setenv("SIAFU_DATA", str(tmp_path / "elsewhere"))
+    assert ogb.load("ogbn-other").num_vertices == 4
+
+
+@pytest.mark.parametrize("unpacked", ["tiny", "tiny-bin"])
+def test_a_folder_may_be_called_as_the_zip_unpacks_it(unpacked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SIAFU_DATA", raising=False)
+    with pytest.raises(
+        DatasetError, match=r"no folder raw/ in ogbn-tiny, nor in ogbn_tiny or tiny or tiny-bin of data, "
+    ):
+        ogb.load("ogbn-tiny")
+    write(tmp_path / "dataset" / unpacked)
+    assert ogb.load("ogbn-tiny").name == "ogbn-tiny"
+
+
+def test_one_of_several_splits_is_chosen_by_name(tmp_path):
+    folder = write(tmp_path / "two")
+    write(folder, scheme="sales", splits={"train": [1], "valid": [0], "test": [3]})
+    assert ogb.load(f"{folder}?split=sales").split[:, 0].tolist() == [VAL, TRAIN, 0, TEST]
+
+
+def test_features_may_be_given_where_there_are_none(tmp_path):
+    folder = write(tmp_path / "none", features=None)
+    assert ogb.load(f"{folder}?features=random:7").features.shape == (4, 7)
+
+
+def test_a_graph_without_edges_and_with_an_empty_part_is_one(tmp_path):
+    folder = write(tmp_path / "few", edges=EDGES[:, :1], splits={"train": [0], "valid": [1], "test": [2]})
+    assert ogb.load(str(folder)).num_edges == 1
+
+
+def test_the_cache_sees_a_changed_file(tmp_path):
+    folder = write(tmp_path / "ogbn_tiny")
+    first = cached(f"ogb:{folder}", cache_dir=tmp_path / "cache")
+    assert cached(f"ogb:{folder}", cache_dir=tmp_path / "cache") == first
+    table(folder / "raw/node-label.csv.gz", [[10], [11], [12], [13]])
+    assert cached(f"ogb:{folder}", cache_dir=tmp_path / "cache") != first

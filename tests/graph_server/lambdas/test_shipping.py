@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+
+from graph_server.backends import TensorTask
+from graph_server.lambdas.dispatch import Assign
+from graph_server.lambdas.shipping import MIN_ROWS_PER_PART, Shipping
+from siafu.tasks import Kind, Lane, Step, TaskId
+from siafu.wire import RowsMissing, Task, TaskPart
+
+STEP = Step(Kind.AV, 0, reads=("Z0", "H0"), writes=("H1",))
+ROWS = 4 * MIN_ROWS_PER_PART
+
+
+def task(epoch: int, num_rows: int = ROWS) -> TensorTask:
+    rows = {"Z0": np.ones((num_rows, 2), np.float32), "H0": np.zeros((num_rows, 1), np.float32)}
+    return TensorTask(TaskId(Lane.TRAIN, epoch, 0, 1), STEP, (0,), 0, rows, ("Z0",))
+
+
+def shapes(shipping: Shipping, of: TensorTask, worker: str = "x", attempt: int = 0) -> list[dict[str, int]]:
+    """Slots and lengths of what is sent, by message."""
+    sends = shipping.ship(of, Assign(worker, of.id, attempt))
+    first = sends[0].message
+    assert isinstance(first, Task)
+    assert first.num_parts == len(sends)
+    assert {send.to.name for send in sends} == {worker}
+    messages = [send.message for send in sends]
+    assert [message.part for message in messages if isinstance(message, TaskPart)] == list(range(1, len(sends)))
+    return [{slot: len(rows) for slot, rows in message.rows.items()} for message in messages]  # type: ignore[union-attr]
+
+
+def test_what_never_changes_is_sent_once_to_each_worker():
+    shipping = Shipping(keep_constants=True, num_parts=1)
+    assert shapes(shipping, task(0)) == [{"Z0": ROWS, "H0": ROWS}]
+    assert shapes(shipping, task(1)) == [{"H0": ROWS}]
+    assert shapes(shipping, task(1), "y", 1) == [{"Z0": ROWS, "H0": ROWS}]
+    shipping.gone("x")
+    assert shapes(shipping, task(2)) == [{"Z0": ROWS, "H0": ROWS}]
+    assert shipping.nbytes == (3 * 12 + 4) * ROWS
+
+
+def test_what_was_kept_in_other_parts_is_sent_again():
+    #  a worker keeps rows as they came: halves are of no use to a task in one piece
+    shipping = Shipping(keep_constants=True, num_parts=2)
+    half = ROWS // 2
+    assert shapes(shipping, task(0)) == [{"Z0": half, "H0": half}] * 2
+    shipping.num_parts = 1
+    assert shapes(shipping, task(1)) == [{"Z0": ROWS, "H0": ROWS}]
+    shipping.num_parts = 2
+    assert shapes(shipping, task(2)) == [{"H0": half}] * 2
+
+
+def test_every_attempt_of_a_task_is_cut_as_the_first_was():
+    shipping = Shipping(keep_constants=False, num_parts=4)
+    one = task(0)
+    assert len(shapes(shipping, one)) == 4
+    shipping.num_parts = 1
+    assert len(shapes(shipping, one, "y", 1)) == 4
+    again = shipping.again(one, RowsMissing("train", 0, 0, 1, 0, "x", 3))
+    assert again is not None
+    assert isinstance(again.message, TaskPart)
+    assert shipping.again(one, RowsMissing("train", 0, 0, 1, 0, "x", 4)) is None
+    again = shipping.again(one, RowsMissing("train", 0, 0, 1, 1, "y", 3))
+    assert again is not None
+    assert (
+        shipping.done(one.id) == 12 * ROWS + 12 * ROWS // 4
+    )  # of the latest attempt, with what it had to be sent again
+    assert shipping.again(one, RowsMissing("train", 0, 0, 1, 1, "y", 3)) is None  # asked for too late: the task is done
+    assert len(shapes(shipping, one)) == 1
+
+
+def test_no_part_is_too_short_to_be_worth_a_message():
+    shipping = Shipping(keep_constants=False, num_parts=4)
+    lengths = [
+        len(shapes(shipping, task(epoch, rows))) for epoch, rows in enumerate([1, 63, 64, 127, 128, 191, 192, 999])
+    ]
+    assert lengths == [1, 1, 1, 1, 2, 2, 3, 4]
+
+
+def test_who_misses_what_it_was_sent_is_sent_it_whole_and_once_more_later():
+    shipping = Shipping(keep_constants=True, num_parts=1)
+    shapes(shipping, task(0))
+    one = task(1)
+    assert shapes(shipping, one) == [{"H0": ROWS}]
+    again = shipping.again(one, RowsMissing("train", 1, 0, 1, 0, "x", 0))
+    assert again is not None
+    assert isinstance(again.message, TaskPart)
+    assert set(again.message.rows) == {"Z0", "H0"}
+    assert shapes(shipping, task(2)) == [{"Z0": ROWS, "H0": ROWS}]

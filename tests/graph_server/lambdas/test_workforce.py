@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import random
+
+from graph_server.lambdas.workforce import LEAST_COHORT, Workforce
+
+
+def test_workers_asked_for_before_the_first_failure_are_one_cohort():
+    workforce = Workforce("w", 4 * LEAST_COHORT, None, random.Random(0))
+    first, more = workforce.ask(LEAST_COHORT, 0, 0.0), workforce.ask(2, 0, 0.0)
+    for name in first:
+        workforce.ended(name, 1.0, ran=True)
+    assert workforce.hopeless() == 0  # two of the cohort may come up still
+    for name in more:
+        workforce.ended(name, 1.0, ran=True)
+    assert workforce.hopeless() == LEAST_COHORT + 2
+
+
+def test_workers_asked_for_after_a_failed_cohort_are_another():
+    workforce = Workforce("w", 4 * LEAST_COHORT, None, random.Random(0))
+    first = workforce.ask(LEAST_COHORT, 0, 0.0)
+    workforce.ended(first[0], 1.0, ran=True)
+    workforce.ask(1, 0, 1.0)  # it may come up, but says nothing of those before it
+    for name in first[1:]:
+        workforce.ended(name, 1.0, ran=True)
+    assert workforce.hopeless() == LEAST_COHORT

@@ -1,0 +1,104 @@
+"""``siafu export``: nothing gets its name before its logits were compared with those of our servers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import siafu
+from run_coordinator import api, export
+from siafu.__main__ import main
+from siafu.errors import ConfigError, GnnError
+from siafu.graph import TEST, TRAIN, VAL
+from tests.toy_graphs import random_graph
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
+    folder = tmp_path_factory.mktemp("exported")
+    graph = random_graph(5, 60, num_edges=300)
+    masks = {
+        f"{name}_mask": graph.split[:, 0] == role for role, name in ((TRAIN, "train"), (VAL, "val"), (TEST, "test"))
+    }
+    np.savez(
+        folder / "graph.npz", edge_index=np.stack([graph.src, graph.dst]), edge_weight=graph.weight, num_nodes=60,
+        num_features=graph.num_features, num_classes=graph.num_classes, x=graph.features, y=graph.labels, **masks,
+    )  # fmt: skip
+    return api.train(
+        str(folder / "graph.npz"), run_dir=str(folder / "run"), backend="cpu", model="sage", hidden=8, epochs=3,
+        intervals=2, settings={"data.cache_dir": str(folder / "cache")},
+    )  # fmt: skip
+
+
+def test_an_export_is_checked_against_the_servers_logits(
+    run: api.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(run.dir), "--to", "torch", "--out", str(tmp_path / "out"), "--json", "--quiet"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert 0 < said["max_abs_logit_difference"] <= said["tolerance"]
+    assert said["files"] == ["README.md", "model.py", "settings.json", "weights.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == said["files"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.fixture
+def without_servers(monkeypatch: pytest.MonkeyPatch, run: api.Run) -> None:
+    """Logits of the run, made once."""
+    logits = siafu.predict(run, scores="logits").values
+    monkeypatch.setattr(export, "predict", lambda *_, **__: SimpleNamespace(values=logits))
+
+
+@pytest.mark.usefixtures("without_servers")
+def test_logits_that_differ_leave_nothing(run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "TOLERANCE", 0.0)
+    with pytest.raises(GnnError, match=r"^--to torch: its logits differ from ours by up to .*e-0., the limit is 0$"):
+        siafu.export(run, to="torch", out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("without_servers")
+def test_a_model_that_fails_says_why(run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "source", lambda *_: "def load(folder):\n    raise ValueError('no such thing')\n")
+    with pytest.raises(GnnError, match=r"^--to torch: the exported model fails: ValueError: no such thing$"):
+        siafu.export(run, to="torch", out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("without_servers")
+def test_weighted_edges_are_not_left_out_where_a_layer_takes_none(run: api.Run, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match="its sage layers take no edge weights, and this graph has some; --to torch does"
+    ):
+        siafu.export(run, to="pyg", out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"to": "keras"}, "to = 'keras': must be one of torch, pyg, dgl, onnx"),
+    ({"out": "full"}, "out = full: exists already"),
+    ({"run": "empty"}, "empty: no finished run there, it has no model.safetensors"),
+])  # fmt: skip
+def test_a_mistake_costs_one_line_and_no_server(
+    run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any], words: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+    given = {"run": str(run.dir), "to": "torch", "out": "out", **changes}
+    assert main(["export", given["run"], "--to", given["to"], "--out", given["out"], "--quiet"]) == 2
+    assert capsys.readouterr().err == f"siafu export: {words}\n"
+
+
+def test_a_missing_library_is_named(run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export.exported, "find_spec", lambda name: None if name.startswith("onnx") else object())
+    with pytest.raises(
+        ConfigError, match=r"^--to onnx needs onnx, onnxscript, onnxruntime: pip install 'siafu\[export\]'$"
+    ):
+        siafu.export(run, to="onnx", out=tmp_path / "out")

@@ -1,0 +1,127 @@
+"""What is written is what is read back, whatever the file, the blocks and the kind of prediction."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from run_coordinator.predict.files import WRITERS, Block, Sheet, check, opened, softmax
+from run_coordinator.predict.plan import Kind
+from siafu.errors import ConfigError, DatasetError
+from siafu.sparse import Array
+
+LOGITS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+IDS = np.arange(100, 107)
+
+
+def written(out: Path, kind: Kind, *, names: tuple[str, ...] = (), cut: int = 4) -> Sheet:
+    sheet = Sheet(kind, 3, names)
+    with opened(out) as write:
+        for rows in (slice(0, cut), slice(cut, 7)):
+            write(sheet, Block.of(kind, IDS[rows], LOGITS[rows]))
+    return sheet
+
+
+def expected(kind: Kind) -> Array:
+    if kind == "labels":
+        return 1 / (1 + np.exp(-LOGITS))
+    return softmax(LOGITS) if kind == "probabilities" else LOGITS
+
+
+def test_probabilities_are_the_softmax_of_large_logits_too() -> None:
+    found = softmax(np.array([[1000.0, 1000.0, -1000.0]]))
+    np.testing.assert_allclose(found, [[0.5, 0.5, 0]])
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "labels", "logits", "numbers", "embedding"])
+class TestKinds:
+    def test_csv(self, tmp_path: Path, kind: Kind) -> None:
+        sheet = written(tmp_path / "p.csv", kind)
+        with open(tmp_path / "p.csv", newline="") as file:
+            head, *rows = csv.reader(file)
+        values = np.array([row[-3:] for row in rows], np.float32)
+        np.testing.assert_array_equal(values, expected(kind))  # digits that are the same number
+        assert [int(row[0]) for row in rows] == IDS.tolist()
+        assert head[1:2] == (["class"] if sheet.classifies else head[-3:-2])
+
+    def test_npy(self, tmp_path: Path, kind: Kind) -> None:
+        written(tmp_path / "p.npy", kind)
+        np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), expected(kind))
+
+    def test_parquet(self, tmp_path: Path, kind: Kind) -> None:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        sheet = written(tmp_path / "p.parquet", kind)
+        table = parquet.read_table(tmp_path / "p.parquet")
+        assert table.column_names[0] == "id"
+        assert table.column_names[1:-1] == (["class"] if sheet.classifies else [])
+        assert table.column("id").to_pylist() == IDS.tolist()
+        np.testing.assert_array_equal(np.array(table.column(-1).to_pylist(), np.float32), expected(kind))
+
+
+def test_a_class_is_decided_as_in_an_evaluation_and_called_as_the_source_calls_it(tmp_path: Path) -> None:
+    written(tmp_path / "p.csv", "probabilities", names=("ant", "bee", "wasp"))
+    with open(tmp_path / "p.csv", newline="") as file:
+        found = [row["class"] for row in csv.DictReader(file)]
+    assert found == [("ant", "bee", "wasp")[c] for c in LOGITS.argmax(1)]
+
+
+def test_of_several_labels_all_that_are_likelier_than_not_are_named(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    wanted = [np.flatnonzero(row > 0).tolist() for row in LOGITS]
+    written(tmp_path / "p.csv", "labels")
+    written(tmp_path / "p.parquet", "labels")
+    with open(tmp_path / "p.csv", newline="") as file:
+        assert [row["class"] for row in csv.DictReader(file)] == [" ".join(map(str, row)) for row in wanted]
+    assert parquet.read_table(tmp_path / "p.parquet").column("class").to_pylist() == wanted
+
+
+def test_ids_keep_the_type_that_the_source_gave_them(tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    block = Block.of("numbers", pa.array(["a", "ü", "c,d"]), LOGITS[:3])
+    for name in ("p.parquet", "p.csv"):
+        with opened(tmp_path / name) as write:
+            write(Sheet("numbers", 0), block)
+    assert parquet.read_table(tmp_path / "p.parquet").column("id").to_pylist() == ["a", "ü", "c,d"]
+    with open(tmp_path / "p.csv", newline="", encoding="utf-8") as file:
+        assert [row[0] for row in csv.reader(file)] == ["id", "a", "ü", "c,d"]
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_a_failure_leaves_what_was_there_before(tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"p{ending}"
+    out.write_text("before")
+    with pytest.raises(ZeroDivisionError), opened(out) as write:
+        write(Sheet("numbers", 0), Block.of("numbers", IDS[:2], LOGITS[: 2 // 0]))
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    assert out.read_text() == "before"
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"p.npy: cannot be written: No such file"), opened(tmp_path / "x" / "p.npy"):
+        pass
+
+
+@pytest.mark.parametrize(("out", "words"), [
+    ("p.txt", "must end with one of .parquet, .csv, .npy"), ("nowhere/p.csv", "nowhere is no folder"),
+    ("taken.csv", "taken.csv is a folder"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken.csv").mkdir()
+    with pytest.raises(ConfigError, match=words):
+        check(out)
+
+
+def test_blocks_without_any_label_are_of_the_same_table(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for names in ((), ("ant", "bee", "wasp")):
+        with opened(tmp_path / "p.parquet") as write:
+            for block in (np.full((2, 3), -9, np.float32), np.full((2, 3), 9, np.float32)):
+                write(Sheet("labels", 3, names), Block.of("labels", np.arange(2), block))
+        found = parquet.read_table(tmp_path / "p.parquet").column("class").to_pylist()
+        assert found == [[], []] + [list(names or range(3))] * 2

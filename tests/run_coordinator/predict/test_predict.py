@@ -1,0 +1,196 @@
+"""``siafu predict`` through real servers: the scores are those of the run's own evaluation."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import siafu
+from graph_data.prepare import prepare
+from run_coordinator import api
+from run_coordinator.predict.plan import plan_of
+from siafu.__main__ import main
+from siafu.errors import ConfigError
+from siafu.graph import TEST, Graph
+from siafu.metrics import counts, scores
+from tests.toy_graphs import random_graph
+
+GRAPH = dataclasses.replace(random_graph(5, 60, num_edges=300, num_features=9), ids=np.arange(60) * 10)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
+    folder = tmp_path_factory.mktemp("predicted")
+    prepare(GRAPH, folder / "shards", parts=2, directed=True)
+    return api.train(
+        str(folder / "shards"), run_dir=str(folder / "run"), backend="cpu", layers=3, hidden=8, epochs=5, parts=2,
+        intervals=3, lr=0.05, settings={"model.narrow": True},
+    )  # fmt: skip
+
+
+def test_the_file_says_what_the_run_was_judged_by(
+    run: api.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(path.name for path in run.dir.iterdir())
+    assert (
+        main(["predict", str(run.dir), "--out", str(tmp_path / "p.csv"), "--scores", "logits", "--json", "--quiet"])
+        == 0
+    )
+    said = json.loads(capsys.readouterr().out)
+    with open(tmp_path / "p.csv", newline="") as file:
+        _, *rows = csv.reader(file)
+    classes, logits = np.array([int(row[1]) for row in rows]), np.array([row[2:] for row in rows], np.float32)
+    test = GRAPH.split[:, 0] == TEST
+    assert [int(row[0]) for row in rows] == (np.arange(60) * 10).tolist()
+    assert float((classes == GRAPH.labels)[test].mean()) == run.test_acc  # to the last bit
+    tally = counts(logits, GRAPH.labels, GRAPH.split[:, 0])
+    assert run.result["scores"] == said["scores"]
+    expected = scores(tally, multilabel=False)
+    assert {s: v | {"loss": pytest.approx(v["loss"], rel=1e-6)} for s, v in expected.items()} == said["scores"]
+    assert (said["vertices"], said["columns"], said["what"], said["layer"]) == (60, 4, "logits", None)
+    assert sorted(path.name for path in run.dir.iterdir()) == before
+
+
+def test_another_graph_needs_neither_labels_nor_as_many_classes(run: api.Run, tmp_path: Path) -> None:
+    bare = Graph(
+        name="bare", num_vertices=60, src=GRAPH.src, dst=GRAPH.dst, weight=GRAPH.weight, features=GRAPH.features,
+        labels=np.full(60, -1), num_classes=1, split=np.zeros((60, 1), np.uint8), directed=True,
+    )  # fmt: skip
+    prepare(bare, tmp_path / "bare", directed=True)
+    ours = siafu.predict(run, scores="logits")
+    found = siafu.predict(run, graph=str(tmp_path / "bare"), scores="logits", settings={"servers.backend": "lambda"})
+    np.testing.assert_allclose(found.values, ours.values, rtol=1e-4, atol=1e-5)
+    assert (found.result["scores"], ours.result["scores"]) == (None, run.result["scores"])
+    assert found.classes is not None
+    assert (found.classes == found.values.argmax(1)).all()
+
+
+def test_embeddings_lead_to_the_same_logits(run: api.Run) -> None:
+    hidden, logits = siafu.predict(run, layer=2), siafu.predict(run, layer=3)
+    assert (hidden.values.shape, hidden.classes, hidden.result["what"]) == ((60, 8), None, "embedding")
+    from tests import reference
+
+    W = run.weights()
+    expected = reference.propagation(GRAPH, "gcn") @ hidden.values @ W["2.weight"] + W["2.bias"]
+    np.testing.assert_allclose(logits.values, expected, rtol=1e-4, atol=1e-5)
+
+
+# --- the user's mistakes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--layer", "0"], "layer = 0: model gcn shows what enters layers 1, 2, 3"),
+    (["--layer", "x"], "layer = 'x': must be an integer"),
+    (["--scores", "odds"], "scores = 'odds': must be probabilities or logits"),
+    (["--out", "p.xlsx"], "out = p.xlsx: must end with one of .parquet, .csv, .npy"),
+    (["--on", "aws"], "run.on = aws: siafu predict runs on this machine or on Ray: --on local"),
+    (["--graph", "other"], "other: it has 7 features, the model takes 9"),
+    (["--set", "data.part=2"], "data.part: unknown key; did you mean data.parts?"),
+])  # fmt: skip
+def test_a_mistake_costs_one_line_and_no_server(
+    run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], words: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    if "other" in arguments:
+        prepare(random_graph(1), "other", directed=True)
+    assert main(["predict", str(run.dir), "--quiet", *arguments]) == 2
+    assert capsys.readouterr().err == f"siafu predict: {words}\n"
+
+
+def test_a_folder_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match=r"no finished run there, it has no config\.toml"):
+        siafu.predict(tmp_path)
+    assert main(["predict", "nowhere"]) == 2  # not: that predictions.csv has no folder
+    assert capsys.readouterr().err == "siafu predict: nowhere: no finished run there, it has no config.toml\n"
+
+
+def test_a_mistake_that_a_server_finds_leaves_nothing_in_the_run(run: api.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError("param_server 0: its weights have other shapes")
+
+    monkeypatch.setattr(api, "carry_out", refuse)
+    before = sorted(run.dir.iterdir())
+    with pytest.raises(ConfigError, match="other shapes"):
+        siafu.predict(run)
+    assert sorted(run.dir.iterdir()) == before
+
+
+def test_a_graph_that_has_changed_since_is_not_taken_for_the_runs(run: api.Run, tmp_path: Path) -> None:
+    moved = tmp_path / "run"
+    moved.mkdir()
+    for name in ("config.toml", "model.safetensors"):
+        (moved / name).write_bytes((run.dir / name).read_bytes())
+    (moved / "manifest.json").write_text('{"data": {"edges": "another"}}')
+    with pytest.raises(
+        ConfigError,
+        match=r"no longer the graph that .* was trained on: its edges differ; siafu predict --graph .* takes it as it is",
+    ):
+        siafu.predict(moved)
+
+
+def test_a_prediction_has_nothing_of_what_a_run_asked_for_besides(run: api.Run) -> None:
+    config = plan_of(run.dir, settings={}).config
+    assert (config.train.epochs, config.run.budget_usd, config.run.loggers, config.run.dir) == (0, 0, (), "")
+    assert config.train.warm_start == str(run.dir / "model.safetensors")
+
+
+def test_shards_that_were_normalised_otherwise_are_refused(run: api.Run, tmp_path: Path) -> None:
+    prepare(GRAPH, tmp_path / "rows", directed=True, feature_norm="row")
+    with pytest.raises(ConfigError, match=r"prepared with feature_norm = row, the run's graph with none"):
+        siafu.predict(run, graph=str(tmp_path / "rows"))
+
+
+# --- standardised features --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def standardised(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
+    folder = tmp_path_factory.mktemp("standardised")
+    prepare(GRAPH, folder / "shards", directed=True, feature_norm="standard")
+    return api.train(str(folder / "shards"), run_dir=str(folder / "run"), backend="cpu", epochs=2)
+
+
+def as_npz(graph: Graph, file: Path) -> str:
+    np.savez(
+        file, edge_index=np.stack([graph.src, graph.dst]), edge_weight=graph.weight, x=graph.features, y=graph.labels,
+        num_nodes=graph.num_vertices, num_features=graph.num_features, num_classes=graph.num_classes,
+    )  # fmt: skip
+    return str(file)
+
+
+def test_another_graph_is_standardised_as_the_runs_was(standardised: api.Run, tmp_path: Path) -> None:
+    """Were it standardised by its own means, a graph whose features are all moved would look as the run's does."""
+    moved = dataclasses.replace(GRAPH, features=np.asarray(GRAPH.features) * 2 + 1)
+    source = as_npz(moved, tmp_path / "moved.npz")
+    found = siafu.predict(standardised, graph=source, scores="logits", settings={"data.cache_dir": str(tmp_path)})
+    prepare(moved, tmp_path / "ours", directed=True, feature_norm="standard", standardise_as=standardised.dir)
+    ours = siafu.predict(standardised, graph=str(tmp_path / "ours"), scores="logits")
+    np.testing.assert_allclose(found.values, ours.values, rtol=1e-5, atol=1e-6)
+    assert np.abs(found.values - siafu.predict(standardised, scores="logits").values).max() > 0.1
+
+
+def test_a_run_that_does_not_know_its_means_takes_no_other_graph(standardised: api.Run, tmp_path: Path) -> None:
+    """Runs of older versions have no standard.npy. By its own means, any graph would be scored as if it were like the run's."""
+    old = tmp_path / "old"
+    shutil.copytree(standardised.dir, old)
+    (old / "standard.npy").unlink()
+    with pytest.raises(ConfigError, match=r"old: has no standard\.npy, by which to standardise"):
+        siafu.predict(old, graph=as_npz(GRAPH, tmp_path / "new.npz"))
+    assert siafu.predict(old).values.shape == (GRAPH.num_vertices, GRAPH.num_classes)
+
+
+def test_shards_that_were_standardised_by_themselves_are_refused(standardised: api.Run, tmp_path: Path) -> None:
+    moved = dataclasses.replace(GRAPH, features=np.asarray(GRAPH.features) * 2 + 1)
+    prepare(moved, tmp_path / "alone", directed=True, feature_norm="standard")
+    with pytest.raises(
+        ConfigError,
+        match=r"alone: its features are not standardised as the run's graph was: siafu prepare .*--standardise-as .*run$",
+    ):
+        siafu.predict(standardised, graph=str(tmp_path / "alone"))

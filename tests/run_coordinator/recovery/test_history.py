@@ -1,0 +1,34 @@
+"""metrics.jsonl of a run that goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from run_coordinator.recovery.history import rewind
+
+START, STOP = {"event": "start"}, {"event": "stop", "reason": "time"}
+
+
+def epoch(number: int) -> dict[str, object]:
+    return {"event": "epoch", "epoch": number + 1}
+
+
+def evaluation(number: int) -> dict[str, object]:
+    return {"event": "evaluation", "epoch": number + 1}
+
+
+def test_what_will_be_run_again_goes_and_a_torn_line_too(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    lines = [START, epoch(0), epoch(1), evaluation(0), epoch(2), evaluation(1), epoch(3), STOP]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "epo')
+    rewind(path, version=2, judged=1)
+    left = [json.loads(line) for line in path.read_text().splitlines()]
+    assert left == [START, epoch(0), epoch(1), evaluation(0), evaluation(1), STOP]
+    assert path.read_text().endswith("\n")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_run_without_metrics_begins_with_none(tmp_path: Path):
+    rewind(tmp_path / "metrics.jsonl", version=2, judged=1)
+    assert (tmp_path / "metrics.jsonl").read_text() == ""

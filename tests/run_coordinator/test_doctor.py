@@ -1,0 +1,38 @@
+"""run_coordinator.doctor: what it says of the compiled kernels. That a machine can train is tests/siafu/test_cli.py's."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from run_coordinator import doctor
+from siafu import kernels
+
+
+def test_doctor_names_the_instruction_set_of_the_compiled_kernels(monkeypatch):
+    monkeypatch.setattr(kernels, "ISA", "avx2")
+    assert doctor.compiled_kernels() == doctor.Check("gather kernel", True, "avx2, compiled")
+
+
+def test_without_compiled_kernels_a_machine_is_slow_but_can_train(monkeypatch, capsys):
+    monkeypatch.setattr(kernels, "ISA", "numpy")
+    for check in ("_products", "_environment", "_disk"):
+        monkeypatch.setattr(doctor, check, lambda: doctor.Check("something", True, "there"))
+    report = doctor.examine()
+    assert report["ok"]
+    doctor._show(report, Console(soft_wrap=True))
+    shown = capsys.readouterr().out
+    assert "slow  gather kernel   no compiled kernel (no C++ compiler when siafu was installed)" in shown
+    assert "install g++ and run make setup again" in shown
+
+
+def test_doctor_says_how_to_get_an_emulator_that_is_not_there(monkeypatch):
+    monkeypatch.setattr("infra.rie.installed", lambda: False)
+    expected = {"name": "rie", "for": "--lambda-on rie fetches it when first used", "found": None}
+    assert doctor._emulator("rie") == expected
+    monkeypatch.setattr("infra.rie.installed", lambda: True)
+    assert doctor._emulator("rie") == {"name": "rie", "for": "--lambda-on rie", "found": "installed"}
+
+
+def test_doctor_without_node_says_what_it_is_for(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert doctor._node() == {"name": "node", "for": "siafu deploy, with npx; 20 or newer", "found": None}

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from run_coordinator import intervals
+from siafu.config import Config
+from siafu.shards import FileEntry, Manifest, PartitionEntry, SplitSizes
+
+
+def shards(vertices: int, features: int, stored: int = 0, parts: int = 2) -> Manifest:
+    """``stored``: entries of a sparse row."""
+    files = {"features_indices.npy": FileEntry(4 * vertices * stored, "", 0)}
+    part = PartitionEntry(vertices, 10 * vertices, 10 * vertices, 0, 0, 0, files)
+    return Manifest(
+        siafu="0", name="made up", num_vertices=parts * vertices, num_edges=20 * vertices, num_features=features, num_classes=7,
+        multilabel=False, directed=False, weighted=False, sparse_features=bool(stored), feature_norm="none", partitioner="metis",
+        order="given", seed=0, num_partitions=parts, splits=(SplitSizes(vertices, 0, 0),), cut_edges=0, partitions=(part,) * parts,
+    )  # fmt: skip
+
+
+def found(manifest: Manifest, **settings: Any) -> int:
+    config = Config().replace({"servers.backend": "cpu", **{k.replace("__", "."): v for k, v in settings.items()}})
+    return intervals.of(config, manifest)
+
+
+def test_small_tasks_are_not_cut_and_large_ones_are():
+    assert found(shards(1354, 1433, stored=18)) == 1
+    assert found(shards(6876, 767), model__hidden="64") == 3  # 6876 x (767 + 64) / 2 values of 2^20 each
+    assert found(shards(1_000_000, 100)) == intervals.MOST
+
+
+def test_a_deep_model_of_narrow_layers_has_small_tasks():
+    assert found(shards(20_000, 1000), model__layers=2, model__hidden="64") == 11
+    assert found(shards(20_000, 1000), model__layers=32, model__hidden="64") == 2
+
+
+def test_the_largest_partition_counts_and_the_smallest_bounds():
+    manifest = shards(20_000, 1000)
+    least = replace(manifest.partitions[0], vertices=3)
+    assert found(replace(manifest, partitions=(manifest.partitions[0], least))) == 3
+
+
+def test_a_sparse_row_has_no_more_values_than_columns():
+    assert found(shards(20_000, 1000, stored=900)) == found(shards(20_000, 1000))
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"lambda.on": "aws"}, intervals.MOST),
+        ({"lambda.on": "ray"}, intervals.MOST),
+        ({"lambda.on": "local"}, 1),
+        ({"lambda.on": "aws", "train.intervals": 40}, 40),
+        ({"train.intervals": 5000}, 1354),
+    ],
+)
+def test_lambdas_elsewhere_are_many_and_a_number_is_obeyed(settings: dict[str, Any], wanted: int):
+    assert intervals.of(Config().replace({"servers.backend": "lambda", **settings}), shards(1354, 16)) == wanted

@@ -1,0 +1,50 @@
+"""``siafu.train`` of a graph that is in memory."""
+
+import numpy as np
+import pytest
+
+import siafu
+from run_coordinator import api
+from siafu.errors import DatasetError
+from siafu.progress import summary
+from siafu.shards import ShardSet
+from tests.graph_data.graphs import random_graph
+
+EDGES = {"edge_index": np.array([[0, 1, 2, 3], [1, 2, 3, 0]]), "x": np.eye(4), "y": np.array([0, 1, 0, 1])}
+
+
+def test_its_shards_are_kept_like_those_of_any_source(tmp_path):
+    config = api.resolve("", None, {"data.cache_dir": str(tmp_path)}, {"parts": 2})
+    path = api.shards_of(config, EDGES)
+    assert ShardSet.open(path).manifest.num_partitions == 2
+    assert api.shards_of(config, EDGES) == path
+    assert path.parent == tmp_path
+
+
+def test_a_run_of_it_can_be_repeated_from_its_config(tmp_path):
+    settings = {"data.cache_dir": str(tmp_path), "servers.backend": "cpu"}
+    more = {"epochs": 2, "mode": "pipe", "hidden": 4, "settings": settings}
+    run = siafu.train(random_graph(1), run_dir=str(tmp_path / "first"), **more)
+    again = siafu.train(config=run.dir / "config.toml", run_dir=str(tmp_path / "again"))
+    assert all((weight == again.weights()[name]).all() for name, weight in run.weights().items())
+
+
+def test_a_run_on_random_features_says_so(tmp_path):
+    settings = {"data.cache_dir": str(tmp_path), "servers.backend": "cpu"}
+    with pytest.raises(DatasetError, match=r"^arrays: has no features: .* in Python features='random:32'"):
+        siafu.train({key: EDGES[key] for key in ("edge_index", "y")}, epochs=1, settings=settings)
+    found = {
+        x: siafu.train({**EDGES, "x": x}, epochs=1, settings=settings, run_dir=str(tmp_path / f"{n}")).result
+        for n, x in enumerate(("random:3", "random"))
+    }
+    given = siafu.train(EDGES, epochs=1, settings=settings, run_dir=str(tmp_path / "own")).result
+    assert [found[x]["features"] for x in found] == ["random:3", "random:32"]
+    assert "features    random:3: the source has none, random ones are in their place" in summary(found["random:3"])
+    assert "features" not in given
+    assert not any(line.startswith("features") for line in summary(given))
+
+
+def test_what_is_no_graph_is_refused_before_there_is_a_run(tmp_path):
+    with pytest.raises(DatasetError, match=r"^builtins\.int is no graph"):
+        siafu.train(7, run_dir=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

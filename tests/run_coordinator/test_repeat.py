@@ -1,0 +1,267 @@
+"""Many runs below one directory: what counts, what goes on, what stops them. Rules are those of ``run_coordinator.repeat``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from run_coordinator import api, repeat
+from run_coordinator.repeat import Done
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError, PeerLost, WorkerError
+from tests.toy_graphs import random_graph
+
+SCORES = {0: 0.5, 1: 0.7, 2: 0.9}
+Trainer = Callable[..., api.Run]
+
+
+def result(config: Config, **changes: Any) -> dict[str, Any]:
+    """What a run of that config would give."""
+    score = SCORES.get(config.train.seed, 0.6)
+    return {
+        "val_acc": score, "test_acc": score - 0.1, "best_epoch": 2, "epochs": 3, "train_seconds": 1.0, "stopped": "epochs",
+        "weights_digest": "0", "metric": "accuracy", "cost": {"usd": 0.25}, "run_dir": config.run.dir, **changes,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Config]:
+    """The configs of the runs that were trained, by a trainer that only leaves their results."""
+    configs: list[Config] = []
+
+    def train(config: Config, on_status: Any = None) -> api.Run:
+        configs.append(config)
+        folder = Path(config.run.dir)
+        folder.mkdir(parents=True)
+        found = result(config)
+        (folder / "result.json").write_text(json.dumps(found))
+        return api.Run(folder, found)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(api, "train", train)
+    return configs
+
+
+def failing(trained: list[Config], monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> None:
+    """From now on, the run with this seed raises."""
+    train = api.train
+
+    def fail(config: Config, on_status: Any = None) -> api.Run:
+        if config.train.seed == at:
+            Path(config.run.dir).mkdir(parents=True)
+            (Path(config.run.dir) / "config.toml").write_text("")
+            raise error
+        return train(config=config)
+
+    monkeypatch.setattr(api, "train", fail)
+
+
+# --- seeds ----------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_differ_by_their_seeds_and_are_summed_up(trained: list[Config]):
+    found = repeat.repeat("digits", runs=3, epochs=3)
+    assert [config.train.seed for config in trained] == [0, 1, 2]
+    assert {config.train.epochs for config in trained} == {3}
+    assert found.summary["val_acc"] == pytest.approx({"mean": 0.7, "std": 0.2, "min": 0.5, "max": 0.9})
+    assert found.test_acc == pytest.approx((0.6, 0.2))
+    assert [run.dir.name for run in found.runs] == ["seed-0", "seed-1", "seed-2"]
+    assert json.loads((found.dir / "summary.json").read_text()) == found.summary
+
+
+def test_seeds_count_from_the_one_that_is_asked_and_data_may_count_along(trained: list[Config]):
+    repeat.repeat("digits", runs=2, seed=5, data_seeds=True, settings={"data.seed": 3})
+    assert [(config.train.seed, config.data.seed) for config in trained] == [(5, 3), (6, 4)]
+
+
+def test_one_run_deviates_by_nothing_and_runs_without_scores_have_none():
+    assert repeat.spread([0.5]) == {"mean": 0.5, "std": 0.0, "min": 0.5, "max": 0.5}
+    assert repeat.spread([None, None]) is None
+
+
+@pytest.mark.parametrize(("runs", "jobs"), [(0, 1), (1, 0)])
+def test_no_runs_are_refused(runs: int, jobs: int):
+    with pytest.raises(ConfigError, match=rf"^runs = {runs}, jobs = {jobs}: must be >= 1$"):
+        repeat.repeat("digits", runs=runs, jobs=jobs)
+
+
+# --- rule 2 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_call_goes_on_where_an_interrupted_one_was(trained: list[Config], monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patch:
+        failing(trained, patch, at=1, error=KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            repeat.repeat("digits", runs=3)
+    heard: list[Done] = []
+    found = repeat.repeat("digits", runs=3, on_done=heard.append)
+    assert [config.train.seed for config in trained] == [0, 1, 2]
+    assert [(done.trial.seed, done.before) for done in heard] == [(0, True), (1, False), (2, False)]
+    assert len(found.runs) == 3
+
+
+def test_more_runs_take_those_that_are_there(trained: list[Config]):
+    first, second = repeat.repeat("digits", runs=1), repeat.repeat("digits", runs=2)
+    assert first.dir == second.dir
+    assert [config.train.seed for config in trained] == [0, 1]
+
+
+def test_other_settings_get_another_directory(trained: list[Config]):
+    assert repeat.repeat("digits", runs=1).dir != repeat.repeat("digits", runs=1, lr=0.5).dir
+
+
+def test_a_directory_with_trials_of_other_settings_is_refused(trained: list[Config], tmp_path: Path):
+    repeat.repeat("digits", runs=1, run_dir=str(tmp_path / "mine"))
+    with pytest.raises(ConfigError, match=r"mine: holds trials with train\.lr = 0\.01, asked is 0\.5$"):
+        repeat.repeat("digits", runs=1, lr=0.5, run_dir=str(tmp_path / "mine"))
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else/thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"else: holds something else already$"):
+        repeat.repeat("digits", runs=1, run_dir=str(tmp_path / "else"))
+
+
+# --- rule 3 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_is_of_all_runs_together_and_counts_those_of_earlier_calls(trained: list[Config]):
+    found = repeat.repeat("digits", runs=5, budget=0.6)
+    assert [config.run.budget_usd for config in trained] == pytest.approx([0.6, 0.35, 0.1])
+    assert len(found.runs) == 3
+    assert len(repeat.repeat("digits", runs=5, budget=0.6).runs) == 3
+    assert len(repeat.repeat("digits", runs=5, budget=2.0).runs) == 5
+    assert len(trained) == 5
+
+
+def test_a_run_that_a_limit_has_stopped_is_not_finished(trained: list[Config], monkeypatch: pytest.MonkeyPatch):
+    train = api.train
+
+    def stopped(config: Config, on_status: Any = None) -> api.Run:
+        run = train(config=config)
+        told = {**run.result, "stopped": "time" if config.train.seed == 1 else "epochs"}
+        (run.dir / "result.json").write_text(json.dumps(told))
+        return api.Run(run.dir, told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "train", stopped)
+        assert len(repeat.repeat("digits", runs=3, max_time="1h").runs) == 1
+    assert len(repeat.repeat("digits", runs=3).runs) == 3
+    assert [config.train.seed for config in trained] == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("said", ["{}", "[]", "3", '{"stopped"'], ids=["nothing", "list", "number", "cut short"])
+def test_a_run_whose_result_says_nothing_is_not_finished(trained: list[Config], said: str):
+    first = repeat.repeat("digits", runs=2)
+    (first.runs[0].dir / "result.json").write_text(said)
+    assert len(repeat.repeat("digits", runs=2).runs) == 2
+    assert [config.train.seed for config in trained] == [0, 1, 0]
+
+
+# --- failures -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [GnnError("epoch 3: the loss is nan"), PeerLost("gone"), ConfigError("no")])
+def test_a_run_that_fails_is_the_failure_of_all(
+    trained: list[Config], monkeypatch: pytest.MonkeyPatch, error: GnnError
+):
+    failing(trained, monkeypatch, at=1, error=error)
+    with pytest.raises(type(error), match=str(error)):
+        repeat.repeat("digits", runs=3)
+
+
+@pytest.mark.parametrize("error", [GnnError("the loss is nan"), WorkerError("NaN")])
+def test_where_trials_may_diverge_that_is_their_result(
+    trained: list[Config], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: GnnError
+):
+    config = Config()
+    trials, folder = repeat.seeds_of(config, 3), repeat.folder_of(config, "test", {})
+    with monkeypatch.context() as patch:
+        failing(trained, patch, at=1, error=error)
+        done = list(repeat.carry_out(trials, folder, config, may_diverge=True))
+    assert [one.error for one in done] == ["", str(error), ""]
+    again = list(repeat.carry_out(trials, folder, config, may_diverge=True))
+    assert [(one.error, one.before) for one in again] == [("", True), (str(error), True), ("", True)]
+    failing(trained, monkeypatch, at=3, error=PeerLost("gone"))
+    with pytest.raises(PeerLost):
+        list(repeat.carry_out(repeat.seeds_of(config, 4), folder, config, may_diverge=True))
+
+
+# --- rule 4, with real runs -----------------------------------------------------------------------------------------------
+
+
+def test_runs_side_by_side_give_the_weights_of_runs_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    options = {
+        "mode": "pipe",
+        "backend": "cpu",
+        "epochs": 2,
+        "intervals": 2,
+        "settings": {"data.cache_dir": str(tmp_path)},
+    }
+    graph = random_graph(1)
+    beside = repeat.repeat(graph, runs=2, jobs=2, run_dir=str(tmp_path / "beside"), **options)
+    alone = api.train(graph, seed=1, run_dir=str(tmp_path / "alone"), **options)
+    assert beside.runs[1].result["weights_digest"] == alone.result["weights_digest"]
+    np.testing.assert_allclose(beside.runs[1].result["loss_history"], alone.result["loss_history"])
+
+
+def test_a_result_longer_than_a_pipe_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    losses = [0.123456789] * 50_000  # a pipe holds 64 KiB
+
+    def talker(trial: repeat.Trial, folder: Path) -> subprocess.Popen[str]:
+        code = f"import json; print(json.dumps({{'loss_history': [{losses[0]}] * {len(losses)}}}))"
+        return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(repeat, "_started", talker)
+    ((_, outcome),) = repeat._side_by_side(iter(repeat.seeds_of(Config(), 1)), tmp_path, 2)
+    assert isinstance(outcome, dict)
+    assert outcome["loss_history"] == losses
+
+
+def test_processes_are_ended_with_the_call_that_began_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    begun: list[subprocess.Popen[str]] = []
+
+    def sleeper(trial: repeat.Trial, folder: Path) -> subprocess.Popen[str]:
+        code = "import signal; print('up', flush=True); signal.pause()" if trial.seed else "print('{}')"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        begun.append(process)
+        if trial.seed:
+            assert process.stdout is not None
+            process.stdout.readline()
+        return process
+
+    monkeypatch.setattr(repeat, "_started", sleeper)
+    trials = repeat._side_by_side(iter(repeat.seeds_of(Config(), 3)), tmp_path, 2)
+    assert next(trials)[0].seed == 0
+    trials.close()
+    assert len(begun) == 2
+    assert all(process.poll() is not None for process in begun)
+
+
+def test_another_graph_in_memory_and_a_file_written_anew_are_other_trials(trained: list[Config], tmp_path: Path):
+    first, second = (repeat.repeat(random_graph(seed), runs=1, settings=_cached(tmp_path)) for seed in (1, 2))
+    assert first.dir != second.dir
+    assert repeat.repeat(random_graph(1), runs=1, settings=_cached(tmp_path)).dir == first.dir
+    assert len(trained) == 2
+    folders = []
+    for seed in (1, 2):
+        graph = random_graph(seed, 20 + seed)
+        np.savez(
+            "my.npz", edge_index=np.stack([graph.src, graph.dst]), x=graph.features, y=graph.labels, num_classes=graph.num_classes,
+            num_nodes=graph.num_vertices, num_features=graph.num_features,
+            train_mask=graph.split[:, 0] == 1, val_mask=graph.split[:, 0] == 2, test_mask=graph.split[:, 0] == 3,
+        )  # fmt: skip
+        folders.append(repeat.repeat("my.npz", runs=1, settings=_cached(tmp_path)).dir)
+    assert folders[0] != folders[1]
+
+
+def _cached(folder: Path) -> dict[str, Any]:
+    return {"data.cache_dir": str(folder / "cache")}
