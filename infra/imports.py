@@ -19,13 +19,14 @@ def files(*patterns: str) -> list[Path]:
     return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
 
 
-def imports(path: Path) -> set[str]:
-    """Dotted names of the modules that a file imports anywhere in it, but for type checkers.
+def imports(path: Path, *, checking: bool = False) -> set[str]:
+    """Dotted names of the modules that a file imports anywhere in it; ``checking``: those for type checkers too.
 
     ``from a import b`` gives ``a.b`` where that is a module of ours, else ``a``.
     """
     names = set()
-    for node in _running_nodes(ast.parse(path.read_text(), str(path))):
+    tree = ast.parse(path.read_text(), str(path))
+    for node in ast.walk(tree) if checking else _running_nodes(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -1,7 +1,7 @@
 """When a setting means something: a value that would do nothing is refused, instead of accepted in silence. Pure.
 
-Every key of a config is in one of three places: ``ALWAYS``, ``CHECKED`` (who else refuses it), or ``NEEDS``. A value that is
-the default is never refused: it asks for nothing.
+A value that is the default is never refused: it asks for nothing. ``tests/siafu/test_conditions.py`` has the keys that need no
+condition, so that a new setting is not forgotten.
 """
 
 from __future__ import annotations
@@ -47,37 +47,6 @@ NEEDS: dict[str, Condition] = {
         for key in Config().to_dict()["lambda"]
         if key != "region"  # servers are priced, and deployed, by it too
     },
-}
-#: Key -> who refuses it where it does nothing.
-CHECKED = {
-    **dict.fromkeys(("data.val_edges", "data.test_edges", "data.negatives", "data.eval_negatives"), "run_coordinator.api.fit"),
-    **dict.fromkeys(
-        (
-            "model.activation", "model.dropout", "model.norm", "model.residual", "model.jump", "model.heads", "model.out_heads",
-            "model.attn_dropout", "model.slope", "model.alpha", "model.theta", "model.hops", "model.eps", "model.train_eps",
-            "model.bases", "model.narrow", "model.decoder",
-        ),
-        "siafu.models.build",
-    ),
-    **dict.fromkeys(("model.layers", "model.hidden", "train.weight_decay_rest", "run.write"), "run_coordinator.api.built"),
-    **dict.fromkeys(("data.inductive", "train.staleness"), "siafu.config"),
-}  # fmt: skip
-ALWAYS = {
-    f"{section}.{key}"
-    for section, keys in {
-        "data": "source parts partitioner order directed feature_norm split seed train_per_class val_per_class cache_dir "
-        "keep_aggregate task",
-        "model": "name bias init outputs rows dtype",
-        "train": "epochs lr optimizer weight_decay clip_norm label_smoothing warm_start schedule seed mode intervals eval_every "
-        "target_acc patience stop_on",
-        "servers": "param_servers backend threads listen ports start_timeout_s heartbeat_s silence_s security stall_s",
-        "lambda": "region",
-        "run": "dir trace checkpoint_every checkpoint_seconds keep checkpoint_to restarts on_nan on budget_usd max_seconds loggers",
-        # Of a deployment: siafu deploy reads them from the same file.
-        "cloud": "name graph_instance param_instance gpu_instance spot volume_gib zone shell arch reserved ttl_hours monthly_usd "
-        "email bucket ray_address",
-    }.items()
-    for key in keys.split()
 }
 
 

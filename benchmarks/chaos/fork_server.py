@@ -36,8 +36,8 @@ MODULES = (
     "graph_server.lambdas.launchers", "graph_server.server", "http.client", "lambda_funcs.handler", "lambda_funcs.local_pool", "multiprocessing",
     "param_server.server", "safetensors.numpy",
 )  # fmt: skip
-#: Words of the command lines of processes that start others.
-PARENTS = ("benchmarks.chaos.launcher", "graph_server")
+#: Last names of the modules whose processes start others.
+PARENTS = ("launcher", "graph_server")
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_BYTES, _MOST_FDS = 1 << 18, 16
 _ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -174,7 +174,7 @@ def _live(birth: Birth) -> None:
     os.environ.clear()
     os.environ.update(birth.variables)
     random.seed()
-    if any(word in PARENTS for word in birth.words):
+    if any(word.rpartition(".")[2] in PARENTS for word in birth.words):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if (pid := os.fork()) == 0:
             ours.close()

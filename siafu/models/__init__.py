@@ -33,7 +33,7 @@ MODELS = {
 }
 
 #: What makes any model one that predicts edges.
-LINKS = "siafu.models.link_prediction"
+LINKS = "siafu.models.link_prediction:Links"
 
 #: Fields of ModelSpec that some models have and others do not: those say so when they are given.
 OPTIONS = (
@@ -209,8 +209,7 @@ def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
     """The model that the spec names, computing with ``ops``. Raises ConfigError if there is none, or not with its options."""
     if spec.name not in MODELS:
         raise ConfigError(f"model {spec.name!r}: unknown, must be one of {', '.join(MODELS)}")
-    module, _, cls = MODELS[spec.name].partition(":")
-    made: Any = getattr(importlib.import_module(module), cls)
+    made = _class(MODELS[spec.name])
     for option in OPTIONS:
         value = getattr(spec, option)
         if option not in made.takes and value != ModelSpec.__dataclass_fields__[option].default:
@@ -219,5 +218,11 @@ def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
         raise ConfigError(f"model.decoder = {spec.decoder}: is for data.task = link")
     model: Model = made(spec, ops)
     if spec.target == "links":
-        model = importlib.import_module(LINKS).Links(model)
+        model = _class(LINKS)(model)
     return model
+
+
+def _class(line: str) -> Any:
+    """The class that a table's line names."""
+    module, _, name = line.partition(":")
+    return getattr(importlib.import_module(module), name)

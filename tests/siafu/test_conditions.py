@@ -6,9 +6,42 @@ import pytest
 
 from run_coordinator import api
 from siafu import config as configs
-from siafu.conditions import ALWAYS, CHECKED, NEEDS, idle
+from siafu.conditions import NEEDS, idle
 from siafu.config import Config
 from siafu.errors import ConfigError
+
+#: Key -> who refuses it where it does nothing.
+CHECKED = {
+    **dict.fromkeys(("data.val_edges", "data.test_edges", "data.negatives", "data.eval_negatives"), "run_coordinator.api.fit"),
+    **dict.fromkeys(
+        (
+            "model.activation", "model.dropout", "model.norm", "model.residual", "model.jump", "model.heads", "model.out_heads",
+            "model.attn_dropout", "model.slope", "model.alpha", "model.theta", "model.hops", "model.eps", "model.train_eps",
+            "model.bases", "model.narrow", "model.decoder",
+        ),
+        "siafu.models.build",
+    ),
+    **dict.fromkeys(("model.layers", "model.hidden", "train.weight_decay_rest", "run.write"), "run_coordinator.api.built"),
+    **dict.fromkeys(("data.inductive", "train.staleness"), "siafu.config"),
+}  # fmt: skip
+#: They mean something in every run.
+ALWAYS = {
+    f"{section}.{key}"
+    for section, keys in {
+        "data": "source parts partitioner order directed feature_norm split seed train_per_class val_per_class cache_dir "
+        "keep_aggregate task",
+        "model": "name bias init outputs rows dtype",
+        "train": "epochs lr optimizer weight_decay clip_norm label_smoothing warm_start schedule seed mode intervals eval_every "
+        "target_acc patience stop_on",
+        "servers": "param_servers backend threads listen ports start_timeout_s heartbeat_s silence_s security stall_s",
+        "lambda": "region",
+        "run": "dir trace checkpoint_every checkpoint_seconds keep checkpoint_to restarts on_nan on budget_usd max_seconds loggers",
+        # Of a deployment: siafu deploy reads them from the same file.
+        "cloud": "name graph_instance param_instance gpu_instance spot volume_gib zone shell arch reserved ttl_hours monthly_usd "
+        "email bucket ray_address",
+    }.items()
+    for key in keys.split()
+}
 
 
 def test_every_setting_is_classified_once():
