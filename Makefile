@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-localstack lint audit format clean
+.PHONY: help setup setup-dev demo test test-long test-localstack test-all lint audit format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,7 +15,8 @@ TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml | head -n
 
 help:
 	@echo "make demo       set up, then train the default graph: a minute or two, no account, no configuration"
-	@echo "make test       set up for development, then lint, type-check and test"
+	@echo "make test       set up for development, then lint, type-check and test: minutes"
+	@echo "make test-all   that, then make test-long (whole runs that are killed and resumed, baselines, Ray, the wheel) and"
 	@echo "make test-localstack  functions, training and deployment against LocalStack, without Docker or an account"
 	@echo "make setup      what training needs, in $(VENV)"
 	@echo "make setup-dev  all that tests and development need, in $(VENV)"
@@ -41,8 +42,14 @@ audit: $(VENV)/.setup-dev
 	  then $(BIN)/pip-audit --local --skip-editable --progress-spinner off; \
 	  else echo "make audit: $(ADVISORIES) cannot be reached: nothing was checked"; fi
 
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup
 test: lint
-	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup
+	$(PYTEST)
+
+test-long: $(VENV)/.setup-dev
+	$(PYTEST) -m 'long and not slow and not aws and not gpu'
+
+test-all: test test-long test-localstack
 
 # AWS_ENDPOINT_URL=http://localhost:4566: the same tests against a LocalStack that is there already, with Docker.
 test-localstack: $(VENV)/.setup-dev

@@ -95,6 +95,7 @@ def test_a_mistake_that_only_ranks_see_is_one_line_and_leaves_no_directory(
     assert not list((tmp_path / "runs").iterdir())
 
 
+@pytest.mark.long
 def test_a_killed_rank_ends_the_run_with_its_name_and_resume_comes_to_the_same_weights(
     shards: str, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_killed_rank_ends_the_run_with_its_name_and_resume_comes_to_the_same_w
         assert again.errors.splitlines()[-1].endswith("it is finished")
 
 
+@pytest.mark.long
 def test_a_run_that_is_under_way_is_not_gone_on_with(shards: str, tmp_path: Path) -> None:
     arguments = ("vanilla", shards, "--epochs", "100000", "--eval-every", "0", "--checkpoint-every", "1")
     with Training(tmp_path / "run", *arguments, verb="baseline") as training:
@@ -138,6 +140,7 @@ def test_a_run_that_is_under_way_is_not_gone_on_with(shards: str, tmp_path: Path
         assert training.process.poll() is None
 
 
+@pytest.mark.long
 def test_torchrun_is_told_all_it_needs(shards: str, tmp_path: Path) -> None:
     prepared = [sys.executable, "-m", "siafu", "baseline", "vanilla", shards, "--epochs", "3", "--torchrun", "--quiet"]
     run = tmp_path / "run"
@@ -157,6 +160,7 @@ def test_torchrun_is_told_all_it_needs(shards: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_killed_launcher_leaves_no_rank(shards: str, tmp_path: Path) -> None:
     with Training(
         tmp_path / "run", "vanilla", shards, "--epochs", "100000", "--eval-every", "0", verb="baseline"
@@ -168,6 +172,7 @@ def test_a_killed_launcher_leaves_no_rank(shards: str, tmp_path: Path) -> None:
         assert training.all_gone(60)
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_every_rank(shards: str, tmp_path: Path) -> None:
     with Training(
         tmp_path / "run", "vanilla", shards, "--epochs", "100000", "--eval-every", "0", verb="baseline"

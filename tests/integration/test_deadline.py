@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.processes import Training
 
 DIGITS = ("digits", "--mode", "pipe", "--lambdas", "2", "--intervals", "8", "--epochs", "20", "--dropout", "0.5")
@@ -11,6 +13,7 @@ LONG = ("--set", "lambda.idle_s=60")
 SHORT = ("--set", "lambda.handler=tests.integration.handlers.sees_its_end_after_five_tasks")
 
 
+@pytest.mark.long
 def test_a_run_goes_through_many_generations_of_workers_with_the_same_bits(tmp_path: Path) -> None:
     with Training(tmp_path / "long", *DIGITS, *LONG) as training:
         assert training.wait() == 0, training.errors

@@ -31,6 +31,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
 
 
+@pytest.mark.long
 def test_throttles_delays_doubles_losses_and_failures_change_no_bit(tmp_path: Path) -> None:
     expected = run_locally(SETTING, tmp_path / "local")["weights_digest"]
     row = run(SETTING, EVERYTHING, tmp_path / "troubled", expected)
@@ -38,12 +39,14 @@ def test_throttles_delays_doubles_losses_and_failures_change_no_bit(tmp_path: Pa
     assert row["troubled"] >= 3
 
 
+@pytest.mark.long
 def test_throttled_start_is_waited_out(tmp_path: Path) -> None:
     scenario = Scenario("ten throttles", first=(throttle(CONCURRENCY),) * 10)
     row = run(Setting(epochs=2), scenario, tmp_path / "run", expected="")
     assert (row["code"], row["answers"][f"TooManyRequestsException {CONCURRENCY}"]) == (0, 10), row
 
 
+@pytest.mark.long
 def test_answers_that_never_come_keep_no_place(tmp_path: Path) -> None:
     #  those of the first workers of both servers; the calls are given up only after the function's timeout and 30 s more
     scenario = Scenario("answers that never come", first=(Trouble("no answer"),) * (PARTS * LAMBDAS))

@@ -17,6 +17,7 @@ ENDLESS = (*DIGITS, "--epochs", "100000")
 HANDLERS = "lambda.handler=tests.integration.handlers"
 
 
+@pytest.mark.long
 def test_killed_environments_and_double_answers_change_nothing_but_counters(tmp_path: Path) -> None:
     arguments = (*DIGITS, "--epochs", "30", "--dropout", "0.5")
     with Training(tmp_path / "quiet", *arguments, "--set", "lambda.relaunch_factor=1000") as training:
@@ -31,6 +32,7 @@ def test_killed_environments_and_double_answers_change_nothing_but_counters(tmp_
     assert troubled["weights_digest"] == quiet["weights_digest"]
 
 
+@pytest.mark.long
 def test_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
     alone = ("--lambdas", "1", "--set", "lambda.task_timeout_s=3")  # so that each server's first has the first task
     with Training(tmp_path / "run", *DIGITS, "--epochs", "3", *alone, "--set", f"{HANDLERS}.first_hangs") as training:
@@ -50,6 +52,7 @@ def test_death_of_a_server_ends_the_run_with_its_name(tmp_path: Path, role: str)
         assert "Traceback" not in training.errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("handler", "reason"),
     [
@@ -66,6 +69,7 @@ def test_handler_that_never_works_ends_the_run(tmp_path: Path, handler: str, rea
         assert f"invocations of {handler} in a row ended before they took a task: {reason}" in last
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "training_already", "terminal"),
     [
@@ -95,6 +99,7 @@ def test_ctrl_c_and_polite_kill_leave_nothing(
         assert "Traceback" not in training.errors
 
 
+@pytest.mark.long
 def test_launcher_killed_takes_everybody_with_it(tmp_path: Path) -> None:
     with Training(tmp_path / "run", *ENDLESS) as training:
         training.until(lambda: training.epochs() >= 2, "two epochs")
@@ -103,6 +108,7 @@ def test_launcher_killed_takes_everybody_with_it(tmp_path: Path) -> None:
         assert training.all_gone(30)
 
 
+@pytest.mark.long
 def test_tasks_that_an_environment_has_no_memory_for_are_split(tmp_path: Path):
     """A task's rows are 67 MB, and its environment takes half of 128 MB before it has any."""
     arguments = (

@@ -61,6 +61,7 @@ def test_a_server_that_is_gone_or_stands_still_is_replaced_without_a_trace_in_th
     assert [r["reason"] for r in records if r["event"] == "restart"] == [restart["reason"]]
 
 
+@pytest.mark.long
 def test_a_second_death_while_it_starts_again_is_survived(tmp_path: Path, undisturbed: dict[str, object]) -> None:
     with Training(tmp_path / "run", *RUN) as training:
         training.until(lambda: training.epochs() >= 4, "four epochs")
@@ -74,6 +75,7 @@ def test_a_second_death_while_it_starts_again_is_survived(tmp_path: Path, undist
     assert len(result["restarts"]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_whose_launcher_was_told_to_go_or_killed_is_resumed(
     tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals
@@ -93,6 +95,7 @@ def test_a_run_whose_launcher_was_told_to_go_or_killed_is_resumed(
     assert result["resumed_from"] >= (4 if number == signal.SIGTERM else 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_launcher_under_guard_that_dies_or_hangs_is_replaced(
     tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals
@@ -111,6 +114,7 @@ def test_a_launcher_under_guard_that_dies_or_hangs_is_replaced(
     assert result["resumed_from"] >= 2
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("not_before_five_epochs")
 def test_a_run_at_its_limit_goes_on_with_a_higher_one_and_on_other_servers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -131,6 +135,7 @@ def test_a_run_at_its_limit_goes_on_with_a_higher_one_and_on_other_servers(
     assert "is finished (epochs)" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_async_goes_on_within_its_accuracy(tmp_path: Path) -> None:
     arguments = (
         "digits",
@@ -179,6 +184,7 @@ def test_what_cannot_go_on_is_said_in_one_line(
     assert reason in line
 
 
+@pytest.mark.long
 def test_a_run_that_begins_anew_keeps_its_history_straight_and_its_bill(
     tmp_path: Path, undisturbed: dict[str, object]
 ) -> None:
@@ -332,6 +338,7 @@ def test_a_finished_run_that_goes_on_ends_with_the_bits_of_a_longer_one(
     assert "is finished (epochs); a higher --epochs goes on" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_run_that_came_to_its_target_goes_on_to_a_higher_one_and_begins_anew_without_its_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -352,6 +359,7 @@ def test_a_run_that_came_to_its_target_goes_on_to_a_higher_one_and_begins_anew_w
     assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.long
 def test_lambdas_that_die_at_start_lose_no_epoch_and_the_error_says_how_to_go_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -82,6 +82,7 @@ def listening(pids: list[int]) -> list[int]:
     return sorted({int(address.partition(":")[2], 16) for address in ours if address.startswith("0100007F")})
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root, to become another user")
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc/net/tcp, to know the ports of the run")
 def test_another_user_of_the_machine_reads_no_secret_and_changes_no_weight(tmp_path: Path) -> None:

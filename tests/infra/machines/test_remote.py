@@ -76,6 +76,7 @@ def call(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_run_on_machines_is_the_run_of_local_processes(
     deployment: Deployment, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +125,7 @@ def the_verbs_know_of_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
         assert Path(f"again/{file}").read_bytes() == (run.dir / file).read_bytes()
 
 
+@pytest.mark.long
 def test_a_graph_travels_once(deployment: Deployment, shards: Path) -> None:
     graph_store.send(deployment.mailbox, ShardSet.open(shards))
     assert graph_store.send(deployment.mailbox, ShardSet.open(shards)) == 0
@@ -150,6 +152,7 @@ def train_until(epoch: int, then: Callable[[], object], shards: Path, run_dir: P
     return api.train(str(shards), on_status=on_status, run_dir=str(run_dir), **{**common, **changes})
 
 
+@pytest.mark.long
 def test_a_killed_role_ends_the_run_with_its_name_and_machine(
     deployment: Deployment, shards: Path, tmp_path: Path
 ) -> None:
@@ -163,6 +166,7 @@ def test_a_killed_role_ends_the_run_with_its_name_and_machine(
     deployment.until_idle()
 
 
+@pytest.mark.long
 def test_a_killed_role_is_started_again_on_its_machine(deployment: Deployment, shards: Path, tmp_path: Path) -> None:
     def kill() -> None:
         os.kill(pid_of(deployment, G1), signal.SIGKILL)
@@ -180,6 +184,7 @@ def test_a_killed_role_is_started_again_on_its_machine(deployment: Deployment, s
     deployment.until_idle()
 
 
+@pytest.mark.long
 def test_a_killed_agent_ends_the_run_once_it_is_silent_and_its_successor_starts_nothing_twice(
     deployment: Deployment, shards: Path, tmp_path: Path
 ) -> None:
@@ -202,6 +207,7 @@ def test_a_killed_agent_ends_the_run_once_it_is_silent_and_its_successor_starts_
     deployment.until_idle()
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_run_and_its_roles_and_leaves_the_machines(
     deployment: Deployment, shards: Path, tmp_path: Path
 ) -> None:
@@ -215,6 +221,7 @@ def test_ctrl_c_ends_the_run_and_its_roles_and_leaves_the_machines(
     assert all(agent.poll() is None for agent in deployment.agents.values())
 
 
+@pytest.mark.long
 def test_a_lost_laptop_does_not_end_the_run_and_another_one_takes_over(
     deployment: Deployment, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

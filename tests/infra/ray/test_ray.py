@@ -76,6 +76,7 @@ def all_gone(cluster: SimulatedRay, timeout_s: float = 30.0) -> bool:
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("backend", "lambda_on"),
     [("cpu", "local"), ("lambda", "ray"), pytest.param("lambda", "local", marks=pytest.mark.slow)],
@@ -114,6 +115,7 @@ def test_servers_of_this_machine_may_have_their_lambdas_on_the_cluster(
     assert all_gone(ray_cluster)
 
 
+@pytest.mark.long
 def test_each_server_has_a_node_of_its_own_and_a_node_killed_in_mid_run_ends_it_with_both_names(
     damaged: SimulatedRay, tmp_path: Path
 ) -> None:
@@ -145,6 +147,7 @@ def test_a_node_that_falls_silent_ends_the_run_with_its_name(damaged: SimulatedR
     assert all_gone(damaged)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number",
     [signal.SIGKILL, *(pytest.param(polite, marks=pytest.mark.slow) for polite in (signal.SIGINT, signal.SIGTERM))],
@@ -173,6 +176,7 @@ def test_error_of_a_member_is_the_runs(ray_cluster: SimulatedRay, tmp_path: Path
 # --- what cannot be ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_more_servers_than_processors_are_refused_with_both_numbers(ray_cluster: SimulatedRay, tmp_path: Path) -> None:
     too_many = str(NODES * CPUS)
     arguments = ("digits", "--parts", "2", "--param-servers", too_many, *on(ray_cluster))
@@ -184,6 +188,7 @@ def test_more_servers_than_processors_are_refused_with_both_numbers(ray_cluster:
         )
 
 
+@pytest.mark.long
 def test_node_with_another_siafu_is_refused_by_name(
     ray_cluster: SimulatedRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
