@@ -32,7 +32,6 @@ COMMON = frozenset({"method", "ranks", "device", "transport", "timeout_s", "link
 _FULL = frozenset({"norm", "preaggregate"})
 _HALO = _FULL | {
     "overlap", "depth", "smooth", "gamma", "correct", "scheme", "bits", "period", "group_size", "balance", "solver", "feedback",
-    "error_budget",
 }  # fmt: skip
 _PIPE = frozenset({"chunks", "groups", "freeze", "shuffle", "unbiased", "recover"})
 _BATCH = frozenset({"subgraphs", "interval", "slow_rank", "slow_factor"})
@@ -78,7 +77,6 @@ class Baseline:
         "exact"  # scheme adaptive: our dynamic programme, or HiGHS; both give the optimum
     )
     feedback: bool = False  # add what quantising lost of a row to the next epoch's
-    error_budget: float = 0.0  # depth and bits of each layer so that its rows are off by no more; 0: as said above
     chunks: int = 0  # gnnpipe: chunks of the graph; 0: four for each stage
     groups: int = 1  # gnnpipe: graph-parallel ranks in each stage
     freeze: int = 23  # gnnpipe: epochs between two snapshots of the history (alpha of the paper)
@@ -101,7 +99,7 @@ class Baseline:
             raise ConfigError(f"baseline.method = {self.method}: must be one of {', '.join(METHODS)}")
         at_least(
             self, ranks=1, timeout_s=1, link_rate=0, link_delay_s=0, depth=0, gamma=0, period=1, group_size=1, balance=0,
-            error_budget=0, chunks=0, groups=1, freeze=1, subgraphs=1, interval=1, slow_rank=-1, slow_factor=1, skip=0,
+            chunks=0, groups=1, freeze=1, subgraphs=1, interval=1, slow_rank=-1, slow_factor=1, skip=0,
             max_skips=0, replicas=1, batch=1,
         )  # fmt: skip
         if not self.timeout_s <= 1e6:
@@ -112,15 +110,10 @@ class Baseline:
             raise ConfigError(f"baseline.balance = {self.balance}: must be <= 1")
         if not self.gamma < 1:
             raise ConfigError(f"baseline.gamma = {self.gamma}: must be < 1, or no row ever comes in")
-        late = bool(self.depth or self.error_budget)
-        if self.smooth != "none" and not late:
+        if self.smooth != "none" and not self.depth:
             raise ConfigError(f"baseline.smooth = {self.smooth}: needs baseline.depth >= 1, nothing else is late")
-        if self.correct and not late:
+        if self.correct and not self.depth:
             raise ConfigError("baseline.correct = true: needs baseline.depth >= 1, nothing else is late")
-        if self.error_budget and self.scheme != "none":
-            raise ConfigError(
-                f"baseline.error_budget = {self.error_budget}: chooses the bits itself, baseline.scheme = {self.scheme} must be none"
-            )
         if self.ranks % self.groups:
             raise ConfigError(f"baseline.groups = {self.groups}: must divide baseline.ranks = {self.ranks}")
         if self.ranks % self.replicas:
@@ -139,19 +132,14 @@ class Baseline:
     def _heeded_with(self) -> dict[str, tuple[bool, str]]:
         """Settings that mean nothing without another one: whether that is so, and which one."""
         changing, adaptive = self.scheme in ("uniform", "adaptive"), self.scheme == "adaptive"
-        budget = bool(self.error_budget)
         return {
             "gamma": (self.smooth != "none", "baseline.smooth = F, G or FG"),
             "bits": (self.scheme == "fixed", f"baseline.scheme = fixed, it is {self.scheme}"),
-            "period": (changing or budget, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
+            "period": (changing, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
             "group_size": (changing, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
             "balance": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "solver": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
-            "feedback": (self.scheme != "none" or budget, "baseline.scheme: nothing is quantised"),
-            "correct": (
-                bool(self.depth) or self.smooth != "none",
-                "baseline.smooth: under an error budget all else begins exact",
-            ),
+            "feedback": (self.scheme != "none", "baseline.scheme: nothing is quantised"),
             "slow_factor": (self.slow_rank >= 0, "baseline.slow_rank: no rank is slow"),
         }
 

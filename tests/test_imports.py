@@ -93,7 +93,7 @@ PURE = (
     "param_server/stash.py", "param_server/summation.py", "param_server/optimisers.py", "siafu/schedules.py",
     "param_server/replica.py", "param_server/epoch.py", "param_server/parameters.py",
     "siafu/pricing/cost.py", "run_coordinator/recovery/supervisor.py", "run_coordinator/epoch_totals.py", "run_coordinator/actions.py", "run_coordinator/coordinator.py", "run_coordinator/states.py", "run_coordinator/usage.py", "cost_planner/plan/bounds.py", "cost_planner/plan/parts.py", "cost_planner/plan/simulator.py", "cost_planner/memory.py", "run_coordinator/intervals.py", "siafu/stopping.py", "siafu/baseline.py",
-    "gpu_baselines/halos/quantise.py", "gpu_baselines/halos/assigner.py", "gpu_baselines/schedule.py", "gpu_baselines/halos/budget.py",
+    "gpu_baselines/halos/quantise.py", "gpu_baselines/halos/assigner.py", "gpu_baselines/schedule.py",
     "gpu_baselines/collapse.py",
     "gpu_baselines/halos/smoothing.py", "gpu_baselines/work_pool.py",
 )  # fmt: skip

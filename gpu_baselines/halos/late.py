@@ -49,15 +49,7 @@ class Late:
         self._group = routes.group.twin() if self._channel else routes.group
         self._epoch = 0
         self._sent: dict[Message, Future[Parcels] | Tensor] = {}  # on the way, or the rows that came
-        self._depths: dict[Stream, int] = {}  # of streams with another depth
         self._carried_s, self._carried_until, self._epochs = 0.0, 0.0, 0
-
-    def set_depth(self, stream: Stream, depth: int) -> None:
-        """From the next epoch on; at most ``self.depth``, 0: rows are those of their epoch. Equal on all ranks."""
-        assert 0 <= depth <= self.depth, (stream, depth)
-        self._depths[stream] = depth
-        if not depth:
-            self._smoothing.forget(stream)
 
     def begin(self, epoch: int) -> None:
         if self.routes.codec.changes(epoch):
@@ -131,16 +123,14 @@ class Late:
 
     def _used(self, stream: Stream, count: int, like: Tensor) -> Tensor:
         """The rows [count, F] that this epoch works with."""
-        depth = self._depths.get(stream, self.depth)
-        message = Message(stream, self._epoch - depth)
+        message = Message(stream, self._epoch - self.depth)
         if message.epoch < 0:
             if not self._correct:
                 return like.new_zeros(count, like.shape[1])
             return self._arrived(Message(stream, self._epoch))
         rows = self._arrived(message)
-        if depth == self.depth:
-            del self._sent[message]  # nobody asks for it again
-        return self._smoothing(stream, rows) if depth else rows
+        del self._sent[message]  # nobody asks for it again
+        return self._smoothing(stream, rows)
 
     def _arrived(self, message: Message) -> Tensor:
         if message not in self._sent:

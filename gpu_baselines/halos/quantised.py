@@ -4,7 +4,6 @@ scheme     fixed      every row has ``bits``
            uniform    ``group_size`` neighbouring rows of a message have one width, drawn anew every ``period`` epochs
            adaptive   8 bits in the first epoch; after it, and every ``period`` epochs from there, ``gpu_baselines.halos.assignment``
                       chooses from what rows have ranged over since
-           none       as they are, but for streams that ``force`` names
 feedback   what quantising lost of a row is added to the row that goes the same way next (error feedback: Seide et al.,
            Interspeech 2014)
 
@@ -17,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -35,23 +33,18 @@ from gpu_baselines.run import Run
 from siafu.errors import GnnError
 from siafu.sparse import Array
 
-PLAIN = 0  # the width of rows that are as they are
 Side = Literal["sent", "came"]
 
 
 @dataclass
 class Widths:
-    """Of one stream's rows, by peer: uint8 [k] each, of bits; or PLAIN, all of them."""
+    """Of one stream's rows, by peer: uint8 [k] each, of bits."""
 
     sent: list[Array]
     came: list[Array]
     ranges: list[Tensor]  # float64 [k], sums of (max - min)^2 of the rows sent, by peer
     columns: int = 0  # of a row, once there was one
     packings: dict[tuple[Side, int], kernels.Packing] = field(default_factory=dict)  # made when first used
-
-    @cached_property
-    def are_plain(self) -> bool:
-        return any(bool(np.any(rows == PLAIN)) for rows in (*self.sent, *self.came))
 
 
 class Quantised:
@@ -61,8 +54,6 @@ class Quantised:
         self._run, self._asked, self._part, self._now = run, run.baseline, part, now
         self._epoch = 0
         self._streams: dict[Stream, Widths] = {}
-        self._forced: dict[Stream, int] = {}  # what the stream has, or will have from the next epoch on
-        self._has_wishes = False
         self._residuals: dict[tuple[Stream, int], Tensor] = {}  # float32 [k, F]
         self._assignments, self._assign_s = 0, 0.0
         if self._asked.scheme == "adaptive":
@@ -74,7 +65,7 @@ class Quantised:
 
     def changes(self, epoch: int) -> bool:
         drawn = self._asked.scheme == "uniform" and epoch > 0 and epoch % self._asked.period == 0
-        return drawn or self._is_assigned_in(epoch) or self._has_wishes
+        return drawn or self._is_assigned_in(epoch)
 
     def begin(self, epoch: int) -> None:
         changed, self._epoch = self.changes(epoch), epoch
@@ -85,18 +76,12 @@ class Quantised:
             with self._run.clock("quantise"):
                 self._assign()
             self._assign_s += self._now() - begin
-        self._has_wishes = False
-        for stream, widths in self._streams.items():
-            if self._asked.scheme != "adaptive" or stream in self._forced:
-                self._streams[stream] = self._first(stream, widths.columns)
-        kept = {key: rows for key, rows in self._residuals.items() if not self._streams[key[0]].are_plain}
-        self._residuals = kept
+        if self._asked.scheme != "adaptive":
+            self._streams = {stream: self._first(stream, widths.columns) for stream, widths in self._streams.items()}
 
     def pack(self, stream: Stream, peer: int, rows: Tensor) -> Tensor:
         widths = self._of(stream)
         widths.columns = rows.shape[1]
-        if widths.are_plain:
-            return rows.contiguous()
         if not rows.numel():
             return rows.new_empty(0, dtype=torch.uint8)
         packing, lost = self._packing(stream, peer, "sent"), self._residuals.get((stream, peer))
@@ -119,15 +104,11 @@ class Quantised:
         return message
 
     def inbox(self, stream: Stream, peer: int, count: int, like: Tensor) -> Tensor:
-        if self._of(stream).are_plain:
-            return like.new_empty(count, like.shape[1])
         nbytes = self._packing(stream, peer, "came").layout.nbytes(like.shape[1]) if like.shape[1] else 0
         return like.new_empty(nbytes, dtype=torch.uint8)
 
     def unpack(self, stream: Stream, peer: int, message: Tensor, out: Tensor) -> None:
-        if self._of(stream).are_plain:
-            out.copy_(message)
-        elif out.dtype == torch.float32 and out.is_contiguous() and out.numel():
+        if out.dtype == torch.float32 and out.is_contiguous() and out.numel():
             self._packing(stream, peer, "came").unpack(message, out)
         elif out.numel():
             rows = out.new_empty(out.shape, dtype=torch.float32)
@@ -142,7 +123,7 @@ class Quantised:
         counts = {_name(stream): np.concatenate(widths.sent) for stream, widths in self._streams.items()}
         found: dict[str, object] = {
             "sent_rows_by_bits": {
-                name: {str(bits or "plain"): int(np.sum(rows == bits)) for bits in np.unique(rows).tolist()}
+                name: {str(bits): int(np.sum(rows == bits)) for bits in np.unique(rows).tolist()}
                 for name, rows in counts.items()
             }
         }
@@ -155,18 +136,11 @@ class Quantised:
 
     # --- widths -------------------------------------------------------------------------------------------------------
 
-    def force(self, stream: Stream, bits: int | None) -> None:
-        """From the next epoch on, all rows of the stream have so many bits; None: are as they are. Equal on all ranks."""
-        assert bits is None or bits in WIDTHS, bits
-        wish = PLAIN if bits is None else bits
-        if self._forced.get(stream) != wish:
-            self._forced[stream], self._has_wishes = wish, True
-
     def _is_assigned_in(self, epoch: int) -> bool:
         return self._asked.scheme == "adaptive" and epoch > 0 and epoch % self._asked.period == 1 % self._asked.period
 
     def _assign(self) -> None:
-        streams = {s: self._streams[s] for s in sorted(self._streams) if s not in self._forced}
+        streams = {s: self._streams[s] for s in sorted(self._streams)}
         sent, came = self._assignment(
             {stream: widths.ranges for stream, widths in streams.items()},
             {stream: widths.columns for stream, widths in streams.items()},
@@ -200,10 +174,8 @@ class Quantised:
     def _drawn(self, stream: Stream, sender: int, receiver: int, count: int) -> Array:
         """uint8 [count]."""
         asked = self._asked
-        if stream in self._forced:
-            return np.full(count, self._forced[stream], np.uint8)
         if asked.scheme != "uniform":
-            return np.full(count, {"fixed": asked.bits, "adaptive": 8, "none": PLAIN}[asked.scheme], np.uint8)
+            return np.full(count, asked.bits if asked.scheme == "fixed" else 8, np.uint8)
         seed = [self._run.spec.seed, self._epoch // asked.period, _number(stream), sender, receiver, 3]
         drawn = np.random.default_rng(seed).choice(np.array(WIDTHS, np.uint8), -(-count // asked.group_size))
         return np.repeat(drawn, asked.group_size)[:count]
@@ -218,7 +190,7 @@ class Quantised:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
-        found = {"quantised.progress": torch.tensor([self._assignments, self._has_wishes])}
+        found = {"quantised.progress": torch.tensor(self._assignments)}
         for stream, widths in self._streams.items():
             name = f"quantised.rows.{_name(stream)}"
             found[f"{name}.sent"] = torch.from_numpy(np.concatenate(widths.sent))
@@ -227,15 +199,12 @@ class Quantised:
             found[f"{name}.columns"] = torch.tensor(widths.columns)
         for (stream, peer), rows in self._residuals.items():
             found[f"quantised.lost.{_name(stream)}.{peer}"] = rows.clone()
-        for stream, bits in self._forced.items():
-            found[f"quantised.forced.{_name(stream)}"] = torch.tensor(bits)
         if self._asked.scheme == "adaptive":
             found["quantised.costs"] = torch.from_numpy(np.stack([self._costs.theta, self._costs.gamma]))
         return found
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        progress = state["quantised.progress"].tolist()
-        self._assignments, self._has_wishes = progress[0], bool(progress[1])
+        self._assignments = int(state["quantised.progress"])
         if self._asked.scheme == "adaptive":
             self._costs = LinkCosts(*state["quantised.costs"].numpy())
         for name, value in state.items():
@@ -245,8 +214,6 @@ class Quantised:
             stream = Stream("forward" if way == "forward" else "backward", int(layer))
             if kind == "lost":
                 self._residuals[stream, int(rest[0])] = value.to(self._run.device)
-            elif kind == "forced":
-                self._forced[stream] = int(value)
             elif rest[0] == "sent":
                 self._streams[stream] = self._restored(stream, state)
 

@@ -38,11 +38,6 @@ class Smoothing:
         count = self._count[stream] = self._count.get(stream, 0) + 1
         return average / (1 - self._gamma**count) if self._correct else average
 
-    def forget(self, stream: Stream) -> None:
-        """What came so far is too old to go into an average."""
-        self._average.pop(stream, None)
-        self._count.pop(stream, None)
-
     def state(self) -> dict[str, Tensor]:
         found = {}
         for stream, average in self._average.items():

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from gpu_baselines import net as nets
-from gpu_baselines.halos.budgeted import Budgeted
 from gpu_baselines.halos.halo import Exact, Halo, PartGraph, Routes
 from gpu_baselines.halos.late import Late
 from gpu_baselines.halos.quantised import Quantised
@@ -74,17 +73,12 @@ class HaloTraining:
 def made_halo(run: Run, part: Part) -> Halo:
     """As the settings ask: exact rows, late ones, quantised ones, and any of them together."""
     asked, clock = run.baseline, run.clock
-    quantised = Quantised(run, part) if asked.scheme != "none" or asked.error_budget else None
+    quantised = Quantised(run, part) if asked.scheme != "none" else None
     routes = Routes(part, run.group, clock, quantised)
-    if not asked.depth and not asked.error_budget:
+    if not asked.depth:
         return Exact(routes, clock, overlap=asked.overlap)
     smoothing = Smoothing(WAYS[asked.smooth], asked.gamma, correct=asked.correct)
-    depth = max(1, asked.depth)
-    late = Late(routes, clock, smoothing, depth=depth, correct=asked.correct, overlap=asked.overlap)
-    if not asked.error_budget:
-        return late
-    assert quantised is not None
-    return Budgeted(run, late, quantised)
+    return Late(routes, clock, smoothing, depth=asked.depth, correct=asked.correct, overlap=asked.overlap)
 
 
 def made_net(run: Run, rows: Tensor | None) -> Net:

@@ -27,7 +27,7 @@ OWN = {
     name: f"baseline.{name}"
     for name in (
         "ranks", "device", "transport", "timeout_s", "link_rate", "norm", "depth", "smooth", "gamma", "correct", "scheme",
-        "bits", "period", "feedback", "error_budget", "chunks", "groups", "subgraphs", "interval", "gossip", "slow_rank",
+        "bits", "period", "feedback", "chunks", "groups", "subgraphs", "interval", "gossip", "slow_rank",
         "replicas", "fanouts", "batch",
     )
 } | {"link_delay": "baseline.link_delay_s"}  # fmt: skip

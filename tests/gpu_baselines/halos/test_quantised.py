@@ -244,41 +244,6 @@ def test_a_slower_link_gets_fewer_bits(shards: ShardSet, monkeypatch: pytest.Mon
     assert bits[0] + 1 < min(bits[1:])
 
 
-# --- from outside -------------------------------------------------------------------------------------------------------
-
-
-def test_widths_can_be_forced_and_rows_be_left_as_they_are(shards: ShardSet) -> None:
-    """Scheme none is exact until a stream is forced, and after it is let go."""
-
-    def work(method: HaloTraining, run: Run) -> tuple[list[float], list[int]]:
-        own = Quantised(run, method.part)
-        halo: Any = method.halo
-        halo._routes.codec = own
-        losses, sent = [], []
-        for epoch in range(6):
-            if epoch in (2, 4):
-                for stream in STREAMS[:2]:
-                    own.force(stream, 2 if epoch == 2 else None)
-                    own.force(stream, 2 if epoch == 2 else None)
-                assert own.changes(epoch)
-            else:
-                assert not own.changes(epoch)
-            before = run.group.traffic.by_kind().get("halo", 0)
-            losses.append(method.epoch(epoch))
-            sent.append(run.group.traffic.by_kind()["halo"] - before)
-        return losses, sent
-
-    config = config_of("vanilla", RANKS, **MODEL)
-    found = on_each(config, shards, work)
-    exact = train(config, shards, 6)
-    losses, _ = found[0]
-    assert losses[:2] == exact.losses[:2]
-    assert losses[2] != exact.losses[2]
-    sent = [sum(one[1][epoch] for one in found) for epoch in range(6)]
-    plain, bits = 2 * halo_rows(shards) * 8 * HIDDEN, 2 * halo_rows(shards) * (PARAMETER_BYTES + row_bytes(HIDDEN, 2))
-    assert sent == [plain, plain, bits, bits, plain, plain]
-
-
 # --- error feedback -----------------------------------------------------------------------------------------------------
 
 

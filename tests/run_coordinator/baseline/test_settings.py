@@ -96,11 +96,6 @@ def test_a_method_refuses_the_settings_of_others() -> None:
         ("vanilla", {"feedback": True}, "baseline.feedback = True: needs baseline.scheme: nothing is quantised"),
         ("vanilla", {"period": 5}, "baseline.period = 5: needs baseline.scheme = uniform or adaptive, it is none"),
         ("pipegcn", {"gamma": 0.5}, "baseline.gamma = 0.5: needs baseline.smooth = F, G or FG"),
-        (
-            "vanilla",
-            {"error_budget": 0.1, "correct": True},
-            "baseline.correct = True: needs baseline.smooth: under an error budget all else begins exact",
-        ),
     ],
 )
 def test_a_setting_that_another_makes_mean_nothing_is_refused(method: str, short: dict[str, Any], needs: str) -> None:
@@ -115,11 +110,6 @@ def test_so_are_those_that_are_no_flags(key: str) -> None:
     method = "gossip" if key == "slow_factor" else "pipegcn"
     with pytest.raises(ConfigError, match=rf"^baseline.{key} = {value}: needs "):
         resolved(method, settings={f"baseline.{key}": value})
-
-
-def test_an_error_budget_has_a_period_and_feedback() -> None:
-    b = resolved("vanilla", error_budget=0.1, period=5, feedback=True).baseline
-    assert (b.period, b.feedback) == (5, True)
 
 
 def test_every_flag_is_of_a_setting() -> None:
