@@ -104,7 +104,9 @@ TASK_FLAGS: dict[str, tuple[str, type, object, str]] = {  # flag -> what it take
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu prepare SOURCE (--out DIR | --inspect) [--FLAG VALUE ...]"
-    parser.description = "Turn a graph into shards: partitioned, ordered, memory-mapped files; a server reads its part."
+    parser.description = (
+        "Partition a graph into shards: memory-mapped files, of which each graph server reads its part."
+    )
     parser.epilog = EXAMPLES
     parser.add_argument("source", metavar="SOURCE", help="what to prepare; see below")
     parser.add_argument("--out", metavar="DIR", help="where the shards go; a prepared graph there is replaced")

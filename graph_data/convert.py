@@ -40,7 +40,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu convert SOURCE --to FORMAT --out DIR [--tidy] [--parts P --partitioner NAME]"
-    parser.description = "Write a graph in a format that other programs read."
+    parser.description = "Write a graph in another format, such as npz, CSV, Parquet, PyG or DGL."
     parser.epilog = EXAMPLES
     parser.add_argument("source", metavar="SOURCE", help="as for siafu prepare")
     parser.add_argument("--to", required=True, metavar="|".join(SINKS), help="the format")

@@ -379,7 +379,7 @@ class Coordinator:
         return [Send(member, GetState()) for member in asked if member.role == "param_server" and member in there]
 
     def spent(self, now: float) -> dict[str, Any]:
-        """The ledger of a run that begins anew: nothing is known, but it took time and money."""
+        """Empty totals that keep the time and cost already spent."""
         known = self._dump(0, now)
         return Ledger(self.config.train.stop_on).dump(
             0, self.ledger.usage_of(known), known["seconds"], known["role_seconds"]

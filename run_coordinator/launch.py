@@ -42,7 +42,7 @@ POLL_S = 0.1
 FAREWELL_S = 3.5
 #: After a success it is worth waiting for what the last workers cost.
 BILLING_S = 10.0
-#: How far apart a member's end, its own last words and others' complaints about it may be.
+#: Grace period to collect related failure reports before naming a cause, seconds.
 LAST_WORDS_S = 1.0
 #: How long parameter servers that are left may take to give their state after a failure.
 RESCUE_S = 2.0

@@ -22,12 +22,12 @@ class Method(NamedTuple):
     program: str  # "module:Class" in gpu_baselines.methods
     what: str  # in a list of methods
     sets: Mapping[str, Any]  # settings that it begins with instead of their defaults
-    takes: frozenset[str]  # settings of [baseline] that it heeds, besides those that every method does
+    takes: frozenset[str]  # settings of [baseline] that it uses, besides COMMON
 
 
 #: Variable of a rank's environment: the descriptor of the socket at MASTER_PORT, which rank 0 has inherited.
 MEETING = "SIAFU_MEETING_FD"
-#: Settings of [baseline] that every method heeds.
+#: Settings of [baseline] that every method uses.
 COMMON = frozenset({"method", "ranks", "device", "transport", "timeout_s", "link_rate", "link_delay_s"})
 _FULL = frozenset({"norm", "preaggregate"})
 _HALO = _FULL | {
@@ -121,15 +121,15 @@ class Baseline:
         if any(fanout < 1 for fanout in self.fanouts) or not self.fanouts:
             raise ConfigError(f"baseline.fanouts = {list(self.fanouts)}: must be >= 1")
         default = Baseline.__dataclass_fields__
-        heeded = COMMON | METHODS[self.method].takes
+        used = COMMON | METHODS[self.method].takes
         for name, spec in default.items():
-            if name not in heeded and getattr(self, name) != spec.default:
-                raise ConfigError(f"baseline.{name} = {getattr(self, name)}: {self.method} does not heed it")
-        for name, (is_heeded, needs) in self._heeded_with().items():
-            if not is_heeded and getattr(self, name) != default[name].default:
+            if name not in used and getattr(self, name) != spec.default:
+                raise ConfigError(f"baseline.{name} = {getattr(self, name)}: {self.method} does not use it")
+        for name, (is_used, needs) in self._used_with().items():
+            if not is_used and getattr(self, name) != default[name].default:
                 raise ConfigError(f"baseline.{name} = {getattr(self, name)}: needs {needs}")
 
-    def _heeded_with(self) -> dict[str, tuple[bool, str]]:
+    def _used_with(self) -> dict[str, tuple[bool, str]]:
         """Settings that mean nothing without another one: whether that is so, and which one."""
         changing, adaptive = self.scheme in ("uniform", "adaptive"), self.scheme == "adaptive"
         return {

@@ -44,7 +44,7 @@ class Data:
     source: str = "digits"  # digits, synthetic:NAME?scale=S, a .npz file, a name in $SIAFU_DATA, or prepared shards
     parts: int = 1  # partitions = graph servers
     partitioner: str = "metis"  # how vertices are spread over graph servers: see siafu prepare --help
-    order: str = "auto"  # of vertices in a partition, of which intervals are slices: see siafu prepare --help
+    order: str = "auto"  # vertex order in a partition, of which intervals are slices: see siafu prepare --help
     directed: bool = False  # keep edge directions instead of making the graph symmetric
     feature_norm: Literal["none", "row", "standard"] = "none"  # row: each row sums to 1; standard: z-score per column
     split: int = 0  # which of the graph's splits

@@ -27,7 +27,7 @@ from siafu.wire import Failed, Heartbeat, Hello, Message, Refused, Roster, Start
 
 logger = logging.getLogger(__name__)
 
-#: Of one process: twice a thousand workers, and far from where a table of them would cost memory.
+#: Of one process. Enough for 2,000 workers; a larger table wastes memory.
 MAX_OPEN_FILES = 1 << 16
 
 

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "siafu plan SOURCE [--FLAG VALUE ...]\n       siafu plan --vertices N --edges M --features F --classes C [...]"
     )
-    parser.description = "Predict time, money, memory and quotas of training a graph on AWS, best value first."
+    parser.description = "Predict time, cost, memory and quotas of training a graph on AWS, best value first."
     parser.epilog = EXAMPLES
     parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="a source of siafu train, or shards")
     cli.add_common(parser)

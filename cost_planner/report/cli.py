@@ -31,7 +31,7 @@ What a figure would need and the runs have not, the report says; timelines need 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu report RUN [RUN ...] [--out FILE|FOLDER] [--target SCORE] [--as INSTANCE]"
-    parser.description = "Write what runs took, cost and did as one page of HTML, and as Markdown."
+    parser.description = "Write one HTML page, and a Markdown file, that compare the score, time and cost of runs."
     parser.epilog = EXAMPLES
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directories of runs on one graph")
     parser.add_argument(

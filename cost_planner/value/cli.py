@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "       siafu value RUN [RUN ...] [--target SCORE] [--as INSTANCE]\n"
         "       siafu value --paper NAME [--json]"
     )
-    parser.description = "Judge by value for money, V = 1 / (time x dollars) to the same score."
+    parser.description = "Compare runs by value = 1 / (time x cost) to the same score."
     parser.epilog = EXAMPLES
     parser.add_argument(
         "words", nargs="*", metavar="SOURCE|RUN",

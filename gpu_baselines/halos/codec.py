@@ -1,4 +1,4 @@
-"""How halo rows look on the wire. ``Plain`` is as they are; ``gpu_baselines.halos.quantised`` has them in 2, 4 or 8 bits.
+"""The wire formats of halo rows. ``Plain`` is as they are; ``gpu_baselines.halos.quantised`` has them in 2, 4 or 8 bits.
 
 Both sides of a link know beforehand how long every message will be: what decides it is agreed on between epochs.
 """

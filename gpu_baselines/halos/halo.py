@@ -1,4 +1,4 @@
-"""How halo rows get to where they are summed, and their gradients back: what tells most of the methods apart.
+"""Exchange of halo rows and their gradients between ranks: most methods differ in this alone.
 
 ``Halo`` is the contract, ``Exact`` the plain one: rows as they are, of this epoch, and everybody waits for them (or sums
 inner edges meanwhile). ``PartGraph`` is a part and its halo as layers see them.

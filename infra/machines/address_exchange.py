@@ -1,4 +1,4 @@
-"""What the agent tells the coordinator that it starts, and what that one says in turn: two small files in its run directory.
+"""Address exchange between an agent and the coordinator that it starts: two small files in the run directory.
 
 Their names begin with a dot: they stay on the machine.
 """

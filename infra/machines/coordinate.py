@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from infra.machines.address_exchange import Place, write_status
-from infra.machines.host import muster, share
+from infra.machines.host import await_agents, share
 from infra.machines.mailbox import Mailbox
 from run_coordinator import api
 from run_coordinator.actions import Status
@@ -66,7 +66,7 @@ def coordinate(config_file: Path, shards_path: Path, run_dir: Path) -> None:
 
     mailbox = Mailbox(place.bucket, endpoint=place.endpoint, region=place.region)
     members = Coordinator(config).members
-    muster(mailbox, place, members, config.servers.start_timeout_s, say)
+    await_agents(mailbox, place, members, config.servers.start_timeout_s, say)
     result = api.carry_out(config, shards, run_dir, on_status)
     (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
 

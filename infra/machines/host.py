@@ -252,7 +252,7 @@ class MachineHost:
             self._thread.join()
 
 
-def muster(
+def await_agents(
     mailbox: Mailbox, place: Place, members: Iterable[Address], limit_s: float, say: Callable[[int, int, list[Address]], None]
 ) -> None:  # fmt: skip
     """Waits until the machine of every member is there and has its part of the graph.

@@ -37,7 +37,7 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Say what a run has cost: Lambda's requests and GB-seconds, servers by the second."
+    parser.description = "Show what a run has cost: Lambda's requests and GB-seconds, servers by the second."
     parser.epilog = EXAMPLES
     parser.add_argument(
         "run", nargs="?", default="", metavar="RUN", help="a run directory, or as siafu status calls it"

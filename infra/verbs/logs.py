@@ -27,7 +27,7 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Print what the roles of a run have written: of a run on a deployment, or of a run directory."
+    parser.description = "Print the logs of a run by role, from a deployment or from a run directory."
     parser.epilog = EXAMPLES
     parser.add_argument(
         "run", nargs="?", default="", metavar="RUN", help="a run directory, or as siafu status calls it"

@@ -27,7 +27,7 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Say how a deployment is: its stacks, its machines, its runs."
+    parser.description = "Show the stacks, machines and runs of a deployment."
     parser.epilog = EXAMPLES
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_config(parser)

@@ -29,7 +29,9 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu export RUN --to torch|pyg|dgl|onnx --out DIR [--json]"
-    parser.description = "Write the model of a run as a module of another library, which gives the same logits."
+    parser.description = (
+        "Write a run's model as a PyTorch, PyG, DGL or ONNX model, and check that it gives the same logits."
+    )
     parser.epilog = EXAMPLES
     parser.add_argument("run", metavar="RUN", help="directory of a finished run")
     parser.add_argument("--to", required=True, metavar="|".join(TARGETS), help="the library")

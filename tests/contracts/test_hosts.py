@@ -37,7 +37,7 @@ from siafu.wire import RUN_ID_BYTES, Hello, Refused, Stop
 from tests.infra.deployment import POLL_S, Deployment, bucket
 from tests.toy_graphs import random_graph
 
-HOSTS = ("local", "aws", "ray")
+HOSTS = ("local", "aws", pytest.param("ray", marks=pytest.mark.long))  # a cluster takes long to start
 PATIENCE_S = 120.0
 G0, G1, Q0 = graph_server(0), graph_server(1), param_server(0)
 
@@ -243,6 +243,7 @@ def test_no_call_but_wait_and_collect_takes_long(run: Run) -> None:
         assert time.monotonic() - begun < 20  # a member that it waited for would run on
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", HOSTS, indirect=True)
 def test_members_have_keys_that_nothing_but_they_has(
     place: Make, request: pytest.FixtureRequest, tmp_path: Path

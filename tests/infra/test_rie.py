@@ -342,6 +342,7 @@ def test_twice_as_many_emulators_as_are_wanted_at_work(count, parts, emulators, 
 # --- all of it ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parts", [1, 2])
 def test_training_on_emulators_gives_the_local_launchers_weights_bit_for_bit(task_root, tmp_path, parts):
     pytest.importorskip("boto3", reason="the launcher needs siafu[aws]")

@@ -37,7 +37,11 @@ def same(result: dict[str, object], undisturbed: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     ("role", "number"),
-    [("graph_server", signal.SIGKILL), ("param_server", signal.SIGKILL), ("graph_server", signal.SIGSTOP)],
+    [
+        ("graph_server", signal.SIGKILL),
+        pytest.param("param_server", signal.SIGKILL, marks=pytest.mark.long),
+        pytest.param("graph_server", signal.SIGSTOP, marks=pytest.mark.long),
+    ],
 )
 def test_a_server_that_is_gone_or_stands_still_is_replaced_without_a_trace_in_the_weights(
     tmp_path: Path, undisturbed: dict[str, object], role: str, number: signal.Signals

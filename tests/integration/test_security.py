@@ -19,6 +19,7 @@ DIGITS = ("digits", "--mode", "pipe", "--parts", "2", "--param-servers", "2", "-
 LAMBDAS = ("--backend", "lambda", "--lambdas", "2")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", [LAMBDAS, ("--backend", "cpu")], ids=["lambda", "cpu"])
 def test_weights_do_not_depend_on_keys(tmp_path: Path, backend: tuple[str, ...]) -> None:
     digests = set()

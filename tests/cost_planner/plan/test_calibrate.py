@@ -48,6 +48,7 @@ def test_the_constants_of_a_machine_are_found():
     assert max(abs(off) for off in errors(runs, found)) < 0.02
 
 
+@pytest.mark.long
 def test_no_constant_is_below_what_was_measured_by_itself():
     runs = [as_if(setting, TRUE) for setting in SETTINGS]
     free, held = fitted(runs).speeds, fitted(runs, {"flop_ns": 3 * TRUE.flop_ns}).speeds

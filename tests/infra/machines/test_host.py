@@ -13,7 +13,7 @@ import pytest
 from infra.machines import host as hosts
 from infra.machines.address_exchange import Place, read_status, write_status
 from infra.machines.agent_state import Order
-from infra.machines.host import MachineHost, Report, Reports, muster
+from infra.machines.host import MachineHost, Report, Reports, await_agents
 from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
 from run_coordinator.actions import Status
 from run_coordinator.hosts import LOST
@@ -157,7 +157,7 @@ def test_reports_are_read_once_for_each_that_is_new(box: Mailbox) -> None:
     assert reports.read()[G0].value["state"] == "running"
 
 
-# --- muster -----------------------------------------------------------------------------------------------------------
+# --- await_agents -----------------------------------------------------------------------------------------------------------
 
 
 class Agents(threading.Thread):
@@ -177,48 +177,50 @@ class Agents(threading.Thread):
                 time.sleep(0.05)
 
 
-def test_muster_ends_when_every_machine_has_its_part(box: Mailbox, place: Place) -> None:
+def test_await_agents_ends_when_every_machine_has_its_part(box: Mailbox, place: Place) -> None:
     ready = {"state": "ready", "fetched_bytes": 5, "fetch_bytes": 5}
     agents = Agents(box, {G0: [{"state": "fetching", "fetched_bytes": 2, "fetch_bytes": 5}, ready], Q0: [ready]})
     come: list[tuple[int, int]] = []
 
     def say_bytes(now: int, total: int, boots: list[Address]) -> None:
         if not come:
-            agents.start()  # only now: nothing has come when muster looks first
+            agents.start()  # only now: nothing has come when await_agents looks first
         come.append((now, total))
 
-    muster(box, place, [G0, Q0], 30.0, say_bytes)
+    await_agents(box, place, [G0, Q0], 30.0, say_bytes)
     agents.join()
     assert come[0] == (0, 0)
     assert come[-1] == (10, 10)
     assert order_of(box, G0).do == "fetch"
 
 
-def test_muster_names_the_machine_that_cannot_take_its_part(box: Mailbox, place: Place) -> None:
+def test_await_agents_names_the_machine_that_cannot_take_its_part(box: Mailbox, place: Place) -> None:
     agents = Agents(box, {G0: [{"ended": {"code": 1, "last_line": "disk full", "kept": True}}]})
     agents.start()
     with pytest.raises(PeerLost, match=r"graph_server 0: disk full \(machine i-0abc \(10.0.1.7\)\)"):
-        muster(box, place, [G0, Q0], 60.0, lambda now, total, boots: None)
+        await_agents(box, place, [G0, Q0], 60.0, lambda now, total, boots: None)
     agents.join()
 
 
-def test_muster_names_a_machine_that_is_not_there_or_stands_still(
+def test_await_agents_names_a_machine_that_is_not_there_or_stands_still(
     box: Mailbox, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosts, "BOOT_S", 0.2)
     with pytest.raises(ConfigError, match=r"graph_server 7: no machine of the deployment has this role.* waited 0 s"):
-        muster(
+        await_agents(
             box, place, [graph_server(7)], 0.1, lambda now, total, boots: None
         )  # no order for the other one lies about
     monkeypatch.setattr(hosts, "BOOT_S", 60.0)
     agents = Agents(box, {G0: [{"state": "fetching", "fetched_bytes": 2, "fetch_bytes": 5}]})
     agents.start()
     with pytest.raises(PeerLost, match=r"graph_server 0: nothing of its graph has come for 3 s"):
-        muster(box, place, [G0], 3.0, lambda now, total, boots: None)
+        await_agents(box, place, [G0], 3.0, lambda now, total, boots: None)
     agents.join()
 
 
-def test_muster_waits_for_a_machine_that_boots_longer_than_for_one_that_is_there(box: Mailbox, place: Place) -> None:
+def test_await_agents_waits_for_a_machine_that_boots_longer_than_for_one_that_is_there(
+    box: Mailbox, place: Place
+) -> None:
     agents = Agents(box, {G0: [{"state": "ready"}]})
     begun, said = time.monotonic(), []
 
@@ -227,7 +229,7 @@ def test_muster_waits_for_a_machine_that_boots_longer_than_for_one_that_is_there
         if time.monotonic() - begun > 0.5 and agents.ident is None:
             agents.start()
 
-    muster(box, place, [G0], 0.2, say_boots)
+    await_agents(box, place, [G0], 0.2, say_boots)
     agents.join()
     assert said[0] == [G0]
     assert said[-1] == []

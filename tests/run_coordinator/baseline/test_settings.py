@@ -84,7 +84,7 @@ def test_what_prices_a_run_is_heeded(key: str) -> None:
 
 
 def test_a_method_refuses_the_settings_of_others() -> None:
-    with pytest.raises(ConfigError, match=r"baseline.subgraphs = 3: vanilla does not heed it"):
+    with pytest.raises(ConfigError, match=r"baseline.subgraphs = 3: vanilla does not use it"):
         resolved(subgraphs=3)
 
 

@@ -121,6 +121,7 @@ READERS: dict[str, Callable[[Path], Read]] = {"tensorboard": tensorboard_of, "ml
 # --- the contract -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_its_own_package_reads_back_what_it_was_told(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
