@@ -1,7 +1,8 @@
 """A run directory on its way through the bucket: machines send what their processes write, the laptop puts it together.
 
-Files that only grow (``.log``, ``.jsonl``) travel in pieces, named by their offset and cut behind a line; others as a whole,
-again whenever they have changed. Names that begin with a dot stay where they are.
+Files that grow (``.log``, ``.jsonl``) travel in pieces, named by their offset and cut behind a line; others as a whole, again
+whenever they have changed. A growing file that was replaced, as metrics.jsonl is when a run goes on from a checkpoint, begins
+anew: its old pieces are emptied, and receivers begin it anew too. Names that begin with a dot stay where they are.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Sender:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"sender {run}")
         # All mutable state, the thread's own:
-        self._offsets: dict[str, int] = {}  # growing files
+        self._grown: dict[str, tuple[int, int]] = {}  # growing files: inode, and up to which offset they were sent
         self._stamps: dict[str, tuple[int, int]] = {}  # others: size and time
 
     def finish(self) -> None:
@@ -86,10 +87,14 @@ class Sender:
         return True
 
     def _send_growth(self, path: Path, name: str, last: bool) -> None:
-        offset = self._offsets.get(name, 0)
+        inode, offset = self._grown.get(name, (0, 0))
         with path.open("rb") as file:
-            if last and name not in self._offsets and not path.stat().st_size:  # that it is empty says something too
+            stat = os.fstat(file.fileno())
+            if last and not inode and not stat.st_size:  # that it is empty says something too
                 self._mailbox.put(piece_key(self._run, name), b"")
+            if stat.st_ino != inode or stat.st_size < offset:
+                self._empty_pieces(name)
+                inode, offset = stat.st_ino, 0
             file.seek(offset)
             while data := file.read(MAX_PIECE_BYTES):
                 if not last:
@@ -97,8 +102,15 @@ class Sender:
                 if not data:
                     return
                 self._mailbox.put(piece_key(self._run, name, offset), data)
-                offset = self._offsets[name] = offset + len(data)
+                offset += len(data)
+                self._grown[name] = inode, offset
                 file.seek(offset)
+
+    def _empty_pieces(self, name: str) -> None:
+        """All but the first, which is written next."""
+        for entry in self._mailbox.entries(run_key(self._run, f"files/{name}/"), piece_key(self._run, name)):
+            if entry.nbytes:
+                self._mailbox.put(entry.key, b"")
 
     def _send_whole(self, path: Path, name: str) -> None:
         stat = path.stat()
@@ -162,7 +174,7 @@ class Receiver:
     """Keeps a folder like a run's files in the bucket."""
 
     def __init__(self, mailbox: Mailbox, run: str, folder: Path):
-        self._mailbox, self._folder, self._listing = mailbox, folder, Listing(mailbox, run)
+        self._mailbox, self._run, self._folder, self._listing = mailbox, run, folder, Listing(mailbox, run)
         # All mutable state:
         self._seen: dict[str, str] = {}  # key -> etag
 
@@ -172,8 +184,12 @@ class Receiver:
 
         RemoteProtocolError for a key that would lead out of the folder, or a file beyond all measure.
         """
+        there = list(self._listing.entries(whole=whole))
+        if replaced := {path for entry, path, offset in there if not offset and self._is_replaced(entry, path)}:
+            self._forget(replaced)
+            there = list(self._listing.entries(whole=True))
         fresh = []
-        for entry, path, offset in self._listing.entries(whole=whole):
+        for entry, path, offset in there:
             if self._seen.get(entry.key) != entry.etag and (not only or path.startswith(only)):
                 if offset + entry.nbytes > MAX_FILE_BYTES:
                     raise RemoteProtocolError(
@@ -184,6 +200,18 @@ class Receiver:
             list(pool.map(lambda item: self._bring(*item), fresh))
         self._seen.update({entry.key: entry.etag for entry, _, _ in fresh})
         return [(path, offset) for _, path, offset in fresh]
+
+    def _is_replaced(self, first: Entry, path: str) -> bool:
+        return path.endswith(GROWING) and self._seen.get(first.key, first.etag) != first.etag
+
+    def _forget(self, paths: set[str]) -> None:
+        """Growing files that will come again from their first byte."""
+        self._seen = {key: etag for key, etag in self._seen.items() if piece_of(self._run, key)[0] not in paths}
+        for path in paths:
+            try:
+                os.truncate(self._folder / path, 0)
+            except OSError as error:
+                raise PeerLost(f"{self._folder / path}: cannot be written: {error.strerror}") from error
 
     def _bring(self, entry: Entry, path: str, offset: int) -> None:
         file = self._folder / path

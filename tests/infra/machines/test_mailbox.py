@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -382,6 +383,36 @@ def test_growing_files_travel_in_whole_lines_and_changed_ones_anew(box: Mailbox,
     assert (there / "result.json").read_text() == "new"
     assert len(list(box.entries("runs/live/files/metrics.jsonl/"))) == 2
     assert receiver.update() == []
+
+
+@pytest.mark.parametrize("same_sender", [True, False], ids=["one sender", "its successor"])
+def test_a_file_that_was_replaced_begins_anew(box: Mailbox, tmp_path: Path, same_sender: bool) -> None:
+    """As metrics.jsonl is when a run goes on from a checkpoint: epochs that will run again are cut off, and others follow."""
+    run, here, there, late = f"cut-{same_sender}", tmp_path / "here", tmp_path / "there", tmp_path / "late"
+    metrics, receiver = here / "metrics.jsonl", Receiver(box, run, there)
+    write(here, metrics_jsonl="epoch 1\nepoch 2\n")
+
+    def is_there(text: str) -> Any:
+        return lambda: receiver.update() and (there / "metrics.jsonl").read_text() == text
+
+    with ExitStack() as stack:
+        stack.enter_context(Sender(box, run, here, 0.01))
+        until(is_there("epoch 1\nepoch 2\n"), "two epochs")
+        with metrics.open("a") as file:
+            file.write("epoch 3 of the first attempt\nepoch 4\n")
+        until(is_there("epoch 1\nepoch 2\nepoch 3 of the first attempt\nepoch 4\n"), "four epochs")
+        if not same_sender:
+            stack.pop_all().close()
+            stack.enter_context(Sender(box, run, here, 0.01))
+        new = "epoch 1\nepoch 2\nepoch 3\nepoch 4 of the second attempt, which is longer than the first\n"
+        (here / "new").write_text(new)
+        (here / "new").replace(metrics)
+        until(is_there(new), "the second attempt")
+        (here / "shorter").write_text("epoch 1\n")
+        (here / "shorter").replace(metrics)
+        until(is_there("epoch 1\n"), "the third")
+    Receiver(box, run, late).update()
+    assert (late / "metrics.jsonl").read_text() == "epoch 1\n"
 
 
 def test_pieces_of_long_files_are_listed_once(box: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
