@@ -16,8 +16,8 @@ TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml | head -n
 help:
 	@echo "make demo       set up, then train the default graph: a minute or two, no account, no configuration"
 	@echo "make test       set up for development, then lint, type-check and test: minutes"
-	@echo "make test-all   that, then make test-long (whole runs that are killed and resumed, baselines, Ray, the wheel) and"
-	@echo "make test-localstack  functions, training and deployment against LocalStack, without Docker or an account"
+	@echo "make test-all   that, then test-long (whole runs that are killed and resumed, baselines, Ray, the wheel), test-localstack"
+	@echo "                (functions, training, deployment against LocalStack, without Docker or an account) and audit"
 	@echo "make setup      what training needs, in $(VENV)"
 	@echo "make setup-dev  all that tests and development need, in $(VENV)"
 	@echo "make lint       ruff (bandit's checks among it) and mypy alone;  make format: let ruff rewrite"
@@ -49,7 +49,12 @@ test: lint
 test-long: $(VENV)/.setup-dev
 	$(PYTEST) -m 'long and not slow and not aws and not gpu'
 
-test-all: test test-long test-localstack
+# One after the other: each starts processes on all cores.
+test-all:
+	$(MAKE) test
+	$(MAKE) test-long
+	$(MAKE) test-localstack
+	$(MAKE) audit
 
 # AWS_ENDPOINT_URL=http://localhost:4566: the same tests against a LocalStack that is there already, with Docker.
 test-localstack: $(VENV)/.setup-dev
