@@ -18,12 +18,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from infra import service
 from siafu.errors import WorkerError
+from siafu.variables import of_worker
 
 ACTIVE_S = 60.0  # until the function can be invoked
 POLL_S = 0.05
 LOGS_S = 5.0  # for the last lines to arrive
-#: A function's thread count is part of its arithmetic: BLAS would start as many as the host has cores.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 ASSUME = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}],
@@ -42,7 +41,7 @@ class Definition:
     memory_mb: int
     timeout_s: float
     reserved: int | None = None  # environments that it may have at a time; None: the account's limit
-    variables: Mapping[str, str] = field(default_factory=lambda: ONE_THREAD)
+    variables: Mapping[str, str] = field(default_factory=of_worker)  # how it computes
 
 
 def deploy(function: Definition, endpoint: str, region: str = service.LOCAL_REGION) -> None:

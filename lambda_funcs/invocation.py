@@ -6,8 +6,11 @@ Pure but for the paths of this process, which the function inherits so that it i
 import json
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from siafu.variables import of_worker
 
 TASK_ROOT = Path(__file__).resolve().parent.parent  # where siafu and lambda_funcs are imported from
 
@@ -35,6 +38,8 @@ class Function:
     memory_mb: int
     timeout_s: float
     init_timeout_s: float
+    #: How its environments compute, as the process that makes this object was told: on Ray, that is the driver's side.
+    variables: Mapping[str, str] = field(default_factory=of_worker)
 
     @property
     def task_root(self) -> Path:
@@ -46,19 +51,13 @@ class Function:
         return "arn:aws:lambda:local:000000000000:function:siafu"
 
     def environ(self, api_address: str, log_stream: str) -> dict[str, str]:
-        """All variables of the child: Lambda's, and of the user's only the paths, so that no credentials leak, and the choice
-        of BLAS kernels, so that it is one for the whole run."""
-        ours = ("PATH", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE")
-        kept = {name: os.environ[name] for name in ours if name in os.environ}
-        # one thread each: BLAS would start as many as the host has cores, a 192 MB Lambda has a ninth of one
-        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        """All variables of the child: Lambda's, ``variables``, and of this process only the paths, so that no credentials leak."""
+        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         paths = [str(TASK_ROOT), *(os.path.abspath(path) for path in sys.path)]
         return {
             **kept,
-            **threads,
+            **self.variables,
             "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
-            "LANG": "C.UTF-8",
-            "TZ": ":UTC",
             "_HANDLER": self.handler,
             "AWS_LAMBDA_RUNTIME_API": api_address,
             "AWS_REGION": "local",

@@ -15,7 +15,7 @@ import queue
 import selectors
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,7 @@ from lambda_funcs.invocation import Function, Invocation, error_payload
 from lambda_funcs.process import CONNECTIONS, can_tell_peers
 from siafu.config import Config
 from siafu.errors import ConfigError, WorkerError
+from siafu.variables import of_worker
 
 __all__ = ["Invocation", "LocalPool"]
 
@@ -50,7 +51,8 @@ class LocalPool:
 
     ``memory_mb`` and ``timeout_s`` limit one invocation, ``init_timeout_s`` a cold start. ``on_done`` is called from
     the pool's thread, exactly once for each accepted ``invoke``; it may call ``invoke``, but neither wait nor
-    ``close``. ``log_dir`` gets one file for each environment.
+    ``close``. ``log_dir`` gets one file for each environment. ``variables`` say how a worker computes; None: as this
+    process was told (``siafu.variables``).
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class LocalPool:
         max_environments: int,
         on_done: Callable[[Invocation], None],
         log_dir: Path | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
-        self._function = Function(handler, memory_mb, timeout_s, init_timeout_s)
+        computes = of_worker() if variables is None else variables
+        self._function = Function(handler, memory_mb, timeout_s, init_timeout_s, computes)
         self.limit, self.hangs_up = max_environments, False
         self._on_done = on_done
         self._log_dir = log_dir

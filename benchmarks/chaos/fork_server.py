@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from siafu.variables import threads
+
 #: What members, launchers and Lambda's runtime import; not its client, which reads when it is imported where it is to ask.
 MODULES = (
     "awslambdaric.lambda_context", "awslambdaric.lambda_runtime_hooks_runner", "awslambdaric.lambda_runtime_log_utils",
@@ -40,7 +42,6 @@ MODULES = (
 PARENTS = ("launcher", "graph_server")
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_BYTES, _MOST_FDS = 1 << 18, 16
-_ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 SUPPORTED = sys.platform == "linux"
 
@@ -69,7 +70,7 @@ class Nursery:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", "benchmarks.chaos.fork_server", str(theirs.fileno())]
-            environ = {**os.environ, **_ONE_THREAD}
+            environ = {**os.environ, **threads()}
             subprocess.Popen(command, pass_fds=(theirs.fileno(),), env=environ, start_new_session=True)
         return cls(ours)
 

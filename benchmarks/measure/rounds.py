@@ -19,9 +19,10 @@ from statistics import median
 from types import TracebackType
 from typing import Any
 
+from siafu import variables
+
 #: Threads that have nothing to do sleep instead of spinning; and DGL asks no question about its backend.
 QUIET = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "DGLBACKEND": "pytorch", "TOKENIZERS_PARALLELISM": "false"}
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 MEMORY_SHARE = 0.8  # of what is available: the rest is for the page cache that holds the graph
 
 
@@ -69,7 +70,7 @@ class Process:
 
     def __enter__(self) -> Process:
         threads = self._contender.blas_threads or self._contender.setup.get("threads", 1)
-        environment = {**os.environ, **QUIET, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+        environment = {**os.environ, **QUIET, **variables.threads(threads)}
         if self._contender.peer:
             environment.pop("PYTHONPATH", None)  # it leads to our packages
         self._errors = tempfile.TemporaryFile("w+")

@@ -21,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,13 +53,12 @@ def who(request: object = None) -> dict[str, object]:
     return {"pid": os.getpid(), "runtime": RUNTIME, "arch": ARCHITECTURE}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Deployed(Function):
     """The function as it was deployed."""
 
     code: Path
     function_arn: str
-    variables: Mapping[str, str]
 
     @property
     def task_root(self) -> Path:
@@ -97,8 +95,9 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
         arn = self.function_version.qualified_arn
         with self._lock:
             self._function = Deployed(
-                config.handler, config.memory_size, float(config.timeout), INIT_TIMEOUT_S, code, arn, variables
-            )
+                config.handler, config.memory_size, float(config.timeout), INIT_TIMEOUT_S, variables,
+                code=code, function_arn=arn,
+            )  # fmt: skip
             self._environment = self._new()
 
     def invoke(self, payload: dict[str, str]) -> InvocationResult:

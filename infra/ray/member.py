@@ -14,8 +14,8 @@ import signal
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from run_coordinator.hosts.child import Child
@@ -25,6 +25,7 @@ from siafu.address import Address
 from siafu.errors import DatasetError, GnnError, PeerLost
 from siafu.keys import Ring
 from siafu.shards import MANIFEST, FileEntry, Manifest, ShardSet, folder_of
+from siafu.variables import KERNELS, kernels
 
 #: Of a file on its way; the store of a small node holds a few of them.
 PIECE_BYTES = 8 << 20
@@ -52,6 +53,9 @@ class Order:
     cluster: str  # the cluster's address, for servers that start Lambdas there
     driver_node: str  # Ray's id of the driver's machine
     keys: Ring | None = None
+    variables: Mapping[str, str] = field(
+        default_factory=kernels
+    )  # the run's choice of kernels, which replaces the node's
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,9 @@ class Member:
             config_file.write_text(order.config)
             cache = configs.cache_folder(configs.load(config_file).data.cache_dir) / "nodes"
             graph = graph_of(order, cache, read or reader(order.driver_node), lambda: self._doomed)
-            for name in _WORKERS_OWN:
+            for name in (*_WORKERS_OWN, *KERNELS):
                 os.environ.pop(name, None)
-            os.environ["RAY_ADDRESS"] = order.cluster
+            os.environ.update({**order.variables, "RAY_ADDRESS": order.cluster})
             if not self._doomed:
                 self._child = Child.member(
                     order.member, order.coordinator, order.run_id, config_file=config_file, shards=graph,

@@ -7,6 +7,7 @@ Lambda make the network interfaces; code in the function may not.
 from __future__ import annotations
 
 import math
+import os
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -16,12 +17,13 @@ from constructs import Construct
 
 from infra import deployment
 from infra.deployment import FUNCTION, Made
-from infra.function_setup import ONE_THREAD
 from infra.machines import found
 from infra.stacks.data import DataStack
 from infra.stacks.nag import keep, keep_findings
 from infra.stacks.network import NetworkStack
+from infra.wheels import Target
 from siafu.config import Config
+from siafu.variables import of_worker
 
 MAX_EVENT_AGE_S = 60
 #: Lambda makes interfaces with the function's role; AWS's own policy for it allows these on everything as well.
@@ -29,6 +31,11 @@ INTERFACES = [
     "ec2:CreateNetworkInterface", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets", "ec2:DeleteNetworkInterface",
     "ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses",
 ]  # fmt: skip
+
+
+def _variables(arch: str) -> dict[str, str]:
+    """How a worker computes. A choice of kernels made on this machine means nothing to another architecture."""
+    return of_worker(os.environ if arch == Target.here().arch else {})
 
 
 class FunctionStack(cdk.Stack):
@@ -47,7 +54,7 @@ class FunctionStack(cdk.Stack):
             architectures=[config.cloud.arch], memory_size=lambdas_config.memory_mb,
             timeout=math.ceil(lambdas_config.timeout_s),
             code=lambdas.CfnFunction.CodeProperty(s3_bucket=data.bucket.bucket_name, s3_key=made.package),
-            environment=lambdas.CfnFunction.EnvironmentProperty(variables=ONE_THREAD),
+            environment=lambdas.CfnFunction.EnvironmentProperty(variables=_variables(config.cloud.arch)),
             # 0: none is kept for it, and the account's limit is its limit.
             reserved_concurrent_executions=config.cloud.reserved or None,
             vpc_config=lambdas.CfnFunction.VpcConfigProperty(

@@ -19,6 +19,7 @@ from siafu import errors
 from siafu.baseline import MEETING, BaselineConfig
 from siafu.errors import GnnError, PeerLost
 from siafu.pricing import cost
+from siafu.variables import threads
 
 POLL_S = 0.1
 #: How long after the first rank has ended others may say that it was their fault: a rank that missed another says so at once.
@@ -146,10 +147,9 @@ def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: boo
     """Every rank; whatever happens, none is left."""
     size = config.baseline.ranks
     command = [sys.executable, *words(shards, run_dir), *(["--resume"] if resume else [])]
-    threads = str(max(1, (os.cpu_count() or 1) // size))
     shared = {
         "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
-        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
+        **threads(max(1, (os.cpu_count() or 1) // size)),
     }  # fmt: skip
     children: list[Child] = []
     with socket.create_server(("127.0.0.1", 0), backlog=size + 16) as meeting:

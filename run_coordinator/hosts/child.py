@@ -15,9 +15,8 @@ from pathlib import Path
 from siafu.address import Address
 from siafu.keys import Ring
 from siafu.leash import Leash
+from siafu.variables import threads
 
-#: One thread per process for dense products: parallelism comes from intervals, and bits must not depend on a core count.
-_ENVIRONMENT = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 #: What Python runs a role's module by; ``benchmarks.chaos`` puts its own member between.
 PROGRAM: tuple[str, ...] = ("-m",)
 MAX_LINE = 300
@@ -36,7 +35,7 @@ class Child:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join(p for p in sys.path if p)
-        environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": path, **(variables or {})}
+        environment = {**os.environ, **threads(), "PYTHONPATH": path, **(variables or {})}
         self._leash = Leash()
         try:
             with open(log, "ab") as output, _undisturbed():

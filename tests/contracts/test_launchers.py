@@ -20,7 +20,7 @@ import pytest
 
 from lambda_funcs.invocation import Function
 from lambda_funcs.local_pool import Invocation, LocalPool
-from siafu import ray_cluster
+from siafu import ray_cluster, variables
 from siafu.errors import GnnError, WorkerError
 from tests.fake_lambda import FakeLambda
 
@@ -425,12 +425,23 @@ def test_function_sees_lambdas_variables_and_none_of_ours(start: Start, monkeypa
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
     monkeypatch.setenv("SOME_SETTING", "hidden")
     result = json.loads(start("environment", memory_mb=192, timeout_s=60.0).call().payload)
-    variables = result["variables"]
-    assert variables["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "192"
-    assert variables["_HANDLER"] == f"{HANDLERS}.environment"
-    assert variables["OPENBLAS_NUM_THREADS"] == "1"
-    assert "hidden" not in variables.values()
+    found = result["variables"]
+    assert found["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "192"
+    assert found["_HANDLER"] == f"{HANDLERS}.environment"
+    assert "hidden" not in found.values()
     assert 0 < result["remaining_ms"] <= 60_000
+
+
+def test_function_computes_as_the_run_was_told(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it runs: these variables decide the last bits of a product."""
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("LANG", "tr_TR.UTF-8")
+    found = json.loads(start("environment").call().payload)["variables"]
+    expected = variables.of_worker()
+    assert expected["OPENBLAS_CORETYPE"] == "Prescott"
+    decide = {*variables.THREADS, *variables.KERNELS, *variables.LOCALE}
+    assert {name: value for name, value in found.items() if name in decide} == expected
 
 
 def test_function_imports_siafu_wherever_the_launcher_was_started(

@@ -11,6 +11,7 @@ from moto.server import ThreadedMotoServer
 
 from infra import function_setup, service
 from siafu.errors import WorkerError
+from siafu.variables import of_worker
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def test_function_is_made_as_defined_and_the_service_never_repeats_it(endpoint, 
     found = api.get_function_configuration(FunctionName="siafu")
     assert (found["MemorySize"], found["Timeout"], found["Handler"]) == (192, 60, "handler.handler")
     assert (found["Runtime"], found["Architectures"]) == ("python3.11", ["x86_64"])
-    assert found["Environment"]["Variables"] == function_setup.ONE_THREAD
+    assert found["Environment"]["Variables"] == of_worker()
     again = api.get_function_event_invoke_config(FunctionName="siafu")
     assert (again["MaximumRetryAttempts"], again["MaximumEventAgeInSeconds"]) == (0, 60)
     assert api.get_function_concurrency(FunctionName="siafu")["ReservedConcurrentExecutions"] == 3

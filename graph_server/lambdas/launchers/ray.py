@@ -45,6 +45,7 @@ class Environment:
         self._pool = LocalPool(
             handler=function.handler, memory_mb=function.memory_mb, timeout_s=function.timeout_s,
             init_timeout_s=function.init_timeout_s, max_environments=1, on_done=self._outcomes.put,
+            variables=function.variables,
         )  # fmt: skip
 
     def ready(self) -> None:
