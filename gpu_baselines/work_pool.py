@@ -128,7 +128,8 @@ class Pool:
 
     def _unlock(self, me: int, *locks: str) -> None:
         for lock in locks:
-            assert self.holder.pop(lock) == me, lock
+            holder = self.holder.pop(lock)
+            assert holder == me, lock
 
     def _chosen(self) -> int:
         return self.available.pop(self._choose(len(self.available)))

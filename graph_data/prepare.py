@@ -31,7 +31,7 @@ from graph_data.sources.names import SOURCES, Source, resolve
 from graph_data.stream.pipeline import Input, check_options, of_graph, prepare_on_disk
 from graph_data.stream.work import Work
 from graph_data.writer import ShardWriter
-from siafu.config import cache_folder
+from siafu.config import CACHE_ADVICE, cache_folder
 from siafu.errors import DatasetError
 from siafu.graph import Graph, tidy
 from siafu.shards import FORMAT, MANIFEST, VERSION, ShardSet
@@ -182,7 +182,7 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
     """The folder where ``source`` lies prepared with these options of ``prepare``; prepares it if it does not yet.
 
     The key covers every option of the shards, this version of siafu, and the source: its name, or its files' paths,
-    sizes and times, or all arrays of a graph in memory. How it is prepared (``memory``, ``stream``) is not in it.
+    inodes, sizes and times, or all arrays of a graph in memory. How it is prepared (``memory``, ``stream``) is not in it.
     Of two processes that prepare the same thing at once, the one that ends first wins. Nothing is ever evicted.
     """
     folder = cache_folder(os.fspath(cache_dir or ""))
@@ -207,7 +207,7 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
     except OSError as error:
         shutil.rmtree(mine)
         if not (done / MANIFEST).is_file():
-            raise DatasetError(f"{done}: cannot be written: {error.strerror}") from None
+            raise DatasetError(f"{done}: cannot be written: {error.strerror}; {CACHE_ADVICE}") from None
     return done
 
 
@@ -218,7 +218,7 @@ def _make_private(folder: Path) -> None:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
     except OSError as error:
-        raise DatasetError(f"{folder}: cannot be made: {error.strerror}") from None
+        raise DatasetError(f"{folder}: cannot be made: {error.strerror}; {CACHE_ADVICE}") from None
 
 
 def _identity(found: Graph | Source) -> list[Any]:
@@ -232,7 +232,8 @@ def _file_identity(file: Path) -> list[Any]:
         status = file.stat()
     except OSError as error:
         raise DatasetError(f"{file}: {error.strerror}") from None
-    return [str(file.resolve()), status.st_size, status.st_mtime_ns]
+    # rsync -t and build tools set mtime; a file that was replaced or rewritten has another inode or ctime (siafu.verified).
+    return [str(file.resolve()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def _slug(found: Graph | Source) -> str:

@@ -35,7 +35,6 @@ from siafu.config import cache_folder
 from siafu.errors import ConfigError, GnnError
 
 HANDLER = "lambda_funcs.handler.handler"
-CACHE = cache_folder() / "package"
 MAX_NBYTES = 250 * 2**20  # Lambda's limit on an unzipped package
 KEPT_S = 2 * 86_400  # a package that nobody used for so long is removed from the cache
 #: Raised when what ``_stage`` does to files changes: packages in the cache are keyed by it.
@@ -88,7 +87,7 @@ def build_here(folder: Path | None = None, runtime: str | None = None) -> Packag
 
 def unpacked(package: Package) -> Path:
     """The folder with the package's files, read-only by custom: what ``/var/task`` is on Lambda."""
-    place = _cache() / "unpacked" / package.sha256[:16]
+    place = cache() / "unpacked" / package.sha256[:16]
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=".draft-") as draft:
@@ -129,9 +128,9 @@ def _runs_here(package: Package) -> bool:
 
 
 def _build(target: Target, folder: Path | None) -> Package:
-    wheels = [wheel(target, name, version, _cache() / "wheels") for name, version in _requirements(target)]
+    wheels = [wheel(target, name, version, cache() / "wheels") for name, version in _requirements(target)]
     sources = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in sorted(shipped_to_lambda())}
-    cached = _cache() / f"{target}-{_key(target, wheels, sources)}.zip"
+    cached = cache() / f"{target}-{_key(target, wheels, sources)}.zip"
     if not cached.is_file():
         _forget_old()
         _write(target, wheels, sources, cached)
@@ -209,8 +208,9 @@ def _requirements(target: Target) -> list[tuple[str, str]]:
 # --- the cache ----------------------------------------------------------------------------------------------------------
 
 
-def _cache() -> Path:
-    folder = CACHE
+def cache() -> Path:
+    """The folder of wheels and packages, made if it is missing."""
+    folder = cache_folder() / "package"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -225,7 +225,7 @@ def _key(target: Target, wheels: list[Path], sources: dict[str, bytes]) -> str:
 
 def _forget_old() -> None:
     limit = time.time() - KEPT_S
-    for path in [*_cache().glob("*.zip"), *_cache().glob("unpacked/*")]:
+    for path in [*cache().glob("*.zip"), *cache().glob("unpacked/*")]:
         if path.stat().st_mtime < limit:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 

@@ -43,7 +43,6 @@ ROOMS = (
     "infra",
 )
 BESIDE = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in")
-CACHE = cache_folder() / "wheelhouse"
 PIP_S = 600.0
 KEPT_S = 30 * 86_400  # wheels of older versions, 70 MB an architecture
 
@@ -70,12 +69,16 @@ def build(arch: str) -> Wheelhouse:
     digest = hashlib.sha256(sources)
     for wheel in wheels:
         digest.update(wheel.name.encode())
-    folder = CACHE / "siafu"
+    folder = _cache() / "siafu"
     folder.mkdir(parents=True, exist_ok=True)
     archive, requirements = folder / "siafu.tar.gz", folder / "requirements.txt"
     archive.write_bytes(sources)
     requirements.write_text("".join(f"{line}\n" for line in _pinned()))
     return Wheelhouse(arch, (*wheels, requirements, archive), digest.hexdigest()[:16])
+
+
+def _cache() -> Path:
+    return cache_folder() / "wheelhouse"
 
 
 def _pinned() -> list[str]:
@@ -86,7 +89,7 @@ def _wheels(target: Target) -> list[Path]:
     """What pip finds for the target, dependencies included; those that are installed here in the version that is here."""
     constraints = sorted({f"{one.metadata['Name']}=={one.version}" for one in importlib.metadata.distributions()})
     key = hashlib.sha256(repr((_pinned(), TOOLS, constraints)).encode()).hexdigest()[:16]
-    place = CACHE / f"{target}-{key}"
+    place = _cache() / f"{target}-{key}"
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
         _forget_old(place.parent)

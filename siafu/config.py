@@ -356,13 +356,23 @@ class Config:
         return type(self).from_dict(sections)
 
 
+#: What to do where the cache folder cannot be used.
+CACHE_ADVICE = "set data.cache_dir, or XDG_CACHE_HOME in the environment, to a folder that you may write to"
+
+
 def cache_folder(chosen: str = "") -> Path:
     """Where siafu keeps what it can make again: ``chosen`` if that is not empty, else ``siafu`` in $XDG_CACHE_HOME or
-    ~/.cache. The XDG base directory specification has a relative $XDG_CACHE_HOME ignored."""
-    if chosen:
-        return Path(chosen).expanduser()
+    ~/.cache. The XDG base directory specification has a relative $XDG_CACHE_HOME ignored.
+
+    ConfigError if that is below a home directory and there is none, as in a container whose user is only a number.
+    """
     said = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (said if said.is_absolute() else Path.home() / ".cache") / "siafu"
+    try:
+        if chosen:
+            return Path(chosen).expanduser()
+        return (said if said.is_absolute() else Path.home() / ".cache") / "siafu"
+    except RuntimeError as error:
+        raise ConfigError(f"{chosen or '~/.cache/siafu'}: no such home directory: {error}; {CACHE_ADVICE}") from None
 
 
 def load(path: str | Path) -> Config:

@@ -81,7 +81,8 @@ def message(tag: int) -> Callable[[type[_C]], type[_C]]:
 
     def register(cls: type[_C]) -> type[_C]:
         made: Any = dataclass(frozen=True, eq=False)(cls)
-        assert MESSAGES.setdefault(tag, made) is made, f"tag {tag} is taken"
+        assert tag not in MESSAGES, f"tag {tag} is taken"
+        MESSAGES[tag] = made
         made.tag = tag
         return cls
 

@@ -357,6 +357,26 @@ def test_the_default_cache_is_where_xdg_says_unless_that_is_relative(archive, tm
     assert cached(str(archive)).parent == tmp_path / ".cache" / "siafu"
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_file_that_was_replaced_or_rewritten_is_prepared_again_with_its_size_and_time_unchanged(
+    archive, tmp_path, in_place
+):
+    """rsync -t and SOURCE_DATE_EPOCH make such files."""
+    before, status = cached(str(archive), cache_dir=tmp_path / "cache"), archive.stat()
+    file = archive if in_place else tmp_path / "other.npz"
+    file.write_bytes(archive.read_bytes())
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    file.replace(archive)
+    assert (archive.stat().st_size, archive.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+    assert cached(str(archive), cache_dir=tmp_path / "cache") != before
+
+
+def test_a_cache_that_cannot_be_made_names_the_settings_that_move_it(archive, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DatasetError, match=r"cannot be made: .*; set data\.cache_dir, or XDG_CACHE_HOME"):
+        cached(str(archive), cache_dir=tmp_path / "file" / "cache")
+
+
 def test_prepared_graphs_in_the_cache_are_their_owners_alone(archive, tmp_path):
     made = cached(str(archive), cache_dir=tmp_path / "cache")
     assert [path.stat().st_mode & 0o777 for path in (made.parent, made)] == [0o700, 0o700]

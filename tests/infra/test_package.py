@@ -17,7 +17,6 @@ from infra import package, wheels
 from infra.wheels import Target
 from siafu.errors import ConfigError, GnnError
 
-WHEELS = package.CACHE / "wheels"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="emulators run on Linux alone")
 
 
@@ -33,8 +32,8 @@ def here() -> package.Package:
 def no_cache(here: package.Package, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache, but for the wheels."""
     (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "wheels").symlink_to(WHEELS)
-    monkeypatch.setattr(package, "CACHE", tmp_path / "cache")
+    (tmp_path / "cache" / "wheels").symlink_to(package.cache() / "wheels")
+    monkeypatch.setattr(package, "cache", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 

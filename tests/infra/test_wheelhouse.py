@@ -63,7 +63,7 @@ def test_servers_have_this_pythons_version_or_the_nearest_that_amazon_linux_pack
     """NumPy 2.5, which a new environment of Python 3.12 gets, has no wheels for 3.11."""
     asked: list[Target] = []
     monkeypatch.setattr(wheelhouse, "sys", SimpleNamespace(version_info=SimpleNamespace(minor=ours)))
-    monkeypatch.setattr(wheelhouse, "CACHE", tmp_path)
+    monkeypatch.setattr(wheelhouse, "_cache", lambda: tmp_path)
     monkeypatch.setattr(wheelhouse, "_wheels", lambda target: (asked.append(target), [])[1])
     wheelhouse.build("arm64")
     assert [target.runtime for target in asked] == [wheelhouse.python()] == [f"python3.{theirs}"]

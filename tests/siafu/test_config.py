@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
 from siafu import config
-from siafu.config import Config
+from siafu.config import Config, cache_folder
 from siafu.errors import ConfigError
 
 FIELDS = [f"{section}.{key}" for section, values in Config().to_dict().items() for key in values]
@@ -306,3 +307,14 @@ def test_a_file_that_is_not_toml_is_named_with_the_place(tmp_path, content):
 )
 def test_activations_are_computed_again_where_fetching_them_takes_longer(settings, expected):
     assert Config().replace({"servers.backend": "lambda", **settings}).rematerialises == expected
+
+
+def test_a_cache_without_a_home_folder_names_the_settings_that_move_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container whose user is a number without an entry in /etc/passwd."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # finds no home
+    with pytest.raises(ConfigError, match=r"no such home directory: .*; set data\.cache_dir, or XDG_CACHE_HOME"):
+        cache_folder()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache")
+    assert cache_folder() == Path("/var/cache/siafu")
