@@ -2,7 +2,7 @@
 
 Wheels of numpy and pyzmq come through pip, for the runtime's Python, architecture and C library, in the versions that are
 installed here, so that a function's bits are ours. ``build`` makes the package for AWS; ``build_here`` the one that
-emulators on this machine run: this Python, this architecture, this C library.
+our LocalStack runs: this Python, this architecture, this C library.
 
 The same tree and versions give the same bytes: names are sorted, times and permissions fixed. Where the runtime's Python
 is ours, modules travel compiled too: ``/var/task`` is read-only, so Lambda would compile them at every cold start (measured:
@@ -81,7 +81,7 @@ def build(arch: str, runtime: str | None = None, folder: Path | None = None) -> 
 
 
 def build_here(folder: Path | None = None, runtime: str | None = None) -> Package:
-    """The package that emulators on this machine run; ``runtime`` None: this Python's."""
+    """The package that our LocalStack runs on this machine; ``runtime`` None: this Python's."""
     return _build(Target.here(runtime), folder)
 
 
@@ -255,7 +255,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m infra.package", description="Build the Lambda function's package.")
     parser.add_argument("--arch", choices=ARCHITECTURES, default="arm64")
     parser.add_argument("--runtime", help=f"one of {', '.join(RUNTIMES)}; default: the first that our wheels run on")
-    parser.add_argument("--here", action="store_true", help="for emulators on this machine")
+    parser.add_argument("--here", action="store_true", help="for this machine, as our LocalStack runs it")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to put the zip; default: the cache")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(argv)

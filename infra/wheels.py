@@ -51,7 +51,7 @@ class Target:
         """This machine, with this Python or another."""
         name, version = platform.libc_ver()
         if name != "glibc":
-            raise ConfigError(f"emulators need Linux with glibc, this is {platform.platform()}")
+            raise ConfigError(f"LocalStack's functions need Linux with glibc, this is {platform.platform()}")
         arch = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
         return cls(arch, runtime or our_runtime(), int(version.split(".")[1]))
 
@@ -91,7 +91,7 @@ def wheel(target: Target, name: str, version: str, cache: Path) -> Path:
     options += [f"--platform={tag}" for tag in target.tags]
     with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as draft:
         try:
-            fetched = download(f"{name}=={version}", Path(draft), options)
+            fetched = _download(f"{name}=={version}", Path(draft), options)
         except NoWheelError:
             newer = [one for one in RUNTIMES if minor(one) > minor(target.runtime)] or ["an older one"]
             raise NoWheelError(
@@ -101,11 +101,11 @@ def wheel(target: Target, name: str, version: str, cache: Path) -> Path:
         return fetched.replace(folder / fetched.name)
 
 
-def download(requirement: str, folder: Path, options: list[str] | None = None) -> Path:
+def _download(requirement: str, folder: Path, options: list[str]) -> Path:
     """Has pip put the wheel into ``folder``. ConfigError with pip's own words if it cannot."""
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-input",
-        "--disable-pip-version-check", "--retries", "2", *(options or []), "--dest", str(folder), requirement,
+        "--disable-pip-version-check", "--retries", "2", *options, "--dest", str(folder), requirement,
     ]  # fmt: skip
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
@@ -116,6 +116,6 @@ def download(requirement: str, folder: Path, options: list[str] | None = None) -
     if "No module named pip" in ended.stderr:
         raise ConfigError(f"{requirement} is downloaded by pip, which {sys.executable} lacks: run it with -m ensurepip")
     if "No matching distribution" in ended.stderr and "(from versions: none)" not in ended.stderr:
-        raise NoWheelError(f"{requirement} has no wheel for what was asked: {' '.join(options or [])}")
+        raise NoWheelError(f"{requirement} has no wheel for what was asked: {' '.join(options)}")
     errors = [line for line in ended.stderr.splitlines() if line.startswith("ERROR:")] or ["ERROR: no output"]
     raise ConfigError(f"pip cannot download {requirement}: {errors[0].removeprefix('ERROR: ')[:300]}")

@@ -27,7 +27,7 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "pyzmq", "pymetis", "safetensors",
 
 #: extra -> (a distribution that it brings, what it is for)
 EXTRAS = {
-    "aws": ("boto3", "Lambdas and servers on AWS, Lambdas on LocalStack and AWS's emulator"),
+    "aws": ("boto3", "Lambdas and servers on AWS, Lambdas on LocalStack"),
     "ray": ("ray", "servers and Lambdas on a Ray cluster"),
     "infra": ("aws-cdk-lib", "siafu deploy"),
     "data": ("pyarrow", "edge lists in Parquet and CSV"),
@@ -38,12 +38,6 @@ EXTRAS = {
     "loggers": ("wandb", "--logger: TensorBoard, MLflow, W&B offline"),
     "gpu": ("torch", "siafu baseline, and servers with a GPU"),
     "dev": ("pytest", "tests and development"),
-}
-
-#: place for Lambdas on this machine -> (what says whether it is installed, how it is got)
-EMULATORS = {
-    "rie": ("infra.rie:installed", "--lambda-on rie fetches it when first used"),
-    "localstack": ("infra.localstack.install:installed", "python -m infra.localstack install"),
 }
 
 STYLES = {"": "", "ok": "green", "slow": "yellow", "FAIL": "bold red", "--": "dim"}
@@ -108,7 +102,7 @@ def examine() -> dict[str, Any]:
         "checks": [asdict(check) for check in checks],
         "kernels": asdict(compiled_kernels()),
         "extras": [{"name": name, "for": what, "found": _version(brings)} for name, (brings, what) in EXTRAS.items()],
-        "tools": [_gpus(), _node(), *(_emulator(name) for name in EMULATORS)],
+        "tools": [_gpus(), _node(), _localstack()],
         "ok": all(check.ok for check in checks),
     }  # fmt: skip
 
@@ -191,11 +185,10 @@ def _gpus() -> dict[str, str | None]:
     return {"name": "GPUs", "for": "siafu baseline; without any it runs on the CPU", "found": found or None}
 
 
-def _emulator(name: str) -> dict[str, str | None]:
-    where, get = EMULATORS[name]
-    module, _, function = where.partition(":")
-    found = getattr(importlib.import_module(module), function)()
-    return {"name": name, "for": f"--lambda-on {name}" if found else get, "found": "installed" if found else None}
+def _localstack() -> dict[str, str | None]:
+    is_installed = importlib.import_module("infra.localstack.install").installed()
+    use = "--lambda-on localstack" if is_installed else "python -m infra.localstack install"
+    return {"name": "localstack", "for": use, "found": "installed" if is_installed else None}
 
 
 def _environment() -> Check:

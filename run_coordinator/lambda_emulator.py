@@ -1,6 +1,6 @@
-"""A place for Lambdas on this machine that is not ours: AWS's emulator, LocalStack. Started as a process for one run.
+"""LocalStack for the Lambdas of one run, started as a process.
 
-The process (``SITES``) is given the run's resolved config and its directory, prints one JSON line once functions can be
+The process (``python -m infra.localstack``) is given the run's resolved config and its directory, prints one JSON line once functions can be
 invoked, ``{"endpoint": URLS, "function": NAME, "callback_host": HOST}``, and serves until its stdin ends; then it has
 collected what the function logged into ``<run-dir>/logs`` and left nothing behind. Its group dies with us.
 """
@@ -25,38 +25,36 @@ from siafu.config import Config
 from siafu.errors import ConfigError, WorkerError
 from siafu.leash import Leash
 
-#: ``lambda.on`` -> module that is run.
-SITES = {"rie": "infra.rie", "localstack": "infra.localstack"}
-START_S = 120.0  # LocalStack on a busy machine
+START_S = 120.0  # on a busy machine
 STOP_S = 30.0
 
 
 @dataclass(frozen=True)
 class Site:
-    """A place that serves. ``config``: the run's, with the place's endpoint filled in."""
+    """``config``: the run's, with LocalStack's endpoint filled in."""
 
     config: Config
-    check: Callable[[], None]  # WorkerError once the place is gone: without it a run would only see refusals
+    check: Callable[[], None]  # WorkerError once LocalStack is gone: without it a run would only see refusals
 
 
 @contextlib.contextmanager
 def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
-    """Makes sure that ``lambda.on`` has an endpoint, while the block runs.
+    """Starts LocalStack, while the block runs, if ``lambda.on`` asks for it and the user has not named the endpoint of one.
 
-    WorkerError with the site's own words if it cannot be started; ConfigError (exit code 2) if it says that the user is
+    WorkerError with LocalStack's own words if it cannot be started; ConfigError (exit code 2) if it says that the user is
     to blame, by exit code 2."""
     lambdas = config.lambdas
-    if config.servers.backend != "lambda" or lambdas.on not in SITES or lambdas.endpoint:
+    if config.servers.backend != "lambda" or lambdas.on != "localstack" or lambdas.endpoint:
         yield Site(config, lambda: None)
         return
     logs = run_dir / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     asked = run_dir / "site.toml"
     asked.write_text(configs.dump(config))
-    command = [sys.executable, "-m", SITES[lambdas.on], "--config", str(asked), "--run-dir", str(run_dir)]
+    command = [sys.executable, "-m", "infra.localstack", "--config", str(asked), "--run-dir", str(run_dir)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     leash = Leash()
-    log = logs / f"{lambdas.on}.log"
+    log = logs / "localstack.log"
     with open(log, "wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=environment,
@@ -66,18 +64,18 @@ def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
 
     def check() -> None:
         if process.poll() is not None:
-            raise WorkerError(f"lambda.on = {lambdas.on}: {_last_words(log) or 'it is gone'} ({log})")
+            raise WorkerError(f"lambda.on = localstack: {_last_words(log) or 'it is gone'} ({log})")
 
     try:
-        ready = {f"lambda.{key}": value for key, value in _ready(process, lambdas.on, log).items()}
+        ready = {f"lambda.{key}": value for key, value in _ready(process, log).items()}
         yield Site(config.replace(ready), check)
     finally:
         _stop(process)
         leash.close()
 
 
-def _ready(process: subprocess.Popen[bytes], name: str, log: Path) -> dict[str, str]:
-    """What the site says once it serves."""
+def _ready(process: subprocess.Popen[bytes], log: Path) -> dict[str, str]:
+    """What it says once it serves."""
     assert process.stdout is not None
     line = _first_line(process.stdout, time.monotonic() + START_S)
     if line:
@@ -86,7 +84,7 @@ def _ready(process: subprocess.Popen[bytes], name: str, log: Path) -> dict[str, 
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1.0)
     why = _last_words(log) or f"it did not answer within {START_S:g} s"
-    raise (ConfigError if process.poll() == 2 else WorkerError)(f"lambda.on = {name}: {why} ({log})")
+    raise (ConfigError if process.poll() == 2 else WorkerError)(f"lambda.on = localstack: {why} ({log})")
 
 
 def _last_words(log: Path) -> str:

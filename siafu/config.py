@@ -212,9 +212,9 @@ class Servers:
 class Lambda:
     count: int = 0  # environments per graph server; 0: as many as the autotuner finds worth it
     memory_mb: int = 192  # of an environment; its share of a core and its price follow
-    on: Literal["local", "rie", "localstack", "aws", "ray"] = "local"  # where they run
-    function: str = "siafu"  # rie, localstack, aws: the function's name
-    endpoint: str = ""  # URL that invocations are sent to, several with commas between; empty: one of our own, or AWS's
+    on: Literal["local", "localstack", "aws", "ray"] = "local"  # where they run
+    function: str = "siafu"  # localstack, aws: the function's name
+    endpoint: str = ""  # URL that invocations are sent to; empty: one of our own, or AWS's
     region: str = "us-east-1"  # of the function
     callback_host: str = ""  # what functions dial instead of servers.listen, where that is not what they can reach
     timeout_s: float = 900.0  # Lambda's own limit on one invocation

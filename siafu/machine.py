@@ -10,7 +10,7 @@ import os
 from siafu.config import Config
 
 #: Where environments are processes of this machine.
-HERE = ("local", "rie", "localstack")
+HERE = ("local", "localstack")
 FEWEST, MOST = 2, 8
 #: Lambda memory that comes with one core, MB (AWS Lambda's documentation).
 CORE_MB = 1769

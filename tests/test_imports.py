@@ -113,9 +113,9 @@ TABLES = {
     "siafu/__main__.py": "the verbs",
     "siafu/checkpoints.py": "MIRRORS: where checkpoints are copied to",
     "run_coordinator/api.py": "a run on a deployment, which one of its machines coordinates",
-    "run_coordinator/doctor.py": "EMULATORS",
+    "run_coordinator/doctor.py": "whether LocalStack is installed",
     "run_coordinator/hosts/__init__.py": "HOSTS",
-    "run_coordinator/lambda_emulator.py": "SITES",
+    "run_coordinator/lambda_emulator.py": "LocalStack for a run",
 }
 
 SOURCES = [path for room in ROOMS for path in files(f"{room}/**/*.py")]

@@ -1,6 +1,6 @@
 """The same training at every place where Lambdas run on this machine: are the weights the same, and what does it cost?
 
-    python -m benchmarks.acceptance.launchers [--sources digits,cora] [--places local,rie,localstack] [--epochs 50]
+    python -m benchmarks.acceptance.launchers [--sources digits,cora] [--places local,localstack] [--epochs 50]
         [--rounds 3] [--json FILE]
 
 In ``pipe`` mode the final weights must have the same bits everywhere, on one kind of processor. A place that is not
@@ -94,7 +94,7 @@ def _show(rows: list[dict[str, Any]], title: str) -> None:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sources", default="digits,cora")
-    parser.add_argument("--places", default="local,rie,localstack")
+    parser.add_argument("--places", default="local,localstack")
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3, help="of invoking a function that does nothing")
     parser.add_argument("--json", metavar="FILE")

@@ -28,7 +28,7 @@ class Invoking:
     """Milliseconds from ``invoke`` to the outcome."""
 
     cold_ms: float  # the first: the place makes an environment
-    init_ms: float  # of it, by the place's own report; 0 where it reports nothing
+    init_ms: float  # of it, by the place's own report
     warm_ms: float  # median of ``NUM_WARM`` one after another
     per_s: float  # of ``NUM_MANY``, ``ABREAST`` at a time
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from graph_data.renumbered import Numbers
 from run_coordinator import api
-from run_coordinator.lambda_emulator import SITES
 from run_coordinator.predict.meanings import Meanings, Names
 from siafu import conditions, model_file, models
 from siafu.baseline import BaselineConfig, load
@@ -131,7 +130,7 @@ def plan_of(
     _, spec = model_file.load_model(model)
     config = _of_servers(run_dir).replace(WITHOUT)
     config = config.replace({"train.warm_start": str(model.resolve())})
-    if config.lambdas.on in SITES and config.servers.backend == "lambda":  # what the run made for itself is gone
+    if config.lambdas.on == "localstack" and config.servers.backend == "lambda":  # what the run made for itself is gone
         config = config.replace({"lambda.endpoint": "", "lambda.callback_host": ""})
     data = None
     if graph:

@@ -61,8 +61,6 @@ def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]
     if not (run_dir / CONFIG).is_file():
         raise ConfigError(f"{run_dir}: not a run's directory: it has no {CONFIG}")
     known = configs.load(run_dir / CONFIG)
-    if known.lambdas.on == "rie":  # the emulator that it had is gone
-        known = known.replace({"lambda.endpoint": ""})
     config = api.resolve("", known, settings, short).replace({"run.dir": str(run_dir)})
     before, after = known.to_dict(), config.to_dict()
     for section, values in after.items():

@@ -3,7 +3,7 @@
 1. Lambda: requests, and GB-seconds in the monthly tiers of the architecture (``cloud.arch``), INIT among them (billed since
    2025-08-01). The free tier is not counted. A duration is billed in whole milliseconds; until December 2020 in whole 100 ms.
 2. Servers, volumes and endpoints: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
-3. Environments on this machine (local, RIE, LocalStack) or on Ray count as what Lambda would have charged for them.
+3. Environments on this machine (local, LocalStack) or on Ray count as what Lambda would have charged for them.
 4. Traffic costs nothing where servers and functions are in one zone and talk over private addresses, as every deployment's
    do. Functions on Lambda with servers elsewhere send their answers out of AWS, which is charged. What goes in is free.
 5. Servers at work ask S3 for orders and report to it (``infra.machines.agent_loop``): half a cent an hour each. Whoever coordinates

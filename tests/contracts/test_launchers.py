@@ -3,7 +3,6 @@
 A new one is one line in LAUNCHERS: a function that starts it for a handler of the tests' own.
 """
 
-import functools
 import json
 import os
 import queue
@@ -21,7 +20,7 @@ import pytest
 from lambda_funcs.invocation import Function
 from lambda_funcs.local_pool import Invocation, LocalPool
 from siafu import ray_cluster, variables
-from siafu.errors import GnnError, WorkerError
+from siafu.errors import WorkerError
 from tests.fake_lambda import FakeLambda
 
 HANDLERS = "tests.lambda_funcs.handlers"
@@ -40,51 +39,20 @@ def endpoint(
     """What `localstack` and `aws` are; behind it a service that is ours."""
     service = stack.enter_context(FakeLambda(handler=handler, **limits))
     return stack.enter_context(
-        caller([service.url], service.name, outcomes, log_dir, max_environments, service.timeout_s, emulated=False)
+        caller(service.url, service.name, outcomes, log_dir, max_environments, service.timeout_s)
     )
-
-
-def rie(
-    stack: ExitStack, outcomes: Outcomes, handler: str, log_dir: Path, max_environments: int,
-    memory_mb: int = 192, timeout_s: float = 60.0,
-) -> Any:  # fmt: skip
-    """AWS's emulator: one for each environment."""
-    from infra import package
-    from infra.rie import FUNCTION, Emulators, Function
-
-    if missing := no_emulator():
-        pytest.skip(missing)
-    function = Function(package.unpacked(package.build_here()), handler, memory_mb, timeout_s)
-    emulators = stack.enter_context(Emulators(function, max_environments, log_dir / "rie"))
-    return stack.enter_context(
-        caller(emulators.urls, FUNCTION, outcomes, log_dir, max_environments, timeout_s, emulated=True)
-    )
-
-
-@functools.cache
-def no_emulator() -> str:
-    """Why there is none; looked for once."""
-    from infra import package, rie
-
-    try:
-        rie.binary()
-        package.build_here()
-    except GnnError as error:
-        return f"the emulator cannot be had: {error}"
-    return ""
 
 
 def caller(
-    urls: list[str], function: str, outcomes: Outcomes, log_dir: Path, max_environments: int, timeout_s: float, *, emulated: bool
+    url: str, function: str, outcomes: Outcomes, log_dir: Path, max_environments: int, timeout_s: float
 ) -> Any:  # fmt: skip
     boto3 = pytest.importorskip("boto3", reason="needs the extra aws")
     from graph_server.lambdas.launchers.endpoint import EndpointLauncher
 
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
     return EndpointLauncher(
-        [boto3.client("lambda", endpoint_url=url, **keys) for url in urls], function, exclusive=emulated,
-        emulated=emulated, timeout_s=timeout_s, limit=max_environments, max_environments=max_environments,
-        on_done=outcomes.put, log_dir=log_dir,
+        boto3.client("lambda", endpoint_url=url, **keys), function, timeout_s=timeout_s, limit=max_environments,
+        max_environments=max_environments, on_done=outcomes.put, log_dir=log_dir,
     )  # fmt: skip
 
 
@@ -110,9 +78,7 @@ def joined(request: pytest.FixtureRequest) -> Iterator[None]:
     connection.close()
 
 
-LAUNCHERS: dict[str, Callable[..., Any]] = {"local": local, "endpoint": endpoint, "ray": ray, "rie": rie}
-#: Where an outcome says nothing of INIT, memory and log, and no limit is kept but time, in whole seconds.
-SILENT = {"rie"}
+LAUNCHERS: dict[str, Callable[..., Any]] = {"local": local, "endpoint": endpoint, "ray": ray}
 #: Whose processes are this launcher's own: called by our names, and ended by ``close``. Those of a service
 #: belong to it: it gives each invocation an id of its own, and lets it run on when the caller has hung up.
 OWN_PROCESSES = {"local", "ray"}
@@ -154,15 +120,6 @@ def start(launcher: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
 
 
 @pytest.fixture
-def full_report(launcher: str) -> None:
-    if launcher in SILENT:
-        pytest.skip("it reports neither INIT nor memory nor log, and limits time alone")
-
-
-tells_all = pytest.mark.usefixtures("full_report")
-
-
-@pytest.fixture
 def fifo(tmp_path: Path) -> Path:
     path = tmp_path / "fifo"
     os.mkfifo(path)
@@ -197,7 +154,6 @@ def test_result_is_the_handlers_json(start: Start, launcher: str) -> None:
     assert result["request_id"] == "request-1" or launcher not in OWN_PROCESSES
 
 
-@tells_all
 def test_first_invocation_is_cold_and_the_second_reuses_its_environment(start: Start) -> None:
     driver = start("echo")
     cold, warm = driver.call(), driver.call()
@@ -264,7 +220,6 @@ def test_result_that_is_not_json_is_a_marshal_error(start: Start) -> None:
     assert start("unserialisable").call().error == "Runtime.MarshalError"
 
 
-@tells_all
 def test_missing_module_is_reported_with_its_name_each_time(start: Start) -> None:
     driver = start("tests.nowhere.handler")
     for _ in range(2):
@@ -279,16 +234,15 @@ def test_missing_handler_is_reported(start: Start) -> None:
 
 
 @pytest.mark.parametrize(("handler", "how"), [("crash", "exit status 3"), ("abort", "SIGSEGV|segmentation fault")])
-def test_crash_says_how_and_the_next_invocation_is_cold(start: Start, launcher: str, handler: str, how: str) -> None:
+def test_crash_says_how_and_the_next_invocation_is_cold(start: Start, handler: str, how: str) -> None:
     driver = start(handler)
     for _ in range(2):
         outcome = driver.call()
         assert outcome.error == "Runtime.ExitError"
         assert re.search(how, error_of(outcome)["errorMessage"])
-        assert outcome.init_ms > 0.0 or launcher in SILENT
+        assert outcome.init_ms > 0.0
 
 
-@tells_all
 def test_what_a_crashed_function_wrote_is_in_its_log(start: Start) -> None:
     assert "about to go" in start("crash").call().log_tail
 
@@ -307,18 +261,16 @@ def test_kill_from_outside_ends_the_invocation(start: Start, launcher: str, fifo
     assert launcher != "local" or driver.pool.pids == {}
 
 
-def test_deadline_ends_the_invocation_and_the_environment(start: Start, launcher: str) -> None:
-    limit_s = 1.0 if launcher in SILENT else 0.2
-    driver = start("hang", timeout_s=limit_s)
+def test_deadline_ends_the_invocation_and_the_environment(start: Start) -> None:
+    driver = start("hang", timeout_s=0.2)
     for _ in range(2):
         outcome = driver.call()
         assert outcome.error == "Sandbox.Timedout"
-        assert f"timed out after {limit_s:.2f} seconds" in outcome.payload.decode()
-        assert outcome.billed_ms >= 1000 * limit_s + outcome.init_ms
-        assert outcome.init_ms > 0.0 or launcher in SILENT
+        assert "timed out after 0.20 seconds" in outcome.payload.decode()
+        assert outcome.billed_ms >= 200 + outcome.init_ms
+        assert outcome.init_ms > 0.0
 
 
-@tells_all
 @pytest.mark.parametrize("brief", [False, True], ids=["held", "between two samples"])
 def test_memory_above_the_limit_ends_the_environment(start: Start, brief: bool) -> None:
     driver = start("hog", memory_mb=64)
@@ -328,14 +280,12 @@ def test_memory_above_the_limit_ends_the_environment(start: Start, brief: bool) 
     assert driver.call({"mb": 1, "brief": True}).init_ms > 0.0
 
 
-@tells_all
 def test_memory_below_the_limit_is_reported(start: Start) -> None:
     outcome = start("hog", memory_mb=192).call({"mb": 50, "brief": True})
     assert outcome.error is None
     assert 50 < outcome.max_memory_mb < 192
 
 
-@tells_all
 def test_result_beyond_six_megabytes_is_an_error(start: Start) -> None:
     assert start("large").call({"nbytes": 6 * 2**20 + 1000}).error == "Function.ResponseSizeTooLarge"
 
@@ -343,7 +293,6 @@ def test_result_beyond_six_megabytes_is_an_error(start: Start) -> None:
 # -- logs
 
 
-@tells_all
 def test_log_has_the_platforms_lines_around_the_functions(start: Start, launcher: str) -> None:
     driver = start("talk", memory_mb=192)
     lines = driver.call({"nbytes": 1}, "r1").log_tail.splitlines()
@@ -358,7 +307,6 @@ def test_log_has_the_platforms_lines_around_the_functions(start: Start, launcher
     assert "first line" in driver.call({"nbytes": 1}, "r2").log_tail
 
 
-@tells_all
 def test_log_tail_is_the_last_four_kib(start: Start) -> None:
     tail = start("talk").call({"nbytes": 100_000}).log_tail
     assert len(tail) == 4096

@@ -17,7 +17,7 @@ from infra import package, wheels
 from infra.wheels import Target
 from siafu.errors import ConfigError, GnnError
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="emulators run on Linux alone")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="a package for this machine is for Linux alone")
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_the_package_for_aws_has_the_runtimes_architecture(tmp_path):
 
 
 def test_no_function_gets_a_python_that_aws_has_deprecated(monkeypatch):
-    """3.10, since October 2026. Emulators on this machine may still have it."""
+    """3.10, since October 2026."""
     asked: list[str] = []
 
     def build(target: Target, folder: object) -> None:

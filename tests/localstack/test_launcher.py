@@ -33,7 +33,7 @@ def start(place: Place, deploy: Deploy, tmp_path: Path, monkeypatch: pytest.Monk
     ) -> Any:  # fmt: skip
         name = deploy(handler, memory_mb=memory_mb, timeout_s=timeout_s)
         return stack.enter_context(
-            contract.caller([place.endpoint], name, outcomes, log_dir, max_environments, timeout_s, emulated=False)
+            contract.caller(place.endpoint, name, outcomes, log_dir, max_environments, timeout_s)
         )
 
     monkeypatch.setitem(contract.LAUNCHERS, "localstack", localstack)

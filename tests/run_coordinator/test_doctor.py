@@ -25,12 +25,12 @@ def test_without_compiled_kernels_a_machine_is_slow_but_can_train(monkeypatch, c
     assert "install g++ and run make setup again" in shown
 
 
-def test_doctor_says_how_to_get_an_emulator_that_is_not_there(monkeypatch):
-    monkeypatch.setattr("infra.rie.installed", lambda: False)
-    expected = {"name": "rie", "for": "--lambda-on rie fetches it when first used", "found": None}
-    assert doctor._emulator("rie") == expected
-    monkeypatch.setattr("infra.rie.installed", lambda: True)
-    assert doctor._emulator("rie") == {"name": "rie", "for": "--lambda-on rie", "found": "installed"}
+def test_doctor_says_how_to_get_localstack_where_it_is_not_there(monkeypatch):
+    monkeypatch.setattr("infra.localstack.install.installed", lambda: False)
+    expected = {"name": "localstack", "for": "python -m infra.localstack install", "found": None}
+    assert doctor._localstack() == expected
+    monkeypatch.setattr("infra.localstack.install.installed", lambda: True)
+    assert doctor._localstack() == {"name": "localstack", "for": "--lambda-on localstack", "found": "installed"}
 
 
 def test_doctor_without_node_says_what_it_is_for(monkeypatch):

@@ -1,4 +1,4 @@
-"""How many environments a server wants is one formula, whoever asks: the server, the prediction of memory, the emulators."""
+"""How many environments a server wants is one formula, whoever asks: the server, the prediction of memory."""
 
 import dataclasses
 import os
@@ -6,7 +6,6 @@ import os
 import pytest
 
 from cost_planner import memory
-from infra import rie
 from siafu import config as configs
 from siafu.config import Config
 from siafu.machine import num_environments, num_threads
@@ -37,7 +36,6 @@ def test_everybody_counts_the_same_environments(settings, wanted, monkeypatch):
     asked = config(**settings)
     assert num_environments(asked) == wanted
     assert memory.processes(asked, 4)[memory.LAMBDAS] == asked.data.parts * wanted
-    assert rie.environments(asked) == 2 * asked.data.parts * wanted
 
 
 def test_threads_and_environments_of_another_machine_follow_its_cores():

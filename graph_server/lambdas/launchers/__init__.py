@@ -16,7 +16,6 @@ from siafu.errors import ConfigError
 
 LAUNCHERS = {
     "local": "lambda_funcs.local_pool:LocalPool",
-    "rie": "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
     "localstack": "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
     "aws": "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
     "ray": "graph_server.lambdas.launchers.ray:RayLauncher",

@@ -5,11 +5,9 @@ Rules:
    errorType says more where it is one of the platform's ("Runtime.ExitError"); any other is the handler's own exception.
    The kernel's kill for want of memory comes as Runtime.OutOfMemory, in the payload or the REPORT line alone, or as an
    ExitError of a process that had all of the memory.
-2. The bill is that of the log tail's REPORT line, INIT included (billed since 2025-08-01). Without one (the emulator gives
-   none) it is the time that the call took, rounded up.
-3. The emulator never sets FunctionError, and answers a crash with HTTP 502: there, a payload with errorType and errorMessage
-   is a failure of the function, and so is its one line of plain text on a timeout (infra/rie.py has a table).
-4. A refusal costs nothing. A lost answer costs what may have been used until then; the service's bill may be higher, by
+2. The bill is that of the log tail's REPORT line, INIT included (billed since 2025-08-01). Without one it is the
+   time that the call took, rounded up.
+3. A refusal costs nothing. A lost answer costs what may have been used until then; the service's bill may be higher, by
    what a worker with nobody to work for waits before it leaves: ``lambda.idle_s``, but with a task at hand that it waits
    for the rest of, ``servers.silence_s``.
 """
@@ -66,12 +64,6 @@ def ran(request_id: str, payload: bytes, function_error: str, log_tail: str, too
     report = read_report(log_tail) or Report(math.ceil(1000 * took_s), 0.0, 0, timed_out=False)
     error = _error(payload, function_error, report) if function_error else None
     return Invocation(request_id, payload, error, report.init_ms, report.billed_ms, report.max_memory_mb, log_tail)
-
-
-def emulated(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str]]:
-    """Status and headers as Lambda would have them on an answer of the emulator's (rule 3)."""
-    says_so = {"errorType", "errorMessage"} <= _object(body).keys() or _TIMED_OUT.fullmatch(body.strip())
-    return (200, {**headers, "X-Amz-Function-Error": "Unhandled"}) if says_so else (status, headers)
 
 
 def refused(request_id: str, code: str, status: int, reason: str, message: str) -> Invocation:

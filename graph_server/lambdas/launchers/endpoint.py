@@ -1,11 +1,8 @@
-"""The launchers `rie`, `localstack` and `aws`: a function behind an endpoint that speaks Lambda's API, through boto3.
+"""The launchers `localstack` and `aws`: a function behind an endpoint that speaks Lambda's API, through boto3.
 
 Invocations are synchronous (RequestResponse): a refusal and its Reason, FunctionError and the bill come back with the
 call, and the service never repeats it. Each has a thread that waits, for as long as its worker pulls tasks. Nothing is
 sent twice: what is to be done about a failure is the backend's to decide.
-
-One endpoint takes all calls. Of several, each takes one at a time (two at once crash the emulator), and each graph server
-has its share of them to itself.
 """
 
 from __future__ import annotations
@@ -27,7 +24,6 @@ import boto3
 from botocore.config import Config as ClientConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
-from graph_server.lambdas.invoke_errors import THROTTLED
 from graph_server.lambdas.launchers import account, answers
 from graph_server.lambdas.launchers.lines import Lines
 from lambda_funcs.invocation import Invocation
@@ -55,7 +51,6 @@ class _Call:
 
     request_id: str
     payload: bytes
-    client: Any  # None: every endpoint is taken
     begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -67,19 +62,16 @@ class EndpointLauncher:
     """Invokes ``function``. Use with `with`, or call ``close``. ``on_done`` is called from threads of the launcher's."""
 
     def __init__(
-        self, clients: list[Any], function: str, *, exclusive: bool, emulated: bool, timeout_s: float, limit: int,
-        max_environments: int, on_done: Callable[[Invocation], None], log_dir: Path | None = None,
+        self, client: Any, function: str, *, timeout_s: float, limit: int, max_environments: int,
+        on_done: Callable[[Invocation], None], log_dir: Path | None = None,
     ):  # fmt: skip
-        """``clients``: of boto3, each with an endpoint of its own. ``exclusive``: each takes one call at a time.
-        ``emulated``: they are emulators. ``timeout_s``: of the function."""
+        """``client``: of boto3. ``timeout_s``: of the function."""
         self.function, self.limit, self.max_environments, self.hangs_up = function, limit, max_environments, True
-        self._exclusive, self._timeout_s, self._on_done = exclusive, timeout_s, on_done
-        self._lines = Lines(timeout_s + SLACK_S, emulated=emulated)
-        for client in clients:
-            client.meta.events.register("before-send.lambda.Invoke", self._lines.carry)
+        self._client, self._timeout_s, self._on_done = client, timeout_s, on_done
+        self._lines = Lines(timeout_s + SLACK_S)
+        client.meta.events.register("before-send.lambda.Invoke", self._lines.carry)
         # All mutable state:
         self._lock = threading.Lock()
-        self._free = clients  # the last one used is the first to be used again: it is warm
         self._running: dict[_Call, threading.Thread] = {}
         self._closed = False
         self._log = None if log_dir is None else log_dir / "invocations.log"  # None also once it could not be written
@@ -90,23 +82,19 @@ class EndpointLauncher:
     ) -> EndpointLauncher:
         """Of graph server ``index``. ConfigError if the function is not what the config says, or may not run."""
         lambdas = config.lambdas
-        urls = endpoints(lambdas, index, config.data.parts)
-        exclusive = lambdas.on == "rie" or "," in lambdas.endpoint
+        url = endpoint(lambdas)
         try:
             session = _session(lambdas)
-            clients = [session.client("lambda", endpoint_url=url, config=_invoking()) for url in urls]
-            if exclusive:
-                limit = len(clients)
-            else:
-                limit = account.environments(session.client("lambda", endpoint_url=urls[0], config=READING), config)
+            client = session.client("lambda", endpoint_url=url, config=_invoking())
+            limit = account.environments(session.client("lambda", endpoint_url=url, config=READING), config)
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(
                 f"lambda.endpoint = {lambdas.endpoint!r}, lambda.region = {lambdas.region}: {error}"
             ) from error
         log_dir.mkdir(parents=True, exist_ok=True)
         return cls(
-            clients, lambdas.function, exclusive=exclusive, emulated=lambdas.on == "rie", timeout_s=lambdas.timeout_s,
-            limit=limit, max_environments=max_environments, on_done=on_done, log_dir=log_dir,
+            client, lambdas.function, timeout_s=lambdas.timeout_s, limit=limit, max_environments=max_environments,
+            on_done=on_done, log_dir=log_dir,
         )  # fmt: skip
 
     def invoke(self, payload: dict[str, Any], request_id: str) -> None:
@@ -122,7 +110,7 @@ class EndpointLauncher:
                 raise WorkerError(
                     f"invocation {request_id}: throttled, all {self.max_environments} environments (the limit) are busy"
                 )
-            call = _Call(request_id, body, self._take())
+            call = _Call(request_id, body)
             # daemon: it may be looking up a name or connecting, which nothing cuts short, when the process is to end
             thread = self._running[call] = threading.Thread(
                 target=self._run, args=(call,), name=f"invoke-{request_id}", daemon=True
@@ -130,7 +118,7 @@ class EndpointLauncher:
             try:
                 thread.start()
             except RuntimeError as error:  # the machine has no more
-                self._give_back(call)
+                del self._running[call]
                 raise WorkerError(f"invocation {request_id}: {error}, {len(self._running)} are in flight") from error
 
     def close(self) -> None:
@@ -165,11 +153,8 @@ class EndpointLauncher:
         self._end(call, outcome)
 
     def _ask(self, call: _Call) -> Invocation:
-        if call.client is None:
-            reason = "ReservedFunctionConcurrentInvocationLimitExceeded"
-            return answers.refused(call.request_id, THROTTLED, 429, reason, "every emulator is busy")
         try:
-            found = call.client.invoke(
+            found = self._client.invoke(
                 FunctionName=self.function, InvocationType="RequestResponse", LogType="Tail", Payload=call.payload
             )
         except ClientError as error:
@@ -192,22 +177,12 @@ class EndpointLauncher:
         with self._lock:
             if call not in self._running:
                 return
-            self._give_back(call)
+            del self._running[call]
         self._write(outcome)
         try:
             self._on_done(outcome)
         except Exception:  # the edge of the thread
             logger.exception("on_done failed for invocation %s", outcome.request_id)
-
-    def _take(self) -> Any:
-        if not self._exclusive:
-            return self._free[0]
-        return self._free.pop() if self._free else None
-
-    def _give_back(self, call: _Call) -> None:
-        del self._running[call]
-        if self._exclusive and call.client is not None:
-            self._free.append(call.client)
 
     def _write(self, outcome: Invocation) -> None:
         """The tail of its log, beside the run's other logs: all of it is where the function runs."""
@@ -222,19 +197,14 @@ class EndpointLauncher:
             self._log = None
 
 
-def endpoints(lambdas: Lambda, index: int, parts: int) -> list[str | None]:
-    """Those of graph server ``index`` of ``parts``; None stands for AWS's own."""
-    urls = [url.strip() for url in lambdas.endpoint.split(",") if url.strip()]
-    for url in urls:
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-            raise ConfigError(f"lambda.endpoint = {lambdas.endpoint!r}: {url!r} must be an http:// or https:// URL")
-    if not urls and lambdas.on != "aws":
+def endpoint(lambdas: Lambda) -> str | None:
+    """None stands for AWS's own."""
+    url = lambdas.endpoint
+    if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+        raise ConfigError(f"lambda.endpoint = {url!r}: must be an http:// or https:// URL")
+    if not url and lambdas.on != "aws":
         raise ConfigError(f"lambda.endpoint is empty: lambda.on = {lambdas.on} needs the URL that it answers at")
-    if 1 < len(urls) < parts:
-        raise ConfigError(
-            f"lambda.endpoint: {len(urls)} URLs, data.parts = {parts} graph servers need at least one each"
-        )
-    return list(urls[index::parts] if len(urls) > 1 else urls) or [None]
+    return url or None
 
 
 def _invoking() -> ClientConfig:
@@ -243,7 +213,7 @@ def _invoking() -> ClientConfig:
 
 
 def _session(lambdas: Lambda) -> Any:
-    """AWS gets the user's credentials. An emulator looks at none: it gets some that mean nothing, whatever the environment
+    """AWS gets the user's credentials. LocalStack looks at none: it gets some that mean nothing, whatever the environment
     holds, or those of the profile that the user names, if they are none of AWS's."""
     profile = os.environ.get("AWS_PROFILE", "")
     if lambdas.on != "aws" and not profile:

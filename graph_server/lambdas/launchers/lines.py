@@ -24,8 +24,6 @@ from botocore.exceptions import ConnectionClosedError, ConnectTimeoutError, Endp
 from botocore.exceptions import SSLError as UntrustedError
 from botocore.httpsession import get_cert_path
 
-from graph_server.lambdas.launchers import answers
-
 CONNECT_S = 5.0
 #: Silence before the first probe, between two, and how many may go unanswered: far below 350 s.
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPALIVE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
@@ -34,9 +32,9 @@ KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPALIVE": 60, "TCP_KEEPINTVL": 15, "TCP_
 class Lines:
     """Register ``carry`` for a client's ``before-send`` event. Any thread may call any of it."""
 
-    def __init__(self, read_timeout_s: float, *, emulated: bool = False):
-        """``read_timeout_s``: for an answer. ``emulated``: answers are the emulator's."""
-        self._read_timeout_s, self._emulated = read_timeout_s, emulated
+    def __init__(self, read_timeout_s: float):
+        """``read_timeout_s``: for an answer."""
+        self._read_timeout_s = read_timeout_s
         self._trust: ssl.SSLContext | None = None  # made when first needed: it reads a file of 200 KB
         self._lock = threading.Lock()
         self._open: set[http.client.HTTPConnection] = set()
@@ -96,10 +94,7 @@ class Lines:
             raise ReadTimeoutError(endpoint_url=request.url, error=error) from error
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionClosedError(endpoint_url=request.url, error=error) from error
-        status, found = response.status, dict(response.getheaders())
-        if self._emulated:
-            status, found = answers.emulated(status, found, body)
-        return AWSResponse(request.url, status, found, _Body(body))
+        return AWSResponse(request.url, response.status, dict(response.getheaders()), _Body(body))
 
 
 def keep_alive(sock: socket.socket) -> None:

@@ -488,7 +488,7 @@ def test_the_number_wanted_at_first_is_the_configured_one_or_that_of_the_paper(s
     assert built.max_environments == most
 
 
-@pytest.mark.parametrize("on", ["local", "rie", "localstack"])
+@pytest.mark.parametrize("on", ["local", "localstack"])
 def test_this_machine_has_twice_its_cores_of_environments_but_two_to_eight(on: str, monkeypatch: pytest.MonkeyPatch):
     found = {}
     for cores, parts in ((1, 1), (2, 1), (3, 1), (64, 1), (64, 16)):

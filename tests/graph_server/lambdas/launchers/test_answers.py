@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from graph_server.lambdas.invoke_errors import THROTTLED
-from graph_server.lambdas.launchers.answers import Report, emulated, lost, ran, read_report, refused
+from graph_server.lambdas.launchers.answers import Report, lost, ran, read_report, refused
 
 WARM = (
     "REPORT RequestId: 3f1c\tDuration: 1.19 ms\tBilled Duration: 2 ms\tMemory Size: 192 MB\tMax Memory Used: 35 MB\t\n"
@@ -81,35 +80,13 @@ def test_function_error_is_named_by_the_platform_or_unhandled(payload: bytes, lo
     assert ran("r", payload, "Unhandled", log_tail, 0.1).error == expected
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "expected"),
-    [
-        (200, OK, (200, {})),
-        (200, b'"text"', (200, {})),
-        (200, b'{"errorType": "mine alone"}', (200, {})),
-        (200, error("ValueError"), (200, {"X-Amz-Function-Error": "Unhandled"})),
-        (502, error("Runtime.ExitError"), (200, {"X-Amz-Function-Error": "Unhandled"})),
-        (200, b"Task timed out after 3.00 seconds", (200, {"X-Amz-Function-Error": "Unhandled"})),
-        (404, b"404 page not found", (404, {})),
-        (502, b"", (502, {})),
-    ],
-)
-def test_emulators_answers_are_given_lambdas_status_and_header(status: int, body: bytes, expected: Any) -> None:
-    """Rule 3."""
-    assert emulated(status, {}, body) == expected
-
-
-def test_emulators_timeout_is_lambdas() -> None:
-    assert ran("r", b"Task timed out after 3.00 seconds", "Unhandled", "", 3.0).error == "Sandbox.Timedout"
-
-
 def test_result_that_looks_like_an_error_is_a_result_on_lambda() -> None:
     """Rule 1."""
     assert ran("r", error("ValueError"), "", WARM, 0.1).error is None
 
 
 def test_refusal_has_the_services_code_and_reason_and_costs_nothing() -> None:
-    """Rule 4."""
+    """Rule 3."""
     outcome = refused("r", THROTTLED, 429, "CallerRateLimitExceeded", "Rate exceeded")
     assert (outcome.error, outcome.reason, outcome.billed_ms) == (THROTTLED, "CallerRateLimitExceeded", 0)
     assert refused("r", "ENINotReadyException", 502, "", "wait a little").reason == "wait a little"
@@ -121,7 +98,7 @@ def test_refusal_with_an_unknown_code_is_known_by_its_status() -> None:
 
 
 def test_lost_answer_costs_what_was_used() -> None:
-    """Rule 4."""
+    """Rule 3."""
     outcome = lost("r", "ConnectionClosedError", "reset by peer", 1.2345)
     assert (outcome.error, outcome.reason, outcome.billed_ms) == ("ConnectionClosedError", "reset by peer", 1235)
     assert "reset by peer" in json.loads(outcome.payload)["errorMessage"]

@@ -26,7 +26,7 @@ from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, 
 
 from graph_server.lambdas import launchers
 from graph_server.lambdas.invoke_errors import REFUSALS, THROTTLED, THROTTLES
-from graph_server.lambdas.launchers.endpoint import EndpointLauncher, _session, endpoints
+from graph_server.lambdas.launchers.endpoint import EndpointLauncher, _session, endpoint
 from graph_server.lambdas.launchers.lines import KEEPALIVE, Lines, keep_alive
 from lambda_funcs.invocation import Invocation
 from siafu.config import Config, Lambda
@@ -113,10 +113,11 @@ def test_function_error_is_no_refusal(start: Start) -> None:
     assert (outcome.error, outcome.reason) == ("Runtime.ExitError", "")
 
 
-def test_nobody_at_the_endpoint_is_reported(tmp_path: Path) -> None:
+def test_nobody_at_the_endpoint_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graph_server.lambdas.launchers.account.environments", lambda client, config: 1)
     with closing(socket.socket()) as nobody:  # bound, it does not listen: the port is nobody else's, either
         nobody.bind(("127.0.0.1", 0))
-        caller = Caller(config(f"http://127.0.0.1:{nobody.getsockname()[1]}", "rie"), tmp_path)
+        caller = Caller(config(f"http://127.0.0.1:{nobody.getsockname()[1]}"), tmp_path)
         outcome = caller.call()
     assert (outcome.error, outcome.billed_ms) == ("EndpointConnectionError", 0)
     caller.launcher.close()
@@ -151,45 +152,8 @@ def test_log_that_cannot_be_written_costs_no_outcome(start: Start, caplog: pytes
     assert caplog.text.count("no more log in") == 1
 
 
-# --- several endpoints --------------------------------------------------------------------------------------------------
-
-
-def test_each_of_several_endpoints_takes_one_call_at_a_time(tmp_path: Path) -> None:
-    fifos = [tmp_path / "a", tmp_path / "b"]
-    for fifo in fifos:
-        os.mkfifo(fifo)
-    with ExitStack() as stack:
-        fakes = [stack.enter_context(FakeLambda(handler=f"{HANDLERS}.hold")) for _ in fifos]
-        caller = Caller(config(" , ".join(fake.url for fake in fakes), "rie"), tmp_path)
-        stack.enter_context(caller.launcher)
-        assert caller.launcher.limit == 2
-        for fifo in fifos:
-            caller.launcher.invoke({"until": str(fifo)}, fifo.name)
-        gates = [open(fifo, "w") for fifo in fifos]  # noqa: SIM115 (opens once both run)
-        refused = caller.call(request_id="c")
-        assert (refused.request_id, refused.error) == ("c", THROTTLED)
-        for gate in gates:
-            gate.close()
-        assert {caller.outcomes.get(timeout=20).request_id for _ in fifos} == {"a", "b"}
-        assert [len(fake.calls) for fake in fakes] == [1, 1]
-        assert caller.call({"until": os.devnull}, "d").error is None
-
-
-def test_endpoint_used_last_is_used_first(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        fakes = [stack.enter_context(FakeLambda(handler=f"{HANDLERS}.echo")) for _ in range(2)]
-        caller = Caller(config(",".join(fake.url for fake in fakes), "rie"), tmp_path)
-        stack.enter_context(caller.launcher)
-        for _ in range(3):
-            caller.call()
-        assert sorted(len(fake.calls) for fake in fakes) == [0, 3]
-
-
-@pytest.mark.parametrize("on", ["rie", "localstack"])
-def test_call_that_gets_no_thread_leaves_its_endpoint_free(
-    on: str, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake, caller = start(settings={"lambda.on": on})
+def test_call_that_gets_no_thread_is_not_in_flight(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, caller = start()
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -202,25 +166,21 @@ def test_call_that_gets_no_thread_leaves_its_endpoint_free(
     assert len(fake.calls) == 1
 
 
-def test_graph_servers_share_several_endpoints_and_all_use_a_single_one() -> None:
-    three = Lambda(on="rie", endpoint="http://a:1,http://b:2 , http://c:3")
-    assert endpoints(three, 0, 2) == ["http://a:1", "http://c:3"]
-    assert endpoints(three, 1, 2) == ["http://b:2"]
-    assert endpoints(Lambda(on="localstack", endpoint="http://a:1"), 1, 2) == ["http://a:1"]
-    assert endpoints(Lambda(on="aws"), 1, 2) == [None]
+def test_without_an_endpoint_of_ones_own_it_is_awss() -> None:
+    assert endpoint(Lambda(on="localstack", endpoint="http://a:1")) == "http://a:1"
+    assert endpoint(Lambda(on="aws")) is None
 
 
 @pytest.mark.parametrize(
-    ("on", "endpoint", "parts", "message"),
+    ("url", "message"),
     [
-        ("rie", "", 1, "lambda.endpoint is empty"),
-        ("localstack", "localhost:4566", 1, r"'localhost:4566' must be an http:// or https:// URL"),
-        ("rie", "http://a:1,http://b:2", 3, "2 URLs, data.parts = 3"),
+        ("", "lambda.endpoint is empty: lambda.on = localstack needs"),
+        ("localhost:4566", "'localhost:4566': must be an http:// or https:// URL"),
     ],
 )
-def test_endpoints_that_cannot_be(on: Any, endpoint: str, parts: int, message: str) -> None:
+def test_endpoint_that_cannot_be(url: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        endpoints(Lambda(on=on, endpoint=endpoint), 0, parts)
+        endpoint(Lambda(on="localstack", endpoint=url))
 
 
 # --- before a run -------------------------------------------------------------------------------------------------------
@@ -268,7 +228,6 @@ OURS = "aws_access_key_id = 000000000042\naws_secret_access_key = none\n"
 SOURCED = "role_arn = arn:aws:iam::111122223333:role/x\nsource_profile = base\n[profile base]\n" + REAL
 
 
-@pytest.mark.parametrize("on", ["rie", "localstack"])
 @pytest.mark.parametrize(
     ("environment", "profile", "key"),
     [
@@ -283,13 +242,13 @@ SOURCED = "role_arn = arn:aws:iam::111122223333:role/x\nsource_profile = base\n[
     ],
     ids=["none", "real", "half", "token", "profile before keys", "real profile", "profile with token", "role"],
 )  # fmt: skip
-def test_emulator_is_sent_no_real_credentials(
-    on: Any, environment: dict[str, str], profile: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_localstack_is_sent_no_real_credentials(
+    environment: dict[str, str], profile: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _only(environment, tmp_path, monkeypatch)
     (tmp_path / "config").write_text(f"[profile mine]\n{profile}")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    found = _session(Lambda(on=on, endpoint="http://127.0.0.1:1")).get_credentials().get_frozen_credentials()
+    found = _session(Lambda(on="localstack", endpoint="http://127.0.0.1:1")).get_credentials().get_frozen_credentials()
     assert (found.access_key, found.token) == (key, None)
 
 
