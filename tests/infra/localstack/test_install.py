@@ -111,7 +111,7 @@ def test_failure_of_pip_is_one_line_with_its_error():
 
 
 def test_its_command_line_says_what_is_wrong_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))  # nothing is installed there
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing is installed there: else it would serve without end
     done = subprocess.run([sys.executable, "-m", "infra.localstack", "serve"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
