@@ -69,7 +69,6 @@ HOSTILE = {
     "AWS_EC2_METADATA_DISABLED": "false",
     "RAY_ADDRESS": "127.0.0.1:9",
     "XDG_CACHE_HOME": "relative",
-    "TMPDIR": "/nowhere",
 }
 
 
@@ -179,7 +178,14 @@ def test_a_run_in_hostile_surroundings_sees_none_of_them(tmp_path: Path, workers
         (home / ".cache" / "siafu" / "localstack-abc" / "complete").write_text("pins")
         (home / ".cache" / "siafu" / "digits-0123").mkdir()  # a prepared graph
         (home / "precious").write_text("mine")
-    given = {**HOSTILE, "HOME": str(home), REPORT: str(reports), MARK: str(home / "elsewhere")}
+    (tmp_path / "temporary").mkdir()
+    given = {
+        **HOSTILE,
+        "TMPDIR": str(tmp_path / "temporary"),
+        "HOME": str(home),
+        REPORT: str(reports),
+        MARK: str(home / "elsewhere"),
+    }
     ended = pytest_of_its_own(given, "-n", str(workers))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "passed" in ended.stdout
