@@ -42,6 +42,9 @@ audit: $(VENV)/.setup-dev
 	  then $(BIN)/pip-audit --local --skip-editable --progress-spinner off; \
 	  else echo "make audit: $(ADVISORIES) cannot be reached: nothing was checked"; fi
 
+# A Python without assert checks nothing: pytest refuses to begin so (tests/surroundings.py).
+unexport PYTHONOPTIMIZE
+
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup
 test: lint
 	$(PYTEST)
@@ -56,7 +59,7 @@ test-all:
 	$(MAKE) test-localstack
 	$(MAKE) audit
 
-# AWS_ENDPOINT_URL=http://localhost:4566: the same tests against a LocalStack that is there already, with Docker.
+# LOCALSTACK_ENDPOINT=http://localhost:4566: the same tests against a LocalStack that is there already, with Docker.
 test-localstack: $(VENV)/.setup-dev
 	$(BIN)/python -m infra.localstack install
 	$(BIN)/pytest tests/localstack -m aws

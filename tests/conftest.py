@@ -7,10 +7,19 @@ import os
 import zlib
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
-from tests.simulated_ray import SimulatedRay
+from tests import surroundings
+
+surroundings.settle()  # before numpy is imported: it reads variables then
+
+import numpy as np  # noqa: E402
+
+from tests.simulated_ray import SimulatedRay  # noqa: E402
+
+
+def pytest_unconfigure() -> None:
+    surroundings.end()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A LocalStack for all tests of this folder: that of AWS_ENDPOINT_URL where it is set (with Docker, say), else our own."""
+"""A LocalStack for all tests of this folder: that of LOCALSTACK_ENDPOINT where it is set (with Docker, say), else our own."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.integration.processes import Training
 
 pytestmark = pytest.mark.aws
 ROOT = Path(__file__).parents[2]
+ENDPOINT = "LOCALSTACK_ENDPOINT"  # no AWS_ENDPOINT_URL of the caller's comes so far: tests/surroundings.py
 #: What functions of the tests' own are made of, beside the package.
 HANDLERS = (
     "tests/__init__.py", "tests/integration/__init__.py", "tests/integration/handlers.py", "tests/lambda_funcs/__init__.py",
@@ -36,7 +37,7 @@ class Place:
 
     @property
     def is_ours(self) -> bool:
-        return "AWS_ENDPOINT_URL" not in os.environ
+        return not os.environ.get(ENDPOINT)
 
     def client(self, name: str):
         return service.client(name, service.LOCAL_REGION, self.endpoint)
@@ -56,7 +57,7 @@ class Place:
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    if endpoint := os.environ.get("AWS_ENDPOINT_URL", ""):
+    if endpoint := os.environ.get(ENDPOINT):
         yield Place(endpoint, os.environ.get("LOCALSTACK_CALLBACK_HOST", "host.docker.internal"))
         return
     with Stack(tmp_path_factory.mktemp("localstack") / "localstack.log") as stack:

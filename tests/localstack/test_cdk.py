@@ -23,13 +23,14 @@ from infra.localstack.stack import Stack
 from infra.verbs.deploy import LOCAL_PARTS
 from siafu.config import Config
 from tests.integration.processes import Training
+from tests.localstack.conftest import ENDPOINT
 from tests.localstack.pretended import missing, pretended
 
 pytestmark = [
     pytest.mark.aws,
     pytest.mark.skipif(shutil.which("npx") is None, reason="the CDK needs node and npx: https://nodejs.org"),
     pytest.mark.skipif(
-        "AWS_ENDPOINT_URL" in os.environ, reason="needs a LocalStack of its own: it looks at all that is there"
+        bool(os.environ.get(ENDPOINT)), reason="needs a LocalStack of its own: it looks at all that is there"
     ),
 ]
 NAME = "siafu-ls"
