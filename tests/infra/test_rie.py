@@ -29,7 +29,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError, WorkerError
 
 HANDLERS = "tests.lambda_funcs.handlers"
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0  # what does not come within this never does
 
 Start = Callable[..., rie.Emulators]
 
