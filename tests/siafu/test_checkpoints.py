@@ -433,17 +433,17 @@ def test_reading_waits_for_what_is_being_saved(tmp_path: Path, monkeypatch: pyte
     def slow(point: str) -> None:
         if point == "checkpoint/folder-synced":
             at_work.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_S)
 
     monkeypatch.setattr("siafu.checkpoints.reach", slow)
     with Saver(kept) as saver:
         saver.put(state(5))
-        assert at_work.wait(10)
+        assert at_work.wait(PATIENCE_S)
         reader = threading.Thread(target=lambda: found.append(kept.newest()))
         found: list[TrainingState | None] = []
         reader.start()
         go_on.set()
-        reader.join(10)
+        reader.join(PATIENCE_S)
     assert_equal(found[0], state(5))
 
 
