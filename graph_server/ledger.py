@@ -34,7 +34,9 @@ class Ledger:
         return self._entries[epoch]
 
     def close(self, epoch: int, usage: Callable[[], str]) -> list[Send]:
-        """The reports of an epoch whose intervals are all through; nothing if some are not."""
+        """The reports of an epoch whose intervals are all through; nothing if some are not. The coordinator's is the first:
+        a server that dies between the two leaves losses without weights, which the run takes from an earlier version. Weights
+        whose losses nobody knows would be of no use to it (``run_coordinator.states``)."""
         entry = self._entries[epoch]
         if entry.by_param_server.total() < len(self.intervals):
             return []
@@ -47,9 +49,9 @@ class Ledger:
         )
         losses = np.array([entry.losses[interval] for interval in self.intervals])
         return [
+            Send(COORDINATOR, EpochReport(self.server, epoch, losses, entry.ghost_bytes, ages, usage())),
             *(
                 Send(param_server(q), EpochDone(self.server, epoch, entry.by_param_server[q], share))
                 for q in range(self.num_param_servers)
             ),
-            Send(COORDINATOR, EpochReport(self.server, epoch, losses, entry.ghost_bytes, ages, usage())),
         ]

@@ -28,6 +28,7 @@ from lambda_funcs.local_pool import LocalPool
 from siafu.errors import WorkerError
 
 MAX_ENVIRONMENTS = 64
+COLD_S = 120.0  # for a cold start, however busy the machine
 #: Lambda gives ten invocations a second for each environment that a function may have.
 CALLS_PER_ENVIRONMENT_S = 10
 
@@ -101,7 +102,7 @@ class FakeLambda:
         self._outcomes: dict[str, queue.SimpleQueue[Invocation]] = {}
         self._pool = LocalPool(
             handler=self.handler, memory_mb=self.memory_mb, timeout_s=self.timeout_s,
-            max_environments=MAX_ENVIRONMENTS, on_done=self._done, log_dir=self.log_dir,
+            max_environments=MAX_ENVIRONMENTS, on_done=self._done, log_dir=self.log_dir, init_timeout_s=COLD_S,
         )  # fmt: skip
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
         self._server.daemon_threads = True

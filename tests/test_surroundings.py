@@ -263,7 +263,7 @@ def test_what_is_made_once_is_found_and_stays_the_users(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=tmp_path) as home:
         surroundings.link_what_is_made_once(cache, Path(home), may_make=True)
         ours = Path(home) / ".cache" / "siafu"
-        assert {path.name for path in ours.iterdir()} == {"peers-0123", "rie", "wheelhouse", "package"}
+        assert {path.name for path in ours.iterdir()} == {"peers-0123", "wheelhouse", "package"}
         assert not (ours / "package").is_symlink()  # zips of this tree are the run's own
         (ours / "package" / "wheels" / "numpy.whl").write_text("kept")
         (ours / "peers-0123" / "marker").write_text("kept")

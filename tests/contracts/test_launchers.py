@@ -24,13 +24,13 @@ from siafu.errors import WorkerError
 from tests.fake_lambda import FakeLambda
 
 HANDLERS = "tests.lambda_funcs.handlers"
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0  # what does not come within this never does, even where many interpreters start on one slow core
 
 Outcomes = queue.SimpleQueue[Invocation]
 
 
 def local(stack: ExitStack, outcomes: Outcomes, handler: str, log_dir: Path, **limits: Any) -> LocalPool:
-    return stack.enter_context(LocalPool(handler=handler, on_done=outcomes.put, **limits))
+    return stack.enter_context(LocalPool(handler=handler, on_done=outcomes.put, init_timeout_s=PATIENCE_S, **limits))
 
 
 def endpoint(
@@ -63,7 +63,7 @@ def ray(
     """Actors on the cluster that this process has joined."""
     from graph_server.lambdas.launchers.ray import RayLauncher
 
-    function = Function(handler, memory_mb, timeout_s, init_timeout_s=20.0)
+    function = Function(handler, memory_mb, timeout_s, init_timeout_s=PATIENCE_S)
     cluster = ray_cluster.connect("auto")
     return stack.enter_context(
         RayLauncher(function, limit=max_environments, on_done=outcomes.put, log_dir=log_dir, cluster=cluster)
@@ -341,11 +341,13 @@ def test_close_ends_busy_and_idle_environments_and_reports_each_invocation(
         os.mkfifo(path)
         driver.pool.invoke({"started": str(path), "ignore_term": stubborn, "grandchild": True}, f"r{i}")
         pids += [int(pid) for pid in path.read_text().split()]
-    before = time.monotonic()
     driver.pool.close()
-    assert time.monotonic() - before < 30  # those that hang do so for ever
     assert driver.pool.hangs_up is (launcher not in OWN_PROCESSES)
-    assert {driver.outcome().request_id for _ in range(2)} == {"r0", "r1"}
+    ended = [driver.outcome() for _ in range(2)]
+    # Those that hang do so for ever: had they been waited for, their time would be up, or the test's.
+    assert {(outcome.request_id, outcome.error) for outcome in ended} == {
+        (f"r{i}", "Sandbox.Failure") for i in range(2)
+    }
     assert driver.outcomes.empty()
     assert len(pids) == 4
     assert launcher not in OWN_PROCESSES or all(has_ended(pid) for pid in pids)

@@ -37,7 +37,8 @@ def sparse_rows(num_rows: int, width: int, seed: int = 0) -> SparseRows:
 def test_products_of_entries_are_those_of_the_matrix(num_rows: int, width: int) -> None:
     rows = sparse_rows(num_rows, width)
     entries, X = Entries.of(rows, HOST), torch.from_numpy(rows.dense())
-    W, D = torch.randn(width, 4, dtype=torch.float64), torch.randn(num_rows, 4, dtype=torch.float64)
+    rng = np.random.default_rng(1)
+    W, D = (torch.from_numpy(rng.standard_normal((size, 4))) for size in (width, num_rows))
     torch.testing.assert_close(entries.product(W), X @ W)
     torch.testing.assert_close(entries.product_transposed(D), X.T @ D)
     assert torch.equal(entries.dense(), X)

@@ -77,7 +77,7 @@ class Deployment:
         """The process of that module that the member's agent has started."""
         return next((pid for pid in self.children(member) if module.encode() in _command_of(pid)), None)
 
-    def until_idle(self, timeout_s: float = 60.0) -> None:
+    def until_idle(self, timeout_s: float = 150.0) -> None:
         """Waits until no agent has a child."""
         until(lambda: not any(self.children(member) for member in self.agents), "end of all roles", timeout_s)
 
@@ -87,7 +87,7 @@ class Deployment:
             self.start_agent(member)
         until(
             lambda: all(self.mailbox.read(report_key(member)) for member in self.members),
-            "reports of all agents", 30.0,
+            "reports of all agents",
         )  # fmt: skip
         return self
 
@@ -106,7 +106,7 @@ class Deployment:
             leash.close()
 
 
-def until(happened: Callable[[], object], what: str, timeout_s: float = 80.0) -> None:
+def until(happened: Callable[[], object], what: str, timeout_s: float = 150.0) -> None:
     """Waits for it. AssertionError if it does not come."""
     deadline = time.monotonic() + timeout_s
     while not happened():

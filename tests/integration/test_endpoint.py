@@ -56,6 +56,7 @@ def test_answers_that_never_come_keep_no_place(tmp_path: Path) -> None:
     assert row["called_at"][PARTS * LAMBDAS] < 30, row
 
 
+@pytest.mark.long
 def test_refusal_that_waiting_does_not_help_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
     scenario = hopeless("ResourceNotFoundException", 404, "there is no such function: check lambda.function")
     row = run(Setting(epochs=100_000), scenario, tmp_path / "run", expected="")

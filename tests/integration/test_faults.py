@@ -41,6 +41,7 @@ def test_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
         assert training.all_gone(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["graph_server", "param_server"])
 def test_death_of_a_server_ends_the_run_with_its_name(tmp_path: Path, role: str) -> None:
     with Training(tmp_path / "run", *ENDLESS, "--restarts", "0") as training:

@@ -30,6 +30,7 @@ def usage(folder: Path, fake: FakeLambda, epochs: int, count: int) -> tuple[dict
     return made.result, made.result["usage"]
 
 
+@pytest.mark.long
 def test_usage_is_not_complete_when_invocations_were_still_running(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -40,6 +41,7 @@ def test_usage_is_not_complete_when_invocations_were_still_running(
     assert "the usage is a lower bound" in caplog.text
 
 
+@pytest.mark.long
 def test_usage_is_complete_when_every_worker_has_left(tmp_path: Path) -> None:
     for attempt in range(5):
         with FakeLambda() as fake:

@@ -31,6 +31,7 @@ def events(run_dir: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("not_before_five_epochs")
 def test_a_run_ends_within_its_time_with_the_weights_of_its_last_epoch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -62,6 +63,7 @@ def test_a_run_ends_within_its_time_with_the_weights_of_its_last_epoch(
     assert again.stopped == "epochs"
 
 
+@pytest.mark.long
 def test_a_run_ends_before_its_budget_is_spent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +81,7 @@ def test_a_run_ends_before_its_budget_is_spent(
     assert spent == sorted(spent)
 
 
+@pytest.mark.long
 def test_a_limit_that_comes_before_training_saves_what_it_would_have_begun_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,6 +91,7 @@ def test_a_limit_that_comes_before_training_saves_what_it_would_have_begun_with(
     assert digest(weights) == digest(build(spec).init()) == result["weights_digest"]
 
 
+@pytest.mark.long
 def test_weights_that_never_come_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("run_coordinator.launch.WEIGHTS_S", 0.3)
     monkeypatch.setattr(
@@ -97,6 +101,7 @@ def test_weights_that_never_come_are_not_waited_for(tmp_path: Path, monkeypatch:
     assert (made.stopped, made.result["epochs"]) == ("time", 0)
 
 
+@pytest.mark.long
 def test_a_member_that_dies_after_the_limit_does_not_make_a_failure_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +117,7 @@ def test_a_member_that_dies_after_the_limit_does_not_make_a_failure_of_it(
     assert made.stopped == "time"
 
 
+@pytest.mark.long
 def test_a_run_within_its_limits_is_not_touched_by_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, result, said = run(capsys, tmp_path / "run", "--epochs", "3", "--budget", "1", "--max-time", "2h")
     assert (code, result["stopped"], result["epochs"], said) == (0, "epochs", 3, [])

@@ -21,11 +21,13 @@ pytestmark = [
 def train(folder: Path, capsys: pytest.CaptureFixture[str], handler: str) -> tuple[dict[str, Any], list[str]]:
     """The result of a run with two workers, and the lines of its summary that are about processors."""
     flags = f"--backend lambda --mode pipe --epochs 3 --intervals 4 --lambdas 2 --set run.dir={folder} --set lambda.handler={handler}"
-    assert main(["train", "digits", *flags.split()]) == 0
+    one_each = "--set lambda.prefetch=1"  # of four tasks, one worker cannot take all
+    assert main(["train", "digits", *flags.split(), *one_each.split()]) == 0
     lines = capsys.readouterr().out.splitlines()
     return json.loads((folder / "result.json").read_text()), [line for line in lines if line.startswith("processors")]
 
 
+@pytest.mark.long
 def test_workers_of_two_kinds_are_named_and_the_summary_says_what_follows(tmp_path: Path, capsys: Any) -> None:
     result, lines = train(tmp_path / "run", capsys, "tests.integration.two_processors.handler")
     assert {"x86_64 Haswell", "x86_64 Sandybridge"} <= {" ".join(kind.split()[:2]) for kind in result["processors"]}

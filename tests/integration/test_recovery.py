@@ -35,12 +35,13 @@ def same(result: dict[str, object], undisturbed: dict[str, object]) -> None:
         assert result[key] == undisturbed[key], key
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("role", "number"),
     [
         ("graph_server", signal.SIGKILL),
-        pytest.param("param_server", signal.SIGKILL, marks=pytest.mark.long),
-        pytest.param("graph_server", signal.SIGSTOP, marks=pytest.mark.long),
+        ("param_server", signal.SIGKILL),
+        ("graph_server", signal.SIGSTOP),
     ],
 )
 def test_a_server_that_is_gone_or_stands_still_is_replaced_without_a_trace_in_the_weights(

@@ -342,6 +342,9 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path):
 # --- the thread -------------------------------------------------------------------------------------------------------
 
 
+PATIENCE_S = 120.0  # what does not come within this never does
+
+
 class Gate:
     """A store that saves when it is told to."""
 
@@ -352,7 +355,7 @@ class Gate:
 
     def save(self, state: TrainingState) -> Path:
         self.begun.release()
-        assert self.open.acquire(timeout=10)
+        assert self.open.acquire(timeout=PATIENCE_S)
         if state.version in self.failing:
             raise self.error or DatasetError("No space left on device")
         self.saved.append(state.version)
@@ -363,13 +366,13 @@ def test_of_those_that_wait_the_newest_is_saved():
     gate = Gate()
     with Saver(gate) as saver:
         saver.put(state(1))
-        assert gate.begun.acquire(timeout=10)
+        assert gate.begun.acquire(timeout=PATIENCE_S)
         for version in (2, 3, 4):
             saver.put(state(version))
         assert not saver.wait(0)
         assert saver.saved is None
         gate.open.release(2)
-        assert saver.wait(10)
+        assert saver.wait(PATIENCE_S)
         assert (saver.saved, saver.failures) == (4, 0)
     assert gate.saved == [1, 4]
 
@@ -378,12 +381,12 @@ def test_closing_waits_for_what_is_waiting():
     gate = Gate()
     saver = Saver(gate)
     saver.put(state(1))
-    assert gate.begun.acquire(timeout=10)
+    assert gate.begun.acquire(timeout=PATIENCE_S)
     saver.put(state(2))
     gate.open.release(2)
-    saver.close(10)
+    saver.close(PATIENCE_S)
     assert gate.saved == [1, 2]
-    saver.close(10)  # twice is no error
+    saver.close(PATIENCE_S)  # twice is no error
 
 
 def test_closing_does_not_wait_for_a_disk_that_hangs(caplog):
@@ -393,7 +396,7 @@ def test_closing_does_not_wait_for_a_disk_that_hangs(caplog):
     saver.close(0.01)
     assert caplog.messages == ["the last checkpoint was not written within 0.01 s"]
     gate.open.release()
-    assert saver.wait(10)
+    assert saver.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -404,10 +407,10 @@ def test_a_failure_is_counted_and_said_and_the_next_one_is_saved(error: Exceptio
     gate.open.release(2)
     with Saver(gate) as saver:
         saver.put(state(1))
-        assert saver.wait(10)
+        assert saver.wait(PATIENCE_S)
         assert (saver.saved, saver.failures) == (None, 1)
         saver.put(state(2))
-        assert saver.wait(10)
+        assert saver.wait(PATIENCE_S)
         assert (saver.saved, saver.failures) == (2, 1)
     (record,) = caplog.records
     assert record.message == f"checkpoint 1 was not saved: {error}"
@@ -418,7 +421,7 @@ def test_a_saver_with_a_disk(tmp_path: Path):
     with Saver(store(tmp_path, keep=2)) as saver:
         for version in range(5):
             saver.put(state(version + 3))
-            assert saver.wait(10)
+            assert saver.wait(PATIENCE_S)
     assert saver.saved == 7
     assert_equal(store(tmp_path).newest(), state(7))
 
@@ -430,17 +433,17 @@ def test_reading_waits_for_what_is_being_saved(tmp_path: Path, monkeypatch: pyte
     def slow(point: str) -> None:
         if point == "checkpoint/folder-synced":
             at_work.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_S)
 
     monkeypatch.setattr("siafu.checkpoints.reach", slow)
     with Saver(kept) as saver:
         saver.put(state(5))
-        assert at_work.wait(10)
+        assert at_work.wait(PATIENCE_S)
         reader = threading.Thread(target=lambda: found.append(kept.newest()))
         found: list[TrainingState | None] = []
         reader.start()
         go_on.set()
-        reader.join(10)
+        reader.join(PATIENCE_S)
     assert_equal(found[0], state(5))
 
 

@@ -39,7 +39,7 @@ print(first.communicate(b"heard"), first.returncode)
 second.stdin.close()
 print(second.stdout.readline().startswith(b"said"), second.poll(), fork_server.began_at(second.pid) != "")
 os.killpg(second.pid, 9)
-print(second.wait(10), fork_server.began_at(second.pid))
+print(second.wait(60), fork_server.began_at(second.pid))
 other = fork_server.Popen([sys.executable, "-c", "pass"])
 print(other.wait(60), [line.split()[3:] for line in Path(sys.argv[1]).read_text().splitlines()])
 """

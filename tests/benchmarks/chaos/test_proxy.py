@@ -67,7 +67,7 @@ def test_a_flipped_bit_is_never_read(proxy: ChaosProxy, say: Say) -> None:
     heard: list[int] = []
 
     def go_on() -> None:
-        for _ in range(20):
+        for _ in range(90):
             heard.extend(say(0.5))
 
     with pytest.raises(PeerLost, match="the link from param_server 0 to graph_server 0 lost a message"):

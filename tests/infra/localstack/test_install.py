@@ -66,17 +66,17 @@ def test_two_at_once_install_once(tmp_path, monkeypatch, make):
 
     def slow(home):
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         quick(home)
 
     monkeypatch.setattr(install, "_make", slow)
     threads = [threading.Thread(target=install.install, args=(tmp_path,)) for _ in range(2)]
     threads[0].start()
-    assert inside.wait(10)
+    assert inside.wait(60)
     threads[1].start()
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(make) == 1
 
 

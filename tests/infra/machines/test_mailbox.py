@@ -214,13 +214,14 @@ def test_a_service_that_does_not_answer_is_lost_in_bounded_time() -> None:
 # --- graphs -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_fetches_its_own_partition_alone_and_once(box: Mailbox, shards: ShardSet, tmp_path: Path) -> None:
+def test_a_machine_fetches_its_own_partition_alone_and_once(box: Mailbox, tmp_path: Path) -> None:
+    shards = prepare(random_graph(3, 60), tmp_path / "shards", parts=2)  # no other test sends this graph
     assert graph_store.send(box, shards) > 0
     assert graph_store.send(box, shards) == 0
     digest = shards.manifest.digest
     come: list[tuple[int, int]] = []
-    graph = graph_store.fetch(box, digest, tmp_path, (1,), lambda now, total: come.append((now, total)))
-    assert graph == tmp_path / digest
+    graph = graph_store.fetch(box, digest, tmp_path / "machine", (1,), lambda now, total: come.append((now, total)))
+    assert graph == tmp_path / "machine" / digest
     assert sorted(path.name for path in graph.iterdir()) == [MANIFEST, "part-001"]
     assert come[-1] == (sum(entry.bytes for entry in shards.manifest.partitions[1].files.values()),) * 2
     opened = ShardSet.open(graph, (1,))
@@ -228,7 +229,7 @@ def test_a_machine_fetches_its_own_partition_alone_and_once(box: Mailbox, shards
     with pytest.raises(DatasetError, match="missing"):
         ShardSet.open(graph)
     come.clear()
-    graph_store.fetch(box, digest, tmp_path, (1,), lambda now, total: come.append((now, total)))
+    graph_store.fetch(box, digest, tmp_path / "machine", (1,), lambda now, total: come.append((now, total)))
     assert come == []
 
 

@@ -30,8 +30,8 @@ def test_a_secret_comes_out_as_it_went_in_and_is_gone_once_removed(
     assert parameter("siafu", "graph_server", RUN_ID) == NAME
     vault.put(NAME, SECRET)
     assert vault.get(NAME) == SECRET
-    (listed,) = vault._ssm.describe_parameters()["Parameters"]
-    assert (listed["Name"], listed["Type"]) == (NAME, "SecureString")
+    found = {listed["Name"]: listed["Type"] for listed in vault._ssm.describe_parameters()["Parameters"]}
+    assert found[NAME] == "SecureString"
     vault.remove([NAME])
     vault.remove([NAME])
     with pytest.raises(ConfigError, match=f"{NAME}.*ParameterNotFound"):

@@ -22,7 +22,7 @@ from siafu.errors import ConfigError
 from tests.simulated_ray import CPUS, SimulatedRay
 
 HANDLERS = "tests.lambda_funcs.handlers"
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0  # what does not come within this never does
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -39,7 +39,7 @@ class Driven:
 
     def __init__(self, handler: str, memory_mb: int = 192, log_dir: Path | None = None):
         self.outcomes: queue.SimpleQueue[Invocation] = queue.SimpleQueue()
-        function = Function(f"{HANDLERS}.{handler}", memory_mb, 60.0, 20.0)
+        function = Function(f"{HANDLERS}.{handler}", memory_mb, 60.0, PATIENCE_S)
         cluster = clusters.connect("auto")
         self.launcher = RayLauncher(function, limit=4, on_done=self.outcomes.put, log_dir=log_dir, cluster=cluster)
 
