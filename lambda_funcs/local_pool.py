@@ -210,15 +210,15 @@ class LocalPool:
             self._environments = [environment for environment in self._environments if not environment.gone]
 
     def _take_mail(self) -> bool:
-        """Starts what was asked for; True once the pool is to close."""
-        while True:
-            try:
-                request = self._mailbox.get_nowait()
-            except queue.Empty:
-                return False
+        """Starts what was asked for; True once the pool is to close. What happened to environments before that is seen first:
+        one that ended while the thread was at work is given nothing any more."""
+        while not self._mailbox.empty():
+            self._step(0.0)
+            request = self._mailbox.get_nowait()
             if request is None:
                 return True
             self._place(request)
+        return False
 
     def _place(self, request: _Request) -> None:
         """Gives the request to a warm environment, or to a new one."""

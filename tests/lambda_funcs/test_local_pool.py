@@ -160,6 +160,30 @@ def test_environment_killed_while_idle_is_replaced() -> None:
 
 
 @linux_only
+def test_environment_killed_while_the_pool_is_at_work_is_replaced() -> None:
+    """Its thread once took its mail before it had looked who had ended meanwhile."""
+    outcomes: Outcomes = queue.SimpleQueue()
+
+    def kill_and_go_on(outcome: Invocation) -> None:
+        if outcome.request_id == "r1":
+            pidfd = os.pidfd_open(pid := int(outcome.payload))
+            os.kill(pid, signal.SIGKILL)
+            assert ends(pidfd, LONG_S)
+            os.close(pidfd)
+            workers.invoke({"until": os.devnull}, "r2")
+        outcomes.put(outcome)
+
+    with LocalPool(
+        handler=f"{HANDLERS}.hold", max_environments=1, on_done=kill_and_go_on, init_timeout_s=LONG_S
+    ) as workers:
+        workers.invoke({"until": os.devnull}, "r1")
+        first, second = outcomes.get(timeout=LONG_S), outcomes.get(timeout=LONG_S)
+    assert (first.request_id, first.error) == ("r1", None)
+    assert (second.request_id, second.error) == ("r2", None)
+    assert second.init_ms > 0.0
+
+
+@linux_only
 def test_environment_that_says_nonsense_while_idle_is_replaced(tmp_path: Path) -> None:
     outcomes: Outcomes = queue.SimpleQueue()
     until, said = tmp_path / "until", tmp_path / "said"
