@@ -50,8 +50,10 @@ FLAGS = [
     "-fvisibility=hidden",
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-ffp-contract=off",  # a product and a sum are one operation only where src/fused.hpp says so
     "-pthread",
     "-Wall",
+    "-Wno-psabi",  # vectors wider than the processor's are passed between inlined functions alone
     "-g0",
 ]
 X86 = {

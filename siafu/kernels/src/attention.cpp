@@ -162,7 +162,12 @@ Pass pass_of(const Call& c, int first, int end, std::vector<int32_t>& head_of) {
   p.own_row_bytes = static_cast<int64_t>(c.heads) * c.width * (c.own_bits16 ? 2 : 4);
   p.own_rows = c.own_rows ? c.own_rows + first * (c.own_bits16 ? 2 : 4) : nullptr;
   p.bits16 = c.bits16, p.own_bits16 = c.own_bits16, p.mode = c.mode, p.add_self = c.add_self, p.slope = c.slope;
-  p.heads = (end - 1) / c.width - head + 1, p.padded_heads = padded(p.heads);
+  p.heads = (end - 1) / c.width - head + 1;
+  // Scores of one or two heads are those of several edges in a vector. In which order their totals are added up, and whether
+  // every other edge has sums of its own, is for the call to say: how many heads a pass has follows from the registers.
+  p.many_heads = c.heads > 2;
+  p.padded_heads = p.many_heads ? padded(p.heads) : padded(c.heads);
+  p.few = !p.many_heads && c.heads * c.width <= siafu::FEW_COLUMNS;
   p.columns = columns, p.width = c.width, p.cut = first - head * c.width, p.head_of = head_of.data();
   p.out = c.out + first, p.leaned = c.leaned ? c.leaned + first : nullptr, p.out_step = c.heads * c.width;
   p.total = c.total ? c.total + head : nullptr, p.total_step = c.heads;

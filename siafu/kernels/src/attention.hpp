@@ -9,8 +9,9 @@ namespace siafu {
 
 enum Mode { ATTEND = 0, BACKWARD = 1 };
 
-constexpr int MAX_HEADS = 16;  // of one pass, over all instruction sets
-constexpr int PAD = 16;        // entries that may be read behind head_of
+constexpr int MAX_HEADS = 16;    // of one pass, over all instruction sets
+constexpr int PAD = 16;          // entries that may be read behind head_of
+constexpr int FEW_COLUMNS = 16;  // of a call: they fit one vector of the widest instruction set
 
 // What rows are computed from, for the columns of one pass: as many as are summed in registers, of some heads, which a
 // pass may cut. Addresses are of its first column. A column c of the edges below num_inner is row c of the inner
@@ -30,6 +31,7 @@ struct Pass {
   int64_t own_row_bytes;
   int bits16, own_bits16;
   int mode, heads, padded_heads, columns, width, add_self;
+  int few, many_heads;  // whether the call has FEW_COLUMNS or fewer, of one or two heads; whether it has more heads than two
   int ahead, loose, value_bytes;  // edges to fetch ahead; whether rows begin anywhere in a cache line; of a column
   int cut;                        // columns of the first head that earlier passes had
   const int32_t* head_of;         // [columns + PAD]

@@ -3,11 +3,15 @@
 #pragma once
 #include <cstdint>
 
+#include "fused.hpp"
+
 #if defined(__x86_64__) && !defined(SIAFU_SCALAR)
 #include <immintrin.h>
 #endif
 
 namespace {
+
+using siafu::fused;
 
 #define SIAFU_INLINE __attribute__((always_inline)) inline
 #define SIAFU_LAMBDA __attribute__((always_inline))
@@ -89,12 +93,6 @@ SIAFU_INLINE Floats load_part(const Bfloat16* p, int n) {
 }
 #endif
 
-SIAFU_INLINE Ints iota() {
-  Ints v;
-  for (int i = 0; i < W; ++i) v[i] = i;
-  return v;
-}
-
 // Lane i: v[index[i]].
 SIAFU_INLINE Floats permute(Floats v, Ints index) {
 #if defined(SIAFU_AVX512)
@@ -144,15 +142,49 @@ typedef Lanes<4>::F Four;
 typedef Lanes<8>::F Eight;
 typedef Lanes<16>::F Sixteen;
 
-SIAFU_INLINE Floats join(const Four* parts) {
-#if defined(SIAFU_AVX512)
-  const __m512 low = _mm512_insertf32x4(_mm512_castps128_ps512(parts[0]), parts[1], 1);
-  return _mm512_insertf32x4(_mm512_insertf32x4(low, parts[2], 2), parts[3], 3);
-#elif defined(SIAFU_AVX2)
-  return _mm256_insertf128_ps(_mm256_castps128_ps256(parts[0]), parts[1], 1);
+SIAFU_INLINE Lanes<8>::I iota() { return Lanes<8>::I{0, 1, 2, 3, 4, 5, 6, 7}; }
+
+SIAFU_INLINE Eight join(Four low, Four high) {
+#if defined(SIAFU_AVX512) || defined(SIAFU_AVX2)
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
 #else
-  return parts[0];
+  return Eight{low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
 #endif
+}
+
+#if !defined(SIAFU_AVX2)
+SIAFU_INLINE Eight permute(Eight v, Lanes<8>::I index) {
+#if defined(SIAFU_AVX512)
+  return _mm256_permutevar8x32_ps(v, reinterpret_cast<__m256i>(index));
+#else
+  return Eight{v[index[0]], v[index[1]], v[index[2]], v[index[3]], v[index[4]], v[index[5]], v[index[6]], v[index[7]]};
+#endif
+}
+#endif
+
+// The first n < 8 floats, then zeros; or all eight.
+SIAFU_INLINE Eight load_eight(const float* p, int n) {
+  Eight v = {};
+  if (n >= 8)
+    __builtin_memcpy(&v, p, sizeof v);
+  else
+    for (int i = 0; i < n; ++i) v[i] = p[i];
+  return v;
+}
+
+// The sum of sixteen lanes, in as many vectors as they take: halves onto each other, on every processor.
+SIAFU_INLINE float total(const Floats* parts) {
+#if defined(SIAFU_AVX512)
+  const Eight eight = _mm512_maskz_extractf32x8_ps(0xff, parts[0], 0) + _mm512_maskz_extractf32x8_ps(0xff, parts[0], 1);
+#elif defined(SIAFU_AVX2)
+  const Eight eight = parts[0] + parts[1];
+#endif
+#if defined(SIAFU_AVX512) || defined(SIAFU_AVX2)
+  const Four four = _mm256_castps256_ps128(eight) + _mm256_extractf128_ps(eight, 1);
+#else
+  const Four four = (parts[0] + parts[2]) + (parts[1] + parts[3]);
+#endif
+  return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 // Lane i: v[index[i]], of a vector that may be shorter.
@@ -173,9 +205,12 @@ SIAFU_INLINE bool any(Lanes<8>::I mask) { return _mm256_movemask_epi8((__m256i)m
 SIAFU_INLINE bool any(Lanes<4>::I mask) { return _mm_movemask_epi8((__m128i)mask) != 0; }
 #else
 SIAFU_INLINE bool any(Lanes<4>::I mask) { return (mask[0] | mask[1] | mask[2] | mask[3]) != 0; }
+SIAFU_INLINE bool any(Lanes<8>::I mask) {
+  return (mask[0] | mask[1] | mask[2] | mask[3] | mask[4] | mask[5] | mask[6] | mask[7]) != 0;
+}
 #endif
 
-// n of x = n ln 2 + r, and q 2^n or 0 where x is below -87.3.
+// n of x = n ln 2 + r, and q 2^n or 0 where x is below -87.3: the same bits with each set's own instructions.
 #if defined(SIAFU_AVX512)
 #define SIAFU_SCALING(F, m, mask)                                                                                   \
   SIAFU_INLINE F rounded(F x) { return m##maskz_roundscale_ps(mask, x, 8); }                                        \
@@ -187,7 +222,7 @@ SIAFU_SCALING(Eight, _mm256_, 0xff)
 SIAFU_SCALING(Four, _mm_, 0xf)
 #undef SIAFU_SCALING
 template <class F>
-SIAFU_INLINE F bounded(F x) { return x; }
+SIAFU_INLINE F bounded(F x) { return x > 88.0f ? F{} + 88.0f : x; }
 #else
 template <class F>
 SIAFU_INLINE F rounded(F x) {
@@ -205,15 +240,16 @@ SIAFU_INLINE F bounded(F x) {
 }
 #endif
 
-// e^x, relative error below 2e-7 for x in [-87.3, 88]; 0 below; at least e^88 above; NaN stays NaN.
+// e^x, relative error below 2e-7 for x in [-87.3, 88]; 0 below; e^88 above; NaN stays NaN.
 template <class F>
 SIAFU_INLINE F exponential(F x) {
-  const F y = bounded(x), n = rounded(y * 1.44269504f);
-  const F r = (y - n * 0.693359375f) - n * -2.12194440e-4f;  // Cody & Waite: ln 2 in two parts
-  const F s = r * r;                                         // Cephes expf, in Estrin's order: short chains of sums
-  const F low = r * 1.6666665459e-1f + 5.0000001201e-1f, high = r * 8.3334519073e-3f + 4.1665795894e-2f;
-  const F q = (r * 1.9875691500e-4f + 1.3981999507e-3f) * (s * s) + (high * s + low);
-  return scaled(q * s + (r + 1.0f), n, x);
+  const F zero = {}, y = bounded(x), n = rounded(y * 1.44269504f);
+  const F r = fused(n, zero + 2.12194440e-4f, fused(n, zero - 0.693359375f, y));  // Cody & Waite: ln 2 in two parts
+  const F s = r * r;  // Cephes expf, in Estrin's order: short chains of sums
+  const F low = fused(r, zero + 1.6666665459e-1f, zero + 5.0000001201e-1f);
+  const F high = fused(r, zero + 8.3334519073e-3f, zero + 4.1665795894e-2f);
+  const F q = fused(fused(r, zero + 1.9875691500e-4f, zero + 1.3981999507e-3f), s * s, fused(high, s, low));
+  return scaled(fused(q, s, r + 1.0f), n, x);
 }
 
 // ln x, relative error about 1e-7 for normal x > 0.
@@ -224,16 +260,16 @@ SIAFU_INLINE Floats logarithm(Floats x) {
   const Ints exponent = (bits >> 23) - 126, n = small ? exponent - 1 : exponent;
   m = (small ? m + m : m) - 1.0f;
   const Floats e = __builtin_convertvector(n, Floats), z = m * m;
-  Floats q = m * 7.0376836292e-2f - 1.1514610310e-1f;  // Cephes logf
-  q = q * m + 1.1676998740e-1f;
-  q = q * m - 1.2420140846e-1f;
-  q = q * m + 1.4249322787e-1f;
-  q = q * m - 1.6668057665e-1f;
-  q = q * m + 2.0000714765e-1f;
-  q = q * m - 2.4999993993e-1f;
-  q = q * m + 3.3333331174e-1f;
-  q = q * m * z + e * -2.12194440e-4f - 0.5f * z;
-  return m + q + e * 0.693359375f;
+  Floats q = fused(m, splat(7.0376836292e-2f), splat(-1.1514610310e-1f));  // Cephes logf
+  q = fused(q, m, splat(1.1676998740e-1f));
+  q = fused(q, m, splat(-1.2420140846e-1f));
+  q = fused(q, m, splat(1.4249322787e-1f));
+  q = fused(q, m, splat(-1.6668057665e-1f));
+  q = fused(q, m, splat(2.0000714765e-1f));
+  q = fused(q, m, splat(-2.4999993993e-1f));
+  q = fused(q, m, splat(3.3333331174e-1f));
+  q = fused(q * m, z, fused(z, splat(-0.5f), e * -2.12194440e-4f));
+  return fused(e, splat(0.693359375f), m + q);
 }
 
 }  // namespace

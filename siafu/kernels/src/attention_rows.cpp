@@ -28,17 +28,22 @@ using siafu::Pass;
 
 constexpr float MARGIN = 32.0f;
 constexpr int MAX_HEADS = W;  // of one pass: what one permutation reaches
-#if defined(SIAFU_AVX2) || defined(SIAFU_SCALAR)
+#if defined(SIAFU_AVX2)
 constexpr int VECTORS = 4;  // of columns: sums of more do not fit 16 registers
 #else
 constexpr int VECTORS = 8;
 #endif
+// Every instruction set makes the same bits, although passes have as many columns and heads as its registers hold: the order of
+// a row's sums over edges is the call's (attention.cpp: pass_of), and a head that two passes share is cut at one of these.
+constexpr int BLOCK = 32;
+static_assert(VECTORS * W % BLOCK == 0, "where heads are cut");
 constexpr int LINE = 64;
 
-// Scores are in vectors of one edge, or of several where its heads would fill less than a quarter of a vector: lane i
-// belongs to edge i / HP and head i mod HP, where HP is the number of heads, padded to a power of two.
+// Scores are in vectors of one edge, or of several where its heads would fill less than half of one: lane i belongs to edge
+// i / HP and head i mod HP, where HP is the number of heads, padded to a power of two.
 template <int HP>
-constexpr int SCORES = HP < 4 ? W : HP;
+constexpr int SCORES = HP < 4 ? 8 : HP;
+constexpr int MOST_SCORES = W < 8 ? 8 : W;
 template <int HP>
 constexpr int EDGES = SCORES<HP> / HP;
 template <int HP>
@@ -48,7 +53,7 @@ using Marks = typename Lanes<SCORES<HP>>::I;
 
 // Of one row, by head.
 struct State {
-  alignas(64) float reference[W], total[W], leaned[W];
+  alignas(64) float reference[MOST_SCORES], total[MOST_SCORES], leaned[MOST_SCORES];
 };
 
 SIAFU_INLINE const char* row_of(const Pass& p, int64_t column) {
@@ -136,11 +141,13 @@ SIAFU_INLINE Scores<HP> collect(const Stream& edges, int64_t edge, int64_t offse
   if constexpr (EDGES<HP> == 1) {
     return load_heads<HP>(at(0), heads);
   } else {
-    Four parts[W / 4];
-    for (int q = 0; q < W / 4; ++q) {
+    Four parts[2];
+    for (int q = 0; q < 2; ++q) {
       const int b = 4 * q / HP;
       if (HP == 1) {
         parts[q] = Four{*at(b), *at(b + 1), *at(b + 2), *at(b + 3)};
+      } else if (heads == 1) {  // behind it there may be nothing
+        parts[q] = Four{*at(b), 0.0f, *at(b + 1), 0.0f};
       } else {
         Two pairs;
         double one;
@@ -149,7 +156,7 @@ SIAFU_INLINE Scores<HP> collect(const Stream& edges, int64_t edge, int64_t offse
         parts[q] = reinterpret_cast<Four>(pairs);
       }
     }
-    return join(parts);
+    return join(parts[0], parts[1]);
   }
 }
 
@@ -159,8 +166,8 @@ SIAFU_INLINE Scores<HP> repeat(const float* scores, int heads) {
   if constexpr (EDGES<HP> == 1) {
     return load_heads<HP>(scores, heads);
   } else {
-    alignas(64) float x[W] = {scores[0], heads > 1 ? scores[1] : 0.0f};
-    return pick<HP>(x, iota() & (HP - 1));
+    const float one = scores[0], two = HP == 1 ? one : heads > 1 ? scores[1] : 0.0f;
+    return Scores<HP>{one, two, one, two, one, two, one, two};
   }
 }
 
@@ -168,8 +175,8 @@ SIAFU_INLINE Scores<HP> repeat(const float* scores, int heads) {
 template <int HP>
 SIAFU_INLINE Scores<HP> greatest(Scores<HP> x) {
   if constexpr (EDGES<HP> > 1)
-    for (int step = HP; step < W; step *= 2) {
-      const Floats y = permute(x, iota() ^ step);
+    for (int step = HP; step < SCORES<HP>; step *= 2) {
+      const Scores<HP> y = permute(x, iota() ^ step);
       x = x < y ? y : x;
     }
   return x;
@@ -178,15 +185,15 @@ SIAFU_INLINE Scores<HP> greatest(Scores<HP> x) {
 template <int HP>
 SIAFU_INLINE Scores<HP> sum(Scores<HP> x) {
   if constexpr (EDGES<HP> > 1)
-    for (int step = HP; step < W; step *= 2) x += permute(x, iota() ^ step);
+    for (int step = HP; step < SCORES<HP>; step *= 2) x += permute(x, iota() ^ step);
   return x;
 }
 
-// Sums of NV vectors of columns (0: of fewer columns than a vector has), plain and times the slope, in registers. Few
-// vectors wait for their own last sum: then every other edge has sums of its own.
-template <class E, int HP, int NV>
+// Sums of NV vectors of columns (0: of fewer columns than a vector has), plain and times the slope, in registers. Those of a
+// call with FEW columns would wait for their own last sum: there every other edge has sums of its own.
+template <class E, int NV, bool FEW>
 struct Sums {
-  static constexpr int N = NV ? NV : 1, STRANDS = N <= 2 && EDGES<HP> > 1 ? 2 : 1;
+  static constexpr int N = NV ? NV : 1, STRANDS = FEW ? 2 : 1;
   Floats plain[STRANDS][N] = {}, leaned[STRANDS][N] = {};
   Ints head[N];
   int columns;
@@ -208,8 +215,8 @@ struct Sums {
     each<N>([&](auto k) SIAFU_LAMBDA {
       constexpr int K = k.value;
       const Floats x = NV ? load(at<K>(row)) : load_part(row, columns);
-      plain[STRAND][K] += weight(head[K]) * x;
-      leaned[STRAND][K] += bent(head[K]) * x;
+      plain[STRAND][K] = fused(weight(head[K]), x, plain[STRAND][K]);
+      leaned[STRAND][K] = fused(bent(head[K]), x, leaned[STRAND][K]);
     });
   }
 
@@ -244,7 +251,12 @@ struct Weigher {
   using F = Scores<HP>;
   using I = Marks<HP>;
   F own = {}, reference = {}, total = {}, bent_total = {}, plain, bent;
-  alignas(64) float all_plain[W], all_bent[W];  // of several edges
+  alignas(64) float all_plain[MOST_SCORES], all_bent[MOST_SCORES];  // of several edges
+  // Of several edges of a call with many heads: their totals are added up edge by edge, as where a vector has one edge.
+  const bool ordered;
+  float ordered_total[HP] = {}, ordered_bent[HP] = {};
+
+  SIAFU_INLINE explicit Weigher(const Pass& p) : ordered(EDGES<HP> > 1 && p.many_heads) {}
 
   // Of edge b, for columns of those heads.
   SIAFU_INLINE Floats plain_of(int b, Ints head) const {
@@ -262,20 +274,28 @@ struct Weigher {
     reference = x < 0.0f ? x * p.slope : x;
   }
 
-  // score, log_total: of the edges' other ends; given(x): x times the edges' weights; real: lanes of an edge. FIRST: of
-  // the edge that the row began with.
+  // score, log_total: of the edges' other ends; given(x): x times the edges' weights; edge_of: the lanes' edges, of which
+  // there are ``number``, or, if it is lowered here, as many as may be weighed now. FIRST: of the edge that the row began with.
   template <int MODE, bool FIRST, class G, class S>
-  SIAFU_INLINE void weigh(const Pass& p, F score, F log_total, const G& given, I real, S& sums) {
+  SIAFU_INLINE void weigh(const Pass& p, F score, F log_total, const G& given, I edge_of, int& number, S& sums) {
     const F x = score + own, e = x < 0.0f ? x * p.slope : x;
+    I real = edge_of < number;
     if constexpr (MODE == ATTEND && !FIRST) {
       I over = e > reference + MARGIN;
       if (EDGES<HP> > 1) over &= real;
-      if (__builtin_expect(any(over), 0)) {
-        const F best = greatest<HP>(EDGES<HP> > 1 ? (real ? e : reference) : e);
-        const F higher = best > reference ? best : reference, factor = exponential(reference - higher);
+      if (__builtin_expect(any(over), 0)) {  // of that head alone: which others are in the pass must not matter
+        if (ordered) {  // an edge raises the reference when its turn comes, which is alone
+          int before = 0;
+          while (!any(over & (edge_of == before))) ++before;
+          number = before ? before : 1;
+          over &= edge_of == 0;
+          real = edge_of < number;
+        }
+        const F higher = greatest<HP>(over ? e : reference), factor = exponential(reference - higher);
         total *= factor, bent_total *= factor, reference = higher;
-        alignas(64) float factors[W] = {};
+        alignas(64) float factors[MOST_SCORES] = {};
         __builtin_memcpy(factors, &factor, sizeof factor);
+        for (int h = 0; h < HP; ++h) ordered_total[h] *= factors[h], ordered_bent[h] *= factors[h];
         sums.scale([&](Ints head) SIAFU_LAMBDA { return pick<HP>(factors, head); });
       }
     }
@@ -292,20 +312,38 @@ struct Weigher {
 
   // What totals have is not dropped: keep(x): x where it is kept, scaled.
   template <int MODE, class K>
-  SIAFU_INLINE void count(F delta, I real, bool drops, const K& keep) {
-    if (EDGES<HP> > 1) delta = real ? delta : F{};
-    total += plain;
-    bent_total += MODE == ATTEND ? bent : bent * delta;
+  SIAFU_INLINE void count(F delta, I edge_of, int number, bool drops, const K& keep) {
+    if (EDGES<HP> > 1) delta = edge_of < number ? delta : F{};
+    if (ordered) {
+      count_in_order<MODE>(delta, number);
+    } else {
+      total += plain;
+      bent_total = MODE == ATTEND ? bent_total + bent : fused(bent, delta, bent_total);
+    }
     if (drops) keep(plain, bent);
-    if constexpr (EDGES<HP> > 1) store(all_plain, plain), store(all_bent, bent);
+    if constexpr (EDGES<HP> > 1) __builtin_memcpy(all_plain, &plain, sizeof plain), __builtin_memcpy(all_bent, &bent, sizeof bent);
+  }
+
+  template <int MODE>
+  SIAFU_INLINE void count_in_order(F delta, int number) {
+    alignas(64) float parts[3][SCORES<HP>];
+    __builtin_memcpy(parts[0], &plain, sizeof(F));
+    __builtin_memcpy(parts[1], &bent, sizeof(F));
+    __builtin_memcpy(parts[2], &delta, sizeof(F));
+    for (int i = 0; i < number * HP; i += HP)
+      for (int h = 0; h < HP; ++h) {
+        float& leaned = ordered_bent[h];
+        ordered_total[h] += parts[0][i + h];
+        leaned = MODE == ATTEND ? leaned + parts[1][i + h] : fused(parts[1][i + h], parts[2][i + h], leaned);
+      }
   }
 
   SIAFU_INLINE State state() const {
     State s = {};
     const F parts[3] = {reference, sum<HP>(total), sum<HP>(bent_total)};
     __builtin_memcpy(s.reference, &parts[0], sizeof(F));
-    __builtin_memcpy(s.total, &parts[1], sizeof(F));
-    __builtin_memcpy(s.leaned, &parts[2], sizeof(F));
+    __builtin_memcpy(s.total, ordered ? ordered_total : reinterpret_cast<const float*>(&parts[1]), 4 * HP);
+    __builtin_memcpy(s.leaned, ordered ? ordered_bent : reinterpret_cast<const float*>(&parts[2]), 4 * HP);
     return s;
   }
 };
@@ -313,8 +351,8 @@ struct Weigher {
 // The lanes' edges' weights in the graph.
 template <int HP>
 SIAFU_INLINE Scores<HP> edge_weights(const Pass& p, int64_t edge, int count) {
-  if constexpr (EDGES<HP> == 1) return Scores<HP>{} + p.weight[edge];
-  else return permute(count < W ? load_part(p.weight + edge, count) : load(p.weight + edge), iota() / HP);
+  if constexpr (EDGES<HP> == 1) return p.weight[edge] - Scores<HP>{};
+  else return permute(load_eight(p.weight + edge, count), iota() / HP);
 }
 
 // Lanes' coefficients that were given: of `count` edges from place `at` of the range's on; 0 behind them.
@@ -324,11 +362,11 @@ SIAFU_INLINE Scores<HP> alphas(const Pass& p, int64_t at, int count) {
   if constexpr (EDGES<HP> == 1) {
     return load_heads<HP>(from, p.heads);
   } else {
-    if (p.alpha_step == HP) return count < EDGES<HP> ? load_part(from, count * HP) : load(from);
-    alignas(64) float x[W] = {};
+    if (p.alpha_step == HP && p.heads == HP) return load_eight(from, count * HP);
+    Scores<HP> x = {};
     for (int b = 0; b < count; ++b)
       for (int h = 0; h < p.heads; ++h) x[b * HP + h] = from[b * p.alpha_step + h];
-    return load(x);
+    return x;
   }
 }
 
@@ -379,15 +417,15 @@ SIAFU_INLINE Marks<HP> drop_bits(const Pass& p, int64_t row, const int32_t* colu
 }
 
 // Edges first..last of a row into out and leaned. MORE: there may be coefficients that were given, or dropout.
-template <class E, int MODE, bool MORE, int HP, int NV>
+template <class E, int MODE, bool MORE, int HP, int NV, bool FEW>
 __attribute__((noinline)) State add_edges(const Pass& p, Stream& edges, int64_t row, int64_t first, int64_t last,
                                           bool self, float* out, float* leaned) {
   using F = Scores<HP>;
   constexpr int MOST = EDGES<HP>, BYTES = (NV ? NV : 1) * W * static_cast<int>(sizeof(E));
   constexpr int LINES = (BYTES + LINE - 1) / LINE;
   const F none = {};
-  Sums<E, HP, NV> sums(p);
-  Weigher<HP> w;
+  Sums<E, NV, FEW> sums(p);
+  Weigher<HP> w(p);
   Marks<HP> edge_of = {};
   if constexpr (MOST > 1) edge_of = iota() / HP;
   const bool given = MORE && p.alpha, drops = MORE && p.drop_below;  // once: no store can change them here
@@ -397,7 +435,7 @@ __attribute__((noinline)) State add_edges(const Pass& p, Stream& edges, int64_t 
         [&](Ints head) SIAFU_LAMBDA { return w.bent_of(b, head); });
   };
   const auto count = [&](F delta, const int32_t* columns, int number) SIAFU_LAMBDA {
-    w.template count<MODE>(delta, edge_of < number, drops, [&](F& plain, F& bent) SIAFU_LAMBDA {
+    w.template count<MODE>(delta, edge_of, number, drops, [&](F& plain, F& bent) SIAFU_LAMBDA {
       const Marks<HP> stays = drop_bits<HP>(p, row, columns, number) >= p.drop_below;
       plain = stays ? plain * p.keep_scale : none, bent = stays ? bent * p.keep_scale : none;
     });
@@ -410,9 +448,10 @@ __attribute__((noinline)) State add_edges(const Pass& p, Stream& edges, int64_t 
     if (given) {
       w.take(p, alphas<HP>(p, place_of(p, row), 1));
     } else {
+      int number = 1;
       w.begin(p, score(0));
       w.template weigh<MODE, true>(p, score(0), MODE == BACKWARD ? score(1) : none,
-                                   [](F x) SIAFU_LAMBDA { return x; }, edge_of < 1, sums);
+                                   [](F x) SIAFU_LAMBDA { return x; }, edge_of, number, sums);
     }
     const int32_t column = static_cast<int32_t>(row);
     count(marked ? score(2) : none, &column, 1);
@@ -422,16 +461,17 @@ __attribute__((noinline)) State add_edges(const Pass& p, Stream& edges, int64_t 
   if (MODE == ATTEND && !self && first < last && !given)
     w.begin(p, repeat<HP>(reinterpret_cast<const float*>(edges.scores[first & Stream::MASK]), p.heads));
   const int64_t place = given ? place_of(p, row) + p.add_self - p.indptr[row] : 0;  // of the coefficients of edge 0
-  for (int64_t e = first; e < last; e += MOST) {
-    const int number = MOST == 1 ? 1 : last - e < MOST ? static_cast<int>(last - e) : MOST;
+  for (int64_t e = first, done; e < last; e += done) {
+    int number = MOST == 1 ? 1 : last - e < MOST ? static_cast<int>(last - e) : MOST;
     if (given) {
       w.take(p, alphas<HP>(p, place + e, number));
     } else {
       w.template weigh<MODE, false>(p, collect<HP>(edges, e, 0, p.heads),
                                     MODE == BACKWARD ? collect<HP>(edges, e, p.score_step, p.heads) : none,
                                     [&](F x) SIAFU_LAMBDA { return p.weight ? x * edge_weights<HP>(p, e, number) : x; },
-                                    edge_of < number, sums);
+                                    edge_of, number, sums);
     }
+    done = MOST == 1 ? 1 : number;
     count(marked ? collect<HP>(edges, e, 2 * p.score_step, p.heads) : none, p.indices + e, number);
     int b = 0;
     for (; b + sums.STRANDS <= number; b += sums.STRANDS)
@@ -455,11 +495,25 @@ SIAFU_INLINE void scale_columns(const Pass& p, float* row, const float* by_head)
 
 template <class A, class B>
 SIAFU_INLINE float dot(const A* a, const B* b, int n) {
-  Floats products = {};
+  constexpr int PARTS = 16 / W;
+  Floats products[PARTS] = {};
   int j = 0;
-  for (; j + W <= n; j += W) products += load(a + j) * load(b + j);
-  if (j < n) products += load_part(a + j, n - j) * load_part(b + j, n - j);
-  return sum<1>(products)[0];
+  for (; j + 16 <= n; j += 16)
+    for (int k = 0; k < PARTS; ++k)
+      products[k] = fused(load(a + j + k * W), load(b + j + k * W), products[k]);
+  if (j < n)
+    for (int k = 0; k < PARTS; ++k, j += W) {
+      const int left = n - j < W ? n - j < 0 ? 0 : n - j : W;
+      const Floats x = left == W ? load(a + j) : load_part(a + j, left), y = left == W ? load(b + j) : load_part(b + j, left);
+      products[k] = fused(x, y, products[k]);
+    }
+  return total(products);
+}
+
+// to += dot(a, b), block by block: a head that passes share is cut between two of them.
+template <class A>
+SIAFU_INLINE void add_dots(const A* a, const float* b, int n, float& to) {
+  for (int j = 0; j < n; j += BLOCK) to += dot(a + j, b + j, n - j < BLOCK ? n - j : BLOCK);
 }
 
 // The pass's columns of its head h begin there.
@@ -490,10 +544,10 @@ __attribute__((noinline)) void finish(const Pass& p, int64_t row, const State& s
     const char* own = p.own_rows + row * p.own_row_bytes;
     for (int h = 0; h < p.heads; ++h) {
       const int begin = head_begin(p, h), n = head_begin(p, h + 1) - begin;
-      const float product = p.own_bits16 ? dot(reinterpret_cast<const Bfloat16*>(own) + begin, leaned + begin, n)
-                                         : dot(reinterpret_cast<const float*>(own) + begin, leaned + begin, n);
-      float& to = p.leaned_total[place + h];  // of a head that passes cut, the first one wrote it
-      to = h == 0 && p.cut > 0 ? to + product : product - s.leaned[h];
+      float& to = p.leaned_total[place + h];
+      if (h > 0 || p.cut == 0) to = -s.leaned[h];  // else an earlier pass has begun it
+      p.own_bits16 ? add_dots(reinterpret_cast<const Bfloat16*>(own) + begin, leaned + begin, n, to)
+                   : add_dots(reinterpret_cast<const float*>(own) + begin, leaned + begin, n, to);
     }
   }
 }
@@ -502,32 +556,30 @@ __attribute__((noinline)) void finish(const Pass& p, int64_t row, const State& s
 using Add = State (*)(const Pass& p, Stream& edges, int64_t row, int64_t first, int64_t last, bool self, float* out,
                       float* leaned);
 
-#if defined(SIAFU_SCALAR)
-constexpr int ONE = 2;  // two vectors do for one too: both are the same columns
-#else
-constexpr int ONE = 1;
-#endif
-
 template <class E, int MODE, bool MORE, int HP>
 Add for_columns(const Pass& p) {
-  return p.columns < W        ? add_edges<E, MODE, MORE, HP, 0>
-         : p.columns <= W     ? add_edges<E, MODE, MORE, HP, ONE>
-         : p.columns <= 2 * W ? add_edges<E, MODE, MORE, HP, 2>
-         : p.columns <= 4 * W ? add_edges<E, MODE, MORE, HP, 4>
-                              : add_edges<E, MODE, MORE, HP, VECTORS>;
+  if constexpr (HP < 4) {
+    constexpr int MOST = siafu::FEW_COLUMNS / W;
+    if (p.few)
+      return p.columns < W                   ? add_edges<E, MODE, MORE, HP, 0, true>
+             : p.columns == W || MOST == 1     ? add_edges<E, MODE, MORE, HP, 1, true>
+             : p.columns <= 2 * W || MOST == 2 ? add_edges<E, MODE, MORE, HP, MOST < 2 ? 1 : 2, true>
+                                               : add_edges<E, MODE, MORE, HP, MOST, true>;
+  }
+  return p.columns < W        ? add_edges<E, MODE, MORE, HP, 0, false>
+         : p.columns <= W     ? add_edges<E, MODE, MORE, HP, 1, false>
+         : p.columns <= 2 * W ? add_edges<E, MODE, MORE, HP, 2, false>
+         : p.columns <= 4 * W ? add_edges<E, MODE, MORE, HP, 4, false>
+                              : add_edges<E, MODE, MORE, HP, VECTORS, false>;
 }
 
 template <class E, int MODE, bool MORE>
 Add for_heads(const Pass& p) {
-#if defined(SIAFU_SCALAR)  // a processor of before 2013: not worth the time that compiling takes
-  return for_columns<E, MODE, MORE, MAX_HEADS>(p);
-#else
   return p.padded_heads == 1   ? for_columns<E, MODE, MORE, 1>(p)
          : p.padded_heads == 2 ? for_columns<E, MODE, MORE, 2>(p)
          : p.padded_heads == 4 ? for_columns<E, MODE, MORE, 4>(p)
          : p.padded_heads == 8 ? for_columns<E, MODE, MORE, MAX_HEADS < 8 ? 4 : 8>(p)
                                : for_columns<E, MODE, MORE, MAX_HEADS < 16 ? 4 : 16>(p);
-#endif
 }
 
 // The instance for the pass's rows, mode, heads and columns. Those without MORE are built where they pay: forward they are
@@ -572,7 +624,7 @@ void segment(const Pass& p, int64_t row, int64_t first, int64_t last, float* par
   }
 }
 
-inline float exponential_of(float x) { return exponential(splat(x))[0]; }
+inline float exponential_of(float x) { return exponential(Four{x, x, x, x})[0]; }
 
 // part into whole: both are partials of one row, part of later edges.
 void merge_two(const Pass& p, float* whole, const float* part) {
@@ -584,14 +636,14 @@ void merge_two(const Pass& p, float* whole, const float* part) {
     ours[h] = p.mode == ATTEND ? exponential_of(heads[h] - best) : 1.0f;
     theirs[h] = p.mode == ATTEND ? exponential_of(other[h] - best) : 1.0f;
     heads[h] = best;
-    total[h] = ours[h] * total[h] + theirs[h] * other[siafu::MAX_HEADS + h];
-    leaned[h] = ours[h] * leaned[h] + theirs[h] * other[2 * siafu::MAX_HEADS + h];
+    total[h] = fused(ours[h], total[h], theirs[h] * other[siafu::MAX_HEADS + h]);
+    leaned[h] = fused(ours[h], leaned[h], theirs[h] * other[2 * siafu::MAX_HEADS + h]);
   }
   for (int k = 0; k < 2; ++k)
     for (int j = 0; j < p.columns; ++j) {
       const int h = p.head_of[j];
       float& to = whole[k * p.columns + j];
-      to = ours[h] * to + theirs[h] * part[k * p.columns + j];
+      to = fused(ours[h], to, theirs[h] * part[k * p.columns + j]);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "dense.hpp"
 #include "exp.hpp"
 #include "lanes.hpp"
+#include "logarithm.hpp"
 
 namespace siafu {
 namespace {
@@ -52,22 +53,25 @@ void relu_backward(const Pass& p, int64_t chunk) {
 // Of one row of logits: the loss, and the gradient in its place.
 inline double cross_entropy_row(float* row, int64_t m, int64_t label, float scale) {
   if (label < 0 || label >= m) return __builtin_nan("");
-  Floats most = load_part(row, m, -__builtin_inff());
-  for (int64_t i = LANES; i < m; i += LANES) {
-    const Floats x = load_part(row + i, m - i, -__builtin_inff());
-    most = x > most ? x : most;
+  Wide most = Wide::load(row, m, -__builtin_inff());
+  for (int64_t i = WIDE; i < m; i += WIDE) {
+    const Wide x = Wide::load(row + i, m - i, -__builtin_inff());
+    for (int k = 0; k < Wide::PARTS; ++k) most.part[k] = x.part[k] > most.part[k] ? x.part[k] : most.part[k];
   }
-  const float top = largest(most), chosen = row[label] - top;
-  Floats sums = {};
-  for (int64_t i = 0; i < m; i += LANES) {
-    const Floats e = exponential<Floats, Ints>(load_part(row + i, m - i, -__builtin_inff()) - top);
-    sums += e;  // beyond the row: e^-inf = 0
-    store_part(row + i, m - i, e);
+  const float top = most.largest(), chosen = row[label] - top;
+  Wide sums = {};
+  for (int64_t i = 0; i < m; i += WIDE) {
+    Wide e = Wide::load(row + i, m - i, -__builtin_inff());
+    for (int k = 0; k < Wide::PARTS; ++k) {
+      e.part[k] = exponential<Floats, Ints>(e.part[k] - top);
+      sums.part[k] += e.part[k];  // beyond the row: e^-inf = 0
+    }
+    e.store(row + i, m - i);
   }
-  const float sum = total(sums), factor = scale / sum;
+  const float sum = sums.total(), factor = scale / sum;
   for (int64_t i = 0; i < m; i += LANES) store_part(row + i, m - i, load_part(row + i, m - i, 0.0f) * factor);
   row[label] -= scale;
-  return __builtin_log((double)sum) - (double)chosen;
+  return logarithm((double)sum) - (double)chosen;
 }
 
 // Softmax cross-entropy, and scale times its gradient in place; rows that do not count get gradient 0.

@@ -4,6 +4,7 @@
 #include "dense.hpp"
 #include "dense_pack.hpp"
 #include "dense_passes.hpp"
+#include "fused.hpp"
 #include "lanes.hpp"
 
 namespace siafu {
@@ -44,7 +45,7 @@ struct Tile {
 struct Number {};  // a word is a float
 struct Couple {};  // a word is two bfloat16
 
-inline Floats multiply_add(Floats sum, float word, Floats other, Number) { return sum + other * word; }
+inline Floats multiply_add(Floats sum, float word, Floats other, Number) { return fused(other, word - Floats{}, sum); }
 
 #if SIAFU_AVX512BF16
 inline Floats multiply_add(Floats sum, float word, Floats other, Couple) {

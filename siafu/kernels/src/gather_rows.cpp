@@ -2,6 +2,8 @@
 // would merge them between instruction sets.
 #include "gather.hpp"
 
+#include "fused.hpp"
+
 #if defined(SIAFU_AVX512) || defined(SIAFU_AVX512BF16)
 #define SIAFU_WIDE 1
 #include <immintrin.h>
@@ -288,10 +290,12 @@ struct Kernel {
       Vector x[GROUP], y[GROUP];
       for (int i = 0; i < GROUP; ++i) {
         load(row[i], k, s, x[i], y[i]);
-        if (WEIGHTED != NO) x[i] *= weight[i];
         if (COUNT != GROUP && i) x[i] = kept(x[i], keep[i]);
         if (PAIRS && COUNT != GROUP && i) y[i] = kept(y[i], keep[i]);
       }
+      if (WEIGHTED != NO)
+        for (int i = 0; i < GROUP; i += 2)
+          x[i] = siafu::fused(x[i], weight[i] - Vector{}, x[i + 1] * weight[i + 1]), x[i + 1] = Vector{};
       sums.v[k] += (x[0] + x[1]) + (x[2] + x[3]);
       if (PAIRS) sums.v[k + 1] += (y[0] + y[1]) + (y[2] + y[3]);
     }

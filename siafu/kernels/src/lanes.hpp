@@ -56,20 +56,40 @@ inline void store_part(float* to, int64_t valid, Floats x) {
 #endif
 }
 
-// In a fixed order: halves onto each other.
-inline float total(Floats x) {
-  float part[LANES];
-  __builtin_memcpy(part, &x, sizeof part);
-  for (int half = LANES / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) part[i] += part[i + half];
-  return part[0];
-}
+// Sixteen floats, in as many vectors as that takes: what is summed across lanes is summed in sixteen on every processor, so
+// that the sum is the same.
+constexpr int WIDE = 16;
+struct Wide {
+  static constexpr int PARTS = WIDE / LANES;
+  Floats part[PARTS];
 
-inline float largest(Floats x) {
-  float most = x[0];
-  for (int i = 1; i < LANES; ++i) most = x[i] > most ? x[i] : most;
-  return most;
-}
+  // The first ``valid`` of them, which may be more, the others ``fill``.
+  static inline __attribute__((always_inline)) Wide load(const float* from, int64_t valid, float fill) {
+    Wide x;
+    for (int k = 0; k < PARTS; ++k) x.part[k] = load_part(from + k * LANES, valid - k * LANES, fill);
+    return x;
+  }
+
+  inline __attribute__((always_inline)) void store(float* to, int64_t valid) const {
+    for (int k = 0; k < PARTS; ++k) store_part(to + k * LANES, valid - k * LANES, part[k]);
+  }
+
+  // In a fixed order: halves onto each other.
+  float total() const {
+    float sums[WIDE];
+    __builtin_memcpy(sums, part, sizeof sums);
+    for (int half = WIDE / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
+    return sums[0];
+  }
+
+  float largest() const {
+    float most = part[0][0];
+    for (int k = 0; k < PARTS; ++k)
+      for (int i = 0; i < LANES; ++i) most = part[k][i] > most ? part[k][i] : most;
+    return most;
+  }
+};
 
 }  // namespace
 }  // namespace siafu
