@@ -27,7 +27,16 @@ from setuptools.errors import CompileError
 FOLDER = Path("siafu/kernels/src")
 IN_TREE = FOLDER.with_name("_native.so")  # where an editable installation leaves it
 #: Compiled once per instruction set; they use no templates of the standard library, which the linker would merge.
-PER_ISA = ("gather_rows", "pack_rows", "attention_rows", "dense_rows", "quantise_rows", "dropout_rows")
+PER_ISA = (
+    "gather_rows",
+    "pack_rows",
+    "attention_rows",
+    "dense_rows",
+    "quantise_rows",
+    "dropout_rows",
+    "functions_rows",
+    "plain_rows",
+)
 LONGEST = ("attention_rows", "gather_rows")  # to compile: first, so that nothing is left to wait for at the end
 #: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
 COMMON = (
@@ -42,6 +51,8 @@ COMMON = (
     "checksum",
     "quantise",
     "dropout",
+    "functions",
+    "plain",
 )
 
 FLAGS = [

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from siafu import kernels
-from siafu.kernels import Table
+from siafu.kernels import Table, csr
 from siafu.shards import Shard
 from siafu.sparse import Array, Rows, SparseRows
 
@@ -68,13 +68,10 @@ class Gather:
 
     def sparse(self, start: int, stop: int, base: SparseRows) -> Rows:
         """The same of sparse rows, without s: sparse if the result is sparse enough."""
-        product = sp.csr_array(self._block(start, stop, base) @ _matrix(base))
-        if product.nnz > SPARSE_BELOW * product.shape[0] * product.shape[1]:
-            return np.asarray(product.toarray())
-        product.sort_indices()
-        return SparseRows(
-            product.indptr.astype(np.int64), product.indices.astype(np.int32), product.data, product.shape[1]
-        )
+        block = self._block(start, stop, base)
+        product = csr.multiply_both(block.indptr, block.indices, block.data, base)
+        is_sparse = len(product.data) <= SPARSE_BELOW * len(product) * product.width
+        return product if is_sparse else np.asarray(product.dense())
 
     def _block(self, start: int, stop: int, base: SparseRows) -> Any:
         """Rows of the matrix that the class stands for, with a value per edge: CSR ``[stop - start, inner + ghosts]``."""
@@ -99,10 +96,6 @@ class Gather:
 
     def _dtype(self, table: Table) -> npt.DTypeLike:
         return np.float64 if table.dtype == "float64" else np.float32
-
-
-def _matrix(rows: SparseRows) -> Any:
-    return sp.csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape)
 
 
 def edges_between(shard: Shard, interval_of_column: Array, ranges: list[tuple[int, int]], *, backward: bool) -> Any:

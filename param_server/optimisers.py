@@ -15,6 +15,7 @@ import numpy as np
 
 from siafu.config import Train
 from siafu.errors import RemoteProtocolError
+from siafu.schedules import power
 from siafu.sparse import Array
 
 Decay = Callable[[str], float]  # the L2 penalty λ of a parameter, by its name
@@ -54,8 +55,8 @@ class Adam:
         g = _decayed(dW, W, self.decay(name))
         m = self._m[name] = self.beta1 * self._m.get(name, np.zeros_like(W)) + (1 - self.beta1) * g
         v = self._v[name] = self.beta2 * self._v.get(name, np.zeros_like(W)) + (1 - self.beta2) * g * g
-        correction1, correction2 = 1 - self.beta1**self.num_steps, 1 - self.beta2**self.num_steps
-        next_W: Array = W - lr / correction1 * (m / (np.sqrt(v) / correction2**0.5 + self.epsilon))
+        correction1, correction2 = 1 - power(self.beta1, self.num_steps), 1 - power(self.beta2, self.num_steps)
+        next_W: Array = W - lr / correction1 * (m / (np.sqrt(v) / math.sqrt(correction2) + self.epsilon))
         return next_W
 
     def state(self) -> dict[str, Array]:

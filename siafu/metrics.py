@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from siafu.kernels import functions
 from siafu.ranking import Ranked
 from siafu.sparse import Array
 
@@ -154,7 +155,7 @@ def _of_classes(logits: Array, labels: Array) -> Array:
     chosen = logits.argmax(1)
     logits -= logits[row, chosen][:, None]
     own = logits[row, labels].astype(np.float64)
-    loss = np.log(np.einsum("ij->i", np.exp(logits, out=logits))) - own  # [n]
+    loss = functions.log(functions.exp(logits, out=logits).sum(1)) - own  # [n]
     hit = chosen == labels
     counted = [np.bincount(c, minlength=num_classes) for c in (labels[hit], chosen[~hit], labels[~hit], labels)]
     return np.array([*counted, np.bincount(labels, loss, num_classes)])
@@ -164,7 +165,7 @@ def _of_sets(logits: Array, labels: Array) -> Array:
     """[5, C]; the loss is sigmoid cross-entropy."""
     predicted, true = logits > 0, labels > 0
     loss = np.maximum(logits, 0) - logits * true  # [n, C]
-    loss += np.log1p(np.exp(-np.abs(logits)))
+    loss += functions.log1p(functions.exp(-np.abs(logits)))
     hits, positives, wanted = (mask.sum(0, dtype=np.uint32) for mask in (predicted & true, predicted, true))
     terms = np.full(logits.shape[1], len(logits))
     return np.array([hits, positives - hits, wanted - hits, terms, loss.sum(0, dtype=np.float64)])

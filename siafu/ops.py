@@ -1,13 +1,15 @@
-"""Dense and sparse row arithmetic of tensor tasks, forward next to backward, in numpy alone: this also runs on Lambda.
+"""What tensor tasks compute on dense and sparse rows, forward next to backward, in numpy alone.
 
-Every function works on rows independently (or sums over rows), so that a task may be cut into halves anywhere.
+``siafu.arithmetic`` computes the same with the compiled kernels, to the same bits on every processor; this is its oracle, and
+what it falls back to. Every function works on rows independently (or sums over rows), so that a task may be cut into halves
+anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -19,6 +21,20 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 #: An edge's place in a lattice whose points lie far apart modulo 2^64 (Roberts' R3: powers of 1 / 1.2207, the root of
 #: x^4 = x + 1): distinct (source, target, four heads) have distinct counters. attention_lanes.hpp has the same.
 SOURCE_STEP, TARGET_STEP, HEADS_STEP = 0xD1B54A32D192ED03, 0xABC98388FB8FAC03, 0x8CB92BA72F3D8DD7
+
+
+class Functions(Protocol):
+    """Elementary functions of float32 and float64 arrays, in ``out`` if given: NumPy's, or ``siafu.kernels.functions``."""
+
+    def exp(self, x: Array, /, out: Array | None = None) -> Array: ...
+
+    def expm1(self, x: Array, /, out: Array | None = None) -> Array: ...
+
+    def log(self, x: Array, /, out: Array | None = None) -> Array: ...
+
+    def log1p(self, x: Array, /, out: Array | None = None) -> Array: ...
+
+    def tanh(self, x: Array, /, out: Array | None = None) -> Array: ...
 
 
 # --- bfloat16 -----------------------------------------------------------------------------------------------------
@@ -76,6 +92,16 @@ def _blocks(X: SparseRows, dtype: np.dtype[Any]) -> Iterator[tuple[slice, Array,
         place[used] = np.arange(len(used))
         block = SparseRows(block.indptr, place[block.indices], block.data.astype(dtype, copy=False), len(used))
         yield slice(start, start + len(block)), used, block.dense()
+
+
+def column_sums(D: Array) -> Array:
+    """Sums of the columns of D ``[n, m]``: ``[m]``."""
+    return np.asarray(D.sum(0))
+
+
+def dots(A: Array, B: Array) -> Array:
+    """The inner product of each row of A with B's, both ``[n, m]``: ``[n]``."""
+    return np.asarray(np.einsum("ij,ij->i", A, B))
 
 
 def take(X: Rows, index: Array) -> Rows:
@@ -195,23 +221,23 @@ def mixed(x: Array) -> Array:
 # --- activation ---------------------------------------------------------------------------------------------------
 
 
-def activate(N: Array, kind: Activation, out: Array | None = None) -> Array:
+def activate(N: Array, kind: Activation, out: Array | None = None, f: Functions = np) -> Array:
     """σ(N), elementwise; in ``out`` if given, which may be N."""
     if kind == "relu":
         return np.asarray(np.maximum(N, N.dtype.type(0), out=out))
     if kind == "elu":
-        below = np.expm1(np.minimum(N, N.dtype.type(0)))  # 0 where N > 0: what is large there does not overflow
+        below = f.expm1(np.minimum(N, N.dtype.type(0)))  # 0 where N > 0: what is large there does not overflow
         return np.asarray(np.add(np.maximum(N, N.dtype.type(0), out=out), below, out=below if out is None else out))
-    return np.asarray(np.tanh(N, out=out)) if kind == "tanh" else N
+    return np.asarray(f.tanh(N, out=out)) if kind == "tanh" else N
 
 
-def activate_backward(dH: Array, N: Array, kind: Activation) -> Array:
+def activate_backward(dH: Array, N: Array, kind: Activation, f: Functions = np) -> Array:
     """dH ⊙ σ'(N)."""
     if kind == "relu":
         return dH * (N > 0)
     if kind == "elu":
-        return np.asarray(dH * np.exp(np.minimum(N, N.dtype.type(0))))
-    return dH * (1 - np.tanh(N) ** 2) if kind == "tanh" else dH
+        return np.asarray(dH * f.exp(np.minimum(N, N.dtype.type(0))))
+    return dH * (1 - np.square(f.tanh(N))) if kind == "tanh" else dH
 
 
 def either(mask: Array, yes: float, no: float, dtype: np.dtype[Any]) -> Array:
@@ -250,7 +276,7 @@ def _normalised(P: Array) -> tuple[Array, Array]:
 
 
 def segment_softmax(
-    source: Array, target: Array, indptr: Array, slope: float, weight: Array | None = None
+    source: Array, target: Array, indptr: Array, slope: float, weight: Array | None = None, f: Functions = np
 ) -> tuple[Array, Array]:
     """Signed alpha [m, heads] over each vertex's in-edges, and log_total [k, heads]: +inf for a vertex without any.
 
@@ -262,18 +288,24 @@ def segment_softmax(
     score *= either(below, slope, 1, score.dtype)
     best = _reduce_segments(np.maximum, score, indptr)
     score -= np.repeat(best, counts, axis=0)
-    alpha = np.exp(score, out=score)
+    alpha = f.exp(score, out=score)
     if weight is not None:
         alpha *= weight[:, None]
     total = _reduce_segments(np.add, alpha, indptr)
     divisor = np.where(total > 0, total, 1)
     alpha /= np.repeat(divisor, counts, axis=0)
-    log_total = np.where(total > 0, best + np.log(divisor), alpha.dtype.type(np.inf))
+    log_total = np.where(total > 0, best + f.log(divisor), alpha.dtype.type(np.inf))
     return np.negative(alpha, out=alpha, where=below), log_total
 
 
 def segment_softmax_backward(
-    halves: Array, source: Array, products: Array, indptr: Array, slope: float, weight: Array | None = None
+    halves: Array,
+    source: Array,
+    products: Array,
+    indptr: Array,
+    slope: float,
+    weight: Array | None = None,
+    f: Functions = np,
 ) -> tuple[Array, Array]:
     """The same signed alpha again, over the out-edges of k sources [m, heads], and their ds [k, heads].
 
@@ -287,7 +319,7 @@ def segment_softmax_backward(
     lean = either(below, slope, 1, score.dtype)
     score *= lean
     score -= log_total
-    alpha = np.exp(score, out=score)
+    alpha = f.exp(score, out=score)
     if weight is not None:
         alpha *= weight[:, None]
     lean *= alpha
@@ -307,22 +339,22 @@ def _reduce_segments(function: np.ufunc, values: Array, indptr: Array) -> Array:
 # --- loss ---------------------------------------------------------------------------------------------------------
 
 
-def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0) -> tuple[float, Array]:
+def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0, f: Functions = np) -> tuple[float, Array]:
     """Softmax cross-entropy summed over rows, and its gradient ``[n, C]``. logits ``[n, C]``, labels int ``[n]``.
 
     smoothing: the share of a label that is spread evenly over all classes (Szegedy et al., CVPR 2016, section 7).
     """
     shifted = logits - logits.max(1, keepdims=True, initial=-np.inf)
-    exp = np.exp(shifted)
+    exp = f.exp(shifted)
     total = exp.sum(1, keepdims=True)
     row = np.arange(len(labels))
-    loss = np.log(total[:, 0]).astype(np.float64) - shifted[row, labels]
+    loss = f.log(total[:, 0]).astype(np.float64) - shifted[row, labels]
     gradient = exp / total
     if not smoothing:
         gradient[row, labels] -= 1
         return float(loss.sum()), gradient
     spread = smoothing / logits.shape[1]  # of a label, at each class
-    loss = (1 - smoothing) * loss + spread * (np.log(total).astype(np.float64) - shifted).sum(1)
+    loss = (1 - smoothing) * loss + spread * (f.log(total).astype(np.float64) - shifted).sum(1)
     gradient -= gradient.dtype.type(spread)
     gradient[row, labels] -= gradient.dtype.type(1 - smoothing)
     return float(loss.sum()), gradient
@@ -339,14 +371,14 @@ def squared_error(outputs: Array, labels: Array) -> tuple[float, Array]:
     return float(loss), error * outputs.dtype.type(2 / num_columns)
 
 
-def binary_cross_entropy(logits: Array, labels: Array) -> tuple[float, Array]:
+def binary_cross_entropy(logits: Array, labels: Array, f: Functions = np) -> tuple[float, Array]:
     """Sigmoid cross-entropy, mean over classes, summed over rows, and its gradient. Both ``[n, C]``, labels in {0, 1}.
 
     Divided by the number of rows, it is torch's ``binary_cross_entropy_with_logits``.
     """
     y = labels.astype(logits.dtype)
     num_classes = logits.shape[1]
-    decay = np.exp(-np.abs(logits))  # at most 1: nothing overflows
-    loss = np.maximum(logits, 0) - logits * y + np.log1p(decay)
+    decay = f.exp(-np.abs(logits))  # at most 1: nothing overflows
+    loss = np.maximum(logits, 0) - logits * y + f.log1p(decay)
     sigmoid = np.maximum(logits >= 0, decay) / (1 + decay)  # 1 or decay, above; decay is at most 1
     return float(loss.astype(np.float64).sum() / num_classes), (sigmoid - y) / num_classes

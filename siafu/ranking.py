@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, VAL_NEGATIVE, VAL_PAIR
+from siafu.kernels import functions
 from siafu.sparse import Array, EdgeRows
 
 ROLES = {"val": (VAL_PAIR, VAL_NEGATIVE), "test": (TEST_PAIR, TEST_NEGATIVE)}
@@ -59,7 +60,7 @@ class Ranked:
         mrr = float(np.mean(1 / ranks))
         found = auc(part[true, SCORE], part[~true, SCORE])
         wrong = np.where(true, -part[:, SCORE], part[:, SCORE])
-        terms = np.maximum(wrong, 0) + np.log1p(np.exp(-np.abs(wrong)))
+        terms = np.maximum(wrong, 0) + functions.log1p(functions.exp(-np.abs(wrong)))
         loss = float(np.mean([terms[of].mean(dtype=np.float64) for of in (true, ~true) if of.any()]))
         return {"acc": mrr, "loss": loss, "mrr": mrr, "auc": found, "hits@10": float(np.mean(ranks <= 10))}
 

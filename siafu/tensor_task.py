@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from siafu import models, ops
+from siafu import arithmetic, models
 from siafu.models import ModelSpec, Output, TensorOps
 from siafu.sparse import Array, EdgeRows, SparseRows, TaskRows
 from siafu.tasks import Lane
@@ -48,10 +48,10 @@ class TensorWorker:
         name: str,
         clock: Callable[[], float],
         keep_bytes: int = 0,
-        arithmetic: TensorOps = ops,
+        ops: TensorOps = arithmetic,
     ):
         """``keep_bytes``: how much of what never changes may be kept from task to task."""
-        self.model = models.build(spec, arithmetic)
+        self.model = models.build(spec, ops)
         self.name = name
         self.clock = clock  # seconds, for TaskResult.compute_s
         self._programs = {lane: self.model.program(lane) for lane in Lane}

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from graph_server.backends import Action, Completed, Job, TensorTask, arithmetic
+from graph_server.backends import Action, Completed, Job, TensorTask
+from siafu import arithmetic
 from siafu.address import Address, Send, param_server
 from siafu.config import Config
 from siafu.models import ModelSpec, TensorOps
@@ -20,7 +21,7 @@ from siafu.wire import Message, Task, TaskResult
 
 class CpuBackend:
     def __init__(self, spec: ModelSpec, name: str, clock: Callable[[], float], ops: TensorOps = arithmetic):
-        self._worker = TensorWorker(spec, name, clock, arithmetic=ops)
+        self._worker = TensorWorker(spec, name, clock, ops=ops)
         # All mutable state:
         self._open: dict[TaskId, tuple[TensorTask, Generator[Request, Reply, TaskResult]]] = {}
         self._waiting: dict[object, TaskId] = {}  # conversation with a parameter server -> task

@@ -26,11 +26,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from graph_server.aggregate import Gather
-from graph_server.backends import arithmetic as host
 from graph_server.backends.cpu import CpuBackend
 from graph_server.buffers import Index, Store
 from graph_server.operators import Setting
 from graph_server.operators.linear import Linear
+from siafu import arithmetic as host
 from siafu import kernels, ops
 from siafu.config import Config, Servers
 from siafu.errors import ConfigError, GnnError
@@ -175,6 +175,12 @@ class Arithmetic:
         with _room_on(self._memory.device):
             return _home(self._rows(X, D.dtype, transposed=True) @ self._memory.put(D))
 
+    column_sums = staticmethod(host.column_sums)
+    dots = staticmethod(host.dots)
+    squared_error = staticmethod(host.squared_error)
+    segment_softmax = staticmethod(host.segment_softmax)
+    segment_softmax_backward = staticmethod(host.segment_softmax_backward)
+
     def dropped(self, X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array) -> Rows:
         return host.dropped(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices)
 
@@ -207,9 +213,9 @@ class Arithmetic:
         dP = (dX - dX.mean(1, keepdim=True) - X * (dX * X).mean(1, keepdim=True)) * inverse_std
         return _home(dP), _home((d * X).sum(0)), _home(d.sum(0))
 
-    def cross_entropy(self, logits: Array, labels: Array) -> tuple[float, Array]:
-        if not len(logits):
-            return ops.cross_entropy(logits, labels)
+    def cross_entropy(self, logits: Array, labels: Array, smoothing: float = 0.0) -> tuple[float, Array]:
+        if smoothing or not len(logits):
+            return host.cross_entropy(logits, labels, smoothing)
         X, y = self._memory.put(logits), self._memory.put(labels.astype(np.int64, copy=False))
         log_share = functional.log_softmax(X, 1)
         loss = -log_share.gather(1, y[:, None]).double().sum()

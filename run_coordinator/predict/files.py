@@ -15,6 +15,7 @@ import numpy as np
 from graph_data.sources.arrow import arrow
 from run_coordinator.predict.plan import Kind
 from siafu.errors import ConfigError, DatasetError
+from siafu.kernels import functions
 from siafu.sparse import Array
 
 #: What a column of values is called, with its number.
@@ -54,14 +55,14 @@ class Block:
             return cls(ids, rows, np.empty(0, np.int64))
         if kind == "labels":
             with np.errstate(over="ignore"):
-                return cls(ids, 1 / (1 + np.exp(-rows)), rows > 0)
+                return cls(ids, 1 / (1 + functions.exp(-rows)), rows > 0)
         decided = rows.argmax(1)
         return cls(ids, softmax(rows) if kind == "probabilities" else rows, decided)
 
 
 def softmax(logits: Array) -> Array:
     """Of each row."""
-    shifted = np.exp(logits - logits.max(1, keepdims=True))
+    shifted = functions.exp(logits - logits.max(1, keepdims=True))
     total: Array = shifted / shifted.sum(1, keepdims=True)
     return total
 

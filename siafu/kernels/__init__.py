@@ -1,6 +1,6 @@
-"""Kernels: the loops over edges and rows that numpy would be slow at, compiled (``src/``) or, without a compiler, in SciPy.
+"""Kernels: the loops over edges and rows that numpy would be slow at, or computes to other bits on another processor.
 
-A room of its own inside siafu: servers, preparation and benchmarks use it; nothing that is shipped to Lambda does.
+Compiled (``src/``) or, without a compiler, in SciPy. Servers, tensor workers, preparation and benchmarks use them.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ from siafu.kernels.attention import (
 )
 from siafu.kernels.bags import matmul_sparse, matmul_sparse_transposed
 from siafu.kernels.coefficients import attend_given, edge_dot, edge_scores, rows_gradient, segments
-from siafu.kernels.dense import matmul, matmul_bf16, matmul_bf16_transposed, matmul_transposed
+from siafu.kernels.dense import matmul, matmul_bf16, matmul_bf16_transposed, matmul_doubles, matmul_transposed
 from siafu.kernels.dropout import EdgeDropout, dropped
 from siafu.kernels.gather import gather
 from siafu.kernels.library import VERSION, isa
@@ -45,6 +45,7 @@ __all__ = [
     "matmul",
     "matmul_bf16",
     "matmul_bf16_transposed",
+    "matmul_doubles",
     "matmul_sparse",
     "matmul_sparse_transposed",
     "matmul_transposed",

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from siafu.kernels import attention_numpy
+from siafu.kernels import attention_numpy, functions
 from siafu.kernels.attention_call import (
     ATTEND,
     BACKWARD,
@@ -120,11 +120,9 @@ def _checked(out: Attended | None, sources: Records, k: int, training: bool) -> 
 
 def target_gradient(attended: Attended, dZ: Array) -> tuple[Array, Array]:
     """dt [k, heads], and delta [k, heads], which the sources will ask for."""
-    k, heads = attended.leaned_total.shape
-    by_head = np.asarray(dZ).reshape(k, heads, np.shape(dZ)[1] // heads)
-    delta = np.einsum("khd,khd->kh", by_head, attended.Z.reshape(by_head.shape))
-    dt = np.einsum("khd,khd->kh", by_head, attended.leaned.reshape(by_head.shape)) - delta * attended.leaned_total
-    return dt, delta
+    heads = attended.leaned_total.shape[1]
+    delta = functions.dots(dZ, attended.Z, heads)
+    return functions.dots(dZ, attended.leaned, heads) - delta * attended.leaned_total, delta
 
 
 def attend_backward(

@@ -1,4 +1,4 @@
-"""``attention`` without the compiled library: the same formulas over explicit edges, a block of rows at a time.
+"""``attention`` in float64, and without the compiled library: the same formulas over explicit edges, a block of rows at a time.
 
 Coefficients per edge and head exist here, for ``BLOCK_EDGES`` edges (or one row's) at once. Computes in the dtype of the
 rows. Arrays that belong to the rows have only those of the range.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import scipy.sparse as sp
 
 from siafu import ops
+from siafu.kernels import csr, functions
 from siafu.kernels.dropout import EdgeDropout
 from siafu.sparse import Array, Edges
 
@@ -46,12 +46,8 @@ class _Block:
 
     def gather(self, weight: Array, rows: Array) -> Array:
         """Rows [N, heads * width] of the columns, summed with weight [edges, heads]."""
-        heads = weight.shape[1]
-        shape = len(self.indptr) - 1, len(rows)
-        parts = [
-            sp.csr_array((np.ascontiguousarray(weight[:, h]), self.columns, self.indptr), shape=shape) @ part
-            for h, part in enumerate(np.split(rows, heads, axis=1))
-        ]
+        by_head = np.split(rows, weight.shape[1], axis=1)
+        parts = [csr.multiply(self.indptr, self.columns, weight[:, h], part) for h, part in enumerate(by_head)]
         return np.concatenate(parts, axis=1)
 
     def kept(self, values: Array, dropout: EdgeDropout | None, forward: bool) -> Array:
@@ -93,14 +89,14 @@ def attend(
         lean = ops.either(score < 0, slope, 1, T.dtype)
         score *= lean
         best = block.reduce(np.maximum, score, 0.0)
-        alpha = np.exp(score - best[block.row])
+        alpha = functions.exp(score - best[block.row])
         if block.weight is not None:
             alpha *= block.weight[:, None]
         total = block.reduce(np.add, alpha, 0.0)
         some = total > 0
         divisor = np.where(some, total, 1)
         alpha /= divisor[block.row]
-        made[1][block.place] = np.where(some, best + np.log(divisor), np.inf)
+        made[1][block.place] = np.where(some, best + functions.log(divisor), np.inf)
         _sum_up(made, block, alpha, lean, T, dropout)
     return made
 
@@ -164,13 +160,12 @@ def backward(
     for block in _blocks(out_edges, start, stop, add_self):
         score = s[block.place][block.row] + t[block.columns]  # [edges, heads]
         lean = ops.either(score < 0, slope, 1, dZ.dtype)
-        alpha = np.exp(score * lean - log_total[block.columns])
+        alpha = functions.exp(score * lean - log_total[block.columns])
         if block.weight is not None:
             alpha *= block.weight[:, None]
         kept = block.kept(alpha, dropout, forward=False)
         dT[block.place] = block.gather(kept, dZ)
-        leaned = block.gather(kept * lean, dZ).reshape(len(block.indptr) - 1, s.shape[1], -1)
-        ds[block.place] = np.einsum("khd,khd->kh", T[block.place].reshape(leaned.shape), leaned)
+        ds[block.place] = functions.dots(T[block.place], block.gather(kept * lean, dZ), s.shape[1])
         ds[block.place] -= block.reduce(np.add, alpha * lean * delta[block.columns], 0.0)
     return dT, ds
 
@@ -199,7 +194,6 @@ def edge_dot(
     num_edges = int(out_edges.indptr[stop] - out_edges.indptr[start]) + (stop - start) * add_self
     out = np.empty((num_edges, heads), dZ.dtype)
     for block in _blocks(out_edges, start, stop, add_self):
-        own = T[block.place][block.row].reshape(len(block.row), heads, T.shape[1] // heads)
-        other = dZ[block.columns].reshape(own.shape)
-        out[block.edges] = block.kept(np.einsum("ehd,ehd->eh", own, other), dropout, forward=False)
+        products = functions.dots(T[block.place][block.row], dZ[block.columns], heads)
+        out[block.edges] = block.kept(products, dropout, forward=False)
     return out

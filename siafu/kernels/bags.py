@@ -1,29 +1,33 @@
 """Products of sparse rows (bags of words) with a small matrix, X W and Xᵀ D.
 
-A row of X W is a sum of rows of W, as a vertex's is of its neighbours': ``gather`` does it. NumPy alone
-(``siafu.ops``, which Lambdas have) must make blocks of X dense, and multiplies the zeros too: 20 times slower. Xᵀ D is SciPy's, 8 times as fast as that.
+A row of X W is a sum of rows of W, as a vertex's is of its neighbours': ``gather`` does it. NumPy alone (``siafu.ops``) must
+make blocks of X dense, and multiplies the zeros too: 20 times slower.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 
+from siafu import ops
+from siafu.kernels import csr
 from siafu.kernels.dense import FLOAT32
 from siafu.kernels.gather import gather
+from siafu.kernels.library import LIBRARY
 from siafu.sparse import Array, Edges, SparseRows
 
 
 def matmul_sparse(X: SparseRows, W: Array, add: Array | None = None, *, threads: int = 1) -> Array:
     """``siafu.ops.matmul`` of sparse X ``[n, F]`` and W ``[F, G]``: ``[n, G]`` in W's dtype, added to ``add`` in place."""
-    if W.dtype == FLOAT32 and W.size:
+    if LIBRARY is not None and W.dtype == FLOAT32 and W.size:
         edges = Edges(
             np.ascontiguousarray(X.indptr), np.ascontiguousarray(X.indices), np.ascontiguousarray(X.data, FLOAT32)
         )
         rows = np.ascontiguousarray(W).reshape(W.shape)  # of one column, NumPy calls any strides contiguous
         rows = rows if rows.strides[1] == rows.itemsize else rows.copy()
         return gather(edges, 0, len(X), rows, add=add, out=add, threads=threads)
-    product: Array = _matrix(X, W) @ W
+    if not csr.AVAILABLE:
+        return ops.matmul(X, W, add)
+    product = csr.multiply(X.indptr, X.indices, X.data, W)
     if add is None:
         return product
     add += product
@@ -32,8 +36,6 @@ def matmul_sparse(X: SparseRows, W: Array, add: Array | None = None, *, threads:
 
 def matmul_sparse_transposed(X: SparseRows, D: Array) -> Array:
     """``siafu.ops.matmul_transposed`` of sparse X ``[n, F]`` and D ``[n, G]``: ``[F, G]`` in D's dtype."""
-    return np.asarray(_matrix(X, D).T @ D)
-
-
-def _matrix(X: SparseRows, like: Array) -> sp.csr_array:
-    return sp.csr_array((X.data.astype(like.dtype, copy=False), X.indices, X.indptr), shape=X.shape)
+    if not csr.AVAILABLE:
+        return ops.matmul_transposed(X, D)
+    return csr.multiply(X.indptr, X.indices, X.data, D, width=X.width)

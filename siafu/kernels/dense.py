@@ -27,6 +27,7 @@ from siafu.kernels.library import LIBRARY
 Array = npt.NDArray[Any]
 
 FLOAT32: Final = np.dtype(np.float32)
+FLOAT64: Final = np.dtype(np.float64)
 BFLOAT16: Final = np.dtype(np.uint16)  # its bits
 _BLOCK: Final = 4096  # rows that NumPy widens at a time
 
@@ -38,6 +39,16 @@ class _Product(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("left", "right", "out", "bias")),
         *((name, ctypes.c_int64) for name in ("left_stride", "right_stride", "out_stride", "n", "k", "m")),
         *((name, ctypes.c_int32) for name in ("left_bits", "right_bits", "add", "relu", "threads")),
+    )
+
+
+class _DoubleProduct(ctypes.Structure):
+    """``DoubleProduct`` of plain.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("left", "right", "out")),
+        *((name, ctypes.c_int64) for name in ("left_stride", "right_stride", "out_stride", "n", "k", "m")),
+        *((name, ctypes.c_int32) for name in ("add", "transposed", "threads")),
     )
 
 
@@ -158,6 +169,34 @@ def _matmul_transposed_numpy(X: Array, D: Array, out: Array, add: bool) -> Array
     for rows in _blocks(X):
         block = D[rows] if X.dtype == FLOAT32 else _rounded(_float(D[rows]))
         out += _float(X[rows]).T @ block
+    return out
+
+
+# --- float64 ------------------------------------------------------------------------------------------------------
+
+
+def matmul_doubles(
+    X: Array, W: Array, *, out: Array | None = None, transposed: bool = False, threads: int = 1
+) -> Array:
+    """``X W``, or ``Xᵀ W`` if ``transposed``, of float64; onto what ``out`` holds, if it is given. In plain loops, each
+    number summed in order: slower than a BLAS. Raises ValueError as ``matmul`` does.
+    """
+    _check("X", X, (FLOAT64,))
+    W = np.ascontiguousarray(W)
+    _check("W", W, (FLOAT64,), (X.shape[0 if transposed else 1], None))
+    shape, add = (X.shape[1] if transposed else len(X), W.shape[1]), out is not None
+    if out is None:
+        out = np.empty(shape)
+    _check("out", out, (FLOAT64,), shape)
+    if LIBRARY is None:
+        product = (X.T if transposed else X) @ W
+        out[...] = out + product if add else product
+        return out
+    call = _DoubleProduct(
+        X.ctypes.data, W.ctypes.data, out.ctypes.data, *(rows.strides[0] // 8 for rows in (X, W, out)),
+        len(X), X.shape[1], W.shape[1], add, transposed, threads,
+    )  # fmt: skip
+    LIBRARY.siafu_multiply_doubles(ctypes.byref(call))
     return out
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-import scipy.sparse as sp
 
+from siafu.kernels import csr
 from siafu.sparse import Array, Edges
 
 EDGES = 1 << 22  # whose weights are made at a time
@@ -101,16 +101,11 @@ def _product(edges: Edges, start: int, stop: int, X: Array, G: Array | None) -> 
     indices = np.asarray(edges.indices[first:last])
     weight = np.ones(last - first, X.dtype) if edges.weight is None else edges.weight[first:last].astype(X.dtype)
     if G is None:
-        return _times(weight, indices, indptr, X)
+        return csr.multiply(indptr, indices, weight, X)
     local = indices < len(X)
     counted = np.concatenate([[0], np.cumsum(local)])[indptr]
-    return _times(weight[local], indices[local], counted, X) + _times(
-        weight[~local], indices[~local] - np.int32(len(X)), indptr - counted, G
-    )
-
-
-def _times(weight: Array, indices: Array, indptr: Array, X: Array) -> Array:
-    return np.asarray(sp.csr_array((weight, indices, indptr), shape=(len(indptr) - 1, len(X))) @ X)
+    others = csr.multiply(indptr - counted, indices[~local] - np.int32(len(X)), weight[~local], G)
+    return csr.multiply(counted, indices[local], weight[local], X) + others
 
 
 def read_rows(indices: Array, rows: Array) -> float:

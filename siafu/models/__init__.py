@@ -119,12 +119,10 @@ class ModelSpec:
     def loss(self, ops: TensorOps, logits: Array, labels: Array) -> tuple[float, Array]:
         """The loss summed over rows, and its gradient [n, C]."""
         if self.target == "numbers":
-            return numpy_ops.squared_error(logits, labels)
+            return ops.squared_error(logits, labels)
         if self.multilabel:
             return ops.binary_cross_entropy(logits, labels)
-        if self.label_smoothing:
-            return numpy_ops.cross_entropy(logits, labels, self.label_smoothing)
-        return ops.cross_entropy(logits, labels)
+        return ops.cross_entropy(logits, labels, self.label_smoothing)
 
     def shape(self, layer: int) -> tuple[int, int]:
         """(F_in, F_out) of a layer."""
@@ -152,11 +150,15 @@ class Output:
 
 
 class TensorOps(Protocol):
-    """The arithmetic that servers may do faster than ``siafu.ops``, which says what each function is."""
+    """What tensor tasks compute with: ``siafu.ops`` says what each function is, ``siafu.arithmetic`` does it."""
 
     def matmul(self, X: Rows, W: Array, add: Array | None = None) -> Array: ...
 
     def matmul_transposed(self, X: Rows, D: Array) -> Array: ...
+
+    def column_sums(self, D: Array) -> Array: ...
+
+    def dots(self, A: Array, B: Array) -> Array: ...
 
     def dropped(self, X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array) -> Rows: ...
 
@@ -168,9 +170,25 @@ class TensorOps(Protocol):
 
     def layer_norm_backward(self, dN: Array, P: Array, gain: Array) -> tuple[Array, Array, Array]: ...
 
-    def cross_entropy(self, logits: Array, labels: Array) -> tuple[float, Array]: ...
+    def cross_entropy(self, logits: Array, labels: Array, smoothing: float = 0.0) -> tuple[float, Array]: ...
+
+    def squared_error(self, outputs: Array, labels: Array) -> tuple[float, Array]: ...
 
     def binary_cross_entropy(self, logits: Array, labels: Array) -> tuple[float, Array]: ...
+
+    def segment_softmax(
+        self, source: Array, target: Array, indptr: Array, slope: float, weight: Array | None = None
+    ) -> tuple[Array, Array]: ...
+
+    def segment_softmax_backward(
+        self,
+        halves: Array,
+        source: Array,
+        products: Array,
+        indptr: Array,
+        slope: float,
+        weight: Array | None = None,
+    ) -> tuple[Array, Array]: ...
 
 
 class Model(Protocol):

@@ -30,7 +30,7 @@ import numpy as np
 from siafu import ops as numpy_ops
 from siafu.errors import ConfigError
 from siafu.models import ModelSpec, Output, TensorOps
-from siafu.models.dense import first_weight
+from siafu.models.dense import first_weight, uniform
 from siafu.models.staged import FEATURES, Dropout, Gathered, Stage, Staged
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows
 from siafu.tasks import Kind, Lane, Step
@@ -142,7 +142,7 @@ class GAT(Staged):
                 weights[f"{layer}.residual"] = first_weight(self.spec, layer, 1, fan_in, fan_out)
             bound = np.sqrt(6 / (heads + columns // heads))
             for i, name in enumerate(("source", "target")):
-                a = np.random.default_rng([self.spec.seed, layer, 2 + i]).uniform(-bound, bound, columns)
+                a = uniform(np.random.default_rng([self.spec.seed, layer, 2 + i]), bound, columns)
                 weights[f"{layer}.{name}"] = a.astype(self.dtype)
             if self.spec.bias:
                 weights[f"{layer}.bias"] = np.zeros(fan_out, self.dtype)
@@ -233,7 +233,7 @@ class GAT(Staged):
         by_head = W.reshape(len(W), heads, -1)
         for i, name in enumerate(("source", "target")):
             of_scores = product[:, columns + i * heads : columns + (i + 1) * heads]
-            gradients[f"{stage}.{name}"] = np.einsum("fk,fkd->kd", of_scores, by_head).reshape(-1)
+            gradients[f"{stage}.{name}"] = (of_scores[:, :, None] * by_head).sum(0).reshape(-1)
         dX = self.ops.matmul(dG, W.T) if stage else NOTHING
         if self.spec.residual:
             dR, name = d[f"R{stage}"], f"{stage}.residual"
@@ -249,7 +249,7 @@ class GAT(Staged):
         """The stage's inputs have this gradient of their sum."""
         layer = stage - 1
         if f"{layer}.bias" in weights:
-            gradients[f"{layer}.bias"] = dP.sum(0)
+            gradients[f"{layer}.bias"] = self.ops.column_sums(dP)
         dZ = dP
         if stage == self.last and (heads := self.heads(layer)) > 1:
             dZ = np.tile(dP / dP.dtype.type(heads), heads)
@@ -281,14 +281,14 @@ class GAT(Staged):
     def _apply_edge(self, layer: int, rows: Mapping[str, Any]) -> Output:
         scores, heads = rows[f"ET{layer}"], self.heads(layer)
         s, weight = _cut(scores, heads)
-        alpha, log_total = numpy_ops.segment_softmax(s, rows[f"t{layer}"], scores.indptr, self.spec.slope, weight)
+        alpha, log_total = self.ops.segment_softmax(s, rows[f"t{layer}"], scores.indptr, self.spec.slope, weight)
         return Output({f"Ea{layer}": EdgeRows(scores.indptr, alpha), f"log_total{layer}": log_total})
 
     def _apply_edge_backward(self, layer: int, rows: Mapping[str, Any]) -> Output:
         scores, products, heads = rows[f"EdZ{layer}"], rows[f"Ep{layer}"].values, self.heads(layer)
         halves, weight = _cut(scores, 3 * heads)
         s = rows[f"s{layer}"]
-        alpha, ds = numpy_ops.segment_softmax_backward(
+        alpha, ds = self.ops.segment_softmax_backward(
             halves, s, products, scores.indptr, self.spec.slope, weight
         )  # fmt: skip
         return Output({f"Eb{layer}": EdgeRows(scores.indptr, alpha), f"ds{layer}": ds})

@@ -22,6 +22,7 @@ import numpy as np
 
 from siafu import ops as numpy_ops
 from siafu.errors import ConfigError
+from siafu.kernels.functions import log
 from siafu.models import ModelSpec, TensorOps
 from siafu.models.dense import Activation, Dense, first_weight
 from siafu.models.staged import FEATURES, Dropout, Gathered, Stage, Staged
@@ -49,7 +50,7 @@ class GCNII(Staged):
         super().__init__(spec, ops)
 
     def beta(self, layer: int) -> Any:
-        return self.dtype.type(np.log(self.spec.theta / layer + 1))
+        return self.dtype.type(log(np.array(self.spec.theta / layer + 1)))
 
     def rest(self, parameter: str) -> bool:
         """The dense layers."""

@@ -87,7 +87,7 @@ class GIN(Layered):
         G = self.ops.matmul_transposed(rows[f"H{layer}"], dP)  # Hᵀ dP, [F_in, F_out]
         gradients[weight] = (gradients[weight] + own * G).astype(self.dtype, copy=False)
         if self.spec.train_eps:
-            gradients[f"{layer}.eps"] = np.array([np.vdot(G, weights[weight])], self.dtype)
+            gradients[f"{layer}.eps"] = self.ops.dots(G.reshape(1, -1), weights[weight].reshape(1, -1))
         if layer > 0:
             dH = (own * d[f"Z{layer}"]).astype(self.dtype, copy=False)
             d[f"H{layer}"] = d[f"H{layer}"] + dH if f"H{layer}" in d else dH

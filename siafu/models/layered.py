@@ -246,7 +246,7 @@ class Layered(Staged):
     ) -> dict[str, Array]:
         """dX_t by slot, but for features; dW_t and db."""
         if self.spec.bias:
-            gradients[f"{layer}.bias"] = dP.sum(0)
+            gradients[f"{layer}.bias"] = self.ops.column_sums(dP)
         if self.is_narrow(layer):
             return {f"Z{layer}": dP}
         d: dict[str, Array] = {}

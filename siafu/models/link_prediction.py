@@ -97,7 +97,7 @@ class Links:
     def _scored(self, own: Array, other: Array, weights: Mapping[str, Array]) -> tuple[Array, Array]:
         """Scores [m, 1], and what the MLP's last layer reads, [m, F]; empty with decoder dot."""
         if self.spec.decoder == "dot":
-            return np.einsum("ij,ij->i", own, other)[:, None], own[:0]
+            return self.ops.dots(own, other)[:, None], own[:0]
         U = self.ops.activate(self.inner.forward(own * other, weights), "relu")
         return self.outer.forward(U, weights), U
 

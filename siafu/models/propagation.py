@@ -150,4 +150,4 @@ class SGC(APPNP):
         return Z + weights["1.bias"] if self.spec.bias else Z
 
     def logits_gradients(self, dlogits: Array) -> dict[str, Array]:
-        return {"1.bias": dlogits.sum(0)} if self.spec.bias else {}
+        return {"1.bias": self.ops.column_sums(dlogits)} if self.spec.bias else {}

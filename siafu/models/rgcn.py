@@ -26,7 +26,7 @@ import numpy as np
 from siafu import ops as numpy_ops
 from siafu.errors import ConfigError
 from siafu.models import ModelSpec, TensorOps
-from siafu.models.dense import Activation
+from siafu.models.dense import Activation, uniform
 from siafu.models.staged import FEATURES, Dropout, Gathered, Stage, Staged
 from siafu.sparse import Array, Rows
 from siafu.tasks import Lane
@@ -110,7 +110,7 @@ class RGCN(Staged):
         fan_in, fan_out = shape[-2:]
         bound = np.sqrt(6 / (fan_in + fan_out)) if self.spec.init == "xavier" else np.sqrt(6 / fan_in)
         rng = np.random.default_rng([self.spec.seed, layer, number])
-        return rng.uniform(-bound, bound, shape).astype(self.dtype)
+        return uniform(rng, bound, shape).astype(self.dtype)
 
     def stage(self, parameter: str) -> int:
         layer, _, what = parameter.partition(".")
@@ -120,14 +120,18 @@ class RGCN(Staged):
     def _relations(self, layer: int, weights: Mapping[str, Array]) -> Array:
         """W_r of every relation, [R, F_in, F_out]."""
         W = weights[f"{layer}.weight"]
-        return np.tensordot(weights[f"{layer}.mix"], W, axes=1) if self.spec.bases else W
+        return self._combined(weights[f"{layer}.mix"], W) if self.spec.bases else W
+
+    def _combined(self, mix: Array, W: Array) -> Array:
+        """Sums of matrices: mix [a, b] and W [b, F_in, F_out] to [a, F_in, F_out]."""
+        return self.ops.matmul(mix, W.reshape(len(W), -1)).reshape(len(mix), *W.shape[1:])
 
     def _learnt(self, layer: int, dW: Array, weights: Mapping[str, Array], gradients: dict[str, Array]) -> None:
         """From the gradients of every W_r, [R, F_in, F_out], those of what it is made of."""
         if self.spec.bases:
             V, mix = weights[f"{layer}.weight"], weights[f"{layer}.mix"]
-            gradients[f"{layer}.mix"] = np.tensordot(dW, V, axes=((1, 2), (1, 2)))
-            dW = np.tensordot(mix.T, dW, axes=1)
+            gradients[f"{layer}.mix"] = self.ops.matmul(dW.reshape(len(dW), -1), V.reshape(len(V), -1).T)
+            dW = self._combined(np.ascontiguousarray(mix.T), dW)
         gradients[f"{layer}.weight"] = np.ascontiguousarray(dW)
 
     # --- stages ---------------------------------------------------------------------------------------------------
@@ -202,7 +206,7 @@ class RGCN(Staged):
     ) -> dict[str, Array]:
         """dZ, and dH where the layer reads it; the gradients of its parameters that are used behind the gather."""
         if self.spec.bias:
-            gradients[f"{layer}.bias"] = dP.sum(0)
+            gradients[f"{layer}.bias"] = self.ops.column_sums(dP)
         if self.transforms_first(layer):
             return {f"Z{layer}": dP}
         W, H = self._relations(layer, weights), rows[f"H{layer}"]

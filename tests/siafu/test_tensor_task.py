@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from siafu import models, wire
+from siafu import arithmetic, models, wire
 from siafu.models import ModelSpec
 from siafu.sparse import SparseRows
 from siafu.tasks import Kind, Lane
 from siafu.tensor_task import KEPT_VERSIONS, NextPart, TensorWorker, aligned, conversation, split
 
 SPEC = ModelSpec("gcn", 3, 2, num_train=8, widths=(4,), dtype="float64", seed=1, narrow=False)
-MODEL = models.build(SPEC)
+MODEL = models.build(SPEC, arithmetic)
 PROGRAM = MODEL.program(Lane.TRAIN)
 FIRST = next(pc for pc, step in enumerate(PROGRAM.steps) if step.kind is Kind.AV)
 FUSED = next(pc for pc, step in enumerate(PROGRAM.steps) if step.fused)

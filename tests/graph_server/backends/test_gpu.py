@@ -18,9 +18,9 @@ import torch
 from graph_data.prepare import prepare
 from graph_server import operators
 from graph_server.aggregate import Gather
-from graph_server.backends import arithmetic as host
 from graph_server.backends.gpu import Arithmetic, DeviceEdges, DeviceLinear, DeviceStore, Memory, device_of
 from graph_server.buffers import TableStore
+from siafu import arithmetic as host
 from siafu import ops as exact
 from siafu.config import Config, Servers
 from siafu.errors import ConfigError

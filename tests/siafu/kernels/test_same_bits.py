@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from siafu.kernels import Table, dense, dropout, gather, library, passes, quantise
+from siafu.kernels import Table, csr, dense, dropout, functions, gather, library, passes, quantise
 from siafu.kernels.attention import Attended, EdgeDropout, Records, attend, attend_backward
 from siafu.kernels.coefficients import attend_given, edge_dot, rows_gradient
-from siafu.sparse import Array, Edges
+from siafu.sparse import Array, Edges, SparseRows
 from tests.siafu.kernels.attention_problem import SHAPES
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
@@ -142,9 +142,37 @@ def exponentials(threads: int) -> Iterator[Array]:
         yield y
 
 
+def functions_of(threads: int) -> Iterator[Array]:
+    for scale, dtype in product((1e-6, 1.0, 120.0), (np.float32, np.float64)):
+        x = numbers(20_003, seed=1, scale=scale).astype(dtype)
+        x[:7] = [-np.inf, np.inf, np.nan, 0, -1, -87.30001, 88.00001]
+        for name in ("exp", "expm1", "log", "log1p", "tanh"):
+            yield getattr(functions, name)(x)
+
+
+def plain(threads: int) -> Iterator[Array]:
+    """Products of float64, sparse products and inner products."""
+    for n, k, m in PRODUCTS[:4]:
+        X, W, D = (numbers(*shape, seed=seed).astype(np.float64) for seed, shape in enumerate(((n, k), (k, m), (n, m))))
+        yield dense.matmul_doubles(X, W, threads=threads)
+        yield dense.matmul_doubles(X, D, transposed=True, threads=threads)
+    edges = graph(ROWS)
+    for width, dtype in product(WIDTHS, (np.float32, np.float64)):
+        rows, data = numbers(ROWS, width, seed=1).astype(dtype), numbers(len(edges.indices), seed=2)
+        yield csr.multiply(edges.indptr, edges.indices, data, rows)
+        yield csr.multiply(edges.indptr, edges.indices, data, rows, width=ROWS)
+        sparse = csr.multiply_both(
+            edges.indptr, edges.indices, data, SparseRows(edges.indptr, edges.indices, data.astype(dtype), ROWS)
+        )
+        yield from (sparse.indptr, sparse.indices, sparse.data)
+        for heads in (1, 3):
+            A, B = (numbers(ROWS, heads * width, seed=seed).astype(dtype) for seed in (3, 4))
+            yield functions.dots(A, B, heads)
+
+
 KERNELS: dict[str, Callable[[int], Iterator[Array]]] = {
     "gather": gathered, "dense": multiplied, "passes": passed, "dropout": dropped, "quantise": quantised,
-    "attention": attended, "exponential": exponentials,
+    "attention": attended, "exponential": exponentials, "functions": functions_of, "plain": plain,
 }  # fmt: skip
 
 

@@ -1,12 +1,11 @@
-"""The server's arithmetic gives what ``siafu.ops`` gives, which is what Lambdas compute with."""
+"""siafu's arithmetic gives what ``siafu.ops`` gives, but for rounding."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from graph_server.backends import arithmetic
-from siafu import kernels, ops
+from siafu import arithmetic, kernels, ops
 from siafu.models import ModelSpec, build
 from siafu.sparse import Array
 from siafu.tasks import Kind, Lane
@@ -43,7 +42,7 @@ def test_products(dtype: str, form: str):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("kind", ["relu", "tanh"])
+@pytest.mark.parametrize("kind", ["relu", "tanh", "elu", "identity"])
 def test_activations(dtype: str, kind: ops.Activation):
     N, dH = normal(30, 7, dtype=dtype), normal(30, 7, dtype=dtype)
     expected = ops.activate(N, kind)
@@ -59,10 +58,45 @@ def test_activations(dtype: str, kind: ops.Activation):
 @pytest.mark.parametrize("num_rows", [0, 1, 40])
 def test_losses(dtype: str, num_rows: int):
     logits, labels = normal(num_rows, 5, dtype=dtype), RNG.integers(0, 5, num_rows)
-    loss, gradient = ops.cross_entropy(logits, labels)
-    found, found_gradient = arithmetic.cross_entropy(logits.copy(), labels)
-    assert found == pytest.approx(loss, rel=1e-5)
-    close(found_gradient, gradient)
+    several, targets = RNG.integers(0, 2, (num_rows, 5)), normal(num_rows, 5)
+    calls: list[tuple[str, Array, tuple[float, ...]]] = [
+        ("cross_entropy", labels, ()),
+        ("cross_entropy", labels, (0.2,)),
+        ("binary_cross_entropy", several, ()),
+        ("squared_error", targets, ()),
+    ]
+    for name, wanted, more in calls:
+        loss, gradient = getattr(ops, name)(logits, wanted, *more)
+        found, found_gradient = getattr(arithmetic, name)(logits.copy(), wanted, *more)
+        assert found == pytest.approx(loss, rel=1e-5)
+        close(found_gradient, gradient)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_and_inner_products(dtype: str):
+    A, B = normal(70, 9, dtype=dtype), normal(70, 9, dtype=dtype)
+    close(arithmetic.column_sums(A), ops.column_sums(A))
+    close(arithmetic.column_sums(A[:0]), ops.column_sums(A[:0]))
+    close(arithmetic.dots(A, B), ops.dots(A, B))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_softmax_over_edges(dtype: str):
+    indptr, weight = np.array([0, 3, 4, 8]), np.abs(normal(8, dtype=dtype))
+    source, target = normal(8, 2, dtype=dtype), normal(3, 2, dtype=dtype)
+    for found, expected in zip(
+        arithmetic.segment_softmax(source, target, indptr, 0.2, weight),
+        ops.segment_softmax(source, target, indptr, 0.2, weight),
+        strict=True,
+    ):
+        close(found, expected)
+    halves, products = normal(8, 6, dtype=dtype), normal(8, 2, dtype=dtype)
+    for found, expected in zip(
+        arithmetic.segment_softmax_backward(halves, target, products, indptr, 0.2, weight),
+        ops.segment_softmax_backward(halves, target, products, indptr, 0.2, weight),
+        strict=True,
+    ):
+        close(found, expected)
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage"])

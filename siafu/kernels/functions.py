@@ -1,0 +1,101 @@
+"""Elementary functions and row products with the same bits on every processor, where NumPy's follow its vectors and the C library.
+
+NumPy's sums, products of elements, quotients and square roots need none of this: IEEE 754 says what they are. Without the
+compiled library NumPy does the work here too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+import numpy as np
+
+from siafu.kernels.library import LIBRARY
+from siafu.sparse import Array
+
+_FUNCTIONS: Final = ("exp", "expm1", "log", "log1p", "tanh")  # as ``Function`` of functions.hpp has them
+REAL: Final = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class _Elementwise(ctypes.Structure):
+    """``Elementwise`` of functions.hpp."""
+
+    _fields_ = (
+        ("x", ctypes.c_void_p),
+        ("y", ctypes.c_void_p),
+        ("n", ctypes.c_int64),
+        ("function", ctypes.c_int32),
+        ("is_double", ctypes.c_int32),
+    )
+
+
+class _Dots(ctypes.Structure):
+    """``Dots`` of plain.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("a", "b", "out")),
+        *((name, ctypes.c_int64) for name in ("n", "heads", "width")),
+        ("is_double", ctypes.c_int32),
+    )
+
+
+def exp(x: Array, out: Array | None = None) -> Array:
+    """e^x of float32 or float64 of any shape, in ``out`` if given, which may be x: as all of these. Other dtypes: TypeError."""
+    return _apply("exp", x, out)
+
+
+def expm1(x: Array, out: Array | None = None) -> Array:
+    """e^x - 1."""
+    return _apply("expm1", x, out)
+
+
+def log(x: Array, out: Array | None = None) -> Array:
+    """ln x; -inf of 0, NaN below."""
+    return _apply("log", x, out)
+
+
+def log1p(x: Array, out: Array | None = None) -> Array:
+    """ln (1 + x)."""
+    return _apply("log1p", x, out)
+
+
+def tanh(x: Array, out: Array | None = None) -> Array:
+    """Hyperbolic tangent."""
+    return _apply("tanh", x, out)
+
+
+def dots(A: Array, B: Array, heads: int = 1) -> Array:
+    """The inner products of the rows of A and B ``[n, heads * width]``, head by head: ``[n, heads]``.
+
+    Float32 or float64, which both are, else TypeError.
+    """
+    n, width = len(A), A.shape[1] // heads
+    if LIBRARY is None:
+        return np.asarray(np.einsum("nhw,nhw->nh", A.reshape(n, heads, width), B.reshape(n, heads, width)))
+    if A.dtype != B.dtype or A.dtype not in REAL or A.shape != B.shape or A.shape[1] != heads * width:
+        raise TypeError(f"rows {A.dtype} {A.shape} and {B.dtype} {B.shape}, must be real and alike, of {heads} heads")
+    A, B, out = np.ascontiguousarray(A), np.ascontiguousarray(B), np.empty((n, heads), A.dtype)
+    call = _Dots(A.ctypes.data, B.ctypes.data, out.ctypes.data, n, heads, width, A.dtype == np.float64)
+    LIBRARY.siafu_dots(ctypes.byref(call))
+    return out
+
+
+def _apply(function: str, x: Array, out: Array | None) -> Array:
+    x = np.asarray(x)
+    if LIBRARY is None:
+        made: Any = getattr(np, function)(x, out=out)
+        return np.asarray(made)
+    if x.dtype not in REAL:
+        raise TypeError(f"{function} of {x.dtype}, must be float32 or float64")
+    given, x = out, np.ascontiguousarray(x)
+    if out is None or not out.flags.c_contiguous:
+        out = np.empty_like(x)
+    elif out.dtype != x.dtype or out.shape != x.shape:
+        raise TypeError(f"out {out.dtype} {out.shape}, must be {x.dtype} {x.shape}")
+    call = _Elementwise(x.ctypes.data, out.ctypes.data, x.size, _FUNCTIONS.index(function), x.dtype == np.float64)
+    LIBRARY.siafu_elementwise(ctypes.byref(call))
+    if given is None or given is out:
+        return out
+    given[...] = out
+    return given

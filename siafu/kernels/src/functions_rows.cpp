@@ -1,0 +1,147 @@
+// Elementary functions, computed in float64 to about one unit in its last place and without fused multiply-add, which not
+// every processor has. Float32 results are those rounded; its exponential is attention's (exp.hpp), which is faster.
+#include "functions.hpp"
+
+#include "exp.hpp"
+#include "lanes.hpp"
+
+namespace siafu {
+namespace {
+
+constexpr int EACH = 8;
+typedef double Doubles __attribute__((vector_size(EACH * 8)));
+typedef int64_t Longs __attribute__((vector_size(EACH * 8)));
+typedef float Singles __attribute__((vector_size(EACH * 4)));
+#define SIAFU_INLINE inline __attribute__((always_inline))
+
+constexpr double LN2_HIGH = 6.93147180369123816490e-01;  // 33 bits: times an exponent it is exact
+constexpr double LN2_LOW = 1.90821492927058770002e-10;
+constexpr double MAGIC = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer, which then lies in the low bits
+
+SIAFU_INLINE Doubles all(double x) { return Doubles{} + x; }
+SIAFU_INLINE Doubles power_of_two(Longs n) { return (Doubles)((n + 1023) << 52); }
+
+// x = n ln 2 + r with |r| <= ln 2 / 2 (Cody & Waite), and e^r - 1 by Taylor's series.
+struct Reduced {
+  Longs n;
+  Doubles less_one;
+
+  SIAFU_INLINE explicit Reduced(Doubles x) {
+    const Doubles shifted = x * 1.4426950408889634 + MAGIC, count = shifted - MAGIC;
+    const Doubles r = (x - count * LN2_HIGH) - count * LN2_LOW;
+    constexpr double INVERSE[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
+                                  1.0 / 40320,      1.0 / 5040,      1.0 / 720,      1.0 / 120,     1.0 / 24,
+                                  1.0 / 6,          1.0 / 2};
+    Doubles series = all(INVERSE[0]);
+#pragma GCC unroll 12
+    for (int i = 1; i < 12; ++i) series = series * r + INVERSE[i];
+    n = (Longs)shifted - (Longs)all(MAGIC);
+    less_one = r + r * (r * series);
+  }
+};
+
+SIAFU_INLINE Doubles exponential(Doubles x) {
+  x = x < -750.0 ? all(-750.0) : x;
+  x = x > 712.0 ? all(712.0) : x;
+  const Reduced e(x);
+  const Longs half = e.n >> 1;  // 2^n in two steps: neither leaves the range, where the result is a subnormal
+  return (e.less_one + 1.0) * power_of_two(half) * power_of_two(e.n - half);
+}
+
+SIAFU_INLINE Doubles less_one_up_to_one(Doubles x) {
+  const Reduced e(x < -50.0 ? all(-50.0) : x);  // from there on it is -1
+  const Doubles scale = power_of_two(e.n);
+  return scale * e.less_one + (scale - 1.0);
+}
+
+SIAFU_INLINE Doubles exponential_less_one(Doubles x) {
+  const Doubles low = less_one_up_to_one(x > 1.0 ? all(1.0) : x);
+  return x > 1.0 ? exponential(x) - 1.0 : low;
+}
+
+// x = 2^n m with m in [sqrt(1/2), sqrt(2)), and ln m = 2 artanh(s), s = (m - 1) / (m + 1), |s| < 0.172, by its series.
+SIAFU_INLINE Doubles logarithm(Doubles x) {
+  const Longs tiny = (Longs)(x < 2.2250738585072014e-308);
+  const Longs bits = (Longs)(tiny ? x * 18014398509481984.0 : x);  // 2^54: subnormal numbers become normal
+  const Longs n = (bits - 0x3fe6a09e667f3bcd) >> 52;               // of sqrt(1/2)
+  const Doubles m = (Doubles)(bits - (n << 52));
+  const Doubles s = (m - 1.0) / (m + 1.0), z = s * s;
+  constexpr double INVERSE[] = {1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13,
+                                1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3};
+  Doubles series = all(INVERSE[0]);
+#pragma GCC unroll 11
+  for (int i = 1; i < 11; ++i) series = series * z + INVERSE[i];
+  const Doubles count = (Doubles)((n + (tiny & -54)) + (Longs)all(MAGIC)) - MAGIC;
+  const Doubles found = count * LN2_HIGH + (2.0 * s + (series * z * (2.0 * s) + count * LN2_LOW));
+  const Doubles usual = x < __builtin_inf() ? found : x;  // infinity and NaN stay
+  return x > 0.0 ? usual : (x == 0.0 ? all(-__builtin_inf()) : all(__builtin_nan("")));
+}
+
+SIAFU_INLINE Doubles logarithm_of_one_and(Doubles x) {
+  const Doubles whole = x + 1.0, lost = (x - (whole - 1.0)) / whole;
+  return logarithm(whole) + (lost == lost ? lost : Doubles{});  // infinity and -1 lose nothing
+}
+
+SIAFU_INLINE Doubles tangent(Doubles x) {  // hyperbolic
+  const Doubles t = less_one_up_to_one(-2.0 * (x < 0.0 ? -x : x)), y = -t / (t + 2.0);
+  return x < 0.0 ? -y : y;
+}
+
+template <class T>
+struct Wider;
+template <>
+struct Wider<double> {
+  typedef Doubles Loose __attribute__((aligned(8), may_alias));
+  static SIAFU_INLINE Doubles load(const double* from) { return *(const Loose*)from; }
+  static SIAFU_INLINE void store(double* to, Doubles x) { *(Loose*)to = x; }
+};
+template <>
+struct Wider<float> {
+  typedef Singles Loose __attribute__((aligned(4), may_alias));
+  static SIAFU_INLINE Doubles load(const float* from) { return __builtin_convertvector(*(const Loose*)from, Doubles); }
+  static SIAFU_INLINE void store(float* to, Doubles x) { *(Loose*)to = __builtin_convertvector(x, Singles); }
+};
+
+template <class T, class How>
+void each(const Elementwise& call, const How& how) {
+  const T* x = (const T*)call.x;
+  T* y = (T*)call.y;
+  int64_t i = 0;
+  for (; i + EACH <= call.n; i += EACH) Wider<T>::store(y + i, how(Wider<T>::load(x + i)));
+  if (i == call.n) return;
+  T part[EACH] = {};
+  const int64_t left = call.n - i;
+  __builtin_memcpy(part, x + i, left * sizeof(T));
+  Wider<T>::store(part, how(Wider<T>::load(part)));
+  __builtin_memcpy(y + i, part, left * sizeof(T));
+}
+
+template <class T>
+void apply_to(const Elementwise& call) {
+  switch (call.function) {
+    case EXP: return each<T>(call, [](Doubles x) { return exponential(x); });
+    case EXPM1: return each<T>(call, [](Doubles x) { return exponential_less_one(x); });
+    case LOG: return each<T>(call, [](Doubles x) { return logarithm(x); });
+    case LOG1P: return each<T>(call, [](Doubles x) { return logarithm_of_one_and(x); });
+    case TANH: return each<T>(call, [](Doubles x) { return tangent(x); });
+  }
+}
+
+void single_exponentials(const Elementwise& call) {
+  const float* x = (const float*)call.x;
+  float* y = (float*)call.y;
+  for (int64_t i = 0; i < call.n; i += LANES)
+    store_part(y + i, call.n - i, exponential<Floats, Ints>(load_part(x + i, call.n - i, 0.0f)));
+}
+
+void apply(const Elementwise& call) {
+  if (call.is_double) return apply_to<double>(call);
+  if (call.function == EXP) return single_exponentials(call);
+  apply_to<float>(call);
+}
+
+}  // namespace
+
+extern const FunctionRows SIAFU_PASTE(functions_rows_, SIAFU_ISA) = {apply};
+
+}  // namespace siafu
