@@ -1,5 +1,5 @@
-// Elementary functions, computed in float64 to about one unit in its last place and without fused multiply-add, which not
-// every processor has. Float32 results are those rounded; its exponential is attention's (exp.hpp), which is faster.
+// Elementary functions, computed in float64 to about two units in its last place and without fused multiply-add, which not
+// every processor has. Float32 logarithms are those rounded; what activations are made of is computed in float32.
 #include "functions.hpp"
 
 #include "exp.hpp"
@@ -127,17 +127,50 @@ void apply_to(const Elementwise& call) {
   }
 }
 
-void single_exponentials(const Elementwise& call) {
+// --- float32 ---------------------------------------------------------------------------------------------------------
+
+// e^x - 1, of e^r - 1 in the exponential's reduction; from -20 on down it is -1.
+SIAFU_INLINE Floats less_one(Floats x) {
+  const Floats zero = {}, low = x < -20.0f ? zero - 20.0f : (x > 1.0f ? zero + 1.0f : x);
+  const Floats magic = zero + 12582912.0f, shifted = fused(low, zero + 1.44269504f, magic), count = shifted - magic;
+  const Floats r = fused(count, zero + 2.12194440e-4f, fused(count, zero - 0.693359375f, low));
+  Floats p = fused(r, zero + 1.9875691500e-4f, zero + 1.3981999507e-3f);
+  p = fused(p, r, zero + 8.3334519073e-3f);
+  p = fused(p, r, zero + 4.1665795894e-2f);
+  p = fused(p, r, zero + 1.6666665459e-1f);
+  p = fused(p, r, zero + 5.0000001201e-1f);
+  p = fused(p, r * r, r);
+  const Floats scale = (Floats)((((Ints)shifted - (Ints)magic) + 127) << 23);
+  const Floats found = fused(scale, p, scale - 1.0f);
+  return x > 1.0f ? exponential<Floats, Ints>(x) - 1.0f : found;
+}
+
+// A polynomial below 0.625, 1 - 2 / (e^2x + 1) above (Cephes' tanhf).
+SIAFU_INLINE Floats tangent(Floats x) {
+  const Floats zero = {}, size = x < 0.0f ? -x : x, z = x * x;
+  Floats p = fused(z, zero - 5.70498872745e-3f, zero + 2.06390887954e-2f);
+  p = fused(p, z, zero - 5.37397155531e-2f);
+  p = fused(p, z, zero + 1.33314422036e-1f);
+  p = fused(p, z, zero - 3.33332819422e-1f);
+  const Floats high = 1.0f - 2.0f / (exponential<Floats, Ints>(2.0f * size) + 1.0f);
+  return size < 0.625f ? fused(p * z, x, x) : (x < 0.0f ? -high : high);
+}
+
+template <class How>
+void each_single(const Elementwise& call, const How& how) {
   const float* x = (const float*)call.x;
   float* y = (float*)call.y;
-  for (int64_t i = 0; i < call.n; i += LANES)
-    store_part(y + i, call.n - i, exponential<Floats, Ints>(load_part(x + i, call.n - i, 0.0f)));
+  for (int64_t i = 0; i < call.n; i += LANES) store_part(y + i, call.n - i, how(load_part(x + i, call.n - i, 0.0f)));
 }
 
 void apply(const Elementwise& call) {
   if (call.is_double) return apply_to<double>(call);
-  if (call.function == EXP) return single_exponentials(call);
-  apply_to<float>(call);
+  switch (call.function) {
+    case EXP: return each_single(call, [](Floats x) { return exponential<Floats, Ints>(x); });
+    case EXPM1: return each_single(call, [](Floats x) { return less_one(x); });
+    case TANH: return each_single(call, [](Floats x) { return tangent(x); });
+    default: return apply_to<float>(call);
+  }
 }
 
 }  // namespace
