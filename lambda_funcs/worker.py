@@ -17,6 +17,7 @@ from siafu import processor
 from siafu.address import graph_server
 from siafu.address import worker as worker_address
 from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.kernels.library import isa
 from siafu.keys import Ring
 from siafu.models import ModelSpec
 from siafu.sockets import Hub
@@ -76,7 +77,7 @@ class Worker:
         """Works; returns how much, and why it stopped. PeerLost if a server does not answer."""
         self._hub.dial(self._home, self.assignment.graph_server, self.assignment.proxy)
         self._hub.send(self._home, Hello("worker", self.assignment.index, self.assignment.config_digest, ""))
-        self._hub.send(self._home, Pull(self.assignment.worker, self.assignment.prefetch, processor.kind()))
+        self._hub.send(self._home, Pull(self.assignment.worker, self.assignment.prefetch, processor.kind(isa())))
         reason = self._work()
         self._hub.send(self._home, Bye(self.assignment.worker))
         return {"worker": self.assignment.worker, "tasks": self._desk.num_done, "reason": reason}

@@ -26,7 +26,7 @@ import numpy as np
 
 from run_coordinator.actions import Action, Record, Save, Status
 from run_coordinator.epoch_totals import Ledger
-from run_coordinator.reports import check, error_of, lanes, links, of_lambda, processors, total
+from run_coordinator.reports import arithmetic, check, error_of, lanes, links, of_lambda, processors, total
 from run_coordinator.states import States, state_message
 from run_coordinator.usage import Usages
 from siafu import __version__
@@ -417,7 +417,7 @@ class Coordinator:
         digests = {digest(model.tensors) for model in finals}
         if len(digests) != 1:
             raise ProtocolError(f"parameter servers disagree on the final weights: {sorted(digests)}")
-        usage = total(self.usages.totals)
+        usage, kinds = total(self.usages.totals), processors(self.usages.totals)
         later = self.ledger.epoch_seconds[1:] or self.ledger.epoch_seconds
         epochs = finals[0].version
         return {
@@ -431,5 +431,6 @@ class Coordinator:
             "bytes_per_link": links(self.usages.totals, self.config.data.parts, epochs),
             "resumed_from": None if self.before is None else self.before.version,
             "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
-            "metric": self.metric.name, "skipped_steps": len(self.ledger.skipped), "processors": processors(self.usages.totals),
+            "metric": self.metric.name, "skipped_steps": len(self.ledger.skipped), "processors": kinds,
+            "arithmetic": arithmetic(self.config, kinds),
         }  # fmt: skip

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from run_coordinator import verify_run
-from siafu import __version__, kernels
+from siafu import __version__, kernels, known_answer
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pyzmq", "pymetis", "safetensors", "awslambdaric", "rich")
 
@@ -92,7 +92,7 @@ def _examine_files(args: argparse.Namespace) -> int:
 
 def examine() -> dict[str, Any]:
     """``machine`` and ``packages`` (name -> value), ``checks``, ``kernels``, ``extras``, ``tools``, and ``ok`` if every check is."""
-    checks = [_products(), _environment(), _disk()]
+    checks = [_products(), _arithmetic(), _environment(), _disk()]
     return {
         "machine": {
             "siafu": __version__, "python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}",
@@ -150,6 +150,20 @@ def _products() -> Check:
         X @ X
     rate = 5 * 2 * 1024**3 / (time.perf_counter() - start) / 1e9
     return Check("dense products", rate > MIN_GFLOPS, f"{rate:.0f} GFLOP/s in float32, all cores")
+
+
+def _arithmetic() -> Check:
+    """Whether a run has the same bits here as on other machines. Without compiled kernels that is not asked."""
+    if kernels.ISA == "numpy":
+        return Check("arithmetic", True, "NumPy's: the last bits of weights depend on the processor")
+    found = known_answer.digest()
+    if found == known_answer.KNOWN:
+        return Check("arithmetic", True, f"as everywhere ({found})")
+    return Check(
+        "arithmetic", False,
+        f"{found}, must be {known_answer.KNOWN}: this machine computes other bits than all others; please report it with its "
+        f"processor ({kernels.ISA})",
+    )  # fmt: skip
 
 
 def compiled_kernels() -> Check:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 
 from siafu import errors
 from siafu.address import Address, graph_server
+from siafu.config import Config
 from siafu.errors import GnnError, RemoteProtocolError, UnknownError
 from siafu.metrics import LEAST_LOSS
-from siafu.processor import PROCESSOR, merged
+from siafu.processor import NUMPY, PROCESSOR
 from siafu.tasks import Kind, Lane
 from siafu.wire import BYTES_TO, EpochReport, EvalReport, Failed, Message, Stopped, Usage
 
@@ -55,9 +56,18 @@ def links(usage: dict[int, dict[str, float]], parts: int, epochs: int) -> list[l
 
 def processors(usage: dict[int, dict[str, float]]) -> list[str]:
     """Kinds of processors that graph servers and workers computed on, in this attempt and those before."""
-    return merged(
-        name.removeprefix(PROCESSOR) for totals in usage.values() for name in totals if name.startswith(PROCESSOR)
-    )
+    found = {name.removeprefix(PROCESSOR) for totals in usage.values() for name in totals if name.startswith(PROCESSOR)}
+    return sorted(found)
+
+
+def arithmetic(config: Config, kinds: list[str]) -> str:
+    """Whose bits the weights have: "as everywhere", or those of the ``kinds`` of processors alone: "numpy" where some had no
+    compiled kernels, "bfloat16" rows, of which some processors multiply pairs, "gpu"."""
+    if config.servers.backend == "gpu":
+        return "gpu"
+    if any(kind.endswith(NUMPY) for kind in kinds):
+        return "numpy"
+    return "bfloat16" if config.model.rows == "bfloat16" else "as everywhere"
 
 
 def lanes(usage: Mapping[str, float]) -> dict[str, dict[str, float]]:

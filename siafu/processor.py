@@ -1,4 +1,4 @@
-"""The kind of processor that a process computes on: with it, and with the versions of siafu and NumPy, come a product's last bits.
+"""What a process computes with: compiled kernels, whose bits are the same everywhere, or NumPy, whose bits are its processor's.
 
 NumPy's OpenBLAS picks its kernels by the processor when it is loaded, or by OPENBLAS_CORETYPE. This also runs on Lambda.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import platform
 import re
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -25,24 +24,22 @@ _CORE_NAMES = tuple(
 )  # fmt: skip
 
 
-@cache
-def kind(isa: str = "") -> str:
-    """As in "x86_64 SkylakeX avx512": the machine, OpenBLAS' kernels, and ``isa``, those of siafu, where they are used.
+#: What the kind of a process without compiled kernels ends with.
+NUMPY = "numpy"
 
-    The second is left out where NumPy has another BLAS.
+
+@cache
+def kind(isa: str) -> str:
+    """As in "x86_64 avx512", the machine and the instruction set of the compiled kernels (``siafu.kernels.library.isa``).
+
+    Without compiled kernels OpenBLAS' decide, and are named: "x86_64 SkylakeX numpy". Left out where NumPy has another BLAS.
     """
-    return " ".join(filter(None, (platform.machine() or UNKNOWN, _core(), isa)))
+    return " ".join(filter(None, (platform.machine() or UNKNOWN, _core() if isa == NUMPY else "", isa)))
 
 
 def told(kind: str) -> str:
     """A kind as a worker tells it; UNKNOWN if it cannot be one."""
     return kind if _KIND.fullmatch(kind) else UNKNOWN
-
-
-def merged(kinds: Iterable[str]) -> list[str]:
-    """Every kind once. Workers have no kernels of siafu: theirs is a server's kind if that goes on where theirs ends."""
-    found = sorted(set(kinds))
-    return [kind for kind in found if not any(other.startswith(f"{kind} ") for other in found)]
 
 
 def _core() -> str:

@@ -219,9 +219,15 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"evaluation  {shares}")
     if skipped := result.get("skipped_steps"):
         lines.append(f"skipped     {skipped} step{'s' * (skipped != 1)} with NaN or infinity: see metrics.jsonl")
-    if len(kinds := result.get("processors", ())) > 1:
+    kinds = result.get("processors", ())
+    if result.get("arithmetic") == "numpy":
         lines.append(
-            f"processors  {len(kinds)} kinds ({', '.join(kinds)}): the weights' last bits may differ from those of a run on one kind"
+            f"arithmetic  NumPy's on {', '.join(kinds)}: without compiled kernels the weights' last bits depend on the processor"
+        )
+    elif result.get("arithmetic") == "bfloat16" and len(kinds) > 1:
+        lines.append(
+            f"processors  {len(kinds)} kinds ({', '.join(kinds)}): with bfloat16 rows the weights' last bits may differ from those "
+            "of a run on one kind"
         )
     if usage and usage["invocations"]:
         lines.append(

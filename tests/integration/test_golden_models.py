@@ -22,11 +22,11 @@ from graph_data.prepare import prepare
 from siafu import model_file
 from siafu.config import Config
 from siafu.graph import Graph, tidy
+from siafu.known_answer import numbers
 from siafu.models import MODELS
 from siafu.shards import ShardSet
 from tests.fleet import Fleet
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
-from tests.siafu.kernels.test_same_bits import numbers
 from tests.toy_graphs import with_sparse_features
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models.json"

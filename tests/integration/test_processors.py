@@ -1,4 +1,4 @@
-"""A run says on which kinds of processors it was computed: its bits are those of the kinds."""
+"""A run says what it was computed with; with compiled kernels its bits are the same whatever that is."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from typing import Any
 
 import pytest
 
-from siafu import processor
+from siafu import kernels, processor
 from siafu.__main__ import main
+from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS
 
-pytestmark = [
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86-64"),
-    pytest.mark.skipif(len(processor.kind().split()) < 2, reason="NumPy has no OpenBLAS that names its kernels"),
-]
+pytestmark = pytest.mark.skipif(kernels.ISA == "numpy", reason="no compiled kernels")
 
 
-def train(folder: Path, capsys: pytest.CaptureFixture[str], handler: str) -> tuple[dict[str, Any], list[str]]:
-    """The result of a run with two workers, and the lines of its summary that are about processors."""
+def train(folder: Path, handler: str = "lambda_funcs.handler.handler") -> dict[str, Any]:
+    """The result of a run with two workers."""
     flags = f"--backend lambda --mode pipe --epochs 3 --intervals 4 --lambdas 2 --set run.dir={folder} --set lambda.handler={handler}"
     one_each = "--set lambda.prefetch=1"  # of four tasks, one worker cannot take all
     assert main(["train", "digits", *flags.split(), *one_each.split()]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    return json.loads((folder / "result.json").read_text()), [line for line in lines if line.startswith("processors")]
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return found
 
 
 @pytest.mark.long
-def test_workers_of_two_kinds_are_named_and_the_summary_says_what_follows(tmp_path: Path, capsys: Any) -> None:
-    result, lines = train(tmp_path / "run", capsys, "tests.integration.two_processors.handler")
-    assert {"x86_64 Haswell", "x86_64 Sandybridge"} <= {" ".join(kind.split()[:2]) for kind in result["processors"]}
-    assert len(lines) == 1
-    assert "may differ" in lines[0]
-    assert not any(name.startswith(processor.PROCESSOR) for name in result["usage"])
+@pytest.mark.skipif("avx2" not in INSTRUCTION_SETS, reason="needs two instruction sets")
+def test_workers_on_two_kinds_of_processors_make_the_bits_of_one(tmp_path: Path) -> None:
+    one, two = train(tmp_path / "one"), train(tmp_path / "two", "tests.integration.two_processors.handler")
+    assert {f"{platform.machine()} {isa}" for isa in ("scalar", "avx2")} <= set(two["processors"])
+    assert two["weights_digest"] == one["weights_digest"]
+    assert two["arithmetic"] == "as everywhere"
+    assert not any(name.startswith(processor.PROCESSOR) for name in two["usage"])
 
 
 def test_a_run_on_one_kind_names_it_in_its_result_alone(tmp_path: Path, capsys: Any) -> None:
-    result, lines = train(tmp_path / "run", capsys, "lambda_funcs.handler.handler")
-    (kind,) = result["processors"]
-    assert kind.startswith(processor.kind())
-    assert lines == []
+    result = train(tmp_path / "run")
+    assert result["processors"] == [processor.kind(kernels.ISA)]
+    assert result["arithmetic"] == "as everywhere"
+    assert not {"processors", "arithmetic"} & {line.split()[0] for line in capsys.readouterr().out.splitlines() if line}

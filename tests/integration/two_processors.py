@@ -1,4 +1,4 @@
-"""A Lambda function whose environments are as those of two kinds of processors. OpenBLAS chooses when NumPy is loaded."""
+"""A Lambda function whose environments are as those of two kinds of processors: other compiled kernels, another OpenBLAS."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-CORES = ("Haswell", "Sandybridge")  # what any x86-64 of the last ten years can run
+CORES, ISAS = ("Haswell", "Sandybridge"), ("scalar", "avx2")  # what any x86-64 of the last ten years can run
 PATIENCE_S = 120.0
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
     """The workers of even numbers are of one kind. The first two wait for each other with a task in their hands: both compute."""
     number = int(event["worker"].rpartition("-")[2])
-    os.environ["OPENBLAS_CORETYPE"] = CORES[number % 2]
+    os.environ["OPENBLAS_CORETYPE"] = CORES[number % 2]  # which OpenBLAS reads when NumPy is loaded
+    from siafu.kernels import library
+
+    assert library.LIBRARY is not None
+    library.LIBRARY.siafu_use_isa(library.ISAS.index(ISAS[number % 2]))
     from lambda_funcs.desk import Desk
     from lambda_funcs.handler import handler as ours
     from siafu.wire import Task

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.console import Console
 
 from run_coordinator import doctor
-from siafu import kernels
+from siafu import kernels, known_answer
 
 
 def test_doctor_names_the_instruction_set_of_the_compiled_kernels(monkeypatch):
     monkeypatch.setattr(kernels, "ISA", "avx2")
     assert doctor.compiled_kernels() == doctor.Check("gather kernel", True, "avx2, compiled")
+
+
+@pytest.mark.skipif(kernels.ISA == "numpy", reason="no compiled kernels")
+def test_doctor_says_whether_a_run_has_the_same_bits_here(monkeypatch):
+    assert doctor._arithmetic() == doctor.Check("arithmetic", True, f"as everywhere ({known_answer.KNOWN})")
+    monkeypatch.setattr(known_answer, "digest", lambda: "0123")
+    check = doctor._arithmetic()
+    assert not check.ok
+    assert check.found.startswith(f"0123, must be {known_answer.KNOWN}: this machine computes other bits")
 
 
 def test_without_compiled_kernels_a_machine_is_slow_but_can_train(monkeypatch, capsys):

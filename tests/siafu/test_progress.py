@@ -128,16 +128,22 @@ def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, mon
     assert summary(without) == [*lines[:2], "saved in    /elsewhere"]
 
 
-def test_several_kinds_of_processors_are_named_and_one_is_not():
+def test_what_a_run_computed_with_is_named_where_its_bits_are_not_those_of_every_machine():
     result = {
         "metric": "accuracy", "epochs": 1, "train_seconds": 1.0, "epoch_seconds_median": 0.1, "scores": None,
-        "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0}, "processors": ["x86_64 Haswell"],
+        "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0}, "processors": ["aarch64 neon", "x86_64 avx2"],
+        "arithmetic": "as everywhere",
     }  # fmt: skip
     assert [line.split()[0] for line in summary(result)] == ["trained", "saved"]
-    several = summary({**result, "processors": ["x86_64 Haswell", "x86_64 SkylakeX avx512"]})
-    assert several[1:-1] == [
-        "processors  2 kinds (x86_64 Haswell, x86_64 SkylakeX avx512): the weights' last bits may differ from those of a "
-        "run on one kind"
+    kinds = {"arithmetic": "bfloat16", "processors": ["x86_64 avx2", "x86_64 avx512bf16"]}
+    assert summary({**result, **kinds})[1:-1] == [
+        "processors  2 kinds (x86_64 avx2, x86_64 avx512bf16): with bfloat16 rows the weights' last bits may differ from "
+        "those of a run on one kind"
+    ]
+    assert len(summary({**result, **kinds, "processors": ["x86_64 avx2"]})) == 2
+    kinds = {"arithmetic": "numpy", "processors": ["x86_64 Haswell numpy"]}
+    assert summary({**result, **kinds})[1:-1] == [
+        "arithmetic  NumPy's on x86_64 Haswell numpy: without compiled kernels the weights' last bits depend on the processor"
     ]
 
 

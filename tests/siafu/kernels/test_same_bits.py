@@ -21,6 +21,7 @@ import pytest
 from siafu.kernels import Table, csr, dense, dropout, functions, gather, library, passes, quantise
 from siafu.kernels.attention import Attended, EdgeDropout, Records, attend, attend_backward
 from siafu.kernels.coefficients import attend_given, edge_dot, rows_gradient
+from siafu.known_answer import numbers
 from siafu.sparse import Array, Edges, SparseRows
 from tests.siafu.kernels.attention_problem import SHAPES
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
@@ -29,14 +30,6 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "kernels.json"
 WIDTHS = (1, 2, 7, 8, 15, 16, 17, 31, 41, 64, 100, 128, 602)
 PRODUCTS = ((1, 1, 1), (130, 41, 128), (300, 128, 41), (4700, 33, 256), (127, 1217, 31), (5000, 602, 41))
 ROWS, GHOSTS = 60, 17
-
-
-def numbers(*shape: int, seed: int, scale: float = 1.0) -> Array:
-    """Float32 in (-scale, scale), of integers alone: no generator's or C library's logarithm has a part in them."""
-    state = np.arange(1, 1 + int(np.prod(shape)), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
-    state = (state ^ state >> np.uint64(31)) * np.uint64(0xBF58476D1CE4E5B9)
-    whole = (state >> np.uint64(40)).astype(np.int64) - (1 << 23)
-    return np.asarray((whole.astype(np.float32) * np.float32(scale * 2.0**-23)).reshape(shape))
 
 
 def graph(num_columns: int, *, weighted: bool = False, hub: int = 9000) -> Edges:
