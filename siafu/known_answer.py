@@ -80,7 +80,7 @@ def _tensor_work(name: str) -> Iterator[Array]:
         output = model.run(step, rows, weights, epoch=1, lane=Lane.TRAIN)
         for of in (output.rows, output.gradients):
             yield from (of[key] for key in sorted(of))
-        yield np.float64(output.loss)
+        yield np.array(output.loss)
 
 
 def _rows(slot: str, seed: int, spec: ModelSpec, width: Any) -> Array:
