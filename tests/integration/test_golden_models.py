@@ -34,7 +34,6 @@ PARTS = (1, 2)
 SETTINGS: dict[str, Any] = {
     "data.directed": True, "model.hidden": 24, "model.dropout": 0.3, "train.lr": 0.05, "train.weight_decay": 5e-4,
     "train.epochs": 5, "train.intervals": 3, "train.mode": "pipe", "train.clip_norm": 1.0, "train.schedule": "cosine",
-    "lambda.count": 2,
 }  # fmt: skip
 #: Between them, all that a model may be made of.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -44,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gin": {"model.train_eps": True, "model.residual": True, "model.norm": "layer"},
     "gcnii": {"model.layers": 6, "train.optimizer": "sgd", "train.momentum": 0.9},
     "appnp": {"model.hops": 4, "model.dtype": "float64"},
-    "sgc": {"model.hops": 2},
+    "sgc": {"model.hops": 2, "model.hidden": 16},
     "rgcn": {"model.bases": 2},
 }
 SPARSE = ("gcn", "sgc")
