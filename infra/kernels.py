@@ -10,7 +10,6 @@ import hashlib
 import importlib.metadata
 import os
 import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,7 +30,7 @@ def cross_compiled(target: Target, cache: Path) -> Path:
     ConfigError if ziglang is not installed or cannot compile them.
     """
     try:
-        version = importlib.metadata.version("ziglang")
+        wheel = importlib.metadata.distribution("ziglang")
     except importlib.metadata.PackageNotFoundError:
         raise ConfigError(
             "ziglang, which compiles the kernels of the function's package, is not installed: pip install 'siafu[infra]'"
@@ -39,21 +38,23 @@ def cross_compiled(target: Target, cache: Path) -> Path:
     machine = ARCHITECTURES[target.arch]
     triple = f"{machine}-linux-gnu.2.{target.glibc}"
     units = build.units(build.instruction_sets(machine))  # a macro of theirs has the sources' digest
-    key = hashlib.sha256(repr((version, FLAGS, LINK, units)).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((wheel.version, FLAGS, LINK, units)).encode()).hexdigest()[:16]
     made = cache / f"kernels-{triple}-{key}.so"
     if not made.is_file():
         with tempfile.TemporaryDirectory(dir=cache, prefix=".draft-") as draft:
-            _compile(triple, units, Path(draft), Path(draft, "library.so"))
-            Path(draft, "library.so").replace(made)
+            compiler = [str(wheel.locate_file("ziglang/zig")), "c++", "-target", triple]
+            _compile(compiler, units, Path(draft)).replace(made)
     os.utime(made)  # it is in use
     return made
 
 
-def _compile(triple: str, units: list[build.Unit], draft: Path, made: Path) -> None:
+def _compile(compiler: list[str], units: list[build.Unit], draft: Path) -> Path:
+    """The library of these units, in the empty folder ``draft``."""
+
     def object_of(unit: build.Unit) -> str:
         out = draft / f"{unit.folder}-{unit.name}.o"
         macros = [f"-D{name}={value}" for name, value in unit.macros]
-        _zig(triple, draft, *FLAGS, *unit.flags, *macros, "-c", f"{unit.name}.cpp", "-o", str(out))
+        _run([*compiler, *FLAGS, *unit.flags, *macros, "-c", f"{unit.name}.cpp", "-o", str(out)], draft)
         return str(out)
 
     cores = (
@@ -61,12 +62,12 @@ def _compile(triple: str, units: list[build.Unit], draft: Path, made: Path) -> N
     )  # macOS has no affinity
     with ThreadPoolExecutor(cores) as pool:  # zig is a process of its own
         objects = list(pool.map(object_of, units))
-    _zig(triple, draft, *LINK, *objects, "-o", str(made))
+    _run([*compiler, *LINK, *objects, "-o", str(draft / "library.so")], draft)
+    return draft / "library.so"
 
 
-def _zig(triple: str, draft: Path, *arguments: str) -> None:
-    """One call of zig's compiler in the folder of the sources, so that no path gets into what it makes."""
-    command = [sys.executable, "-m", "ziglang", "c++", "-target", triple, *arguments]
+def _run(command: list[str], draft: Path) -> None:
+    """In the folder of the sources, so that no path gets into what is made. ConfigError with the compiler's first error."""
     kept = str(draft / "zig")  # 100 MB, else in the user's home for good
     environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": kept, "ZIG_LOCAL_CACHE_DIR": kept}
     try:
@@ -74,10 +75,10 @@ def _zig(triple: str, draft: Path, *arguments: str) -> None:
             command, cwd=build.FOLDER, env=environment, capture_output=True, text=True, timeout=COMPILE_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"the kernels for {triple}: zig has not compiled them after {COMPILE_S:g} s") from None
+        raise ConfigError(f"the function's kernels: zig has not compiled {command[-3]} after {COMPILE_S:g} s") from None
     if ended.returncode:
         lines = ended.stderr.strip().splitlines() or ["no output"]
         line = next((line for line in lines if "error:" in line), lines[-1])
         raise ConfigError(
-            f"zig cannot compile the kernels for {triple}: {line[:300]}; pip install 'siafu[infra]' brings the zig that can"
+            f"zig cannot compile the function's kernels: {line[:300]}; pip install 'siafu[infra]' brings the zig that can"
         )

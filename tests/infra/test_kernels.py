@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 import runpy
 import struct
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,7 +40,9 @@ class FakeZig:
 
     def install(self, version: str = "0.17.1", refused: str = "nothing") -> None:
         (self.folder / "ziglang").mkdir(parents=True, exist_ok=True)
-        (self.folder / "ziglang" / "__main__.py").write_text(FAKE.replace("REFUSED", refused))
+        program = self.folder / "ziglang" / "zig"
+        program.write_text(f"#!{sys.executable} -IS{FAKE.replace('REFUSED', refused)}")
+        program.chmod(0o755)
         described = self.folder / "ziglang-1.dist-info"
         described.mkdir(exist_ok=True)
         (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ziglang\nVersion: {version}\n")
@@ -54,7 +57,6 @@ def zig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeZig:
     fake = FakeZig(tmp_path / "site")
     fake.install()
     monkeypatch.syspath_prepend(str(fake.folder))
-    monkeypatch.setenv("PYTHONPATH", str(fake.folder))
     return fake
 
 
@@ -133,10 +135,10 @@ def test_a_library_is_compiled_once_for_a_target_and_a_zig(zig, cache, monkeypat
 
 
 def test_without_ziglang_the_error_says_what_to_install(monkeypatch, cache):
-    def version(name: str) -> str:
+    def distribution(name: str) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
     with pytest.raises(ConfigError) as caught:
         kernels.cross_compiled(ARM, cache)
     assert str(caught.value) == (
@@ -147,7 +149,7 @@ def test_without_ziglang_the_error_says_what_to_install(monkeypatch, cache):
 def test_what_the_compiler_refuses_is_said_and_not_kept(zig, cache):
     zig.install(refused="order")
     expected = (
-        r"^zig cannot compile the kernels for aarch64-linux-gnu.2.26: one.cpp:4:5: error: no such thing; "
+        r"^zig cannot compile the function's kernels: one.cpp:4:5: error: no such thing; "
         r"pip install 'siafu\[infra\]' brings the zig that can$"
     )
     with pytest.raises(ConfigError, match=expected):
