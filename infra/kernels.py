@@ -57,9 +57,8 @@ def _compile(compiler: list[str], units: list[build.Unit], draft: Path) -> Path:
         _run([*compiler, *FLAGS, *unit.flags, *macros, "-c", f"{unit.name}.cpp", "-o", str(out)], draft)
         return str(out)
 
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    )  # macOS has no affinity
+    # macOS has no affinity.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with ThreadPoolExecutor(cores) as pool:  # zig is a process of its own
         objects = list(pool.map(object_of, units))
     _run([*compiler, *LINK, *objects, "-o", str(draft / "library.so")], draft)
