@@ -74,7 +74,7 @@ clean:
 
 # --- .venv: a stamp is as new as what it was made from: pyproject.toml, and what setup.py compiles ---------------------
 
-BUILT_FROM := pyproject.toml setup.py $(wildcard siafu/kernels/src/*)
+BUILT_FROM := pyproject.toml setup.py siafu/kernels/build.py $(wildcard siafu/kernels/src/*)
 # Whether a C++ compiler was found: without one, all works, but slowly.
 KERNEL := $(BIN)/python -c 'from run_coordinator.doctor import compiled_kernels as k; print(f"  {k().what}: {k().found}")'
 

@@ -1,8 +1,10 @@
-"""The Lambda function's package: a zip of siafu's leaf modules, lambda_funcs, numpy and pyzmq, built without Docker.
+"""The Lambda function's package: a zip of siafu's leaf modules and compiled kernels, lambda_funcs, numpy and pyzmq, built
+without Docker.
 
 Wheels of numpy and pyzmq come through pip, for the runtime's Python, architecture and C library, in the versions that are
-installed here, so that a function's bits are ours. ``build`` makes the package for AWS; ``build_here`` the one that
-our LocalStack runs: this Python, this architecture, this C library.
+installed here, so that a function's bits are ours. ``build`` makes the package for AWS, with cross-compiled kernels
+(``infra.kernels``); ``build_here`` the one that our LocalStack runs: this Python, this architecture, this C library, these
+kernels.
 
 The same tree and versions give the same bytes: names are sorted, times and permissions fixed. Where the runtime's Python
 is ours, modules travel compiled too: ``/var/task`` is read-only, so Lambda would compile them at every cold start (measured:
@@ -29,16 +31,20 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra import kernels
 from infra.imports import ROOT, shipped_to_lambda
 from infra.wheels import ARCHITECTURES, RUNTIMES, NoWheelError, Target, minor, our_runtime, wheel
 from siafu.config import cache_folder
 from siafu.errors import ConfigError, GnnError
+from siafu.kernels import library
 
 HANDLER = "lambda_funcs.handler.handler"
 MAX_NBYTES = 250 * 2**20  # Lambda's limit on an unzipped package
-KEPT_S = 2 * 86_400  # a package that nobody used for so long is removed from the cache
+KEPT_S = 2 * 86_400  # packages and kernels that nobody used for so long are removed from the cache
 #: Raised when what ``_stage`` does to files changes: packages in the cache are keyed by it.
-VERSION = 2
+VERSION = 3
+#: Where ``siafu.kernels.library`` looks for them.
+KERNELS = library.PATH.relative_to(ROOT).as_posix()
 
 #: Of the wheels, nothing at run time reads these. Folders end with a slash.
 NOT_NEEDED = (
@@ -51,7 +57,7 @@ NOT_NEEDED = (
 
 @dataclass(frozen=True)
 class Package:
-    """Sizes are in bytes; ``unzipped`` and ``beyond_numpy`` those of the files."""
+    """Sizes are in bytes; ``unzipped``, ``beyond_numpy`` and ``kernels`` those of the files."""
 
     path: Path
     sha256: str
@@ -61,13 +67,15 @@ class Package:
     zipped: int
     unzipped: int
     beyond_numpy: int
+    kernels: int  # 0: there are none, and siafu computes with NumPy
 
 
 def build(arch: str, runtime: str | None = None, folder: Path | None = None) -> Package:
     """The function's package for AWS, in ``folder`` (default: the cache).
 
     ``runtime`` None: this Python's, or the next newer one whose C library can load the wheels of our versions. ConfigError
-    if there are no such wheels, or no index to get them from.
+    if there are no such wheels, no index to get them from, or no compiler for the kernels, which takes minutes, once for
+    the same sources and compiler.
     """
     if runtime is not None:
         return _build(Target.of_lambda(arch, runtime), folder)
@@ -81,8 +89,11 @@ def build(arch: str, runtime: str | None = None, folder: Path | None = None) -> 
 
 
 def build_here(folder: Path | None = None, runtime: str | None = None) -> Package:
-    """The package that our LocalStack runs on this machine; ``runtime`` None: this Python's."""
-    return _build(Target.here(runtime), folder)
+    """The package that our LocalStack runs on this machine; ``runtime`` None: this Python's.
+
+    It has the kernels that siafu computes with here; none where siafu computes with NumPy here.
+    """
+    return _build(Target.here(runtime), folder, here=True)
 
 
 def unpacked(package: Package) -> Path:
@@ -127,13 +138,17 @@ def _runs_here(package: Package) -> bool:
 # --- building -----------------------------------------------------------------------------------------------------------
 
 
-def _build(target: Target, folder: Path | None) -> Package:
+def _build(target: Target, folder: Path | None, *, here: bool = False) -> Package:
     wheels = [wheel(target, name, version, cache() / "wheels") for name, version in _requirements(target)]
-    sources = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in sorted(shipped_to_lambda())}
-    cached = cache() / f"{target}-{_key(target, wheels, sources)}.zip"
+    files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in sorted(shipped_to_lambda())}
+    if not here:
+        files[KERNELS] = kernels.cross_compiled(target, cache()).read_bytes()
+    elif library.LIBRARY is not None:
+        files[KERNELS] = library.PATH.read_bytes()
+    cached = cache() / f"{target}-{_key(target, wheels, files)}.zip"
     if not cached.is_file():
         _forget_old()
-        _write(target, wheels, sources, cached)
+        _write(target, wheels, files, cached)
     os.utime(cached)
     path = cached
     if folder is not None:
@@ -143,23 +158,23 @@ def _build(target: Target, folder: Path | None) -> Package:
     return _described(target, path)
 
 
-def _write(target: Target, wheels: list[Path], sources: dict[str, bytes], path: Path) -> None:
+def _write(target: Target, wheels: list[Path], files: dict[str, bytes], path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".draft-") as draft:
         stage = Path(draft, "stage")
-        _stage(target, wheels, sources, stage)
+        _stage(target, wheels, files, stage)
         _zip(stage, Path(draft, path.name))
         Path(draft, path.name).replace(path)
 
 
-def _stage(target: Target, wheels: list[Path], sources: dict[str, bytes], stage: Path) -> None:
+def _stage(target: Target, wheels: list[Path], files: dict[str, bytes], stage: Path) -> None:
     """Puts the package's files below ``stage``."""
     for path in wheels:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(stage, [name for name in archive.namelist() if not _not_needed(name)])
-    for name, source in sources.items():
+    for name, data in files.items():
         place = stage / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(source)
+        place.write_bytes(data)
     if target.is_our_python:
         # A process of its own, with fixed hashes: marshalled sets and references depend on what ran before.
         command = [sys.executable, "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
@@ -196,7 +211,10 @@ def _described(target: Target, path: Path) -> Package:
         raise ConfigError(f"the function's package has {unzipped} bytes unzipped, Lambda's limit is {MAX_NBYTES}")
     numpys = sum(size for name, size in sizes.items() if name.startswith(("numpy/", "numpy.libs/", "numpy-")))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Package(path, digest, HANDLER, target.runtime, target.arch, path.stat().st_size, unzipped, unzipped - numpys)
+    return Package(
+        path, digest, HANDLER, target.runtime, target.arch, path.stat().st_size, unzipped, unzipped - numpys,
+        sizes.get(KERNELS, 0),
+    )  # fmt: skip
 
 
 def _requirements(target: Target) -> list[tuple[str, str]]:
@@ -209,23 +227,23 @@ def _requirements(target: Target) -> list[tuple[str, str]]:
 
 
 def cache() -> Path:
-    """The folder of wheels and packages, made if it is missing."""
+    """The folder of wheels, kernels and packages, made if it is missing."""
     folder = cache_folder() / "package"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def _key(target: Target, wheels: list[Path], sources: dict[str, bytes]) -> str:
+def _key(target: Target, wheels: list[Path], files: dict[str, bytes]) -> str:
     compiled_by = sys.version if target.is_our_python else ""
     digest = hashlib.sha256(repr((VERSION, NOT_NEEDED, compiled_by, [path.name for path in wheels])).encode())
-    for name, source in sources.items():
-        digest.update(f"{name} {len(source)}\n".encode() + source)
+    for name, data in files.items():
+        digest.update(f"{name} {len(data)}\n".encode() + data)
     return digest.hexdigest()[:16]
 
 
 def _forget_old() -> None:
     limit = time.time() - KEPT_S
-    for path in [*cache().glob("*.zip"), *cache().glob("unpacked/*")]:
+    for path in [*cache().glob("*.zip"), *cache().glob("kernels-*.so"), *cache().glob("unpacked/*")]:
         if path.stat().st_mtime < limit:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 

@@ -77,6 +77,12 @@ def test_the_wheel_holds_our_rooms_alone(wheel: Path) -> None:
     assert {name for name in names if not name.endswith(".dist-info")} == SHIPPED
 
 
+def test_the_wheel_holds_what_the_kernels_are_compiled_from(wheel: Path) -> None:
+    """infra.kernels compiles them for Lambda."""
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "siafu" / "kernels" / "src").iterdir()}
+    assert sources <= set(zipfile.ZipFile(wheel).namelist())
+
+
 @pytest.mark.parametrize("ours_first", [True, False], ids=["siafu first", "datasets first"])
 def test_siafu_and_hugging_faces_datasets_leave_each_other_whole(wheel: Path, tmp_path: Path, ours_first: bool) -> None:
     home = tmp_path / "venv"

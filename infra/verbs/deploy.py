@@ -93,7 +93,7 @@ def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say 
             return made
         limits.check(config, cloud, parts, say)
         config = zones.settle(config, cloud)
-        say("building the function's package and what servers install")
+        say("building the function's package, for minutes if its kernels are new, and what servers install")
         config, made, files = _build(config, cloud, parts)
         stacks = list(plan(config, made, assembly, parts).stacks)
         _bootstrap(cloud, say)

@@ -13,9 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra import package, wheels
+from infra import kernels, package, wheels
 from infra.wheels import Target
 from siafu.errors import ConfigError, GnnError
+from siafu.kernels import library
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a package for this machine is for Linux alone")
 
@@ -147,6 +148,25 @@ def test_of_ours_only_what_the_handler_needs_is_shipped(here):
 
 
 @linux
+def test_kernels_of_this_installation_are_shipped_as_they_are(here):
+    if library.LIBRARY is None:
+        pytest.skip("there are none: no compiler")
+    with zipfile.ZipFile(here.path) as archive:
+        assert archive.read("siafu/kernels/_native.so") == library.PATH.read_bytes()
+    assert here.kernels == library.PATH.stat().st_size
+    load = f"import ctypes; print(ctypes.CDLL(sys.argv[1] + '/{package.KERNELS}').siafu_isa())"
+    assert run(here, load) == str(library.LIBRARY.siafu_isa())
+
+
+@linux
+def test_without_kernels_here_a_package_for_here_has_none(no_cache, monkeypatch):
+    monkeypatch.setattr(library, "LIBRARY", None)
+    built = package.build_here()
+    assert built.kernels == 0
+    assert package.KERNELS not in names(built)
+
+
+@linux
 def test_licences_of_what_is_shipped_are_shipped(here):
     assert {"numpy", "pyzmq"} <= {name.split("-")[0] for name in names(here) if "LICENSE" in name}
 
@@ -177,7 +197,16 @@ def test_old_packages_leave_the_cache(here, no_cache):
     assert not old.exists()
 
 
-def test_the_package_for_aws_has_the_runtimes_architecture(tmp_path):
+@pytest.fixture
+def arm_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """What stands for the library that is cross-compiled."""
+    path = tmp_path / "kernels.so"
+    path.write_bytes(b"for arm")
+    monkeypatch.setattr(kernels, "cross_compiled", lambda target, cache: path)
+    return path
+
+
+def test_the_package_for_aws_has_the_runtimes_architecture(tmp_path, arm_kernels):
     try:
         built = package.build("arm64", folder=tmp_path)
     except ConfigError as error:
@@ -186,6 +215,11 @@ def test_the_package_for_aws_has_the_runtimes_architecture(tmp_path):
     tag = f"cpython-{built.runtime.removeprefix('python').replace('.', '')}-aarch64-linux-gnu.so"
     assert [name for name in names(built) if name.startswith("numpy/_core/_multiarray_umath") and name.endswith(tag)]
     assert built.unzipped < package.MAX_NBYTES
+    with zipfile.ZipFile(built.path) as archive:
+        assert archive.read(package.KERNELS) == b"for arm"
+    assert built.kernels == 7
+    arm_kernels.write_bytes(b"other")
+    assert package.build("arm64").kernels == 5
     if platform.machine() != "aarch64":
         with pytest.raises(ConfigError, match="cannot be imported here"):
             package.cold_import_ms(built)
@@ -215,7 +249,7 @@ def test_command_reports_sizes_and_the_cold_import(here, tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["path"], found["sha256"]) == (str(tmp_path / "f.zip"), here.sha256)
     assert found["cold_import_ms"] > 0
-    assert {"zipped", "unzipped", "beyond_numpy", "handler", "runtime", "arch"} <= found.keys()
+    assert {"zipped", "unzipped", "beyond_numpy", "kernels", "handler", "runtime", "arch"} <= found.keys()
 
 
 def test_command_says_in_one_line_what_is_wrong(capsys):

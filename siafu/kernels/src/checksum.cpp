@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu.hpp"
 #include "isa.hpp"
 
 #if defined(__x86_64__)
@@ -114,10 +115,6 @@ SIAFU_WIDE uint32_t by_wide_blocks(uint32_t crc, const uint8_t* data, int64_t si
   return finished(load(blocks), load(blocks + 16), load(blocks + 32), load(blocks + 48), data, size);
 }
 
-bool has_clmul() { return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"); }
-
-bool has_wide() { return has_clmul() && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f"); }
-
 #endif
 
 }  // namespace
@@ -126,7 +123,7 @@ bool has_wide() { return has_clmul() && __builtin_cpu_supports("vpclmulqdq") && 
 // Whether siafu_crc32 is faster than zlib's here.
 SIAFU_EXPORT int siafu_has_crc32() {
 #if defined(__x86_64__)
-  return siafu::has_clmul();
+  return siafu::cpu().clmul;
 #else
   return 0;
 #endif
@@ -136,9 +133,9 @@ SIAFU_EXPORT int siafu_has_crc32() {
 SIAFU_EXPORT uint32_t siafu_crc32(uint32_t before, const uint8_t* data, int64_t size) {
   const uint32_t start = ~before;
 #if defined(__x86_64__)
-  static const bool clmul = siafu::has_clmul(), wide = siafu::has_wide();
-  if (wide && size >= 256) return ~siafu::by_wide_blocks(start, data, size);
-  if (clmul && size >= 64) return ~siafu::by_blocks(start, data, size);
+  static const siafu::Cpu cpu = siafu::cpu();
+  if (cpu.wide_clmul && size >= 256) return ~siafu::by_wide_blocks(start, data, size);
+  if (cpu.clmul && size >= 64) return ~siafu::by_blocks(start, data, size);
 #endif
   return ~siafu::by_table(start, data, size);
 }

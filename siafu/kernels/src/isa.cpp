@@ -1,5 +1,7 @@
 #include "isa.hpp"
 
+#include "cpu.hpp"
+
 namespace siafu {
 namespace {
 
@@ -25,13 +27,10 @@ constexpr int built = 0
 // The best that the processor has.
 Isa best() {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                    __builtin_cpu_supports("avx512cd");
-  if (wide && __builtin_cpu_supports("avx512bf16")) return avx512bf16;
-  if (wide) return avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) return avx2;
+  const Cpu found = cpu();
+  if (found.avx512bf16) return avx512bf16;
+  if (found.avx512) return avx512;
+  if (found.avx2) return avx2;
   return scalar;
 #elif defined(__aarch64__)
   return neon;

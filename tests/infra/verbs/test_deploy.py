@@ -48,7 +48,7 @@ def steps(cloud, monkeypatch, tmp_path) -> list[str]:
     zipped, wheel = tmp_path / "function.zip", tmp_path / "numpy.whl"
     zipped.write_bytes(b"function")
     wheel.write_bytes(b"numpy")
-    built = package.Package(zipped, "abc", package.HANDLER, "python3.12", "arm64", 8, 8, 8)
+    built = package.Package(zipped, "abc", package.HANDLER, "python3.12", "arm64", 8, 8, 8, 0)
     monkeypatch.setattr(package, "build", lambda arch: built)
     monkeypatch.setattr(wheelhouse, "build", lambda arch: wheelhouse.Wheelhouse(arch, (wheel,), "def"))
     parts = [part for part in PARTS if part != "gpu"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from siafu.kernels.library import ISAS
 
 SOURCE = Path(__file__).parents[3] / "siafu" / "kernels" / "src" / "isa.cpp"
+CPUINFO = Path("/proc/cpuinfo")
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 
@@ -24,6 +26,27 @@ def library(folder: Path, *built: str) -> ctypes.CDLL:
     command = [COMPILER, "-std=c++17", "-shared", "-fPIC", '-DSIAFU_SOURCES=""', *macros, str(SOURCE), "-o", str(path)]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(path))
+
+
+#: What the sets need, by Linux's names.
+NEEDS = {
+    "avx2": {"avx2", "fma", "f16c", "bmi2"},
+    "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd"},
+    "avx512bf16": {"avx512_bf16"},
+}
+
+
+@pytest.mark.skipif(not COMPILER, reason="no C++ compiler")
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="has one instruction set alone")
+@pytest.mark.skipif(not CPUINFO.exists(), reason="not Linux")
+def test_the_processor_has_what_linux_says(tmp_path):
+    flags = set(re.findall(r"^flags\s*:(.*)$", CPUINFO.read_text(), re.MULTILINE)[0].split())
+    expected = "scalar"
+    for isa, needed in NEEDS.items():
+        if not needed <= flags:
+            break
+        expected = isa
+    assert ISAS[library(tmp_path).siafu_best()] == expected
 
 
 @pytest.mark.skipif(not COMPILER, reason="no C++ compiler")
