@@ -11,6 +11,7 @@ import pytest
 from run_coordinator.predict.files import WRITERS, Block, Sheet, check, opened, softmax
 from run_coordinator.predict.plan import Kind
 from siafu.errors import ConfigError, DatasetError
+from siafu.kernels import functions
 from siafu.sparse import Array
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
@@ -27,7 +28,7 @@ def written(out: Path, kind: Kind, *, names: tuple[str, ...] = (), cut: int = 4)
 
 def expected(kind: Kind) -> Array:
     if kind == "labels":
-        return 1 / (1 + np.exp(-LOGITS))
+        return 1 / (1 + functions.exp(-LOGITS))
     return softmax(LOGITS) if kind == "probabilities" else LOGITS
 
 
