@@ -10,7 +10,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from run_coordinator import verify_run
-from siafu import __version__, kernels
+from siafu import __version__, kernels, start
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pyzmq", "pymetis", "safetensors", "awslambdaric", "rich")
 
@@ -194,9 +193,11 @@ def _localstack() -> dict[str, str | None]:
 def _environment() -> Check:
     """Starts one local Lambda environment, in a process of its own, and invokes it."""
     what = "local Lambda"
-    command = [sys.executable, "-m", "lambda_funcs"]
+    command = start.command("lambda_funcs")
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False)
+        ended = subprocess.run(
+            command, env=start.environment(), capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False
+        )
         answer = json.loads(ended.stdout)
     except subprocess.TimeoutExpired:
         return Check(what, False, f"no answer within {LAMBDA_LIMIT_S:g} s")

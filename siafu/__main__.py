@@ -1,6 +1,8 @@
 """The command line: a table of verbs, loaded when called."""
 
-from __future__ import annotations
+from siafu import start
+
+start.without_working_folder()  # before anything else is imported: ``python -m siafu`` has put it first
 
 import argparse
 import difflib
@@ -17,7 +19,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from siafu import __version__
-from siafu.errors import GnnError
+from siafu.errors import ConfigError, GnnError
 
 #: verb -> (module that has ``add_arguments(parser)`` and ``main(args) -> int``, what the verb does)
 VERBS = {
@@ -88,6 +90,7 @@ def _run(args: argparse.Namespace, program: Program) -> int:
     level = logging.INFO if args.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[_Stderr()])
     try:
+        _check_working_folder()
         return int(importlib.import_module(program.verbs[args.verb][0]).main(args))
     except GnnError as error:
         _say(args, program, error, str(error))
@@ -104,6 +107,13 @@ def _run(args: argparse.Namespace, program: Program) -> int:
         where = f"{error.filename}: " if error.filename else ""
         _say(args, program, error, f"{where}{error.strerror or error}")
         return 1
+
+
+def _check_working_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise ConfigError("the working folder was deleted: cd to one that exists") from None
 
 
 class _Stderr(logging.StreamHandler[Any]):
