@@ -10,6 +10,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
-from siafu import __version__
+from siafu import __version__, streams
 from siafu.errors import ConfigError, GnnError
 
 #: verb -> (module that has ``add_arguments(parser)`` and ``main(args) -> int``, what the verb does)
@@ -98,6 +99,11 @@ def _run(args: argparse.Namespace, program: Program) -> int:
             for note in getattr(error, "__notes__", []):
                 print(note, file=sys.stderr)
         return error.exit_code
+    except UnicodeEncodeError as error:
+        before, behind = error.object[: error.start], error.object[error.start :]
+        name = re.split(r"[\s<>\"']", before)[-1] + re.split(r"[\s<>\"']", behind)[0]
+        _say(args, program, error, f"{name!a}: a name that is not UTF-8: rename it")
+        return 2
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -191,6 +197,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
 
 def entry(program: Program = SIAFU) -> NoReturn:
     """The console script."""
+    streams.settle()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     sys.exit(main(program=program))
