@@ -101,8 +101,8 @@ def run(
     if not coordinator.usage_complete:
         logger.warning("what the last workers cost is not known of every graph server: the usage is a lower bound")
     kept = coordinator.states.latest
-    if config.run.on != "aws" and (kept is None or kept.version < coordinator.models["final", 0].version):
-        epoch = 0 if kept is None else kept.version
+    epoch = 0 if kept is None else kept.version
+    if config.run.on != "aws" and epoch < coordinator.models["final", 0].version:
         logger.warning("the last training state did not come: siafu resume %s goes on from epoch %d", run_dir, epoch)
     weights = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
     told = [{key: value for key, value in restart.items() if key != "failed_at"} for restart in restarts]
