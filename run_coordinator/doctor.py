@@ -21,6 +21,8 @@ from rich.text import Text
 
 from run_coordinator import verify_run
 from siafu import __version__, kernels, start
+from siafu.errors import GnnError
+from siafu.sockets import check_loopback
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pyzmq", "pymetis", "safetensors", "awslambdaric", "rich")
 
@@ -91,7 +93,7 @@ def _examine_files(args: argparse.Namespace) -> int:
 
 def examine() -> dict[str, Any]:
     """``machine`` and ``packages`` (name -> value), ``checks``, ``kernels``, ``extras``, ``tools``, and ``ok`` if every check is."""
-    checks = [_products(), _environment(), _disk()]
+    checks = [_products(), _loopback(), _environment(), _disk()]
     return {
         "machine": {
             "siafu": __version__, "python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}",
@@ -188,6 +190,14 @@ def _localstack() -> dict[str, str | None]:
     is_installed = importlib.import_module("infra.localstack.install").installed()
     use = "--lambda-on localstack" if is_installed else "python -m infra.localstack install"
     return {"name": "localstack", "for": use, "found": "installed" if is_installed else None}
+
+
+def _loopback() -> Check:
+    try:
+        check_loopback()
+    except GnnError as error:
+        return Check("loopback", False, str(error))
+    return Check("loopback", True, "processes of this machine reach each other")
 
 
 def _environment() -> Check:

@@ -31,7 +31,7 @@ from siafu.keys import wanted as keys_wanted
 from siafu.member import allow_open_files
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
-from siafu.sockets import Hub, public_key
+from siafu.sockets import Hub, check_loopback, public_key
 from siafu.sparse import Array
 from siafu.wire import RUN_ID_BYTES, Heartbeat, Message
 
@@ -68,6 +68,8 @@ def run(
     members end first, what they know is saved, and the error says how to go on.
     """
     allow_open_files()  # or a few thousand strangers would keep members out
+    if is_loopback(config.servers.listen):
+        check_loopback()
     spec = ModelSpec.of(config, shards.manifest)
     store = Store(
         run_dir / "checkpoints", spec, config.digest, shards.manifest.fingerprint, config.run.keep,

@@ -17,7 +17,9 @@ from run_coordinator.hosts.child import Child
 from siafu import errors, start
 from siafu.baseline import MEETING, BaselineConfig
 from siafu.errors import GnnError, PeerLost
+from siafu.member import allow_open_files
 from siafu.pricing import cost
+from siafu.sockets import check_loopback
 from siafu.variables import threads
 
 POLL_S = 0.1
@@ -36,6 +38,8 @@ def run(
     Raises: the error of the rank that failed first for a reason of its own; PeerLost, naming it, of one that was killed or
     that the others wait for in vain.
     """
+    allow_open_files()
+    check_loopback()
     for old in (*run_dir.glob("failed-*.json"), run_dir / "result.json"):
         old.unlink(missing_ok=True)
     with _started(config, shards, run_dir, resume=resume) as ranks:
