@@ -1,5 +1,9 @@
 """``python -m gpu_baselines``: one rank."""
 
+from siafu import start
+
+start.without_working_folder()
+
 import logging
 import os
 import sys

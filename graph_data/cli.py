@@ -17,6 +17,7 @@ from graph_data.orders import ORDERS
 from graph_data.partitioners import PARTITIONERS
 from graph_data.prepare import estimate, prepare, resolve
 from graph_data.sources.beside import TOLD
+from graph_data.sources.columns import path_and_options
 from siafu.errors import ConfigError
 
 EXAMPLES = """sources:
@@ -234,8 +235,8 @@ def source_with_flags(source: str, flags: dict[str, str | None]) -> str:
                 f"--{next(iter(given)).replace('_', '-')} is for graphs that are read, and {source!r} is made"
             )
         if not (edges_only := [flag for flag in given if flag not in TOLD]):
-            return f"{source}{'&' if '?' in source else '?'}{urlencode(given, safe='/:*')}"
+            return f"{source}{'&' if path_and_options(resolve(source).argument)[1] else '?'}{urlencode(given, safe='/:*', errors='surrogateescape')}"
         given = dict.fromkeys(edges_only, "")
         raise ConfigError(f"--{next(iter(given)).replace('_', '-')} is for edge lists, and {source!r} is none")
-    path, _, query = source.removeprefix("edges:").partition("?")
-    return f"edges:{path}?{query + '&' if query else ''}{urlencode(given, safe='/:*')}"
+    path, query = path_and_options(source.removeprefix("edges:"))
+    return f"edges:{path}?{query + '&' if query else ''}{urlencode(given, safe='/:*', errors='surrogateescape')}"

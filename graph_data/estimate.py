@@ -16,6 +16,7 @@ from graph_data.memory import Budget, available, show_bytes
 from graph_data.options import Options
 from graph_data.partitioners import RESTREAMING, split_name
 from graph_data.sources import bsnap, edgelist, synthetic
+from graph_data.sources.columns import path_and_options
 from graph_data.sources.names import Source
 from graph_data.sources.randomrows import random_width
 from graph_data.sources.textfile import TEXT
@@ -129,7 +130,7 @@ def sizes_of(found: Source | Graph) -> Sizes:
         n, edges, width = synthetic.counts(found.argument)
         return Sizes(n, edges, 4 * n * width, mirrored=True)
     if found.kind == "npz":
-        return _of_archive(Path(found.argument.partition("?")[0]))
+        return _of_archive(Path(path_and_options(found.argument)[0]))
     if found.kind == "bsnap":
         return _of_bsnap(bsnap.parse(found.argument))
     if files := [file for file in found.files() if file.is_file()]:

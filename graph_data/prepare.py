@@ -26,6 +26,7 @@ from graph_data.memory import show_bytes
 from graph_data.objects import graph_of
 from graph_data.options import Options
 from graph_data.partitioners import partition
+from graph_data.sources.columns import path_and_options
 from graph_data.sources.ids import NamedIds
 from graph_data.sources.names import SOURCES, Source, resolve
 from graph_data.stream.pipeline import Input, check_options, of_graph, prepare_on_disk
@@ -242,5 +243,5 @@ def _slug(found: Graph | Source) -> str:
         return re.sub(r"[^A-Za-z0-9.-]+", "-", found.name)
     if edges := found.streamed:
         return str(edges.name)
-    stem = Path(found.argument.partition("?")[0]).name.partition(".")[0]
+    stem = Path(path_and_options(found.argument)[0]).name.partition(".")[0]
     return stem or found.kind

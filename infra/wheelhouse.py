@@ -23,6 +23,7 @@ from pathlib import Path
 from infra.imports import ROOT
 from infra.stacks.boot import PYTHONS
 from infra.wheels import Target, minor
+from siafu import start
 from siafu.config import cache_folder
 from siafu.errors import ConfigError
 
@@ -116,12 +117,12 @@ def _forget_old(cache: Path) -> None:
 
 
 def _download(target: Target, folder: Path, constraints: Path) -> None:
-    command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--no-input", "--disable-pip-version-check",
+    command = start.command(
+        "pip", "download", "--quiet", "--only-binary=:all:", "--no-input", "--disable-pip-version-check",
         "--retries", "2", "--implementation", "cp", "--python-version", target.runtime.removeprefix("python"),
         *(f"--platform={tag}" for tag in target.tags), "--constraint", str(constraints), "--dest", str(folder),
         *_pinned(), *TOOLS,
-    ]  # fmt: skip
+    )  # fmt: skip
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
     except subprocess.TimeoutExpired:

@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from siafu import start
 from siafu.errors import ConfigError
 
 #: Runtime -> minor version of its glibc 2: Amazon Linux 2 and 2023 (Lambda developer guide, "Lambda runtimes"). Not
@@ -103,10 +104,10 @@ def wheel(target: Target, name: str, version: str, cache: Path) -> Path:
 
 def _download(requirement: str, folder: Path, options: list[str]) -> Path:
     """Has pip put the wheel into ``folder``. ConfigError with pip's own words if it cannot."""
-    command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-input",
+    command = start.command(
+        "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-input",
         "--disable-pip-version-check", "--retries", "2", *options, "--dest", str(folder), requirement,
-    ]  # fmt: skip
+    )  # fmt: skip
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
     except subprocess.TimeoutExpired:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from siafu import start
 from siafu.variables import of_worker
 
 TASK_ROOT = Path(__file__).resolve().parent.parent  # where siafu and lambda_funcs are imported from
@@ -53,11 +54,10 @@ class Function:
     def environ(self, api_address: str, log_stream: str) -> dict[str, str]:
         """All variables of the child: Lambda's, ``variables``, and of this process only the paths, so that no credentials leak."""
         kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-        paths = [str(TASK_ROOT), *(os.path.abspath(path) for path in sys.path)]
         return {
             **kept,
             **self.variables,
-            "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(TASK_ROOT), *start.paths()])),
             "_HANDLER": self.handler,
             "AWS_LAMBDA_RUNTIME_API": api_address,
             "AWS_REGION": "local",

@@ -10,7 +10,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +20,9 @@ from rich.console import Console
 from rich.text import Text
 
 from run_coordinator import verify_run
-from siafu import __version__, kernels, known_answer
+from siafu import __version__, kernels, known_answer, start
+from siafu.errors import GnnError
+from siafu.sockets import check_loopback
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pyzmq", "pymetis", "safetensors", "awslambdaric", "rich")
 
@@ -92,7 +93,7 @@ def _examine_files(args: argparse.Namespace) -> int:
 
 def examine() -> dict[str, Any]:
     """``machine`` and ``packages`` (name -> value), ``checks``, ``kernels``, ``extras``, ``tools``, and ``ok`` if every check is."""
-    checks = [_products(), _arithmetic(), _environment(), _disk()]
+    checks = [_products(), _arithmetic(), _loopback(), _environment(), _disk()]
     return {
         "machine": {
             "siafu": __version__, "python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}",
@@ -205,12 +206,22 @@ def _localstack() -> dict[str, str | None]:
     return {"name": "localstack", "for": use, "found": "installed" if is_installed else None}
 
 
+def _loopback() -> Check:
+    try:
+        check_loopback()
+    except GnnError as error:
+        return Check("loopback", False, str(error))
+    return Check("loopback", True, "processes of this machine reach each other")
+
+
 def _environment() -> Check:
     """Starts one local Lambda environment, in a process of its own, and invokes it."""
     what = "local Lambda"
-    command = [sys.executable, "-m", "lambda_funcs"]
+    command = start.command("lambda_funcs")
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False)
+        ended = subprocess.run(
+            command, env=start.environment(), capture_output=True, text=True, timeout=LAMBDA_LIMIT_S, check=False
+        )
         answer = json.loads(ended.stdout)
     except subprocess.TimeoutExpired:
         return Check(what, False, f"no answer within {LAMBDA_LIMIT_S:g} s")

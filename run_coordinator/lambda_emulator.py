@@ -13,7 +13,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from siafu import config as configs
+from siafu import start
 from siafu.config import Config
 from siafu.errors import ConfigError, WorkerError
 from siafu.leash import Leash
@@ -51,13 +51,12 @@ def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
     logs.mkdir(parents=True, exist_ok=True)
     asked = run_dir / "site.toml"
     asked.write_text(configs.dump(config))
-    command = [sys.executable, "-m", "infra.localstack", "--config", str(asked), "--run-dir", str(run_dir)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = start.command("infra.localstack", "--config", str(asked), "--run-dir", str(run_dir))
     leash = Leash()
     log = logs / "localstack.log"
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=environment,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=start.environment(),
             start_new_session=True, pass_fds=(leash.fd,),
         )  # fmt: skip
         leash.tie(process.pid)

@@ -31,7 +31,7 @@ from siafu.keys import wanted as keys_wanted
 from siafu.member import allow_open_files
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
-from siafu.sockets import Hub, public_key
+from siafu.sockets import Hub, check_loopback, public_key
 from siafu.sparse import Array
 from siafu.wire import RUN_ID_BYTES, Heartbeat, Message
 
@@ -68,6 +68,8 @@ def run(
     members end first, what they know is saved, and the error says how to go on.
     """
     allow_open_files()  # or a few thousand strangers would keep members out
+    if is_loopback(config.servers.listen):
+        check_loopback()
     spec = ModelSpec.of(config, shards.manifest)
     store = Store(
         run_dir / "checkpoints", spec, config.digest, shards.manifest.fingerprint, config.run.keep,
@@ -101,8 +103,8 @@ def run(
     if not coordinator.usage_complete:
         logger.warning("what the last workers cost is not known of every graph server: the usage is a lower bound")
     kept = coordinator.states.latest
-    if config.run.on != "aws" and (kept is None or kept.version < coordinator.models["final", 0].version):
-        epoch = 0 if kept is None else kept.version
+    epoch = 0 if kept is None else kept.version
+    if config.run.on != "aws" and epoch < coordinator.models["final", 0].version:
         logger.warning("the last training state did not come: siafu resume %s goes on from epoch %d", run_dir, epoch)
     weights = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
     told = [{key: value for key, value in restart.items() if key != "failed_at"} for restart in restarts]

@@ -54,7 +54,7 @@ def interpreter(cache: Path | None = None) -> str:
 def _make(home: Path, python: Path) -> None:
     _say(f"peers: installing torch, PyG and DGL into {home}, once; 2 GB")
     shutil.rmtree(home, ignore_errors=True)
-    _run(sys.executable, "-m", "venv", str(home))
+    _run(sys.executable, "-I", "-m", "venv", str(home))
     try:
         _pip(python, "--no-deps", "--retries", "0", "--timeout", "20", "--index-url", TORCH_INDEX, TORCH)
     except subprocess.SubprocessError:
@@ -74,7 +74,7 @@ def _make(home: Path, python: Path) -> None:
 
 def _pip(python: Path, *arguments: str) -> None:
     _say(f"peers: pip install {' '.join(arguments)}")
-    _run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+    _run(str(python), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
 
 
 def _run(*command: str) -> None:

@@ -18,7 +18,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ import numpy as np
 
 from run_coordinator import api
 from run_coordinator.actions import Status
-from siafu import __version__, errors
+from siafu import __version__, errors, start
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost, WorkerError
@@ -329,20 +328,11 @@ def _started(trial: Trial, folder: Path) -> subprocess.Popen[str]:
     """In a session of its own: a terminal's Ctrl-C is for us, and we end it."""
     file = folder / f".{trial.name}.toml"
     file.write_text(configs.dump(trial.config))
-    command = [
-        sys.executable,
-        "-m",
-        "siafu",
-        "train",
-        "--config",
-        str(file),
-        "--quiet",
-        "--json",
-        *api.code_of(trial.config),
-    ]
+    command = start.command("siafu", "train", "--config", str(file), "--quiet", "--json", *api.code_of(trial.config))
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
+        command, env=start.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        start_new_session=True,
+    )  # fmt: skip
 
 
 def _last_word(process: subprocess.Popen[str], wait_s: float) -> str | None:

@@ -1,9 +1,10 @@
 """Full-graph GNN training on CPU servers and serverless tensor workers: ``prepare``, ``train`` and more for Python."""
 
-from __future__ import annotations
-
 import importlib
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # nothing else is imported yet when ``python -m siafu`` has the working folder on its path
+    from typing import Any
 
 __version__ = "0.1.0"
 
@@ -17,7 +18,7 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _ELSEWHERE:
         raise AttributeError(f"module 'siafu' has no attribute {name!r}")
     return getattr(importlib.import_module(_ELSEWHERE[name]), name)

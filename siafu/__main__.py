@@ -1,13 +1,18 @@
 """The command line: a table of verbs, loaded when called."""
 
-from __future__ import annotations
+from siafu import start
+
+start.without_working_folder()  # before anything else is imported: ``python -m siafu`` has put it first
 
 import argparse
+import contextlib
 import difflib
+import errno
 import importlib
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -16,8 +21,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
-from siafu import __version__
-from siafu.errors import GnnError
+from siafu import __version__, streams
+from siafu.errors import ConfigError, GnnError
 
 #: verb -> (module that has ``add_arguments(parser)`` and ``main(args) -> int``, what the verb does)
 VERBS = {
@@ -46,6 +51,9 @@ VERBS = {
     "cost": ("infra.verbs.cost", "show what a run has cost, by part"),
     "doctor": ("run_coordinator.doctor", "check what this machine can do and what is missing"),
 }
+
+#: Errors that say something of this machine, whichever file was opened or read.
+SYSTEMS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,9 @@ def main(argv: Sequence[str] | None = None, program: Program = SIAFU) -> int:
         args.argv = argv
         return _run(args, program)
     except SystemExit as end:  # argparse: --help and --version end with 0, mistakes with 2
-        return int(end.code or 0)
+        if why := _fault_of(sys.stdout):
+            print(f"{program.name}: stdout: {why}", file=sys.stderr)
+        return 1 if why else int(end.code or 0)
     except KeyboardInterrupt as stop:
         print("; ".join([f"{program.name}: stopped", *map(str, stop.args)]), file=sys.stderr)
         return 128 + (stop.signal if isinstance(stop, _Stopped) else signal.SIGINT)
@@ -88,22 +98,70 @@ def _run(args: argparse.Namespace, program: Program) -> int:
     level = logging.INFO if args.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[_Stderr()])
     try:
-        return int(importlib.import_module(program.verbs[args.verb][0]).main(args))
+        _check_working_folder()
+        code = int(importlib.import_module(program.verbs[args.verb][0]).main(args))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        _fault_of(sys.stderr)
+        return code
     except GnnError as error:
+        if refused := _refused_by_system(error):
+            _say(args, program, refused, _text_of(refused))
+            return 1
         _say(args, program, error, str(error))
         if args.verbose:
             for note in getattr(error, "__notes__", []):
                 print(note, file=sys.stderr)
         return error.exit_code
+    except UnicodeEncodeError as error:
+        before, behind = error.object[: error.start], error.object[error.start :]
+        name = re.split(r"[\s<>\"']", before)[-1] + re.split(r"[\s<>\"']", behind)[0]
+        _say(args, program, error, f"{name!a}: a name that is not UTF-8: rename it")
+        return 2
+    except MemoryError as error:
+        advice = "siafu plan says what a run needs, siafu prepare --memory 2GiB keeps to a limit"
+        _say(args, program, error, f"{': '.join(filter(None, ['out of memory', str(error)]))}: {advice}")
+        return 1
     except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _fault_of(sys.stdout)
         return 1
     except OSError as error:  # a full disk, a folder that may not be written
         if args.verbose:
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        _say(args, program, error, f"{where}{error.strerror or error}")
+        why = "" if error.filename else _fault_of(sys.stdout)
+        _say(args, program, error, f"stdout: {why}" if why else _text_of(error))
         return 1
+
+
+def _refused_by_system(error: BaseException | None) -> OSError | None:
+    """What the system did not grant, where an error holds a file to blame for it."""
+    while error is not None and not (isinstance(error, OSError) and error.errno in SYSTEMS):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _text_of(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    how = "; ulimit -n 4096 allows more" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
+    return f"{where}{error.strerror or error}{how}"
+
+
+def _fault_of(stream: Any) -> str:
+    """Why stdout or stderr does not take what was printed; "" if it does. The rest is dropped: Python would exit with 120."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return error.strerror or str(error)
+    return ""
+
+
+def _check_working_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise ConfigError("the working folder was deleted: cd to one that exists") from None
 
 
 class _Stderr(logging.StreamHandler[Any]):
@@ -123,7 +181,9 @@ class _Stderr(logging.StreamHandler[Any]):
 
 def _say(args: argparse.Namespace, program: Program, error: Exception, text: str) -> None:
     if getattr(args, "json", False):
-        print(json.dumps({"error": text, "type": type(error).__name__}))
+        with contextlib.suppress(OSError):
+            print(json.dumps({"error": text, "type": type(error).__name__}), flush=True)
+        _fault_of(sys.stdout)
     print(f"{program.name} {args.verb}: {text}", file=sys.stderr)
 
 
@@ -181,6 +241,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
 
 def entry(program: Program = SIAFU) -> NoReturn:
     """The console script."""
+    streams.settle()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     sys.exit(main(program=program))

@@ -472,7 +472,10 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
             return number
         if not isinstance(value, str):
             raise ValueError
+        value.encode()
         return value
+    except UnicodeEncodeError:
+        raise ConfigError(f"{key} = {value!r}: a name that is not UTF-8: rename it") from None
     except (ValueError, KeyError, TypeError, OverflowError):
         raise ConfigError(f"{key} = {value!r}: must be {_article(hint)}") from None
 

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 #: Of one process. Enough for 2,000 workers; a larger table wastes memory.
 MAX_OPEN_FILES = 1 << 16
+#: With fewer, a server of the smallest run cannot start its Lambda environments.
+LEAST_OPEN_FILES = 128
 
 
 #: How much longer than the coordinator a server bears with another's silence: the coordinator knows whom to blame, and
@@ -89,8 +91,12 @@ def _keys(config: Config, *, on_stdin: bool) -> Ring | None:
 
 def allow_open_files() -> None:
     """As many as this system lets us: a parameter server has a connection to every worker of the run, a baseline's rank maps
-    the files of many partitions, and processes begin with 1,024 (docs/scale.md)."""
+    the files of many partitions, and processes begin with 1,024 (docs/scale.md). GnnError if that is too few for any run."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < LEAST_OPEN_FILES:
+        raise GnnError(
+            f"this system lets a process open {most} files, must be at least {LEAST_OPEN_FILES}: ulimit -n 4096"
+        )
     wanted = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, most)
     if now != resource.RLIM_INFINITY and now < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import sys
@@ -66,7 +67,8 @@ class Display:
         if self._live is not None:
             self._bar.update(self._task, description=status.phase, completed=status.epoch)
         else:
-            self._say(status, time.monotonic())
+            with contextlib.suppress(OSError):  # nobody reads, or a log's disk is full: no reason to stop
+                self._say(status, time.monotonic())
 
     def _say(self, status: Status, now: float) -> None:
         """A plain line for a new phase, for an epoch if some time has passed, and for the last evaluation."""

@@ -15,9 +15,10 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from siafu import start
 from siafu.errors import ConfigError
 
 PORT = 6379  # what `ray start --head` listens on
@@ -79,7 +80,9 @@ def connect(address: str) -> Connection:
         raise ConfigError(f"cloud.ray_address = {address}: {why}")
     with _signals_kept():
         try:
-            ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR)
+            job = ray.job_config.JobConfig()
+            job._py_driver_sys_path = _Paths()
+            ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR, job_config=job)
         except Exception as error:  # the edge of a foreign library, which raises what it likes
             ray.shutdown()
             raise ConfigError(f"cloud.ray_address = {address}: {_hint(error)}") from error
@@ -88,6 +91,13 @@ def connect(address: str) -> Connection:
     if hasattr(worker, "print_worker_logs"):
         worker.print_worker_logs = lambda *_: None  # type: ignore[union-attr]
     return Connection(found, ours=True)
+
+
+class _Paths(list[str]):
+    """Where Ray's workers import from, besides their own path. Ray would add the working folder."""
+
+    def extend(self, paths: Iterable[str]) -> None:
+        super().extend(path for path in paths if path in start.paths())
 
 
 def find(address: str) -> str:

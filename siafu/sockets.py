@@ -25,7 +25,7 @@ from zmq.utils import z85
 
 from siafu import keys, wire
 from siafu.address import Address
-from siafu.errors import PeerLost, RemoteProtocolError
+from siafu.errors import GnnError, PeerLost, RemoteProtocolError
 from siafu.gate import Complaints, Gate
 from siafu.keys import Ring
 from siafu.message_numbers import Links
@@ -44,6 +44,7 @@ _MOST_WAITING, _MOST_UNREAD = 1 << 16, 1 << 12
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 60, zmq.TCP_KEEPALIVE_INTVL: 15, zmq.TCP_KEEPALIVE_CNT: 4}
 #: A connection that has not shown its key by then is closed; a member's tries again. Its key is looked at between two polls.
 _HANDSHAKE_MS = 10_000
+_LOOPBACK_S = 5.0
 
 
 #: Ends of connections that did not come as far as to show a key.
@@ -53,6 +54,18 @@ _KEYLESS = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_D
 def public_key(secret: bytes) -> str:
     """Of a CURVE secret key of 32 bytes, in Z85."""
     return zmq.curve_public(z85.encode(secret)).decode()
+
+
+def check_loopback() -> None:
+    """GnnError if processes of this machine cannot reach each other."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), _LOOPBACK_S).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise GnnError(
+            f"127.0.0.1: {why}: servers on this machine need the loopback interface: ip link set lo up"
+        ) from None
 
 
 class Hub:

@@ -23,7 +23,6 @@ import logging
 import math
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from run_coordinator import api, presets
+from siafu import start
 from siafu.config import Config
 from siafu.shards import ShardSet
 
@@ -217,8 +217,10 @@ def run_torch(case: Case, placement: str, seeds: Iterable[int], results: Results
     missing = [seed for seed, key in keys.items() if not results.get(key)]
     if not missing:
         return
-    command = [sys.executable, "-m", "tests.torch_reference", str(api.shards_of(case.config)), "--settings",
-               json.dumps(torch_settings(case, placement)), "--seeds", *map(str, missing)]  # fmt: skip
+    command = start.command(
+        "tests.torch_reference", str(api.shards_of(case.config)), "--settings",
+        json.dumps(torch_settings(case, placement)), "--seeds", *map(str, missing),
+    )  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -19,13 +19,13 @@ import json
 import math
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from run_coordinator import api
+from siafu import start
 from siafu.config import Config
 
 NOISES = 2.0  # a difference of so many standard errors is still noise
@@ -72,7 +72,7 @@ def of_pyg(case: Case, seeds: Sequence[int]) -> list[dict[str, Any]]:
         "bases": model.bases, "lr": train.lr, "weight_decay": train.weight_decay, "epochs": train.epochs,
         "eval_every": train.eval_every,
     }  # fmt: skip
-    command = [sys.executable, "-m", "tests.pyg_reference", str(api.shards_of(case.config)), "--settings"]
+    command = start.command("tests.pyg_reference", str(api.shards_of(case.config)), "--settings")
     done = subprocess.run(
         [*command, json.dumps(settings), "--seeds", *map(str, seeds)], check=True, stdout=subprocess.PIPE, text=True
     )

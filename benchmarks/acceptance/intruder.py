@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from run_coordinator import api, launch
-from siafu import wire
+from siafu import start, wire
 from siafu.address import COORDINATOR, Address, graph_server, param_server, worker
 from siafu.config import Config
 from siafu.keys import SECRET_BYTES, Keys, workers_secret
@@ -169,7 +169,7 @@ def _beside(kind: str, epochs: int, flood: int, *, elsewhere: bool = False) -> O
 
     def on_status(status: Any) -> None:
         if status.phase == "training" and kind != "none" and not intruders:
-            command = [sys.executable, "-m", "benchmarks.acceptance.intruder", "--intrude"]
+            command = start.command("benchmarks.acceptance.intruder", "--intrude")
             intruder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             if elsewhere:
                 os.sched_setscheduler(intruder.pid, os.SCHED_IDLE, os.sched_param(0))

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from siafu import start
 from siafu.variables import threads
 
 #: What members, launchers and Lambda's runtime import; not its client, which reads when it is imported where it is to ask.
@@ -48,9 +49,9 @@ SUPPORTED = sys.platform == "linux"
 
 @dataclass(frozen=True)
 class Birth:
-    """``python WORDS`` with these variables, and files for its stdin, stdout and stderr."""
+    """A module with these variables, and files for its stdin, stdout and stderr."""
 
-    words: Sequence[str]  # behind the interpreter: "-m", a module, its arguments
+    words: Sequence[str]  # the module, its arguments
     variables: Mapping[str, str]
     folder: str
     files: Sequence[int]
@@ -69,7 +70,7 @@ class Nursery:
         """One that imports everything now. OSError if it cannot."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", "benchmarks.chaos.fork_server", str(theirs.fileno())]
+            command = start.command("benchmarks.chaos.fork_server", str(theirs.fileno()))
             environ = {**os.environ, **threads()}
             subprocess.Popen(command, pass_fds=(theirs.fileno(),), env=environ, start_new_session=True)
         return cls(ours)
@@ -100,7 +101,7 @@ class Popen(subprocess.Popen[Any]):
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *more,
     ) -> None:  # fmt: skip
         """Where CPython makes the child, once it has opened its pipes."""
-        is_module = args[:2] == [sys.executable, "-m"]
+        is_module = args[0] == sys.executable and args[1] in (start.FILE, "-m")
         if self.nursery is None or not is_module:
             super()._execute_child(  # type: ignore[misc]
                 args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
@@ -110,7 +111,7 @@ class Popen(subprocess.Popen[Any]):
             files = [mine if fd == -1 else fd for mine, fd in enumerate((p2cread, c2pwrite, errwrite))]
             variables, folder = os.environ if env is None else env, os.fspath(cwd or os.getcwd())
             try:
-                self.pid = self.nursery.bear(Birth(args[1:], variables, folder, [*files, *pass_fds]))
+                self.pid = self.nursery.bear(Birth(args[2:], variables, folder, [*files, *pass_fds]))
                 self._child_created = True
             finally:
                 self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
@@ -183,9 +184,8 @@ def _live(birth: Birth) -> None:
             os._exit(0)
         theirs.close()
         Popen.nursery = Nursery(ours, pid)
-    sys.argv = ["", *birth.words[2:]]
-    sys.path[:] = list(dict.fromkeys([os.getcwd(), *sys.path]))
-    runpy.run_module(birth.words[1], run_name="__main__", alter_sys=True)
+    sys.argv = ["", *birth.words[1:]]
+    runpy.run_module(birth.words[0], run_name="__main__", alter_sys=True)
     raise SystemExit(0)
 
 

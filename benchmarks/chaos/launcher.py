@@ -32,7 +32,7 @@ def fill(full: Path) -> None:
 
 if __name__ == "__main__":
     file = Path(sys.argv[1])
-    child.PROGRAM = ("-m", "benchmarks.chaos.member", str(file))
+    child.PROGRAM = ("benchmarks.chaos.member", str(file))
     member.install(file, "launcher")
     fill(file.parent / "full")
     launch.BILLING_S = launch.FAREWELL_S  # a member that was stopped says no last word, and nobody pays

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,6 +23,7 @@ from benchmarks.chaos.proxy import ChaosProxy
 from benchmarks.chaos.schedule import Fault, Schedule
 from run_coordinator.api import RESULT
 from run_coordinator.cli import EXIT_AT_LIMIT
+from siafu import start
 
 #: A run that is not over by then has failed the trial.
 LIMIT_S = 120.0
@@ -104,7 +104,7 @@ class _Run:
         self._undo: list[tuple[float, Any]] = []  # what to put right again, and when
 
     def start(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "benchmarks.chaos.launcher", str(self._file), *arguments, "--json", "--quiet"]
+        command = start.command("benchmarks.chaos.launcher", str(self._file), *arguments, "--json", "--quiet")
         # Files: nobody reads before its end, and a pipe holds less than a long run's result.
         with open(self._errors, "ab") as errors, open(self._result, "wb") as result:
             self._process = fork_server.Popen(

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import zmq
 
-from siafu import wire
+from siafu import start, wire
 from siafu.address import COORDINATOR, Address, graph_server
 from siafu.errors import PeerLost
 from siafu.kernels.checksum import crc32
@@ -167,7 +167,7 @@ def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[by
 
 
 def _far_end(kind: str, endpoint: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "benchmarks.measure.echo", kind, endpoint])
+    return subprocess.Popen(start.command("benchmarks.measure.echo", kind, endpoint))
 
 
 def _ring(kind: str, member: Address) -> Ring | None:

@@ -22,6 +22,7 @@ from benchmarks.measure.graphs import Measured
 from benchmarks.measure.own_process import save_first_weights
 from benchmarks.measure.rounds import Contender, Times, available_nbytes, race
 from run_coordinator import peers
+from siafu import start
 from siafu.errors import ConfigError, GnnError
 from siafu.models import MODELS, ModelSpec
 
@@ -225,13 +226,13 @@ def _over(values: list[float], base: list[float]) -> float | None:
 def _train(args: argparse.Namespace, flags: tuple[str, ...], run_dir: Path) -> float:
     """Median seconds of an epoch of ``siafu train``, without evaluations. Raises: GnnError with its last line."""
     epochs = SERVER_WARMUP_EPOCHS + args.epochs_per_round
-    command = [
-        sys.executable, "-m", "siafu", "train", args.graph, *flags, "--model", args.model, "--hidden", str(args.hidden),
+    command = start.command(
+        "siafu", "train", args.graph, *flags, "--model", args.model, "--hidden", str(args.hidden),
         "--layers", str(args.layers), "--lr", str(args.lr), "--mode", "pipe", "--epochs", str(epochs),
         "--eval-every", "0", "--order", args.order, "--run-dir", str(run_dir), "--quiet", "--json",
         "--set", f"servers.threads={max(1, args.threads // int(flags[-1]))}",
         *(("--set", f"model.heads={args.heads}") if args.model == "gat" else ()),
-    ]  # fmt: skip
+    )  # fmt: skip
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise GnnError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])

@@ -20,11 +20,11 @@ from benchmarks.measure import Measurement, graphs
 from benchmarks.measure.graphs import Measured
 from benchmarks.measure.rounds import Contender, Times, race
 from run_coordinator import peers
-from siafu import kernels
+from siafu import kernels, start
 from siafu.errors import ConfigError
 from siafu.sparse import Array
 
-OWN = (sys.executable, "-m", "benchmarks.measure.own_process")
+OWN = tuple(start.command("benchmarks.measure.own_process"))
 PEER_PROGRAM = str(Path(__file__).with_name("peer_process.py"))
 PEERS = {"dgl": 28, "torch": 12, "pyg": 24, "scipy": 12}  # contender -> bytes per edge that it holds, about
 DTYPES = {"float32": 4, "bfloat16": 2}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from benchmarks.measure.footprint import Footprint, Pages, watch
 from cost_planner.memory import Prediction, predict
 from run_coordinator import api
 from siafu import config as configs
+from siafu import start
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.shards import ShardSet, folder_of
@@ -69,17 +69,7 @@ def run(config: Config) -> Footprint:
     with tempfile.TemporaryDirectory(prefix="siafu-memory-") as folder:
         file = Path(folder) / "config.toml"
         file.write_text(configs.dump(config.replace({"run.dir": str(Path(folder) / "run")})))
-        command = [
-            sys.executable,
-            "-m",
-            "siafu",
-            "train",
-            "--config",
-            str(file),
-            "--quiet",
-            "--json",
-            *api.code_of(config),
-        ]
+        command = start.command("siafu", "train", "--config", str(file), "--quiet", "--json", *api.code_of(config))
         return watch(command, log=Path(folder) / "log")
 
 

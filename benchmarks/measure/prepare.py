@@ -21,6 +21,7 @@ from benchmarks.measure import Measurement
 from benchmarks.measure.footprint import PROC
 from graph_data import prepare as preparation
 from graph_data.stream import synthesize
+from siafu import start
 from siafu.errors import ConfigError, DatasetError
 from siafu.shards import Manifest
 
@@ -95,7 +96,7 @@ def run(source: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
     print(f"  {options['partitioner']}", file=sys.stderr, flush=True)
     request = json.dumps({"source": source, "out": str(out), "options": options})
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.measure.prepare", request],
+        start.command("benchmarks.measure.prepare", request),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

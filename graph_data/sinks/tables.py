@@ -49,7 +49,10 @@ def _save(graph: Graph, folder: Path, ending: str) -> Written:
         options["split"] = str(folder / f"split.{ending}")
         columns = {f"split{s}": roles for s, roles in enumerate(graph.split.T)}
         _write(Path(options["split"]), iter([{"id": np.arange(graph.num_vertices), **columns}]))
-    return Written(f"edges:{edges}?{urlencode(options, safe='/:*')}", (*_notes(graph), *names_note(graph)))
+    return Written(
+        f"edges:{edges}?{urlencode(options, safe='/:*', errors='surrogateescape')}",
+        (*_notes(graph), *names_note(graph)),
+    )
 
 
 def _notes(graph: Graph) -> Iterator[str]:

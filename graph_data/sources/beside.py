@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from graph_data.sources import ids, vertexfiles
+from graph_data.sources.columns import path_and_options
 from graph_data.sources.randomrows import random_width
 from siafu.errors import DatasetError
 from siafu.sparse import Array
@@ -19,8 +20,8 @@ TOLD = ("features", "target")
 
 def options_of(argument: str, options: Sequence[str]) -> tuple[str, dict[str, str]]:
     """The path and the options of PATH[?KEY=VALUE&...]. Raises: DatasetError for an option that is not one of these."""
-    path, _, query = argument.partition("?")
-    given = dict(parse_qsl(query, keep_blank_values=True))
+    path, query = path_and_options(argument)
+    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
     for key in given:
         if key not in options:
             raise DatasetError(f"{path} has no option {key!r}, only {', '.join(options)}")

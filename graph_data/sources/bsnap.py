@@ -28,6 +28,7 @@ from graph_data.census import Census, take_census
 from graph_data.edges import Block
 from graph_data.rowfile import RowFile
 from graph_data.sources.beside import features_of, split_of
+from graph_data.sources.columns import path_and_options
 from graph_data.sources.randomrows import no_features, random_width
 from graph_data.targets import labels_as
 from siafu.errors import ConfigError, DatasetError
@@ -228,8 +229,8 @@ def load(argument: str) -> Graph:
 
 def parse(argument: str) -> Bsnap:
     """What an argument of the form above names. Raises: DatasetError for an option or a graph.bsnap that cannot be."""
-    path, _, query = argument.partition("?")
-    given = dict(parse_qsl(query, keep_blank_values=True))
+    path, query = path_and_options(argument)
+    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
     for key in given:
         if key not in OPTIONS:
             raise DatasetError(f"bsnap:{path} has no option {key!r}, only {', '.join(OPTIONS)}")

@@ -6,6 +6,7 @@ What cannot be used is named by file, row (counted from 1, without a header) and
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,27 @@ class Kind:
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
+
+
+def path_and_options(argument: str) -> tuple[str, str]:
+    """PATH?KEY=VALUE&... as both. A path that is there may have a ? in its name."""
+    marks = [at for at, character in enumerate(argument) if character == "?"]
+    there = (at for at in (len(argument), *reversed(marks)) if os.path.exists(argument[:at]))
+    at = next(there, marks[0] if marks else len(argument))
+    return argument[:at], argument[at + 1 :]
+
+
+def file_and_columns(text: str) -> tuple[str, str]:
+    """FILE or FILE#COLUMN,COLUMN as both. A file that is there, a folder and a column may have a # in their names."""
+    marks = [at for at, character in enumerate(text) if character == "#"]
+    for at in () if os.path.exists(text) else reversed(marks):
+        if (
+            text[:at].endswith(SUFFIXES)
+            or os.path.isdir(text[:at])
+            or (glob.has_magic(text[:at]) and "/" not in text[at:])
+        ):
+            return text[:at], text[at + 1 :]
+    return text, ""
 
 
 def files_of(pattern: str) -> list[Path]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from graph_data.objects.dgl import TYPES, of_frames
 from graph_data.sources.beside import TOLD, options_of
+from graph_data.sources.columns import path_and_options
 from graph_data.sources.dglfile import Stored, read, read_tensors
 from siafu.errors import DatasetError
 from siafu.graph import Graph
@@ -128,7 +129,7 @@ def _types(config: dict[str, Any], num_edges: int) -> Array:
 
 def files(argument: str) -> list[Path]:
     """All files of the partitioned graph."""
-    path = _config(Path(argument.partition("?")[0]))
+    path = _config(Path(path_and_options(argument)[0]))
     config = _read(path)
     what = ("part_graph", "node_feats", "edge_feats")
     return [path, *(_file(path, config, p, name) for p in range(int(config["num_parts"])) for name in what)]

@@ -209,8 +209,8 @@ def load(argument: str) -> Graph:
 
 def parse(argument: str) -> EdgeList:
     """What an argument of the form above names. Raises: DatasetError for an option or a file that is not there."""
-    path, _, query = argument.partition("?")
-    given = dict(parse_qsl(query, keep_blank_values=True))
+    path, query = columns.path_and_options(argument)
+    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
     for key in given:
         if key not in OPTIONS:
             raise DatasetError(f"edges:{path} has no option {key!r}, only {', '.join(OPTIONS)}")
@@ -263,7 +263,7 @@ def _tables(features: str, labels: str | None, split: str | None) -> dict[str, T
     given = {"labels": labels, "split": split}
     found = {key: table(text) for key, text in given.items() if text and not is_by_number(text)}
     if not random_width(features) and not is_by_number(features):
-        files = columns.files_of(features.rpartition("#")[0] or features)
+        files = columns.files_of(columns.file_and_columns(features)[0])
         taken = [name for other in found.values() if set(other.files) & set(files) for name in other.values]
         found["features"] = table(features, without=taken)
     return found

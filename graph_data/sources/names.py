@@ -6,8 +6,9 @@ import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote_plus, urlencode
 
-from graph_data.sources.columns import SUFFIXES
+from graph_data.sources.columns import SUFFIXES, file_and_columns, path_and_options
 from graph_data.sources.folders import data_folders
 from siafu.errors import DatasetError
 from siafu.graph import Graph
@@ -50,7 +51,7 @@ class Source(NamedTuple):
             return [*map(Path, found.pieces), *found.vertex_files()]
         if self.kind in FOLDERS:
             return list(_called(FOLDERS[self.kind], self.argument))
-        return [Path(self.argument.partition("?")[0])] if self.kind in ENDINGS.values() else []
+        return [Path(path_and_options(self.argument)[0])] if self.kind in ENDINGS.values() else []
 
 
 def _called(name: str, argument: str) -> Any:
@@ -61,11 +62,11 @@ def _called(name: str, argument: str) -> Any:
 def absolute(name: str) -> str:
     """A source's name that means the same from any folder: files that it names, by their absolute paths."""
     source = resolve(name)
-    path, mark, query = source.argument.partition("?")
+    path, query = path_and_options(source.argument)
     if not source.files() or not (Path(path).exists() or "*" in path):
         return name
     said = "" if name == source.argument or not name.startswith(f"{source.kind}:") else f"{source.kind}:"
-    return f"{said}{_absolute(path)}{mark}{'&'.join(map(_absolute_option, query.split('&')))}"
+    return f"{said}{_absolute(path)}{'?' if query else ''}{'&'.join(map(_absolute_option, query.split('&')))}"
 
 
 def _absolute(path: str) -> str:
@@ -75,8 +76,11 @@ def _absolute(path: str) -> str:
 def _absolute_option(option: str) -> str:
     """KEY=FILE or KEY=FILE#COLUMN with the absolute path of a file that is there; others as they are."""
     key, equals, value = option.partition("=")
-    file, mark, column = value.partition("#")
-    return f"{key}={_absolute(file)}{mark}{column}" if equals and Path(file).is_file() else option
+    text = unquote_plus(value, errors="surrogateescape")
+    file, _ = file_and_columns(text)
+    if not equals or not os.path.isfile(file):
+        return option
+    return urlencode({key: _absolute(file) + text.removeprefix(file)}, safe="/:*#,", errors="surrogateescape")
 
 
 def resolve(name: str) -> Source:
@@ -88,7 +92,7 @@ def resolve(name: str) -> Source:
     kind, _, rest = name.partition(":")
     if kind in SOURCES:
         return Source(kind, rest)
-    path = name.partition("?")[0]
+    path = path_and_options(name)[0]
     ending = Path(path).suffix
     if ending in ENDINGS:
         return Source(ENDINGS[ending], name)

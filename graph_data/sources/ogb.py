@@ -25,6 +25,7 @@ import numpy as np
 from graph_data.objects.arrays import labels_of, num_classes_of
 from graph_data.sources.arrow import arrow, first_line_of
 from graph_data.sources.beside import features_of
+from graph_data.sources.columns import path_and_options
 from graph_data.sources.folders import data_folders
 from graph_data.sources.randomrows import no_features, random_width
 from siafu.errors import DatasetError
@@ -39,8 +40,8 @@ ROLES = {"train": TRAIN, "valid": VAL, "test": TEST}
 
 def load(argument: str) -> Graph:
     """The whole graph in memory. Raises: DatasetError for what is missing or does not fit; ConfigError without pyarrow."""
-    text, _, query = argument.partition("?")
-    given = dict(parse_qsl(query, keep_blank_values=True))
+    text, query = path_and_options(argument)
+    given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
     for key in given:
         if key not in OPTIONS:
             raise DatasetError(f"ogb:{text} has no option {key!r}, only {', '.join(OPTIONS)}")
@@ -197,7 +198,7 @@ def _split(folder: Path, num_vertices: int, scheme: str | None) -> Array:
 
 def files(argument: str) -> list[Path]:
     """All files of the folder that are read."""
-    text, _, query = argument.partition("?")
+    text, query = path_and_options(argument)
     folder, given = folder_of(text), dict(parse_qsl(query)).get("features", "")
     found = [*folder.glob("raw/*.csv.gz"), *folder.glob("raw/*.npz"), *folder.glob("split/*/*.csv.gz")]
     return sorted(found) + ([Path(given)] if Path(given).is_file() else [])

@@ -83,7 +83,7 @@ def table(text: str, without: Sequence[str] = ()) -> Table:
 
     Raises: DatasetError if there is no such file or column, or none is left.
     """
-    path, _, chosen = text.rpartition("#") if "#" in text and not Path(text).exists() else (text, "", "")
+    path, chosen = columns.file_and_columns(text)
     files = columns.files_of(path)
     names = columns.column_names(files[0])
     values = tuple(chosen.split(",")) if chosen else tuple(name for name in names[1:] if name not in without)

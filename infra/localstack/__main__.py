@@ -1,6 +1,8 @@
 """``python -m infra.localstack``: install it, keep one running, or be the place of one run's Lambdas (``run_coordinator/lambda_emulator.py``)."""
 
-from __future__ import annotations
+from siafu import start
+
+start.without_working_folder()
 
 import argparse
 import json

@@ -59,8 +59,16 @@ def _make(home: Path) -> None:
     base = _python()
     _say(f"installing into {home}, once; 510 MB, a minute or two")
     shutil.rmtree(home, ignore_errors=True)
-    _run([base, "-m", "venv", str(home)])
-    pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"]
+    _run([base, "-I", "-m", "venv", str(home)])
+    pip = [
+        str(home / "bin" / "python"),
+        "-I",
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--progress-bar=off",
+    ]
     _watch([*pip, "--no-deps", "--requirement", str(REQUIREMENTS)])
     with _copy_of(PLUGIN, home / "plugin") as source:  # a build writes beside its source, which may be read-only
         _run([*pip, "--no-deps", "--no-build-isolation", "--quiet", str(source)])
@@ -75,7 +83,10 @@ def _python() -> str:
     for candidate in [*ours, RUNTIME, *sorted(glob.glob(f"{pyenv}/versions/3.11*/bin/{RUNTIME}"), reverse=True)]:
         try:
             test = "import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))"
-            if subprocess.run([candidate, "-c", test], capture_output=True, env=pinned.variables()).returncode == 0:
+            if (
+                subprocess.run([candidate, "-I", "-c", test], capture_output=True, env=pinned.variables()).returncode
+                == 0
+            ):
                 return candidate
         except OSError:
             continue

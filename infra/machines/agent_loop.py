@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +19,7 @@ from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
 from infra.machines.runfiles import Sender
 from infra.machines.secret_store import Vault
 from run_coordinator.hosts.child import Child
-from siafu import __version__
+from siafu import __version__, start
 from siafu import config as configs
 from siafu.address import COORDINATOR, Address
 from siafu.errors import ConfigError, GnnError, RemoteProtocolError
@@ -156,10 +155,10 @@ class Post:
                 data=order.data, listen=self.setting.host, poll_s=self.setting.poll_s,
             )  # fmt: skip
             place.write(files)
-            command = [
-                sys.executable, "-m", "infra.machines.coordinate", "--config", str(config_file), "--shards", str(self._graph),
+            command = start.command(
+                "infra.machines.coordinate", "--config", str(config_file), "--shards", str(self._graph),
                 "--run-dir", str(files),
-            ]  # fmt: skip
+            )  # fmt: skip
             return Child(command, files / "logs" / "coordinator.log")
         return Child.member(
             self.member, order.coordinator, bytes.fromhex(order.run_id), config_file=config_file, shards=self._graph,

@@ -65,7 +65,7 @@ def for_torchrun(config: BaselineConfig, on_status: Callable[[Any], None]) -> li
     Raises: as ``train_baseline``, but for what ranks find.
     """
     _, shards, run_dir = _prepared(config, on_status)
-    return launch.words(shards.path.resolve(), run_dir)
+    return ["-m", *launch.words(shards.path.resolve(), run_dir)]
 
 
 def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple[BaselineConfig, ShardSet, Path]:

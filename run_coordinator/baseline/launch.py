@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,10 +14,12 @@ from typing import Any
 
 from run_coordinator.actions import Status
 from run_coordinator.hosts.child import Child
-from siafu import errors
+from siafu import errors, start
 from siafu.baseline import MEETING, BaselineConfig
 from siafu.errors import GnnError, PeerLost
+from siafu.member import allow_open_files
 from siafu.pricing import cost
+from siafu.sockets import check_loopback
 from siafu.variables import threads
 
 POLL_S = 0.1
@@ -37,6 +38,8 @@ def run(
     Raises: the error of the rank that failed first for a reason of its own; PeerLost, naming it, of one that was killed or
     that the others wait for in vain.
     """
+    allow_open_files()
+    check_loopback()
     for old in (*run_dir.glob("failed-*.json"), run_dir / "result.json"):
         old.unlink(missing_ok=True)
     with _started(config, shards, run_dir, resume=resume) as ranks:
@@ -146,7 +149,7 @@ def _error(rank: int, said: Mapping[str, Any]) -> GnnError:
 def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: bool) -> Iterator[Ranks]:
     """Every rank; whatever happens, none is left."""
     size = config.baseline.ranks
-    command = [sys.executable, *words(shards, run_dir), *(["--resume"] if resume else [])]
+    command = start.command(*words(shards, run_dir), *(["--resume"] if resume else []))
     shared = {
         "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
         **threads(max(1, (os.cpu_count() or 1) // size)),
@@ -169,9 +172,9 @@ def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: boo
 
 
 def words(shards: Path, run_dir: Path) -> list[str]:
-    """What Python, or torchrun, is told to start a rank."""
+    """A rank's module and what it is told."""
     return [
-        "-m", "gpu_baselines", "--config", str(run_dir / "config.toml"), "--shards", str(shards), "--run-dir", str(run_dir),
+        "gpu_baselines", "--config", str(run_dir / "config.toml"), "--shards", str(shards), "--run-dir", str(run_dir),
     ]  # fmt: skip
 
 

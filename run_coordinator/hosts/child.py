@@ -7,18 +7,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from siafu import start
 from siafu.address import Address
 from siafu.keys import Ring
 from siafu.leash import Leash
 from siafu.variables import threads
 
-#: What Python runs a role's module by; ``benchmarks.chaos`` puts its own member between.
-PROGRAM: tuple[str, ...] = ("-m",)
+#: What a role's module is run by, if not by itself; ``benchmarks.chaos`` puts its own member between.
+PROGRAM: tuple[str, ...] = ()
 MAX_LINE = 300
 _TAIL_BYTES = 4096
 
@@ -34,8 +34,7 @@ class Child:
         file sees it; ``inherited``: descriptors that it has too."""
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        path = os.pathsep.join(p for p in sys.path if p)
-        environment = {**os.environ, **threads(), "PYTHONPATH": path, **(variables or {})}
+        environment = {**start.environment(), **threads(), **(variables or {})}
         self._leash = Leash()
         try:
             with open(log, "ab") as output, _undisturbed():
@@ -57,15 +56,15 @@ class Child:
         cls, member: Address, coordinator: str, run_id: bytes, *, config_file: Path, shards: Path, run_dir: Path,
         listen: str = "", keys: Ring | None = None,
     ) -> Child:  # fmt: skip
-        """``python -m graph_server`` or ``param_server``, which logs to ``<run_dir>/logs/<role>-<index>.log``.
+        """``graph_server`` or ``param_server``, which logs to ``<run_dir>/logs/<role>-<index>.log``.
 
         ``listen``: the address that it binds; empty: ``servers.listen``. ``keys``: go through its stdin.
         """
-        command = [
-            sys.executable, *PROGRAM, member.role, "--coordinator", coordinator, "--run-id", run_id.hex(),
+        command = start.command(
+            *PROGRAM, member.role, "--coordinator", coordinator, "--run-id", run_id.hex(),
             "--index", member.name, "--config", str(config_file), "--shards", str(shards), "--run-dir", str(run_dir),
             *(("--listen", listen) if listen else ()), *(("--keys-on-stdin",) if keys else ()),
-        ]  # fmt: skip
+        )  # fmt: skip
         log = run_dir / "logs" / f"{member.role}-{member.name}.log"
         return cls(command, log, told=json.dumps(keys.dump()) if keys else None)
 

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from siafu import start
+
 #: In the launcher's environment: the descriptor of the pipe that it writes to.
 VARIABLE = "SIAFU_GUARD"
 _RUN, _BEAT, _OVER = "run", ".", "over"
@@ -78,7 +80,7 @@ class _Launcher:
 
 def run(argv: Sequence[str], restarts: int) -> int:
     """Runs ``siafu ARGV`` under guard; the exit code of the launcher that came to an end. ``restarts``: at most, in all."""
-    command, told = [sys.executable, "-m", "siafu", *argv], [flag for flag in ("--json", "--quiet") if flag in argv]
+    command, told = start.command("siafu", *argv), [flag for flag in ("--json", "--quiet") if flag in argv]
     said = (word.removeprefix("--set=") for word in argv)
     told += [
         f"--set={word}" for word in said if word.startswith("lambda.handler=")
@@ -91,7 +93,7 @@ def run(argv: Sequence[str], restarts: int) -> int:
         print(f"siafu: the launcher was lost: {why}", file=sys.stderr)
         if not launcher.run_dir or not left:
             return 1
-        command = [sys.executable, "-m", "siafu", "resume", launcher.run_dir, *told]
+        command = start.command("siafu", "resume", launcher.run_dir, *told)
     return 1
 
 
@@ -100,7 +102,7 @@ def _launched(command: Sequence[str]) -> Iterator[_Launcher]:
     """A polite kill of ours goes on to it; a terminal's Ctrl-C it hears itself."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)  # a launcher never waits for its guard
-    environment = {**os.environ, VARIABLE: str(writer)}
+    environment = {**start.environment(), VARIABLE: str(writer)}
     with subprocess.Popen(command, env=environment, pass_fds=(writer,)) as process:
         os.close(writer)
         before = {

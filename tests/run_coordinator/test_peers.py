@@ -40,7 +40,7 @@ def test_half_made_environment_is_made_again(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "_run", run)
     assert peers.interpreter(tmp_path) == str(home / "bin" / "python")
     assert not (home / "lib").exists()
-    assert calls[0] == (sys.executable, "-m", "venv", str(home))
+    assert calls[0] == (sys.executable, "-I", "-m", "venv", str(home))
     assert json.loads((home / peers.MARKER).read_text())["failed"] == []
 
 

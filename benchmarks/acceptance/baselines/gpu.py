@@ -31,6 +31,7 @@ from rich.table import Table
 
 from benchmarks.acceptance.baselines.there import is_there, measure, write
 from run_coordinator import api
+from siafu import start
 from siafu.baseline import METHODS
 from siafu.config import Config
 from siafu.errors import GnnError
@@ -132,7 +133,7 @@ def _tests(args: argparse.Namespace, found: dict[str, Any]) -> None:
     if args.device != "cuda":
         found["skipped"].append("pytest -m gpu: --device cpu")
         return
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "gpu", "tests/gpu_baselines"]
+    command = start.command("pytest", "-q", "-n", "0", "-m", "gpu", "tests/gpu_baselines")
     ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     found["tests"] = (ended.stdout.strip().splitlines() or [""])[-1]
     print(f"pytest -m gpu: {found['tests']}", flush=True)
@@ -148,7 +149,7 @@ _PARTS = {"kernels": _kernels, "methods": _methods, "tests": _tests, "epochs": _
 def _reference(args: argparse.Namespace, found: dict[str, Any], graph: str, what: str, *flags: str) -> dict[str, Any]:
     """What ``tests/gpu_reference.py`` says; {} if it fails, which is noted."""
     shards: Path = api.shards_of(Config().replace({"data.source": graph}))
-    command = [sys.executable, "-m", "tests.gpu_reference", what, str(shards), "--device", args.device, *flags]
+    command = start.command("tests.gpu_reference", what, str(shards), "--device", args.device, *flags)
     ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if ended.returncode:
         why = (ended.stderr.strip().splitlines() or ["no word"])[-1][:200]

@@ -27,11 +27,12 @@ SCRIPT = """
 import os, subprocess, sys
 from pathlib import Path
 from benchmarks.chaos import fork_server
+from siafu import start
 
 fork_server.Popen.nursery, fork_server.Popen.births = fork_server.Nursery.start(), sys.argv[1]
 
 def born(seconds):
-    return fork_server.Popen([sys.executable, "-m", "told", seconds], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    return fork_server.Popen(start.command("told", seconds), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env={**os.environ, "WORD": "said"}, start_new_session=True)
 
 first, second = born("0"), born("60")
@@ -41,7 +42,7 @@ print(second.stdout.readline().startswith(b"said"), second.poll(), fork_server.b
 os.killpg(second.pid, 9)
 print(second.wait(60), fork_server.began_at(second.pid))
 other = fork_server.Popen([sys.executable, "-c", "pass"])
-print(other.wait(60), [line.split()[3:] for line in Path(sys.argv[1]).read_text().splitlines()])
+print(other.wait(60), [line.split()[4:] for line in Path(sys.argv[1]).read_text().splitlines()])
 """
 
 
@@ -52,12 +53,12 @@ def test_they_are_children_like_any_others_and_noted(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},  # benchmarks is in no installation
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},  # benchmarks is in no installation
         timeout=120,
     )
     assert done.stdout.splitlines() == [
         "(b\"said True ['0'] heard True\\na complaint\\n\", None) 7",
         "True None True",
         f"{-signal.SIGKILL} ",
-        "0 [['-m', 'told', '0'], ['-m', 'told', '60']]",
+        "0 [['told', '0'], ['told', '60']]",
     ], done.stderr

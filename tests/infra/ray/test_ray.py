@@ -391,6 +391,25 @@ def test_files_come_through_the_object_store(
 # --- a member on its node ---------------------------------------------------------------------------------------------
 
 
+def test_workers_do_not_import_from_the_drivers_working_folder(
+    ray_cluster: SimulatedRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def paths() -> list[str]:
+        import sys
+
+        return sys.path
+
+    monkeypatch.chdir(tmp_path)
+    cluster = clusters.connect(ray_cluster.address)
+    try:
+        ray = clusters.load()
+        found = ray.get(ray.remote(paths).remote())
+    finally:
+        cluster.close()
+    assert found
+    assert str(tmp_path) not in found
+
+
 def test_member_killed_before_it_has_started_never_starts(shards: ShardSet) -> None:
     member = Member(order(shards, graph_server(0)))
     member.kill()

@@ -57,6 +57,16 @@ def test_the_file_says_what_the_run_was_judged_by(
     assert sorted(path.name for path in run.dir.iterdir()) == before
 
 
+def test_a_prediction_and_a_run_of_no_epoch_warn_of_nothing(
+    run: api.Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They were told that the last training state did not come, of a folder that was then removed."""
+    siafu.predict(run.dir)
+    siafu.predict(run.dir, layer=1)
+    api.train(str(run.dir.parent / "shards"), run_dir=str(tmp_path / "run"), parts=2, backend="cpu", hidden=4, epochs=0)
+    assert caplog.messages == []
+
+
 def test_another_graph_needs_neither_labels_nor_as_many_classes(run: api.Run, tmp_path: Path) -> None:
     bare = Graph(
         name="bare", num_vertices=60, src=GRAPH.src, dst=GRAPH.dst, weight=GRAPH.weight, features=GRAPH.features,

@@ -1,0 +1,55 @@
+"""How every Python process of ours is started, so that it imports what we import and nothing that lies in the working folder.
+
+``python -m`` puts the working folder first on the path, and Python 3.10 cannot be told not to: a numpy.py in a folder of data
+would run. Run by its path, this file has its own folder there instead, and takes it off before it imports anything:
+
+    python .../siafu/start.py MODULE ARGUMENTS
+"""
+
+import os
+import sys
+
+FILE = os.path.abspath(__file__)
+ROOT = os.path.dirname(os.path.dirname(FILE))  # holds siafu and the other rooms
+
+
+def command(*words: str) -> list[str]:
+    """What does ``python -m MODULE ARGUMENTS``, without the working folder."""
+    return [sys.executable, FILE, *words]
+
+
+def environment() -> dict[str, str]:
+    """Our variables, and a PYTHONPATH by which a child imports what we import, also where our path was changed."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths())}
+
+
+def paths() -> list[str]:
+    """``sys.path`` without the working folder, unless PYTHONPATH names it or siafu lies there; this siafu before any other."""
+    try:
+        here = os.getcwd()
+    except OSError:  # deleted
+        here = os.devnull
+    named = {_at(here, entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
+    kept = [path for path in (_at(here, entry) for entry in sys.path) if path != here or path in named or path == ROOT]
+    first = next((path for path in kept if os.path.isfile(os.path.join(path, "siafu", "__init__.py"))), None)
+    if first != ROOT:
+        kept.insert(len(kept) if first is None else kept.index(first), ROOT)
+    return kept
+
+
+def _at(here: str, entry: str) -> str:
+    return os.path.normpath(os.path.join(here, entry))
+
+
+def without_working_folder() -> None:
+    """Takes it off our own path: the first thing that ``python -m`` of a user does with a module of ours."""
+    sys.path[:] = paths()
+
+
+if __name__ == "__main__":
+    sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.realpath(__file__))]
+    without_working_folder()
+    import runpy
+
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,0 +1,40 @@
+"""Makes every terminal take every character, and every file UTF-8, whatever the machine's language says.
+
+A locale that is not UTF-8 decides how Python decodes names of files and what ``open`` reads and writes: a config with an é in it
+would be no TOML. Python's UTF-8 mode changes that, and can be chosen at the start of a process alone: so it starts again.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import locale
+import os
+import sys
+
+#: What is shown instead where a terminal lacks a character of ours; those of names are shown as Python writes them (é is \\xe9).
+PLAIN = dict(zip("·–—×→←²█▉▊▋▌▍▎▏━…", "|--x><2#####   -.", strict=True))
+
+
+def settle() -> None:
+    """Of a process that the user has started, before it reads a name."""
+    is_utf8 = codecs.lookup(locale.getpreferredencoding(False)).name == "utf-8"
+    if not is_utf8 and os.environ.get("PYTHONUTF8") != "1":
+        shown = {"PYTHONIOENCODING": sys.stdout.encoding} if sys.stdout else {}  # the terminal is what it is
+        os.execve(sys.executable, sys.orig_argv, {**shown, **os.environ, "PYTHONUTF8": "1"})  # noqa: S606 (ourselves)
+    codecs.register_error("siafu", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="siafu")
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """For ``codecs``: what stands for one character, and where the rest begins."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character = error.object[error.start]
+    if "\udc80" <= character <= "\udcff":  # a byte of a file's name that is not UTF-8
+        return bytes([ord(character) - 0xDC00]), error.start + 1
+    if character in PLAIN:
+        return PLAIN[character], error.start + 1
+    return codecs.backslashreplace_errors(error)
