@@ -108,6 +108,7 @@ def test_a_checkout_may_be_the_working_folder(monkeypatch: pytest.MonkeyPatch) -
 #: Files that start a Python in another way, and why that is as good.
 OTHERWISE = {
     "siafu/start.py": "is the way",
+    "siafu/streams.py": "this process again, as it was started",
     "run_coordinator/export/exported.py": "a script of ours, by its path",
     "run_coordinator/peers.py": "-I: neither the working folder nor PYTHONPATH",
     "infra/localstack/install.py": "-I",
