@@ -11,13 +11,12 @@ if all intervals were at the same step: in pipe they nearly are, in async it is 
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from siafu import models
+from siafu import allotment, models
 from siafu.config import Config
 from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
@@ -87,7 +86,7 @@ def predict(config: Config, manifest: Manifest, *, aggregated: bool = False, cor
 
     ``cores``: of the machine, where the config leaves threads or Lambdas to it.
     """
-    cores = cores or os.cpu_count() or 1
+    cores = cores or allotment.cores()
     spec = ModelSpec.of(config, manifest)
     model = models.build(spec)
     weights = sum(array.nbytes for array in model.init().values())

@@ -13,6 +13,7 @@ from torch import Tensor
 from gpu_baselines.clock import Clock
 from gpu_baselines.group import Group
 from gpu_baselines.net import Net
+from siafu import allotment
 from siafu.baseline import Baseline, BaselineConfig
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
@@ -41,7 +42,7 @@ class Run:
     @property
     def threads(self) -> int:
         """Of one rank on the CPU: it shares its machine with so many as LOCAL_WORLD_SIZE (torchrun's) says, else with all."""
-        return max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", self.baseline.ranks)))
+        return max(1, allotment.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", self.baseline.ranks)))
 
 
 class Method(Protocol):

@@ -6,12 +6,12 @@ see communities that are small beside the whole (Fortunato & Barthelemy, PNAS 20
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from siafu import allotment
 from siafu.kernels.order import move_labels
 from siafu.sparse import Array
 
@@ -83,7 +83,7 @@ def _labels_of(level: Level, within: Array) -> Array:
     total = np.bincount(within, degree).astype(np.int64)[within]  # [n]
     label, volume = np.arange(n, dtype=np.int32), degree.copy()
     for _ in range(MAX_ROUNDS):
-        if move_labels(*level, degree, total, label, volume, os.cpu_count() or 1) < STILL * n:
+        if move_labels(*level, degree, total, label, volume, allotment.cores()) < STILL * n:
             break
     return np.unique(label, return_inverse=True)[1].astype(np.int32)
 

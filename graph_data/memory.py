@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from siafu import allotment
 from siafu.errors import ConfigError
 
 UNITS = {
@@ -67,13 +68,13 @@ def show_bytes(nbytes: float) -> str:
 
 
 def available() -> int:
-    """Bytes that a new process can get without swapping: of the machine, and of our control group if it has a limit."""
+    """Bytes that a new process can get without swapping: of the machine, and of what control groups and Slurm leave us."""
     try:
         found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        free = int(found[1]) * 1024 if found else _physical()
+        free = int(found[1]) * 1024 if found else allotment.memory_bytes()
     except OSError:  # not Linux
-        free = _physical()
-    return min(free, _group_room())
+        free = allotment.memory_bytes()
+    return min(free, allotment.memory_room())
 
 
 def resident() -> int:
@@ -82,17 +83,3 @@ def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # not Linux
         return 100 << 20
-
-
-def _physical() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _group_room() -> int:
-    """What the control group (a container) still allows."""
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        current = int(Path("/sys/fs/cgroup/memory.current").read_text())
-    except (OSError, ValueError):
-        return 2**63
-    return max(0, int(limit) - current) if limit.isdecimal() else 2**63

@@ -25,7 +25,7 @@ from graph_data.sources.names import absolute
 from run_coordinator import apply_edge, curves, intervals, launch, loggers, presets
 from run_coordinator.actions import Status
 from run_coordinator.lambda_emulator import lambda_site
-from siafu import __version__, conditions, model_file, models, progress
+from siafu import __version__, allotment, conditions, model_file, models, progress
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.checkpoints import TrainingState
@@ -507,7 +507,7 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
     graph = shards.manifest
     manifest = {
         "siafu": __version__, "python": platform.python_version(), "numpy": np.__version__,
-        "machine": platform.platform(), "cores": os.cpu_count(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "machine": platform.platform(), "cores": allotment.cores(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         **_told_before(run_dir), "config_digest": config.digest, "shards": str(shards.path.resolve()), "shards_digest": shards.manifest.digest,
         "data": dict(shards.manifest.fingerprint), "seed": config.train.seed,
         "graph": {

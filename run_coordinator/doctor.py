@@ -6,7 +6,6 @@ import argparse
 import importlib
 import importlib.metadata
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from run_coordinator import verify_run
-from siafu import __version__, kernels, known_answer, start
+from siafu import __version__, allotment, kernels, known_answer, start
 from siafu.errors import GnnError
 from siafu.sockets import check_loopback
 
@@ -97,7 +96,7 @@ def examine() -> dict[str, Any]:
     return {
         "machine": {
             "siafu": __version__, "python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}",
-            "cores": os.cpu_count(), "memory_gib": round(_memory_bytes() / 2**30, 1),
+            "cores": allotment.cores(), "memory_gib": round(allotment.memory_bytes() / 2**30, 1),
         },
         "packages": {name: _version(name) for name in PACKAGES},
         "checks": [asdict(check) for check in checks],
@@ -137,10 +136,6 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _products() -> Check:

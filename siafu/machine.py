@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import os
-
+from siafu import allotment
 from siafu.config import Config
 
 #: Where environments are processes of this machine.
@@ -27,7 +26,7 @@ def num_sharing(config: Config) -> int:
 
 def num_threads(config: Config, cores: int | None = None) -> int:
     """Graph threads of one server."""
-    return config.servers.threads or max(1, (cores or os.cpu_count() or 1) // num_sharing(config))
+    return config.servers.threads or max(1, (cores or allotment.cores()) // num_sharing(config))
 
 
 def num_environments(config: Config, cores: int | None = None) -> int:
@@ -39,5 +38,5 @@ def num_environments(config: Config, cores: int | None = None) -> int:
     if lambdas.count:
         return lambdas.count
     if lambdas.on in HERE:
-        return min(intervals, max(FEWEST, min(MOST, (cores or os.cpu_count() or 1) * 2 // num_sharing(config))))
+        return min(intervals, max(FEWEST, min(MOST, (cores or allotment.cores()) * 2 // num_sharing(config))))
     return intervals

@@ -88,6 +88,7 @@ VARIABLES: tuple[tuple[str, str | None, str], ...] = (
     ("BOTO_CONFIG", NOTHING, "botocore reads credentials there too, else in /etc/boto.cfg"),
     ("CDK_*", None, "the account and the region that the CDK takes where a stack names none"),
     ("MOTO_*", None, "what the played AWS begins with"),
+    ("SLURM_*", None, "how many cores and how much memory a job has"),
     # --- programs that tests start, and libraries that they import
     ("RAY_*", None, "a cluster that is there already: tests start their own"),
     ("SIAFU_*", None, "a fault point, a guard; but for what KEPT says"),

@@ -7,7 +7,6 @@ result are inside its time. The limit reads the rows that the edges name, in the
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from dataclasses import replace
@@ -20,7 +19,7 @@ from benchmarks.measure import Measurement, graphs
 from benchmarks.measure.graphs import Measured
 from benchmarks.measure.rounds import Contender, Times, race
 from run_coordinator import peers
-from siafu import kernels, start
+from siafu import allotment, kernels, start
 from siafu.errors import ConfigError
 from siafu.sparse import Array
 
@@ -221,7 +220,7 @@ def _skew(args: argparse.Namespace, graph: Measured, widths: list[int]) -> Measu
     columns = ("width", "graph", "largest in-degree", "ns/edge", "times even", "note")
     worst = max((ratio for ratio in ratios if ratio is not None), default=None)
     title = f"gather of skewed degrees, {graph.title}, {args.threads} threads, {args.dtype}"
-    return Measurement(title, columns, rows, {"skew_ratio": worst, "threads": args.threads, "cores": os.cpu_count()})
+    return Measurement(title, columns, rows, {"skew_ratio": worst, "threads": args.threads, "cores": allotment.cores()})
 
 
 def _own_parts(contender: Contender) -> tuple[tuple[str, ...], dict[str, Any], int, bool]:

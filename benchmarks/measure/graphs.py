@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from graph_data.prepare import cached
+from siafu import allotment
 from siafu.errors import ConfigError
 from siafu.shards import ShardSet, folder_of
 from siafu.sparse import Array
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--order", default="given", metavar="ORDER", help="of the vertices, for all contenders alike [given]"
     )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # macOS
+    cores = allotment.cores()
     parser.add_argument("--threads", type=int, default=cores, metavar="N", help=f"of every contender [{cores}]")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="interleaved repetitions [5]")
 

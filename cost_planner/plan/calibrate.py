@@ -13,7 +13,6 @@ The runs are of two synthetic graphs, or of the user's own and a sparse one. The
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -34,6 +33,7 @@ from cost_planner.plan.simulated_run import Environments, Plan
 from cost_planner.plan.simulator import simulated
 from cost_planner.plan.work import Counts, Speeds, plan_of, processor_s
 from run_coordinator import api
+from siafu import allotment
 from siafu.config import Config
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
@@ -120,7 +120,7 @@ class Measured:
 
 def local_plan(config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, link: LinkRate = LOOPBACK) -> Plan:
     """A run with every process on this machine; ``link``: of each environment."""
-    cores = os.cpu_count() or 1
+    cores = allotment.cores()
     return plan_of(
         config, spec, counts, speeds, threads=config.servers.threads or max(1, cores // counts.parts), link=LOOPBACK, together=cores,
         environments=Environments(count=config.lambdas.count, link=link, latency_s=speeds.hop_s, cold_s=0.0, memory_mb=config.lambdas.memory_mb),
@@ -214,4 +214,4 @@ def _machine() -> str:
         name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         name = platform.processor() or platform.machine()
-    return f"{os.cpu_count()} cores of {name}"
+    return f"{allotment.cores()} cores of {name}"

@@ -14,7 +14,6 @@ that no model reaches 100 percent.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from graph_data.sources import relations
 from graph_data.splits import by_share
+from siafu import allotment
 from siafu.errors import DatasetError
 from siafu.graph import Graph, id_dtype, pack, unpack
 from siafu.sparse import Array
@@ -146,7 +146,7 @@ def _scaled(family: Family, scale: float) -> Family:
 
 def _check_memory(argument: str, family: Family) -> None:
     need = BYTES_PER_EDGE * family.num_edges + 8 * family.num_vertices * family.num_features
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    have = allotment.memory_bytes()
     if need > have:
         raise DatasetError(
             f"synthetic:{argument} takes about {need / 2**30:.0f} GiB to make, this machine has {have / 2**30:.0f}: "

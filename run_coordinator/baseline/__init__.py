@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from run_coordinator import api
 from run_coordinator.actions import Status
 from run_coordinator.baseline import launch
 from run_coordinator.baseline.settings import fitted, resolve
+from siafu import allotment
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError
@@ -124,7 +124,7 @@ def _carried_out(
 
 def _fits_here(config: BaselineConfig) -> None:
     """ConfigError for more ranks than this machine starts in time: each is a process that imports torch."""
-    cores = os.cpu_count() or 1
+    cores = allotment.cores()
     if config.baseline.ranks > RANKS_PER_CORE * cores:
         raise ConfigError(
             f"baseline.ranks = {config.baseline.ranks}: this machine has {cores} cores and takes {RANKS_PER_CORE * cores} ranks; "

@@ -14,7 +14,7 @@ from typing import Any
 
 from run_coordinator.actions import Status
 from run_coordinator.hosts.child import Child
-from siafu import errors, start
+from siafu import allotment, errors, start
 from siafu.baseline import MEETING, BaselineConfig
 from siafu.errors import GnnError, PeerLost
 from siafu.member import allow_open_files
@@ -152,7 +152,7 @@ def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: boo
     command = start.command(*words(shards, run_dir), *(["--resume"] if resume else []))
     shared = {
         "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
-        **threads(max(1, (os.cpu_count() or 1) // size)),
+        **threads(max(1, allotment.cores() // size)),
     }  # fmt: skip
     children: list[Child] = []
     with socket.create_server(("127.0.0.1", 0), backlog=size + 16) as meeting:

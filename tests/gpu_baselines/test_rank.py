@@ -64,7 +64,7 @@ def test_only_who_waited_in_vain_says_that_others_did_not_come() -> None:
 
 def test_ranks_of_one_machine_share_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ranks there are elsewhere, and whichever group of them a part of the program talks to."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    monkeypatch.setattr("siafu.allotment.cores", lambda: 12)
     config = config_of("cagnet", 4, baseline__replicas=2)
     shards = prepared(random_graph(3), tmp_path, config.partitions)
 

@@ -1,7 +1,6 @@
 """How many environments a server wants is one formula, whoever asks: the server, the prediction of memory."""
 
 import dataclasses
-import os
 
 import pytest
 
@@ -32,7 +31,7 @@ def config(*, on: str = "local", run_on: str = "local", parts: int = 1, interval
     ],
 )
 def test_everybody_counts_the_same_environments(settings, wanted, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr("siafu.allotment.cores", lambda: 4)
     asked = config(**settings)
     assert num_environments(asked) == wanted
     assert memory.processes(asked, 4)[memory.LAMBDAS] == asked.data.parts * wanted

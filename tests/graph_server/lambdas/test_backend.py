@@ -492,7 +492,7 @@ def test_the_number_wanted_at_first_is_the_configured_one_or_that_of_the_paper(s
 def test_this_machine_has_twice_its_cores_of_environments_but_two_to_eight(on: str, monkeypatch: pytest.MonkeyPatch):
     found = {}
     for cores, parts in ((1, 1), (2, 1), (3, 1), (64, 1), (64, 16)):
-        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr("siafu.allotment.cores", lambda cores=cores: cores)
         config = CONFIG.replace({"train.intervals": 64, "lambda.on": on, "data.parts": parts})
         found[cores, parts] = backends.build(config, SPEC, 0, clock()).usage["environments_wanted"]
     assert found == {(1, 1): 2, (2, 1): 4, (3, 1): 6, (64, 1): 8, (64, 16): 8}

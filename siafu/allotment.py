@@ -1,0 +1,88 @@
+"""What of this machine is ours: cores and memory, by CPU affinity, control groups (version 1 and 2, and all above ours) and Slurm."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")  # of /proc and /sys
+
+
+def cores() -> int:
+    """How many threads can run at a time; a quota of one and a half cores counts as two."""
+    ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # macOS has none
+    said = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE") or ""
+    quotas = [math.ceil(quota) for quota in _quotas()]
+    return max(1, min(ours, *quotas, int(said) if said.isdecimal() else ours))
+
+
+def memory_bytes() -> int:
+    """What this machine, or our part of it, has."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([physical, *(limit for limit, _ in _memory()), *_slurms_bytes()])
+
+
+def memory_room() -> int:
+    """What control groups and Slurm still allow; 2^63 where they set no limit. Pages of files that can go count as free."""
+    taken = 0
+    for used in _numbers(ROOT / "proc/self/statm")[1:2]:
+        taken = used * os.sysconf("SC_PAGE_SIZE")
+    rooms = [limit - used for limit, used in _memory()] + [limit - taken for limit in _slurms_bytes()]
+    return max(0, min([2**63, *rooms]))
+
+
+def _quotas() -> Iterator[float]:
+    for folder in _groups("cpu"):
+        match _numbers(folder / "cpu.max") or [
+            *_numbers(folder / "cpu.cfs_quota_us"),
+            *_numbers(folder / "cpu.cfs_period_us"),
+        ]:
+            case [quota, period] if quota > 0 < period:
+                yield quota / period
+
+
+def _memory() -> Iterator[tuple[int, int]]:
+    """The limit of each group that has one, and what is used of it."""
+    for folder in _groups("memory"):
+        for limit, current in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            for found, used in zip(_numbers(folder / limit), _numbers(folder / current), strict=False):
+                yield found, used - _inactive(folder)
+
+
+def _inactive(folder: Path) -> int:
+    try:
+        lines = dict(line.split(" ", 1) for line in (folder / "memory.stat").read_text().splitlines())
+        return int(lines.get("total_inactive_file") or lines.get("inactive_file") or 0)
+    except (OSError, ValueError):
+        return 0
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """The folders of our control groups that may limit this, and those above them, as far as they can be seen."""
+    try:
+        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
+        if not controllers or controller in controllers.split(","):
+            for mount in (controllers, controller) if controllers else ("", "unified"):
+                top = ROOT / "sys/fs/cgroup" / mount
+                inside = top / path.strip("/")
+                yield from dict.fromkeys([inside, *(above for above in inside.parents if above.is_relative_to(top))])
+
+
+def _numbers(file: Path) -> list[int]:
+    """Those that a file of one line holds; none if it is not there or says "max"."""
+    try:
+        return [int(word) for word in file.read_text().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def _slurms_bytes() -> list[int]:
+    per_node, per_cpu = os.environ.get("SLURM_MEM_PER_NODE", ""), os.environ.get("SLURM_MEM_PER_CPU", "")
+    if per_node.isdecimal():
+        return [int(per_node) << 20] if int(per_node) else []  # 0: all of the node
+    return [int(per_cpu) * cores() << 20] if per_cpu.isdecimal() and int(per_cpu) else []
