@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from infra.wheels import ARCHITECTURES, Target
+from siafu import allotment
 from siafu.errors import ConfigError
 from siafu.kernels import build
 
@@ -57,9 +58,7 @@ def _compile(compiler: list[str], units: list[build.Unit], draft: Path) -> Path:
         _run([*compiler, *FLAGS, *unit.flags, *macros, "-c", f"{unit.name}.cpp", "-o", str(out)], draft)
         return str(out)
 
-    # macOS has no affinity.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    with ThreadPoolExecutor(cores) as pool:  # zig is a process of its own
+    with ThreadPoolExecutor(allotment.cores()) as pool:  # zig is a process of its own
         objects = list(pool.map(object_of, units))
     _run([*compiler, *LINK, *objects, "-o", str(draft / "library.so")], draft)
     return draft / "library.so"

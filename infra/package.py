@@ -179,7 +179,7 @@ def _stage(target: Target, wheels: list[Path], files: dict[str, bytes], stage: P
         # A process of its own, with fixed hashes: marshalled sets and references depend on what ran before.
         command = [sys.executable, "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
         command += ["-s", str(stage), "-p", "/var/task", str(stage)]
-        subprocess.run(command, env={"PYTHONHASHSEED": "0"}, check=True)
+        subprocess.run(command, cwd=stage.parent, env={"PYTHONHASHSEED": "0"}, check=True)  # not in the user's folder
 
 
 def _zip(stage: Path, path: Path) -> None:

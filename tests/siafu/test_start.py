@@ -113,7 +113,7 @@ OTHERWISE = {
     "run_coordinator/peers.py": "-I: neither the working folder nor PYTHONPATH",
     "infra/localstack/install.py": "-I",
     "infra/localstack/stack.py": "in a folder of its own",
-    "infra/package.py": "-I; compileall is still started by -m",
+    "infra/package.py": "-I; compileall in a folder of our own",
     "lambda_funcs/environment.py": "in the function's folder, as Lambda does",
     "infra/wheels.py": "says where pip is missing",
     "benchmarks/chaos/fork_server.py": "knows such commands when others give them",
