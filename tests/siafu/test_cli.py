@@ -323,6 +323,7 @@ def test_doctor_finds_that_this_machine_can_train(capsys):
     report = json.loads(capsys.readouterr().out)
     assert [check["what"] for check in report["checks"] if check["ok"]] == [
         "dense products",
+        "arithmetic",
         "loopback",
         "local Lambda",
         "free disk",
