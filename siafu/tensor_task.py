@@ -25,6 +25,11 @@ from siafu.wire import FetchWeights, Gradient, GradientAck, Task, TaskPart, Task
 
 #: Weight versions of a layer that a worker keeps: with staleness s at most s + 2 are alive, and one for evaluation.
 KEPT_VERSIONS = 4
+#: A long task's rows are cut into so many parts: a Lambda computes on the first while the second travels. Sums over rows have
+#: other bits in other parts, so a server's threads cut them alike.
+PARTS = 2
+#: Rows below this are not worth a second message.
+MIN_ROWS_PER_PART = 64
 
 
 @dataclass(frozen=True)
@@ -130,10 +135,19 @@ def aligned(rows: TaskRows) -> TaskRows:
     return np.require(rows, requirements="A")
 
 
-def split(rows: Tensors, num_parts: int) -> list[Tensors]:
-    """The same rows in ``num_parts`` runs of (almost) equal length, in order, without copying dense ones."""
-    num_rows = min(len(value) for value in rows.values())
-    cuts = [num_rows * part // num_parts for part in range(num_parts + 1)]
+def num_parts(rows: Tensors, most: int = PARTS) -> int:
+    """That a task's rows are cut into."""
+    return max(1, min(most, num_rows(rows) // MIN_ROWS_PER_PART))
+
+
+def num_rows(rows: Tensors) -> int:
+    return min(len(value) for value in rows.values())
+
+
+def split(rows: Tensors, parts: int) -> list[Tensors]:
+    """The same rows in so many runs of (almost) equal length, in order, without copying dense ones."""
+    n = num_rows(rows)
+    cuts = [n * part // parts for part in range(parts + 1)]
     return [{slot: value[first:last] for slot, value in rows.items()} for first, last in itertools.pairwise(cuts)]
 
 

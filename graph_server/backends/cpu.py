@@ -15,11 +15,14 @@ from siafu.address import Address, Send, param_server
 from siafu.config import Config
 from siafu.models import ModelSpec, TensorOps
 from siafu.tasks import TaskId
-from siafu.tensor_task import Reply, Request, TensorWorker, conversation
-from siafu.wire import Message, Task, TaskResult
+from siafu.tensor_task import PARTS, NextPart, Reply, Request, TensorWorker, conversation, num_parts, split
+from siafu.wire import Message, Task, TaskPart, TaskResult, Tensors
 
 
 class CpuBackend:
+    #: At most, of a task's rows: as many as a Lambda gets them in, for the sake of the bits.
+    parts = PARTS
+
     def __init__(self, spec: ModelSpec, name: str, clock: Callable[[], float], ops: TensorOps = arithmetic):
         self._worker = TensorWorker(spec, name, clock, ops=ops)
         # All mutable state:
@@ -43,7 +46,9 @@ class CpuBackend:
         if self._stopped:
             return []
         lane, epoch, interval, pc = task.id.lane, task.id.epoch, task.id.interval, task.id.pc
-        run = self._worker.perform(Task(lane.value, epoch, interval, pc, 0, task.param_server, 1, (), task.rows))
+        parts = split(task.rows, num_parts(task.rows, self.parts))
+        first = Task(lane.value, epoch, interval, pc, 0, task.param_server, len(parts), (), parts[0])
+        run = _with_parts(self._worker.perform(first), first, parts)
         self._open[task.id] = (task, run)
 
         def then(request: Request | TaskResult) -> list[Action]:
@@ -90,6 +95,25 @@ class CpuBackend:
             return [Completed(outcome)]
         self._waiting[conversation(outcome)] = task_id
         return [Send(param_server(self._open[task_id][0].param_server), outcome)]
+
+
+def _with_parts(
+    run: Generator[Request, Reply, TaskResult], task: Task, parts: list[Tensors]
+) -> Generator[Request, Reply, TaskResult]:
+    """``run``, whose questions for rows are answered here."""
+    reply: Reply = None
+    try:
+        while True:
+            request = run.send(reply)
+            if isinstance(request, NextPart):
+                reply = TaskPart(
+                    task.lane, task.epoch, task.interval, task.pc, task.attempt, request.part, parts[request.part]
+                )
+            else:
+                reply = yield request
+    except StopIteration as stop:
+        result: TaskResult = stop.value
+        return result
 
 
 def _resume(run: Generator[Request, Reply, TaskResult], reply: Any) -> Request | TaskResult:

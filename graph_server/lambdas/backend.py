@@ -40,8 +40,8 @@ from graph_server.lambdas.lambda_usage import Bill
 from graph_server.lambdas.launchers import Ended
 from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, Step, Thrift
 from graph_server.lambdas.prefetch import MOST_PREFETCH, PREFETCH, Holding
-from graph_server.lambdas.shipping import Shipping, num_rows
-from graph_server.lambdas.sizing import PARTS, Sizing
+from graph_server.lambdas.shipping import Shipping
+from graph_server.lambdas.sizing import Sizing
 from graph_server.lambdas.task_timeouts import Timing
 from graph_server.lambdas.throttle import Uniform
 from graph_server.lambdas.workforce import Workforce
@@ -56,6 +56,7 @@ from siafu.models import build as build_model
 from siafu.processor import MOST_KINDS, PROCESSOR, told
 from siafu.sparse import EdgeRows, SparseRows, TaskRows
 from siafu.tasks import TENSOR_KINDS, Lane, TaskId, is_of_edges
+from siafu.tensor_task import PARTS, num_rows
 from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskResult
 
 logger = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ class LambdaBackend:
             return []
         self._expected.discard(task.id)
         self._open[task.id] = task
-        return self._send(self._dispatcher.submit(task.id, task.priority, now, num_rows(task)), now)
+        return self._send(self._dispatcher.submit(task.id, task.priority, now, num_rows(task.rows)), now)
 
     def watch(self, graph_tasks: int, now: float) -> None:
         if self._watched_at is not None:
@@ -271,7 +272,7 @@ class LambdaBackend:
             return []
         held = [self._open[task] for task in attempts]
         nbytes = sum(rows.nbytes for task in held for rows in task.rows.values())
-        num_parts, at_most = self._shipping.parts_of(held[0].id, attempts[held[0].id]), max(1, num_rows(held[0]))
+        num_parts, at_most = self._shipping.parts_of(held[0].id, attempts[held[0].id]), max(1, num_rows(held[0].rows))
         match self._thrift.ran_out([task.id for task in held], nbytes, num_parts, at_most=at_most):
             case Step.ALONE:
                 logger.warning("%s: from now on workers hold one task at a time and keep no rows", self._workforce.name)
@@ -342,7 +343,7 @@ class LambdaBackend:
         task = self._open.get(result.id)
         if task is None:
             return None
-        dtype, length = self.model.spec.dtype, num_rows(task)
+        dtype, length = self.model.spec.dtype, num_rows(task.rows)
         edges = next((len(rows.values) for rows in task.rows.values() if isinstance(rows, EdgeRows)), 0)
         expected = {
             slot: f"{dtype} {f'{edges} edges ' * is_of_edges(slot)}[{length}, {self.model.width(slot)}]"

@@ -16,11 +16,8 @@ from graph_server.lambdas.dispatch import Assign
 from siafu.address import Send
 from siafu.address import worker as worker_address
 from siafu.tasks import TaskId
-from siafu.tensor_task import split
+from siafu.tensor_task import num_parts, num_rows, split
 from siafu.wire import Message, RowsMissing, Task, TaskPart, Tensors
-
-#: Rows below this are not worth a second message.
-MIN_ROWS_PER_PART = 64
 
 
 @dataclass(frozen=True)
@@ -90,11 +87,11 @@ class Shipping:
         """Every attempt like the one before, whatever is chosen meanwhile, unless memory is short."""
         attempts = self._cuts.setdefault(task.id, {})
         if self.split_in:
-            cut = _Cut(max(1, min(self.split_in, num_rows(task))), on_request=True)
+            cut = _Cut(max(1, min(self.split_in, num_rows(task.rows))), on_request=True)
         elif attempts:
             cut = list(attempts.values())[-1]
         else:
-            cut = _Cut(max(1, min(self.num_parts, num_rows(task) // MIN_ROWS_PER_PART)))
+            cut = _Cut(num_parts(task.rows, self.num_parts))
         attempts[attempt] = cut
         return cut
 
@@ -116,7 +113,3 @@ class Shipping:
     def _send(self, worker: str, message: Message, rows: Tensors) -> Send:
         self.nbytes += sum(value.nbytes for value in rows.values())
         return Send(worker_address(worker), message)
-
-
-def num_rows(task: TensorTask) -> int:
-    return min(len(rows) for rows in task.rows.values())

@@ -16,9 +16,10 @@ import math
 from dataclasses import dataclass
 
 from siafu.machine import CORE_MB, LAMBDA_BYTES_PER_S, MESSAGE_S
+from siafu.tensor_task import PARTS
 
 LEAST_MB, STEP_MB = 128, 64
-PARTS, MOST_PARTS = 2, 4
+MOST_PARTS = 4
 CLEARLY = 0.8
 #: Weight of what is known when another task comes in; tasks that are needed for a first opinion.
 KEEP, ENOUGH = 0.98, 10

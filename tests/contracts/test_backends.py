@@ -22,7 +22,6 @@ from graph_server.backends import BACKENDS, Action, Backend, Completed, Compute,
 from graph_server.backends.cpu import CpuBackend
 from graph_server.lambdas.backend import LambdaBackend
 from graph_server.lambdas.invoke_errors import NO_ROOM
-from graph_server.lambdas.shipping import MIN_ROWS_PER_PART
 from graph_server.lambdas.workforce import LEAST_COHORT, START_S
 from lambda_funcs.desk import Desk
 from param_server.replica import Replica
@@ -33,7 +32,7 @@ from siafu.errors import RemoteProtocolError, WorkerError, WorkerTimeout
 from siafu.models import ModelSpec
 from siafu.sparse import Array, SparseRows
 from siafu.tasks import Lane, TaskId
-from siafu.tensor_task import TensorWorker
+from siafu.tensor_task import MIN_ROWS_PER_PART, TensorWorker
 from tests.fleet import Ended
 
 INTERVALS, ROWS = 6, 5

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import graph_server.lambdas.shipping
+import siafu.tensor_task
 from graph_data.prepare import prepare
 from graph_server.operators.attention import RecordStore
 from siafu.address import graph_server as graph_server_address
@@ -40,7 +40,7 @@ Build = Callable[..., Fleet]
 
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_server.lambdas.shipping, "MIN_ROWS_PER_PART", 1)
+    monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)
 
 
 @pytest.fixture(scope="module")

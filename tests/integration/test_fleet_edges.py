@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import graph_server.lambdas.shipping
+import siafu.tensor_task
 from graph_data.link_split import Shares, hold_out
 from graph_data.prepare import prepare
 from siafu.config import Config
@@ -42,7 +42,7 @@ Build = Callable[..., Fleet]
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs of two rows are sent in halves, so that streaming happens on small graphs."""
-    monkeypatch.setattr(graph_server.lambdas.shipping, "MIN_ROWS_PER_PART", 1)
+    monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)
 
 
 @pytest.fixture(scope="module")

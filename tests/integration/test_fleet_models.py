@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import graph_server.lambdas.shipping
+import siafu.tensor_task
 from graph_data.prepare import prepare
 from siafu.config import Config
 from siafu.shards import ShardSet
@@ -46,7 +46,7 @@ GRAPH = random_graph(1)
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs of two rows are sent in halves, so that streaming happens on small graphs."""
-    monkeypatch.setattr(graph_server.lambdas.shipping, "MIN_ROWS_PER_PART", 1)
+    monkeypatch.setattr(siafu.tensor_task, "MIN_ROWS_PER_PART", 1)
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "rgcn": {"model.bases": 2},
 }
 SPARSE = ("gcn", "sgc")
-N, NUM_EDGES, WIDTH, CLASSES = 300, 2400, 50, 7
+#: So many vertices that the rows of a task travel in parts, also those of one of two partitions.
+N, NUM_EDGES, WIDTH, CLASSES = 900, 5000, 50, 7
 
 
 def graph(model: str) -> Graph:

@@ -16,7 +16,7 @@ from graph_server.lambdas.autotune import Autotuner
 from graph_server.lambdas.backend import LambdaBackend
 from graph_server.lambdas.dispatch import Assign
 from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, Step, Thrift
-from graph_server.lambdas.shipping import MIN_ROWS_PER_PART, Shipping
+from graph_server.lambdas.shipping import Shipping
 from graph_server.lambdas.sizing import ENOUGH
 from graph_server.lambdas.throttle import FIRST_S, PATIENCE_S
 from graph_server.lambdas.workforce import LEAST_COHORT, LEAVE_S, START_S
@@ -26,7 +26,7 @@ from siafu.address import Send, worker
 from siafu.errors import RemoteProtocolError, WorkerError
 from siafu.processor import MOST_KINDS, PROCESSOR
 from siafu.tasks import Lane, TaskId
-from siafu.tensor_task import TensorWorker
+from siafu.tensor_task import MIN_ROWS_PER_PART, TensorWorker
 from tests.contracts.test_backends import (
     CONFIG,
     HOME,

@@ -4,8 +4,9 @@ import numpy as np
 
 from graph_server.backends import TensorTask
 from graph_server.lambdas.dispatch import Assign
-from graph_server.lambdas.shipping import MIN_ROWS_PER_PART, Shipping
+from graph_server.lambdas.shipping import Shipping
 from siafu.tasks import Kind, Lane, Step, TaskId
+from siafu.tensor_task import MIN_ROWS_PER_PART
 from siafu.wire import RowsMissing, Task, TaskPart
 
 STEP = Step(Kind.AV, 0, reads=("Z0", "H0"), writes=("H1",))
