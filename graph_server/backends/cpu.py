@@ -20,10 +20,11 @@ from siafu.wire import Message, Task, TaskPart, TaskResult, Tensors
 
 
 class CpuBackend:
-    #: At most, of a task's rows: as many as a Lambda gets them in, for the sake of the bits.
-    parts = PARTS
-
-    def __init__(self, spec: ModelSpec, name: str, clock: Callable[[], float], ops: TensorOps = arithmetic):
+    def __init__(
+        self, spec: ModelSpec, name: str, clock: Callable[[], float], ops: TensorOps = arithmetic, parts: int = PARTS
+    ):
+        """``parts``: that a task's rows are cut into, at most: as a Lambda gets them, for the sake of the bits."""
+        self._parts = parts
         self._worker = TensorWorker(spec, name, clock, ops=ops)
         # All mutable state:
         self._open: dict[TaskId, tuple[TensorTask, Generator[Request, Reply, TaskResult]]] = {}
@@ -34,7 +35,7 @@ class CpuBackend:
 
     @classmethod
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> CpuBackend:
-        return cls(spec, f"cpu{index}", clock)
+        return cls(spec, f"cpu{index}", clock, parts=PARTS if config.lambdas.stream else 1)
 
     def expect(self, task: TaskId, now: float) -> list[Action]:
         return []
@@ -46,7 +47,7 @@ class CpuBackend:
         if self._stopped:
             return []
         lane, epoch, interval, pc = task.id.lane, task.id.epoch, task.id.interval, task.id.pc
-        parts = split(task.rows, num_parts(task.rows, self.parts))
+        parts = split(task.rows, num_parts(task.rows, self._parts))
         first = Task(lane.value, epoch, interval, pc, 0, task.param_server, len(parts), (), parts[0])
         run = _with_parts(self._worker.perform(first), first, parts)
         self._open[task.id] = (task, run)

@@ -64,11 +64,9 @@ def device_of(servers: Servers, index: int) -> torch.device:
 class GpuBackend(CpuBackend):
     """Tasks come and go as in the cpu backend; what they compute, the device computes."""
 
-    parts = 1  # its bits are its own
-
     @classmethod
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> GpuBackend:
-        return cls(spec, f"gpu{index}", clock, Arithmetic(Memory(device_of(config.servers, index))))
+        return cls(spec, f"gpu{index}", clock, Arithmetic(Memory(device_of(config.servers, index))), parts=1)
 
 
 # --- memory -------------------------------------------------------------------------------------------------------------

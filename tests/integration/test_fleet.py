@@ -169,10 +169,11 @@ def test_no_pipe_has_the_bits_of_pipe(fleet: Build, parts: int, model: str, back
     assert pipe["loss_history"] == no_pipe["loss_history"]
 
 
+@pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("model", ["gcn", "sage"])
-def test_lambdas_have_the_bits_of_the_servers_own_threads(fleet: Build, model: str):
+def test_lambdas_have_the_bits_of_the_servers_own_threads(fleet: Build, model: str, stream: bool):
     results = [
-        fleet({"model.name": model, "servers.backend": backend, "lambda.stream": False}, seed).train()
+        fleet({"model.name": model, "servers.backend": backend, "lambda.stream": stream}, seed).train()
         for seed, backend in enumerate(["cpu", "lambda"])
     ]
     assert results[0]["weights_digest"] == results[1]["weights_digest"]
