@@ -68,6 +68,8 @@ def main(args: argparse.Namespace) -> int:
     graph = loaded(args.source)
     before = counts_of(graph)
     _say(f"{graph.name}: {before.line()}")
+    for note in graph.notes:
+        _say(note)
     if args.tidy:
         graph = tidy(graph, args.directed)
         _say(f"tidied: {counts_of(graph).line()}")

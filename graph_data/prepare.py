@@ -127,6 +127,8 @@ def estimate(source: Any, *, memory: str | int | None = None, stream: bool | Non
 
 def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callable[[str], None]) -> ShardSet:
     say(f"{graph.name}: {counts_of(graph).line()}")
+    for note in graph.notes:
+        say(note)
     graph = options.with_types(options.with_split(tidy(graph, options.directed)))
     graph, standard = options.normalised(graph)
     if options.task == "link":
@@ -162,7 +164,7 @@ def _work_key(found: Graph | Source, options: Options) -> str:
 def _digest(graph: Graph) -> str:
     """sha256 of all that a graph in memory says."""
     told = [graph.num_classes, graph.num_edge_types, graph.names, graph.directed, graph.target]
-    told += [graph.made_features] if graph.random_features else []
+    told += [said for said in (graph.made_features, graph.notes) if said]
     digest = hashlib.sha256(json.dumps(told, default=str).encode())
     features = graph.features
     sparse = isinstance(features, SparseRows)

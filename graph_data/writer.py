@@ -26,6 +26,7 @@ from siafu.shards import (
     HASH_BLOCK_BYTES,
     MANIFEST,
     NAMES,
+    NOTES,
     Edges,
     FileEntry,
     Manifest,
@@ -94,12 +95,12 @@ class ShardWriter:
         self.entries.append(entry)
 
     def add_names(self, graph: Graph) -> None:
-        """Writes what the source calls vertices (ids.npy or ids.parquet), and classes and types of edges (names.json); nothing
-        of what is 0, 1, 2, ..."""
+        """Writes what the source calls vertices (ids.npy or ids.parquet), and in names.json what it calls classes, types of edges
+        and columns of features, with the graph's notes; nothing of what is 0, 1, 2, ..."""
         if graph.ids is not None:
             save_ids(self._folder, graph.ids)
-        if graph.names:
-            (self._folder / NAMES).write_text(json.dumps(graph.names, ensure_ascii=False, indent=1) + "\n", "utf-8")
+        if names := {**graph.names, **({NOTES: graph.notes} if graph.notes else {})}:
+            (self._folder / NAMES).write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n", "utf-8")
 
     def add_standard(self, standard: Standard | None) -> None:
         """Writes by what features were standardised, if they were."""

@@ -42,3 +42,4 @@ class Status:
     eval_ghost_bytes: int = 0  # of all evaluations so far, by epoch
     usd: float = 0.0
     budget_usd: float = 0.0
+    notes: tuple[str, ...] = ()  # on the graph: what of its source was taken for what, and what was left out

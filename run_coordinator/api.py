@@ -153,8 +153,8 @@ def conduct(
     before: Callable[[Model], TrainingState | None] = lambda model: None,
 ) -> Run:  # fmt: skip
     """Trains on shards. ``run_dir``: of the run that goes on, from the state that ``before`` gives; None: one is made."""
-    on_status(Status(phase="starting"))
     shards = ShardSet.open(shards_path)
+    on_status(Status(phase="starting", notes=shards.notes()))
     resolved, placement = apply_edge.placed(fit(config, shards), shards)
     model = built(resolved, shards)  # what cannot be must not cost a run directory
     resolved = _with_first_weights(resolved, model, shards)
@@ -169,7 +169,7 @@ def conduct(
         run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
     try:
         keep_beside(run_dir, shards)
-        result = {**do(told, shards, run_dir, on_status), **placement, **features_told(shards), "run_dir": str(run_dir)}
+        result = {**do(told, shards, run_dir, on_status), **placement, **told_of_graph(shards), "run_dir": str(run_dir)}
     except (ConfigError, DatasetError) as error:
         is_told_of = str(run_dir) in str(error)  # a log there, perhaps
         if is_new and not is_told_of and not _has_learnt(run_dir):  # a mistake of the user's: there is nothing to keep
@@ -181,10 +181,10 @@ def conduct(
     return Run(run_dir, result)
 
 
-def features_told(shards: ShardSet) -> dict[str, str]:
-    """What a result says of features that siafu made: {"features": "random:F"}; {} of a source's own."""
-    made = shards.manifest.made_features
-    return {"features": made} if made else {}
+def told_of_graph(shards: ShardSet) -> dict[str, Any]:
+    """What a result says of the graph: "features" that siafu made ("random:F"), "notes" on what its source was taken for."""
+    made, notes = shards.manifest.made_features, shards.notes()
+    return ({"features": made} if made else {}) | ({"notes": notes} if notes else {})
 
 
 def _has_learnt(run_dir: Path) -> bool:

@@ -38,6 +38,7 @@ class Status(Protocol):
     eval_ghost_bytes: int  # of all evaluations so far, by epoch
     usd: float  # what the run has cost so far, at most
     budget_usd: float  # 0: none
+    notes: tuple[str, ...]  # on the graph, to be said once
 
     @property
     def tasks_in_flight(self) -> int | None:
@@ -64,6 +65,9 @@ class Display:
 
     def __call__(self, status: Status) -> None:
         self._status = status
+        with contextlib.suppress(OSError):
+            for note in status.notes:
+                self._console.print(note, highlight=False, soft_wrap=True, markup=False)
         if self._live is not None:
             self._bar.update(self._task, description=status.phase, completed=status.epoch)
         else:
@@ -104,7 +108,7 @@ class Display:
 
 
 class Cell:
-    """Progress below the cell of a notebook: one line that changes. Call it with every status."""
+    """Progress below the cell of a notebook: one line that changes, below the notes on the graph. Call it with every status."""
 
     EVERY_S = 0.3  # between two changes: each is a message to the browser
 
@@ -116,6 +120,7 @@ class Cell:
         self._said_at = -math.inf
         self._phase = ""
         self._facts: list[str] = []
+        self._notes: tuple[str, ...] = ()
 
     def __call__(self, status: Status) -> None:
         now = self._clock()
@@ -124,13 +129,14 @@ class Cell:
         self._said_at, self._phase = now, status.phase
         where = [f"epoch {status.epoch}/{self._epochs}"] if status.epoch else []
         self._facts = [*where, *_scores(status), *_traffic(status)]
+        self._notes = status.notes or self._notes
         self._show(status.phase)
 
     def end(self) -> None:
         self._show("done")
 
     def _show(self, phase: str) -> None:
-        self._handle.update({"text/plain": "  ".join([phase, *self._facts])}, raw=True)
+        self._handle.update({"text/plain": "\n".join([*self._notes, "  ".join([phase, *self._facts])])}, raw=True)
 
 
 def of_notebook(epochs: int) -> Cell | None:

@@ -60,6 +60,7 @@ from siafu.verified import Look, Verified, between, columns, compare, finite, ri
 FORMAT, VERSION = "siafu-shards", 2
 MANIFEST = "manifest.json"
 IDS, NAMED_IDS, NAMES = "ids.npy", "ids.parquet", "names.json"
+NOTES = "notes"  # in names.json, beside the names: what of the source was taken for what, and what was left out
 BESIDE = (IDS, NAMED_IDS, NAMES, STANDARD)  # files beside the partitions' folders, which no server needs
 ROWS_FOLDER = "rows"  # of a run directory: what its servers have written of their vertices (run.write), in local order
 FILE_NAME = re.compile(r"[a-z_]{1,40}\.npy")  # of a partition's arrays
@@ -397,9 +398,14 @@ class ShardSet:
         return {"train_degree": degree, "train_degree_ghosts_in": into, "train_degree_ghosts_out": out}
 
     def names(self) -> dict[str, tuple[str, ...]]:
-        """What the source calls classes ("classes") and types of edges ("edge_types"), in the order of their numbers, where
-        it does not number them itself. Raises: DatasetError if that cannot be read."""
+        """What the source calls classes ("classes"), types of edges ("edge_types") and columns of features ("features"), in the
+        order of their numbers, where it does not number them itself; and "notes": what of the source was taken for what, and what
+        was left out. Raises: DatasetError if that cannot be read."""
         return read_names(self.path)
+
+    def notes(self) -> tuple[str, ...]:
+        """What of the source was taken for what, and what was left out: a line each, for the user."""
+        return self.names().get(NOTES, ())
 
     def _files(self, partitions: Collection[int] | None = None) -> list[tuple[Path, FileEntry]]:
         """Those of the partitions, and if these are all, those beside them."""

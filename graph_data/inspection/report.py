@@ -38,6 +38,7 @@ class Report:
     twins: Twins
     preparation: Estimate | None  # in one part, with the other options at their defaults
     warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # what of the source was taken for what, and what was left out
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,7 +66,7 @@ def inspect(graph: Graph, preparation: Estimate | None = None) -> Report:
         structure_of(graph, pairs), degrees_of(pairs), labels_of(graph, pairs), features_of(features, graph.made_features),
         twins_of(graph, pairs),
     )  # fmt: skip
-    return Report(graph.name, *parts, preparation=preparation, warnings=tuple(_warnings(*parts)))
+    return Report(graph.name, *parts, preparation=preparation, warnings=tuple(_warnings(*parts)), notes=graph.notes)
 
 
 def _options(directed: bool) -> Options:

@@ -20,6 +20,8 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 def show(report: Report, console: Console | None = None) -> None:
     console = console or Console(highlight=False, width=None if _is_terminal() else WIDTH)
     console.print(Text(_headline(report), "bold"))
+    for note in report.notes:
+        console.print(Text(note))
     for title, rows in _sections(report).items():
         console.print(_facts(title, rows))
     console.print(_degrees(report))

@@ -100,6 +100,8 @@ class _Preparation:
         entries = [self.partition(p) for p in range(self.options.parts)]
         for p, entry in enumerate(entries):
             writer.adopt(self.work.path(f"shards/{folder_of(p)}"), entry)
+        for note in graph.notes:
+            self.work.say(note)
         writer.add_names(graph)
         writer.add_standard(Standard.load(self.work.folder))
         num_edges = sum(entry.in_edges for entry in entries)

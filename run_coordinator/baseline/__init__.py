@@ -76,7 +76,7 @@ def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple
     config = fitted(config, shards)
     api.built(config, shards)  # what cannot be must not cost a run directory
     cost.of_baseline(config, seconds=0)  # nor an unknown price
-    on_status(Status(phase="starting"))
+    on_status(Status(phase="starting", notes=shards.notes()))
     run_dir = api.made_run_dir(config, f"{shards.manifest.name}-{config.model.name}-{config.baseline.method}")
     api.write_manifest(run_dir, config, shards)
     api.keep_beside(run_dir, shards)
@@ -115,7 +115,7 @@ def _carried_out(
         result = {
             **found,
             "cost": None if spent is None else spent.to_dict(),
-            **api.features_told(shards),
+            **api.told_of_graph(shards),
             "run_dir": str(run_dir),
         }
         (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -105,7 +105,7 @@ def _evaluated(
     plan = plan_of(run_dir, graph=graph, layer=layer, scores=scores, settings=settings or {})
     shards = ShardSet.open(api.shards_of(plan.config, standardise_as=plan.standardise_as))
     plan = plan.fitted(shards)
-    on_status(Status(phase="starting"))
+    on_status(Status(phase="starting", notes=shards.notes()))
     work = _work_dir(run_dir)
     try:
         shown = renumbered(shards, work / "graph", *plan.numbers) if any(plan.numbers) else shards

@@ -29,6 +29,7 @@ class Status:
     eval_ghost_bytes: int = 0
     usd: float = 0.0
     budget_usd: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 TITLE = "digits, gcn, async s=0, 2 parts, lambda"
@@ -95,6 +96,11 @@ def test_plain_lines_name_phases_once_and_end_with_the_last_evaluation(monkeypat
         "epoch 60/200  loss 0.5000  train 0.994  val 0.978  test 0.988  100 ms/epoch  0 tasks in flight",
         "epoch 200/200  loss 0.1000  train 0.994  val 0.978  test 0.988  100 ms/epoch  0 tasks in flight",
     ]
+
+
+def test_notes_on_the_graph_are_said_once_before_the_phase():
+    statuses = [Status("preparing"), Status("starting", notes=("x.npz: [pos] is left out",)), Status("training")]
+    assert plain(statuses)[1:] == ["x.npz: [pos] is left out", "starting", "training"]
 
 
 def test_quiet_says_nothing(capsys):
