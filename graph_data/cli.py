@@ -149,10 +149,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="train on the training vertices of this split, by default the first, and the edges among them alone",
     )
     parser.add_argument(
-        "--standardise-as",
+        "--features-as",
         default="",
         metavar="RUN",
-        help="feature-norm standard: by the means and deviations of a run's graph, or of shards [its own]",
+        help="features as those of a run's graph, or of shards: columns by name, in the same order; standardised by the same "
+        "means and deviations [its own]",
     )
     parser.add_argument("--memory", metavar="LIMIT", help="such as 6GiB or 500MB [60%% of what is free]")
     parser.add_argument("--stream", action="store_true", help="over the disk, whatever the size")
@@ -173,7 +174,7 @@ def main(args: argparse.Namespace) -> int:
     options = {
         "parts": args.parts, "partitioner": args.partitioner, "order": args.order, "directed": args.directed,
         "feature_norm": args.feature_norm, "seed": args.seed, "train_per_class": args.train_per_class,
-        "val_per_class": args.val_per_class, "inductive": args.inductive, "standardise_as": args.standardise_as,
+        "val_per_class": args.val_per_class, "inductive": args.inductive, "features_as": args.features_as,
         **{key: getattr(args, key) for key in (flag.replace("-", "_") for flag in TASK_FLAGS)}, "memory": args.memory, "stream": True if args.stream else None,
     }  # fmt: skip
     guess = estimate(source, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,13 +15,15 @@ from graph_data.choice import check_order
 from graph_data.link_split import Shares, hold_out, messages
 from graph_data.splits import by_share, per_class, training_edges
 from siafu.errors import ConfigError, DatasetError
-from siafu.features import Standard, check_norm, densified, normalised
+from siafu.features import STANDARD, Standard, check_norm, columns_of, densified, normalised
 from siafu.graph import TEST, TRAIN, VAL, Graph, labelled
-from siafu.shards import EdgeTypes, Manifest, OrderScores, PartitionEntry, SplitSizes
+from siafu.shards import COLUMNS, MANIFEST, EdgeTypes, Manifest, OrderScores, PartitionEntry, SplitSizes, read_names
 from siafu.sparse import Array, SparseRows
 
 SHARES = (0.6, 0.2)  # of the random split of a graph that has none, where labels are no classes; the rest is test
 TASKS = ("node", "link")
+RUN_CONFIG = "config.toml"  # of a run's directory
+SHOWN = 8  # names in a message
 LINK_OPTIONS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 
 
@@ -42,7 +45,9 @@ class Options:
     test_edges: float = 0.1
     negatives: int = 8
     eval_negatives: int = 100
-    standardise_as: str = ""  # a run or prepared graph by whose means and deviations features are standardised
+    features_as: str = (
+        ""  # a run or prepared graph whose feature columns are taken, by name, and whose means and deviations
+    )
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:
@@ -57,8 +62,13 @@ class Options:
         """What tells these shards from those of other options: nothing of a task that is not asked for."""
         unsaid = () if self.task == "link" else ("task", *LINK_OPTIONS)
         unsaid = unsaid if self.inductive is not None else (*unsaid, "inductive")
-        said = {name: value for name, value in asdict(self).items() if name not in (*unsaid, "standardise_as")}
-        return said | ({"standard": self._whose_standard()} if self.feature_norm == "standard" else {})
+        said = {name: value for name, value in asdict(self).items() if name not in (*unsaid, "features_as")}
+        columns = self._given_columns()
+        return (
+            said
+            | ({"standard": self._whose_standard()} if self.feature_norm == "standard" else {})
+            | ({"columns": columns} if columns else {})
+        )
 
     def check(self) -> None:
         """Raises: ConfigError for what cannot be, whatever the graph."""
@@ -76,13 +86,17 @@ class Options:
                 "must be >= 1, >= 0"
             )
         check_norm(self.feature_norm)
-        if self.standardise_as:
-            if self.feature_norm != "standard":
-                raise ConfigError(
-                    f"standardise as {self.standardise_as}: feature norm is {self.feature_norm}, must be standard"
-                )
-            self._given_standard()
+        if self.features_as:
+            self._check_features_as(Path(self.features_as))
         check_order(self.order)
+
+    def _check_features_as(self, run: Path) -> None:
+        standardised = (run / STANDARD).is_file()
+        if not (standardised or (run / RUN_CONFIG).is_file() or (run / MANIFEST).is_file()):
+            raise ConfigError(f"features as {run}: neither a run nor a prepared graph")
+        if standardised != (self.feature_norm == "standard"):
+            theirs = "standard" if standardised else "another"
+            raise ConfigError(f"features as {run}: feature norm is {self.feature_norm}, that of {run} is {theirs}")
 
     def with_split(self, graph: Graph) -> Graph:
         """The graph with a seeded split if it has none."""
@@ -92,6 +106,35 @@ class Options:
             return replace(graph, split=by_share(graph.num_vertices, *SHARES, self.seed, labelled(graph)))
         split = per_class(graph.labels, self.train_per_class, self.val_per_class, self.seed)
         return replace(graph, split=split)
+
+    def with_columns(self, graph: Graph) -> Graph:
+        """The graph with the feature columns of ``features_as`` in the order that they have there, found by their names. Where
+        either has no names, the columns stay as they are, and a note says so.
+
+        Raises: DatasetError for a column that the graph lacks.
+        """
+        ours, theirs = self._given_columns(), graph.names.get(COLUMNS, ())
+        if not self.features_as or ours == theirs:
+            return graph
+        if not (ours and theirs):
+            who = self.features_as if theirs else graph.name
+            note = f"{graph.name}: feature columns are taken by position, since {who} has no names for them"
+            return replace(graph, notes=(*graph.notes, note))
+        if missing := [name for name in ours if name not in theirs]:
+            raise DatasetError(
+                f"{graph.name}: has no feature column {_listed(missing)}, which {self.features_as} was made with, only "
+                f"{_listed(theirs)}"
+            )
+        note = f"{graph.name}: feature columns are taken by name, in the order of {self.features_as}"
+        if extra := [name for name in theirs if name not in ours]:
+            note += f"; left out: {_listed(extra)}"
+        features = columns_of(graph.features, [theirs.index(name) for name in ours])
+        names = {**graph.names, COLUMNS: ours}
+        return replace(graph, features=features, names=names, notes=(*graph.notes, note))
+
+    def _given_columns(self) -> tuple[str, ...]:
+        """Names of the feature columns of ``features_as``; () if it has none."""
+        return read_names(Path(self.features_as)).get(COLUMNS, ()) if self.features_as else ()
 
     def normalised(self, graph: Graph) -> tuple[Graph, Standard | None]:
         """The tidy graph, which has a split, with normalised features, and what ``standard`` took from them."""
@@ -105,12 +148,12 @@ class Options:
     def standard(self, graph: Graph) -> Standard:
         """By what the dense features of a graph with a split are standardised: nothing that inductive training must not see.
 
-        Raises: DatasetError if ``standardise_as`` has other features.
+        Raises: DatasetError if ``features_as`` has other features.
         """
         if (given := self._given_standard()) is not None:
             if len(given.mean) != graph.num_features:
                 raise DatasetError(
-                    f"{graph.name}: it has {graph.num_features} features, {self.standardise_as} was standardised with "
+                    f"{graph.name}: it has {graph.num_features} features, {self.features_as} was standardised with "
                     f"{len(given.mean)}"
                 )
             return given
@@ -120,12 +163,8 @@ class Options:
         return Standard.of(graph.features, training)  # type: ignore[arg-type]
 
     def _given_standard(self) -> Standard | None:
-        """That of ``standardise_as``. Raises: ConfigError if there is none."""
-        if not self.standardise_as:
-            return None
-        if (found := Standard.load(Path(self.standardise_as))) is None:
-            raise ConfigError(f"standardise as {self.standardise_as}: neither run nor graph with standardised features")
-        return found
+        """That of ``features_as``."""
+        return Standard.load(Path(self.features_as)) if self.features_as else None
 
     def _whose_standard(self) -> str:
         """Which means and deviations are taken, whoever has them."""
@@ -196,6 +235,10 @@ class Options:
             target=graph.target,
             random_features=graph.random_features,
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join([*map(repr, names[:SHOWN]), *(["…"] if len(names) > SHOWN else [])])
 
 
 def _each_once(graph: Graph) -> Graph:

@@ -64,7 +64,7 @@ def prepare(
     test_edges: float = 0.1,
     negatives: int = 8,
     eval_negatives: int = 100,
-    standardise_as: str | os.PathLike[str] = "",
+    features_as: str | os.PathLike[str] = "",
     memory: str | int | None = None,
     stream: bool | None = None,
     work: str | os.PathLike[str] | None = None,
@@ -80,8 +80,8 @@ def prepare(
     ``task`` "link" holds out the shares ``val_edges`` and ``test_edges`` of the edges, to be predicted, and draws false
     ones: ``negatives`` per training edge, ``eval_negatives`` per vertex that ranks held-out edges (``graph_data.link_split``).
     ``inductive``: the split whose training vertices, and the edges among them, are the graph that is trained on; features
-    are then standardised by these vertices' means and deviations. ``standardise_as``: a prepared graph, or a run, whose means and
-    deviations are taken instead.
+    are then standardised by these vertices' means and deviations. ``features_as``: a prepared graph, or a run, whose columns of
+    features are taken, by their names and in their order, and whose means and deviations.
 
     ``memory`` limits what this process may take (bytes, or "6GiB"; None: 60% of what is free, or all of it if the
     partitioner or order needs the graph in memory). A graph that would take more is prepared on disk
@@ -93,7 +93,7 @@ def prepare(
     """
     options = Options(
         parts, partitioner, order, directed, feature_norm, seed, train_per_class, val_per_class, task, inductive,
-        val_edges, test_edges, negatives, eval_negatives, os.fspath(standardise_as),
+        val_edges, test_edges, negatives, eval_negatives, os.fspath(features_as),
     )  # fmt: skip
     options.check()
     with ShardWriter(out) as writer:  # first, so that a bad destination costs no time
@@ -127,6 +127,7 @@ def estimate(source: Any, *, memory: str | int | None = None, stream: bool | Non
 
 def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callable[[str], None]) -> ShardSet:
     say(f"{graph.name}: {counts_of(graph).line()}")
+    graph = options.with_columns(graph)
     for note in graph.notes:
         say(note)
     graph = options.with_types(options.with_split(tidy(graph, options.directed)))

@@ -37,7 +37,7 @@ from siafu.fingerprint import differences, of_run
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
 from siafu.models import Model, ModelSpec
 from siafu.pricing.meter import Meter
-from siafu.shards import MANIFEST, NAMES, ShardSet
+from siafu.shards import COLUMNS, MANIFEST, NAMES, ShardSet, read_names
 from siafu.sparse import Array
 from siafu.tasks import Lane, is_of_edges
 
@@ -340,9 +340,9 @@ def seconds(text: str | float) -> float:
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
-def shards_of(config: Config, in_memory: Any = None, standardise_as: str = "") -> Path:
+def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> Path:
     """The prepared graph: the source itself if it is one, else from the cache. ``in_memory``: a graph that is the source.
-    ``standardise_as``: as for ``graph_data.prepare.prepare``."""
+    ``features_as``: as for ``graph_data.prepare.prepare``."""
     data = config.data
     if in_memory is None and (Path(data.source) / MANIFEST).is_file():
         return Path(data.source)
@@ -351,7 +351,7 @@ def shards_of(config: Config, in_memory: Any = None, standardise_as: str = "") -
         order=data.order, directed=data.directed, feature_norm=data.feature_norm, seed=data.seed,
         train_per_class=data.train_per_class, val_per_class=data.val_per_class, task=data.task,
         inductive=data.split if data.inductive else None, val_edges=data.val_edges, test_edges=data.test_edges,
-        negatives=data.negatives, eval_negatives=data.eval_negatives, standardise_as=standardise_as,
+        negatives=data.negatives, eval_negatives=data.eval_negatives, features_as=features_as,
     )  # fmt: skip
 
 
@@ -468,6 +468,7 @@ def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Confi
             f"elsewhere (run.on = {config.run.on}): it needs run.on = local"
         )
     model_file.first_weights(model, config.train.warm_start)
+    check_columns(model_file.file_of(config.train.warm_start).parent, shards, config.data.source)
     differ = differences(
         model_file.trained_on(model_file.file_of(config.train.warm_start)), shards.manifest.fingerprint
     )
@@ -479,6 +480,19 @@ def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Confi
     elif differ:
         logger.warning("train.warm_start = %s: trained on other %s", config.train.warm_start, differ)
     return config.replace({"train.warm_start": str(Path(config.train.warm_start).resolve())})
+
+
+def check_columns(run_dir: Path, shards: ShardSet, what: str) -> None:
+    """Raises: ConfigError if a run's weights are for other feature columns than a graph has, or for the same in another order."""
+    ours, theirs = read_names(run_dir).get(COLUMNS, ()), shards.names().get(COLUMNS, ())
+    if ours and theirs and ours != theirs:
+        pairs = zip(ours, theirs, strict=False)
+        at = next((i for i, (one, other) in enumerate(pairs) if one != other), None)
+        differ = f"{len(theirs)}, not {len(ours)}" if at is None else f"column {at} is {theirs[at]!r}, not {ours[at]!r}"
+        raise ConfigError(
+            f"{what}: feature columns are not those that {run_dir} was trained on ({differ}): siafu prepare SOURCE "
+            f"--features-as {run_dir} --out DIR takes them by name"
+        )
 
 
 def made_run_dir(config: Config, what: str) -> Path:

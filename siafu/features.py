@@ -5,7 +5,7 @@ A matrix may be larger than memory: ``Matrix`` is all that is asked of a dense o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,6 +34,44 @@ class Matrix(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
     def __len__(self) -> int: ...
     def __getitem__(self, rows: slice) -> Array: ...
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Some columns of a matrix whose rows are read by slices: a ``Matrix``."""
+
+    matrix: Matrix
+    order: Array  # int64 [F]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.matrix), len(self.order)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.matrix.dtype
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def __getitem__(self, rows: slice) -> Array:
+        return np.ascontiguousarray(self.matrix[rows][:, self.order])
+
+
+def columns_of(features: Any, order: Sequence[int]) -> Any:
+    """The columns ``order`` of feature rows [N, F]: of an array a copy, of sparse rows sorted ones, of rows on disk a view."""
+    chosen = np.asarray(order, np.int64)
+    if isinstance(features, SparseRows):
+        place = np.full(features.width, -1, np.int64)
+        place[chosen] = np.arange(len(chosen))
+        column, row = place[features.indices], features.row_of_entry()
+        kept = np.flatnonzero(column >= 0)
+        kept = kept[np.lexsort((column[kept], row[kept]))]
+        starts = np.searchsorted(row[kept], np.arange(len(features) + 1))
+        return SparseRows(starts.astype(np.int64), column[kept].astype(np.int32), features.data[kept], len(chosen))
+    if isinstance(features, np.ndarray):
+        return np.ascontiguousarray(features[:, chosen])
+    return _Columns(features, chosen)
 
 
 def check_norm(norm: str) -> None:

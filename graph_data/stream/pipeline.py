@@ -138,7 +138,7 @@ class _Preparation:
         """All of the graph but its edges, checked, with a split."""
         nothing = np.empty(0, np.int64)
         census = Census(self.num_vertices, self.num_listed, self.ids(), nothing, nothing)
-        graph = self.source.vertices(census, self.work.path("features.npy"))
+        graph = self.options.with_columns(self.source.vertices(census, self.work.path("features.npy")))
         if graph.num_edge_types > 1:
             raise ConfigError(f"{graph.name}: edges with types need the graph in memory: raise the memory limit")
         check_parts(graph.name, graph.num_vertices, self.options.partitioner, self.options.parts)

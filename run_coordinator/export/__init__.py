@@ -27,8 +27,9 @@ from run_coordinator.predict import predict
 from siafu import model_file
 from siafu.baseline import load
 from siafu.errors import ConfigError, GnnError
+from siafu.features import STANDARD
 from siafu.models import ModelSpec
-from siafu.shards import ShardSet
+from siafu.shards import NAMES, NOTES, ShardSet, read_names
 from siafu.sparse import Array
 
 TARGETS = ("torch", "pyg", "dgl", "onnx")
@@ -66,7 +67,7 @@ def export(
     shards = _shards(run_dir)
     inputs = inputs_of(shards, typed=spec.name == "rgcn", dtype=spec.dtype)
     _check(spec, to, inputs, directed=shards.manifest.directed)
-    return _write(out, to, spec, weights, inputs, python, ours.values)
+    return _write(out, to, spec, weights, inputs, python, ours.values, run_dir)
 
 
 def _shards(run_dir: Path) -> ShardSet:
@@ -87,7 +88,14 @@ def _check(spec: ModelSpec, to: str, inputs: Inputs, *, directed: bool) -> None:
 
 
 def _write(
-    out: Path, to: str, spec: ModelSpec, weights: Mapping[str, Array], inputs: Inputs, python: str, ours: Array
+    out: Path,
+    to: str,
+    spec: ModelSpec,
+    weights: Mapping[str, Array],
+    inputs: Inputs,
+    python: str,
+    ours: Array,
+    run_dir: Path,
 ) -> dict[str, Any]:
     """Into a folder beside ``out``, which is renamed when the logits agree."""
     try:
@@ -105,7 +113,12 @@ def _write(
             raise GnnError(
                 f"--to {to}: its logits differ from ours by up to {difference:.3g}, the limit is {limit:.3g}"
             )
-        (beside / "README.md").write_text(readme(spec, to, inputs))
+        names, standardised = read_names(run_dir), (run_dir / STANDARD).is_file()
+        (beside / "README.md").write_text(readme(spec, to, inputs, tuple(names), standardised))
+        if meanings := {key: called for key, called in names.items() if key != NOTES}:
+            (beside / NAMES).write_text(json.dumps(meanings, ensure_ascii=False, indent=1) + "\n", "utf-8")
+        if standardised:
+            shutil.copyfile(run_dir / STANDARD, beside / STANDARD)
         beside.chmod(0o755)
         if out.is_dir():
             out.rmdir()

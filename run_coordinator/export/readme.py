@@ -5,6 +5,7 @@ from __future__ import annotations
 from run_coordinator.export.whole import Inputs
 from siafu import __version__
 from siafu.models import ModelSpec
+from siafu.shards import COLUMNS
 
 LOADING = {
     "torch": """from model import load
@@ -36,8 +37,11 @@ MEANING = {
 }
 
 
-def readme(spec: ModelSpec, to: str, inputs: Inputs) -> str:
-    """Markdown with one block of Python, to be run in the folder where ``x`` and the others are known."""
+def readme(spec: ModelSpec, to: str, inputs: Inputs, named: tuple[str, ...] = (), standardised: bool = False) -> str:
+    """Markdown with one block of Python, to be run in the folder where ``x`` and the others are known.
+
+    named: what names.json has names of; standardised: standard.npy says by which means and deviations.
+    """
     names = [name for name in MEANING if name in inputs.arrays]
     graph_data = {"weight": inputs.edge_weight, "type": inputs.edge_type}
     weighted = "".join(
@@ -57,6 +61,22 @@ It needs {NEEDED[to]}, and not siafu. In this folder, with the graph as {"arrays
 {code}```
 
 {meanings}
-
+{_files(named, standardised)}
 No edge leads from a vertex to itself: the model adds those that it wants. There is no dropout in it. `logits` is [N, {spec.num_classes}].
 """
+
+
+def _files(named: tuple[str, ...], standardised: bool) -> str:
+    """What the files beside the model say of columns, a line each, between empty lines."""
+    told = {
+        COLUMNS: "the columns of `x`, in their order",
+        "classes": "the columns of `logits`, in their order",
+        "edge_types": "the relations 0, 1, 2, ...",
+    }
+    kept = [words for key, words in told.items() if key in named]
+    lines = [f"- `names.json` names {'; '.join(kept)}"] if kept else []
+    if standardised:
+        lines.append(
+            "- `standard.npy`, float64 [2, F], holds means and deviations: `x` is (features - mean) / deviation"
+        )
+    return "\n".join(["", *lines, ""]) if lines else ""

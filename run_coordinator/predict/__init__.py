@@ -103,7 +103,7 @@ def _evaluated(
     run_dir = run.dir if isinstance(run, api.Run) else Path(run)
     on_status(Status(phase="preparing"))
     plan = plan_of(run_dir, graph=graph, layer=layer, scores=scores, settings=settings or {})
-    shards = ShardSet.open(api.shards_of(plan.config, standardise_as=plan.standardise_as))
+    shards = ShardSet.open(api.shards_of(plan.config, features_as=plan.features_as))
     plan = plan.fitted(shards)
     on_status(Status(phase="starting", notes=shards.notes()))
     work = _work_dir(run_dir)

@@ -50,7 +50,7 @@ class Plan:
     kind: Kind
     layer: int | None  # whose entering activations are asked for; None: the scores
     data: Fingerprint | None = None  # of what the run was trained on, if the graph must be the same
-    standardise_as: str = ""  # whose means and deviations the graph's features must be prepared with; "": its own
+    features_as: str = ""  # whose columns, means and deviations the graph's features must be prepared with; "": its own
     # Of ``fitted``:
     classes: tuple[str, ...] = ()  # what the run calls them; (): by their numbers
     numbers: tuple[Numbers | None, Numbers | None] = (None, None)  # the run's, of the graph's classes and relations
@@ -63,10 +63,11 @@ class Plan:
                 f"{source}: no longer the graph that {self.run_dir} was trained on: its {differ} differ; "
                 f"siafu predict --graph {source} takes it as it is"
             )
-        _check(self.spec, manifest, source)
         _check_prepared(self.config, manifest)
-        if self.standardise_as:
-            _check_standard(self.standardise_as, shards, source)
+        if self.features_as:
+            api.check_columns(Path(self.features_as), shards, source)
+            _check_standard(self.features_as, shards, source)
+        _check(self.spec, manifest, source)
         names = self._names(shards)
         meanings = Meanings.of(self.run_dir, self.spec, names)
         numbers = (
@@ -151,8 +152,8 @@ def plan_of(
     else:
         kind = "labels" if spec.multilabel else "probabilities"
     config = config.replace({"run.write": _slot(spec, layer)})
-    as_run = data is None and config.data.feature_norm == "standard"
-    if as_run and not (run_dir / STANDARD).is_file():
+    as_run = data is None
+    if as_run and config.data.feature_norm == "standard" and not (run_dir / STANDARD).is_file():
         if graph:
             raise ConfigError(
                 f"{run_dir}: has no {STANDARD}, by which to standardise: copy it from the run's shards, or train anew"
@@ -222,7 +223,7 @@ def _check_standard(run_dir: str, shards: ShardSet, source: str) -> None:
     if ours is not None and (theirs is None or not theirs.equals(ours)):
         raise ConfigError(
             f"{source}: its features are not standardised as the run's graph was: siafu prepare --feature-norm standard "
-            f"--standardise-as {run_dir}"
+            f"--features-as {run_dir}"
         )
 
 

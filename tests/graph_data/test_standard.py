@@ -53,7 +53,7 @@ def test_what_was_taken_is_kept_and_can_be_taken_for_another_graph(stream, tmp_p
     X = graph.features.astype(np.float64)
     np.testing.assert_allclose(np.load(kept.path / STANDARD), [X.mean(axis=0), X.std(axis=0)])
     assert kept.manifest.files.keys() == {STANDARD}  # damage to it is noticed
-    found = prepare(other, tmp_path / "other", stream=stream, standardise_as=kept.path, **OPTIONS)
+    found = prepare(other, tmp_path / "other", stream=stream, features_as=kept.path, **OPTIONS)
     expected = (other.features - X.mean(axis=0)) / X.std(axis=0)
     np.testing.assert_allclose(features_of(found), expected, rtol=1e-5, atol=1e-6)
     assert (found.path / STANDARD).read_bytes() == (kept.path / STANDARD).read_bytes()
@@ -63,7 +63,7 @@ def test_what_was_taken_is_kept_and_can_be_taken_for_another_graph(stream, tmp_p
 def test_the_cache_tells_whose_they_are(tmp_path):
     prepare(random_graph(), tmp_path / "out", **OPTIONS)
     prepare(random_graph(seed=1), tmp_path / "other", **OPTIONS)
-    given = [{}, {"standardise_as": tmp_path / "out"}, {"standardise_as": tmp_path / "other"}]
+    given = [{}, {"features_as": tmp_path / "out"}, {"features_as": tmp_path / "other"}]
     found = [cached(random_graph(seed=2), cache_dir=tmp_path / "cache", **OPTIONS, **options) for options in given]
     assert len(set(found)) == 3
 
@@ -72,13 +72,15 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(tmp_path):
     prepare(random_graph(), tmp_path / "out", **OPTIONS)
     prepare(random_graph(), tmp_path / "none")
     out = tmp_path / "new"
-    with pytest.raises(ConfigError, match=r"^standardise as .*out: feature norm is row, must be standard$"):
-        prepare(random_graph(), out, standardise_as=tmp_path / "out", feature_norm="row")
-    with pytest.raises(ConfigError, match=r"^standardise as .*none: neither run nor graph with standardised features$"):
-        prepare(random_graph(), out, standardise_as=tmp_path / "none", **OPTIONS)
+    with pytest.raises(ConfigError, match=r"^features as .*out: feature norm is row, that of .*out is standard$"):
+        prepare(random_graph(), out, features_as=tmp_path / "out", feature_norm="row")
+    with pytest.raises(ConfigError, match=r"^features as .*none: feature norm is standard, that of .*none is another$"):
+        prepare(random_graph(), out, features_as=tmp_path / "none", **OPTIONS)
+    with pytest.raises(ConfigError, match=r"^features as .*nowhere: neither a run nor a prepared graph$"):
+        prepare(random_graph(), out, features_as=tmp_path / "nowhere", **OPTIONS)
     wider = replace(random_graph(), features=np.ones((40, 7), np.float32))
     with pytest.raises(DatasetError, match=r"^random: it has 7 features, .*out was standardised with 5$"):
-        prepare(wider, out, standardise_as=tmp_path / "out", **OPTIONS)
+        prepare(wider, out, features_as=tmp_path / "out", **OPTIONS)
     untrained = replace(random_graph(), split=np.full((40, 1), TEST, np.uint8))
     with pytest.raises(ConfigError, match=r"^inductive split 0: random has no training vertex in it$"):
         prepare(untrained, out, inductive=0, **OPTIONS)
@@ -90,4 +92,4 @@ def test_a_file_that_is_none_is_named(tmp_path):
         (tmp_path / STANDARD).write_bytes(b"x") if content is None else np.save(tmp_path / STANDARD, content)
         with pytest.raises(DatasetError, match=words):
             Standard.load(Path(tmp_path))
-    assert Options.of({**prepare.__kwdefaults__}).key().keys().isdisjoint({"standard", "standardise_as"})
+    assert Options.of({**prepare.__kwdefaults__}).key().keys().isdisjoint({"standard", "features_as"})

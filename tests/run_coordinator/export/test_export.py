@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +54,25 @@ def without_servers(monkeypatch: pytest.MonkeyPatch, run: api.Run) -> None:
     """Logits of the run, made once."""
     logits = siafu.predict(run, scores="logits").values
     monkeypatch.setattr(export, "predict", lambda *_, **__: SimpleNamespace(values=logits))
+
+
+@pytest.mark.usefixtures("without_servers")
+def test_what_columns_mean_goes_with_the_model(run: api.Run, tmp_path: Path) -> None:
+    named = tmp_path / "run"
+    shutil.copytree(run.dir, named)
+    (named / "names.json").write_text('{"features": ["age", "größe"], "classes": ["a", "b"], "notes": ["x.csv: so"]}')
+    np.save(named / "standard.npy", np.ones((2, 2)))
+    said = siafu.export(named, to="torch", out=tmp_path / "out")
+    assert {"names.json", "standard.npy"} <= set(said["files"])
+    assert json.loads((tmp_path / "out" / "names.json").read_text()) == {
+        "features": ["age", "größe"],
+        "classes": ["a", "b"],
+    }
+    assert (tmp_path / "out" / "standard.npy").read_bytes() == (named / "standard.npy").read_bytes()
+    assert (
+        "\n\n- `names.json` names the columns of `x`, in their order; the columns of `logits`, in their order\n"
+        "- `standard.npy`, float64 [2, F], holds means and deviations: `x` is (features - mean) / deviation\n\nNo edge"
+    ) in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.usefixtures("without_servers")

@@ -16,7 +16,7 @@ from graph_data.prepare import prepare
 from run_coordinator import api
 from run_coordinator.predict.plan import plan_of
 from siafu.__main__ import main
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, DatasetError
 from siafu.graph import TEST, Graph
 from siafu.metrics import counts, scores
 from tests.toy_graphs import random_graph
@@ -157,6 +157,83 @@ def test_shards_that_were_normalised_otherwise_are_refused(run: api.Run, tmp_pat
         siafu.predict(run, graph=str(tmp_path / "rows"))
 
 
+# --- columns of features ----------------------------------------------------------------------------------------------------
+
+
+def table_of(folder: Path, names: list[str], more: str = "") -> str:
+    """A graph in two CSV files, whose features have these names in this order: column xI of GRAPH is called xI."""
+    folder.mkdir()
+    edges = "".join(f"{u},{v}\n" for u, v in zip(GRAPH.src, GRAPH.dst, strict=True))
+    (folder / "edges.csv").write_text(f"source,target\n{edges}")
+    X = np.asarray(GRAPH.features)
+    columns = [X[:, int(name[1:])] if name[1:].isdecimal() else np.arange(len(X)) for name in names]
+    rows = "".join(
+        f"{v},{','.join(str(value) for value in row)},{y}\n"
+        for v, (row, y) in enumerate(zip(np.stack(columns, axis=1), GRAPH.labels, strict=True))
+    )
+    (folder / "users.csv").write_text(f"id,{','.join(names)},job\n{rows}")
+    return f"edges:{folder}/edges.csv?features={folder}/users.csv{more}"
+
+
+@pytest.fixture(scope="module")
+def of_tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[api.Run, list[str], Path]:
+    folder = tmp_path_factory.mktemp("tables")
+    names = [f"x{i}" for i in range(GRAPH.num_features)]
+    source = table_of(folder / "first", names, f"&labels={folder}/first/users.csv%23job")
+    settings = {"data.cache_dir": str(folder / "cache"), "train.epochs": 3}
+    return api.train(source, run_dir=str(folder / "run"), backend="cpu", settings=settings), names, folder
+
+
+def test_columns_of_another_table_are_found_by_their_names(
+    of_tables: tuple[api.Run, list[str], Path], tmp_path: Path
+) -> None:
+    run, names, folder = of_tables
+    settings = {"data.cache_dir": str(folder / "cache")}
+    own = siafu.predict(run, scores="logits", settings=settings)
+    said: list[str] = []
+    turned = table_of(
+        tmp_path / "turned", [*names[::-1], "height"]
+    )  # job, the label of the run, is a feature of this table
+    found = siafu.predict(
+        run, graph=turned, scores="logits", settings=settings, on_status=lambda status: said.extend(status.notes)
+    )
+    np.testing.assert_array_equal(found.values, own.values)
+    assert [line for line in said if "by name" in line] == [
+        f"edges: feature columns are taken by name, in the order of {run.dir}; left out: 'height', 'job'"
+    ]
+
+
+def test_a_table_without_a_column_of_the_run_is_refused(
+    of_tables: tuple[api.Run, list[str], Path], tmp_path: Path
+) -> None:
+    run, names, folder = of_tables
+    with pytest.raises(
+        DatasetError, match=r"^edges: has no feature column 'x1', which .* was made with, only 'x0', 'y1', "
+    ):
+        siafu.predict(
+            run,
+            graph=table_of(tmp_path / "other", ["x0", "y1", *names[2:]]),
+            settings={"data.cache_dir": str(folder / "cache")},
+        )
+
+
+def test_shards_with_columns_in_another_order_are_refused_and_so_is_a_warm_start(
+    of_tables: tuple[api.Run, list[str], Path], tmp_path: Path
+) -> None:
+    run, names, _ = of_tables
+    source = table_of(tmp_path / "turned", names[::-1], f"&labels={tmp_path}/turned/users.csv%23job")
+    prepare(source, tmp_path / "shards")
+    words = rf"shards: feature columns are not those that .* was trained on \(column 0 is '{names[-1]}', not 'x0'\): siafu prepare SOURCE --features-as "
+    with pytest.raises(ConfigError, match=words):
+        siafu.predict(run, graph=str(tmp_path / "shards"))
+    with pytest.raises(ConfigError, match=words):
+        api.train(
+            str(tmp_path / "shards"), warm_start=str(run.dir), backend="cpu", epochs=1, run_dir=str(tmp_path / "run")
+        )
+    prepare(source, tmp_path / "named", features_as=run.dir)
+    siafu.predict(run, graph=str(tmp_path / "named"))
+
+
 # --- standardised features --------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +257,7 @@ def test_another_graph_is_standardised_as_the_runs_was(standardised: api.Run, tm
     moved = dataclasses.replace(GRAPH, features=np.asarray(GRAPH.features) * 2 + 1)
     source = as_npz(moved, tmp_path / "moved.npz")
     found = siafu.predict(standardised, graph=source, scores="logits", settings={"data.cache_dir": str(tmp_path)})
-    prepare(moved, tmp_path / "ours", directed=True, feature_norm="standard", standardise_as=standardised.dir)
+    prepare(moved, tmp_path / "ours", directed=True, feature_norm="standard", features_as=standardised.dir)
     ours = siafu.predict(standardised, graph=str(tmp_path / "ours"), scores="logits")
     np.testing.assert_allclose(found.values, ours.values, rtol=1e-5, atol=1e-6)
     assert np.abs(found.values - siafu.predict(standardised, scores="logits").values).max() > 0.1
@@ -201,6 +278,6 @@ def test_shards_that_were_standardised_by_themselves_are_refused(standardised: a
     prepare(moved, tmp_path / "alone", directed=True, feature_norm="standard")
     with pytest.raises(
         ConfigError,
-        match=r"alone: its features are not standardised as the run's graph was: siafu prepare .*--standardise-as .*run$",
+        match=r"alone: its features are not standardised as the run's graph was: siafu prepare .*--features-as .*run$",
     ):
         siafu.predict(standardised, graph=str(tmp_path / "alone"))

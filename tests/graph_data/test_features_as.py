@@ -1,0 +1,92 @@
+"""Feature columns of a second graph are those of the first, by their names."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graph_data.prepare import cached, prepare
+from siafu.errors import DatasetError
+from siafu.graph import Graph
+from siafu.sparse import SparseRows
+from tests.graph_data.graphs import random_graph, sparse_rows
+from tests.graph_data.test_standard import features_of
+
+OPTIONS = {"parts": 2, "partitioner": "chunk", "order": "given"}
+NAMES = ("age", "income", "posts", "links", "score")
+
+
+def named(names: tuple[str, ...] = NAMES, seed: int = 0, sparse: bool = False) -> Graph:
+    """A graph whose column of a name is the same, wherever it stands."""
+    graph = random_graph(seed=seed, sparse=sparse)
+    X = graph.features.dense() if isinstance(graph.features, SparseRows) else np.asarray(graph.features)
+    X = np.concatenate([X, X + 7], axis=1)
+    every = (*NAMES, *(f"more {name}" for name in NAMES))
+    features = X[:, [every.index(name) for name in names]]
+    return replace(graph, features=sparse_rows(features) if sparse else features, names={"features": names})
+
+
+def told(shards) -> tuple[str, ...]:
+    return shards.notes()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("norm", ["none", "row", "standard"])
+def test_columns_in_another_order_are_taken_by_name(norm, stream, tmp_path):
+    first = prepare(named(), tmp_path / "first", feature_norm=norm, **OPTIONS)
+    turned, given = named(NAMES[::-1], seed=1), {"feature_norm": norm, "stream": stream, **OPTIONS}
+    found = prepare(turned, tmp_path / "turned", features_as=first.path, **given)
+    expected = prepare(named(seed=1), tmp_path / "expected", features_as=first.path, **given)
+    np.testing.assert_array_equal(features_of(found), features_of(expected))
+    assert found.names()["features"] == NAMES
+    assert told(found) == (f"random: feature columns are taken by name, in the order of {first.path}",)
+    assert told(expected) == ()
+
+
+def test_sparse_rows_are_sorted_again(tmp_path):
+    first = prepare(named(sparse=True), tmp_path / "first", **OPTIONS)
+    turned = named(("score", "more age", *NAMES[:4]), seed=1, sparse=True)
+    found = prepare(turned, tmp_path / "turned", features_as=first.path, **OPTIONS)
+    expected = np.zeros((found.manifest.num_vertices, len(NAMES)), np.float32)
+    for part in map(found.partition, range(2)):
+        expected[part.vertices] = part.features.dense()
+    np.testing.assert_array_equal(expected, np.asarray(named(seed=1).features, np.float32))
+    assert told(found) == (
+        f"random: feature columns are taken by name, in the order of {first.path}; left out: 'more age'",
+    )
+
+
+def test_a_column_that_is_missing_is_named_and_nothing_is_written(tmp_path):
+    first = prepare(named(), tmp_path / "first", **OPTIONS)
+    with pytest.raises(
+        DatasetError,
+        match=r"^random: has no feature column 'income', 'score', which .*first was made with, only 'posts', ",
+    ):
+        prepare(
+            named(("posts", "age", "links", "more age", "more score")),
+            tmp_path / "out",
+            features_as=first.path,
+            **OPTIONS,
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_names_on_one_side_columns_are_taken_by_position_and_a_note_says_so(tmp_path):
+    bare = replace(named(), names={})
+    first, unnamed = prepare(named(), tmp_path / "first", **OPTIONS), prepare(bare, tmp_path / "bare", **OPTIONS)
+    found = prepare(bare, tmp_path / "out", features_as=first.path, **OPTIONS)
+    assert told(found) == ("random: feature columns are taken by position, since random has no names for them",)
+    found = prepare(named(), tmp_path / "out", features_as=unnamed.path, **OPTIONS)
+    assert told(found) == (
+        f"random: feature columns are taken by position, since {unnamed.path} has no names for them",
+    )
+    assert told(prepare(bare, tmp_path / "out", features_as=unnamed.path, **OPTIONS)) == ()
+
+
+def test_the_cache_tells_whose_columns_they_are(tmp_path):
+    for name, order in (("a", NAMES), ("b", NAMES[::-1]), ("c", NAMES)):
+        prepare(named(order), tmp_path / name, **OPTIONS)
+    given = [{}, *({"features_as": tmp_path / name} for name in "abc")]
+    found = [cached(named(seed=2), cache_dir=tmp_path / "cache", **OPTIONS, **options) for options in given]
+    assert len(set(found)) == 3
+    assert found[1] == found[3]
