@@ -45,7 +45,8 @@ audit: $(VENV)/.setup-dev
 # A Python without assert checks nothing: pytest refuses to begin so (tests/surroundings.py).
 unexport PYTHONOPTIMIZE
 
-PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup
+# A file's tests on one worker: what they share is made once.
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile
 test: lint
 	$(PYTEST)
 

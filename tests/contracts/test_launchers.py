@@ -106,7 +106,11 @@ class Driver:
 Start = Callable[..., Driver]
 
 
-@pytest.fixture(params=sorted(LAUNCHERS))
+#: Ray's own start takes longer than all the others' tests: make test-long.
+CONTENDERS = [pytest.param(name, marks=[pytest.mark.long] * (name == "ray")) for name in sorted(LAUNCHERS)]
+
+
+@pytest.fixture(params=CONTENDERS)
 def launcher(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

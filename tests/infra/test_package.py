@@ -79,6 +79,7 @@ def empty_wheel(folder: Path, file: str) -> None:
 # --- the package --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @linux
 def test_two_builds_of_the_same_tree_have_the_same_bytes(here, no_cache):
     again = package.build_here()
@@ -205,6 +206,7 @@ def arm_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_package_for_aws_has_the_runtimes_architecture(tmp_path, arm_kernels):
     try:
         built = package.build("arm64", folder=tmp_path)

@@ -239,7 +239,7 @@ def test_an_early_stop_gives_the_weights_of_the_verdict_whatever_the_order(fleet
         options |= {"train.patience": 2, "train.stop_on": rule}
         last, best = {"score": (2, 0), "loss": (5, 3), "both": (6, 3)}[rule]
     digests = set()
-    for seed in range(8):
+    for seed in range(4):
         run = fleet(options, seed, FAULTS if backend == "lambda" else None)
         result = run.train()
         assert (result["epochs"], result["best_epoch"]) == (last + 1, best + 1)
@@ -391,18 +391,28 @@ def async_in_any_order(fleet: Build, backend: str, staleness: int, seeds: range)
     return tally
 
 
+#: The first seeds stand for the others, which make test-long tries: a fault of the scheduler shows itself in many of them.
+FEW = pytest.param(0, id="few")
+MORE = pytest.param(1, id="more", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("more", [FEW, MORE])
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
-def test_pipe_has_the_same_bits_in_any_order_and_through_any_faults(fleet: Build, backend: str):
-    tally = pipe_in_any_order(fleet, backend, range(96))
+def test_pipe_has_the_same_bits_in_any_order_and_through_any_faults(fleet: Build, backend: str, more: int):
+    tally = pipe_in_any_order(fleet, backend, range(48 * more, 48 * (more + 1)))
     assert len(tally.bits) == 6
     assert backend == "cpu" or all(tally.injected.values()), tally.injected
 
 
+@pytest.mark.parametrize("more", [FEW, MORE])
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
-def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(fleet: Build, backend: str, staleness: int):
-    tally = async_in_any_order(fleet, backend, staleness, range(40))
-    assert len(set.union(*tally.bits.values())) > 20  # they do differ
+def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(
+    fleet: Build, backend: str, staleness: int, more: int
+):
+    seeds = range(14, 40) if more else range(14)
+    tally = async_in_any_order(fleet, backend, staleness, seeds)
+    assert len(set.union(*tally.bits.values())) > len(seeds) // 2  # they do differ
 
 
 @pytest.mark.parametrize(

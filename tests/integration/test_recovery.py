@@ -291,18 +291,13 @@ def test_a_run_is_found_and_its_graph_too_from_another_folder_and_in_other_parts
     assert str(tmp_path / "graph.npz") in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
+def test_what_changes_the_data_is_fixed_for_a_run(trained_on_a_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for setting in (
         "data.feature_norm=row", "data.train_per_class=5", "data.val_per_class=5", "data.test_edges=0.3", "data.val_edges=0.3",
         "data.negatives=3", "data.eval_negatives=7", "data.split=1", "data.directed=true",
-    ],
-)  # fmt: skip
-def test_what_changes_the_data_is_fixed_for_a_run(
-    trained_on_a_file: Path, capsys: pytest.CaptureFixture[str], setting: str
-) -> None:
-    assert main(["resume", str(trained_on_a_file), "--epochs", "20", "--set", setting]) == 2
-    assert f"{setting.partition('=')[0]} = " in capsys.readouterr().err
+    ):  # fmt: skip
+        assert main(["resume", str(trained_on_a_file), "--epochs", "20", "--set", setting]) == 2
+        assert f"{setting.partition('=')[0]} = " in capsys.readouterr().err
 
 
 def test_every_setting_of_data_is_fixed_but_those_that_cut_or_keep_the_same_graph() -> None:

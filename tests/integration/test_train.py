@@ -23,14 +23,22 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 @pytest.mark.parametrize(
     ("backend", "model", "parts", "param_servers", "dtype", "settings"),
     [
-        ("cpu", "gcn", 1, 1, "float64", {}),
         ("cpu", "sage", 4, 3, "float64", {}),
         ("cpu", "gcn", 2, 2, "float32", {"train.mode": "no-pipe"}),
         ("lambda", "gcn", 2, 3, "float64", {"train.intervals": 1}),  # long enough to be streamed in halves
-        ("lambda", "sage", 1, 1, "float32", {}),
-        ("lambda", "gcn", 2, 1, "float64", {"model.layers": 1}),
-        ("cpu", "gin", 1, 1, "float64", {"model.layers": 1}),
-        ("lambda", "sage", 2, 1, "float64", {"lambda.fuse": False, "lambda.rematerialise": "never"}),
+        pytest.param("cpu", "gcn", 1, 1, "float64", {}, marks=pytest.mark.long),
+        pytest.param("lambda", "sage", 1, 1, "float32", {}, marks=pytest.mark.long),
+        pytest.param("lambda", "gcn", 2, 1, "float64", {"model.layers": 1}, marks=pytest.mark.long),
+        pytest.param("cpu", "gin", 1, 1, "float64", {"model.layers": 1}, marks=pytest.mark.long),
+        pytest.param(
+            "lambda",
+            "sage",
+            2,
+            1,
+            "float64",
+            {"lambda.fuse": False, "lambda.rematerialise": "never"},
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_losses_are_those_of_full_batch_training(

@@ -36,8 +36,6 @@ ENDLESS = (*DIGITS, "--epochs", "1000000", "--backend", "cpu", "--restarts", "0"
 SERVERS = ("graph_server", "param_server")
 ENVIRONMENT = "awslambdaric"
 
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster, where groups are kept together
-
 
 def on(cluster: SimulatedRay) -> tuple[str, ...]:
     return "--on", "ray", "--set", f"cloud.ray_address={cluster.address}"

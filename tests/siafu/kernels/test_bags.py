@@ -24,9 +24,9 @@ def test_products_are_those_of_dense_rows(name: str, dtype: str, n: int, width: 
         W, D = rng.standard_normal((width, out)).astype(real), rng.standard_normal((n, out)).astype(real)
         dense, tight = X.dense().astype(real), {"float32": 1e-4, "float64": 1e-12}[real]
         with using(name):
-            assert kernels.matmul_sparse(X, W) == pytest.approx(dense @ W, rel=tight, abs=tight)
+            np.testing.assert_allclose(kernels.matmul_sparse(X, W), dense @ W, rtol=tight, atol=tight)
             found = kernels.matmul_sparse_transposed(X, D)
-        assert found == pytest.approx(dense.T @ D, rel=tight, abs=tight)
+        np.testing.assert_allclose(found, dense.T @ D, rtol=tight, atol=tight)
         assert found.dtype == W.dtype
 
 
@@ -36,7 +36,7 @@ def test_what_there_is_is_added_to_in_place(real: str):
     there = np.random.default_rng(2).standard_normal((30, 16)).astype(real)
     wanted = there + ops.matmul(X, W)
     assert kernels.matmul_sparse(X, W, there) is there
-    assert there == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+    np.testing.assert_allclose(there, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_any_rows_of_a_bag_and_none():

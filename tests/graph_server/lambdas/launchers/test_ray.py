@@ -24,8 +24,6 @@ from tests.simulated_ray import CPUS, SimulatedRay
 HANDLERS = "tests.lambda_funcs.handlers"
 PATIENCE_S = 120.0  # what does not come within this never does
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 
 @pytest.fixture(scope="module")
 def joined(ray_cluster: SimulatedRay) -> Iterator[SimulatedRay]:
