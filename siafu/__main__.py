@@ -193,6 +193,17 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any):
         super().__init__(**options, allow_abbrev=False, formatter_class=_formatter)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse drops help that is not taken, and ends with 0."""
+        stream = file or sys.stderr
+        try:
+            stream.write(message)
+            stream.flush()
+        except OSError as error:
+            _fault_of(stream)
+            if stream is sys.stdout and not isinstance(error, BrokenPipeError):  # whose reader has seen enough
+                self.exit(1, f"{self.prog}: stdout: {error.strerror or error}\n")
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 

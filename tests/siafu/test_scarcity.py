@@ -84,6 +84,8 @@ def test_a_run_says_at_once_that_it_may_open_too_few_files(tmp_path: Path) -> No
         ("doctor --json", (1, "siafu doctor: stdout: No space left on device")),
         ("prepare digits --inspect", (1, "siafu prepare: stdout: No space left on device")),
         ("--version", (1, "siafu: stdout: No space left on device")),
+        ("--help", (1, "siafu: stdout: No space left on device")),
+        ("prepare --help", (1, "siafu prepare: stdout: No space left on device")),
         ("prepare digits --json", (2, "siafu prepare: --out DIR is missing: where do the shards go?")),
     ],
 )
