@@ -1,4 +1,7 @@
-"""``python -m tests.fuzz TARGET --minutes 10 --seed 1``: fuzzes a parser, says what was found, keeps it in tests/fuzz/found."""
+"""``python -m tests.fuzz TARGET --minutes 10 --seed 1``: fuzzes a parser, says what was found, keeps it in tests/fuzz/found.
+
+``python -m tests.fuzz tables --count 300``: tables with what goes wrong on the way, compared with the graphs they were made of.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import shutil
 import sys
 
+from tests.fuzz import mishaps
 from tests.fuzz.inputs import CORPUS, FOUND, MENDED, name_of, size_of, store, unpack
 from tests.fuzz.targets import TARGETS, target_of
 from tests.fuzz.watch import Result, fuzz
@@ -14,7 +18,8 @@ from tests.fuzz.watch import Result, fuzz
 def main(argv: list[str]) -> int:
     """0: nothing was found; 1: something was."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("target", choices=[*TARGETS, "all"], help="all: one after the other")
+    parser.add_argument("target", choices=[*TARGETS, "all", "tables"], help="all: one after the other, but for tables")
+    parser.add_argument("--count", type=int, default=300, help="tables: files")
     parser.add_argument("--minutes", type=float, default=1.0, help="for each target")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="one line of JSON for each target")
@@ -25,6 +30,8 @@ def main(argv: list[str]) -> int:
         "--replay", metavar="NAME", help="runs one input of found/ or of the corpus, with its traceback"
     )
     asked = parser.parse_args(argv)
+    if asked.target == "tables":
+        return mishaps.main(asked.count, asked.seed)
     if asked.replay:
         return replay(asked.target, asked.replay)
     found = 0
