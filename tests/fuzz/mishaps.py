@@ -102,7 +102,7 @@ class Table:
                 row[at : at + 1] = map(change, row[at : at + 1])  # a row may be short
 
 
-Mishap = Callable[[Base, Table, Table, random.Random], None]  # changes the tables of edges and of vertices
+Mishap = Callable[[Base, Table, Table, random.Random], Any]  # changes the tables of edges and of vertices
 
 
 def _row_numbers(table: Table) -> None:
@@ -141,6 +141,11 @@ def _set(table: Table, **changes: Any) -> None:
         setattr(table, key, value)
 
 
+def _each(change: Callable[[Table], None], *tables: Table) -> None:
+    for table in tables:
+        change(table)
+
+
 def _either(edges: Table, vertices: Table, rng: random.Random) -> Table:
     return rng.choice((edges, vertices))
 
@@ -148,9 +153,9 @@ def _either(edges: Table, vertices: Table, rng: random.Random) -> Table:
 MISSING = ("", "NA", "N/A", "null", "NULL", "None", "nan", "NaN", "#N/A", "\\N", "<NA>")
 MISHAPS: dict[str, Mishap] = {
     "row numbers": lambda base, e, v, rng: _row_numbers(_either(e, v, rng)),
-    "row numbers in both": lambda base, e, v, rng: (_row_numbers(e), _row_numbers(v))[0],
+    "row numbers in both": lambda base, e, v, rng: _each(_row_numbers, e, v),
     "no header": lambda base, e, v, rng: _no_header(_either(e, v, rng)),
-    "no header in both": lambda base, e, v, rng: (_no_header(e), _no_header(v))[0],
+    "no header in both": lambda base, e, v, rng: _each(_no_header, e, v),
     "units below the header": lambda base, e, v, rng: _second_header(_either(e, v, rng), ["-", "years", "eur"]),
     "a comment above": lambda base, e, v, rng: _set(_either(e, v, rng), before="# made by hand\n"),
     "a comment above, with %": lambda base, e, v, rng: _set(_either(e, v, rng), before="% made by hand\n"),
