@@ -39,7 +39,7 @@ def _load() -> ctypes.CDLL | None:
 
 
 def _sources_digest() -> str | None:
-    """As setup.py has it; None if the sources are not here."""
+    """As ``siafu.kernels.build`` has it, which Lambda's package lacks; None if the sources are not here."""
     files = sorted(Path(__file__).with_name("src").glob("*.[ch]pp"))
     digest = hashlib.sha256()
     for file in files:

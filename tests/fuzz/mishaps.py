@@ -90,8 +90,10 @@ class Table:
 
     def bytes(self) -> bytes:
         out = io.StringIO()
-        quoting = csv.QUOTE_ALL if self.quote_all else csv.QUOTE_MINIMAL
-        writer = csv.writer(out, delimiter=self.separator, lineterminator=self.newline, quoting=quoting)
+        writer = csv.writer(
+            out, delimiter=self.separator, lineterminator=self.newline,
+            quoting=csv.QUOTE_ALL if self.quote_all else csv.QUOTE_MINIMAL,
+        )  # fmt: skip
         writer.writerows([*([] if self.header is None else [self.header]), *self.rows])
         return (self.before + out.getvalue() + self.behind).encode(self.encoding, "replace")
 
