@@ -83,6 +83,7 @@ EDGE_FLAGS = {  # of edge lists: flag -> what it takes, and what that is
     "type": ("COLUMN", "of their types, integers or words [none]"),
     "num-edge-types": ("R", "types are 0..R-1"),
     "ids": ("auto|integer|text", "what ids are taken for [auto]"),
+    "id": ("COLUMN", "of the vertices in their tables [id, node_id, or the first]"),
     "num-vertices": ("N", "ids of edges are 0..N-1"),
     "features": ("FILE|random:F", "of vertices; any file's or folder's, too, that has none; see below"),
     "labels": ("FILE", "of vertices; see below"),

@@ -55,3 +55,15 @@ def one_hot(rows: Array, name: str) -> Array:
         )
     classes: Array = np.where(unknown, -1, np.argmax(rows, axis=1))
     return classes.astype(np.int64)
+
+
+def renumbered(classes: Array) -> tuple[Array, tuple[str, ...]]:
+    """Classes [N], -1 = unknown, as int64 0..C-1 in ascending order, and what the C were called; () where they were 0..C-1.
+
+    Codes (10115, 80331) and classes that begin with 1 would make as many outputs of a model as the largest of them.
+    """
+    values = np.unique(classes[classes != -1])
+    if np.array_equal(values, np.arange(len(values))):
+        return classes.astype(np.int64), ()
+    numbers = np.where(classes == -1, -1, np.searchsorted(values, classes))
+    return numbers.astype(np.int64), tuple(str(int(value)) for value in values)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,16 @@ def files_of(pattern: str) -> list[Path]:
 
 def is_parquet(file: Path) -> bool:
     return file.name.endswith(PARQUET)
+
+
+def is_nameless(column: str) -> bool:
+    """Whether this is what pandas calls a column that has no name: row numbers mostly."""
+    return textfile.NAMELESS.fullmatch(column) is not None
+
+
+def plain(column: str) -> str:
+    """A name without capitals, blanks and signs, to be compared with those that columns often have."""
+    return re.sub(r"[^a-z0-9]", "", column.casefold())
 
 
 def column_names(file: Path) -> list[str]:
