@@ -260,7 +260,10 @@ def hetero_of_two_widths():
 
 REFUSED = {
     "no graph": (lambda: 7, r"^builtins\.int is no graph: must be a source's name, a siafu\.Graph, a mapping of"),
-    "unknown key": (lambda: {"edge_index": EDGES, "label": [0]}, r"^arrays: has no use for 'label', only for edge_index, "),
+    "labels by an unknown name": (
+        lambda: {"edge_index": EDGES, "x": np.eye(3), "paper_label": [0, 1, 0]},
+        r"^arrays: has no use for 'paper_label', which looks like labels: call it y \(\[N\]\), or leave it out$",
+    ),
     "no edges": (lambda: {"x": np.eye(3)}, r"^arrays: has no array 'edge_index', only x$"),
     "edges transposed": (lambda: EDGES.T, r"^arrays: edges are int64 \[3, 2\], must be integers \[2, E\]$"),
     "edges of floats": (lambda: EDGES * 1.0, r"^arrays: edges are float64 \[2, 3\], must be integers \[2, E\]$"),
