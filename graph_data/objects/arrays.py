@@ -118,7 +118,9 @@ def from_mapping(
     found = sorted_out(arrays, table, name)
     there = found.values
     if "edge_index" not in there:
-        raise DatasetError(f"{name}: has no array 'edge_index', only {', '.join(map(str, arrays)) or 'nothing'}")
+        raise DatasetError(
+            f"{name}: has no array 'edge_index', only {', '.join(sorted(map(str, arrays))) or 'nothing'}"
+        )
     target = target or there.get("target", "auto")
     sizes = {what: _count(found, what, name) for what in ("num_nodes", "num_features", "num_classes", "num_edge_types")}
     given = features
@@ -275,8 +277,6 @@ def labels_of(labels: Any, target: str = "auto", name: str = "arrays") -> Array:
     if y.ndim == 2 and y.dtype.kind in "iub" and target == "auto" and np.isin(y, (-1, 0, 1)).all() and (y != -1).any():
         target = "labels"
     y = labels_as(y, target, name)
-    if y.dtype.kind == "f":
-        return y.astype(np.float32, copy=False)
     return y.astype(np.int64) if y.ndim == 1 and y.dtype.kind in "bu" else y
 
 

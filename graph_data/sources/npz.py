@@ -36,7 +36,7 @@ def load(argument: str) -> Graph:
     """
     text, given = options_of(argument, TOLD)
     path = Path(text)
-    graph = from_mapping(_read(path), **given, name=str(path))  # type: ignore[arg-type]
+    graph = from_mapping(_read(path), **given, name=str(path))
     return replace(graph, name=path.stem)
 
 

@@ -229,7 +229,7 @@ def test_names_that_are_of_no_part():
 def test_what_some_kinds_of_edges_carry_is_refused_where_it_is_a_weight_and_named_otherwise():
     nodes = {"feat": X}
     with pytest.raises(
-        DatasetError, match="^g: only some kinds of vertices or edges have 'w': give it to all, or to none$"
+        DatasetError, match=r"^g: only some kinds of vertices or edges have 'w': give it to all, or to none$"
     ):
         of_frames(EDGES, N, nodes, {}, partly=["w"], name="g")
     assert of_frames(EDGES, N, nodes, {}, partly=["norm"], name="g").notes == ("g: left out: norm",)

@@ -71,6 +71,14 @@ def test_labels_may_be_numbers(archive):
     assert tidy(graph).labels.dtype == np.float32
 
 
+def test_a_number_beyond_float32_is_refused_by_its_own_value(archive):
+    huge = archive(y=np.array([1e300, 0.5, np.nan]), num_classes=np.int64(1))
+    with pytest.raises(DatasetError, match=r"three: vertex 0 has label 1e\+300, must be a finite float32"):
+        tidy(load(huge))
+    with pytest.raises(DatasetError, match=r"three: vertex 0 has label inf, must be a finite float32"):
+        tidy(load(f"{huge}?target=numbers"))
+
+
 def test_csr_features_stay_sparse(archive):
     features = load(archive(**CSR)).features
     assert isinstance(features, SparseRows)
