@@ -79,7 +79,7 @@ def split_of(parts: Mapping[str, Any], num_vertices: int, where: str) -> Array:
 
 def _mask(value: Any, n: int, what: str, name: str) -> Array:
     """One entry as bool [N, S]."""
-    if isinstance(value, list | tuple) and any(np.ndim(part) for part in value):
+    if isinstance(value, list | tuple) and value and np.ndim(value[0]):
         columns = [_mask(np.asarray(part), n, what, name) for part in value]
         if any(column.shape[1] != 1 for column in columns):
             raise DatasetError(

@@ -103,14 +103,14 @@ def from_mapping(
     *,
     weight: str | None = None,
     features: Any = None,
-    target: str | None = None,
+    target: str = "auto",
     name: str = "arrays",
 ) -> Graph:
     """The graph of a mapping of arrays, called as ``graph_data.fields`` and ``graph_data.masks`` list; only ``edge_index`` and features
     must be there. ``x`` may be "random:F".
 
     weight: the name of the entry that holds edges' weights, instead of those of the table; "" for none. features: instead of x;
-    target: as for ``from_arrays``, or else the entry of that name.
+    target: as for ``from_arrays``; where it is "auto", the entry of that name tells.
     Raises: DatasetError for two names of one thing, for what looks like a split, a weight or a label and is not used, or arrays that do
     not fit each other. The graph's note names what else is not used.
     """
@@ -121,7 +121,8 @@ def from_mapping(
         raise DatasetError(
             f"{name}: has no array 'edge_index', only {', '.join(sorted(map(str, arrays))) or 'nothing'}"
         )
-    target = target or there.get("target", "auto")
+    said = _target(found)
+    target = said if target == "auto" else target
     sizes = {what: _count(found, what, name) for what in ("num_nodes", "num_features", "num_classes", "num_edge_types")}
     given = features
     if given is None:
@@ -149,6 +150,15 @@ def from_mapping(
         ids=ids,
         notes=(*notes, *left_out(found.left | unused, graph.num_vertices, name)),
     )
+
+
+def _target(found: Found) -> str:
+    """What the entry ``target`` says of labels; an array there is none that we use, and is left over."""
+    said = found.values.pop("target", "auto")
+    if not isinstance(said, str) and (array(said).ndim or array(said).dtype.kind != "U"):
+        found.left[found.keys["target"]] = said
+        return "auto"
+    return str(said)
 
 
 def _count(found: Found, what: str, name: str) -> int | None:
@@ -189,7 +199,12 @@ def ids_of(found: Found, num_vertices: int) -> tuple[Array | None, dict[str, Any
     if "n_id" not in found.values:
         return None, {}
     ids = array(found.values["n_id"])
-    if ids.shape != (num_vertices,) or ids.dtype.kind not in "iu" or not (ids[1:] > ids[:-1]).all():
+    if (
+        ids.shape != (num_vertices,)
+        or ids.dtype.kind not in "iu"
+        or not (ids[1:] > ids[:-1]).all()
+        or ids[-1:].max(initial=0) >= 2**63
+    ):
         return None, {found.keys["n_id"]: ids}
     return (None if ids.size and ids[0] == 0 and ids[-1] == num_vertices - 1 else ids.astype(np.int64)), {}
 
@@ -207,6 +222,8 @@ def names_of_features(told: Any, features: Any, rows: Rows, name: str) -> dict[s
     if words is None:
         return {}
     words = list(words) if told is None else array(told).tolist()
+    if isinstance(words, list):
+        words = [word.decode("utf-8", "replace") if isinstance(word, bytes) else word for word in words]
     if told is not None and (not isinstance(words, list) or len(words) != rows.shape[1]):
         raise DatasetError(
             f"{name}: feature_names are {list(np.shape(words))}, must be [{rows.shape[1]}], as features are"
@@ -299,13 +316,18 @@ def num_classes_of(labels: Array) -> int:
     return max(1, int(labels.max()) + 1)
 
 
+def _parts(value: Any) -> Any:
+    """Arrays of a mask or list of vertices; of several, a list of these."""
+    several = isinstance(value, list | tuple) and value and np.ndim(value[0])
+    return [array(part) for part in value] if several else array(value)
+
+
 def _split(split: Any, masks: Mapping[str, Any], num_vertices: int, name: str) -> Array:
     if split is None:
         for key in masks:
             if not role_of(key):
                 raise DatasetError(f"{name}: {key!r} is no name of a mask: call it train_mask, val_mask or test_mask")
-        whole = {key: list(map(array, m)) if isinstance(m, list | tuple) else array(m) for key, m in masks.items()}
-        return split_of(whole, num_vertices, name)
+        return split_of({key: _parts(value) for key, value in masks.items()}, num_vertices, name)
     roles = array(split)
     roles = roles[:, None] if roles.ndim == 1 else roles
     if roles.dtype.kind not in "iu" or (roles.size and (roles.min() < 0 or roles.max() > 3)):

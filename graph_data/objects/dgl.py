@@ -54,6 +54,8 @@ def from_dgl(graph: Any, *, features: Any = None, target: str = "auto", name: st
 
 def joined(frames: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], tuple[str, ...]]:
     """What vertices or edges of every kind carry, one kind after the other, and the names of what only some kinds have."""
+    if len(frames) == 1:
+        return dict(frames[0]), ()
     every = set.intersection(*map(set, frames))
     carried = {key: np.concatenate([frame[key] for frame in frames]) for key in frames[0] if key in every}
     return carried, tuple(sorted(set.union(*map(set, frames)) - every))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graph_data.fields import EDGES, FLAT, WHOLE, left_out, plain, sorted_out
-from graph_data.masks import masks_of
+from graph_data.masks import masks_of, role_of
 from graph_data.objects.arrays import from_mapping, labels_for_losses
 from graph_data.sources.beside import TOLD, options_of
 from siafu.errors import ConfigError, DatasetError
@@ -67,7 +67,14 @@ def from_fields(
 
 
 def _homogeneous(data: Any) -> Any:
-    """One graph of all kinds of vertices. Raises: DatasetError unless all have features, of one width."""
+    """One graph of all kinds of vertices. Raises: DatasetError unless all have features, of one width; for lists of vertices, whose
+    numbers are of one kind alone: PyG would join them as they are."""
+    for kind in data.node_types:
+        for key, value in data[kind].items():
+            if role_of(key) and not str(getattr(value, "dtype", "")).endswith("bool"):
+                raise DatasetError(
+                    f"HeteroData: {key} of {kind!r} is no bool mask, and may number vertices of that kind alone: make it a mask [N]"
+                )
     widths = {kind: int(data[kind].x.shape[-1]) if "x" in data[kind] else None for kind in data.node_types}
     if len(set(widths.values())) > 1:
         shown = ", ".join(f"{kind} {width or 'none'}" for kind, width in widths.items())

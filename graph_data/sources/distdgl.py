@@ -101,9 +101,8 @@ def _joined(path: Path, config: dict[str, Any], what: str, total: int) -> tuple[
         file = _file(path, config, p, f"{what}_feats")
         parts.append((file, read_tensors(file)))
     names = [
-        {key.partition("/")[2] for key in carried if key.startswith(f"{kind}/")}
+        {key.partition("/")[2] for _, carried in parts for key in carried if key.startswith(f"{kind}/")}
         for kind in kinds
-        for _, carried in parts[:1]
     ]
     joined: dict[str, Array] = {}
     every = set.intersection(*names)

@@ -144,6 +144,8 @@ def test_what_is_left_over_is_named_in_a_note(read, tmp_path):
         ("split", np.array([0, 0, 1, 2]), "a split: call it train_mask, "),
         ("trainmask", PARTS["train"], "a split: call it train_mask, "),
         ("node_class", Y, r"labels: call it y \(\[N\]\), or leave it out$"),
+        ("targets", Y, r"labels: call it y \(\[N\]\), or leave it out$"),
+        ("target", Y, r"labels: call it y \(\[N\]\), or leave it out$"),
         ("label2", Y, r"labels: call it y \(\[N\]\), or leave it out$"),
         ("is_hub", PARTS["val"], "a mask: call it train_mask, val_mask or test_mask, or leave it out$"),
         ("strength_weight", WEIGHT, r"a weight: call it edge_weight \(of edges, \[E\]\), or leave it out$"),
@@ -233,6 +235,11 @@ def test_what_some_kinds_of_edges_carry_is_refused_where_it_is_a_weight_and_name
     ):
         of_frames(EDGES, N, nodes, {}, partly=["w"], name="g")
     assert of_frames(EDGES, N, nodes, {}, partly=["norm"], name="g").notes == ("g: left out: norm",)
+
+
+def test_an_archive_may_say_what_its_labels_are(tmp_path):
+    graph = of_npz(arrays(y=np.array([0.0, 1, 1, 0]), target=np.array("classes")), tmp_path)
+    assert (graph.target, graph.labels.tolist()) == ("classes", [0, 1, 1, 0])
 
 
 def test_ids_that_ascend_are_kept_and_others_named():
