@@ -86,7 +86,7 @@ def from_arrays(
         weight=None if weight is None else column(weight, "edge weights", name),
         features=rows,
         labels=y,
-        num_classes=num_classes or num_classes_of(y),
+        num_classes=classes_told(num_classes, y, target),
         split=_split(split, masks or {}, n, name),
         directed=directed,
         ids=ids,
@@ -136,7 +136,8 @@ def from_mapping(
     edges, notes = _pairs(found, name)
     graph = from_arrays(
         edges, given, there.get("y"), weight=there.get("edge_weight"), edge_type=there.get("edge_type"),
-        masks=found.splits, num_vertices=sizes["num_nodes"], num_edge_types=sizes["num_edge_types"], target=target,
+        masks=found.splits, num_vertices=sizes["num_nodes"], num_classes=sizes["num_classes"],
+        num_edge_types=sizes["num_edge_types"], target=target,
         feature_names=there.get("feature_names") if features is None else None, name=name,
     )  # fmt: skip
     if features is None and sizes["num_features"] not in (None, graph.num_features):
@@ -146,7 +147,6 @@ def from_mapping(
     ids, unused = ids_of(found, graph.num_vertices)
     return replace(
         graph,
-        num_classes=classes_told(sizes["num_classes"], graph.labels, target),
         ids=ids,
         notes=(*notes, *left_out(found.left | unused, graph.num_vertices, name)),
     )
@@ -291,8 +291,9 @@ def labels_of(labels: Any, target: str = "auto", name: str = "arrays") -> Array:
         raise DatasetError(f"{name}: labels are {y.dtype} {list(y.shape)}, must be [N] or [N, C]")
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim == 2 and y.dtype.kind in "iub" and target == "auto" and np.isin(y, (-1, 0, 1)).all() and (y != -1).any():
-        target = "labels"
+    several = y.ndim == 2 and y.size and y.dtype.kind in "iub" and target == "auto"
+    if several and y.min() >= -1 and y.max() in (0, 1):
+        return y.astype(np.int8 if y.min() < 0 else np.uint8, copy=False)
     y = labels_as(y, target, name)
     return y.astype(np.int64) if y.ndim == 1 and y.dtype.kind in "bu" else y
 

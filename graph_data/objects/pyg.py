@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_data.fields import EDGES, FLAT, WHOLE, left_out, plain, sorted_out
+from graph_data.fields import EDGES, FLAT, VERTICES, WHOLE, left_out, plain, sorted_out
 from graph_data.masks import masks_of, role_of
 from graph_data.objects.arrays import from_mapping, labels_for_losses
 from graph_data.sources.beside import TOLD, options_of
@@ -33,12 +33,16 @@ def from_pyg(
     if any(base.__name__ == "Dataset" for base in type(data).__mro__):
         raise DatasetError(f"{type(data).__name__} is a data set: pass the graph in it, dataset[0]")
     partly: set[str] = set()
+    guessed: tuple[str, ...] = ()
     if hasattr(data, "to_homogeneous"):
         kinds = data
         data = _homogeneous(kinds)
         partly = {key for store in kinds.stores for key in store.keys()} - set(data.to_dict())  # noqa: SIM118
+        labelled = [kind for kind in kinds.node_types if any(plain(key) in VERTICES["y"] for key in kinds[kind].keys())]  # noqa: SIM118
+        if len(labelled) > 1:
+            guessed = (f"{name}: labels of {', '.join(labelled)} are taken for the same classes",)
     graph = from_fields(data.to_dict(), weight=weight, features=features, target=target, name=name)
-    return replace(graph, notes=(*graph.notes, *left_out({}, graph.num_vertices, name, sorted(partly))))
+    return replace(graph, notes=(*guessed, *graph.notes, *left_out({}, graph.num_vertices, name, sorted(partly))))
 
 
 def from_fields(

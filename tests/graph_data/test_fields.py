@@ -242,6 +242,16 @@ def test_an_archive_may_say_what_its_labels_are(tmp_path):
     assert (graph.target, graph.labels.tolist()) == ("classes", [0, 1, 1, 0])
 
 
+def test_classes_are_as_many_as_an_archive_tells_unless_a_target_makes_columns_of_them(tmp_path):
+    assert of_npz(arrays(num_classes=np.int64(5)), tmp_path).num_classes == 5
+    one_hot = arrays(y=np.eye(4, 3), num_classes=np.int64(1))
+    np.savez(tmp_path / "h.npz", **one_hot)
+    assert resolve(f"{tmp_path}/h.npz?target=labels").load().num_classes == 3
+    assert resolve(f"{tmp_path}/h.npz?target=numbers").load().num_classes == 3
+    with pytest.raises(DatasetError, match=r"num_classes is int64 \[1\], must be an integer scalar"):
+        graph_of(arrays(num_classes=np.array([5])))
+
+
 def test_ids_that_ascend_are_kept_and_others_named():
     assert graph_of(arrays(n_id=np.array([3, 5, 8, 9]))).ids.tolist() == [3, 5, 8, 9]
     graph = graph_of(arrays(node_id=np.array([3, 5, 4, 9])))

@@ -337,6 +337,8 @@ def test_kinds_of_edges_become_edge_types():
     del hetero["a"].train_idx
     hetero["a"].train_mask = torch.tensor([True, False])
     assert graph_of(hetero).split[:, 0].tolist() == [TRAIN, 0, 0, 0, 0]
+    hetero["b"].y = torch.tensor([1, 0, 2])
+    assert graph_of(hetero).notes == ("pyg: labels of a, b are taken for the same classes", "pyg: left out: node_type")
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------
