@@ -114,9 +114,9 @@ def _parts(key: Any, value: Any) -> dict[str, Any]:
     if not plain(key) or not splits or not all(isinstance(split, Mapping) and split for split in splits):
         return {}
     names = list(splits[0])
-    if not all(role_of(plain(f"{key}.{name}")) and all(name in split for split in splits) for name in names):
-        return {}
-    if any(set(split) != set(names) for split in splits):
+    if any(split.keys() != splits[0].keys() for split in splits) or not all(
+        role_of(plain(f"{key}.{name}")) for name in names
+    ):
         return {}
     if isinstance(value, Mapping):
         return {f"{key}.{name}": value[name] for name in names}
@@ -153,7 +153,8 @@ def _looks_like(name: str, value: Any, num_vertices: int) -> tuple[str, str]:
     shape = tuple(getattr(value, "shape", (len(value),) if nested else ()))
     if not shape or name == YIELDS or HARMLESS.fullmatch(name):
         return "", ""
-    if SPLIT.search(name):
+    parts = [value[key] for key in value if role_of(plain(key))] if isinstance(value, Mapping) else []
+    if SPLIT.search(name) or any(np.ndim(part) for part in parts):
         return "a split", "train_mask, val_mask or test_mask (bool [N]), or train_idx, val_idx or test_idx (vertices)"
     if WEIGHT.search(name):
         return "a weight", "edge_weight (of edges, [E])"

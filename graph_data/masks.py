@@ -17,14 +17,14 @@ MASKS = (("train_mask", TRAIN), ("val_mask", VAL), ("test_mask", TEST))
 #: What the parts of a split are called: Planetoid and PyG say val, OGB and DGL valid, others validation or dev
 PARTS = {
     **dict.fromkeys(("train", "training", "trn", "tr"), TRAIN),
-    **dict.fromkeys(("val", "valid", "validation", "vali", "dev"), VAL),
+    **dict.fromkeys(("val", "valid", "validation", "vali", "va", "dev"), VAL),
     **dict.fromkeys(("test", "testing", "tst", "te"), TEST),
 }
 MASK = {"mask", "masks"}
 #: Words beside a part's name: train_idx, idx_train, train_nid, train_node_ids, split_idx.train
 BESIDE = MASK | {
     "split", "splits", "idx", "idxs", "index", "indices", "indexes", "ind", "inds", "id", "ids", "nid", "nids", "node",
-    "nodes", "vertex", "vertices", "list", "lst",
+    "nodes", "vertex", "vertices", "list", "lst", "role", "roles", "set", "sets",
 }  # fmt: skip
 
 

@@ -103,6 +103,10 @@ def test_a_dict_of_parts_is_a_split_and_a_list_of_these_several(tmp_path):
         assert graph_of(arrays(**{key: one})).split.tolist() == ROLES
     tensors = {part: torch.tensor(vertices) for part, vertices in one.items()}
     assert from_fields(arrays(split_idx=tensors)).split.tolist() == ROLES
+    assert graph_of(arrays(role={"tr": [0, 1], "va": [2], "te": [3]})).split.tolist() == ROLES  # GraphSAINT's words
+    with pytest.raises(DatasetError, match="has no use for 'years', which looks like a split: call it train_mask"):
+        graph_of(arrays(years=one))
+    assert graph_of(arrays(accuracy={"train": 0.9, "test": 0.8})).notes == ("arrays: left out: accuracy",)
     other = {"train": [2], "valid": [], "test": [0, 1, 3]}
     graph = graph_of(arrays(split_idx_list=[one, other]))
     assert graph.split.tolist() == [[TRAIN, TEST], [TRAIN, TEST], [VAL, TRAIN], [TEST, TEST]]
