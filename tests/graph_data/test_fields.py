@@ -3,7 +3,6 @@
 import networkx
 import numpy as np
 import pytest
-import torch
 
 import siafu
 from graph_data.fields import FLAT
@@ -14,6 +13,8 @@ from graph_data.objects.pyg import from_fields
 from graph_data.sources.names import resolve
 from siafu.errors import DatasetError
 from siafu.graph import NONE, TEST, TRAIN, VAL
+
+torch = pytest.importorskip("torch")
 
 N = 4
 EDGES = np.array([[0, 0, 1, 2, 3], [1, 2, 2, 3, 0]])
