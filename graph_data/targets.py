@@ -22,7 +22,8 @@ def labels_as(labels: Array, target: str, name: str) -> Array:
         check_told(labels, name)
         return labels
     if target == "numbers":
-        return labels.astype(np.float32)
+        with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
+            return labels.astype(np.float32)
     unknown = np.isnan(labels) if labels.dtype.kind == "f" else labels == -1
     known = np.where(unknown, -1, labels)
     if target == "classes" and labels.ndim == 2:
