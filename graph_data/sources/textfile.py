@@ -127,7 +127,7 @@ def _width(lines: list[str], separator: str) -> int:
 
 def _split(lines: list[str], separator: str) -> list[list[str]]:
     if separator == BLANKS:
-        return [line.split() for line in lines]
+        return [re.split("[ \t]+", line.strip(" \t")) for line in lines]
     return list(csv.reader(lines, delimiter=separator))
 
 
@@ -261,7 +261,7 @@ class _Tabs(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._waiting:
-            block = self._stream.read(BLOCK_BYTES)
+            block = self._stream.read(BLOCK_BYTES // 8)
             block += self._stream.readline()  # no run of blanks is cut
             if not block:
                 return 0
