@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from siafu.errors import DatasetError
@@ -68,3 +70,8 @@ def renumbered(classes: Array) -> tuple[Array, tuple[str, ...]]:
         return classes.astype(np.int64), ()
     numbers = np.where(classes == -1, -1, np.searchsorted(values, classes))
     return numbers.astype(np.int64), tuple(str(int(value)) for value in values)
+
+
+def classes_note(names: Sequence[str]) -> str:
+    """What ``renumbered`` has done, for the user."""
+    return f"{len(names)} classes are numbered in the order of their values, {names[0]} to {names[-1]}"

@@ -13,9 +13,9 @@ import numpy as np
 
 from graph_data.fields import FLAT, Found, left_out, plain, sorted_out
 from graph_data.masks import role_of, split_of
-from graph_data.sources.beside import features_of
+from graph_data.sources.beside import features_of, named_columns
 from graph_data.sources.randomrows import no_features, random_width
-from graph_data.targets import labels_as
+from graph_data.targets import classes_note, labels_as, renumbered
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.sparse import Array, Rows, SparseRows
@@ -78,6 +78,12 @@ def from_arrays(
     if occurring > kinds:
         raise DatasetError(f"{name}: an edge has type {occurring - 1}, num_edge_types is {kinds}")
     y = np.full(n, -1, np.int64) if y is None else y
+    y, called = (
+        renumbered(y)
+        if num_classes is None and y.dtype.kind == "i" and y.ndim == 1 and y.min(initial=0) >= -1
+        else (y, ())
+    )
+    names = names_of_features(named_columns(told) if told else feature_names, features, rows, name)
     return Graph(
         name=name,
         num_vertices=n,
@@ -92,9 +98,10 @@ def from_arrays(
         ids=ids,
         edge_type=None if kinds == 1 else types,
         num_edge_types=kinds,
-        names=names_of_features(feature_names, features, rows, name),
+        names=names | ({"classes": called} if called else {}),
         random_features=random_width(told) is not None,
         numbers_said=target == "numbers",
+        notes=(f"{name}: {classes_note(called)}",) if called else (),
     )
 
 
@@ -148,7 +155,7 @@ def from_mapping(
     return replace(
         graph,
         ids=ids,
-        notes=(*notes, *left_out(found.left | unused, graph.num_vertices, name)),
+        notes=(*notes, *graph.notes, *left_out(found.left | unused, graph.num_vertices, name)),
     )
 
 

@@ -97,7 +97,7 @@ def of_frames(
     ids, unused = ids_of(of_node, num_vertices)
     if ids is not None and graph.ids is not None:
         unused = {of_node.keys["n_id"]: ids}
-    notes = left_out(of_node.left | unused, num_vertices, name, partly)
+    notes = graph.notes + left_out(of_node.left | unused, num_vertices, name, partly)
     notes += left_out(of_edge.left | of_edge.splits, -1, f"{name}: edges")
     return replace(graph, ids=ids if graph.ids is None else graph.ids, notes=notes)
 

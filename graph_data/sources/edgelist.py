@@ -148,11 +148,6 @@ class EdgeList:
                         f"{file}: {name!r} of its first line is also an id: give it a first line that names its columns"
                     )
 
-    def _feature_names(self) -> tuple[str, ...]:
-        """Of the columns of a table of features; () if its columns have no names."""
-        columns_ = self.tables["features"].values if "features" in self.tables else ()
-        return () if all(name.isdecimal() for name in columns_) else columns_
-
     def vertex_files(self) -> tuple[Path, ...]:
         """Every file that the vertices' data comes from."""
         named = [path for path in (self.features, self.labels, self.split) if path and is_by_number(path)]
@@ -181,7 +176,12 @@ class EdgeList:
             directed=True,
             ids=found,
             names={
-                key: names for key, names in (("classes", labels.names), ("features", self._feature_names())) if names
+                key: names
+                for key, names in (
+                    ("classes", labels.names),
+                    ("features", vertexfiles.feature_names(self.tables.get("features"))),
+                )
+                if names
             },
             numbers_said=self.target == "numbers",
             random_features=random_width(self.features) is not None,

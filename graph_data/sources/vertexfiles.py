@@ -18,7 +18,7 @@ from graph_data.sources import columns, textfile, words
 from graph_data.sources.columns import FEATURES, Kind
 from graph_data.sources.ids import Ids, places
 from graph_data.sources.randomrows import RandomRows, random_width
-from graph_data.targets import one_hot, renumbered
+from graph_data.targets import classes_note, one_hot, renumbered
 from siafu.errors import DatasetError
 from siafu.graph import NONE, check_told
 from siafu.npy import read_archive
@@ -105,6 +105,11 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
     for file in files:
         columns.check_columns(file, (id_column, *values))
     return Table(text, tuple(files), id_column, values)
+
+
+def feature_names(rows: Table | None) -> tuple[str, ...]:
+    """Of the columns of a table of features; () if they have none but their numbers."""
+    return rows.values if rows is not None and not any(name.isdigit() for name in rows.values) else ()
 
 
 def _id_of(file: Path, names: Sequence[str]) -> str:
@@ -272,7 +277,7 @@ def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) 
         raise DatasetError(f"{text}: {len(names)} classes, must be <= {words.MAX_CLASSES}{MANY}")
     if not names:
         return Labels(values)
-    note = f"{Path(columns.file_and_columns(text)[0]).name}: {len(names)} classes are numbered in the order of their values, {names[0]} to {names[-1]}"
+    note = f"{Path(columns.file_and_columns(text)[0]).name}: {classes_note(names)}"
     return Labels(values, names, (note,))
 
 

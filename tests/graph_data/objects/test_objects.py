@@ -200,7 +200,8 @@ def test_attributes_of_nodes_and_edges_are_read():
 def test_a_missing_label_is_unknown():
     found = networkx.path_graph(3)
     found.nodes[0]["y"] = 1
-    assert siafu.from_networkx(found, features=RANDOM).labels.tolist() == [1, -1, -1]
+    graph = siafu.from_networkx(found, features=RANDOM)
+    assert (graph.labels.tolist(), graph.names["classes"]) == ([0, -1, -1], ("1",))
 
 
 def test_integer_nodes_are_sorted_and_kept():
