@@ -39,7 +39,7 @@ def named_columns(text: str) -> tuple[str, ...] | None:
 
 
 def _table(text: str) -> vertexfiles.Table | None:
-    return None if random_width(text) or vertexfiles.is_by_number(text) else vertexfiles.table(text)
+    return None if not text or random_width(text) or vertexfiles.is_by_number(text) else vertexfiles.table(text)
 
 
 def split_of(text: str | None, num_vertices: int) -> Array:

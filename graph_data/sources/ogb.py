@@ -29,7 +29,7 @@ from graph_data.fields import EDGES, left_out, sorted_out
 from graph_data.masks import split_of
 from graph_data.objects.arrays import array, column, labels_of, num_classes_of
 from graph_data.sources.arrow import arrow, first_line_of
-from graph_data.sources.beside import features_of
+from graph_data.sources.beside import features_of, named_columns
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.folders import data_folders
 from graph_data.sources.randomrows import no_features, random_width
@@ -84,6 +84,7 @@ def load(argument: str) -> Graph:
         num_classes=num_classes_of(labels),
         split=_split(folder, n, given.get("split")),
         directed=True,
+        names={"features": columns} if (columns := named_columns(given.get("features", ""))) else {},
         numbers_said=True,  # OGB's one column is a class, unless it has fractions
         random_features=random_width(given.get("features", "")) is not None,
         notes=left_out(more.left | more.splits, n, str(folder)),
