@@ -356,7 +356,7 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
             named = ", ".join(name for name in names if not columns.is_nameless(name))
             raise DatasetError(
                 f"{file}: its column {name!r} has no name of its own (row numbers of a DataFrame?): say which columns are source "
-                f"and target, of {named}: --src COLUMN --dst COLUMN"
+                f"and target, of {named}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
             )
     return src, dst
 

@@ -49,7 +49,7 @@ class Table:
         self, kinds: Sequence[Kind], id_kind: Kind, ids: Ids | None, seen: Array
     ) -> Iterator[tuple[Array, list[Array]]]:
         """Blocks as vertex numbers [k] and values [k] of every column; marks who was ``seen``, bool [N]."""
-        rows = max(1, TABLE_VALUES // (1 + len(self.values)))
+        rows = max(1, TABLE_VALUES // (1 + sum(columns.width(self.files[0], name) for name in self.values)))
         for file in self.files:
             first = 1
             for keys, *values in columns.blocks(file, (self.id, *self.values), rows, [id_kind, *kinds]):
@@ -108,8 +108,11 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
 
 
 def feature_names(rows: Table | None) -> tuple[str, ...]:
-    """Of the columns of a table of features; () if they have none but their numbers."""
-    return rows.values if rows is not None and not any(name.isdigit() for name in rows.values) else ()
+    """Of the columns of a table of features; () if they have none but their numbers. Those of a list are NAME[0], NAME[1], ..."""
+    if rows is None or any(name.isdigit() for name in rows.values):
+        return ()
+    sizes = [(name, columns.width(rows.files[0], name)) for name in rows.values]
+    return tuple(called for name, k in sizes for called in ([name] if k == 1 else (f"{name}[{i}]" for i in range(k))))
 
 
 def _id_of(file: Path, names: Sequence[str]) -> str:
@@ -121,7 +124,7 @@ def _id_of(file: Path, names: Sequence[str]) -> str:
         others = ", ".join(name for name in names if not columns.is_nameless(name))
         raise DatasetError(
             f"{file}: its first column has no name of its own (row numbers of a DataFrame?): say which column is the id, of "
-            f"{others}: --id COLUMN"
+            f"{others}: id=COLUMN (siafu prepare --id)"
         )
     return names[0]
 
@@ -141,16 +144,22 @@ def features(
         if width:
             return RandomRows(num_vertices, width)
         return _sparse(Path(text)) if text.endswith(".npz") else RowFile(Path(text))
-    shape = (num_vertices, len(rows.values))
+    widths = [columns.width(rows.files[0], column) for column in rows.values]
+    shape = (num_vertices, sum(widths))
     seen = np.zeros(num_vertices, bool)
     if scratch is None:
         out = np.zeros(shape, np.float32)
     else:
         np.lib.format.open_memmap(scratch, "w+", np.float32, shape).flush()
-    for where, values in rows.rows([FEATURES] * shape[1], id_kind, ids, seen):
+    for where, values in rows.rows([FEATURES] * len(widths), id_kind, ids, seen):
         if scratch is not None:  # mapped anew for every block: what was written does not stay in our memory
             out = np.lib.format.open_memmap(scratch, "r+")
-        out[where] = np.stack(values, axis=1)
+        for column, one, k in zip(rows.values, values, widths, strict=True):
+            if one.size != k * len(one):
+                raise DatasetError(
+                    f"{rows.files[0]}: column {column!r} has lists of {k} numbers and of {one.size // len(one)}, must be of one length"
+                )
+        out[where] = np.concatenate([one.reshape(len(one), -1) for one in values], axis=1)
     if not seen.all():
         raise DatasetError(f"{text}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}")
     return out if scratch is None else RowFile(scratch)

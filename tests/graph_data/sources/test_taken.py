@@ -85,12 +85,12 @@ def test_row_numbers_of_a_dataframe_are_no_vertices_and_no_feature(name):
     Path("e.csv").write_text(f"{name},one,other\n0,1,2\n1,2,3\n2,3,4\n")
     refused(
         rf"^e\.csv: its column '{name}' has no name of its own \(row numbers of a DataFrame\?\): say which columns are source and "
-        r"target, of one, other: --src COLUMN --dst COLUMN$"
+        r"target, of one, other: src=COLUMN and dst=COLUMN \(siafu prepare --src, --dst\)$"
     )
     assert load("features=random:2&src=one&dst=other").num_edges == 3
     Path("u.csv").write_text(f"{name},who,age\n0,1,30\n1,2,40\n2,3,50\n3,4,60\n")
     refused(
-        r"^u\.csv: its first column has no name of its own .*: say which column is the id, of who, age: --id COLUMN$",
+        r"^u\.csv: its first column has no name of its own .*: say which column is the id, of who, age: id=COLUMN \(siafu prepare --id\)$",
         "features=u.csv&src=one&dst=other",
     )
     refused(
@@ -302,3 +302,36 @@ def test_a_validation_split_of_words_and_notes_reach_the_shards(tmp_path):
     part = shards.partition(0)
     assert part.split[np.argsort(part.vertices), 0].tolist() == [TRAIN, VAL, TEST, 0]
     assert shards.names()["features"] == ("age", "income")
+
+
+# --- lists of numbers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float32(), 3)])
+def test_embeddings_in_a_list_column_are_features(kind, tmp_path):
+    import pyarrow.parquet as pq
+
+    rows = [[v, v + 0.5, -v] for v in (1, 2, 3, 4)]
+    pq.write_table(pa.table({"id": [4, 3, 2, 1], "emb": pa.array(rows, kind), "age": [9, 8, 7, 6]}), "u.parquet")
+    graph = load("features=u.parquet")
+    assert graph.features.tolist() == [[*row, age] for row, age in zip(rows[::-1], (6, 7, 8, 9), strict=True)]
+    assert graph.names["features"] == ("emb[0]", "emb[1]", "emb[2]", "age")
+    shards = prepare("e.csv?features=u.parquet", tmp_path / "out", stream=True)
+    assert shards.manifest.num_features == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([[1, 2], [1, 2], [1], [1, 2]], r"row 3: column 'emb' is a list of 1, must be of 2 numbers, as those above"),
+        ([[1, 2], None, [1, 2], [1, 2]], r"row 2: column 'emb' is missing, must be a list of numbers"),
+        ([[1, 2], [1, 2], [1, None], [1, 2]], r"row 3: column 'emb' is a list with a missing number, must be a list of numbers"),
+        ([[1, 2], [1, 2], [1, 2], [1, np.nan]], r"row 4: column 'emb' is a list with nan or infinity, must be finite"),
+        ([["a"], ["b"], ["c"], ["d"]], r"row 1: column 'emb' is 'a', string, must be a number"),
+    ],
+)  # fmt: skip
+def test_lists_that_are_no_features_are_refused(values, words):
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"id": [1, 2, 3, 4], "emb": values}), "u.parquet")
+    refused(rf"^u\.parquet: {words}$", "features=u.parquet")
