@@ -38,12 +38,13 @@ EXAMPLES = """sources:
 docs/data.md has them all, with examples.
 
 edge lists: source and target are columns of such names (source, target; from, to; ...), else the
-first two; a line for each file says which. Ids are integers, text, UUIDs, dates, ...: what the first row has in text, or what the schema says in Parquet. They are numbered in ascending
-order, and OUT/ids.npy, or OUT/ids.parquet if they are no 64-bit integers, keeps them (row v is
-vertex v), unless they are vertex numbers: with --num-vertices, or with a .npy file that has a row
-per vertex. Words of labels and types are numbered in ascending order too, and kept in
-OUT/names.json; so are integers of --type, unless --num-edge-types says that they are numbers of
-types.
+first two; a line for each file says which. Ids are integers, text, UUIDs, dates, ...: what the
+first row has in text, or what the schema says in Parquet. They are numbered in ascending order,
+and OUT/ids.npy, or OUT/ids.parquet if they are no 64-bit integers, keeps them (row v is vertex v),
+unless they are vertex numbers: with --num-vertices, or with a .npy file that has a row per vertex.
+Words of labels and types are numbered in ascending order too, and kept in OUT/names.json; so are
+integers of labels that are not 0, 1, 2, ..., and of --type, unless --num-edge-types says that they
+are numbers of types.
   --features  F.npy [N, F], may be larger than memory; M.npz of scipy.sparse.save_npz; a table with
               a column of ids; random:F, F columns of standard normal numbers
   --labels    L.npy [N] or [N, C], or a table of id and label: a word, an integer from 0 on, a

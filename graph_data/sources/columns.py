@@ -290,7 +290,7 @@ def _read_lists(array: Any, where: Where) -> Array:
         row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) // int(lengths[0])
         where.refuse(row, "a list with a missing number", "a list of numbers")
     found = _read_numbers(values, where).reshape(len(array), -1)
-    where.check(np.isfinite(found).all(axis=1), ["a list with nan or infinity"] * len(found), "finite")
+    where.check(np.asarray(np.isfinite(found).all(axis=1)), ["a list with nan or infinity"] * len(found), "finite")
     return found
 
 
