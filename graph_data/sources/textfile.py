@@ -107,10 +107,9 @@ def _separator(file: Path, lines: list[str]) -> str:
     promised = promised_separator(file)
     sample = [line for line in lines[:20] if line.strip()]
     even = [separator for separator in SEPARATORS if _width(sample, separator) > 1]
-    commas = [DECIMAL_COMMA.findall(line) for line in sample]
-    if promised == "," and ";" in even and any(commas):  # of numbers, if there are no others
-        if all(line.count(",") == len(found) for line, found in zip(sample, commas, strict=True)):
-            return ";"
+    decimal = [len(DECIMAL_COMMA.findall(line)) for line in sample]  # commas of numbers
+    if promised == "," and ";" in even and any(decimal) and decimal == [line.count(",") for line in sample]:
+        return ";"
     if promised in sample[0] or not even:
         return promised
     return even[0]
