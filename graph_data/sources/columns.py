@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from siafu.sparse import Array
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (*PARQUET, *TEXT)
 PARQUET_BUFFER_BYTES = 1 << 20  # read ahead per column: row groups may be larger than memory
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 LARGEST_ID = 2**63 - 1
 
 
@@ -90,6 +92,11 @@ def files_of(pattern: str) -> list[Path]:
     path = Path(pattern)
     if path.is_dir():
         found = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
+        found = found or [
+            file
+            for file in sorted(path.rglob("*"))
+            if is_parquet(file) and all("=" in f.name for f in _between(path, file))
+        ]
     elif glob.has_magic(pattern) and not path.exists():
         found = sorted(Path(name) for name in glob.glob(pattern))
     else:
@@ -104,8 +111,26 @@ def files_of(pattern: str) -> list[Path]:
     return found
 
 
+def _between(folder: Path, file: Path) -> list[Path]:
+    return [parent for parent in file.parents if folder in parent.parents]
+
+
 def is_parquet(file: Path) -> bool:
     return file.name.endswith(PARQUET)
+
+
+def partition_of(file: Path) -> dict[str, str | int | None]:
+    """What the folders of a Parquet file say of all its rows, as Hive, Spark and pandas write it: kind=friend/year=2020/0.parquet."""
+    found: dict[str, str | int | None] = {}
+    for folder in file.absolute().parents if is_parquet(file) else ():
+        key, equals, text = folder.name.partition("=")
+        if not equals or not key:
+            break
+        value = unquote(text)
+        found[unquote(key)] = (
+            None if value == NO_PARTITION else int(value) if re.fullmatch(r"0|-?[1-9]\d{0,17}", value) else value
+        )
+    return dict(reversed(found.items()))
 
 
 def is_nameless(column: str) -> bool:
@@ -123,7 +148,8 @@ def column_names(file: Path) -> list[str]:
     if not is_parquet(file):
         return textfile.column_names(file)
     with _opened(file) as parquet:
-        return list(parquet.schema_arrow.names)
+        names = list(parquet.schema_arrow.names)
+    return [*names, *(name for name in partition_of(file) if name not in names)]
 
 
 def check_columns(file: Path, columns: Sequence[str]) -> None:
@@ -138,6 +164,8 @@ def column_type(file: Path, column: str) -> Any:
     """The Arrow type of a column of a Parquet file, without the dictionary or extension that it may be wrapped in."""
     pa = arrow()
     with _opened(file) as parquet:
+        if column not in parquet.schema_arrow.names:
+            return pa.scalar(partition_of(file)[column]).type
         kind = parquet.schema_arrow.field(column).type
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -228,7 +256,15 @@ def _batches(file: Path, columns: list[str], rows: int, kinds: Sequence[Kind]) -
     try:
         if is_parquet(file):
             with _opened(file) as parquet:
-                yield from parquet.iter_batches(rows, columns=columns)
+                own, beside = parquet.schema_arrow.names, partition_of(file)
+                for batch in parquet.iter_batches(rows, columns=[c for c in columns if c in own] or own[:1]):
+                    yield pa.RecordBatch.from_arrays(
+                        [
+                            batch.column(c) if c in own else pa.array([beside[c]]).take(pa.array([0] * len(batch)))
+                            for c in columns
+                        ],
+                        names=columns,
+                    )
         else:
             yield from textfile.batches(file, columns, types)
     except (pa.ArrowException, OSError) as error:

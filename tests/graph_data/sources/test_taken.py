@@ -335,3 +335,23 @@ def test_lists_that_are_no_features_are_refused(values, words):
 
     pq.write_table(pa.table({"id": [1, 2, 3, 4], "emb": values}), "u.parquet")
     refused(rf"^u\.parquet: {words}$", "features=u.parquet")
+
+
+# --- partitions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_hive_partitions_is_one_table(tmp_path):
+    import pyarrow.parquet as pq
+
+    edges = pa.table({"source": [1, 2, 3, 4], "target": [2, 3, 4, 1], "kind": ["likes", "likes", "knows", "a/b"]})
+    pq.write_to_dataset(edges, "e", partition_cols=["kind"])
+    users = pa.table(
+        {"id": [1, 2, 3, 4], "age": [3, 4, 5, 6], "year": [2020, 2020, 2021, 2021], "job": ["x", "y", "x", "y"]}
+    )
+    pq.write_to_dataset(users, "u", partition_cols=["year", "job"])
+    graph = load("features=u%23age,year&labels=u%23job&type=kind", "e")
+    order = np.argsort(graph.src)
+    assert (graph.src[order].tolist(), graph.dst[order].tolist()) == ([0, 1, 2, 3], [1, 2, 3, 0])
+    assert [graph.names["edge_types"][kind] for kind in graph.edge_type[order]] == ["likes", "likes", "knows", "a/b"]
+    assert graph.features.tolist() == [[3, 2020], [4, 2020], [5, 2021], [6, 2021]]
+    assert [graph.names["classes"][y] for y in graph.labels] == ["x", "y", "x", "y"]
