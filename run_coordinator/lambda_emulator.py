@@ -25,6 +25,8 @@ from siafu.config import Config
 from siafu.errors import ConfigError, WorkerError
 from siafu.leash import Leash
 
+ASKED = "site.toml"  # of a run's directory: its config before LocalStack's endpoint was filled in
+FILLED_IN = ("endpoint", "function", "callback_host")
 START_S = 120.0  # on a busy machine
 STOP_S = 30.0
 
@@ -35,6 +37,14 @@ class Site:
 
     config: Config
     check: Callable[[], None]  # WorkerError once LocalStack is gone: without it a run would only see refusals
+
+
+def as_asked(config: Config, run_dir: Path) -> Config:
+    """The config of a run that is over without the endpoint of the LocalStack that it had to itself, which went with it."""
+    if not (run_dir / ASKED).is_file():
+        return config
+    asked = configs.load(run_dir / ASKED).lambdas
+    return config.replace({f"lambda.{key}": getattr(asked, key) for key in FILLED_IN})
 
 
 @contextlib.contextmanager
@@ -49,7 +59,7 @@ def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
         return
     logs = run_dir / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    asked = run_dir / "site.toml"
+    asked = run_dir / ASKED
     asked.write_text(configs.dump(config))
     command = start.command("infra.localstack", "--config", str(asked), "--run-dir", str(run_dir))
     leash = Leash()

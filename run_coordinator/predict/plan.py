@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from graph_data.renumbered import Numbers
 from run_coordinator import api
+from run_coordinator.lambda_emulator import as_asked
 from run_coordinator.predict.meanings import Meanings, Names
 from siafu import conditions, model_file, models
 from siafu.baseline import BaselineConfig, load
@@ -131,8 +132,6 @@ def plan_of(
     _, spec = model_file.load_model(model)
     config = _of_servers(run_dir).replace(WITHOUT)
     config = config.replace({"train.warm_start": str(model.resolve())})
-    if config.lambdas.on == "localstack" and config.servers.backend == "lambda":  # what the run made for itself is gone
-        config = config.replace({"lambda.endpoint": "", "lambda.callback_host": ""})
     data = None
     if graph:
         config = config.replace(_another(graph, config, settings))
@@ -169,7 +168,7 @@ def _of_servers(run_dir: Path) -> Config:
     """
     begun = load(run_dir / "config.toml")
     if not isinstance(begun, BaselineConfig):
-        return begun
+        return as_asked(begun, run_dir)
     if begun.baseline.norm != "model":
         raise ConfigError(f"{run_dir}: baseline.norm = {begun.baseline.norm}: graph servers do not normalise so")
     sections = {section: values for section, values in begun.to_dict().items() if section != "baseline"}

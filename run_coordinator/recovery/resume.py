@@ -12,6 +12,7 @@ from typing import Any
 from run_coordinator import api
 from run_coordinator.actions import Status
 from run_coordinator.api import CONFIG, RESULT, Run
+from run_coordinator.lambda_emulator import as_asked
 from siafu import config as configs
 from siafu.checkpoints import Store, TrainingState, mirror_of
 from siafu.config import REPARTITIONS, Config, Data, Train
@@ -60,7 +61,7 @@ def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]
     """The run's config with what was asked for anew. ConfigError for what cannot change, or a run on AWS."""
     if not (run_dir / CONFIG).is_file():
         raise ConfigError(f"{run_dir}: not a run's directory: it has no {CONFIG}")
-    known = configs.load(run_dir / CONFIG)
+    known = as_asked(configs.load(run_dir / CONFIG), run_dir)
     config = api.resolve("", known, settings, short).replace({"run.dir": str(run_dir)})
     before, after = known.to_dict(), config.to_dict()
     for section, values in after.items():

@@ -6,8 +6,11 @@ import pytest
 
 pytest.importorskip("boto3", reason="needs the extra aws")
 
-from run_coordinator.lambda_emulator import lambda_site
-from siafu.config import Config
+from run_coordinator.api import CONFIG
+from run_coordinator.lambda_emulator import ASKED, as_asked, lambda_site
+from run_coordinator.predict import plan
+from run_coordinator.recovery import resume
+from siafu.config import Config, dump, load
 from siafu.errors import ConfigError
 
 
@@ -20,3 +23,20 @@ def test_localstack_says_in_its_last_line_what_the_user_must_do(monkeypatch, tmp
         lambda_site(config, tmp_path),
     ):
         pass
+
+
+def test_a_run_goes_on_without_the_localstack_that_went_with_it(monkeypatch, tmp_path):
+    asked = Config().replace({"servers.backend": "lambda", "lambda.on": "localstack", "lambda.function": "mine"})
+    made = {"lambda.endpoint": "http://127.0.0.1:5", "lambda.function": "siafu-x", "lambda.callback_host": "10.0.0.1"}
+    (tmp_path / CONFIG).write_text(dump(asked.replace(made)))
+    assert (
+        resume.resolve(tmp_path, {}, {}).lambdas.endpoint == "http://127.0.0.1:5"
+    )  # the user's own: it may be there still
+    (tmp_path / ASKED).write_text(dump(asked))
+    for config in (
+        as_asked(load(tmp_path / CONFIG), tmp_path),
+        resume.resolve(tmp_path, {"train.epochs": 7}, {}),
+        plan._of_servers(tmp_path),
+    ):
+        lambdas = config.lambdas
+        assert (lambdas.endpoint, lambdas.function, lambdas.callback_host) == ("", "mine", "")
