@@ -47,7 +47,7 @@ def split_of(text: str | None, num_vertices: int) -> Array:
     if not text:
         return np.zeros((num_vertices, 0), np.uint8)
     rows = None if vertexfiles.is_by_number(text) else vertexfiles.table(text)
-    return vertexfiles.split(text, rows, num_vertices, _by_number(num_vertices), None)
+    return vertexfiles.split(text, rows, num_vertices, _by_number(num_vertices), None)[0]
 
 
 def _by_number(num_vertices: int) -> Any:

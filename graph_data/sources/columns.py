@@ -5,6 +5,7 @@ What cannot be used is named by file, row (counted from 1, without a header) and
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -279,14 +280,15 @@ def _batches(file: Path, columns: list[str], rows: int, kinds: Sequence[Kind]) -
 def ids(num_vertices: int | None = None, hint: str = "") -> Kind:
     """Vertices that are integers, as int64: any that fit, or the numbers of that many vertices.
 
-    ``hint`` is what a message about another one says at its end.
+    ``hint`` is what a message about another one says at its end. Integers with leading zeros are refused, unless they are numbers of
+    vertices: 007 and 7 are two ids.
     """
     must = f"an integer{hint}"
 
     def read(array: Any, where: Where) -> Array:
         if array.null_count:
             refuse_null(array, where, "an integer")
-        values = _values(array, where, must)
+        values = _values(parsed(array, where, must, zeros=bool(num_vertices)), where, must)
         if values.dtype.kind == "f":
             where.check(values == np.floor(values), values, must)
             where.check(np.abs(values) < 2.0**53, values, "an integer, not a rounded one")
@@ -296,7 +298,36 @@ def ids(num_vertices: int | None = None, hint: str = "") -> Kind:
             where.check(values >= 0, values, f"in 0..{num_vertices - 1}")
         return values.astype(np.int64, copy=False)
 
-    return Kind("int64", must, read)
+    return Kind("string", must, read)
+
+
+def parsed(array: Any, where: Where, must: str, *, zeros: bool) -> Any:
+    """Text as Arrow's int64, or as float64 where integers end in .0; what is no text stays. Reading text and this takes no longer
+    than letting the reader parse integers, which drops leading zeros. zeros: they may have some."""
+    pa, compute = arrow(), arrow("pyarrow.compute")
+    if is_parquet(where.file) or not pa.types.is_string(array.type):
+        return array
+    padded = compute.and_(compute.starts_with(array, "0"), compute.greater(compute.binary_length(array), 1))
+    for offset in np.flatnonzero(padded.to_numpy(zero_copy_only=False)) if not zeros else ():
+        if textfile.LEADING_ZERO.fullmatch(text := array[int(offset)].as_py()):
+            where.refuse(
+                int(offset),
+                repr(text),
+                f"an integer without leading zeros; {must.partition('; ')[2] or 'they would be lost'}",
+            )
+    with contextlib.suppress(pa.ArrowInvalid):
+        return array.cast("int64")
+    trimmed = compute.utf8_trim_whitespace(array)
+    whole = compute.match_substring_regex(trimmed, f"^{textfile.WHOLE.pattern}$").to_numpy(zero_copy_only=False)
+    if not whole.all():
+        offset = int(np.argmin(whole))
+        text = array[offset].as_py()
+        if text.strip() in textfile.MISSING:
+            where.refuse(offset, f"missing ({text!r})" if text else "missing", must.partition(";")[0])
+        where.refuse(offset, repr(text), must)
+    with contextlib.suppress(pa.ArrowInvalid):
+        return trimmed.cast("int64")
+    return trimmed.cast("float64")
 
 
 def _read_numbers(array: Any, where: Where) -> Array:

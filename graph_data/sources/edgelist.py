@@ -160,6 +160,9 @@ class EdgeList:
         labels = vertexfiles.Labels(np.full(n, -1, np.int64))
         if self.labels:
             labels = vertexfiles.labels(self.labels, self.tables.get("labels"), n, kind, found, self.target)
+        split, of_split = np.zeros((n, 0), np.uint8), ()
+        if self.split:
+            split, of_split = vertexfiles.split(self.split, self.tables.get("split"), n, kind, found)
         none = np.empty(0, np.int32)
         return Graph(
             name=self.name,
@@ -170,9 +173,7 @@ class EdgeList:
             features=vertexfiles.features(self.features, self.tables.get("features"), n, kind, found, scratch),  # type: ignore[arg-type]
             labels=labels.values,
             num_classes=labels.num_classes,
-            split=vertexfiles.split(self.split, self.tables.get("split"), n, kind, found)
-            if self.split
-            else np.zeros((n, 0), np.uint8),
+            split=split,
             directed=True,
             ids=found,
             names={
@@ -185,7 +186,7 @@ class EdgeList:
             },
             numbers_said=self.target == "numbers",
             random_features=random_width(self.features) is not None,
-            notes=(self._note_of_edges(), *self._notes_of_tables(), *_notes_of_ids(census), *labels.notes),
+            notes=(self._note_of_edges(), *self._notes_of_tables(), *_notes_of_ids(census), *labels.notes, *of_split),
         )
 
     def _check_apart(self, census: Census) -> None:
@@ -194,13 +195,14 @@ class EdgeList:
             if not census.num_edges or apart <= FEW_IDS * total:
                 continue
             of_table = next(found for found in self.tables.values() if str(found.files[0]) == name)
+            if apart < total:
+                log.warning("%s: %d of %d ids in no edge", name, apart, total)
+                continue
             told, tables_own = "", of_table.files[0]
             if not columns.is_parquet(tables_own) and not columns.is_parquet(self.files[0]):
                 ours = textfile.as_written(tables_own, of_table.id), textfile.as_written(self.files[0], self.src)
                 told = f": they are like {ours[0]!r}, those of edges like {ours[1]!r}"
-            if apart == total:
-                raise DatasetError(f"{name}: none of its {total} ids (column {of_table.id!r}) is in an edge{told}")
-            log.warning("%s: %d of its %d ids are in no edge%s", name, apart, total, told)
+            raise DatasetError(f"{name}: none of its {total} ids (column {of_table.id!r}) is in an edge{told}")
 
     def _note_of_edges(self) -> str:
         """What of the file of edges was taken for what."""
@@ -244,7 +246,7 @@ def _listed(names: Sequence[str]) -> str:
 def _notes_of_ids(census: Census) -> Iterator[str]:
     for name, (total, apart) in census.apart.items():
         if apart:
-            yield f"{Path(name).name}: {apart:,} of {total:,} ids are in no edge"
+            yield f"{Path(name).name}: {apart:,} of {total:,} ids in no edge"
 
 
 @dataclass(frozen=True)
@@ -320,6 +322,8 @@ def parse(argument: str) -> EdgeList:
     labels, split = given.get("labels"), given.get("split")
     num_vertices = _num_vertices(given.get("num_vertices"), [p for p in (features, labels, split) if p])
     tables = _tables(features, labels, split, given.get("id", ""))
+    if (told := given.get("id")) and not any(found.id == told for found in tables.values()):
+        raise DatasetError(f"edges:{path}: id {told!r} is a column of none of its tables")
     id_type = ids.type_of(files, (src, dst), how, [(found.files[0], found.id) for found in tables.values()])
     if id_type is not None and num_vertices:
         by = next((path for path in (features, labels, split) if path and is_by_number(path)), "--num-vertices")

@@ -25,7 +25,6 @@ from siafu.sparse import Array
 
 HOWS = ("auto", "integer", "text")  # what ids may be said to be; auto: as the first one is
 HUGE_DIGITS = 76  # of an integer that Arrow can hold
-LEADING_ZERO = re.compile(r"[-+]?0\d+")
 MERGE_AT = 1 << 20  # new ids that wait until they are merged
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -136,7 +135,7 @@ def type_of(
         return pa.large_string() if how == "text" else None
     if not columns.is_parquet(file):
         listed = [*((file, end) for end in ends), *(table for table in tables if not columns.is_parquet(table[0]))]
-        if any(LEADING_ZERO.fullmatch(value) for where in listed for value in textfile.values(*where)):
+        if any(textfile.LEADING_ZERO.fullmatch(value) for where in listed for value in textfile.values(*where)):
             return pa.large_string()
         return _type_of_text([textfile.first_value(file, end) for end in ends])
     found = [_kept_type(columns.column_type(file, end), Where(file, 1, end)) for end in ends]

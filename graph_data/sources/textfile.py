@@ -31,7 +31,8 @@ COMMENTS = ("#", "%")  # what a line above the header begins with, if it is none
 BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 1 << 16
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-WHOLE = re.compile(r"[-+]?\d+\.0*")  # an integer in a column of floats
+WHOLE = re.compile(r"[-+]?\d{1,18}(\.0*)?")  # an integer, perhaps in a column of floats
+LEADING_ZERO = re.compile(r"[-+]?0\d+")
 DECIMAL_COMMA = re.compile(r"(?<![\d,])\d+,\d+(?![\d,])")
 #: What pandas, R, SQL and Excel write where there is nothing: in columns of numbers and of words. A single "." (SAS), "-" and "?"
 #: are not among them: they may be words.
@@ -208,6 +209,8 @@ def _head(file: Path) -> bytes:
     for magic, advice in FOREIGN.items():
         if head.startswith(magic):
             raise DatasetError(f"{file}: {advice.format(name=file.name)}")
+    if b"\r" in head and b"\n" not in head:
+        raise DatasetError(f"{file}: its lines end in CR alone: tr '\\r' '\\n' makes lines of them")
     if b"\0" in head:
         raise DatasetError(f"{file}: is no text: byte {head.index(0)} is zero")
     return head
@@ -217,14 +220,9 @@ def _head(file: Path) -> bytes:
 
 
 def batches(file: Path, columns: list[str], types: list[str], use_threads: bool = True) -> Iterator[Any]:
-    """Arrow's batches of these columns; ``types`` are names of Arrow types. Integers may be written with a .0, as pandas
-    writes those of a column that misses some."""
+    """Arrow's batches of these columns; ``types`` are names of Arrow types."""
     pa, text, found = arrow("pyarrow"), arrow("pyarrow.csv"), layout(file)
     names, spaced = column_names(file), found.has_header and found.first != list(found.rows[0])
-    types = [
-        "float64" if kind == "int64" and any(map(WHOLE.fullmatch, values(file, column))) else kind
-        for column, kind in zip(columns, types, strict=True)
-    ]
     source: Any = str(file)
     if found.separator == BLANKS:
         source = pa.PythonFile(_Tabs(file), "r")

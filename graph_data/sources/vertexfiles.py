@@ -89,8 +89,10 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
     path, chosen = columns.file_and_columns(text)
     files = columns.files_of(path)
     names = columns.column_names(files[0])
-    id_column = id_column or _id_of(files[0], names)
-    values = tuple(chosen.split(",")) if chosen else tuple(n for n in names if n != id_column and n not in without)
+    id_column = id_column if id_column and id_column in names else _id_of(files[0], names)
+    others = names[1:] if _begins_with_row_numbers(files[0], names) else names
+    rest = [name for name in others if name != id_column and name not in without]
+    values = tuple(chosen.split(",") if chosen else rest)
     if not chosen and any(map(columns.is_nameless, values)):
         named = ",".join(name for name in values if not columns.is_nameless(name))
         raise DatasetError(
@@ -105,6 +107,14 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
     for file in files:
         columns.check_columns(file, (id_column, *values))
     return Table(text, tuple(files), id_column, values)
+
+
+def _begins_with_row_numbers(file: Path, names: Sequence[str]) -> bool:
+    """Whether the first column has no name and holds 0, 1, 2, ..., as a DataFrame writes its rows' numbers: no feature."""
+    if columns.is_parquet(file) or not columns.is_nameless(names[0]):  # in Parquet, pandas writes an index that is more
+        return False
+    head = textfile.values(file, names[0])
+    return head == [str(row) for row in range(len(head))]
 
 
 def feature_names(rows: Table | None) -> tuple[str, ...]:
@@ -217,14 +227,13 @@ def labels(
         whole = target != "numbers" and all(words.is_whole(rows.files[0], column) for column in rows.values)
         found, missing = _numbers(rows, num_vertices, id_kind, ids, whole)
     made = _labels(text, found, whole, ids, target)
-    return made if rows is None or not missing else replace(made, notes=(*made.notes, _missing(rows, missing)))
+    return made if rows is None or not missing else replace(made, notes=(*made.notes, _missing("label", rows, missing)))
 
 
-def _missing(rows: Table, count: int, words: Iterable[str] = ()) -> str:
+def _missing(what: str, rows: Table, count: int, words: Iterable[str] = ()) -> str:
     said = ", ".join(repr(word) for word in words if word)
-    return (
-        f"{rows.files[0].name}: {count:,} labels [{'] ['.join(rows.values)}] are missing{f' ({said})' if said else ''}"
-    )
+    where = f"{rows.files[0].name}: no {what} [{'] ['.join(rows.values)}]"
+    return f"{where} in {count:,} row{'s' if count > 1 else ''}{f' ({said})' if said else ''}"
 
 
 def _words(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> Labels:
@@ -239,7 +248,7 @@ def _words(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> La
         )
     _check_header(rows, names)
     missing = vocabulary.missing
-    return Labels(values, names, (_missing(rows, missing.total(), sorted(missing)),) if missing else ())
+    return Labels(values, names, (_missing("label", rows, missing.total(), sorted(missing)),) if missing else ())
 
 
 def _check_header(rows: Table, names: Sequence[str]) -> None:
@@ -301,20 +310,23 @@ def _checked(text: str, found: Array, low: int, high: float, must: str, ids: Ids
 # --- splits -----------------------------------------------------------------------------------------------------------
 
 
-def split(text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None) -> Array:
-    """uint8 [N, S] of NONE, TRAIN, VAL, TEST; a column is a split."""
+def split(
+    text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None
+) -> tuple[Array, tuple[str, ...]]:  # fmt: skip
+    """uint8 [N, S] of NONE, TRAIN, VAL, TEST; a column is a split. And the note on rows that say nothing."""
     if rows is None:
         found = _by_number(text, num_vertices).reshape(num_vertices, -1)
         good = np.isin(found, (0, 1, 2, 3))
         if not good.all():
             v, s = np.argwhere(~good)[0]
             raise DatasetError(f"{text}: split of vertex {v} is {found[v, s]}, must be {words.ROLES_ARE}")
-        return found.astype(np.uint8)
-    width = len(rows.values)
+        return found.astype(np.uint8), ()
+    width, roles = len(rows.values), words.Roles()
     out, seen = np.full((num_vertices, width), NONE, np.uint8), np.zeros(num_vertices, bool)
-    for where, values in rows.rows([words.ROLE] * width, id_kind, ids, seen):
+    for where, values in rows.rows([roles.kind] * width, id_kind, ids, seen):
         out[where] = np.stack(values, axis=1)
-    return out
+    found = roles.missing
+    return out, (_missing("part", rows, found.total(), sorted(found)),) if found else ()
 
 
 def _by_number(text: str, num_vertices: int) -> Array:

@@ -12,6 +12,7 @@ from graph_data.sources import columns, textfile
 from graph_data.sources.arrow import arrow
 from graph_data.sources.columns import Kind, Where
 from graph_data.sources.textfile import MISSING
+from siafu.errors import DatasetError
 from siafu.graph import NONE, TEST, TRAIN, VAL
 from siafu.sparse import Array
 
@@ -26,8 +27,14 @@ ROLES_ARE = "train, val (valid, validation), test, none, or 0 (none), 1 (train),
 def is_words(file: Path, column: str) -> bool:
     """Whether the values of a column are words and not numbers: by the schema, or in text by the first value."""
     if not columns.is_parquet(file):
-        first = textfile.first_value(file, column)
-        return first is not None and not textfile.NUMBER.fullmatch(first)
+        first, head = textfile.first_value(file, column), textfile.values(file, column)
+        decimal = next((value for value in head if textfile.DECIMAL_COMMA.fullmatch(value)), None)
+        if decimal and all(textfile.NUMBER.fullmatch(value.replace(",", ".")) for value in head):
+            raise DatasetError(
+                f"{file}: column {column!r} is {decimal!r}, a number with a decimal comma: must have a point"
+            )
+        codes = any(map(textfile.LEADING_ZERO.fullmatch, head))  # 01067 and 1067 are two
+        return first is not None and (codes or not textfile.NUMBER.fullmatch(first))
     kind, is_ = columns.column_type(file, column), arrow().types
     return not (is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind) or is_.is_null(kind))
 
@@ -59,24 +66,35 @@ class Vocabulary:
     def _read(self, array: Any, where: Where) -> Array:
         codes, words = coded(array, where, self._must)
         for code, word in enumerate(words):
-            if word in MISSING and not self._optional:
+            if word.strip() in MISSING and not self._optional:
                 said = f"missing ({word!r})" if word else "missing"
                 where.refuse(int(np.argmax(codes == code)), said, self._must)
-            if word in MISSING:
-                self.missing[word] += int(np.count_nonzero(codes == code))
-        numbers = [-1 if word in MISSING else self._number.setdefault(word, len(self._number)) for word in words]
+            if word.strip() in MISSING:
+                self.missing[word.strip()] += int(np.count_nonzero(codes == code))
+        numbers = [
+            -1 if word.strip() in MISSING else self._number.setdefault(word.strip(), len(self._number))
+            for word in words
+        ]
         return np.array(numbers, np.int64)[codes]
 
 
-def _read_roles(array: Any, where: Where) -> Array:
-    codes, words = coded(array, where, ROLES_ARE)
-    for code, word in enumerate(words):
-        if word not in MISSING and word.lower() not in ROLES:
-            where.refuse(int(np.argmax(codes == code)), repr(word), ROLES_ARE)
-    return np.array([NONE if word in MISSING else ROLES[word.lower()] for word in words], np.uint8)[codes]
+class Roles:
+    """What vertices are for, as it is read."""
 
+    def __init__(self) -> None:
+        self.missing: Counter[str] = Counter()  # rows with each word that stands for nothing
+        self.kind = Kind("string", ROLES_ARE, self._read)
 
-ROLE = Kind("string", ROLES_ARE, _read_roles)
+    def _read(self, array: Any, where: Where) -> Array:
+        codes, words = coded(array, where, ROLES_ARE)
+        roles = np.empty(len(words), np.uint8)
+        for code, word in enumerate(map(str.strip, words)):
+            if word in MISSING and word.lower() != "none":
+                self.missing[word] += int(np.count_nonzero(codes == code))
+            elif word.lower() != "none" and word.lower() not in ROLES:
+                where.refuse(int(np.argmax(codes == code)), repr(word), ROLES_ARE)
+            roles[code] = ROLES.get(word.lower(), NONE)
+        return roles[codes]
 
 
 def coded(array: Any, where: Where, must: str) -> tuple[Array, list[str]]:
@@ -103,4 +121,18 @@ def _read_optional(array: Any, where: Where) -> Array:
 
 
 OPTIONAL_NUMBERS = Kind("float64", "a number", _read_optional)
-OPTIONAL_INTEGERS = Kind("int64", "an integer, as the first value is", _read_optional)
+
+
+def _read_optional_integers(array: Any, where: Where) -> Array:
+    """The same of text: a code with a leading zero is refused, as it would lose it."""
+    pa, compute = arrow(), arrow("pyarrow.compute")
+    if not columns.is_parquet(where.file):
+        missing = compute.is_in(compute.utf8_trim_whitespace(array), pa.array(MISSING))
+        array = compute.if_else(missing, pa.scalar("0"), array)
+        array = columns.parsed(array, where, INTEGER, zeros=False)
+        array = compute.if_else(missing, pa.scalar(None, array.type), array)
+    return _read_optional(array, where)
+
+
+INTEGER = "an integer, as the first value is"
+OPTIONAL_INTEGERS = Kind("string", INTEGER, _read_optional_integers)

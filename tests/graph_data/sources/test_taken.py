@@ -93,6 +93,13 @@ def test_row_numbers_of_a_dataframe_are_no_vertices_and_no_feature(name):
         r"^u\.csv: its first column has no name of its own .*: say which column is the id, of who, age: id=COLUMN \(siafu prepare --id\)$",
         "features=u.csv&src=one&dst=other",
     )
+    graph = load("features=u.csv&id=who&src=one&dst=other")
+    assert graph.features.tolist() == [[30], [40], [50], [60]]
+    assert (
+        graph.notes[1]
+        == f"u.csv: vertices by [who], features [age]; not used: {f'[{name}]' if name else 'a column without a name'}"
+    )
+    Path("u.csv").write_text(f"{name},who,age\n9,1,30\n8,2,40\n7,3,50\n6,4,60\n")
     refused(
         rf"^u\.csv: column '{name}' has no name of its own .*: say which columns to take, u\.csv#age$",
         "features=u.csv&id=who&src=one&dst=other",
@@ -157,7 +164,7 @@ def test_words_for_nothing_are_no_class(word):
     graph = load()
     assert graph.labels.tolist() == [-1, -1, 1, 0]
     assert graph.names["classes"] == ("baker", "cook")
-    assert graph.notes[-1] == f"u.csv: 2 labels [job] are missing{f' ({word!r})' if word else ''}"
+    assert graph.notes[-1] == f"u.csv: no label [job] in 2 rows{f' ({word!r})' if word else ''}"
 
 
 def test_words_for_nothing_among_numbers_roles_and_types():
@@ -165,7 +172,7 @@ def test_words_for_nothing_among_numbers_roles_and_types():
     graph = load("features=u.csv&labels=u.csv%23y&split=u.csv%23role")
     assert graph.labels.tolist() == [0, -1, 1, -1]
     assert graph.split[:, 0].tolist() == [TRAIN, 0, 0, TEST]
-    assert graph.notes[-1] == "u.csv: 2 labels [y] are missing"
+    assert graph.notes[-2:] == ("u.csv: no label [y] in 2 rows", "u.csv: no part [role] in 1 row ('NA')")
     Path("e.csv").write_text("source,target,kind\n1,2,a\n2,3,NA\n")
     refused(r"^e\.csv: row 2: column 'kind' is missing \('NA'\), must be a word$", "features=random:2&type=kind")
 
@@ -211,7 +218,7 @@ def test_ids_that_are_in_no_edge_are_counted_and_many_are_warned_of(caplog):
         with caplog.at_level(logging.WARNING):
             graph = load("features=u.csv")
         assert graph.num_vertices == 100 + apart
-        assert graph.notes[2:] == ((f"u.csv: {apart} of {100 + apart} ids are in no edge",) if apart else ())
+        assert graph.notes[2:] == ((f"u.csv: {apart} of {100 + apart} ids in no edge",) if apart else ())
         assert bool(caplog.messages) == warned
 
 
@@ -229,6 +236,28 @@ def test_leading_zeros_make_another_id():
     Path("e.csv").write_text("source,target\n7,8\n8,7\n")
     Path("u.csv").write_text("id,x\n007,1\n008,1\n")
     refused(r"^u\.csv: none of its 2 ids .* they are like '007', those of edges like '7'$", "features=u.csv")
+
+
+def test_leading_zeros_far_down_a_file_are_refused_until_told(tmp_path):
+    rows = "".join(f"{v},{v + 1}\n" for v in range(1, 30_000))
+    Path("e.csv").write_text(f"source,target\n{rows}007,8\n")
+    words = (
+        r"^e\.csv: row 30000: column 'source' is '007', must be an integer without leading zeros; --ids text takes any$"
+    )
+    refused(words, "features=random:2")
+    with pytest.raises(DatasetError, match=words):
+        prepare("e.csv?features=random:2", tmp_path / "out", stream=True)
+    assert load("features=random:2&num_vertices=30001").num_edges == 30_000
+    Path("e.csv").write_text(EDGES)
+    Path("u.csv").write_text("id,y\n1,01067\n2,1067\n3,1067\n4,80331\n")
+    graph = load("features=random:2&labels=u.csv")
+    assert (graph.labels.tolist(), graph.names["classes"]) == ([0, 1, 1, 2], ("01067", "1067", "80331"))
+    Path("u.csv").write_text("id,y\n" + "".join(f"{v},{v % 3}\n" for v in range(1, 30_000)) + "30000,007\n")
+    Path("e.csv").write_text(f"source,target\n{rows}")
+    refused(
+        r"^u\.csv: row 30000: column 'y' is '007', must be an integer without leading zeros; ",
+        "features=random:2&labels=u.csv",
+    )
 
 
 # --- codes as classes ---------------------------------------------------------------------------------------------------
@@ -287,6 +316,27 @@ def test_separators_and_comments_are_recognised(name, text):
 def test_decimal_commas_are_refused():
     Path("u.csv").write_text("id;age\n1;0,5\n2;1,5\n3;2,5\n4;3,5\n")
     refused(r"^u\.csv: row 1: column 'age' is '0,5', must be a number$", "features=u.csv")
+
+
+def test_decimal_commas_are_no_classes():
+    Path("u.csv").write_text("id;y\n1;0,5\n2;1\n3;2,5\n4;3,5\n")
+    refused(
+        r"^u\.csv: column 'y' is '0,5', a number with a decimal comma: must have a point$",
+        "features=random:2&labels=u.csv",
+    )
+
+
+def test_blanks_around_words_are_no_part_of_them():
+    Path("u.csv").write_text("id,job,part\n1, cook,train \n2,cook, NA\n3, NA,test\n4,baker,val\n")
+    graph = load("features=random:2&labels=u.csv%23job&split=u.csv%23part")
+    assert (graph.labels.tolist(), graph.names["classes"]) == ([1, 1, -1, 0], ("baker", "cook"))
+    assert graph.split[:, 0].tolist() == [TRAIN, 0, TEST, VAL]
+    assert graph.notes[-2:] == ("u.csv: no label [job] in 1 row ('NA')", "u.csv: no part [part] in 1 row ('NA')")
+
+
+def test_old_macs_line_ends_are_told():
+    Path("e.csv").write_bytes(b"source,target\r1,2\r2,1\r")
+    refused(r"^e\.csv: its lines end in CR alone: tr '\\r' '\\n' makes lines of them$")
 
 
 def test_quoted_newlines_may_stand_anywhere_in_a_long_file():
