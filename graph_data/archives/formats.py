@@ -20,6 +20,10 @@ from siafu.graph import Graph
 #: whose graphs take more options than ``features`` and ``target`` lists them as OPTIONS.
 FORMATS = {
     "Planetoid's files": "graph_data.archives.planetoid",
+    "an archive of heterophilous-graphs": "graph_data.archives.heterophilous",
+    "an archive of gnn-benchmark": "graph_data.archives.gnnbenchmark",
+    "a numpy archive of pickled matrices": "graph_data.archives.pickledmatrices",
+    "DGL's pair of Reddit": "graph_data.archives.dglreddit",
 }
 
 
@@ -76,7 +80,10 @@ def load(argument: str) -> Graph:
     for file in one.found.files:
         if not file.is_file():
             raise DatasetError(f"{one.found.shown}: {one.title}, but {file.name} is not beside it")
-    graph: Graph = one.module.load(one.found, given)
+    try:
+        graph: Graph = one.module.load(one.found, given)
+    except ValueError as error:
+        raise DatasetError(f"{one.found.shown}: {one.title}, but {error}") from None
     graph = replace(graph, notes=(f"{one.found.shown}: {one.title}, {_split(graph)}", *graph.notes))
     if told := given.get("features", ""):
         rows = features_of(told, graph.num_vertices)[:]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL
-from siafu.sparse import Array, SparseRows
+from siafu.sparse import Array
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,3 @@ def check_within(numbers: Array, num_vertices: int, shown: str) -> None:
     wrong = (numbers < 0) | (numbers >= num_vertices)
     if wrong.any():
         raise DatasetError(f"{shown}: vertex {numbers[np.argmax(wrong)]}, must be in 0..{num_vertices - 1}")
-
-
-def sparse_rows(made: Any) -> SparseRows:
-    """Of a ``scipy.sparse.csr_matrix`` without duplicates."""
-    made.sort_indices()
-    return SparseRows(
-        made.indptr.astype(np.int64),
-        made.indices.astype(np.int32),
-        made.data,
-        int(made.shape[1]),
-    )

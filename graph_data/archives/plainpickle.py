@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from graph_data.archives.sparsematrix import csr
 from siafu.errors import DatasetError
 from siafu.sparse import Array
 
@@ -64,6 +65,10 @@ def loads(content: bytes, name: str) -> Any:
         raise DatasetError(f"{name}: not a readable pickle ({type(error).__name__}: {str(error)[:80]!r})") from None
 
 
+def is_array(value: Any) -> bool:
+    return isinstance(value, _Array)
+
+
 def array(value: Any, name: str) -> Array:
     """The numbers or texts of an array, or of a list of numbers. Raises: DatasetError for anything else."""
     if isinstance(value, _Array) and value.values is not None:
@@ -82,43 +87,9 @@ def matrix(value: Any, name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):  # coords
+        return tuple(part.values if isinstance(part, _Array) else part for part in value)
     return value.values if isinstance(value, _Array) else value
-
-
-def csr(kind: str, parts: dict[str, Any]) -> Any:
-    """The matrix of data, indices and indptr (csr, csc) or data, row and col (coo), and shape. Raises: ValueError."""
-    import scipy.sparse
-
-    shape = parts.get("_shape", parts.get("shape"))
-    shape = shape.tolist() if isinstance(shape, np.ndarray) else shape
-    if not isinstance(shape, (tuple, list)) or len(shape) != 2 or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError("its shape is no pair of sizes")
-    names = {"coo": ("row", "col")}.get(kind, ("indices", "indptr"))
-    if kind == "coo" and "coords" in parts and len(parts["coords"]) == 2:
-        parts = {**parts, "row": _plain(parts["coords"][0]), "col": _plain(parts["coords"][1])}
-    data, first, second = (parts.get(name) for name in ("data", *names))
-    for values, kinds in ((data, "biuf"), (first, "iu"), (second, "iu")):
-        if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in kinds:
-            raise ValueError(f"{', '.join(names)} or data is no array of numbers")
-    if kind == "coo":
-        if not len(data) == len(first) == len(second) or not _within(first, shape[0]) or not _within(second, shape[1]):
-            raise ValueError("a row or column is outside its shape")
-        made = scipy.sparse.coo_matrix((data, (first, second)), shape=tuple(shape)).tocsr()
-    else:
-        lines, width = (shape[0], shape[1]) if kind == "csr" else (shape[1], shape[0])
-        second = second.astype(np.int64)
-        if len(second) != lines + 1 or second[0] != 0 or (np.diff(second) < 0).any() or second[-1] != len(data):
-            raise ValueError(f"indptr does not lead through {lines} rows of {len(data)} values")
-        if len(first) != len(data) or not _within(first, width):
-            raise ValueError(f"an index is not in 0..{width - 1}")
-        make = scipy.sparse.csr_matrix if kind == "csr" else scipy.sparse.csc_matrix
-        made = make((data, first.astype(np.int64), second), shape=tuple(shape)).tocsr()
-    made.sum_duplicates()
-    return made
-
-
-def _within(values: Array, size: int) -> bool:
-    return not len(values) or (int(values.min()) >= 0 and int(values.max()) < size)
 
 
 def _kind(value: Any) -> str:
@@ -308,7 +279,7 @@ class _Plain(pickle._Unpickler):
     def _bytearray(self) -> None:
         self.stack.append(self.read(int.from_bytes(self.read(8), "little")))
 
-    dispatch = {
+    dispatch: ClassVar = {
         **{op: pickle._Unpickler.dispatch[op] for op in (getattr(pickle, name)[0] for name in _OPCODES)},
         pickle.REDUCE[0]: _call,
         pickle.NEWOBJ[0]: _call,

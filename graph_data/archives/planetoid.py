@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from graph_data.archives import plainpickle
-from graph_data.archives.found import Found, check_within, sparse_rows, split_by
+from graph_data.archives.found import Found, check_within, split_by
+from graph_data.archives.sparsematrix import sparse_rows
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.sparse import Array
