@@ -24,6 +24,8 @@ FORMATS = {
     "an archive of gnn-benchmark": "graph_data.archives.gnnbenchmark",
     "a numpy archive of pickled matrices": "graph_data.archives.pickledmatrices",
     "DGL's pair of Reddit": "graph_data.archives.dglreddit",
+    "GraphSAINT's folder": "graph_data.archives.graphsaint",
+    "GraphSAGE's files": "graph_data.archives.graphsage",
 }
 
 
