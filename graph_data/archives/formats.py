@@ -26,6 +26,8 @@ FORMATS = {
     "DGL's pair of Reddit": "graph_data.archives.dglreddit",
     "GraphSAINT's folder": "graph_data.archives.graphsaint",
     "GraphSAGE's files": "graph_data.archives.graphsage",
+    "Geom-GCN's files": "graph_data.archives.geomgcn",
+    "LINQS' files": "graph_data.archives.linqs",
 }
 
 
