@@ -28,6 +28,7 @@ FORMATS = {
     "GraphSAGE's files": "graph_data.archives.graphsage",
     "Geom-GCN's files": "graph_data.archives.geomgcn",
     "LINQS' files": "graph_data.archives.linqs",
+    "a MatrixMarket file": "graph_data.archives.matrixmarket",
 }
 
 
