@@ -13,6 +13,7 @@ import io
 import math
 import pickle
 import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,7 +36,7 @@ _OPCODES = (
 )
 _BROKEN = (
     *(pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError, ValueError),
-    *(OverflowError, AssertionError, MemoryError, RecursionError),
+    *(OverflowError, AssertionError, MemoryError, RecursionError, struct.error),
 )
 
 
@@ -216,6 +217,8 @@ def _put(into: Any, key: Any, value: Any) -> None:
     into[key] = value
 
 
+STAND_INS = (_Dtype, _Array, _Matrix)  # what alone has a state that a pickle may set
+
 _MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
 BUILDERS: dict[tuple[str, str], Callable[..., Any]] = {
     **{(module, "_reconstruct"): _array for module in _MULTIARRAY},
@@ -257,7 +260,7 @@ class _Plain(pickle._Unpickler):
 
     def _build(self) -> None:
         state = self.stack.pop()
-        if not isinstance(self.stack[-1], (_Dtype, _Array, _Matrix)):
+        if not isinstance(self.stack[-1], STAND_INS):
             raise ValueError("a state of nothing that has one")
         self.stack[-1].__setstate__(state)
 
