@@ -14,6 +14,7 @@ import threading
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -109,11 +110,12 @@ def mapped(file: Path) -> Array:
     return found
 
 
-def read_archive(stream: IO[bytes]) -> dict[str, Array]:
-    """The arrays of an ``.npz`` archive by name, in memory. Raises: ValueError; OSError of the stream."""
+def read_archive(stream: IO[bytes], only: Container[str] | None = None) -> dict[str, Array]:
+    """The arrays of an ``.npz`` archive by name (or those of these names), in memory. Raises: ValueError; OSError of the stream."""
     try:
         with zipfile.ZipFile(stream) as archive:
-            return {info.filename.removesuffix(".npy"): _member(archive, info) for info in archive.infolist()}
+            named = ((info.filename.removesuffix(".npy"), info) for info in archive.infolist())
+            return {name: _member(archive, info) for name, info in named if only is None or name in only}
     except _BROKEN as error:
         raise ValueError(str(error) or type(error).__name__) from None
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus, urlencode
 
+from graph_data.archives.formats import recognised
 from graph_data.sources.columns import SUFFIXES, file_and_columns, path_and_options
 from graph_data.sources.folders import data_folders
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
 SOURCES = {  # kind -> function of the rest of the name; "KIND" and "KIND:REST" name a source
+    "archive": "graph_data.archives.formats:load",
     "bsnap": "graph_data.sources.bsnap:load",
     "dgl": "graph_data.sources.dglfile:load",
     "digits": "graph_data.sources.digits:load",
@@ -27,7 +29,11 @@ SOURCES = {  # kind -> function of the rest of the name; "KIND" and "KIND:REST" 
 #: Kinds whose edges can be read a block at a time, again and again -> function that finds them: an ``EdgeList``, or the like
 STREAMED = {"bsnap": "graph_data.sources.bsnap:parse", "edges": "graph_data.sources.edgelist:parse"}
 #: Kinds that are folders -> function that lists their files
-FOLDERS = {"distdgl": "graph_data.sources.distdgl:files", "ogb": "graph_data.sources.ogb:files"}
+FOLDERS = {
+    "archive": "graph_data.archives.formats:files",
+    "distdgl": "graph_data.sources.distdgl:files",
+    "ogb": "graph_data.sources.ogb:files",
+}
 ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # of a file -> what it is
 
 
@@ -84,7 +90,8 @@ def _absolute_option(option: str) -> str:
 
 
 def resolve(name: str) -> Source:
-    """What a source's name means: KIND, KIND:REST, a path to a file that ends as one of ENDINGS does, a path, pattern or folder
+    """What a source's name means: KIND, KIND:REST, a path to a file or a folder in one of the field's own formats
+    (``graph_data.archives.formats``), a file that ends as one of ENDINGS does, a path, pattern or folder
     of edge lists (``graph_data.sources.edgelist``), a folder with a graph.bsnap, or NAME of a NAME.npz in a data folder.
 
     Raises: DatasetError that lists what is known.
@@ -93,6 +100,8 @@ def resolve(name: str) -> Source:
     if kind in SOURCES:
         return Source(kind, rest)
     path = path_and_options(name)[0]
+    if not (Path(path) / "graph.bsnap").is_file() and recognised(Path(path)) is not None:
+        return Source("archive", name)
     ending = Path(path).suffix
     if ending in ENDINGS:
         return Source(ENDINGS[ending], name)

@@ -100,7 +100,7 @@ def test_version(capsys):
 
 MISTAKES = [
     ("trian", "invalid choice: 'trian'"),
-    ("train nosuch", "source 'nosuch' is not a .npz, .parquet or .csv file and not one of bsnap, dgl, digits"),
+    ("train nosuch", "source 'nosuch' is not a .npz, .parquet or .csv file and not one of archive, bsnap, dgl, digits"),
     ("train nosuch.npz", "nosuch.npz: "),
     ("train digits more", "unknown argument more"),
     ("train synthetic:moon", "'moon' is not one of reddit-small"),

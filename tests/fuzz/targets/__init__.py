@@ -21,6 +21,7 @@ TARGETS = {
     "config": "tests.fuzz.targets.config:Toml",
     "bsnap": "tests.fuzz.targets.bsnap:Bsnap",
     "npz": "tests.fuzz.targets.npz:Npz",
+    "pickles": "tests.fuzz.targets.pickles:Pickles",
     "table": "tests.fuzz.targets.table:Table",
 }
 

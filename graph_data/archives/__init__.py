@@ -1,0 +1,1 @@
+"""Graphs in the files that researchers publish them in: a file a format, recognised by ``formats``."""

@@ -1,0 +1,48 @@
+"""DGL's Reddit: NAME_data.npz with feature, label and node_types (1 trains, 2 validates, 3 tests), NAME_graph.npz by SciPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from graph_data.archives import npzfile
+from graph_data.archives.found import Found
+from graph_data.archives.sparsematrix import edges, square
+from graph_data.objects.arrays import num_classes_of
+from siafu.graph import Graph
+
+NEEDED = ("feature", "label", "node_types")
+ENDS = ("_data.npz", "_graph.npz")
+
+
+def find(file: Path) -> Found | None:
+    stem = next((file.name.removesuffix(end) for end in ENDS if file.name.endswith(end)), None)
+    if stem is None:
+        return None
+    data, graph = (file.with_name(stem + end) for end in ENDS)
+    if npzfile.names(data).issuperset(NEEDED) or (not data.is_file() and {"shape", "format"} <= npzfile.names(file)):
+        return Found(stem, (data, graph), f"{stem}_data.npz")
+    return None
+
+
+def load(found: Found, given: dict[str, str]) -> Graph:
+    data, graph = found.files
+    arrays = npzfile.arrays(data, NEEDED)
+    adjacency = square(npzfile.scipy_matrix(graph))
+    src, dst, weight = edges(adjacency)
+    kinds = arrays["node_types"]
+    if kinds.shape != (adjacency.shape[0],) or not ((kinds >= 0) & (kinds <= 3)).all():
+        raise ValueError(f"node_types is {list(kinds.shape)}, must be [{adjacency.shape[0]}] of 0, 1, 2 and 3")
+    return Graph(
+        name=found.name,
+        num_vertices=adjacency.shape[0],
+        src=src,
+        dst=dst,
+        weight=weight,
+        features=arrays["feature"],
+        labels=arrays["label"],
+        num_classes=num_classes_of(arrays["label"]),
+        split=kinds.astype(np.uint8)[:, None],  # TRAIN, VAL and TEST are 1, 2 and 3 too
+        directed=True,
+    )

@@ -1,0 +1,89 @@
+"""A graph in one of the field's formats, before it is read; and the parts that several formats share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from siafu.errors import DatasetError
+from siafu.graph import TEST, TRAIN, VAL
+from siafu.npy import mapped
+from siafu.sparse import Array
+
+
+@dataclass(frozen=True)
+class Found:
+    name: str  # of the graph
+    files: tuple[Path, ...]  # all that it is read from, there or not
+    shown: str  # what users call it: a file, or a pattern of files
+
+
+def split_by(num_vertices: int, train: Array, val: Array, test: Array, shown: str) -> Array:
+    """uint8 [N, 1] of the numbers of vertices. Raises: DatasetError for a number that is no vertex, or in two parts."""
+    split = np.zeros((num_vertices, 1), np.uint8)
+    for kind, chosen in ((TRAIN, train), (VAL, val), (TEST, test)):
+        check_within(chosen, num_vertices, shown)
+        if split[chosen].any():
+            raise DatasetError(
+                f"{shown}: vertex {chosen[np.argmax(split[chosen, 0] > 0)]} is in two parts of the split"
+            )
+        split[chosen] = kind
+    return split
+
+
+def check_within(numbers: Array, num_vertices: int, shown: str) -> None:
+    """Raises: DatasetError about the first that is no vertex."""
+    wrong = (numbers < 0) | (numbers >= num_vertices)
+    if wrong.any():
+        raise DatasetError(f"{shown}: vertex {numbers[np.argmax(wrong)]}, must be in 0..{num_vertices - 1}")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Raises: DatasetError if the file is no JSON of an object."""
+    try:
+        made = json.loads(file.read_bytes())
+    except (ValueError, RecursionError, OSError) as error:
+        raise DatasetError(f"{file}: not readable as JSON ({str(error)[:80]})") from None
+    if not isinstance(made, dict):
+        raise DatasetError(f"{file}: must be a JSON object")
+    return made
+
+
+def integers(values: Iterable[Any], file: Path) -> Array:
+    """int64 of integers, or of texts of them. Raises: DatasetError for anything else."""
+    try:
+        return np.array([int(value) for value in values], np.int64)
+    except (ValueError, TypeError, OverflowError):
+        raise DatasetError(f"{file}: a vertex that is no integer") from None
+
+
+def labels_by(numbers: Array, given: Iterable[Any], num_vertices: int, file: Path) -> Array:
+    """int64 [N], or int8 [N, C] where each is a list of 0 and 1; -1 for vertices that are not among the numbers.
+
+    Raises: DatasetError for a number that is no vertex, or labels that are neither.
+    """
+    check_within(numbers, num_vertices, str(file))
+    try:
+        values = np.array(list(given))
+    except ValueError:
+        values = np.empty(0, object)
+    if values.dtype.kind not in "biuf" or len(values) != len(numbers) or values.ndim not in (1, 2):
+        raise DatasetError(f"{file}: must be a class, or a list of 0 and 1 of one length, for each vertex")
+    if (values != np.floor(values)).any() or (values.ndim == 2 and not np.isin(values, (0, 1)).all()):
+        raise DatasetError(f"{file}: a label that is no class, or a list of other numbers than 0 and 1")
+    labels = np.full((num_vertices, *values.shape[1:]), -1, np.int64 if values.ndim == 1 else np.int8)
+    labels[numbers] = values
+    return labels
+
+
+def rows_of(file: Path) -> Array:
+    """The matrix of a ``.npy`` file, on disk. Raises: DatasetError."""
+    try:
+        return mapped(file)
+    except (ValueError, OSError) as error:
+        raise DatasetError(f"{file}: not a readable .npy file ({error})") from None

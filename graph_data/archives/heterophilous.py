@@ -1,0 +1,40 @@
+"""The archives of heterophilous-graphs (Platonov et al., ICLR 2023): each edge once, ten splits as masks [S, N]."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from graph_data.archives import npzfile
+from graph_data.archives.found import Found
+from graph_data.masks import split_of
+from graph_data.objects.arrays import num_classes_of
+from siafu.graph import Graph
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+NEEDED = ("node_features", "node_labels", "edges")
+
+
+def find(file: Path) -> Found | None:
+    if file.suffix != ".npz" or not npzfile.names(file).issuperset(NEEDED):
+        return None
+    return Found(file.stem, (file,), file.name)
+
+
+def load(found: Found, given: dict[str, str]) -> Graph:
+    arrays = npzfile.arrays(found.files[0], (*NEEDED, *(f"{mask}s" for mask in MASKS)))
+    features, labels, edges = (arrays[name] for name in NEEDED)
+    if edges.ndim != 2 or edges.shape[1] != 2:
+        raise ValueError(f"edges is {list(edges.shape)}, must be [E, 2]")
+    masks = {mask: arrays[f"{mask}s"].T for mask in MASKS if f"{mask}s" in arrays}
+    return Graph(
+        name=found.name,
+        num_vertices=len(labels),
+        src=edges[:, 0],
+        dst=edges[:, 1],
+        weight=None,
+        features=features,
+        labels=labels,
+        num_classes=num_classes_of(labels),
+        split=split_of(masks, len(labels), found.shown),
+        directed=True,
+    )

@@ -1,0 +1,68 @@
+"""LINQS' two files: X.content (id, features, class; parted by blanks or tabs) and X.cites (the cited paper, the citing one).
+
+Vertices are numbered in the order of X.content; classes are words, in their alphabetical order. No split is published. Citeseer
+cites papers that X.content does not have: such edges are left out, and a note says how many.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from graph_data.archives.found import Found
+from siafu.errors import DatasetError
+from siafu.graph import Graph
+
+ENDS = (".content", ".cites")
+
+
+def find(file: Path) -> Found | None:
+    if file.suffix not in ENDS:
+        return None
+    return Found(file.stem, tuple(file.with_suffix(end) for end in ENDS), f"{file.stem}.content")
+
+
+def load(found: Found, given: dict[str, str]) -> Graph:
+    content, cites = found.files
+    rows = _table(content)
+    for at, row in enumerate(rows):
+        if len(row) != len(rows[0]) or len(row) < 3:
+            raise DatasetError(f"{content}: line {at + 1}: {len(row)} columns, must be {max(3, len(rows[0]))}")
+    number = {row[0]: at for at, row in enumerate(rows)}
+    if len(number) < len(rows):
+        raise DatasetError(f"{content}: an id twice ({len(rows)} lines, {len(number)} ids)")
+    try:
+        features = np.array([row[1:-1] for row in rows], np.float32)
+    except ValueError:
+        raise DatasetError(f"{content}: a feature that is no number") from None
+    words, labels = np.unique([row[-1] for row in rows], return_inverse=True)
+    pairs = _table(cites)
+    if any(len(pair) != 2 for pair in pairs):
+        raise DatasetError(f"{cites}: a line without two ids")
+    known = [(number[cited], number[citing]) for cited, citing in pairs if cited in number and citing in number]
+    ends = np.array(known, np.int64).reshape(-1, 2)
+    missing = len(pairs) - len(known)
+    return Graph(
+        name=found.name,
+        num_vertices=len(rows),
+        src=ends[:, 1],
+        dst=ends[:, 0],
+        weight=None,
+        features=features,
+        labels=labels.astype(np.int64),
+        num_classes=len(words),
+        split=np.zeros((len(rows), 0), np.uint8),
+        directed=True,
+        names={"classes": tuple(map(str, words))},
+        notes=(f"{cites.name}: left out {missing} of {len(pairs)} edges, of ids that {content.name} does not have",)
+        if missing
+        else (),
+    )
+
+
+def _table(file: Path) -> list[list[str]]:
+    try:
+        return [line.split() for line in file.read_text("utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{file}: not readable ({error})") from None

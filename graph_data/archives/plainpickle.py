@@ -1,0 +1,294 @@
+"""Pickles of arrays, sparse matrices and plain containers, read without running them.
+
+A pickle is a program. Here it is one of the instructions that make numbers, texts, lists, tuples and dicts, and what it may call
+is ``BUILDERS`` alone: functions and classes of this file that stand for those of numpy and SciPy and check what they are given.
+Everything else is refused by its name. Memory: all that is made is as long as the bytes that it is made of.
+
+This is Python's own pure unpickler, not the one in C, which takes the memory that a pickle's memo index asks for.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from graph_data.archives.sparsematrix import csr
+from siafu.errors import DatasetError
+from siafu.sparse import Array
+
+_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|[SU][1-9][0-9]{0,5}|O8|O)")
+_KEYS = (int, str, bytes)  # the hash of nested tuples is taken as deep as they go
+_OPCODES = (
+    *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "NONE", "NEWTRUE", "NEWFALSE"),
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("EMPTY_LIST", "LIST", "APPEND", "APPENDS", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_DICT"),
+    *("GET", "BINGET", "LONG_BINGET", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GLOBAL", "STACK_GLOBAL"),
+)
+_BROKEN = (
+    *(pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError, ValueError),
+    *(OverflowError, AssertionError, MemoryError, RecursionError, struct.error),
+)
+
+
+class _Refused(Exception):
+    """What a pickle asks for and does not get."""
+
+
+def read(path: Path) -> Any:
+    """What the pickle holds: numbers, texts, lists, tuples, dicts, ``array`` and ``matrix`` for theirs.
+
+    Raises: DatasetError if there is no such file, it is broken, or it asks for anything else.
+    """
+    try:
+        return loads(path.read_bytes(), str(path))
+    except OSError as error:
+        raise DatasetError(f"{path}: not readable ({error.strerror})") from None
+
+
+def loads(content: bytes, name: str) -> Any:
+    try:
+        return _Plain(io.BytesIO(content), encoding="latin1").load()
+    except _Refused as refused:
+        raise DatasetError(
+            f"{name}: a pickle that asks for {refused}; only arrays, scipy.sparse matrices, lists and dicts are read"
+        ) from None
+    except _BROKEN as error:
+        raise DatasetError(f"{name}: not a readable pickle ({type(error).__name__}: {str(error)[:80]!r})") from None
+
+
+def is_array(value: Any) -> bool:
+    return isinstance(value, _Array)
+
+
+def array(value: Any, name: str) -> Array:
+    """The numbers or texts of an array, or of a list of numbers. Raises: DatasetError for anything else."""
+    if isinstance(value, _Array) and value.values is not None:
+        return value.values
+    raise DatasetError(f"{name}: holds {_kind(value)}, must be a numpy array")
+
+
+def matrix(value: Any, name: str) -> Any:
+    """A ``scipy.sparse.csr_matrix`` without duplicates; its indices are checked. Raises: DatasetError for anything else."""
+    if not isinstance(value, _Matrix) or not value.state:
+        raise DatasetError(f"{name}: holds {_kind(value)}, must be a scipy.sparse matrix")
+    try:
+        return csr(value.format, {key: _plain(part) for key, part in value.state.items()})
+    except ValueError as error:
+        raise DatasetError(f"{name}: not a sparse matrix that can be read ({error})") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):  # coords
+        return tuple(part.values if isinstance(part, _Array) else part for part in value)
+    return value.values if isinstance(value, _Array) else value
+
+
+def _kind(value: Any) -> str:
+    return {_Array: "an array", _Matrix: "a sparse matrix"}.get(type(value), f"a {type(value).__name__}")
+
+
+# --- what stands for the classes and functions that a pickle names -------------------------------------------------------------
+
+
+class _Dtype:
+    def __init__(self, text: Any = None, *_: Any) -> None:
+        if not isinstance(text, str) or not _DTYPE.fullmatch(text):
+            raise _Refused(f"an array of {str(text)[:40]!r}")
+        self.dtype = np.dtype(text)
+
+    def __setstate__(self, state: Any) -> None:
+        if not isinstance(state, tuple) or len(state) < 5 or any(part is not None for part in state[2:5]):
+            raise _Refused("an array of records")
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Array:
+    values: Array | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, raw = state
+        self.values = _values(raw, dtype, shape, bool(fortran))
+
+
+def _values(raw: Any, dtype: Any, shape: Any, fortran: bool) -> Array:
+    if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
+        raise ValueError("an array without a dtype or a shape")
+    if len(shape) > 8 or not all(type(size) is int and 0 <= size < 1 << 62 for size in shape):
+        raise ValueError("an array of an impossible shape")
+    order = "F" if fortran else "C"
+    if dtype.dtype.hasobject:
+        if not isinstance(raw, list) or len(raw) != math.prod(shape):
+            raise ValueError("an array of objects that is not as long as its shape")
+        held = np.empty(len(raw), object)
+        for at, value in enumerate(raw):
+            held[at] = value
+        return held.reshape(shape, order=order)  # type: ignore[call-overload, no-any-return]
+    content = raw.encode("latin1") if isinstance(raw, str) else raw
+    if not isinstance(content, bytes) or len(content) != math.prod(shape) * dtype.dtype.itemsize:
+        raise ValueError("an array that is not as long as its shape")
+    values: Array = np.frombuffer(content, dtype.dtype).reshape(shape, order=order)  # type: ignore[call-overload]
+    return values.astype(values.dtype.newbyteorder("="))
+
+
+class _Matrix:
+    format: ClassVar[str]
+    state: dict[str, Any] | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        if not isinstance(state, dict):
+            raise ValueError("a sparse matrix without a state")
+        self.state = state
+
+
+class _Csr(_Matrix):
+    format = "csr"
+
+
+class _Csc(_Matrix):
+    format = "csc"
+
+
+class _Coo(_Matrix):
+    format = "coo"
+
+
+class _Object:
+    """``object``, which Python 2 names when it makes an instance."""
+
+
+def _array(*_: Any) -> _Array:
+    return _Array()
+
+
+def _from_buffer(raw: Any, dtype: Any, shape: Any, order: Any) -> _Array:
+    made = _Array()
+    made.values = _values(raw, dtype, shape, order == "F")
+    return made
+
+
+def _scalar(dtype: Any, raw: Any) -> Any:
+    return _values(raw, dtype, (1,), False)[0].item()
+
+
+def _bytes(text: Any = "", encoding: Any = "latin1") -> bytes:
+    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
+        raise ValueError("bytes that are no text of latin1")
+    return text.encode("latin1")
+
+
+def _list(values: Any = ()) -> list[Any]:
+    if not isinstance(values, (list, tuple)):
+        raise ValueError("a list of no list")
+    return list(values)
+
+
+def _dict(pairs: Any = ()) -> dict[Any, Any]:
+    made: dict[Any, Any] = {}
+    for key, value in _list(pairs):
+        _put(made, key, value)
+    return made
+
+
+def _defaultdict(*_: Any) -> dict[Any, Any]:
+    return {}
+
+
+def _instance(cls: Any, *_: Any) -> Any:
+    """copy_reg's: an instance whose state comes after."""
+    if cls not in (_Csr, _Csc, _Coo):
+        raise ValueError("an instance of no class that is known")
+    return cls()
+
+
+def _put(into: Any, key: Any, value: Any) -> None:
+    if type(into) is not dict or type(key) not in _KEYS:
+        raise ValueError(f"a dict by {type(key).__name__}")
+    into[key] = value
+
+
+STAND_INS = (_Dtype, _Array, _Matrix)  # what alone has a state that a pickle may set
+
+_MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
+BUILDERS: dict[tuple[str, str], Callable[..., Any]] = {
+    **{(module, "_reconstruct"): _array for module in _MULTIARRAY},
+    **{(module, "scalar"): _scalar for module in _MULTIARRAY},
+    **{(module, "_frombuffer"): _from_buffer for module in ("numpy.core.numeric", "numpy._core.numeric")},
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+    **{
+        (module.format(kind), f"{kind}_{noun}"): cls
+        for kind, cls in (("csr", _Csr), ("csc", _Csc), ("coo", _Coo))
+        for module in ("scipy.sparse.{}", "scipy.sparse._{}")
+        for noun in ("matrix", "array")
+    },
+    **{(module, "list"): _list for module in ("__builtin__", "builtins")},
+    **{(module, "dict"): _dict for module in ("__builtin__", "builtins")},
+    **{(module, "object"): _Object for module in ("__builtin__", "builtins")},
+    **{(module, "_reconstructor"): _instance for module in ("copy_reg", "copyreg")},
+    ("collections", "defaultdict"): _defaultdict,
+    ("collections", "OrderedDict"): _dict,
+    ("_codecs", "encode"): _bytes,
+    **{(module, "bytes"): _bytes for module in ("__builtin__", "builtins")},  # of none
+}
+
+
+class _Plain(pickle._Unpickler):
+    """Calls BUILDERS alone, sets the state of what they made alone, and knows no other instruction."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in BUILDERS:
+            raise _Refused(f"{module[:60]}.{name[:60]}")
+        return BUILDERS[module, name]
+
+    def _call(self) -> None:
+        arguments = self.stack.pop()
+        made = self.stack[-1]
+        if not any(made is builder for builder in BUILDERS.values()) or type(arguments) is not tuple:
+            raise ValueError("a call of no function")
+        self.stack[-1] = made(*arguments)
+
+    def _build(self) -> None:
+        state = self.stack.pop()
+        if not isinstance(self.stack[-1], STAND_INS):
+            raise ValueError("a state of nothing that has one")
+        self.stack[-1].__setstate__(state)
+
+    def _set_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        _put(self.stack[-1], key, value)
+
+    def _set_items(self) -> None:
+        items = self.pop_mark()
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            _put(self.stack[-1], key, value)
+
+    def _make_dict(self) -> None:
+        items = self.pop_mark()
+        self.stack.append({})
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            _put(self.stack[-1], key, value)
+
+    def _bytearray(self) -> None:
+        self.stack.append(self.read(int.from_bytes(self.read(8), "little")))
+
+    dispatch: ClassVar = {
+        **{op: pickle._Unpickler.dispatch[op] for op in (getattr(pickle, name)[0] for name in _OPCODES)},
+        pickle.REDUCE[0]: _call,
+        pickle.NEWOBJ[0]: _call,
+        pickle.BUILD[0]: _build,
+        pickle.SETITEM[0]: _set_item,
+        pickle.SETITEMS[0]: _set_items,
+        pickle.DICT[0]: _make_dict,
+        pickle.BYTEARRAY8[0]: _bytearray,
+    }
