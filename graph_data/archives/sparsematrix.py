@@ -20,6 +20,9 @@ def csr(kind: str, parts: dict[str, Any]) -> Any:
     names = {"coo": ("row", "col")}.get(kind, ("indices", "indptr"))
     if kind == "coo" and "coords" in parts and len(parts["coords"]) == 2:
         parts = {**parts, "row": parts["coords"][0], "col": parts["coords"][1]}
+    data: Any
+    first: Any
+    second: Any
     data, first, second = (parts.get(name) for name in ("data", *names))
     for values, kinds in ((data, "biuf"), (first, "iu"), (second, "iu")):
         if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in kinds:

@@ -22,7 +22,7 @@ class Pickles(Target):
     """A module that a pickle names is never imported, and a state is never set on anything but what stands for an array."""
 
     name = "pickles"
-    modules = ("graph_data.archives.plainpickle", "graph_data.archives.sparsematrix", "pickle")
+    modules = ("graph_data.archives.plainpickle", "graph_data.archives.sparsematrix")
     tokens = (
         b"cnumpy.core.multiarray\n_reconstruct\n", b"cnumpy\ndtype\n", b"cscipy.sparse.csr\ncsr_matrix\n", b"cposix\nsystem\n",
         b"c__builtin__\nlist\n", b"ccopy_reg\n_reconstructor\n", b"R", b"b", b"\x81", b"s", b"u", b"\x85", b"(", b"\x94",

@@ -174,3 +174,14 @@ def test_what_is_something_else_is_named():
 def test_a_missing_file_is_one_line(tmp_path):
     with pytest.raises(DatasetError, match=r"none: not readable \(No such file or directory\)$"):
         plainpickle.read(Path(tmp_path / "none"))
+
+
+def test_what_is_nested_a_million_deep_or_doubled_a_hundred_times_is_refused_at_once():
+    """The hash of nested tuples is taken without a limit of depth, and a text of what is doubled has no end."""
+    deep = b")" + b"\x85" * 1_000_000
+    for content in (b"}" + deep + b"Ns.", b"U\x05numpy" + deep + b"\x93.", b"cnumpy\ndtype\n" + deep + b"R."):
+        assert refusal(content).startswith("FILE: ")
+    doubled = b"]" + b"2\x86" * 100
+    assert refusal(b"cnumpy\ndtype\n" + doubled + b"\x85R.") == (
+        "FILE: a pickle that asks for an array of a tuple; only arrays, scipy.sparse matrices, lists and dicts are read"
+    )
