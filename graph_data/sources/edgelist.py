@@ -353,8 +353,8 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
     pair = next((pair for pair in ENDS if {*pair} <= by_name.keys()), None)
     if pair is not None:
         src, dst = src or by_name[pair[0]], dst or by_name[pair[1]]
-    src = src or next(name for name in names if name != dst)
-    dst = dst or next(name for name in names if name != src)
+    src = src or next((name for name in names if name != dst), "")
+    dst = dst or next((name for name in names if name != src), "")
     for name in (src, dst):
         if columns.is_nameless(name):
             named = ", ".join(name for name in names if not columns.is_nameless(name))
