@@ -45,7 +45,7 @@ def recognised(path: Path) -> Recognised | None:
     """
     if not path.is_dir():
         return _of_file(path) if path.is_file() else None
-    seen = {}
+    seen: dict[tuple[str, str], tuple[Path, Recognised]] = {}
     for file in sorted(path.iterdir()):
         if file.is_file() and (one := _of_file(file)):
             seen.setdefault((one.title, one.found.name), (file, one))

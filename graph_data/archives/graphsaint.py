@@ -35,6 +35,7 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     roles = read_json(roles_file)
     if not all(isinstance(roles.get(role), list) for role in ROLES):
         raise DatasetError(f"{roles_file}: must have lists {', '.join(ROLES)}")
+    train, val, test = (integers(roles[role], roles_file) for role in ROLES)
     classes = read_json(classes_file)
     labels = labels_by(integers(classes, classes_file), classes.values(), num_vertices, classes_file)
     return Graph(
@@ -46,6 +47,6 @@ def load(found: Found, given: dict[str, str]) -> Graph:
         features=rows_of(features_file),
         labels=labels,
         num_classes=num_classes_of(labels),
-        split=split_by(num_vertices, *(integers(roles[role], roles_file) for role in ROLES), str(roles_file)),
+        split=split_by(num_vertices, train, val, test, str(roles_file)),
         directed=True,
     )

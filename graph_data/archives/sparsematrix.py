@@ -8,6 +8,8 @@ import numpy as np
 
 from siafu.sparse import Array, Rows, SparseRows
 
+EMPTY_LINES = 1 << 20  # rows and columns of a matrix that need no bytes: SciPy takes memory for what a shape says
+
 
 def csr(kind: str, parts: dict[str, Any]) -> Any:
     """The matrix of data, indices and indptr (csr, csc) or data, row and col (coo), and shape. Raises: ValueError."""
@@ -18,15 +20,15 @@ def csr(kind: str, parts: dict[str, Any]) -> Any:
     if not isinstance(shape, (tuple, list)) or len(shape) != 2 or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError("its shape is no pair of sizes")
     names = {"coo": ("row", "col")}.get(kind, ("indices", "indptr"))
-    if kind == "coo" and "coords" in parts and len(parts["coords"]) == 2:
-        parts = {**parts, "row": parts["coords"][0], "col": parts["coords"][1]}
-    data: Any
-    first: Any
-    second: Any
-    data, first, second = (parts.get(name) for name in ("data", *names))
+    coords = parts.get("coords")  # as SciPy has rows and columns since 1.13
+    if isinstance(coords, tuple) and len(coords) == 2:
+        parts = {**parts, "row": coords[0], "col": coords[1]}
+    data, first, second = (parts.get(name, ()) for name in ("data", *names))
     for values, kinds in ((data, "biuf"), (first, "iu"), (second, "iu")):
         if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in kinds:
             raise ValueError(f"{', '.join(names)} or data is no array of numbers")
+    if max(shape) > (most := EMPTY_LINES + data.nbytes + first.nbytes + second.nbytes):
+        raise ValueError(f"its shape is {list(shape)}, of so few values at most {most}")
     if kind == "coo":
         if not len(data) == len(first) == len(second) or not _within(first, shape[0]) or not _within(second, shape[1]):
             raise ValueError("a row or column is outside its shape")

@@ -28,7 +28,7 @@ class Pickles(Target):
         b"c__builtin__\nlist\n", b"ccopy_reg\n_reconstructor\n", b"R", b"b", b"\x81", b"s", b"u", b"\x85", b"(", b"\x94",
         b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f", b"r\xff\xff\xff\x7f", b"\x96\xff\xff\xff\xff\xff\xff\xff\xff",
     )  # fmt: skip
-    constant_bytes = 600_000
+    constant_bytes = 100_000_000  # SciPy, of a matrix with sparsematrix.EMPTY_LINES rows
     bytes_per_byte = 400  # an opcode of a byte makes an object, its place in the memo, and a matrix of ten arrays
 
     def examples(self) -> Iterator[Input]:

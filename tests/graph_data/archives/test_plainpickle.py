@@ -151,6 +151,7 @@ def test_records_are_refused():
         ({"indptr": np.array([0, 2])}, "indptr does not lead through 2 rows of 2 values"),
         ({"data": None}, "indices, indptr or data is no array of numbers"),
         ({"_shape": (2,)}, "its shape is no pair of sizes"),
+        ({"_shape": (2, 10**15)}, f"its shape is [2, {10**15}], of so few values at most {(1 << 20) + 36}"),
     ],
 )
 def test_a_matrix_is_checked(change, message):
@@ -159,6 +160,18 @@ def test_a_matrix_is_checked(change, message):
     with pytest.raises(DatasetError) as error:
         plainpickle.matrix(plainpickle.loads(pickle.dumps(given), "FILE"), "FILE")
     assert str(error.value) == f"FILE: not a sparse matrix that can be read ({message})"
+
+
+def test_coordinates_that_are_none_are_refused():
+    given = scipy.sparse.coo_matrix(np.eye(2))
+    for state in ({"_shape": (2, 2), "coords": 5}, {"_shape": (2, 2), "coords": (given.data, 5), "data": given.data}):
+        given.__dict__.clear()
+        given.__dict__.update(state)
+        with pytest.raises(DatasetError) as error:
+            plainpickle.matrix(plainpickle.loads(pickle.dumps(given), "FILE"), "FILE")
+        assert (
+            str(error.value) == "FILE: not a sparse matrix that can be read (row, col or data is no array of numbers)"
+        )
 
 
 def test_what_is_something_else_is_named():
