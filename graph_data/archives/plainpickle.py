@@ -23,6 +23,7 @@ from siafu.errors import DatasetError
 from siafu.sparse import Array
 
 _DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|[SU][1-9][0-9]{0,5}|O8|O)")
+COPIES = 4  # a text becomes bytes, and these an array
 _KEYS = (int, str, bytes)  # the hash of nested tuples is taken as deep as they go
 #: What ``_Machine`` and the stand-ins raise for a pickle that is none.
 _BROKEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError)
@@ -240,6 +241,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[int] = []  # heights of the stack
         self.memo: dict[int, Any] = {}
+        self.unspent = COPIES * len(content) + 1024  # bytes and items that calls and states may still copy
 
     def run(self) -> Any:
         while (instruction := self.take(1)) != STOP:
@@ -319,13 +321,21 @@ class _Machine:
         arguments, function = self.pop(), self.pop()
         if type(arguments) is not tuple or not any(function is builder for builder in BUILDERS.values()):
             raise ValueError("a call of no function")
+        self.spend(arguments)
         self.push(function(*arguments))
 
     def build(self) -> None:
         state = self.pop()
         if not isinstance(self.top(), STAND_INS):
             raise ValueError("a state of nothing that has one")
+        self.spend(state if type(state) is tuple else ())
         self.top().__setstate__(state)
+
+    def spend(self, values: tuple[Any, ...]) -> None:
+        """Counts what a stand-in copies: a memo names one value any number of times, in two bytes each."""
+        self.unspent -= sum(len(value) for value in values if isinstance(value, (str, bytes, list, tuple, dict)))
+        if self.unspent < 0:
+            raise ValueError(f"it makes more than {COPIES} times what it holds")
 
 
 def _integer(line: bytes) -> int:

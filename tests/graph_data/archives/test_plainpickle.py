@@ -4,7 +4,9 @@ import builtins
 import collections
 import os
 import pickle
+import struct
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -198,3 +200,24 @@ def test_what_is_nested_a_million_deep_or_doubled_a_hundred_times_is_refused_at_
     assert refusal(b"cnumpy\ndtype\n" + doubled + b"\x85R.") == (
         "FILE: a pickle that asks for an array of a tuple; only arrays, scipy.sparse matrices, lists and dicts are read"
     )
+
+
+def _again(arguments: bytes, call: bytes) -> bytes:
+    """A pickle that gives one value of 60 KB to one function 20,000 times: 100 KB that would make 1.2 GB."""
+    return b"\x80\x02" + arguments + b"q\x000" + call + b"q\x010(" + b"h\x01h\x00\x85R" * 20_000 + b"l."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call"),
+    [
+        (b"X" + struct.pack("<I", 60_000) + b"a" * 60_000, b"c_codecs\nencode\n"),
+        (b"](" + b"N" * 60_000 + b"e", b"cbuiltins\nlist\n"),
+    ],
+)
+def test_a_value_that_is_named_many_times_takes_no_gigabytes(arguments, call):
+    content = _again(arguments, call)
+    tracemalloc.start()
+    assert "it makes more than 4 times what it holds" in refusal(content)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60 * len(content)
