@@ -308,13 +308,10 @@ def parsed(array: Any, where: Where, must: str, *, zeros: bool) -> Any:
     if is_parquet(where.file) or not pa.types.is_string(array.type):
         return array
     padded = compute.and_(compute.starts_with(array, "0"), compute.greater(compute.binary_length(array), 1))
-    for offset in np.flatnonzero(padded.to_numpy(zero_copy_only=False)) if not zeros else ():
-        if textfile.LEADING_ZERO.fullmatch(text := array[int(offset)].as_py()):
-            where.refuse(
-                int(offset),
-                repr(text),
-                f"an integer without leading zeros; {must.partition('; ')[2] or 'they would be lost'}",
-            )
+    for row in () if zeros else map(int, np.flatnonzero(padded.to_numpy(zero_copy_only=False))):
+        if textfile.LEADING_ZERO.fullmatch(array[row].as_py()):
+            why = must.partition("; ")[2] or "they would be lost"
+            where.refuse(row, repr(array[row].as_py()), f"an integer without leading zeros; {why}")
     with contextlib.suppress(pa.ArrowInvalid):
         return array.cast("int64")
     trimmed = compute.utf8_trim_whitespace(array)

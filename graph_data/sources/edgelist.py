@@ -160,9 +160,11 @@ class EdgeList:
         labels = vertexfiles.Labels(np.full(n, -1, np.int64))
         if self.labels:
             labels = vertexfiles.labels(self.labels, self.tables.get("labels"), n, kind, found, self.target)
-        split, of_split = np.zeros((n, 0), np.uint8), ()
-        if self.split:
-            split, of_split = vertexfiles.split(self.split, self.tables.get("split"), n, kind, found)
+        split, of_split = (
+            vertexfiles.split(self.split, self.tables.get("split"), n, kind, found)
+            if self.split
+            else (np.zeros((n, 0), np.uint8), ())
+        )
         none = np.empty(0, np.int32)
         return Graph(
             name=self.name,

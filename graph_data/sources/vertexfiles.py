@@ -325,8 +325,8 @@ def split(
     out, seen = np.full((num_vertices, width), NONE, np.uint8), np.zeros(num_vertices, bool)
     for where, values in rows.rows([roles.kind] * width, id_kind, ids, seen):
         out[where] = np.stack(values, axis=1)
-    found = roles.missing
-    return out, (_missing("part", rows, found.total(), sorted(found)),) if found else ()
+    missing = roles.missing
+    return out, (_missing("part", rows, missing.total(), sorted(missing)),) if missing else ()
 
 
 def _by_number(text: str, num_vertices: int) -> Array:
