@@ -5,8 +5,8 @@ Memory: one byte per possible id as long as ids are small, else 8 to 24 bytes pe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,23 +34,27 @@ class Census:
     ids: Ids | None  # int64 [N], ascending, or names: the id of every vertex; None: ids are 0..N-1
     src: Array  # int64 [S], ids of the ends of edges drawn at random
     dst: Array
+    apart: Mapping[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # table -> its ids, and how many of them are in no edge
 
 
 def take_census(
-    edges: EdgeSource, num_vertices: int | None, rows: int, dense_ids: int, more_ids: Iterable[Array] = ()
+    edges: EdgeSource,
+    num_vertices: int | None,
+    rows: int,
+    dense_ids: int,
+    tables: Mapping[str, Iterable[Array]] | None = None,
 ) -> Census:
     """Reads every edge once, in blocks of ``rows``.
 
-    With ``num_vertices``, ids are vertex numbers; else the vertices are the ids that occur, here or in ``more_ids``
-    (int64 arrays of ids that need not have an edge), in ascending order. ``dense_ids``: ids below it are mapped by
+    With ``num_vertices``, ids are vertex numbers; else the vertices are the ids that occur, here or in ``tables``
+    (name -> int64 arrays of ids that need not have an edge), in ascending order. ``dense_ids``: ids below it are mapped by
     themselves, a byte each. Raises: DatasetError naming the piece and row of an id or weight that cannot be.
     """
     seen = None if num_vertices else _Seen(dense_ids)
     rng = np.random.default_rng(SAMPLE_SEED)
     drawn, count = _Reservoir(rng), 0
-    for more in more_ids:
-        if seen:
-            seen.add(more)
     for piece, name in enumerate(edges.pieces):
         first = 1
 
@@ -67,13 +71,27 @@ def take_census(
         for _ in ahead(look, edges.blocks(piece, rows), 1):  # one block is looked at while the next is read
             pass
         count += first - 1
+    apart = _add_tables(seen, tables or {}) if seen else {}
     ids = seen.ids() if seen else None
     n = num_vertices or (0 if ids is None else len(ids))
     if n < 1:
         raise DatasetError(f"{edges.pieces[0]}: has no edge, so no vertex")
     if ids is not None and ids[0] == 0 and ids[-1] == n - 1:
         ids = None
-    return Census(n, count, ids, *drawn.kept())
+    return Census(n, count, ids, *drawn.kept(), apart)
+
+
+def _add_tables(seen: _Seen, tables: Mapping[str, Iterable[Array]]) -> dict[str, tuple[int, int]]:
+    """Adds the ids of tables to those of edges. Table -> its ids, and how many of them are in no edge."""
+    found, in_edges = {}, seen.copy()
+    for name, blocks in tables.items():
+        total = apart = 0
+        for ids in blocks:
+            total += len(ids)
+            apart += len(ids) - in_edges.count(ids)
+            seen.add(ids)
+        found[name] = (total, apart)
+    return found
 
 
 def _check(name: str, first: int, num_vertices: int | None, src: Array, dst: Array, weight: Array | None) -> None:
@@ -143,6 +161,24 @@ class _Seen:
         self._waiting.append(_unique(ids.copy()))
         if sum(map(len, self._waiting)) > max(MERGE_AT, len(self._sorted) // 2):
             self._merge()
+
+    def copy(self) -> _Seen:
+        """What ``add`` of the one does not show in the other."""
+        self._merge()
+        made = _Seen(self._dense_ids)
+        made._map, made._sorted = None if self._map is None else self._map.copy(), self._sorted
+        return made
+
+    def count(self, ids: Array) -> int:
+        """How many of these were added before."""
+        if self._map is not None:
+            known = ids[(ids >= 0) & (ids < len(self._map))]
+            return int(np.count_nonzero(self._map[known]))
+        if not len(self._sorted):
+            return 0
+        ascending = np.sort(ids)  # searching in order stays in the cache
+        place = np.minimum(np.searchsorted(self._sorted, ascending), len(self._sorted) - 1)
+        return int(np.count_nonzero(self._sorted[place] == ascending))
 
     def ids(self) -> Array:
         if self._map is not None:

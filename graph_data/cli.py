@@ -37,15 +37,16 @@ EXAMPLES = """sources:
   NAME                           NAME.npz in the folder that $SIAFU_DATA names, or in data/
 docs/data.md has them all, with examples.
 
-edge lists: the first two columns are source and target. Ids are integers, text, UUIDs, dates, ...:
-what the first row has in text, or what the schema says in Parquet. They are numbered in ascending
-order, and OUT/ids.npy, or OUT/ids.parquet if they are no 64-bit integers, keeps them (row v is
-vertex v), unless they are vertex numbers: with --num-vertices, or with a .npy file that has a row
-per vertex. Words of labels and types are numbered in ascending order too, and kept in
-OUT/names.json; so are integers of --type, unless --num-edge-types says that they are numbers of
-types.
-  --features  F.npy [N, F], may be larger than memory; M.npz of scipy.sparse.save_npz; a table whose
-              first column is the id; random:F, F columns of standard normal numbers
+edge lists: source and target are columns of such names (source, target; from, to; ...), else the
+first two; a line for each file says which. Ids are integers, text, UUIDs, dates, ...: what the
+first row has in text, or what the schema says in Parquet. They are numbered in ascending order,
+and OUT/ids.npy, or OUT/ids.parquet if they are no 64-bit integers, keeps them (row v is vertex v),
+unless they are vertex numbers: with --num-vertices, or with a .npy file that has a row per vertex.
+Words of labels and types are numbered in ascending order too, and kept in OUT/names.json; so are
+integers of labels that are not 0, 1, 2, ..., and of --type, unless --num-edge-types says that they
+are numbers of types.
+  --features  F.npy [N, F], may be larger than memory; M.npz of scipy.sparse.save_npz; a table with
+              a column of ids; random:F, F columns of standard normal numbers
   --labels    L.npy [N] or [N, C], or a table of id and label: a word, an integer from 0 on, a
               number with a fraction (regression), or 0 or 1 in a column for every class. A vertex
               whose label is missing or -1 is in no split. Without: nothing to train on
@@ -77,12 +78,13 @@ examples:
 
 
 EDGE_FLAGS = {  # of edge lists: flag -> what it takes, and what that is
-    "src": ("COLUMN", "of the sources of edges [the first]"),
-    "dst": ("COLUMN", "of their targets [the second]"),
+    "src": ("COLUMN", "of the sources of edges [source, src, from, ..., or the first]"),
+    "dst": ("COLUMN", "of their targets [target, dst, to, ..., or the second]"),
     "weight": ("COLUMN", "of their weights, > 0 [none]"),
     "type": ("COLUMN", "of their types, integers or words [none]"),
     "num-edge-types": ("R", "types are 0..R-1"),
     "ids": ("auto|integer|text", "what ids are taken for [auto]"),
+    "id": ("COLUMN", "of the vertices in their tables [id, node_id, or the first]"),
     "num-vertices": ("N", "ids of edges are 0..N-1"),
     "features": ("FILE|random:F", "of vertices; any file's or folder's, too, that has none; see below"),
     "labels": ("FILE", "of vertices; see below"),

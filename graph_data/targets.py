@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from siafu.errors import DatasetError
@@ -22,7 +24,8 @@ def labels_as(labels: Array, target: str, name: str) -> Array:
         check_told(labels, name)
         return labels
     if target == "numbers":
-        return labels.astype(np.float32)
+        with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
+            return labels.astype(np.float32)
     unknown = np.isnan(labels) if labels.dtype.kind == "f" else labels == -1
     known = np.where(unknown, -1, labels)
     if target == "classes" and labels.ndim == 2:
@@ -55,3 +58,20 @@ def one_hot(rows: Array, name: str) -> Array:
         )
     classes: Array = np.where(unknown, -1, np.argmax(rows, axis=1))
     return classes.astype(np.int64)
+
+
+def renumbered(classes: Array) -> tuple[Array, tuple[str, ...]]:
+    """Classes [N], -1 = unknown, as int64 0..C-1 in ascending order, and what the C were called; () where they were 0..C-1.
+
+    Codes (10115, 80331) and classes that begin with 1 would make as many outputs of a model as the largest of them.
+    """
+    values = np.unique(classes[classes != -1])
+    if np.array_equal(values, np.arange(len(values))):
+        return classes.astype(np.int64), ()
+    numbers = np.where(classes == -1, -1, np.searchsorted(values, classes))
+    return numbers.astype(np.int64), tuple(str(int(value)) for value in values)
+
+
+def classes_note(names: Sequence[str]) -> str:
+    """What ``renumbered`` has done, for the user."""
+    return f"{len(names)} classes are numbered in the order of their values, {names[0]} to {names[-1]}"

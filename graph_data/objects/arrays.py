@@ -6,22 +6,19 @@ Tensors and sparse matrices are taken as they are, by what they can do, so that 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from graph_data.masks import MASKS, split_of
-from graph_data.sources.beside import features_of
+from graph_data.fields import FLAT, Found, left_out, plain, sorted_out
+from graph_data.masks import role_of, split_of
+from graph_data.sources.beside import features_of, named_columns
 from graph_data.sources.randomrows import no_features, random_width
-from graph_data.targets import labels_as
+from graph_data.targets import classes_note, labels_as, renumbered
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.sparse import Array, Rows, SparseRows
-
-KEYS = (
-    "edge_index", "edge_weight", "edge_type", "num_nodes", "num_features", "num_classes", "num_edge_types", "x", "x_indptr",
-    "x_indices", "x_data", "y", "target", *(mask for mask, _ in MASKS),
-)  # fmt: skip
 
 
 def from_arrays(
@@ -38,6 +35,7 @@ def from_arrays(
     num_edge_types: int | None = None,
     directed: bool = True,
     ids: Array | None = None,
+    feature_names: Any = None,
     target: str = "auto",
     name: str = "arrays",
 ) -> Graph:
@@ -47,8 +45,9 @@ def from_arrays(
     [N], -1 = unknown; int or bool [N, C] of 0 and 1, -1 = unknown, for several classes per vertex; or real numbers, NaN = unknown;
     without: no vertex has one. Floats of 0 and 1 alone may be any of these: ``target`` says "classes" (of one column, or of
     one-hot rows), "labels" or "numbers". weight: [E] or [E, 1]; edge_type: int [E]. split: [N] or [N, S] of 0 (nothing), 1 (train), 2
-    (validation), 3 (test); or ``masks``, bool [N] or [N, S], called train_mask, val_mask and test_mask. num_vertices, num_classes
-    and num_edge_types: where the arrays do not show them. directed: False if every edge is listed in both directions.
+    (validation), 3 (test); or ``masks``, by names such as train_mask or train_idx (``graph_data.masks.split_of``). num_vertices,
+    num_classes and num_edge_types: where the arrays do not show them. directed: False if every edge is listed in both directions.
+    feature_names: a word for each column of features; the columns of a DataFrame are their own.
 
     Raises: DatasetError for what is malformed, for a graph without features, and for floats of 0 and 1 without a ``target``;
     ``prepare`` looks at the values.
@@ -64,12 +63,12 @@ def from_arrays(
     n = next((count for count in (num_vertices, _length(rows), _length(y)) if count is not None), None)
     if n is None:
         n = int(pairs.max()) + 1 if pairs.size else 0
+    if rows is not None and len(rows) != n:  # before there is anything of that length
+        raise DatasetError(f"{name}: {len(rows)} feature rows, must be {n}")
     rows = features_of(told, n)[:] if rows is None else rows
     types = None if edge_type is None else column(edge_type, "edge types", name)
     if types is not None and types.dtype.kind not in "iub":
         raise DatasetError(f"{name}: edge types are {types.dtype}, must be integers from 0 on")
-    if y is not None and y.dtype.kind not in "iufb":
-        raise DatasetError(f"{name}: labels are {y.dtype}, must be numbers: classes from 0 on, -1 for unknown")
     if num_edge_types is not None and (
         isinstance(num_edge_types, bool) or not isinstance(num_edge_types, (int, np.integer))
     ):
@@ -79,6 +78,12 @@ def from_arrays(
     if occurring > kinds:
         raise DatasetError(f"{name}: an edge has type {occurring - 1}, num_edge_types is {kinds}")
     y = np.full(n, -1, np.int64) if y is None else y
+    y, called = (
+        renumbered(y)
+        if num_classes is None and y.dtype.kind == "i" and y.ndim == 1 and y.min(initial=0) >= -1
+        else (y, ())
+    )
+    names = names_of_features(named_columns(told) if told else feature_names, features, rows, name)
     return Graph(
         name=name,
         num_vertices=n,
@@ -87,48 +92,151 @@ def from_arrays(
         weight=None if weight is None else column(weight, "edge weights", name),
         features=rows,
         labels=y,
-        num_classes=num_classes or num_classes_of(y),
+        num_classes=classes_told(num_classes, y, target),
         split=_split(split, masks or {}, n, name),
         directed=directed,
         ids=ids,
         edge_type=None if kinds == 1 else types,
         num_edge_types=kinds,
+        names=names | ({"classes": called} if called else {}),
         random_features=random_width(told) is not None,
         numbers_said=target == "numbers",
+        notes=(f"{name}: {classes_note(called)}",) if called else (),
     )
 
 
-def from_mapping(arrays: Mapping[str, Any], *, name: str = "arrays") -> Graph:
-    """The graph of a mapping with the keys of an npz file (KEYS); only ``edge_index`` and features must be there. ``x`` may be
-    "random:F"; ``target`` is as for ``from_arrays``.
+def from_mapping(
+    arrays: Mapping[Any, Any],
+    *,
+    weight: str | None = None,
+    features: Any = None,
+    target: str = "auto",
+    name: str = "arrays",
+) -> Graph:
+    """The graph of a mapping of arrays, called as ``graph_data.fields`` and ``graph_data.masks`` list; only ``edge_index`` and features
+    must be there. ``x`` may be "random:F".
 
-    Raises: DatasetError for an unknown key, or arrays that do not fit each other.
+    weight: the name of the entry that holds edges' weights, instead of those of the table; "" for none. features: instead of x;
+    target: as for ``from_arrays``; where it is "auto", the entry of that name tells.
+    Raises: DatasetError for two names of one thing, for what looks like a split, a weight or a label and is not used, or arrays that do
+    not fit each other. The graph's note names what else is not used.
     """
-    for key in arrays:
-        if key not in KEYS:
-            raise DatasetError(f"{name}: has no use for {key!r}, only for {', '.join(KEYS)}")
-    if "edge_index" not in arrays:
-        raise DatasetError(f"{name}: has no array 'edge_index', only {', '.join(map(str, arrays)) or 'nothing'}")
-
-    def number(key: str) -> int | None:
-        return int(arrays[key]) if key in arrays else None
-
-    features: Any = arrays.get("x")
-    if features is None and "x_data" in arrays:
-        for key in ("x_indptr", "x_indices"):
-            if key not in arrays:
+    table = FLAT if weight is None else {**FLAT, "edge_weight": (plain(weight),) if weight else ()}
+    found = sorted_out(arrays, table, name)
+    there = found.values
+    if "edge_index" not in there:
+        raise DatasetError(
+            f"{name}: has no array 'edge_index', only {', '.join(sorted(map(str, arrays))) or 'nothing'}"
+        )
+    said = _target(found)
+    target = said if target == "auto" else target
+    sizes = {what: _count(found, what, name) for what in ("num_nodes", "num_features", "num_classes", "num_edge_types")}
+    given = features
+    if given is None:
+        given = there.get("x")
+        if "x_data" in there:
+            if given is not None:
                 raise DatasetError(
-                    f"{name}: has x_data without {key!r}: a sparse matrix is x_indptr, x_indices and x_data"
+                    f"{name}: has {found.keys['x']!r} and 'x_data', two names of one thing: keep one of them"
                 )
-        indptr, indices, data = (array(arrays[key]) for key in ("x_indptr", "x_indices", "x_data"))
-        width = number("num_features") or (int(indices.max()) + 1 if len(indices) else 1)
-        features = SparseRows(indptr.astype(np.int64), indices, data, width)
-    return from_arrays(
-        arrays["edge_index"], features, arrays.get("y"), weight=arrays.get("edge_weight"),
-        edge_type=arrays.get("edge_type"), masks={key: arrays[key] for key, _ in MASKS if key in arrays},
-        num_vertices=number("num_nodes"), num_classes=number("num_classes"), num_edge_types=number("num_edge_types"),
-        target=arrays.get("target", "auto"), name=name,
+            given = _sparse(there, sizes["num_features"], name)
+    edges, notes = _pairs(found, name)
+    graph = from_arrays(
+        edges, given, there.get("y"), weight=there.get("edge_weight"), edge_type=there.get("edge_type"),
+        masks=found.splits, num_vertices=sizes["num_nodes"], num_classes=sizes["num_classes"],
+        num_edge_types=sizes["num_edge_types"], target=target,
+        feature_names=there.get("feature_names") if features is None else None, name=name,
     )  # fmt: skip
+    if features is None and sizes["num_features"] not in (None, graph.num_features):
+        raise DatasetError(
+            f"{name}: feature rows are [{graph.num_features}] wide, num_features is {sizes['num_features']}"
+        )
+    ids, unused = ids_of(found, graph.num_vertices)
+    return replace(
+        graph,
+        ids=ids,
+        notes=(*notes, *graph.notes, *left_out(found.left | unused, graph.num_vertices, name)),
+    )
+
+
+def _target(found: Found) -> str:
+    """What the entry ``target`` says of labels; an array there is none that we use, and is left over."""
+    said = found.values.pop("target", "auto")
+    if not isinstance(said, str) and (array(said).ndim or array(said).dtype.kind != "U"):
+        found.left[found.keys["target"]] = said
+        return "auto"
+    return str(said)
+
+
+def _count(found: Found, what: str, name: str) -> int | None:
+    """A count that an archive tells. Raises: DatasetError unless it is an integer scalar."""
+    if what not in found.values:
+        return None
+    value = array(found.values[what])
+    if value.ndim or value.dtype.kind not in "iu":
+        raise DatasetError(
+            f"{name}: {found.keys[what]} is {value.dtype} {list(value.shape)}, must be an integer scalar"
+        )
+    return int(value)
+
+
+def _sparse(there: Mapping[str, Any], width: int | None, name: str) -> SparseRows:
+    for key in ("x_indptr", "x_indices"):
+        if key not in there:
+            raise DatasetError(f"{name}: has x_data without {key!r}: a sparse matrix is x_indptr, x_indices and x_data")
+    indptr, indices, data = (array(there[key]) for key in ("x_indptr", "x_indices", "x_data"))
+    for key, values in (("x_indptr", indptr), ("x_indices", indices)):
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            raise DatasetError(f"{name}: {key} is {values.dtype} {list(values.shape)}, must be integers, one axis")
+    return SparseRows(indptr.astype(np.int64), indices, data, width or int(indices.max(initial=0)) + 1)
+
+
+def _pairs(found: Found, name: str) -> tuple[Array, tuple[str, ...]]:
+    """Edges as [2, E]. Lists of edges by another name than edge_index are pairs, [E, 2], and the note says so."""
+    key, pairs = found.keys["edge_index"], array(found.values["edge_index"])
+    if key == "edge_index" or pairs.ndim != 2 or pairs.shape[1] != 2:
+        return pairs, ()
+    if len(pairs) == 2:
+        raise DatasetError(f"{name}: {key} is [2, 2], which may be rows or columns: call it edge_index, [2, E]")
+    return pairs.T, (f"{name}: {key} is taken for pairs of source and target, {list(pairs.shape)}",)
+
+
+def ids_of(found: Found, num_vertices: int) -> tuple[Array | None, dict[str, Any]]:
+    """What the source calls vertices, if these are ascending integers and not 0..N-1; else None, and the entry that is not used."""
+    if "n_id" not in found.values:
+        return None, {}
+    ids = array(found.values["n_id"])
+    if (
+        ids.shape != (num_vertices,)
+        or ids.dtype.kind not in "iu"
+        or not (ids[1:] > ids[:-1]).all()
+        or ids[-1:].max(initial=0) >= 2**63
+    ):
+        return None, {found.keys["n_id"]: ids}
+    return (None if ids.size and ids[0] == 0 and ids[-1] == num_vertices - 1 else ids.astype(np.int64)), {}
+
+
+def classes_told(told: int | None, labels: Array, target: str) -> int:
+    """C as the source tells it, where labels cannot: of several classes or numbers that the user asked for, it is their columns."""
+    if told is None or target in ("labels", "numbers"):
+        return num_classes_of(labels)
+    return max(told, num_classes_of(labels)) if target == "classes" else told
+
+
+def names_of_features(told: Any, features: Any, rows: Rows, name: str) -> dict[str, tuple[str, ...]]:
+    """``Graph.names`` of the features' columns: as they are told, else a DataFrame's; none where they are numbers."""
+    words = told if told is not None else getattr(features, "columns", None)
+    if words is None:
+        return {}
+    words = list(words) if told is None else array(told).tolist()
+    if isinstance(words, list):
+        words = [word.decode("utf-8", "replace") if isinstance(word, bytes) else word for word in words]
+    if told is not None and (not isinstance(words, list) or len(words) != rows.shape[1]):
+        raise DatasetError(
+            f"{name}: feature_names are {list(np.shape(words))}, must be [{rows.shape[1]}], as features are"
+        )
+    real = all(isinstance(word, str) and not word.isdigit() for word in words)
+    return {"features": tuple(words)} if words and real else {}
 
 
 def array(value: Any) -> Array:
@@ -184,13 +292,16 @@ def labels_of(labels: Any, target: str = "auto", name: str = "arrays") -> Array:
     classes per vertex. Raises: DatasetError for floats of 0 and 1 if it says "auto": other packages keep one-hot classes, several
     classes and numbers alike in them."""
     y = array(labels)
+    if y.dtype.kind not in "iufb":
+        raise DatasetError(f"{name}: labels are {y.dtype}, must be numbers: classes from 0 on, -1 for unknown")
+    if y.ndim not in (1, 2):
+        raise DatasetError(f"{name}: labels are {y.dtype} {list(y.shape)}, must be [N] or [N, C]")
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim == 2 and y.dtype.kind in "iub" and target == "auto" and np.isin(y, (-1, 0, 1)).all() and (y != -1).any():
-        target = "labels"
+    several = y.ndim == 2 and y.size and y.dtype.kind in "iub" and target == "auto"
+    if several and y.min() >= -1 and y.max() in (0, 1):
+        return y.astype(np.int8 if y.min() < 0 else np.uint8, copy=False)
     y = labels_as(y, target, name)
-    if y.dtype.kind == "f":
-        return y.astype(np.float32, copy=False)
     return y.astype(np.int64) if y.ndim == 1 and y.dtype.kind in "bu" else y
 
 
@@ -213,9 +324,18 @@ def num_classes_of(labels: Array) -> int:
     return max(1, int(labels.max()) + 1)
 
 
+def _parts(value: Any) -> Any:
+    """Arrays of a mask or list of vertices; of several, a list of these."""
+    several = isinstance(value, list | tuple) and value and np.ndim(value[0])
+    return [array(part) for part in value] if several else array(value)
+
+
 def _split(split: Any, masks: Mapping[str, Any], num_vertices: int, name: str) -> Array:
     if split is None:
-        return split_of({key: array(mask) for key, mask in masks.items()}, num_vertices, name)
+        for key in masks:
+            if not role_of(key):
+                raise DatasetError(f"{name}: {key!r} is no name of a mask: call it train_mask, val_mask or test_mask")
+        return split_of({key: _parts(value) for key, value in masks.items()}, num_vertices, name)
     roles = array(split)
     roles = roles[:, None] if roles.ndim == 1 else roles
     if roles.dtype.kind not in "iu" or (roles.size and (roles.min() < 0 or roles.max() > 3)):

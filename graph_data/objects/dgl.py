@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from graph_data.masks import MASKS, masks_of
-from graph_data.objects.arrays import array, from_arrays, labels_for_losses
+from graph_data.fields import OF_EDGE, VERTICES, left_out, plain, sorted_out
+from graph_data.masks import masks_of
+from graph_data.objects.arrays import array, from_arrays, ids_of, labels_for_losses
 from siafu.errors import ConfigError, DatasetError
 from siafu.features import densified
 from siafu.graph import Graph
 from siafu.sparse import Array, SparseRows
 
-#: Names that DGL's own data sets and examples use; the first that is there counts, and is what we write.
-FEATURES, LABELS = ("feat", "features", "x"), ("label", "labels", "y")
-WEIGHTS, TYPES = ("weight", "w", "edge_weight"), ("_TYPE", "etype", "rel_type")
+FEATURES, LABELS, WEIGHT, TYPE = "feat", "label", "weight", "_TYPE"  # what DGL's own data sets say, and we write
 
 
 def from_dgl(graph: Any, *, features: Any = None, target: str = "auto", name: str = "dgl") -> Graph:
-    """The graph of a ``DGLGraph``: feat, label, train_mask, val_mask, test_mask of its nodes (or what FEATURES and LABELS
-    list), and weight and _TYPE of its edges (WEIGHTS, TYPES).
+    """The graph of a ``DGLGraph``: feat, label, train_mask, val_mask, test_mask of its nodes, and weight and _TYPE of its edges; or
+    other names of these (``graph_data.fields``).
 
     features, target: instead of feat, and what label is, as for ``graph_data.objects.arrays.from_arrays``.
     With one kind of nodes and several of edges, these are the edge types. Raises: DatasetError for several kinds of nodes.
@@ -40,52 +40,70 @@ def from_dgl(graph: Any, *, features: Any = None, target: str = "auto", name: st
         ends.append(pairs)
         kinds.append(np.full(len(ids), number))
         carried.append({key: array(value) for key, value in graph.edges[kind].data.items()})
-    edges = carried[0]
+    edges, partly = joined(carried)
     if len(kinds) > 1:
         edges = {
-            key: np.concatenate([of_kind[key] for of_kind in carried]) for key in set.intersection(*map(set, carried))
+            TYPE: np.concatenate(kinds),
+            **{key: value for key, value in edges.items() if plain(key) != plain(TYPE)},
         }
-        edges[TYPES[0]] = np.concatenate(kinds)
     return of_frames(
-        np.concatenate(ends, axis=1), graph.num_nodes(), dict(graph.ndata), edges, num_edge_types=len(kinds),
+        np.concatenate(ends, axis=1), graph.num_nodes(), dict(graph.ndata), edges, num_edge_types=len(kinds), partly=partly,
         features=features, target=target, name=name,
     )  # fmt: skip
+
+
+def joined(frames: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """What vertices or edges of every kind carry, one kind after the other, and the names of what only some kinds have."""
+    if len(frames) == 1:
+        return dict(frames[0]), ()
+    every = set.intersection(*map(set, frames))
+    carried = {key: np.concatenate([frame[key] for frame in frames]) for key in frames[0] if key in every}
+    return carried, tuple(sorted(set.union(*map(set, frames)) - every))
 
 
 def of_frames(
     ends: Any,
     num_vertices: int,
-    nodes: Mapping[str, Any],
-    edges: Mapping[str, Any],
+    nodes: Mapping[Any, Any],
+    edges: Mapping[Any, Any],
     *,
     num_classes: int | None = None,
     num_edge_types: int = 1,
+    partly: Sequence[str] = (),
     features: Any = None,
-    target: str = "auto",
+    labels: Any = None,
     name: str,
+    **more: Any,
 ) -> Graph:
-    """A graph of what DGL keeps: edges [2, E], and what nodes and edges carry, by name."""
-    return from_arrays(
+    """A graph of edges [2, E], and what nodes and edges carry, by name. partly: what only some kinds of them carry.
+
+    features, labels: instead of what nodes carry; they and ``more`` are as for ``graph_data.objects.arrays.from_arrays``.
+    Raises: DatasetError as ``graph_data.objects.arrays.from_mapping`` does.
+    """
+    of_node, of_edge = sorted_out(nodes, VERTICES, name), sorted_out(edges, OF_EDGE, f"{name}: edges")
+    graph = from_arrays(
         ends,
-        _first(nodes, FEATURES) if features is None else features,
-        _first(nodes, LABELS),
-        weight=_first(edges, WEIGHTS),
-        edge_type=_first(edges, TYPES),
-        masks={mask: array(nodes[mask]).astype(bool) for mask, _ in MASKS if mask in nodes},  # DistDGL's are bytes
+        of_node.values.get("x") if features is None else features,
+        of_node.values.get("y") if labels is None else labels,
+        weight=of_edge.values.get("edge_weight"),
+        edge_type=of_edge.values.get("edge_type"),
+        masks=of_node.splits,
         num_vertices=num_vertices,
         num_classes=num_classes,
         num_edge_types=num_edge_types if num_edge_types > 1 else None,
-        target=target,
         name=name,
+        **more,
     )
-
-
-def _first(frame: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((frame[name] for name in names if name in frame), None)
+    ids, unused = ids_of(of_node, num_vertices)
+    if ids is not None and graph.ids is not None:
+        unused = {of_node.keys["n_id"]: ids}
+    notes = graph.notes + left_out(of_node.left | unused, num_vertices, name, partly)
+    notes += left_out(of_edge.left | of_edge.splits, -1, f"{name}: edges")
+    return replace(graph, ids=ids if graph.ids is None else graph.ids, notes=notes)
 
 
 def to_dgl(graph: Graph) -> Any:
-    """A ``DGLGraph`` with the edges as they are listed, and what ``from_dgl`` reads, under its first names.
+    """A ``DGLGraph`` with the edges as they are listed, and what ``from_dgl`` reads, under those names.
 
     Raises: ConfigError where DGL cannot be imported; DatasetError if sparse features would be too large dense.
     """
@@ -108,10 +126,10 @@ def frames_of(graph: Graph) -> tuple[dict[str, Array], dict[str, Array]]:
     """What nodes and edges carry, by name; in copies, in types that DGL has: float32, int64, bool."""
     features = densified(graph.features, graph.name) if isinstance(graph.features, SparseRows) else graph.features
     labels = labels_for_losses(graph)
-    nodes = {FEATURES[0]: features.astype(np.float32), LABELS[0]: labels, **masks_of(graph.split)}
+    nodes = {FEATURES: features.astype(np.float32), LABELS: labels, **masks_of(graph.split)}
     edges = {}
     if graph.weight is not None:
-        edges[WEIGHTS[0]] = graph.weight.astype(np.float32)
+        edges[WEIGHT] = graph.weight.astype(np.float32)
     if graph.edge_type is not None:
-        edges[TYPES[0]] = graph.edge_type.astype(np.int64)
+        edges[TYPE] = graph.edge_type.astype(np.int64)
     return nodes, edges

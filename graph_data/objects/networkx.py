@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from graph_data.masks import MASKS
-from graph_data.objects.arrays import from_arrays
+from graph_data.fields import OF_EDGE, VERTICES, plain
+from graph_data.masks import role_of
+from graph_data.objects.dgl import of_frames
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.sparse import Array
-
-FEATURES, LABELS = ("x", "feat", "features"), ("y", "label")  # attributes of nodes, the first that is there
 
 
 def from_networkx(
@@ -21,8 +21,8 @@ def from_networkx(
     """The graph of a ``Graph``, ``DiGraph``, ``MultiGraph`` or ``MultiDiGraph``; an undirected edge becomes two.
 
     Vertices are the nodes in ascending order if they are integers (and the shards keep the integers), else in the order of
-    ``graph.nodes``. Nodes may carry x, y, train_mask, val_mask and test_mask; edges weight and type, an integer. What some
-    have, all must have, but for y: -1, or NaN beside real numbers, where it is missing. features, labels and ``more``: instead
+    ``graph.nodes``. Nodes may carry x, y, train_mask, val_mask and test_mask; edges weight and type, an integer; or other names
+    of these (``graph_data.fields``). What some have, all must have, but for y: -1, or NaN beside real numbers, where it is missing. features, labels and ``more``: instead
     of attributes, as for ``graph_data.objects.arrays.from_arrays``.
 
     Raises: DatasetError naming the first node or edge without what others have.
@@ -33,25 +33,21 @@ def from_networkx(
     number = {node: v for v, node in enumerate(nodes)}
     listed = list(graph.edges(data=True))
     ends = np.array([(number[u], number[v]) for u, v, _ in listed], np.int64).reshape(-1, 2).T  # [2, E]
-    edge_data = [data for _, _, data in listed]
-    weight, kind = (_values(edge_data, (key,), listed, name, "edge") for key in ("weight", "type"))
+    edges = _frame([data for _, _, data in listed], OF_EDGE, listed, name, "edge")
     if not graph.is_directed():
         turned = ends[0] != ends[1]  # a self-loop stands once
         ends = np.concatenate([ends, ends[::-1, turned]], axis=1)
-        weight, kind = (
-            None if values is None else np.concatenate([values, values[turned]]) for values in (weight, kind)
-        )
-    node_data = [graph.nodes[node] for node in nodes]
-    return from_arrays(
+        edges = {
+            key: np.concatenate([values, values[turned]]) if isinstance(values, np.ndarray) else values
+            for key, values in edges.items()
+        }
+    return of_frames(
         ends,
-        _values(node_data, FEATURES, nodes, name, "node") if features is None else features,
-        _labels(node_data) if labels is None else labels,
-        weight=weight,
-        edge_type=kind,
-        masks={
-            key: found for key, _ in MASKS if (found := _values(node_data, (key,), nodes, name, "node")) is not None
-        },
-        num_vertices=len(nodes),
+        len(nodes),
+        _frame([graph.nodes[node] for node in nodes], VERTICES, nodes, name, "node"),
+        edges,
+        features=features,
+        labels=labels,
         directed=bool(graph.is_directed()),
         ids=np.array(nodes, np.int64) if whole and nodes != list(range(len(nodes))) else None,
         name=name,
@@ -59,13 +55,25 @@ def from_networkx(
     )
 
 
-def _values(
-    carried: list[dict[Any, Any]], keys: tuple[str, ...], owners: list[Any], name: str, what: str
-) -> Array | None:
-    """The attribute of all of them; None if none has it."""
-    key = next((key for key in keys if any(key in data for data in carried)), None)
-    if key is None:
-        return None
+def _frame(
+    carried: list[dict[Any, Any]], table: Mapping[str, tuple[str, ...]], owners: list[Any], name: str, what: str
+) -> dict[Any, Any]:
+    """What nodes or edges carry, by name: arrays of what we have a use for; of other attributes, a list of the values."""
+    frame: dict[Any, Any] = {}
+    for key in dict.fromkeys(key for data in carried for key in data):
+        if plain(key) in table.get("y", ()):
+            frame[key] = _labels(carried, key)
+        elif any(plain(key) in names for names in table.values()) or role_of(plain(key)):
+            frame[key] = _values(carried, key, owners, name, what)
+        else:
+            values = [data.get(key) for data in carried]
+            truths = what == "node" and all(isinstance(value, bool | np.bool_) for value in values)
+            frame[key] = np.array(values, bool) if truths else values
+    return frame
+
+
+def _values(carried: list[dict[Any, Any]], key: Any, owners: list[Any], name: str, what: str) -> Array:
+    """The attribute of all of them."""
     for data, owner in zip(carried, owners, strict=True):
         if key not in data:
             raise DatasetError(f"{name}: {what} {_shown(owner)} has no {key!r}, which others have")
@@ -75,10 +83,7 @@ def _values(
         raise DatasetError(f"{name}: {key!r} of {what}s differ in length") from None
 
 
-def _labels(carried: list[dict[Any, Any]]) -> Array | None:
-    key = next((key for key in LABELS if any(key in data for data in carried)), None)
-    if key is None:
-        return None
+def _labels(carried: list[dict[Any, Any]], key: Any) -> Array:
     given = [data.get(key) for data in carried]
     known = np.array([value for value in given if value is not None])
     missing = np.nan if known.dtype.kind == "f" else -1

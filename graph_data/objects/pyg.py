@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graph_data.masks import MASKS, masks_of
-from graph_data.objects.arrays import array, from_arrays, labels_for_losses
+from graph_data.fields import EDGES, FLAT, VERTICES, WHOLE, left_out, plain, sorted_out
+from graph_data.masks import masks_of, role_of
+from graph_data.objects.arrays import from_mapping, labels_for_losses
 from graph_data.sources.beside import TOLD, options_of
 from siafu.errors import ConfigError, DatasetError
 from siafu.features import densified
 from siafu.graph import Graph
 from siafu.sparse import SparseRows
 
-WEIGHTS = ("edge_weight", "edge_attr")  # the first that is there
-
 
 def from_pyg(
     data: Any, *, weight: str | None = None, features: Any = None, target: str = "auto", name: str = "pyg"
 ) -> Graph:
     """The graph of a ``Data``: x, edge_index, y, train_mask, val_mask, test_mask, edge_type, and edge_weight, or else edge_attr
-    if that is one value per edge.
+    if that is one value per edge; or other names of these (``graph_data.fields``).
 
     ``weight``: the attribute that holds edges' weights; "" for none. features: instead of x, such as "random:32". target: what y is,
     both as for ``graph_data.objects.arrays.from_arrays``. A ``HeteroData`` becomes one graph by its own ``to_homogeneous``, its kinds of edges edge types.
@@ -32,50 +32,53 @@ def from_pyg(
     """
     if any(base.__name__ == "Dataset" for base in type(data).__mro__):
         raise DatasetError(f"{type(data).__name__} is a data set: pass the graph in it, dataset[0]")
+    partly: set[str] = set()
+    guessed: tuple[str, ...] = ()
     if hasattr(data, "to_homogeneous"):
-        data = _homogeneous(data)
-    return from_fields(data.to_dict(), weight=weight, features=features, target=target, name=name)
+        kinds = data
+        data = _homogeneous(kinds)
+        partly = {key for store in kinds.stores for key in store.keys()} - set(data.to_dict())  # noqa: SIM118
+        labelled = [kind for kind in kinds.node_types if any(plain(key) in VERTICES["y"] for key in kinds[kind].keys())]  # noqa: SIM118
+        if len(labelled) > 1:
+            guessed = (f"{name}: labels of {', '.join(labelled)} are taken for the same classes",)
+    graph = from_fields(data.to_dict(), weight=weight, features=features, target=target, name=name)
+    return replace(graph, notes=(*guessed, *graph.notes, *left_out({}, graph.num_vertices, name, sorted(partly))))
 
 
 def from_fields(
     found: dict[str, Any], *, weight: str | None = None, features: Any = None, target: str = "auto", name: str = "pyg"
 ) -> Graph:
     """The graph of the fields of a ``Data``; else as ``from_pyg``."""
-    if found.get("edge_index") is None:
+    there = {key: value for key, value in found.items() if value is not None}
+    keys = sorted_out(there, FLAT, name).keys
+    if "edge_index" not in keys:
         raise DatasetError(
             f"{name}: has no edge_index, only {', '.join(found)}: undo transforms such as ToSparseTensor"
         )
-    if weight is None:
-        weight = next((key for key in WEIGHTS if found.get(key) is not None), "")
-    if weight and found.get(weight) is None:
+    if weight and weight not in there:
         raise DatasetError(f"{name}: has no {weight!r}, only {', '.join(found)}")
-    if weight and not hasattr(found[weight], "shape"):
-        raise DatasetError(f"{name}: {weight} is a {type(found[weight]).__name__}, no tensor of edge weights")
-    if weight and (shape := tuple(found[weight].shape))[1:] not in ((), (1,)):
+    chosen = keys.get("edge_weight", "") if weight is None else weight
+    if chosen and not hasattr(there[chosen], "shape"):
+        raise DatasetError(f"{name}: {chosen} is a {type(there[chosen]).__name__}, no tensor of edge weights")
+    if chosen and (shape := tuple(there[chosen].shape))[1:] not in ((), (1,)):
         raise DatasetError(
-            f"{name}: {weight} is {list(shape)}, but an edge has one weight: from_pyg(data, weight=''), or FILE.pt?weight=, leaves "
+            f"{name}: {chosen} is {list(shape)}, but an edge has one weight: from_pyg(data, weight=''), or FILE.pt?weight=, leaves "
             "it out"
         )
-    ids = found.get("n_id")
-    ids = None if ids is None else array(ids)
-    return from_arrays(
-        found["edge_index"],
-        found.get("x") if features is None else features,
-        found.get("y"),
-        weight=found.get(weight),
-        edge_type=found.get("edge_type"),
-        masks={key: found[key] for key, _ in MASKS if found.get(key) is not None},
-        num_vertices=found.get("num_nodes"),
-        num_classes=found.get("num_classes"),
-        num_edge_types=found.get("num_edge_types"),
-        ids=ids if ids is not None and (ids[1:] > ids[:-1]).all() else None,
-        target=target,
-        name=name,
-    )
+    if weight is not None:  # the user has said which: the others are none
+        there = {key: value for key, value in there.items() if key == weight or plain(key) not in EDGES["edge_weight"]}
+    return from_mapping(there, weight=weight, features=features, target=target, name=name)
 
 
 def _homogeneous(data: Any) -> Any:
-    """One graph of all kinds of vertices. Raises: DatasetError unless all have features, of one width."""
+    """One graph of all kinds of vertices. Raises: DatasetError unless all have features, of one width; for lists of vertices, whose
+    numbers are of one kind alone: PyG would join them as they are."""
+    for kind in data.node_types:
+        for key, value in data[kind].items():
+            if role_of(key) and not str(getattr(value, "dtype", "")).endswith("bool"):
+                raise DatasetError(
+                    f"HeteroData: {key} of {kind!r} is no bool mask, and may number vertices of that kind alone: make it a mask [N]"
+                )
     widths = {kind: int(data[kind].x.shape[-1]) if "x" in data[kind] else None for kind in data.node_types}
     if len(set(widths.values())) > 1:
         shown = ", ".join(f"{kind} {width or 'none'}" for kind, width in widths.items())
@@ -140,6 +143,7 @@ def load(argument: str) -> Graph:
         raise DatasetError(
             f"{path}: not a dict of tensors ({str(error).partition(chr(10))[0]}): write it with torch.save(data.to_dict(), path)"
         ) from None
-    if not isinstance(found, dict) or not hasattr(found.get("edge_index"), "detach"):
+    ends = sorted_out(found, {"edge_index": WHOLE["edge_index"]}, str(path)).values if isinstance(found, dict) else {}
+    if not hasattr(ends.get("edge_index"), "detach"):
         raise DatasetError(f"{path}: has no tensor edge_index: write it with torch.save(data.to_dict(), path)")
     return from_fields(found, **given, name=path.name.partition(".")[0])

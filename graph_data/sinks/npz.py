@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -34,12 +35,15 @@ def save(graph: Graph, folder: Path) -> Written:
         arrays |= {"x_indptr": features.indptr, "x_indices": features.indices, "x_data": features.data}
     else:
         arrays["x"] = features
+    if words := graph.names.get("features"):
+        arrays["feature_names"] = np.array(words)
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
-    return Written(str(path), notes=names_note(graph))
+    return Written(str(path), notes=names_note(graph, kept=("features",)))
 
 
-def names_note(graph: Graph) -> tuple[str, ...]:
-    """What siafu keeps beside the numbers of vertices, classes and types, and no other format does."""
+def names_note(graph: Graph, kept: Collection[str] = ()) -> tuple[str, ...]:
+    """What siafu keeps beside the numbers of vertices, classes, types and features, and this format does not. kept: what it does."""
     ids = () if graph.ids is None else ("the ids of its source are not in it: vertices are numbered 0..N-1",)
-    names = (f"the names of its {' and '.join(graph.names)} are not in it: they are numbered",) if graph.names else ()
+    lost = [what.replace("_", " ") for what in graph.names if what not in kept]
+    names = (f"the names of its {' and '.join(lost)} are not in it: they are numbered",) if lost else ()
     return (*ids, *names)

@@ -37,12 +37,13 @@ def _save(graph: Graph, folder: Path, ending: str) -> Written:
         options["weight"] = "weight"
     if graph.edge_type is not None:
         options |= {"type": "type", "num_edge_types": str(graph.num_edge_types)}
+    named = () if isinstance(graph.features, SparseRows) else _headers(graph)
     if isinstance(graph.features, SparseRows):
         options["features"] = str(folder / SPARSE)
         _save_sparse(folder / SPARSE, graph.features)
     else:
         options["features"] = str(folder / f"features.{ending}")
-        _write(Path(options["features"]), _feature_blocks(graph.features))
+        _write(Path(options["features"]), _feature_blocks(graph.features, named))
     options |= {"labels": str(folder / f"labels.{ending}"), "target": graph.target}
     _write(Path(options["labels"]), iter([_labels(graph)]))
     if graph.split.shape[1]:
@@ -51,7 +52,7 @@ def _save(graph: Graph, folder: Path, ending: str) -> Written:
         _write(Path(options["split"]), iter([{"id": np.arange(graph.num_vertices), **columns}]))
     return Written(
         f"edges:{edges}?{urlencode(options, safe='/:*', errors='surrogateescape')}",
-        (*_notes(graph), *names_note(graph)),
+        (*_notes(graph), *names_note(graph, kept=("features",) if named else ())),
     )
 
 
@@ -71,12 +72,19 @@ def _edge_blocks(graph: Graph) -> Iterator[dict[str, Array]]:
         yield {name: values[start : start + EDGE_ROWS] for name, values in columns.items()}
 
 
-def _feature_blocks(features: Array) -> Iterator[dict[str, Array]]:
+def _headers(graph: Graph) -> tuple[str, ...]:
+    """Names of the features' columns, where they can be told apart, and from that of the ids; else none."""
+    words = graph.names.get("features", ())
+    return tuple(words) if len({"id", *words}) == len(words) + 1 else ()
+
+
+def _feature_blocks(features: Array, named: tuple[str, ...]) -> Iterator[dict[str, Array]]:
     """A second copy, in columns, is of so many rows, not of all; fewer would make many small groups of a wide Parquet file."""
+    named = named or tuple(f"x{i}" for i in range(features.shape[1]))
     rows = max(1, FEATURE_VALUES // max(1, features.shape[1]))
     for start in range(0, len(features), rows):
         block = _text_floats(features[start : start + rows])
-        yield {"id": np.arange(start, start + len(block)), **{f"x{i}": values for i, values in enumerate(block.T)}}
+        yield {"id": np.arange(start, start + len(block)), **dict(zip(named, block.T, strict=True))}
 
 
 def _labels(graph: Graph) -> dict[str, Array]:

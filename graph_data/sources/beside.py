@@ -30,8 +30,16 @@ def options_of(argument: str, options: Sequence[str]) -> tuple[str, dict[str, st
 
 def features_of(text: str, num_vertices: int) -> Any:
     """Rows [N, F] of a .npy or .npz file, a table by vertex number, or ``random:F``; those of a .npy file stay on disk."""
-    rows = None if random_width(text) or vertexfiles.is_by_number(text) else vertexfiles.table(text)
-    return vertexfiles.features(text, rows, num_vertices, _by_number(num_vertices), None, None)
+    return vertexfiles.features(text, _table(text), num_vertices, _by_number(num_vertices), None, None)
+
+
+def named_columns(text: str) -> tuple[str, ...] | None:
+    """Names of these features' columns, where they are of a table and it has some."""
+    return vertexfiles.feature_names(_table(text)) or None
+
+
+def _table(text: str) -> vertexfiles.Table | None:
+    return None if not text or random_width(text) or vertexfiles.is_by_number(text) else vertexfiles.table(text)
 
 
 def split_of(text: str | None, num_vertices: int) -> Array:

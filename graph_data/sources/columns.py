@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,16 @@ def is_parquet(file: Path) -> bool:
     return file.name.endswith(PARQUET)
 
 
+def is_nameless(column: str) -> bool:
+    """Whether this is what pandas calls a column that has no name: row numbers mostly."""
+    return textfile.NAMELESS.fullmatch(column) is not None
+
+
+def plain(column: str) -> str:
+    """A name without capitals, blanks and signs, to be compared with those that columns often have."""
+    return re.sub(r"[^a-z0-9]", "", column.casefold())
+
+
 def column_names(file: Path) -> list[str]:
     """Names of the columns; those of a CSV file whose first line is numbers are its column numbers, from 0."""
     if not is_parquet(file):
@@ -131,6 +142,21 @@ def column_type(file: Path, column: str) -> Any:
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def width(file: Path, column: str) -> int:
+    """Numbers in a value of a column: of a list as many as the first has, else one."""
+    if not is_parquet(file) or not is_list(column_type(file, column)):
+        return 1
+    for batch in _batches(file, [column], 1, [FEATURES]):
+        if batch.column(0)[0].is_valid:
+            return len(batch.column(0)[0])
+    return 1
+
+
+def is_list(kind: Any) -> bool:
+    is_ = arrow().types
+    return bool(is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind))
 
 
 def num_rows(file: Path) -> int:
@@ -246,9 +272,26 @@ NUMBERS = Kind("float64", "a number", _read_numbers)
 
 
 def _read_features(array: Any, where: Where) -> Array:
+    """Numbers [n], or [n, k] of lists of k."""
+    if is_list(array.type):
+        return _read_lists(array, where)
     values = _read_numbers(array, where)
     where.check(np.isfinite(values), values, "finite")
     return values
+
+
+def _read_lists(array: Any, where: Where) -> Array:
+    if array.null_count:
+        refuse_null(array, where, "a list of numbers")
+    lengths = arrow("pyarrow.compute").list_value_length(array).to_numpy(zero_copy_only=False)
+    where.check(lengths == lengths[0], [f"a list of {n}" for n in lengths], f"of {lengths[0]} numbers, as those above")
+    values = array.flatten()
+    if values.null_count:
+        row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) // int(lengths[0])
+        where.refuse(row, "a list with a missing number", "a list of numbers")
+    found = _read_numbers(values, where).reshape(len(array), -1)
+    where.check(np.asarray(np.isfinite(found).all(axis=1)), ["a list with nan or infinity"] * len(found), "finite")
+    return found
 
 
 def _read_weights(array: Any, where: Where) -> Array:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graph_data.objects.dgl import of_frames
+from graph_data.objects.dgl import TYPE, joined, of_frames
 from graph_data.sources.beside import TOLD, options_of
 from siafu.errors import DatasetError
 from siafu.graph import Graph
@@ -49,6 +49,7 @@ class Stored:
     nodes: dict[str, Array]
     edges: dict[str, Array]  # "_TYPE" tells the kind where there are several
     num_edge_types: int
+    partly: tuple[str, ...] = ()  # what edges of some kinds alone carry
 
 
 def load(argument: str) -> Graph:
@@ -59,7 +60,8 @@ def load(argument: str) -> Graph:
     found, labels = read(path)
     return of_frames(
         found.ends, found.num_vertices, found.nodes, found.edges, num_classes=_count(path, labels, NUM_CLASSES),
-        num_edge_types=_count(path, labels, NUM_EDGE_TYPES) or found.num_edge_types, name=path.name.partition(".")[0],
+        num_edge_types=_count(path, labels, NUM_EDGE_TYPES) or found.num_edge_types,
+        partly=found.partly, name=path.name.partition(".")[0],
         **given,
     )  # fmt: skip
 
@@ -165,11 +167,10 @@ def _graph(data: _Bytes) -> Stored:
     for ends, frame in zip(units, edges, strict=True):
         _same_length(data, frame, ends.shape[1], "edges")
     _same_length(data, nodes[0], vertices[0], "nodes")
-    carried = edges[0]
+    carried, partly = joined(edges)
     if len(units) > 1:
-        carried = {key: np.concatenate([frame[key] for frame in edges]) for key in set.intersection(*map(set, edges))}
-        carried["_TYPE"] = np.repeat(np.arange(len(units)), [ends.shape[1] for ends in units])
-    return Stored(vertices[0], np.concatenate(units, axis=1), nodes[0], carried, len(units))
+        carried[TYPE] = np.repeat(np.arange(len(units)), [ends.shape[1] for ends in units])
+    return Stored(vertices[0], np.concatenate(units, axis=1), nodes[0], carried, len(units), partly)
 
 
 def _same_length(data: _Bytes, frame: dict[str, Array], length: int, what: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_data.objects.dgl import TYPES, of_frames
+from graph_data.objects.dgl import TYPE, of_frames
 from graph_data.sources.beside import TOLD, options_of
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.dglfile import Stored, read, read_tensors
@@ -42,12 +42,12 @@ def load(argument: str) -> Graph:
         ends[:, ids] = pairs
     if not owned.all():
         raise DatasetError(f"{path}: edge {int(np.argmin(owned))} is owned by no partition, of {num_edges} edges")
-    nodes = _joined(path, config, "node", n)
-    edges = _joined(path, config, "edge", num_edges)
+    nodes, _ = _joined(path, config, "node", n)
+    edges, partly = _joined(path, config, "edge", num_edges)
     if len(config["etypes"]) > 1:
-        edges[TYPES[0]] = _types(config, num_edges)
+        edges[TYPE] = _types(config, num_edges)
     return of_frames(
-        ends, n, nodes, edges, num_edge_types=len(config["etypes"]), name=str(config["graph_name"]),
+        ends, n, nodes, edges, num_edge_types=len(config["etypes"]), partly=partly, name=str(config["graph_name"]),
         **given,  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -93,20 +93,20 @@ def _owned_edges(file: Path, part: Stored, num_vertices: int, num_edges: int) ->
     return part.edges["_ID"][inner], part.nodes["_ID"][part.ends[:, inner]]
 
 
-def _joined(path: Path, config: dict[str, Any], what: str, total: int) -> dict[str, Array]:
-    """What vertices or edges carry, in the order of the whole graph: of edges, what those of every kind have."""
+def _joined(path: Path, config: dict[str, Any], what: str, total: int) -> tuple[dict[str, Array], list[str]]:
+    """What vertices or edges of every kind carry, in the order of the whole graph, and the names of what only some kinds have."""
     kinds: dict[str, Any] = config[f"{what}_map"]
     parts = []
     for p in range(int(config["num_parts"])):
         file = _file(path, config, p, f"{what}_feats")
         parts.append((file, read_tensors(file)))
     names = [
-        {key.partition("/")[2] for key in carried if key.startswith(f"{kind}/")}
+        {key.partition("/")[2] for _, carried in parts for key in carried if key.startswith(f"{kind}/")}
         for kind in kinds
-        for _, carried in parts[:1]
     ]
     joined: dict[str, Array] = {}
-    for name in set.intersection(*names):
+    every = set.intersection(*names)
+    for name in sorted(every):
         for kind, ranges in kinds.items():
             for (start, stop), (file, carried) in zip(ranges, parts, strict=True):
                 values = carried.get(f"{kind}/{name}")
@@ -116,7 +116,7 @@ def _joined(path: Path, config: dict[str, Any], what: str, total: int) -> dict[s
                 if name not in joined:
                     joined[name] = np.zeros((total, *values.shape[1:]), values.dtype)
                 joined[name][start:stop] = values
-    return joined
+    return joined, sorted(set.union(*names) - every)
 
 
 def _types(config: dict[str, Any], num_edges: int) -> Array:

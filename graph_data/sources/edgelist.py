@@ -1,10 +1,10 @@
 """Graphs whose edges are rows of Parquet or CSV files, with what is known of their vertices in files beside them.
 
     PATH[?src=COLUMN&dst=COLUMN&weight=COLUMN&type=COLUMN&num_edge_types=R&ids=auto|integer|text
-          &num_vertices=N&features=FILE&labels=FILE&target=auto|classes|labels|numbers&split=FILE&name=NAME]
+          &num_vertices=N&id=COLUMN&features=FILE&labels=FILE&target=auto|classes|labels|numbers&split=FILE&name=NAME]
 
-PATH is a file (.parquet, .csv, .csv.gz, .tsv), a pattern with ``*``, or a folder of such files. Source and target are the
-first two columns unless ``src`` and ``dst`` name them; there is no weight or type unless a column is named. Ids are of any
+PATH is a file (.parquet, .csv, .tsv, .txt, .edges, .edgelist; .gz too), a pattern with ``*``, or a folder of such files. Source
+and target are columns of such names (ENDS), else the first two, unless ``src`` and ``dst`` name them; there is no weight or type unless a column is named. Ids are of any
 type (``graph_data.sources.ids``): integers, or as the first row has them, or text if ``ids`` says so. They are vertex numbers
 if ``num_vertices`` is given or a .npy file has one row per vertex; else the ids that occur are numbered 0, 1, 2, ... in
 ascending order, and the shards keep them in ids.npy, or ids.parquet if they are no 64-bit integers. So it is with types: they
@@ -14,9 +14,9 @@ Features are a .npy file [N, F], a scipy .npz file, a table by id, or ``random:F
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -36,9 +36,22 @@ from siafu.errors import ConfigError, DatasetError
 from siafu.graph import MAX_EDGE_TYPES, Graph
 from siafu.sparse import Array
 
+log = logging.getLogger(__name__)
+
 OPTIONS = (
-    "src", "dst", "weight", "type", "num_edge_types", "ids", "num_vertices", "features", "labels", "target", "split", "name",
+    "src", "dst", "weight", "type", "num_edge_types", "ids", "num_vertices", "id", "features", "labels", "target", "split", "name",
 )  # fmt: skip
+#: Names (``columns.plain``) of the columns that are source and target, wherever they stand.
+ENDS = (
+    *((f"source{what}", f"target{what}") for what in ("", "id", "node", "nodeid")),
+    *((f"src{what}", f"dst{what}") for what in ("", "id", "node", "nodeid")),
+    *((f"from{what}", f"to{what}") for what in ("", "id", "node", "nodeid")),
+    *((f"start{what}", f"end{what}") for what in ("", "id", "node", "nodeid")),
+    ("u", "v"), ("head", "tail"), ("subject", "object"), ("citing", "cited"), ("follower", "followee"), ("node1", "node2"),
+    ("id1", "id2"),
+)  # fmt: skip
+SHOWN = 6  # names of columns in a note
+FEW_IDS = 0.05  # of a table's ids in no edge: more are warned of
 ROWS = 1 << 21  # edges that are read together where they all go to memory
 DENSE_IDS = 1 << 28
 MAX_VERTICES = 2**31 - 1
@@ -102,8 +115,7 @@ class EdgeList:
         """Which vertices there are; ids that are no integers, by name."""
         seen = None if self.id_type is None else Seen()
         kind = self._id_kind(seen)
-        more = chain.from_iterable(found.ids(kind) for found in dict.fromkeys(self.tables.values()))
-        found = take_census(_Reading(self, kind), self.num_vertices, rows, dense_ids, more)
+        found = take_census(_Reading(self, kind), self.num_vertices, rows, dense_ids, self._ids_of_tables(kind))
         if found.num_vertices > MAX_VERTICES:
             raise DatasetError(f"{self.name}: {found.num_vertices} vertices, must be <= {MAX_VERTICES}")
         if seen is None:
@@ -111,6 +123,10 @@ class EdgeList:
         named = seen.ids()
         self._check_headers(named)
         return replace(found, ids=named)
+
+    def _ids_of_tables(self, kind: Kind) -> dict[str, Iterator[Array]]:
+        """By the first file of each table; several may be one."""
+        return {str(found.files[0]): found.ids(kind) for found in self.tables.values()}
 
     def check_streams(self) -> None:
         """Raises: ConfigError if the edges cannot be read a block at a time: if they have types."""
@@ -121,19 +137,16 @@ class EdgeList:
 
     def _check_headers(self, named: ids.NamedIds) -> None:
         """A first line of ids would pass for names of columns. Raises: DatasetError if it seems so."""
-        for file in self.files:
+        of_edges = [(file, (self.src, self.dst)) for file in self.files]
+        of_tables = [(file, (found.id,)) for found in self.tables.values() for file in found.files]
+        for file, ends in (*of_edges, *of_tables):
             if columns.is_parquet(file) or not textfile.has_header(file):
                 continue
-            for name in (self.src, self.dst):
+            for name in ends:
                 if name in named:
                     raise DatasetError(
                         f"{file}: {name!r} of its first line is also an id: give it a first line that names its columns"
                     )
-
-    def _feature_names(self) -> tuple[str, ...]:
-        """Of the columns of a table of features; () if its columns have no names."""
-        columns_ = self.tables["features"].values if "features" in self.tables else ()
-        return () if all(name.isdecimal() for name in columns_) else columns_
 
     def vertex_files(self) -> tuple[Path, ...]:
         """Every file that the vertices' data comes from."""
@@ -143,6 +156,7 @@ class EdgeList:
     def vertices(self, census: Census, scratch: Path | None) -> Graph:
         """Everything of the graph but its edges; features may be on disk (``vertexfiles.features``)."""
         n, found, kind = census.num_vertices, census.ids, self._id_kind()
+        self._check_apart(census)
         labels = vertexfiles.Labels(np.full(n, -1, np.int64))
         if self.labels:
             labels = vertexfiles.labels(self.labels, self.tables.get("labels"), n, kind, found, self.target)
@@ -162,11 +176,75 @@ class EdgeList:
             directed=True,
             ids=found,
             names={
-                key: names for key, names in (("classes", labels.names), ("features", self._feature_names())) if names
+                key: names
+                for key, names in (
+                    ("classes", labels.names),
+                    ("features", vertexfiles.feature_names(self.tables.get("features"))),
+                )
+                if names
             },
             numbers_said=self.target == "numbers",
             random_features=random_width(self.features) is not None,
+            notes=(self._note_of_edges(), *self._notes_of_tables(), *_notes_of_ids(census), *labels.notes),
         )
+
+    def _check_apart(self, census: Census) -> None:
+        """Raises: DatasetError for a table none of whose ids is in an edge; warns where many are in none."""
+        for name, (total, apart) in census.apart.items():
+            if not census.num_edges or apart <= FEW_IDS * total:
+                continue
+            of_table = next(found for found in self.tables.values() if str(found.files[0]) == name)
+            told, tables_own = "", of_table.files[0]
+            if not columns.is_parquet(tables_own) and not columns.is_parquet(self.files[0]):
+                ours = textfile.as_written(tables_own, of_table.id), textfile.as_written(self.files[0], self.src)
+                told = f": they are like {ours[0]!r}, those of edges like {ours[1]!r}"
+            if apart == total:
+                raise DatasetError(f"{name}: none of its {total} ids (column {of_table.id!r}) is in an edge{told}")
+            log.warning("%s: %d of its %d ids are in no edge%s", name, apart, total, told)
+
+    def _note_of_edges(self) -> str:
+        """What of the file of edges was taken for what."""
+        used = [f"edges from [{self.src}] to [{self.dst}]"]
+        used += [f"{what} [{name}]" for what, name in (("weights", self.weight), ("types", self.type)) if name]
+        return _note(self.files, used, (self.src, self.dst, self.weight, self.type))
+
+    def _notes_of_tables(self) -> Iterator[str]:
+        """The same of the tables of vertices, a line for each."""
+        for files in dict.fromkeys(found.files for found in self.tables.values()):
+            found = {what: table for what, table in self.tables.items() if table.files == files}
+            used = [f"vertices by [{next(iter(found.values())).id}]"]
+            used += [
+                f"{what} {_listed(found[what].values)}" for what in ("features", "labels", "split") if what in found
+            ]
+            yield _note(files, used, [name for table in found.values() for name in (table.id, *table.values)])
+
+
+def _note(files: Sequence[Path], used: Sequence[str], names: Collection[str | None]) -> str:
+    """One line on a table of several files."""
+    file = files[0]
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    how = []
+    if left := [name for name in columns.column_names(file) if name not in names]:
+        how.append(f"not used: {_listed(left)}")
+    if not columns.is_parquet(file):
+        layout = textfile.layout(file)
+        how += ["no header"] if not layout.has_header else []
+        if layout.comments:
+            how.append(f"{layout.comments} line{'s' if layout.comments > 1 else ''} of comments above")
+        if layout.separator != textfile.promised_separator(file):
+            how.append(f"separated by {'blanks' if layout.separator == textfile.BLANKS else repr(layout.separator)}")
+    return f"{file.name}{more}: {'; '.join([', '.join(used), *how])}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = " ".join(f"[{name}]" if name else "a column without a name" for name in names[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown} … ({len(names)})"
+
+
+def _notes_of_ids(census: Census) -> Iterator[str]:
+    for name, (total, apart) in census.apart.items():
+        if apart:
+            yield f"{Path(name).name}: {apart:,} of {total:,} ids are in no edge"
 
 
 @dataclass(frozen=True)
@@ -225,8 +303,7 @@ def parse(argument: str) -> EdgeList:
     names = columns.column_names(files[0])
     if len(names) < 2:
         raise DatasetError(f"{files[0]}: has one column, must have two: source and target")
-    src = given.get("src") or names[0]
-    dst = given.get("dst") or next(name for name in names if name != src)
+    src, dst = _ends_of(files[0], names, given.get("src", ""), given.get("dst", ""))
     weight, type_ = given.get("weight"), given.get("type")
     used = [name for name in (src, dst, weight, type_) if name]
     if len(set(used)) < len(used):
@@ -242,7 +319,8 @@ def parse(argument: str) -> EdgeList:
         raise no_features(path)
     labels, split = given.get("labels"), given.get("split")
     num_vertices = _num_vertices(given.get("num_vertices"), [p for p in (features, labels, split) if p])
-    id_type = ids.type_of(files, (src, dst), how)
+    tables = _tables(features, labels, split, given.get("id", ""))
+    id_type = ids.type_of(files, (src, dst), how, [(found.files[0], found.id) for found in tables.values()])
     if id_type is not None and num_vertices:
         by = next((path for path in (features, labels, split) if path and is_by_number(path)), "--num-vertices")
         raise DatasetError(f"{files[0]}: ids are {ids.name_of(id_type)}, but {by} is of vertices by number")
@@ -261,18 +339,36 @@ def parse(argument: str) -> EdgeList:
         labels=labels,
         target=target,
         split=split,
-        tables=_tables(features, labels, split),
+        tables=tables,
     )
 
 
-def _tables(features: str, labels: str | None, split: str | None) -> dict[str, Table]:
+def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str, str]:
+    """The columns of source and target: as they are given, by their names, or else the first two."""
+    by_name = {columns.plain(name): name for name in names}
+    pair = next((pair for pair in ENDS if {*pair} <= by_name.keys()), None)
+    if pair is not None:
+        src, dst = src or by_name[pair[0]], dst or by_name[pair[1]]
+    src = src or next(name for name in names if name != dst)
+    dst = dst or next(name for name in names if name != src)
+    for name in (src, dst):
+        if columns.is_nameless(name):
+            named = ", ".join(name for name in names if not columns.is_nameless(name))
+            raise DatasetError(
+                f"{file}: its column {name!r} has no name of its own (row numbers of a DataFrame?): say which columns are source "
+                f"and target, of {named}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
+            )
+    return src, dst
+
+
+def _tables(features: str, labels: str | None, split: str | None, id_column: str) -> dict[str, Table]:
     """Those of features, labels and split that are tables. Raises: DatasetError for one that is not there."""
     given = {"labels": labels, "split": split}
-    found = {key: table(text) for key, text in given.items() if text and not is_by_number(text)}
+    found = {key: table(text, id_column=id_column) for key, text in given.items() if text and not is_by_number(text)}
     if not random_width(features) and not is_by_number(features):
         files = columns.files_of(columns.file_and_columns(features)[0])
         taken = [name for other in found.values() if set(other.files) & set(files) for name in other.values]
-        found["features"] = table(features, without=taken)
+        found["features"] = table(features, taken, id_column)
     return found
 
 

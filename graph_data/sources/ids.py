@@ -17,6 +17,7 @@ import numpy as np
 from graph_data.sources import columns, textfile
 from graph_data.sources.arrow import arrow, first_line_of
 from graph_data.sources.columns import Kind, Where
+from graph_data.sources.textfile import MISSING
 from siafu.errors import DatasetError
 from siafu.npy import mapped
 from siafu.shards import IDS, NAMED_IDS
@@ -24,6 +25,7 @@ from siafu.sparse import Array
 
 HOWS = ("auto", "integer", "text")  # what ids may be said to be; auto: as the first one is
 HUGE_DIGITS = 76  # of an integer that Arrow can hold
+LEADING_ZERO = re.compile(r"[-+]?0\d+")
 MERGE_AT = 1 << 20  # new ids that wait until they are merged
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -118,10 +120,13 @@ def places(ids: Ids | None, num_vertices: int, keys: Array) -> tuple[Array, Arra
 # --- of which type they are -------------------------------------------------------------------------------------------
 
 
-def type_of(files: Sequence[Path], ends: Sequence[str], how: str) -> Any:
+def type_of(
+    files: Sequence[Path], ends: Sequence[str], how: str, tables: Sequence[tuple[Path, str]] = ()
+) -> Any:  # fmt: skip
     """The Arrow type of ids; None: integers of 64 bits. In text the first row decides, in Parquet the schema.
 
-    ``ends`` are the columns that name vertices. Raises: DatasetError if they are of no type that ids can have, or of two.
+    ``ends`` are the columns that name vertices, ``tables`` those of other files. Integers with leading zeros, in any of these, are
+    text: 007 and 7 are two ids. Raises: DatasetError if they are of no type that ids can have, or of two.
     """
     if how not in HOWS:
         raise DatasetError(f"ids {how!r}, must be one of {', '.join(HOWS)}")
@@ -130,6 +135,9 @@ def type_of(files: Sequence[Path], ends: Sequence[str], how: str) -> Any:
     if how != "auto":
         return pa.large_string() if how == "text" else None
     if not columns.is_parquet(file):
+        listed = [*((file, end) for end in ends), *(table for table in tables if not columns.is_parquet(table[0]))]
+        if any(LEADING_ZERO.fullmatch(value) for where in listed for value in textfile.values(*where)):
+            return pa.large_string()
         return _type_of_text([textfile.first_value(file, end) for end in ends])
     found = [_kept_type(columns.column_type(file, end), Where(file, 1, end)) for end in ends]
     if any(kind == pa.uint64() for kind in found):
@@ -213,9 +221,14 @@ def _encoded(array: Any, type_: Any, how: str, where: Where) -> tuple[Array, Any
             bad = next(i for i, value in enumerate(values) if not _fits(value, type_))
             where.refuse(int(np.argmax(codes == bad)), repr(values[bad].as_py()), f"{must}; --ids text takes any")
     if must == "text":
-        empty = compute.equal(compute.binary_length(values), 0).to_numpy(zero_copy_only=False)
-        if empty.any():
-            where.refuse(int(np.argmax(empty[codes])), "missing", "text")
+        told = [word for word in MISSING if word] if how != "text" else []  # Namibia's code is NA: --ids text takes it
+        nothing = compute.is_in(values, arrow().array(["", *told], values.type)).to_numpy(zero_copy_only=False)
+        if nothing.any():
+            row = int(np.argmax(nothing[codes]))
+            word = values[int(codes[row])].as_py()
+            where.refuse(
+                row, f"missing ({word!r})" if word else "missing", f"text{'; --ids text takes it' if word else ''}"
+            )
     return codes, values
 
 

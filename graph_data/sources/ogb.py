@@ -7,34 +7,47 @@ OGB's package calls a folder ogbn_arxiv; its zips unpack as arxiv, or papers100M
     raw/edge.csv.gz, num-node-list.csv.gz, num-edge-list.csv.gz        without header; edges are "source,target"
     raw/node-feat.csv.gz, raw/node-label.csv.gz                        a row per vertex; nan: no label
     raw/data.npz, raw/node-label.npz        instead, for large graphs: edge_index, node_feat, num_nodes_list; node_label
+    raw/edge_weight.csv.gz, edge_type.csv.gz                           a row per edge, optional; in data.npz: arrays of these names
     split/SCHEME/train.csv.gz, valid.csv.gz, test.csv.gz               vertex numbers
+    split/SCHEME/split_dict.pt                                         instead, as OGB's DatasetSaver writes it
 
 One label column is the class, several are 0 or 1 for each class. Nothing is downloaded, and what OGB caches in
-``processed/`` is not read: those are pickles.
+``processed/`` is not read: those are pickles. split_dict.pt is one too, and opened without running what is in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
 
-from graph_data.objects.arrays import labels_of, num_classes_of
+from graph_data.fields import EDGES, left_out, sorted_out
+from graph_data.masks import split_of
+from graph_data.objects.arrays import array, column, labels_of, num_classes_of
 from graph_data.sources.arrow import arrow, first_line_of
-from graph_data.sources.beside import features_of
+from graph_data.sources.beside import features_of, named_columns
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.folders import data_folders
 from graph_data.sources.randomrows import no_features, random_width
-from siafu.errors import DatasetError
+from siafu.errors import ConfigError, DatasetError
 from siafu.graph import TEST, TRAIN, VAL, Graph, zero_and_one
 from siafu.npy import read_archive
 from siafu.sparse import Array
 
 OPTIONS = ("split", "features")
+READ = (
+    "edge_index",
+    "node_feat",
+    "node_label",
+    "num_nodes_list",
+    "num_edges_list",
+)  # arrays that every graph has a use for
 DOWNLOADS = "dataset"  # where OGB's loaders put what they download, by default
+SAVED = "split_dict.pt"
 ROLES = {"train": TRAIN, "valid": VAL, "test": TEST}
 
 
@@ -51,19 +64,30 @@ def load(argument: str) -> Graph:
     raw = _binary(folder / "raw") if (folder / "raw" / "data.npz").is_file() else _text(folder / "raw")
     edges, n = raw["edge_index"], int(raw["num_nodes_list"].reshape(-1)[0])
     labels = _labels(raw["node_label"], n, folder)
+    more = sorted_out({key: values for key, values in raw.items() if key not in READ}, EDGES, str(folder))
+    weight, kind = (
+        None if (values := more.values.get(what)) is None else column(values, words, str(folder))
+        for what, words in (("edge_weight", "edge weights"), ("edge_type", "edge types"))
+    )
+    if kind is not None and (kind.dtype.kind not in "iuf" or (kind != np.floor(kind)).any()):
+        raise DatasetError(f"{folder}: edge types are {kind.dtype}, must be integers from 0 on")
     return Graph(
         name=Path(text).name.replace("_", "-"),
         num_vertices=n,
         src=edges[0],
         dst=edges[1],
-        weight=None,
+        weight=weight,
+        edge_type=None if kind is None else kind.astype(np.int64),
+        num_edge_types=1 if kind is None else int(kind.max(initial=0)) + 1,
         features=_features(raw, n, folder, given.get("features")),
         labels=labels,
         num_classes=num_classes_of(labels),
         split=_split(folder, n, given.get("split")),
         directed=True,
+        names={"features": columns} if (columns := named_columns(given.get("features", ""))) else {},
         numbers_said=True,  # OGB's one column is a class, unless it has fractions
         random_features=random_width(given.get("features", "")) is not None,
+        notes=left_out(more.left | more.splits, n, str(folder)),
     )
 
 
@@ -101,6 +125,12 @@ def _text(raw: Path) -> dict[str, Array]:
     }
     if (raw / "node-feat.csv.gz").is_file():
         found["node_feat"] = _table(raw / "node-feat.csv.gz", "float32")
+    known = {f"{name}.csv.gz" for name in ("edge", "num-node-list", "num-edge-list", "node-label", "node-feat")}
+    for path in sorted(raw.glob("*.csv.gz")):
+        if path.name not in known:
+            name = path.name.removesuffix(".csv.gz").replace("-", "_")
+            wanted = any(name in names for names in EDGES.values())
+            found[name] = _table(path, "float64") if wanted else np.empty(1)  # what is only named in a note is not read
     return found
 
 
@@ -177,15 +207,18 @@ def _features(raw: Mapping[str, Array], num_vertices: int, folder: Path, given: 
 
 def _split(folder: Path, num_vertices: int, scheme: str | None) -> Array:
     """The published split, uint8 [N, 1]. Raises: DatasetError if there is none, or several and ``scheme`` names none."""
-    there = sorted(path.parent.name for path in folder.glob("split/*/train.csv.gz"))
+    there = sorted({path.parent.name for name in ("train.csv.gz", SAVED) for path in folder.glob(f"split/*/{name}")})
     if not there:
-        raise DatasetError(f"{folder}: has no split (split/SCHEME/train.csv.gz)")
+        raise DatasetError(f"{folder}: has no split (split/SCHEME/train.csv.gz or {SAVED})")
     scheme = scheme or (there[0] if len(there) == 1 else "")
     if scheme not in there:
         raise DatasetError(f"{folder}: split {scheme!r} is not one of {', '.join(there)}: ogb:{folder}?split=SCHEME")
+    inside = folder / "split" / scheme
+    if (inside / SAVED).is_file():
+        return split_of(_saved(inside / SAVED), num_vertices, str(inside / SAVED))
     split = np.zeros((num_vertices, 1), np.uint8)
     for name, role in ROLES.items():
-        path = folder / "split" / scheme / f"{name}.csv.gz"
+        path = inside / f"{name}.csv.gz"
         chosen = _table(path, "int64", 1)[:, 0]
         outside = (chosen < 0) | (chosen >= num_vertices)
         if outside.any():
@@ -196,9 +229,38 @@ def _split(folder: Path, num_vertices: int, scheme: str | None) -> Array:
     return split
 
 
+def _saved(path: Path) -> dict[str, Array]:
+    """The lists of vertices in a file of DatasetSaver's: a dict of arrays or tensors. Raises: ConfigError without torch."""
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        raise ConfigError(f"{path}: needs torch: pip install torch") from None
+    multiarray = np.empty(0).__reduce__()[0]
+    known = [(multiarray, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]  # of numpy 1 and 2
+    integers = [type(np.dtype(kind)) for kind in ("i4", "i8", "u4", "u8", "?")]
+    try:
+        with torch.serialization.safe_globals([*known, np.ndarray, np.dtype, *integers]):
+            found = torch.load(path, map_location="cpu", weights_only=True)  # never runs code of whoever wrote it
+    except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
+        raise DatasetError(f"{path}: not a dict of lists of vertices ({first_line_of(error)})") from None
+    if not isinstance(found, dict) or not all(part in found for part in ROLES):
+        raise DatasetError(f"{path}: not a dict of {', '.join(ROLES)}, as OGB's DatasetSaver writes it")
+    for part, chosen in found.items():
+        if part not in ROLES or not hasattr(chosen, "shape"):
+            raise DatasetError(
+                f"{path}: {part!r} is a {type(chosen).__name__}, must be an array of vertices: train, valid or test"
+            )
+    return {part: array(chosen) for part, chosen in found.items()}
+
+
 def files(argument: str) -> list[Path]:
     """All files of the folder that are read."""
     text, query = path_and_options(argument)
     folder, given = folder_of(text), dict(parse_qsl(query)).get("features", "")
-    found = [*folder.glob("raw/*.csv.gz"), *folder.glob("raw/*.npz"), *folder.glob("split/*/*.csv.gz")]
+    found = [
+        *folder.glob("raw/*.csv.gz"),
+        *folder.glob("raw/*.npz"),
+        *folder.glob("split/*/*.csv.gz"),
+        *folder.glob(f"split/*/{SAVED}"),
+    ]
     return sorted(found) + ([Path(given)] if Path(given).is_file() else [])

@@ -1,27 +1,46 @@
-"""CSV and TSV files as text: their header, their first row, and which row a parser stumbled over.
+"""Tables as text: their separator, comments, header, first rows, and which row a parser stumbled over.
 
-Rows are counted from 1, without the header. A first line of numbers is no header. Blanks around names are no part of them;
-where the header has some, none is part of a word either.
+Rows are counted from 1, without comments above and the header. A first line of numbers is no header. Blanks around names are no
+part of them; where the header has some, none is part of a word either.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from graph_data.sources.arrow import arrow, first_line_of
 from siafu.errors import DatasetError
 
-TEXT = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}  # ending -> delimiter
+#: Ending -> the separator that it promises, if the first line has it. BLANKS: any number of blanks and tabs.
+BLANKS = " "
+TEXT = {
+    f"{ending}{packed}": separator
+    for ending, separator in {".csv": ",", ".tsv": "\t", ".txt": "\t", ".edges": "\t", ".edgelist": "\t"}.items()
+    for packed in ("", ".gz")
+}
+SEPARATORS = (",", ";", "\t", "|", BLANKS)
+COMMENTS = ("#", "%")  # what a line above the header begins with, if it is none
 BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 1 << 16
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-MISSING = ("", "NA", "N/A", "null", "NULL", "nan", "NaN")  # of numbers: pyarrow's own list has more spellings of these
+WHOLE = re.compile(r"[-+]?\d+\.0*")  # an integer in a column of floats
+DECIMAL_COMMA = re.compile(r"(?<![\d,])\d+,\d+(?![\d,])")
+#: What pandas, R, SQL and Excel write where there is nothing: in columns of numbers and of words. A single "." (SAS), "-" and "?"
+#: are not among them: they may be words.
+MISSING = (
+    "", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NAN", "-NaN", "-nan", "NaT", "null", "NULL", "Null", "None",
+    "none", "NONE", "\\N", "1.#QNAN", "-1.#QNAN", "1.#IND", "-1.#IND", "#N/A N/A",
+)  # fmt: skip
+#: Names that pandas gives to what has none: row numbers mostly.
+NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 
 #: What a file of another kind begins with, and what to do with it.
 FOREIGN = {
@@ -39,59 +58,142 @@ FOREIGN = {
 # --- the head ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How a file is written."""
+
+    separator: str
+    comments: int  # lines above the header
+    has_header: bool
+    rows: tuple[tuple[str, ...], ...]  # those that are whole in the head of the file, as they stand, with the header
+
+    @property
+    def first(self) -> list[str]:
+        return [field.strip() for field in self.rows[0]]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the header; column numbers, from 0, if there is none."""
+        return self.first if self.has_header else [str(i) for i in range(len(self.first))]
+
+
+def layout(file: Path) -> Layout:
+    """Raises: DatasetError if the file is empty, or no text."""
+    head = _head(file)
+    lines = [line.removesuffix("\r") for line in head.decode("utf-8-sig", "replace").split("\n")]
+    whole = lines[:-1] if len(lines) > 1 and (len(head) == HEAD_BYTES or not lines[-1]) else lines
+    comments = next((i for i, line in enumerate(whole) if not line.startswith(COMMENTS)), len(whole))
+    body = whole[comments:]
+    if not head or not body:
+        raise DatasetError(f"{file}: {'has nothing but comments' if comments else 'is empty'}")
+    if not body[0].strip():
+        raise DatasetError(f"{file}: its first line is empty")
+    separator = _separator(file, body)
+    try:
+        rows = _split(body, separator)
+    except csv.Error as error:
+        raise DatasetError(f"{file}: not readable ({error})") from None
+    first = [field.strip() for field in rows[0]]
+    return Layout(separator, comments, not all(NUMBER.fullmatch(field) for field in first), tuple(map(tuple, rows)))
+
+
+def promised_separator(file: Path) -> str:
+    """What the ending says."""
+    return next(separator for suffix, separator in TEXT.items() if file.name.endswith(suffix))
+
+
+def _separator(file: Path, lines: list[str]) -> str:
+    """What the ending promises, if the first line has it; else what cuts every line of the head into as many fields."""
+    promised = promised_separator(file)
+    sample = [line for line in lines[:20] if line.strip()]
+    even = [separator for separator in SEPARATORS if _width(sample, separator) > 1]
+    decimal = [len(DECIMAL_COMMA.findall(line)) for line in sample]  # commas of numbers
+    if promised == "," and ";" in even and any(decimal) and decimal == [line.count(",") for line in sample]:
+        return ";"
+    if promised in sample[0] or not even:
+        return promised
+    return even[0]
+
+
+def _width(lines: list[str], separator: str) -> int:
+    """Fields of every line; 0 if lines differ."""
+    try:
+        widths = {len(row) for row in _split(lines, separator)}
+    except csv.Error:
+        return 0
+    return widths.pop() if len(widths) == 1 else 0
+
+
+def _split(lines: list[str], separator: str) -> list[list[str]]:
+    if separator == BLANKS:
+        return [re.split("[ \t]+", line.strip(" \t")) for line in lines]
+    return list(csv.reader(lines, delimiter=separator))
+
+
 def column_names(file: Path) -> list[str]:
-    """Of the header; column numbers, from 0, if the first line is numbers. Raises: DatasetError if two are equal."""
-    first = _first_line(file)
-    if not is_header(first):
-        return [str(i) for i in range(len(first))]
-    for i, name in enumerate(first):
-        if name in first[:i]:
+    """Of the header; column numbers, from 0, if the first line is numbers.
+
+    Raises: DatasetError if two are equal, if a header looks like data, or numbers like a header.
+    """
+    found = layout(file)
+    numbers = [name for name in found.first if NUMBER.fullmatch(name)]
+    counted = [list(map(str, range(start, start + len(numbers)))) for start in (0, 1)]  # of columns without names
+    if found.has_header and numbers and (numbers not in counted or found.first[0] == numbers[0]):
+        raise DatasetError(
+            f"{file}: its first line, {_shown(found)}, looks like data, not like names of columns: put a line of names above it"
+        )
+    if not found.has_header and len(numbers) > 2 and numbers == counted[0]:
+        raise DatasetError(
+            f"{file}: its first line, {_shown(found)}, looks like numbers of columns, not like data: give the columns names, or "
+            "leave the line out"
+        )
+    for i, name in enumerate(found.names):
+        if name and name in found.names[:i]:
             raise DatasetError(f"{file}: has two columns {name!r}")
-    return first
+    return found.names
 
 
-def is_header(fields: list[str]) -> bool:
-    """False if every field of a first line is a number."""
-    return not all(NUMBER.fullmatch(field) for field in fields)
+def _shown(found: Layout) -> str:
+    return repr(found.separator.join(found.first[:6]) + ("…" if len(found.first) > 6 else ""))
 
 
 def has_header(file: Path) -> bool:
-    return is_header(_first_line(file))
+    return layout(file).has_header
+
+
+def values(file: Path, column: str) -> list[str]:
+    """Those of a column that are not missing, in the head of the file."""
+    place, found = column_names(file).index(column), layout(file)
+    fields = (row[place].strip() for row in found.rows[found.has_header :] if place < len(row))
+    return [field for field in fields if field not in MISSING]
+
+
+def as_written(file: Path, column: str) -> str:
+    """The value of a column in the first row, with blanks around it."""
+    found = layout(file)
+    place = found.names.index(column)
+    return next((row[place] for row in found.rows[found.has_header :] if place < len(row)), "")
 
 
 def first_value(file: Path, column: str) -> str | None:
-    """The first value of a column that is not missing, looked for in the head of the file; None if there is none."""
-    place = column_names(file).index(column)
-    for fields in _rows(file)[has_header(file) :]:
-        if place < len(fields) and (value := fields[place].strip()) not in MISSING:
-            return value
-    return None
+    """The first value of a column that is not missing; None if there is none in the head of the file.
+
+    Raises: DatasetError for a word above numbers: a second line of names, of units.
+    """
+    found = values(file, column)
+    if len(found) > 2 and not NUMBER.fullmatch(found[0]) and all(NUMBER.fullmatch(value) for value in found[1:]):
+        raise DatasetError(
+            f"{file}: column {column!r} is {found[0]!r} in its first row and numbers below: a second line of names? Leave it out"
+        )
+    return found[0] if found else None
 
 
 def num_rows(file: Path) -> int:
     """An estimate from the length of the first lines."""
-    head = _head(file)
+    head, found = _head(file), layout(file)
     compression = 1 if not file.name.endswith(".gz") else 4
-    lines = head.count(b"\n") - has_header(file)
+    lines = head.count(b"\n") - found.has_header - found.comments
     return lines if len(head) < HEAD_BYTES else int(compression * file.stat().st_size * lines / len(head))
-
-
-def _first_line(file: Path) -> list[str]:
-    rows = _rows(file)
-    if not rows or not rows[0]:
-        raise DatasetError(f"{file}: {'its first line is empty' if rows else 'is empty'}")
-    return [field.strip() for field in rows[0]]
-
-
-def _rows(file: Path) -> list[list[str]]:
-    """The rows that are whole in the head of the file, fields as they stand."""
-    head = _head(file)
-    lines = [line.removesuffix("\r") for line in head.decode("utf-8-sig", "replace").split("\n")]
-    whole = lines[:-1] if len(lines) > 1 and (len(head) == HEAD_BYTES or not lines[-1]) else lines
-    try:
-        return list(csv.reader(whole, delimiter=_delimiter(file))) if head else []
-    except csv.Error as error:
-        raise DatasetError(f"{file}: not readable ({error})") from None
 
 
 def _head(file: Path) -> bytes:
@@ -111,37 +213,66 @@ def _head(file: Path) -> bytes:
     return head
 
 
-def _delimiter(file: Path) -> str:
-    return next(delimiter for suffix, delimiter in TEXT.items() if file.name.endswith(suffix))
-
-
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 
 def batches(file: Path, columns: list[str], types: list[str], use_threads: bool = True) -> Iterator[Any]:
-    """Arrow's batches of these columns; ``types`` are names of Arrow types."""
-    pa, text = arrow("pyarrow"), arrow("pyarrow.csv")
-    names, spaced = column_names(file), _is_spaced(file)
+    """Arrow's batches of these columns; ``types`` are names of Arrow types. Integers may be written with a .0, as pandas
+    writes those of a column that misses some."""
+    pa, text, found = arrow("pyarrow"), arrow("pyarrow.csv"), layout(file)
+    names, spaced = column_names(file), found.has_header and found.first != list(found.rows[0])
+    types = [
+        "float64" if kind == "int64" and any(map(WHOLE.fullmatch, values(file, column))) else kind
+        for column, kind in zip(columns, types, strict=True)
+    ]
+    source: Any = str(file)
+    if found.separator == BLANKS:
+        source = pa.PythonFile(_Tabs(file), "r")
     with text.open_csv(
-        str(file),
+        source,
         read_options=text.ReadOptions(
             block_size=BLOCK_BYTES,
             use_threads=use_threads,
-            column_names=names if spaced or not has_header(file) else None,
-            skip_rows=int(spaced),
+            column_names=[name or f"column {i}" for i, name in enumerate(names)],
+            skip_rows=found.comments + found.has_header,
         ),
-        parse_options=text.ParseOptions(delimiter=_delimiter(file)),
+        parse_options=text.ParseOptions(
+            delimiter="\t" if found.separator == BLANKS else found.separator, newlines_in_values=True
+        ),
         convert_options=text.ConvertOptions(
             include_columns=columns,
             column_types={column: getattr(pa, type_)() for column, type_ in zip(columns, types, strict=True)},
+            null_values=list(MISSING),
         ),
     ) as reader:
         yield from (_trimmed(file, batch) for batch in reader) if spaced else reader
 
 
-def _is_spaced(file: Path) -> bool:
-    """Whether blanks stand around names of the header, which pyarrow would take for parts of them."""
-    return has_header(file) and column_names(file) != _rows(file)[0]
+class _Tabs(io.RawIOBase):
+    """A file whose runs of blanks are tabs, and that has none at the ends of lines."""
+
+    def __init__(self, file: Path) -> None:
+        self._stream = gzip.open(file) if file.name.endswith(".gz") else file.open("rb")  # noqa: SIM115 (see close)
+        self._waiting = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._waiting:
+            block = self._stream.read(BLOCK_BYTES // 8)
+            block += self._stream.readline()  # no run of blanks is cut
+            if not block:
+                return 0
+            block = re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", block)
+            self._waiting = re.sub(rb"[ \t]+", b"\t", block)
+        count = min(len(buffer), len(self._waiting))
+        buffer[:count], self._waiting = self._waiting[:count], self._waiting[count:]
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def _trimmed(file: Path, batch: Any) -> Any:
@@ -175,7 +306,7 @@ def _where(file: Path, columns: list[str], musts: list[str], text: str) -> str:
     found = re.search(r"Row #(\d+)", text)
     if not found:
         return f"not readable ({text})"
-    row = int(found[1]) - has_header(file)
+    row = int(found[1]) - has_header(file) - layout(file).comments
     if fields := re.search(r"Expected (\d+) columns, got (\d+)", text):
         return f"row {row} has {fields[2]} field{'s' if fields[2] != '1' else ''}, must have {fields[1]}"
     place = re.search(r"CSV column #(\d+)", text)

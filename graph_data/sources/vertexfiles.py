@@ -1,28 +1,31 @@
 """Features, labels and splits of an edge list's vertices: in .npy files by vertex number, or in tables by id.
 
-A table is Parquet or CSV; its first column is the id, the others are values. FILE#COLUMN,COLUMN takes only those. What
-labels and splits take from a table of features is no feature. A label may be missing; words are numbered in ascending order.
+A table is Parquet or CSV; the id is the column of that name (IDS) or the first, the others are values. FILE#COLUMN,COLUMN takes
+only those. What labels and splits take from a table of features is no feature. A label may be missing; words are numbered in
+ascending order, and so are integers that are not 0, 1, 2, ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from graph_data.rowfile import RowFile
-from graph_data.sources import columns, words
+from graph_data.sources import columns, textfile, words
 from graph_data.sources.columns import FEATURES, Kind
 from graph_data.sources.ids import Ids, places
 from graph_data.sources.randomrows import RandomRows, random_width
-from graph_data.targets import one_hot
+from graph_data.targets import classes_note, one_hot, renumbered
 from siafu.errors import DatasetError
 from siafu.graph import NONE, check_told
 from siafu.npy import read_archive
 from siafu.sparse import Array, Rows, SparseRows
 
+#: Names (``columns.plain``) of the column that is the id, wherever it stands.
+IDS = ("id", "ids", "nodeid", "node", "vertexid", "vertex", "nid", "vid")
 TABLE_VALUES = 1 << 20  # of a table, read together
 MANY = "; --target numbers makes numbers of labels"
 
@@ -46,7 +49,7 @@ class Table:
         self, kinds: Sequence[Kind], id_kind: Kind, ids: Ids | None, seen: Array
     ) -> Iterator[tuple[Array, list[Array]]]:
         """Blocks as vertex numbers [k] and values [k] of every column; marks who was ``seen``, bool [N]."""
-        rows = max(1, TABLE_VALUES // (1 + len(self.values)))
+        rows = max(1, TABLE_VALUES // (1 + sum(columns.width(self.files[0], name) for name in self.values)))
         for file in self.files:
             first = 1
             for keys, *values in columns.blocks(file, (self.id, *self.values), rows, [id_kind, *kinds]):
@@ -78,23 +81,52 @@ def num_rows(path: str) -> int:
     return len(_sparse(Path(path))) if path.endswith(".npz") else len(RowFile(Path(path)))
 
 
-def table(text: str, without: Sequence[str] = ()) -> Table:
+def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
     """What FILE or FILE#COLUMN,COLUMN names; all columns but the id and those of ``without``.
 
-    Raises: DatasetError if there is no such file or column, or none is left.
+    Raises: DatasetError if there is no such file or column, none is left, or one of them has no name.
     """
     path, chosen = columns.file_and_columns(text)
     files = columns.files_of(path)
     names = columns.column_names(files[0])
-    values = tuple(chosen.split(",")) if chosen else tuple(name for name in names[1:] if name not in without)
+    id_column = id_column or _id_of(files[0], names)
+    values = tuple(chosen.split(",")) if chosen else tuple(n for n in names if n != id_column and n not in without)
+    if not chosen and any(map(columns.is_nameless, values)):
+        named = ",".join(name for name in values if not columns.is_nameless(name))
+        raise DatasetError(
+            f"{files[0]}: column {next(filter(columns.is_nameless, values))!r} has no name of its own (row numbers of a DataFrame?): "
+            f"say which columns to take, {files[0].name}#{named}"
+        )
     if not values:
         used = " that is not a label or split" if len(names) > 1 else ""
         raise DatasetError(
             f"{files[0]}: its columns are {', '.join(names)}: must be an id and at least one value{used}"
         )
     for file in files:
-        columns.check_columns(file, (names[0], *values))
-    return Table(text, tuple(files), names[0], values)
+        columns.check_columns(file, (id_column, *values))
+    return Table(text, tuple(files), id_column, values)
+
+
+def feature_names(rows: Table | None) -> tuple[str, ...]:
+    """Of the columns of a table of features; () if they have none but their numbers. Those of a list are NAME[0], NAME[1], ..."""
+    if rows is None or any(name.isdigit() for name in rows.values):
+        return ()
+    sizes = [(name, columns.width(rows.files[0], name)) for name in rows.values]
+    return tuple(called for name, k in sizes for called in ([name] if k == 1 else (f"{name}[{i}]" for i in range(k))))
+
+
+def _id_of(file: Path, names: Sequence[str]) -> str:
+    """The column that names vertices."""
+    known = [name for name in names if columns.plain(name) in IDS]
+    if len(known) == 1:
+        return known[0]
+    if columns.is_nameless(names[0]):
+        others = ", ".join(name for name in names if not columns.is_nameless(name))
+        raise DatasetError(
+            f"{file}: its first column has no name of its own (row numbers of a DataFrame?): say which column is the id, of "
+            f"{others}: id=COLUMN (siafu prepare --id)"
+        )
+    return names[0]
 
 
 # --- features ---------------------------------------------------------------------------------------------------------
@@ -112,16 +144,22 @@ def features(
         if width:
             return RandomRows(num_vertices, width)
         return _sparse(Path(text)) if text.endswith(".npz") else RowFile(Path(text))
-    shape = (num_vertices, len(rows.values))
+    widths = [columns.width(rows.files[0], column) for column in rows.values]
+    shape = (num_vertices, sum(widths))
     seen = np.zeros(num_vertices, bool)
     if scratch is None:
         out = np.zeros(shape, np.float32)
     else:
         np.lib.format.open_memmap(scratch, "w+", np.float32, shape).flush()
-    for where, values in rows.rows([FEATURES] * shape[1], id_kind, ids, seen):
+    for where, values in rows.rows([FEATURES] * len(widths), id_kind, ids, seen):
         if scratch is not None:  # mapped anew for every block: what was written does not stay in our memory
             out = np.lib.format.open_memmap(scratch, "r+")
-        out[where] = np.stack(values, axis=1)
+        for column, one, k in zip(rows.values, values, widths, strict=True):
+            if one.size != k * len(one):
+                raise DatasetError(
+                    f"{rows.files[0]}: column {column!r} has lists of {k} numbers and of {one.size // len(one)}, must be of one length"
+                )
+        out[where] = np.concatenate([one.reshape(len(one), -1) for one in values], axis=1)
     if not seen.all():
         raise DatasetError(f"{text}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}")
     return out if scratch is None else RowFile(scratch)
@@ -146,10 +184,11 @@ def _sparse(path: Path) -> SparseRows:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """As in ``siafu.graph.Graph``, with the names of the classes if the source has words for them."""
+    """As in ``siafu.graph.Graph``, with the names of the classes if the source has words or other numbers for them."""
 
     values: Array
     names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def num_classes(self) -> int:
@@ -163,6 +202,7 @@ def labels(
 ) -> Labels:
     """Of one column, classes: words, or integers from 0 on. Of several, 0 or 1 for every class. -1 or missing where unknown.
     Or numbers, if ``target`` says so or the column is of fractions. Raises: DatasetError."""
+    missing = 0
     if rows is None:
         found = _by_number(text, num_vertices)
         whole = found.dtype.kind in "iub"
@@ -175,8 +215,16 @@ def labels(
             if bad:
                 raise DatasetError(f"{rows.files[0]}: column {column!r} is of words, must be of numbers")
         whole = target != "numbers" and all(words.is_whole(rows.files[0], column) for column in rows.values)
-        found = _numbers(rows, num_vertices, id_kind, ids, whole)
-    return _labels(text, found, whole, ids, target)
+        found, missing = _numbers(rows, num_vertices, id_kind, ids, whole)
+    made = _labels(text, found, whole, ids, target)
+    return made if rows is None or not missing else replace(made, notes=(*made.notes, _missing(rows, missing)))
+
+
+def _missing(rows: Table, count: int, words: Iterable[str] = ()) -> str:
+    said = ", ".join(repr(word) for word in words if word)
+    return (
+        f"{rows.files[0].name}: {count:,} labels [{'] ['.join(rows.values)}] are missing{f' ({said})' if said else ''}"
+    )
 
 
 def _words(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> Labels:
@@ -189,17 +237,29 @@ def _words(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None) -> La
         raise DatasetError(
             f"{rows.text}: column {rows.values[0]!r} has {len(names)} words, must have <= {words.MAX_CLASSES} classes"
         )
-    return Labels(values, names)
+    _check_header(rows, names)
+    missing = vocabulary.missing
+    return Labels(values, names, (_missing(rows, missing.total(), sorted(missing)),) if missing else ())
 
 
-def _numbers(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None, whole: bool) -> Array:
-    """float64 [N] or [N, C], NaN where the table has none."""
+def _check_header(rows: Table, names: Sequence[str]) -> None:
+    """Raises: DatasetError if what passed for the name of a column of classes is one of them."""
+    for file in rows.files:
+        if not columns.is_parquet(file) and textfile.has_header(file) and rows.values[0] in names:
+            raise DatasetError(
+                f"{file}: {rows.values[0]!r} of its first line is also a class: give it a first line that names its columns"
+            )
+
+
+def _numbers(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None, whole: bool) -> tuple[Array, int]:
+    """float64 [N] or [N, C], NaN where the table has none; and how many rows lack one."""
     kind = words.OPTIONAL_INTEGERS if whole else words.OPTIONAL_NUMBERS
     width = len(rows.values)
     out, seen = np.full((num_vertices, width), np.nan), np.zeros(num_vertices, bool)
     for where, values in rows.rows([kind] * width, id_kind, ids, seen):
         out[where] = np.stack(values, axis=1)
-    return out[:, 0] if width == 1 else out
+    missing = int(np.isnan(out[seen]).any(axis=1).sum())
+    return (out[:, 0] if width == 1 else out), missing
 
 
 def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) -> Labels:
@@ -219,11 +279,18 @@ def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) 
         found = _checked(text, found, -1, 1, f"0 or 1, or -1 for unknown{MANY}", ids)
         return Labels(found.astype(np.int8 if (found < 0).any() else np.uint8))
     found = np.where(unknown, -1, found)
-    must = f"an integer in -1..{words.MAX_CLASSES - 1}{MANY}"
-    return Labels(_checked(text, found, -1, words.MAX_CLASSES - 1, must, ids).astype(np.int64))
+    values, names = renumbered(
+        _checked(text, found, -1, 2.0**53, f"an integer from 0 on, or -1 for unknown{MANY}", ids)
+    )
+    if len(names) > words.MAX_CLASSES:
+        raise DatasetError(f"{text}: {len(names)} classes, must be <= {words.MAX_CLASSES}{MANY}")
+    if not names:
+        return Labels(values)
+    note = f"{Path(columns.file_and_columns(text)[0]).name}: {classes_note(names)}"
+    return Labels(values, names, (note,))
 
 
-def _checked(text: str, found: Array, low: int, high: int, must: str, ids: Ids | None) -> Array:
+def _checked(text: str, found: Array, low: int, high: float, must: str, ids: Ids | None) -> Array:
     bad = (found < low) | (found > high) | (found != np.floor(found))
     if bad.any():
         place = tuple(np.argwhere(bad)[0])

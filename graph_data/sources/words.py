@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import numpy as np
 from graph_data.sources import columns, textfile
 from graph_data.sources.arrow import arrow
 from graph_data.sources.columns import Kind, Where
+from graph_data.sources.textfile import MISSING
 from siafu.graph import NONE, TEST, TRAIN, VAL
 from siafu.sparse import Array
 
 MAX_CLASSES = 1 << 20
 ROLES = {
-    "": NONE, "none": NONE, "0": NONE, "train": TRAIN, "training": TRAIN, "1": TRAIN,
+    "0": NONE, "train": TRAIN, "training": TRAIN, "1": TRAIN,
     "val": VAL, "valid": VAL, "validation": VAL, "dev": VAL, "2": VAL, "test": TEST, "testing": TEST, "3": TEST,
 }  # fmt: skip
 ROLES_ARE = "train, val (valid, validation), test, none, or 0 (none), 1 (train), 2 (validation), 3 (test)"
@@ -43,6 +45,7 @@ class Vocabulary:
 
     def __init__(self, must: str, optional: bool) -> None:
         self._number: dict[str, int] = {}  # grows with every new word
+        self.missing: Counter[str] = Counter()  # rows with each word that stands for nothing
         self._must, self._optional = must, optional
         self.kind = Kind("string", must, self._read)
 
@@ -55,18 +58,22 @@ class Vocabulary:
 
     def _read(self, array: Any, where: Where) -> Array:
         codes, words = coded(array, where, self._must)
-        if not self._optional and "" in words:
-            where.refuse(int(np.argmax(codes == words.index(""))), "missing", self._must)
-        numbers = [-1 if word == "" else self._number.setdefault(word, len(self._number)) for word in words]
+        for code, word in enumerate(words):
+            if word in MISSING and not self._optional:
+                said = f"missing ({word!r})" if word else "missing"
+                where.refuse(int(np.argmax(codes == code)), said, self._must)
+            if word in MISSING:
+                self.missing[word] += int(np.count_nonzero(codes == code))
+        numbers = [-1 if word in MISSING else self._number.setdefault(word, len(self._number)) for word in words]
         return np.array(numbers, np.int64)[codes]
 
 
 def _read_roles(array: Any, where: Where) -> Array:
     codes, words = coded(array, where, ROLES_ARE)
     for code, word in enumerate(words):
-        if word.lower() not in ROLES:
+        if word not in MISSING and word.lower() not in ROLES:
             where.refuse(int(np.argmax(codes == code)), repr(word), ROLES_ARE)
-    return np.array([ROLES[word.lower()] for word in words], np.uint8)[codes]
+    return np.array([NONE if word in MISSING else ROLES[word.lower()] for word in words], np.uint8)[codes]
 
 
 ROLE = Kind("string", ROLES_ARE, _read_roles)

@@ -118,7 +118,12 @@ class _Preparation:
             if found.ids is not None:
                 save_ids(work.folder, found.ids)
             np.save(work.path("sample.npy"), np.stack([found.src, found.dst]))
-            counts = {"vertices": found.num_vertices, "edges": found.num_edges, "ids": self.bytes_per_id(found)}
+            counts = {
+                "vertices": found.num_vertices,
+                "edges": found.num_edges,
+                "ids": self.bytes_per_id(found),
+                "apart": found.apart,
+            }
             work.record("census", counts)
         counts = work.get("census")
         self.num_vertices, self.num_listed = int(counts["vertices"]), int(counts["edges"])
@@ -137,7 +142,9 @@ class _Preparation:
     def vertices(self) -> Graph:
         """All of the graph but its edges, checked, with a split."""
         nothing = np.empty(0, np.int64)
-        census = Census(self.num_vertices, self.num_listed, self.ids(), nothing, nothing)
+        census = Census(
+            self.num_vertices, self.num_listed, self.ids(), nothing, nothing, self.work.get("census")["apart"]
+        )
         graph = self.options.with_columns(self.source.vertices(census, self.work.path("features.npy")))
         if graph.num_edge_types > 1:
             raise ConfigError(f"{graph.name}: edges with types need the graph in memory: raise the memory limit")

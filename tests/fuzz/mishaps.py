@@ -174,8 +174,8 @@ MISHAPS: dict[str, Mishap] = {
     "all quoted": lambda base, e, v, rng: _set(_either(e, v, rng), quote_all=True),
     "columns moved": lambda base, e, v, rng: _moved(v, rng),
     "columns of edges moved": lambda base, e, v, rng: _moved(e, rng),
-    "ids as floats": lambda base, e, v, rng: e.column(rng.choice(("source", "target")), lambda x: f"{x}.0"),
-    "ids as floats in one table": lambda base, e, v, rng: v.column("id", lambda x: f"{x}.0"),
+    "ids as floats": lambda base, e, v, rng: e.column(rng.choice(("source", "target")), lambda x: x and f"{x}.0"),
+    "ids as floats in one table": lambda base, e, v, rng: v.column("id", lambda x: x and f"{x}.0"),
     "ids in capitals": lambda base, e, v, rng: v.column("id", str.swapcase),
     "zeros dropped": lambda base, e, v, rng: v.column("id", lambda x: x.lstrip("0") or "0"),
     "blanks around ids": lambda base, e, v, rng: v.column("id", lambda x: f" {x} "),
@@ -304,6 +304,8 @@ def campaign(count: int, seed: int) -> list[tuple[str, list[str], str, str]]:
         base = graphs[number % len(graphs)]
         first = every[number // len(graphs) % len(every)]
         names = [first, *rng.sample([name for name in every if name != first], rng.choice((0, 0, 1, 1, 2)))]
+        if any(name.startswith("no header") for name in names):  # then nobody can tell source from target
+            names = [name for name in names if name != "columns of edges moved"]
         names.sort(key=lambda name: name != "labels missing")  # while the columns have their names
         found.append((base.name, names, *outcome(base, names, rng)))
     return found

@@ -237,9 +237,9 @@ CASES = (
     Case("no file", {}, "e.csv", "e.csv: no such file"),
     Case(
         "a file of another kind",
-        {"e.txt": EDGES},
-        "e.txt",
-        f"source 'e.txt' is not a .npz, .parquet or .csv file and not one of {', '.join(SOURCES)}",
+        {"e.doc": EDGES},
+        "e.doc",
+        f"source 'e.doc' is not a .npz, .parquet or .csv file and not one of {', '.join(SOURCES)}",
     ),
     Case(
         "text that is called compressed",
@@ -290,13 +290,13 @@ CASES = (
         "a fraction among classes",
         {"e.csv": EDGES, "y.parquet": table(id=[1, 2], y=[0.0, 0.5])},
         "e.csv --labels y.parquet --target classes",
-        "y.parquet: label of vertex 2 is 0.5, must be an integer in -1..1048575; --target numbers makes numbers of labels",
+        "y.parquet: label of vertex 2 is 0.5, must be an integer from 0 on, or -1 for unknown; --target numbers makes numbers of labels",
     ),
     Case(
         "a class of -2",
         {"e.csv": EDGES, "y.csv": b"id,y\n1,0\n2,-2\n"},
         "e.csv --labels y.csv",
-        "y.csv: label of vertex 2 is -2, must be an integer in -1..1048575; --target numbers makes numbers of labels",
+        "y.csv: label of vertex 2 is -2, must be an integer from 0 on, or -1 for unknown; --target numbers makes numbers of labels",
     ),
     Case(
         "two label columns that are not 0 or 1",

@@ -54,7 +54,12 @@ def test_ids_without_gaps_are_their_own_numbers():
 
 
 def test_ids_beside_the_edges_are_vertices_too():
-    assert take_census(Listed([5], [7]), None, 10, 0, [np.array([6, 9])]).ids.tolist() == [5, 6, 7, 9]
+    for dense in (0, 100):
+        found = take_census(
+            Listed([5], [7]), None, 10, dense, {"a": [np.array([6, 9]), np.array([7])], "b": [np.array([6])]}
+        )
+        assert found.ids.tolist() == [5, 6, 7, 9]
+        assert found.apart == {"a": (3, 2), "b": (1, 1)}
 
 
 def test_a_given_number_of_vertices_is_kept():

@@ -127,6 +127,34 @@ def test_scipy_features_stay_sparse_and_are_not_changed():
     assert x.nnz == 3
 
 
+class Frame:
+    """What siafu asks of a DataFrame: its columns, and to be an array."""
+
+    def __init__(self, rows, columns):
+        self.rows, self.columns = rows, columns
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.rows, dtype)
+
+
+def test_columns_of_a_data_frame_name_the_features():
+    def names(words, **more):
+        return siafu.from_arrays(EDGES, Frame(np.eye(3), words), **more).names
+
+    assert names(["age", "height", "income"]) == {"features": ("age", "height", "income")}
+    assert names([0, 1, 2]) == names(["0", "1", "2"]) == {}
+    assert graph_of({"edge_index": EDGES, "x": Frame(np.eye(3), ["a", "b", "c"])}).names == {
+        "features": ("a", "b", "c")
+    }
+
+
+def test_names_of_features_are_as_many_as_these():
+    given = {"edge_index": EDGES, "x": np.eye(3)}
+    assert graph_of({**given, "feature_names": np.array([b"a", b"b", b"c"])}).names == {"features": ("a", "b", "c")}
+    with pytest.raises(DatasetError, match=r"^arrays: feature_names are \[2\], must be \[3\], as features are$"):
+        graph_of({**given, "feature_names": ["a", "b"]})
+
+
 # --- SciPy ------------------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +200,8 @@ def test_attributes_of_nodes_and_edges_are_read():
 def test_a_missing_label_is_unknown():
     found = networkx.path_graph(3)
     found.nodes[0]["y"] = 1
-    assert siafu.from_networkx(found, features=RANDOM).labels.tolist() == [1, -1, -1]
+    graph = siafu.from_networkx(found, features=RANDOM)
+    assert (graph.labels.tolist(), graph.names["classes"]) == ([0, -1, -1], ("1",))
 
 
 def test_integer_nodes_are_sorted_and_kept():
@@ -185,6 +214,61 @@ def test_other_nodes_keep_their_order():
     graph = siafu.from_networkx(networkx.DiGraph([("b", "a"), ("a", (1, 2))]), features=RANDOM)
     assert graph.ids is None
     assert (graph.src.tolist(), graph.dst.tolist()) == ([0, 1], [1, 2])
+
+
+# --- DGL --------------------------------------------------------------------------------------------------------------
+
+
+class Edges:
+    """``DGLGraph.edges``, which is called, and indexed by a kind of edges."""
+
+    def __init__(self, ends, data):
+        self.ends, self.data = ends, data
+
+    def __call__(self, form, order, etype):
+        src, dst = self.ends[etype]
+        return src, dst, np.arange(len(src))
+
+    def __getitem__(self, kind):
+        return type("View", (), {"data": self.data[kind]})
+
+
+class DGLGraph:
+    """What siafu asks of one."""
+
+    ntypes = ("n",)
+
+    def __init__(self, kinds, **ndata):
+        self.canonical_etypes, self.ndata = list(kinds), ndata
+        self.edges = Edges(dict.fromkeys(kinds, EDGES), kinds)
+
+    def num_nodes(self):
+        return 3
+
+
+DGLGraph.__module__ = "dgl.heterograph"
+
+
+def test_what_a_dgl_graph_carries_is_read_by_all_its_names_and_the_rest_is_named():
+    ndata = {"features": np.eye(3), "labels": np.array([0, 1, 2]), "valid_mask": np.array([0, 1, 0], np.uint8)}
+    graph = graph_of(DGLGraph({"e": {"edge_weight": np.ones(3), "norm": np.ones(3)}}, age=np.ones(3), **ndata))
+    assert (graph.labels.tolist(), graph.weight.tolist()) == ([0, 1, 2], [1, 1, 1])
+    assert graph.split.tolist() == [[0], [VAL], [0]]
+    assert graph.notes == ("dgl: left out: age", "dgl: edges: left out: norm")
+
+
+def test_weights_of_some_kinds_of_edges_alone_are_refused():
+    with pytest.raises(DatasetError, match=r"^dgl: only some kinds of vertices or edges have 'w': give it to all"):
+        graph_of(DGLGraph({"a": {"w": np.ones(3)}, "b": {}}, feat=np.eye(3)))
+    graph = graph_of(DGLGraph({"a": {"w": np.ones(3), "time": np.ones(3)}, "b": {"w": np.ones(3)}}, feat=np.eye(3)))
+    assert (graph.weight.tolist(), graph.edge_type.tolist()) == ([1] * 6, [0] * 3 + [1] * 3)
+    assert graph.notes == ("dgl: left out: time",)
+
+
+def test_labels_and_masks_of_edges_are_refused():
+    for key, kind in (("label", "labels"), ("train_mask", "a split")):
+        with pytest.raises(DatasetError, match=f"^dgl: edges: has no use for '{key}', which looks like {kind}"):
+            graph_of(DGLGraph({"e": {key: np.ones(3, bool)}}, feat=np.eye(3)))
 
 
 # --- PyG --------------------------------------------------------------------------------------------------------------
@@ -245,6 +329,17 @@ def test_kinds_of_edges_become_edge_types():
     assert (graph.num_vertices, graph.num_features, graph.num_edge_types) == (5, 4, 2)
     assert (graph.src.tolist(), graph.dst.tolist(), graph.edge_type.tolist()) == ([0, 1, 3], [4, 2, 1], [0, 0, 1])
     assert graph.labels.tolist() == [0, 1, -1, -1, -1]
+    assert graph.notes == ("pyg: left out: node_type",)
+    hetero["a"].train_idx = torch.tensor([0])
+    with pytest.raises(
+        DatasetError, match=r"^HeteroData: train_idx of 'a' is no bool mask, and may number vertices of that kind"
+    ):
+        graph_of(hetero)
+    del hetero["a"].train_idx
+    hetero["a"].train_mask = torch.tensor([True, False])
+    assert graph_of(hetero).split[:, 0].tolist() == [TRAIN, 0, 0, 0, 0]
+    hetero["b"].y = torch.tensor([1, 0, 2])
+    assert graph_of(hetero).notes == ("pyg: labels of a, b are taken for the same classes", "pyg: left out: node_type")
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------
@@ -260,7 +355,10 @@ def hetero_of_two_widths():
 
 REFUSED = {
     "no graph": (lambda: 7, r"^builtins\.int is no graph: must be a source's name, a siafu\.Graph, a mapping of"),
-    "unknown key": (lambda: {"edge_index": EDGES, "label": [0]}, r"^arrays: has no use for 'label', only for edge_index, "),
+    "labels by an unknown name": (
+        lambda: {"edge_index": EDGES, "x": np.eye(3), "paper_label": [0, 1, 0]},
+        r"^arrays: has no use for 'paper_label', which looks like labels: call it y \(\[N\]\), or leave it out$",
+    ),
     "no edges": (lambda: {"x": np.eye(3)}, r"^arrays: has no array 'edge_index', only x$"),
     "edges transposed": (lambda: EDGES.T, r"^arrays: edges are int64 \[3, 2\], must be integers \[2, E\]$"),
     "edges of floats": (lambda: EDGES * 1.0, r"^arrays: edges are float64 \[2, 3\], must be integers \[2, E\]$"),

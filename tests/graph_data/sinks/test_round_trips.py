@@ -126,6 +126,38 @@ def test_numbers_that_are_all_0_and_1_come_back_as_numbers(kind, tmp_path):
 
 
 @every_format
+def test_one_column_of_several_classes_comes_back_as_such(kind, tmp_path):
+    graph = random_graph(0, splits=0)
+    graph = replace(graph, labels=(graph.labels > 0).astype(np.uint8)[:, None], num_classes=1)
+    found = loaded(convert(graph, kind, tmp_path / "out").source)
+    assert_same(found, without_loops(graph) if kind == "bsnap" else graph)
+
+
+def test_names_of_features_come_back_from_an_archive(tmp_path):
+    for number, graph in enumerate((random_graph(0), random_graph(0, sparse=True))):
+        words = tuple(f"größe {i}" for i in range(graph.num_features))
+        graph = replace(graph, names={"features": words, "edge_types": ("a", "b")})
+        written = convert(graph, "npz", tmp_path / str(number))
+        assert loaded(written.source).names == {"features": words}
+        assert "the names of its edge types are not in it: they are numbered" in written.notes
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_names_of_features_are_the_columns_of_a_table(kind, tmp_path):
+    csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+    graph = random_graph(0)
+    words = tuple(f"age {i}" for i in range(graph.num_features))
+    convert(replace(graph, names={"features": words}), kind, tmp_path / "out")
+    path = tmp_path / f"out/features.{kind}"
+    columns = (csv.read_csv(path) if kind == "csv" else parquet.read_table(path)).column_names
+    assert columns == ["id", *words]
+    for number, twice in enumerate((("id", *words[1:]), (words[1], *words[1:]))):
+        written = convert(replace(graph, names={"features": twice}), kind, tmp_path / str(number))
+        assert "the names of its features are not in it: they are numbered" in written.notes
+        assert_same(loaded(written.source), graph)
+
+
+@every_format
 def test_random_features_are_written_and_the_user_is_told(kind, tmp_path):
     graph = replace(random_graph(0), random_features=True)
     written = convert(graph, kind, tmp_path / "out")

@@ -6,6 +6,7 @@ import pytest
 from graph_data.sources import distdgl
 from graph_data.sources.dglfile import read
 from graph_data.sources.names import resolve
+from siafu.errors import DatasetError
 from siafu.graph import NONE, TRAIN
 from tests.graph_data.sources.golden_dgl import DST, FEATURES, FOLDER, LABELS, SRC, WEIGHT, E, N
 from tests.graph_data.sources.golden_dgl import TRAIN as IN_TRAINING
@@ -67,3 +68,27 @@ def test_types_come_from_the_ranges_of_edges():
     edge = (graph.weight - 0.5).astype(int)
     assert graph.num_edge_types == 2
     assert (graph.edge_type == edge % 2).all()
+
+
+def with_times(monkeypatch, parts, kinds):
+    """Partitions of which some, and in these some kinds of edges, carry a time."""
+    whole = distdgl.read_tensors
+
+    def with_more(path):
+        found = whole(path)
+        if path.name == "edge_feat.dgl" and path.parent.name in parts:
+            found |= {f"{kind}/time": np.ones(len(found[f"{kind}/w"])) for kind in kinds}
+        return found
+
+    monkeypatch.setattr(distdgl, "read_tensors", with_more)
+
+
+def test_what_edges_of_some_kinds_alone_carry_is_named(monkeypatch):
+    with_times(monkeypatch, ("part0", "part1"), ("n:even:n",))
+    assert distdgl.load(str(FOLDER / "typed")).notes == ("typed: left out: time",)
+
+
+def test_what_one_partition_alone_carries_is_refused(monkeypatch):
+    with_times(monkeypatch, ("part1",), ("n:even:n", "n:odd:n"))
+    with pytest.raises(DatasetError, match=r"part0/edge_feat\.dgl: n:\w+:n/time has none rows, must have"):
+        distdgl.load(str(FOLDER / "typed"))

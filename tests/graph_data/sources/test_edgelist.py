@@ -224,7 +224,8 @@ def test_rows_of_a_table_are_found_by_id(tmp_path, edges):
     graph = load(f"{edges}?features={features}&labels={tmp_path / 'y.csv'}&split={split}")
     assert graph.ids.tolist() == [10, 20, 30, 40]
     assert graph.features.tolist() == [[1, 1], [2, 0], [3, 1], [4, 0]]
-    assert graph.labels.tolist() == [2, -1, 0, -1]
+    assert graph.labels.tolist() == [1, -1, 0, -1]
+    assert graph.names["classes"] == ("0", "2")
     assert graph.split.tolist() == [[1], [0], [3], [0]]
 
 

@@ -125,7 +125,7 @@ OGB = {
         lambda t: f"ogb:{t}/nowhere",
         "ogb:{t}/nowhere: no folder raw/ in {t}/nowhere: unpack OGB's download there, or name its folder",
     ),
-    "ogb: no split": (lambda t: ogb_without(t, "split"), "{t}/o: has no split (split/SCHEME/train.csv.gz)"),
+    "ogb: no split": (lambda t: ogb_without(t, "split"), "{t}/o: has no split (split/SCHEME/train.csv.gz or split_dict.pt)"),
     "ogb: unknown split": (
         lambda t: ogb(t) + "?split=year", "{t}/o: split 'year' is not one of time: ogb:{t}/o?split=SCHEME",
     ),

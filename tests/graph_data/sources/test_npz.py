@@ -59,7 +59,7 @@ def test_edges_may_have_types(archive):
 
 
 def test_types_of_edges_are_integers(archive):
-    with pytest.raises(DatasetError, match=r"three\.npz: edge_type is float64 \[2\], must be integers \[E\]$"):
+    with pytest.raises(DatasetError, match=r"three\.npz: edge types are float64, must be integers from 0 on$"):
         load(archive(edge_type=np.array([0.0, 1.0])))
 
 
@@ -69,6 +69,14 @@ def test_labels_may_be_numbers(archive):
     )
     assert graph.target == "numbers"
     assert tidy(graph).labels.dtype == np.float32
+
+
+def test_a_number_beyond_float32_is_refused_by_its_own_value(archive):
+    huge = archive(y=np.array([1e300, 0.5, np.nan]), num_classes=np.int64(1))
+    with pytest.raises(DatasetError, match=r"three: vertex 0 has label 1e\+300, must be a finite float32"):
+        tidy(load(huge))
+    with pytest.raises(DatasetError, match=r"three: vertex 0 has label inf, must be a finite float32"):
+        tidy(load(f"{huge}?target=numbers"))
 
 
 def test_csr_features_stay_sparse(archive):
@@ -106,12 +114,11 @@ REFUSED = {
         {"y": np.array([0.0, 1.0, np.nan]), "num_classes": np.int64(1)},
         r"y is all 0 and 1, in float64 \[3\]: are",
     ),
-    "no labels": ({"y": None}, "has no array 'y', only edge_index, num_classes"),
     "no features": (
         {"x": None},
         r"has no features: name a file of them, or say random:32 .*SOURCE\?features=random:32",
     ),
-    "edges transposed": ({"edge_index": np.zeros((5, 2), int)}, r"edge_index is \[5, 2\], must be \[2, E\]"),
+    "edges transposed": ({"edge_index": np.zeros((5, 2), int)}, r"edges are int64 \[5, 2\], must be integers \[2, E\]"),
     "count is no scalar": ({"num_nodes": np.array([3])}, r"num_nodes is int64 \[1\], must be an integer scalar"),
     "width": ({"num_features": np.int64(3)}, r"feature rows are \[2\] wide, num_features is 3"),
     "masks overlap": (
@@ -128,6 +135,12 @@ def test_malformed_archive_is_refused_with_its_reason(case, archive):
     changes, message = REFUSED[case]
     with pytest.raises(DatasetError, match=rf"three\.npz: {message}"):
         load(archive(**changes))
+
+
+def test_labels_and_counts_may_be_missing_as_in_a_mapping(archive):
+    graph = load(archive(y=None, num_nodes=None, num_features=None, num_classes=None))
+    assert (graph.num_vertices, graph.num_features, graph.num_classes) == (3, 2, 1)
+    assert graph.labels.tolist() == [-1, -1, -1]
 
 
 def test_objects_are_never_unpickled(tmp_path):

@@ -71,3 +71,63 @@ def test_the_cache_sees_a_changed_file(tmp_path):
     assert cached(f"ogb:{folder}", cache_dir=tmp_path / "cache") == first
     table(folder / "raw/node-label.csv.gz", [[10], [11], [12], [13]])
     assert cached(f"ogb:{folder}", cache_dir=tmp_path / "cache") != first
+
+
+def saved(folder, split):
+    """As OGB's DatasetSaver leaves a folder: arrays in archives, and the split in torch's format."""
+    torch = pytest.importorskip("torch")
+    write_binary(folder)
+    for path in (folder / "split/time").iterdir():
+        path.unlink()
+    torch.save(split, folder / "split/time/split_dict.pt")
+    return f"ogb:{folder}"
+
+
+def vertices(kind):
+    return {"train": np.array([0, 3], kind), "valid": np.array([1], kind), "test": np.array([2], kind)}
+
+
+@pytest.mark.parametrize("kind", ["i8", "i4"])
+def test_a_split_of_dataset_saver_is_read(kind, tmp_path):
+    torch = pytest.importorskip("torch")
+    tensors = {part: torch.from_numpy(chosen) for part, chosen in vertices(kind).items()}
+    for number, split in enumerate((vertices(kind), tensors)):
+        source = resolve(saved(tmp_path / str(number), split))
+        graph = source.load()
+        assert graph.split[:, 0].tolist() == [TRAIN, VAL, TEST, TRAIN]
+        assert graph.notes == (f"{tmp_path / str(number)}: left out: node_year",)
+        assert tmp_path / str(number) / "split/time/split_dict.pt" in source.files()
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("this must never be printed",))
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [
+        ({"train": Evil()}, r"not a dict of lists of vertices \("),
+        ({"train": np.array([0])}, "not a dict of train, valid, test, as OGB's DatasetSaver writes it$"),
+        ({**vertices("i8"), "test": {"paper": np.array([2])}}, "'test' is a dict, must be an array of vertices"),
+        ({**vertices("i8"), "test": np.array([4])}, r"test has vertex 4, must be in 0\.\.3$"),
+    ],
+)
+def test_a_split_of_dataset_saver_that_is_none_is_refused(split, words, tmp_path, capsys):
+    with pytest.raises(DatasetError, match=f"split_dict.pt:? {words}"):
+        ogb.load(saved(tmp_path / "o", split).removeprefix("ogb:"))
+    assert "never" not in capsys.readouterr().out
+
+
+def test_weights_and_types_of_edges_are_read_and_other_files_named(tmp_path):
+    folder = write(tmp_path / "o")
+    table(folder / "raw/edge_weight.csv.gz", [[0.5], [1.5], [2.5], [3.5], [4.5]])
+    table(folder / "raw/edge_type.csv.gz", [[0], [2], [1], [0], [0]])
+    table(folder / "raw/node_year.csv.gz", [[1999]] * 4)
+    graph = ogb.load(str(folder))
+    assert graph.weight.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+    assert (graph.edge_type.tolist(), graph.num_edge_types) == ([0, 2, 1, 0, 0], 3)
+    assert graph.notes == (f"{folder}: left out: node_year",)
+    table(folder / "raw/node_label2.csv.gz", [[1]] * 4)
+    with pytest.raises(DatasetError, match="has no use for 'node_label2', which looks like labels"):
+        ogb.load(str(folder))

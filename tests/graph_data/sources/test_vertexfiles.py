@@ -48,7 +48,9 @@ def test_fractions_are_numbers_and_one_that_is_missing_is_unknown(edges):
 
 
 def test_integers_are_classes_unless_numbers_are_wanted(edges):
-    assert load(f"{edges}?labels=users.csv%23age").labels.tolist() == [20, 30, 40, 50]
+    ages = load(f"{edges}?labels=users.csv%23age")
+    assert (ages.labels.tolist(), ages.num_classes) == ([0, 1, 2, 3], 4)
+    assert ages.names["classes"] == ("20", "30", "40", "50")
     found = load(f"{edges}?labels=users.csv%23age,income&target=numbers")
     assert (found.target, found.num_classes, found.labels[2].tolist()) == ("numbers", 2, [40, 3])
 

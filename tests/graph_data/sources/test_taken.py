@@ -1,0 +1,337 @@
+"""What of a user's tables is taken for what: nothing guessed in silence, nothing dropped without a word."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graph_data.prepare import prepare
+from graph_data.sources.names import resolve
+from siafu.errors import DatasetError
+from siafu.graph import TEST, TRAIN, VAL, Graph
+
+pa = pytest.importorskip("pyarrow")
+
+EDGES = "source,target\n1,2\n2,3\n3,4\n4,1\n"
+USERS = "id,age,income,job\n1,30,1.5,cook\n2,40,2.5,baker\n3,50,3.5,cook\n4,60,4.5,baker\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("e.csv").write_text(EDGES)
+    Path("u.csv").write_text(USERS)
+    return tmp_path
+
+
+def load(more: str = "features=u.csv&labels=u.csv%23job", edges: str = "e.csv") -> Graph:
+    return resolve(f"edges:{edges}?{more}").load()
+
+
+def refused(words: str, more: str = "features=u.csv&labels=u.csv%23job", edges: str = "e.csv") -> None:
+    with pytest.raises(DatasetError, match=words) as caught:
+        load(more, edges)
+    assert "\n" not in str(caught.value)
+
+
+# --- which column is what -----------------------------------------------------------------------------------------------
+
+
+def test_a_line_for_each_table_says_what_was_taken_for_what(tmp_path, capsys):
+    assert load().notes == (
+        "e.csv: edges from [source] to [target]",
+        "u.csv: vertices by [id], features [age] [income], labels [job]",
+    )
+    Path("e.csv").write_text("# two\n# comments\nwhen;source;target;w\n2020;1;2;1\n2021;2;3;1\n2021;3;4;1\n")
+    more = "features=u.csv%23age&labels=u.csv%23job&weight=w"
+    assert load(more).notes == (
+        "e.csv: edges from [source] to [target], weights [w]; not used: [when]; 2 lines of comments above; separated by ';'",
+        "u.csv: vertices by [id], features [age], labels [job]; not used: [income]",
+    )
+    for stream in (False, True):
+        shards = prepare(f"e.csv?{more}", tmp_path / "out", stream=stream)
+        assert shards.notes() == load(more).notes
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("target,source", [(1, 0), (2, 1)]),
+        ("w,Source ID,Target ID", [(9, 0, 1), (9, 1, 2)]),
+        ("head,relation,tail", [(0, 7, 1), (1, 7, 2)]),
+        ("cited,citing", [(1, 0), (2, 1)]),
+    ],
+)
+def test_source_and_target_are_found_by_their_names(header, rows):
+    Path("e.csv").write_text(header + "\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    graph = load("features=random:2")
+    assert (graph.src.tolist(), graph.dst.tolist()) == ([0, 1], [1, 2])
+
+
+def test_the_id_is_found_by_its_name_or_told():
+    Path("u.csv").write_text("age,Node_ID,job\n30,1,a\n40,2,b\n50,3,a\n60,4,b\n")
+    assert load().features.tolist() == [[30], [40], [50], [60]]
+    Path("u.csv").write_text("age,user,job\n30,1,a\n40,2,b\n50,3,a\n60,4,b\n")
+    refused(r"^u\.csv: none of its 4 ids \(column 'age'\) is in an edge: they are like '30', those of edges like '1'$")
+    graph = load("features=u.csv&labels=u.csv%23job&id=user")
+    assert graph.features.tolist() == [[30], [40], [50], [60]]
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
+def test_row_numbers_of_a_dataframe_are_no_vertices_and_no_feature(name):
+    Path("e.csv").write_text(f"{name},u,v\n0,1,2\n1,2,3\n2,3,4\n")
+    assert load().num_vertices == 4  # by the names of the others
+    Path("e.csv").write_text(f"{name},one,other\n0,1,2\n1,2,3\n2,3,4\n")
+    refused(
+        rf"^e\.csv: its column '{name}' has no name of its own \(row numbers of a DataFrame\?\): say which columns are source and "
+        r"target, of one, other: src=COLUMN and dst=COLUMN \(siafu prepare --src, --dst\)$"
+    )
+    assert load("features=random:2&src=one&dst=other").num_edges == 3
+    Path("u.csv").write_text(f"{name},who,age\n0,1,30\n1,2,40\n2,3,50\n3,4,60\n")
+    refused(
+        r"^u\.csv: its first column has no name of its own .*: say which column is the id, of who, age: id=COLUMN \(siafu prepare --id\)$",
+        "features=u.csv&src=one&dst=other",
+    )
+    refused(
+        rf"^u\.csv: column '{name}' has no name of its own .*: say which columns to take, u\.csv#age$",
+        "features=u.csv&id=who&src=one&dst=other",
+    )
+    assert load("features=u.csv%23age&id=who&src=one&dst=other").features.tolist() == [[30], [40], [50], [60]]
+
+
+def test_the_index_of_a_parquet_table_is_no_feature():
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"id": [1, 2, 3, 4], "age": [3, 4, 5, 6], "__index_level_0__": [0, 1, 2, 3]}), "u.parquet")
+    refused(r"^u\.parquet: column '__index_level_0__' has no name of its own .*u\.parquet#age$", "features=u.parquet")
+
+
+# --- headers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("users", "words"),
+    [
+        ("1,cook\n2,baker\n3,cook\n4,baker\n", r"^u\.csv: its first line, '1,cook', looks like data, not like names of columns: put a line of names above it$"),
+        ("0.5,x,1\n1.5,y,2\n", r"^u\.csv: its first line, '0\.5,x,1', looks like data"),
+        ("0,1,2\n1,7,8\n2,7,8\n", r"^u\.csv: its first line, '0,1,2', looks like numbers of columns, not like data"),
+        ("id,,job\n1,3,a\n", r"^u\.csv: column '' has no name of its own"),
+    ],
+)  # fmt: skip
+def test_a_header_that_looks_like_data_and_data_that_look_like_a_header_are_refused(users, words):
+    Path("u.csv").write_text(users)
+    refused(words, "features=u.csv")
+
+
+def test_tables_of_text_ids_without_a_header_lose_no_vertex():
+    Path("e.csv").write_text("source,target\nann,bob\nbob,eve\neve,ann\n")
+    Path("y.csv").write_text("ann,red\nbob,blue\neve,red\n")
+    refused(r"^y\.csv: 'ann' of its first line is also an id", "features=random:2&labels=y.csv")
+    Path("y.csv").write_text("zoe,red\nann,blue\nbob,red\neve,blue\n")
+    refused(r"^y\.csv: 'red' of its first line is also a class: give it a first line", "features=random:2&labels=y.csv")
+
+
+@pytest.mark.parametrize(("file", "line"), [("e.csv", "-,-"), ("u.csv", "-,years,eur,-")])
+def test_a_second_line_of_names_is_refused(file, line):
+    header, rows = Path(file).read_text().split("\n", 1)
+    Path(file).write_text(f"{header}\n{line}\n{rows}")
+    refused(
+        rf"^{file}: column '\w+' is '-' in its first row and numbers below: a second line of names\? Leave it out$|^u\.csv: row 1: column 'id' is '-'"
+    )
+
+
+def test_a_header_of_columns_without_names_is_one():
+    Path("u.csv").write_text("id,0,1\n1,5,6\n2,5,6\n3,5,6\n4,5,6\n")
+    assert load("features=u.csv").features.tolist() == [[5, 6]] * 4
+
+
+# --- missing values -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "word", ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None", "\\N", "NaT"]
+)
+def test_words_for_nothing_are_no_class(word):
+    Path("u.csv").write_text(USERS.replace("baker", word, 1).replace("cook", word, 1))
+    graph = load()
+    assert graph.labels.tolist() == [-1, -1, 1, 0]
+    assert graph.names["classes"] == ("baker", "cook")
+    assert graph.notes[-1] == f"u.csv: 2 labels [job] are missing{f' ({word!r})' if word else ''}"
+
+
+def test_words_for_nothing_among_numbers_roles_and_types():
+    Path("u.csv").write_text("id,y,role,age\n1,0,train,1\n2,None,None,1\n3,1,NA,1\n4,\\N,test,1\n")
+    graph = load("features=u.csv&labels=u.csv%23y&split=u.csv%23role")
+    assert graph.labels.tolist() == [0, -1, 1, -1]
+    assert graph.split[:, 0].tolist() == [TRAIN, 0, 0, TEST]
+    assert graph.notes[-1] == "u.csv: 2 labels [y] are missing"
+    Path("e.csv").write_text("source,target,kind\n1,2,a\n2,3,NA\n")
+    refused(r"^e\.csv: row 2: column 'kind' is missing \('NA'\), must be a word$", "features=random:2&type=kind")
+
+
+def test_an_id_that_is_missing_is_refused_and_namibia_is_told():
+    Path("e.csv").write_text("source,target\nDE,NA\nNA,FR\n")
+    refused(
+        r"^e\.csv: row 2: column 'source' is missing \('NA'\), must be text; --ids text takes it$", "features=random:2"
+    )
+    assert np.asarray(load("features=random:2&ids=text").ids).tolist() == ["DE", "FR", "NA"]
+    Path("e.csv").write_text("source,target\n1,2\n,3\n")
+    refused(r"^e\.csv: row 2: column 'source' is missing, must be an integer$", "features=random:2")
+
+
+def test_a_dot_and_a_question_mark_are_words():
+    Path("u.csv").write_text(USERS.replace("baker", ".", 1).replace("cook", "?", 1))
+    assert load().names["classes"] == (".", "?", "baker", "cook")
+
+
+# --- ids that do not meet -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edges", "users", "words"),
+    [
+        ("U1,U2\nU2,U1\n", "u1,3\nu2,4\n", "'u1', those of edges like 'U1'"),
+        ("a,b\nb,a\n", " a,3\n b,4\n", "' a', those of edges like 'a'"),
+        ("1.0,2.0\n2.0,1.0\n", "11,3\n12,4\n", "'11', those of edges like '1.0'"),
+    ],
+)
+def test_a_table_none_of_whose_ids_is_in_an_edge_is_refused(edges, users, words):
+    Path("e.csv").write_text(f"source,target\n{edges}")
+    Path("u.csv").write_text(f"id,x\n{users}")
+    refused(rf"^u\.csv: none of its 2 ids \(column 'id'\) is in an edge: they are like {words}$", "features=u.csv")
+
+
+def test_ids_that_are_in_no_edge_are_counted_and_many_are_warned_of(caplog):
+    Path("e.csv").write_text("source,target\n" + "".join(f"{v},{v + 1}\n" for v in range(99)))
+    for apart, warned in ((0, False), (3, False), (30, True)):
+        ids = [*range(100), *range(1000, 1000 + apart)]
+        Path("u.csv").write_text("id,x\n" + "".join(f"{v},1\n" for v in ids))
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            graph = load("features=u.csv")
+        assert graph.num_vertices == 100 + apart
+        assert graph.notes[2:] == ((f"u.csv: {apart} of {100 + apart} ids are in no edge",) if apart else ())
+        assert bool(caplog.messages) == warned
+
+
+def test_integers_that_pandas_wrote_as_floats_are_the_same_ids(tmp_path):
+    Path("e.csv").write_text(EDGES.replace("1,2", "1.0,2.0").replace("2,3", "2.0,3"))
+    for stream in (False, True):
+        shards = prepare("e.csv?features=u.csv&labels=u.csv%23job", tmp_path / "out", stream=stream)
+        assert shards.manifest.num_vertices == 4
+    assert load().ids.tolist() == [1, 2, 3, 4]
+
+
+def test_leading_zeros_make_another_id():
+    Path("e.csv").write_text("source,target\n007,7\n7,08\n")
+    assert np.asarray(load("features=random:2").ids).tolist() == ["007", "08", "7"]
+    Path("e.csv").write_text("source,target\n7,8\n8,7\n")
+    Path("u.csv").write_text("id,x\n007,1\n008,1\n")
+    refused(r"^u\.csv: none of its 2 ids .* they are like '007', those of edges like '7'$", "features=u.csv")
+
+
+# --- codes as classes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["csv", "npy"])
+@pytest.mark.parametrize(
+    ("codes", "classes", "names"),
+    [
+        ([10115, 80331, 20095, 10115], [0, 2, 1, 0], ("10115", "20095", "80331")),
+        ([1, 2, 3, 1], [0, 1, 2, 0], ("1", "2", "3")),
+        ([0, 5, 0, 5], [0, 1, 0, 1], ("0", "5")),
+        ([2, 1, 0, 1], [2, 1, 0, 1], ()),
+        ([-1, 1, 2, -1], [-1, 0, 1, -1], ("1", "2")),
+    ],
+)
+def test_integers_with_gaps_are_classes_by_their_rank(ending, codes, classes, names):
+    Path("e.csv").write_text("source,target\n0,1\n1,2\n2,3\n3,0\n")
+    if ending == "npy":
+        np.save("y.npy", np.array(codes))
+    else:
+        Path("y.csv").write_text("id,y\n" + "".join(f"{v},{y}\n" for v, y in enumerate(codes)))
+    graph = load(f"features=random:2&labels=y.{ending}")
+    assert (graph.labels.tolist(), graph.names.get("classes", ())) == (classes, names)
+    assert graph.num_classes == max(classes) + 1
+    told = (
+        f"y.{ending}: {len(names)} classes are numbered in the order of their values, {names[0]} to {names[-1]}"
+        if names
+        else ""
+    )
+    assert [note for note in graph.notes if "numbered" in note] == ([told] if told else [])
+
+
+# --- how text is written ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("snap.txt", "# Directed graph\n# FromNodeId\tToNodeId\n1\t2\n2\t3\n3\t4\n4\t1\n"),
+        ("blanks.txt", "1 2\n2  3\n 3   4\n4\t1 \n"),
+        ("konect.txt", "% sym unweighted\n1 2\n2 3\n3 4\n4 1\n"),
+        ("bars.csv", "a|b\n1|2\n2|3\n3|4\n4|1\n"),
+        ("semicolons.csv", "source;target\r\n1;2\r\n2;3\r\n3;4\r\n4;1\r\n"),
+        ("x.edges", "1,2\n2,3\n3,4\n4,1\n"),
+        ("x.edgelist", "1 2\n2 3\n3 4\n4 1\n"),
+    ],
+)
+def test_separators_and_comments_are_recognised(name, text):
+    Path(name).write_text(text, newline="")
+    graph = load("features=u.csv&labels=u.csv%23job", name)
+    assert graph.ids.tolist() == [1, 2, 3, 4]
+    assert list(zip(graph.src.tolist(), graph.dst.tolist(), strict=True)) == [(0, 1), (1, 2), (2, 3), (3, 0)]
+
+
+def test_decimal_commas_are_refused():
+    Path("u.csv").write_text("id;age\n1;0,5\n2;1,5\n3;2,5\n4;3,5\n")
+    refused(r"^u\.csv: row 1: column 'age' is '0,5', must be a number$", "features=u.csv")
+
+
+def test_quoted_newlines_may_stand_anywhere_in_a_long_file():
+    n = 30_000
+    Path("e.csv").write_text("source,target\n" + "".join(f"{v},{(v + 1) % n}\n" for v in range(n)))
+    Path("u.csv").write_text("id,about,x\n" + "".join(f'{v},"a\nlong ""story"", {v}",{v % 7}\n' for v in range(n)))
+    assert load("features=u.csv%23x").features[:8, 0].tolist() == [0, 1, 2, 3, 4, 5, 6, 0]
+
+
+def test_a_validation_split_of_words_and_notes_reach_the_shards(tmp_path):
+    Path("s.csv").write_text("id,for\n1,train\n2,valid\n3,test\n4,NA\n")
+    shards = prepare("e.csv?features=u.csv&labels=u.csv%23job&split=s.csv", tmp_path / "out")
+    part = shards.partition(0)
+    assert part.split[np.argsort(part.vertices), 0].tolist() == [TRAIN, VAL, TEST, 0]
+    assert shards.names()["features"] == ("age", "income")
+
+
+# --- lists of numbers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float32(), 3)])
+def test_embeddings_in_a_list_column_are_features(kind, tmp_path):
+    import pyarrow.parquet as pq
+
+    rows = [[v, v + 0.5, -v] for v in (1, 2, 3, 4)]
+    pq.write_table(pa.table({"id": [4, 3, 2, 1], "emb": pa.array(rows, kind), "age": [9, 8, 7, 6]}), "u.parquet")
+    graph = load("features=u.parquet")
+    assert graph.features.tolist() == [[*row, age] for row, age in zip(rows[::-1], (6, 7, 8, 9), strict=True)]
+    assert graph.names["features"] == ("emb[0]", "emb[1]", "emb[2]", "age")
+    shards = prepare("e.csv?features=u.parquet", tmp_path / "out", stream=True)
+    assert shards.manifest.num_features == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([[1, 2], [1, 2], [1], [1, 2]], r"row 3: column 'emb' is a list of 1, must be of 2 numbers, as those above"),
+        ([[1, 2], None, [1, 2], [1, 2]], r"row 2: column 'emb' is missing, must be a list of numbers"),
+        ([[1, 2], [1, 2], [1, None], [1, 2]], r"row 3: column 'emb' is a list with a missing number, must be a list of numbers"),
+        ([[1, 2], [1, 2], [1, 2], [1, np.nan]], r"row 4: column 'emb' is a list with nan or infinity, must be finite"),
+        ([["a"], ["b"], ["c"], ["d"]], r"row 1: column 'emb' is 'a', string, must be a number"),
+    ],
+)  # fmt: skip
+def test_lists_that_are_no_features_are_refused(values, words):
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"id": [1, 2, 3, 4], "emb": values}), "u.parquet")
+    refused(rf"^u\.parquet: {words}$", "features=u.parquet")
