@@ -1,5 +1,7 @@
 """Geom-GCN's and LINQS' files, made by hand as they are published."""
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -107,3 +109,14 @@ def test_linqs_that_does_not_fit_is_one_line(linqs, part, text, message):
 def test_linqs_without_its_edges(linqs):
     (linqs / "cora.cites").unlink()
     assert refusal(linqs) == "cora.content: LINQS' files, but cora.cites is not beside it"
+
+
+def test_a_snap_file_is_an_edge_list(tmp_path):
+    text = "# Directed graph\n# FromNodeId\tToNodeId\n0\t1\n2\t1\n"
+    (tmp_path / "wiki.txt").write_text(text)
+    with gzip.open(tmp_path / "wiki.txt.gz", "wt") as stream:
+        stream.write(text)
+    for name in ("wiki.txt", "wiki.txt.gz"):
+        source = resolve(f"{tmp_path / name}?features=random:4")
+        assert source.kind == "edges"
+        assert edges_of(source.load()) == [(0, 1), (2, 1)]
