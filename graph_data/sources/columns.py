@@ -25,6 +25,7 @@ from siafu.sparse import Array
 
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (*PARQUET, *TEXT)
+LISTED = (*PARQUET, *(ending for ending in TEXT if ending.startswith((".csv", ".tsv"))))
 PARQUET_BUFFER_BYTES = 1 << 20  # read ahead per column: row groups may be larger than memory
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 LARGEST_ID = 2**63 - 1
@@ -92,7 +93,9 @@ def files_of(pattern: str) -> list[Path]:
     """
     path = Path(pattern)
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES))
+        there = sorted(path.iterdir())
+        found = [file for file in there if file.name.endswith(LISTED)]  # beside them, a README.txt is no table
+        found = found or [file for file in there if file.name.endswith(SUFFIXES)]
         found = found or [
             file
             for file in sorted(path.rglob("*"))
@@ -173,10 +176,17 @@ def column_type(file: Path, column: str) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def width(file: Path, column: str) -> int:
-    """Numbers in a value of a column: of a list as many as the first has, else one."""
-    if not is_parquet(file) or not is_list(column_type(file, column)):
-        return 1
+def widths(file: Path, columns: Sequence[str]) -> list[int]:
+    """Numbers in a value of each column: of a list as many as the first has, else one. The schema is read once for all."""
+    if not is_parquet(file):
+        return [1] * len(columns)
+    with _opened(file) as parquet:
+        schema = parquet.schema_arrow
+        lists = {field.name for field in schema if is_list(field.type)}
+    return [_length_of_lists(file, column) if column in lists else 1 for column in columns]
+
+
+def _length_of_lists(file: Path, column: str) -> int:
     for batch in _batches(file, [column], 1, [FEATURES]):
         if batch.column(0)[0].is_valid:
             return len(batch.column(0)[0])
@@ -257,8 +267,9 @@ def _batches(file: Path, columns: list[str], rows: int, kinds: Sequence[Kind]) -
     try:
         if is_parquet(file):
             with _opened(file) as parquet:
-                own, beside = parquet.schema_arrow.names, partition_of(file)
-                for batch in parquet.iter_batches(rows, columns=[c for c in columns if c in own] or own[:1]):
+                names, beside = parquet.schema_arrow.names, partition_of(file)
+                own = set(names)
+                for batch in parquet.iter_batches(rows, columns=[c for c in columns if c in own] or names[:1]):
                     yield pa.RecordBatch.from_arrays(
                         [
                             batch.column(c) if c in own else pa.array([beside[c]]).take(pa.array([0] * len(batch)))

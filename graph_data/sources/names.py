@@ -108,7 +108,7 @@ def resolve(name: str) -> Source:
     if (Path(path) / "graph.bsnap").is_file():
         return Source("bsnap", name)
     if path.endswith(SUFFIXES) or (
-        Path(path).is_dir() and any(f.name.endswith(SUFFIXES) for f in Path(path).iterdir())
+        Path(path).is_dir() and any(f.name.endswith(SUFFIXES) or "=" in f.name for f in Path(path).iterdir())
     ):
         return Source("edges", name)
     folders = data_folders()

@@ -49,7 +49,7 @@ class Table:
         self, kinds: Sequence[Kind], id_kind: Kind, ids: Ids | None, seen: Array
     ) -> Iterator[tuple[Array, list[Array]]]:
         """Blocks as vertex numbers [k] and values [k] of every column; marks who was ``seen``, bool [N]."""
-        rows = max(1, TABLE_VALUES // (1 + sum(columns.width(self.files[0], name) for name in self.values)))
+        rows = max(1, TABLE_VALUES // (1 + sum(columns.widths(self.files[0], self.values))))
         for file in self.files:
             first = 1
             for keys, *values in columns.blocks(file, (self.id, *self.values), rows, [id_kind, *kinds]):
@@ -121,7 +121,7 @@ def feature_names(rows: Table | None) -> tuple[str, ...]:
     """Of the columns of a table of features; () if they have none but their numbers. Those of a list are NAME[0], NAME[1], ..."""
     if rows is None or any(name.isdigit() for name in rows.values):
         return ()
-    sizes = [(name, columns.width(rows.files[0], name)) for name in rows.values]
+    sizes = zip(rows.values, columns.widths(rows.files[0], rows.values), strict=True)
     return tuple(called for name, k in sizes for called in ([name] if k == 1 else (f"{name}[{i}]" for i in range(k))))
 
 
@@ -154,7 +154,7 @@ def features(
         if width:
             return RandomRows(num_vertices, width)
         return _sparse(Path(text)) if text.endswith(".npz") else RowFile(Path(text))
-    widths = [columns.width(rows.files[0], column) for column in rows.values]
+    widths = columns.widths(rows.files[0], rows.values)
     shape = (num_vertices, sum(widths))
     seen = np.zeros(num_vertices, bool)
     if scratch is None:

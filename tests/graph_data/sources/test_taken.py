@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from graph_data.prepare import prepare
+from graph_data.sources import columns
 from graph_data.sources.names import resolve
 from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL, Graph
@@ -390,6 +391,24 @@ def test_lists_that_are_no_features_are_refused(values, words):
 # --- partitions ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_text_beside_tables_in_a_folder_is_no_table():
+    Path("d").mkdir()
+    Path("d/README.txt").write_text("what this is, and why\n")
+    Path("d/part-0.csv").write_text(EDGES)
+    assert resolve("d?features=u.csv%23age").load().num_edges == 4
+
+
+def test_the_schema_of_a_wide_table_is_read_a_few_times(monkeypatch):
+    import pyarrow.parquet as pq
+
+    wide = {f"x{i}": [1.0, 2.0, 3.0, 4.0] for i in range(300)}
+    pq.write_table(pa.table({"id": [1, 2, 3, 4], **wide}), "u.parquet")
+    opened, real = [], columns._opened
+    monkeypatch.setattr(columns, "_opened", lambda file: opened.append(file) or real(file))
+    assert load("features=u.parquet").num_features == 300
+    assert len(opened) < 30
+
+
 def test_a_folder_of_hive_partitions_is_one_table(tmp_path):
     import pyarrow.parquet as pq
 
@@ -400,6 +419,7 @@ def test_a_folder_of_hive_partitions_is_one_table(tmp_path):
     )
     pq.write_to_dataset(users, "u", partition_cols=["year", "job"])
     graph = load("features=u%23age,year&labels=u%23job&type=kind", "e")
+    assert resolve("e?features=random:2").load().num_edges == 4  # the folder alone says it
     order = np.argsort(graph.src)
     assert (graph.src[order].tolist(), graph.dst[order].tolist()) == ([0, 1, 2, 3], [1, 2, 3, 0])
     assert [graph.names["edge_types"][kind] for kind in graph.edge_type[order]] == ["likes", "likes", "knows", "a/b"]
