@@ -28,7 +28,7 @@ EXAMPLES = """sources:
   synthetic:NAME?scale=S&seed=N  a random graph shaped like reddit-small, reddit-large, amazon,
                                  friendster or ogbn-products
   synthetic:typed?relations=R    a random graph whose edges have R types, which tell the labels
-  FILE.pt, FILE.dgl              a graph of PyG (torch.save(data.to_dict(), ..)) or DGL
+  FILE.pt, FILE.dgl              a graph of PyG (torch.save(data, ..), a processed data set) or DGL
                                  (dgl.save_graphs); needs no PyG, no DGL
   ogb:NAME                       a node property graph of OGB's, unpacked in dataset/; or ogb:FOLDER
   bsnap:FOLDER                   Dorylus' graph.bsnap, features.bsnap and labels.bsnap;

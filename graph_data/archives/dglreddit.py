@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from graph_data.archives import npzfile
-from graph_data.archives.found import Found
+from graph_data.archives.found import Found, graph_of
 from graph_data.archives.sparsematrix import edges, square
-from graph_data.objects.arrays import num_classes_of
 from siafu.graph import Graph
 
 NEEDED = ("feature", "label", "node_types")
@@ -30,19 +29,8 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     data, graph = found.files
     arrays = npzfile.arrays(data, NEEDED)
     adjacency = square(npzfile.scipy_matrix(graph))
-    src, dst, weight = edges(adjacency)
     kinds = arrays["node_types"]
     if kinds.shape != (adjacency.shape[0],) or not ((kinds >= 0) & (kinds <= 3)).all():
         raise ValueError(f"node_types is {list(kinds.shape)}, must be [{adjacency.shape[0]}] of 0, 1, 2 and 3")
-    return Graph(
-        name=found.name,
-        num_vertices=adjacency.shape[0],
-        src=src,
-        dst=dst,
-        weight=weight,
-        features=arrays["feature"],
-        labels=arrays["label"],
-        num_classes=num_classes_of(arrays["label"]),
-        split=kinds.astype(np.uint8)[:, None],  # TRAIN, VAL and TEST are 1, 2 and 3 too
-        directed=True,
-    )
+    split = kinds.astype(np.uint8)[:, None]  # TRAIN, VAL and TEST are 1, 2 and 3 too
+    return graph_of(found, given, edges(adjacency), arrays["feature"], arrays["label"], split)

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graph_data.archives.found import Found
-from graph_data.objects.arrays import num_classes_of
 from graph_data.sources.beside import TOLD, features_of, named_columns, options_of
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.randomrows import random_width
-from graph_data.targets import labels_as
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
@@ -96,9 +94,6 @@ def load(argument: str) -> Graph:
         graph = replace(
             graph, features=rows, random_features=random_width(told) is not None, names={**graph.names, **names}
         )
-    if (target := given.get("target", "auto")) != "auto":
-        labels = labels_as(graph.labels, target, one.found.shown)
-        graph = replace(graph, labels=labels, num_classes=num_classes_of(labels), numbers_said=target == "numbers")
     return graph
 
 

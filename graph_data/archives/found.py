@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from graph_data.objects.arrays import labels_of, num_classes_of
+from graph_data.targets import classes_note, renumbered
 from siafu.errors import DatasetError
-from siafu.graph import TEST, TRAIN, VAL
+from siafu.graph import TEST, TRAIN, VAL, Graph
 from siafu.npy import mapped
-from siafu.sparse import Array
+from siafu.sparse import Array, Rows
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,47 @@ class Found:
     name: str  # of the graph
     files: tuple[Path, ...]  # all that it is read from, there or not
     shown: str  # what users call it: a file, or a pattern of files
+
+
+def graph_of(
+    found: Found,
+    given: Mapping[str, str],
+    edges: tuple[Array, Array, Array | None],
+    features: Rows,
+    labels: Array,
+    split: Array | None = None,
+    classes: Sequence[str] | int = (),
+    notes: tuple[str, ...] = (),
+) -> Graph:
+    """The graph of src, dst and weight, each edge as it is listed; as many vertices as labels.
+
+    given: the user's options, of which ``target`` says what labels are. split: uint8 [N, S]; None: none is published. classes: their
+    words, or how many there are, where the archive tells; else classes with gaps between them are numbered 0..C-1, and a note says so.
+    """
+    target = given.get("target", "auto")
+    labels = labels_of(labels, target, found.shown)
+    words = () if isinstance(classes, int) or labels.ndim == 2 or target == "numbers" else tuple(classes)
+    if not classes and labels.ndim == 1 and labels.dtype.kind == "i" and labels.min(initial=0) >= -1:
+        labels, words = renumbered(labels)
+        notes = (*notes, f"{found.shown}: {classes_note(words)}") if words else notes
+    src, dst, weight = edges
+    return Graph(
+        name=found.name,
+        num_vertices=len(labels),
+        src=src,
+        dst=dst,
+        weight=weight,
+        features=features,
+        labels=labels,
+        num_classes=max(
+            len(words), classes if isinstance(classes, int) and labels.ndim == 1 else 0, num_classes_of(labels)
+        ),
+        split=np.zeros((len(labels), 0), np.uint8) if split is None else split,
+        directed=True,
+        names={"classes": words} if words else {},
+        numbers_said=target == "numbers",
+        notes=notes,
+    )
 
 
 def split_by(num_vertices: int, train: Array, val: Array, test: Array, shown: str) -> Array:

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from graph_data.archives import npzfile
-from graph_data.archives.found import Found, check_within, integers
+from graph_data.archives.found import Found, check_within, graph_of, integers
 from graph_data.masks import split_of
-from graph_data.objects.arrays import num_classes_of
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.sparse import Array, Rows, SparseRows
@@ -47,18 +46,8 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     labels = integers((row[2] for row in rows), nodes)[order]
     pairs = integers((end for row in _table(edges, 2) for end in row), edges).reshape(-1, 2)
     check_within(pairs.ravel(), num_vertices, str(edges))
-    return Graph(
-        name=found.name,
-        num_vertices=num_vertices,
-        src=pairs[:, 0],
-        dst=pairs[:, 1],
-        weight=None,
-        features=_features([rows[at][1] for at in order], nodes),
-        labels=labels,
-        num_classes=num_classes_of(labels),
-        split=_split(splits, num_vertices),
-        directed=True,
-    )
+    features = _features([rows[at][1] for at in order], nodes)
+    return graph_of(found, given, (pairs[:, 0], pairs[:, 1], None), features, labels, _split(splits, num_vertices))
 
 
 def _table(file: Path, width: int) -> list[list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from graph_data.archives import npzfile
-from graph_data.archives.found import Found
+from graph_data.archives.found import Found, graph_of
 from graph_data.archives.sparsematrix import csr, edges, sparse_rows, square
 from graph_data.objects.arrays import num_classes_of
 from siafu.graph import Graph
@@ -28,23 +28,9 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     file = found.files[0]
     arrays = npzfile.arrays(file, (*ADJACENCY, *ATTRIBUTES, "attr_matrix", "labels"))
     adjacency = square(csr("csr", {part: arrays[f"adj_{part}"] for part in PARTS}))
-    src, dst, weight = edges(adjacency)
     labels = arrays["labels"]
-    labels = labels.astype(np.int64) if labels.ndim == 1 and labels.dtype.kind in "iu" else labels
     classes = _class_names(file, num_classes_of(labels))
-    return Graph(
-        name=found.name,
-        num_vertices=adjacency.shape[0],
-        src=src,
-        dst=dst,
-        weight=weight,
-        features=_attributes(arrays),
-        labels=labels,
-        num_classes=max(len(classes), num_classes_of(labels)),
-        split=np.zeros((len(labels), 0), np.uint8),
-        directed=True,
-        names={"classes": classes} if classes else {},
-    )
+    return graph_of(found, given, edges(adjacency), _attributes(arrays), labels, classes=classes)
 
 
 def _attributes(arrays: dict[str, Array]) -> Rows:

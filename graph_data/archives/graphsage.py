@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graph_data.archives.found import Found, check_within, integers, labels_by, read_json, rows_of
-from graph_data.objects.arrays import num_classes_of
+from graph_data.archives.found import Found, check_within, graph_of, integers, labels_by, read_json, rows_of
 from siafu.errors import DatasetError
 from siafu.graph import NONE, TEST, TRAIN, VAL, Graph
 from siafu.sparse import Array
@@ -43,19 +42,8 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     unsaid = int((split == NONE).sum())
     classes = read_json(classes_file)
     labels = labels_by(_numbers(ids, classes, ids_file), classes.values(), num_vertices, classes_file)
-    return Graph(
-        name=found.name,
-        num_vertices=num_vertices,
-        src=src,
-        dst=dst,
-        weight=None,
-        features=rows_of(features_file),
-        labels=labels,
-        num_classes=num_classes_of(labels),
-        split=split,
-        directed=True,
-        notes=(f"{found.shown}: {unsaid} nodes say neither val nor test: in no split",) if unsaid else (),
-    )
+    notes = (f"{found.shown}: {unsaid} nodes say neither val nor test: in no split",) if unsaid else ()
+    return graph_of(found, given, (src, dst, None), rows_of(features_file), labels, split, notes=notes)
 
 
 def _records(given: Any, name: str, file: Path) -> list[dict[str, Any]]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from graph_data.archives import npzfile
-from graph_data.archives.found import Found, integers, labels_by, read_json, rows_of, split_by
+from graph_data.archives.found import Found, graph_of, integers, labels_by, read_json, rows_of, split_by
 from graph_data.archives.sparsematrix import edges, square
-from graph_data.objects.arrays import num_classes_of
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
@@ -31,22 +30,11 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     adjacency_file, roles_file, classes_file, features_file = found.files
     adjacency = square(npzfile.scipy_matrix(adjacency_file))
     num_vertices = adjacency.shape[0]
-    src, dst, weight = edges(adjacency)
     roles = read_json(roles_file)
     if not all(isinstance(roles.get(role), list) for role in ROLES):
         raise DatasetError(f"{roles_file}: must have lists {', '.join(ROLES)}")
     train, val, test = (integers(roles[role], roles_file) for role in ROLES)
     classes = read_json(classes_file)
     labels = labels_by(integers(classes, classes_file), classes.values(), num_vertices, classes_file)
-    return Graph(
-        name=found.name,
-        num_vertices=num_vertices,
-        src=src,
-        dst=dst,
-        weight=weight,
-        features=rows_of(features_file),
-        labels=labels,
-        num_classes=num_classes_of(labels),
-        split=split_by(num_vertices, train, val, test, str(roles_file)),
-        directed=True,
-    )
+    split = split_by(num_vertices, train, val, test, str(roles_file))
+    return graph_of(found, given, edges(adjacency), rows_of(features_file), labels, split)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from graph_data.archives import npzfile
-from graph_data.archives.found import Found
+from graph_data.archives.found import Found, graph_of
 from graph_data.masks import split_of
-from graph_data.objects.arrays import num_classes_of
 from siafu.graph import Graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -26,15 +25,5 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     if edges.ndim != 2 or edges.shape[1] != 2:
         raise ValueError(f"edges is {list(edges.shape)}, must be [E, 2]")
     masks = {mask: arrays[f"{mask}s"].T for mask in MASKS if f"{mask}s" in arrays}
-    return Graph(
-        name=found.name,
-        num_vertices=len(labels),
-        src=edges[:, 0],
-        dst=edges[:, 1],
-        weight=None,
-        features=features,
-        labels=labels,
-        num_classes=num_classes_of(labels),
-        split=split_of(masks, len(labels), found.shown),
-        directed=True,
-    )
+    split = split_of(masks, len(labels), found.shown)
+    return graph_of(found, given, (edges[:, 0], edges[:, 1], None), features, labels, split)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graph_data.archives.found import Found
+from graph_data.archives.found import Found, graph_of
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
@@ -43,21 +43,15 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     known = [(number[cited], number[citing]) for cited, citing in pairs if cited in number and citing in number]
     ends = np.array(known, np.int64).reshape(-1, 2)
     missing = len(pairs) - len(known)
-    return Graph(
-        name=found.name,
-        num_vertices=len(rows),
-        src=ends[:, 1],
-        dst=ends[:, 0],
-        weight=None,
-        features=features,
-        labels=labels.astype(np.int64),
-        num_classes=len(words),
-        split=np.zeros((len(rows), 0), np.uint8),
-        directed=True,
-        names={"classes": tuple(map(str, words))},
-        notes=(f"{cites.name}: left out {missing} of {len(pairs)} edges, of ids that {content.name} does not have",)
-        if missing
-        else (),
+    note = f"{cites.name}: left out {missing} of {len(pairs)} edges, of ids that {content.name} does not have"
+    return graph_of(
+        found,
+        given,
+        (ends[:, 1], ends[:, 0], None),
+        features,
+        labels,
+        classes=words.tolist(),
+        notes=(note,) if missing else (),
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graph_data.archives.found import Found
+from graph_data.archives.found import Found, graph_of
 from graph_data.archives.sparsematrix import edges, square
 from graph_data.sources import ids, vertexfiles
 from graph_data.sources.beside import features_of, split_of
@@ -51,19 +51,9 @@ def load(found: Found, given: dict[str, str]) -> Graph:
         rows = None if vertexfiles.is_by_number(text) else vertexfiles.table(text)
         by_number = ids.kind_of(None, "auto", num_vertices)
         labels = vertexfiles.labels(text, rows, num_vertices, by_number, None, given.get("target", "auto"))
-    src, dst, weight = edges(matrix)
-    return Graph(
-        name=found.name,
-        num_vertices=num_vertices,
-        src=src,
-        dst=dst,
-        weight=weight,
-        features=features_of(given["features"], num_vertices)[:],
-        labels=labels.values,
-        num_classes=labels.num_classes,
-        split=split_of(given.get("split"), num_vertices),
-        directed=True,
-        names={"classes": labels.names} if labels.names else {},
+    features, split = features_of(given["features"], num_vertices)[:], split_of(given.get("split"), num_vertices)
+    return graph_of(
+        found, given, edges(matrix), features, labels.values, split, labels.names or labels.num_classes, labels.notes
     )
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from graph_data.archives import npzfile, plainpickle
-from graph_data.archives.found import Found
+from graph_data.archives.found import Found, graph_of
 from graph_data.archives.sparsematrix import edges, features, square
-from graph_data.objects.arrays import num_classes_of
 from siafu.graph import Graph
 
 NEEDED = ("adj_matrix", "node_attr", "node_label")
@@ -26,19 +25,7 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     adjacency, attributes, labels = (_part(found.files[0], name) for name in NEEDED)
     if isinstance(adjacency, np.ndarray) or not isinstance(labels, np.ndarray):
         raise ValueError("adj_matrix is no sparse matrix, or node_label is one")
-    src, dst, weight = edges(square(adjacency))
-    return Graph(
-        name=found.name,
-        num_vertices=adjacency.shape[0],
-        src=src,
-        dst=dst,
-        weight=weight,
-        features=features(attributes),
-        labels=labels,
-        num_classes=num_classes_of(labels),
-        split=np.zeros((adjacency.shape[0], 0), np.uint8),
-        directed=True,
-    )
+    return graph_of(found, given, edges(square(adjacency)), features(attributes), labels)
 
 
 def _part(file: Path, name: str) -> Any:

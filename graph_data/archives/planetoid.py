@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graph_data.archives import plainpickle
-from graph_data.archives.found import Found, check_within, split_by
+from graph_data.archives.found import Found, check_within, graph_of, split_by
 from graph_data.archives.sparsematrix import sparse_rows
 from siafu.errors import DatasetError
 from siafu.graph import Graph
@@ -60,19 +60,10 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     features = scipy.sparse.vstack([allx, tx, zeros]).tocsr()[order]
     marks = np.concatenate([ally, ty, np.zeros((1, ally.shape[1]), ally.dtype)])[order]
     train, val = np.arange(len(y)), np.arange(len(y), min(len(y) + NUM_VALIDATION, num_known))
-    return Graph(
-        name=found.name,
-        num_vertices=num_vertices,
-        src=src,
-        dst=dst,
-        weight=None,
-        features=sparse_rows(features),
-        labels=np.where(marks.any(axis=1), marks.argmax(axis=1), -1),
-        num_classes=ally.shape[1],
-        split=split_by(num_vertices, train, val, tests, found.shown),
-        directed=True,
-        notes=_isolated(found, order, num_known + len(tests)),
-    )
+    labels = np.where(marks.any(axis=1), marks.argmax(axis=1), -1)
+    split = split_by(num_vertices, train, val, tests, found.shown)
+    notes = _isolated(found, order, num_known + len(tests))
+    return graph_of(found, given, (src, dst, None), sparse_rows(features), labels, split, ally.shape[1], notes)
 
 
 def _isolated(found: Found, order: Array, none: int) -> tuple[str, ...]:

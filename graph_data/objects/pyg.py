@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graph_data.fields import EDGES, FLAT, VERTICES, WHOLE, left_out, plain, sorted_out
+from graph_data.fields import EDGES, FLAT, VERTICES, left_out, plain, sorted_out
 from graph_data.masks import masks_of, role_of
 from graph_data.objects.arrays import from_mapping, labels_for_losses
-from graph_data.sources.beside import TOLD, options_of
 from siafu.errors import ConfigError, DatasetError
 from siafu.features import densified
 from siafu.graph import Graph
@@ -122,28 +120,3 @@ def tensors_of(graph: Graph) -> dict[str, Any]:
     if graph.num_edge_types > 1:
         numbers["num_edge_types"] = graph.num_edge_types
     return {key: torch.from_numpy(values) for key, values in fields.items()} | numbers
-
-
-def load(argument: str) -> Graph:
-    """The graph in a file of ``torch.save(data.to_dict(), path)``: PATH[?weight=FIELD&features=FILE&target=...], where no FIELD is no weight.
-
-    Raises: DatasetError if it is another one, or for another option; ConfigError without torch.
-    """
-    text, given = options_of(argument, ("weight", *TOLD))
-    path = Path(text)
-    try:
-        torch = import_module("torch")
-    except ImportError:
-        raise ConfigError(f"{path}: .pt files need torch: pip install torch") from None
-    if not path.is_file():
-        raise DatasetError(f"{path}: no such file")
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)  # never runs code of whoever wrote it
-    except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
-        raise DatasetError(
-            f"{path}: not a dict of tensors ({str(error).partition(chr(10))[0]}): write it with torch.save(data.to_dict(), path)"
-        ) from None
-    ends = sorted_out(found, {"edge_index": WHOLE["edge_index"]}, str(path)).values if isinstance(found, dict) else {}
-    if not hasattr(ends.get("edge_index"), "detach"):
-        raise DatasetError(f"{path}: has no tensor edge_index: write it with torch.save(data.to_dict(), path)")
-    return from_fields(found, **given, name=path.name.partition(".")[0])

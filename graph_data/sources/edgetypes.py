@@ -40,7 +40,7 @@ class EdgeTypes:
                 )
             return cls(_read(files, column, _below(count)).astype(np.uint16), (), count)
         if wordy:
-            vocabulary = words.Vocabulary("a word", optional=False)
+            vocabulary = words.Vocabulary("a word: every edge has a type", optional=False)
             number, names = vocabulary.sorted(_read(files, column, vocabulary.kind))
         else:
             values, number = np.unique(

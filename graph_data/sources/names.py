@@ -23,7 +23,7 @@ SOURCES = {  # kind -> function of the rest of the name; "KIND" and "KIND:REST" 
     "edges": "graph_data.sources.edgelist:load",
     "npz": "graph_data.sources.npz:load",
     "ogb": "graph_data.sources.ogb:load",
-    "pyg": "graph_data.objects.pyg:load",
+    "pyg": "graph_data.sources.pygfile:load",
     "synthetic": "graph_data.sources.synthetic:load",
 }
 #: Kinds whose edges can be read a block at a time, again and again -> function that finds them: an ``EdgeList``, or the like

@@ -42,6 +42,11 @@ MISSING = (
 )  # fmt: skip
 #: Names that pandas gives to what has none: row numbers mostly.
 NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+#: What a second line of names says of its columns
+KINDS = re.compile(
+    r"u?int(eger)?\d*|(big|small)int|long|float\d*|double|real|decimal|num(ber|eric)?|str(ing)?|text|(var)?char(\(\d+\))?|bool(ean)?"
+    r"|date|time|datetime|timestamp|object|category|categorical|factor|uuid|key|(primary|foreign) key|[-–—./]?"
+)
 
 #: What a file of another kind begins with, and what to do with it.
 FOREIGN = {
@@ -134,7 +139,7 @@ def _split(lines: list[str], separator: str) -> list[list[str]]:
 def column_names(file: Path) -> list[str]:
     """Of the header; column numbers, from 0, if the first line is numbers.
 
-    Raises: DatasetError if two are equal, if a header looks like data, or numbers like a header.
+    Raises: DatasetError if two are equal, if a header looks like data, numbers like a header, or the second line like one.
     """
     found = layout(file)
     numbers = [name for name in found.first if NUMBER.fullmatch(name)]
@@ -151,6 +156,11 @@ def column_names(file: Path) -> list[str]:
     for i, name in enumerate(found.names):
         if name and name in found.names[:i]:
             raise DatasetError(f"{file}: has two columns {name!r}")
+    kinds = [all(KINDS.fullmatch(field.strip().lower()) for field in row) for row in found.rows[found.has_header :]]
+    if found.has_header and len(kinds) > 2 and kinds[0] and not any(kinds[1:]):
+        raise DatasetError(
+            f"{file}: its second line, {found.separator.join(found.rows[1])!r}, says what columns are of, and is no data: leave it out"
+        )
     return found.names
 
 
@@ -305,7 +315,9 @@ def _where(file: Path, columns: list[str], musts: list[str], text: str) -> str:
     if not found:
         return f"not readable ({text})"
     row = int(found[1]) - has_header(file) - layout(file).comments
-    if fields := re.search(r"Expected (\d+) columns, got (\d+)", text):
+    if fields := re.search(r"Expected (\d+) columns, got (\d+)(?:: *(.*))?", text):
+        if (fields[3] or "").startswith(COMMENTS):
+            return f"row {row} begins with {fields[3][0]!r}: comments stand above the table alone, leave it out"
         return f"row {row} has {fields[2]} field{'s' if fields[2] != '1' else ''}, must have {fields[1]}"
     place = re.search(r"CSV column #(\d+)", text)
     column = column_names(file)[int(place[1])] if place else ""

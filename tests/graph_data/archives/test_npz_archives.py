@@ -150,3 +150,34 @@ def test_half_a_pair_is_refused_by_the_other_half(tmp_path):
 def test_our_own_archives_stay_ours(real_data):
     for file in real_data.glob("*.npz"):
         assert resolve(str(file)).kind == "npz"
+
+
+# --- labels, in any of them -------------------------------------------------------------------------------------------
+
+
+def with_labels(folder, labels):
+    np.savez(folder / "a.npz", node_features=FEATURES, node_labels=np.array(labels), edges=np.array(EDGES))
+    return f"{folder / 'a.npz'}"
+
+
+def test_classes_with_gaps_are_numbered_in_order_and_keep_their_values_as_names(tmp_path):
+    graph = resolve(with_labels(tmp_path, [90210, 10115, 90210])).load()
+    assert (graph.labels.tolist(), graph.num_classes) == ([1, 0, 1], 2)
+    assert graph.names["classes"] == ("10115", "90210")
+    assert graph.notes[1:] == ("a.npz: 2 classes are numbered in the order of their values, 10115 to 90210",)
+
+
+def test_numbers_with_gaps_stay_numbers_when_the_user_says_so(tmp_path):
+    graph = resolve(f"{with_labels(tmp_path, [90210, 10115, 90210])}?target=numbers").load()
+    assert (graph.target, graph.labels.tolist()) == ("numbers", [90210.0, 10115.0, 90210.0])
+    assert "classes" not in graph.names
+
+
+def test_a_column_of_labels_is_a_label_a_vertex(tmp_path):
+    graph = resolve(with_labels(tmp_path, [[0], [1], [0]])).load()
+    assert (graph.target, graph.labels.tolist()) == ("classes", [0, 1, 0])
+
+
+def test_a_label_below_minus_one_is_refused_not_numbered(tmp_path):
+    with pytest.raises(DatasetError, match="-2"):
+        tidy(resolve(with_labels(tmp_path, [0, -2, 1])).load())

@@ -267,8 +267,8 @@ class Evil:
 
 PYG = {
     "pyg: missing": (lambda t: f"pyg:{t}/none.pt", "{t}/none.pt: no such file"),
-    "pyg: no file of torch": (text_as_pt, "{t}/g.pt: not a dict of tensors ("),
-    "pyg: a class": (lambda t: pyg(t, lambda torch: Evil()), "{t}/g.pt: not a dict of tensors ("),
+    "pyg: no file of torch": (text_as_pt, "{t}/g.pt: not a file of torch.save: write it with torch.save(data.to_dict(), path)"),
+    "pyg: a class": (lambda t: pyg(t, lambda torch: Evil()), "{t}/g.pt: holds a print, which is not read: "),
     "pyg: no edges": (
         lambda t: pyg(t, lambda torch: {"x": torch.eye(2)}),
         "{t}/g.pt: has no tensor edge_index: write it with torch.save(data.to_dict(), path)",

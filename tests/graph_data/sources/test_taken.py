@@ -1,6 +1,7 @@
 """What of a user's tables is taken for what: nothing guessed in silence, nothing dropped without a word."""
 
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -140,13 +141,33 @@ def test_tables_of_text_ids_without_a_header_lose_no_vertex():
     refused(r"^y\.csv: 'red' of its first line is also a class: give it a first line", "features=random:2&labels=y.csv")
 
 
-@pytest.mark.parametrize(("file", "line"), [("e.csv", "-,-"), ("u.csv", "-,years,eur,-")])
-def test_a_second_line_of_names_is_refused(file, line):
+@pytest.mark.parametrize(
+    ("file", "line", "words"),
+    [
+        ("e.csv", "-,-", r"^e\.csv: its second line, '-,-', says what columns are of, and is no data: leave it out$"),
+        ("e.csv", "from,to", r"^e\.csv: column 'source' is 'from' in its first row and numbers below: a second line of names\? Leave it out$"),
+        ("u.csv", "-,years,eur,-", r"^u\.csv: row 1: column 'id' is '-'"),
+    ],
+)  # fmt: skip
+def test_a_second_line_of_names_is_refused(file, line, words):
     header, rows = Path(file).read_text().split("\n", 1)
     Path(file).write_text(f"{header}\n{line}\n{rows}")
-    refused(
-        rf"^{file}: column '\w+' is '-' in its first row and numbers below: a second line of names\? Leave it out$|^u\.csv: row 1: column 'id' is '-'"
-    )
+    refused(words)
+
+
+@pytest.mark.parametrize("line", ["text,text", "STRING,varchar(20)", "str,object"])
+def test_a_second_line_that_says_what_columns_are_of_is_no_edge_of_text_ids(line):
+    Path("e.csv").write_text(f"source,target\n{line}\nann,bob\nbob,eve\neve,ann\n")
+    refused(rf"^e\.csv: its second line, '{re.escape(line)}', says what columns are of", "features=random:2")
+    Path("e.csv").write_text(
+        "source,target\ntext,date\nann,bob\nbob,eve\ntext,number\n"
+    )  # words that occur again are data
+    assert load("features=random:2").num_vertices == 6
+
+
+def test_a_comment_between_rows_is_refused_as_one():
+    Path("e.csv").write_text("source,target\n1,2\n# the rest\n2,3\n")
+    refused(r"^e\.csv: row 2 begins with '#': comments stand above the table alone, leave it out$", "features=random:2")
 
 
 def test_a_header_of_columns_without_names_is_one():
@@ -175,7 +196,10 @@ def test_words_for_nothing_among_numbers_roles_and_types():
     assert graph.split[:, 0].tolist() == [TRAIN, 0, 0, TEST]
     assert graph.notes[-2:] == ("u.csv: no label [y] in 2 rows", "u.csv: no part [role] in 1 row ('NA')")
     Path("e.csv").write_text("source,target,kind\n1,2,a\n2,3,NA\n")
-    refused(r"^e\.csv: row 2: column 'kind' is missing \('NA'\), must be a word$", "features=random:2&type=kind")
+    refused(
+        r"^e\.csv: row 2: column 'kind' is missing \('NA'\), must be a word: every edge has a type$",
+        "features=random:2&type=kind",
+    )
 
 
 def test_an_id_that_is_missing_is_refused_and_namibia_is_told():

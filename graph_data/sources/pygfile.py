@@ -1,0 +1,84 @@
+"""PyG's ``.pt`` files: a ``Data``, its ``to_dict()``, or the one graph of a processed data set. Read without PyG, and nothing of a file runs.
+
+FILE.pt[?weight=FIELD&features=FILE|random:F&target=KIND]    no FIELD: no weight
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from graph_data.fields import WHOLE, sorted_out
+from graph_data.objects.pyg import from_fields
+from graph_data.sources.beside import TOLD, options_of
+from siafu.errors import ConfigError, DatasetError
+from siafu.graph import Graph
+
+#: What a pickled ``Data`` names, in PyG 1 and 2: these stand for PyG's classes and hold their attributes alone
+CLASSES = {
+    "torch_geometric.data.data": ("Data", "DataEdgeAttr", "DataTensorAttr"),
+    "torch_geometric.data.hetero_data": ("HeteroData",),
+    "torch_geometric.data.storage": ("BaseStorage", "GlobalStorage", "NodeStorage", "EdgeStorage"),
+    "torch_geometric.data.feature_store": ("TensorAttr",),
+    "torch_geometric.data.graph_store": ("EdgeAttr",),
+}
+STANDINS = [
+    type(name, (), {"__module__": module, "__qualname__": name}) for module, names in CLASSES.items() for name in names
+]
+_UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
+WRITE = "write it with torch.save(data.to_dict(), path)"
+
+
+def load(argument: str) -> Graph:
+    """Raises: DatasetError for a file that holds no graph, several, or one of several kinds of vertices; ConfigError without torch."""
+    text, given = options_of(argument, ("weight", *TOLD))
+    path = Path(text)
+    if not path.is_file():
+        raise DatasetError(f"{path}: no such file")
+    fields = _fields(_read(path), str(path))
+    ends = sorted_out(fields, {"edge_index": WHOLE["edge_index"]}, str(path)).values
+    if not hasattr(ends.get("edge_index"), "detach"):
+        raise DatasetError(f"{path}: has no tensor edge_index: {WRITE}")
+    return from_fields(fields, **given, name=path.name.partition(".")[0])
+
+
+def _read(path: Path) -> Any:
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        raise ConfigError(f"{path}: .pt files need torch: pip install torch") from None
+    try:
+        with torch.serialization.safe_globals(STANDINS):
+            return torch.load(path, map_location="cpu", weights_only=True)  # never runs code of whoever wrote it
+    except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
+        unknown = _UNKNOWN.search(str(error))
+        why = f"holds a {unknown[1]}, which is not read" if unknown else "not a file of torch.save"
+        raise DatasetError(f"{path}: {why}: {WRITE}") from None
+
+
+def _fields(held: Any, shown: str) -> dict[str, Any]:
+    """The attributes of the one ``Data``. A processed data set is (Data or its dict, where each graph begins[, its class])."""
+    if isinstance(held, tuple) and len(held) in (2, 3):
+        held, slices = held[:2]
+        graphs = max((len(starts) - 1 for starts in slices.values()), default=1) if isinstance(slices, dict) else 1
+        if graphs != 1:
+            raise DatasetError(f"{shown}: holds {graphs} graphs, must be one: torch.save(dataset[i].to_dict(), path)")
+    kind = type(held).__name__
+    if kind == "HeteroData" or (isinstance(held, dict) and "_global_store" in held):
+        raise DatasetError(f"{shown}: HeteroData: load it with PyG and pass siafu.from_pyg(data)")
+    if kind == "Data":
+        held = _mapping(held)
+    if not isinstance(held, dict):
+        raise DatasetError(f"{shown}: holds a {kind}, no graph: {WRITE}")
+    return held
+
+
+def _mapping(data: Any) -> Any:
+    """Of a ``Data`` or its stand-in: PyG 2 keeps attributes in a storage, PyG 1 in the object itself."""
+    state = vars(data)
+    if (store := state.get("_store")) is not None:
+        return vars(store).get("_mapping")
+    named = {"num_nodes": state["__num_nodes__"]} if "__num_nodes__" in state else {}
+    return named | {key: value for key, value in state.items() if not key.startswith("_") and value is not None}
