@@ -17,6 +17,8 @@ from siafu.graph import TEST, TRAIN, VAL, Graph
 from siafu.npy import mapped
 from siafu.sparse import Array, Rows
 
+CLASSES = 1 << 31  # a class of JSON may be any number: beyond, none is
+
 
 @dataclass(frozen=True)
 class Found:
@@ -117,7 +119,11 @@ def labels_by(numbers: Array, given: Iterable[Any], num_vertices: int, file: Pat
         values = np.empty(0, object)
     if values.dtype.kind not in "biuf" or len(values) != len(numbers) or values.ndim not in (1, 2):
         raise DatasetError(f"{file}: must be a class, or a list of 0 and 1 of one length, for each vertex")
-    if (values != np.floor(values)).any() or (values.ndim == 2 and not np.isin(values, (0, 1)).all()):
+    if (
+        (values != np.floor(values)).any()
+        or (abs(values) > CLASSES).any()
+        or (values.ndim == 2 and not np.isin(values, (0, 1)).all())
+    ):
         raise DatasetError(f"{file}: a label that is no class, or a list of other numbers than 0 and 1")
     labels = np.full((num_vertices, *values.shape[1:]), -1, np.int64 if values.ndim == 1 else np.int8)
     labels[numbers] = values

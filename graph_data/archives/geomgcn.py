@@ -66,7 +66,8 @@ def _table(file: Path, width: int) -> list[list[str]]:
 def _features(texts: list[str], file: Path) -> Rows:
     """A row of numbers each; of rows that are not equally long, the places of ones."""
     try:
-        rows = [np.array(text.split(","), np.float32) for text in texts]
+        with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
+            rows = [np.array(text.split(","), np.float32) for text in texts]
     except ValueError:
         raise DatasetError(f"{file}: a feature that is no number") from None
     widths = np.array([len(row) for row in rows])

@@ -63,7 +63,7 @@ def _numbers(ids: dict[str, Any], chosen: Any, file: Path) -> Array:
 def _ends(links: Any, end: str, nodes: Any, numbers: Array, ids: dict[str, Any], file: Path) -> Array:
     ends = [link.get(end) for link in links]
     if isinstance(nodes[0].get("id") if nodes else None, str) and all(type(one) is int for one in ends):
-        places = np.array(ends, np.int64)
+        places = integers(ends, file)
         check_within(places, len(nodes), str(file))
         return numbers[places]
     return _numbers(ids, ends, file)

@@ -33,7 +33,8 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     if len(number) < len(rows):
         raise DatasetError(f"{content}: an id twice ({len(rows)} lines, {len(number)} ids)")
     try:
-        features = np.array([row[1:-1] for row in rows], np.float32)
+        with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
+            features = np.array([row[1:-1] for row in rows], np.float32)
     except ValueError:
         raise DatasetError(f"{content}: a feature that is no number") from None
     words, labels = np.unique([row[-1] for row in rows], return_inverse=True)

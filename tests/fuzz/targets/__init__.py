@@ -22,6 +22,7 @@ TARGETS = {
     "bsnap": "tests.fuzz.targets.bsnap:Bsnap",
     "npz": "tests.fuzz.targets.npz:Npz",
     "pickles": "tests.fuzz.targets.pickles:Pickles",
+    "archives": "tests.fuzz.targets.archives:Archives",
     "table": "tests.fuzz.targets.table:Table",
 }
 
