@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -13,8 +12,9 @@ import numpy as np
 
 from graph_data.choice import check_order
 from graph_data.link_split import Shares, hold_out, messages
+from graph_data.partitioners import file_digest
 from graph_data.splits import by_share, per_class, training_edges
-from siafu.errors import ConfigError, DatasetError
+from siafu.errors import ConfigError, DatasetError, listed
 from siafu.features import STANDARD, Standard, check_norm, columns_of, densified, normalised
 from siafu.graph import TEST, TRAIN, VAL, Graph, labelled
 from siafu.shards import COLUMNS, MANIFEST, EdgeTypes, Manifest, OrderScores, PartitionEntry, SplitSizes, read_names
@@ -23,7 +23,6 @@ from siafu.sparse import Array, SparseRows
 SHARES = (0.6, 0.2)  # of the random split of a graph that has none, where labels are no classes; the rest is test
 TASKS = ("node", "link")
 RUN_CONFIG = "config.toml"  # of a run's directory
-SHOWN = 8  # names in a message
 LINK_OPTIONS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 
 
@@ -68,6 +67,7 @@ class Options:
             said
             | ({"standard": self._whose_standard()} if self.feature_norm == "standard" else {})
             | ({"columns": columns} if columns else {})
+            | ({"owners": owners} if (owners := file_digest(self.partitioner)) else {})
         )
 
     def check(self) -> None:
@@ -122,12 +122,12 @@ class Options:
             return replace(graph, notes=(*graph.notes, note))
         if missing := [name for name in ours if name not in theirs]:
             raise DatasetError(
-                f"{graph.name}: has no feature column {_listed(missing)}, which {self.features_as} was made with, only "
-                f"{_listed(theirs)}"
+                f"{graph.name}: has no feature column {listed(missing)}, which {self.features_as} was made with, only "
+                f"{listed(theirs)}"
             )
         note = f"{graph.name}: feature columns are taken by name, in the order of {self.features_as}"
         if extra := [name for name in theirs if name not in ours]:
-            note += f"; left out: {_listed(extra)}"
+            note += f"; left out: {listed(extra)}"
         features = columns_of(graph.features, [theirs.index(name) for name in ours])
         names = {**graph.names, COLUMNS: ours}
         return replace(graph, features=features, names=names, notes=(*graph.notes, note))
@@ -235,10 +235,6 @@ class Options:
             target=graph.target,
             random_features=graph.random_features,
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join([*map(repr, names[:SHOWN]), *(["…"] if len(names) > SHOWN else [])])
 
 
 def _each_once(graph: Graph) -> Graph:

@@ -7,6 +7,7 @@ targets of out-edges. All but metis take ``indices`` that lie on disk, and read 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from pathlib import Path
 
@@ -71,6 +72,12 @@ def split_name(name: str) -> tuple[str, int | None]:
     if not passes.isdecimal() or not 1 <= int(passes) <= MAX_PASSES:
         raise ConfigError(f"partitioner {name!r}: {passes!r} passes, must be a number in 1..{MAX_PASSES}")
     return base, int(passes)
+
+
+def file_digest(name: str) -> str:
+    """Of the file of a partitioner ``file:PATH``; "" of another, and where there is no such file."""
+    file = Path(name.partition(":")[2])
+    return hashlib.sha256(file.read_bytes()).hexdigest() if split_name(name)[0] == FILE and file.is_file() else ""
 
 
 def _without_empty(owner: Array, parts: int, name: str) -> Array:

@@ -30,14 +30,14 @@ from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.checkpoints import TrainingState
 from siafu.config import Config, Data
-from siafu.errors import ConfigError, DatasetError
+from siafu.errors import ConfigError, DatasetError, listed
 from siafu.evaluation import usual_eval_every
 from siafu.features import STANDARD
 from siafu.fingerprint import differences, of_run
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
 from siafu.models import Model, ModelSpec
 from siafu.pricing.meter import Meter
-from siafu.shards import COLUMNS, MANIFEST, NAMES, ShardSet, read_names
+from siafu.shards import CLASSES, COLUMNS, MANIFEST, NAMES, ShardSet, read_names
 from siafu.sparse import Array
 from siafu.tasks import Lane, is_of_edges
 
@@ -469,6 +469,7 @@ def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Confi
         )
     model_file.first_weights(model, config.train.warm_start)
     check_columns(model_file.file_of(config.train.warm_start).parent, shards, config.data.source)
+    check_labels(model_file.file_of(config.train.warm_start).parent, shards, config.data.source)
     differ = differences(
         model_file.trained_on(model_file.file_of(config.train.warm_start)), shards.manifest.fingerprint
     )
@@ -493,6 +494,21 @@ def check_columns(run_dir: Path, shards: ShardSet, what: str) -> None:
             f"{what}: feature columns are not those that {run_dir} was trained on ({differ}): siafu prepare SOURCE "
             f"--features-as {run_dir} --out DIR takes them by name"
         )
+
+
+def check_labels(run_dir: Path, shards: ShardSet, what: str) -> None:
+    """Raises: ConfigError if columns of labels are partly those of a run, or in another order. Warns where all names differ."""
+    ours, theirs = (names.get(CLASSES, ()) for names in (read_names(run_dir), shards.names()))
+    if not (ours and theirs) or ours == theirs:
+        return
+    if shards.manifest.target != "classes" and set(ours) & set(theirs):
+        raise ConfigError(
+            f"{what}: labels are columns {listed(theirs)}, those that {run_dir} was trained on {listed(ours)}: take these, in their "
+            f"order (--labels FILE#COLUMN,COLUMN)"
+        )
+    logger.warning(
+        "%s: labels are called %s, those of %s %s: taken by position", what, listed(theirs), run_dir, listed(ours)
+    )
 
 
 def made_run_dir(config: Config, what: str) -> Path:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from run_coordinator import verify_run
 from siafu import __version__, allotment, kernels, known_answer, start
-from siafu.errors import GnnError
+from siafu.errors import ConfigError, GnnError
 from siafu.sockets import check_loopback
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "pyzmq", "pymetis", "safetensors", "awslambdaric", "rich")
@@ -196,7 +196,10 @@ def _gpus() -> dict[str, str | None]:
 
 
 def _localstack() -> dict[str, str | None]:
-    is_installed = importlib.import_module("infra.localstack.install").installed()
+    try:
+        is_installed = importlib.import_module("infra.localstack.install").installed()
+    except ConfigError as error:  # no home, so that nothing was kept
+        return {"name": "localstack", "for": str(error), "found": None}
     use = "--lambda-on localstack" if is_installed else "python -m infra.localstack install"
     return {"name": "localstack", "for": use, "found": "installed" if is_installed else None}
 

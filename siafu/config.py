@@ -370,9 +370,15 @@ def cache_folder(chosen: str = "") -> Path:
     try:
         if chosen:
             return Path(chosen).expanduser()
-        return (said if said.is_absolute() else Path.home() / ".cache") / "siafu"
+        if not said.is_absolute():
+            said = Path.home() / ".cache"
+            if not said.is_absolute():  # HOME="": files would appear in whichever folder one stands in
+                raise RuntimeError(f"HOME is {os.environ.get('HOME')!r}")
+        return said / "siafu"
     except RuntimeError as error:
-        raise ConfigError(f"{chosen or '~/.cache/siafu'}: no such home directory: {error}; {CACHE_ADVICE}") from None
+        raise ConfigError(
+            f"{chosen or '~/.cache/siafu'}: no such home directory: {str(error).rstrip('.')}; {CACHE_ADVICE}"
+        ) from None
 
 
 def load(path: str | Path) -> Config:

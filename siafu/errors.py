@@ -1,5 +1,14 @@
 """Every error that siafu raises on purpose: the type says whose fault it is, the message shows the value and the limit."""
 
+from collections.abc import Sequence
+
+SHOWN = 8
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names of many, for a message."""
+    return ", ".join([*map(repr, names[:SHOWN]), *(["…"] if len(names) > SHOWN else [])])
+
 
 class GnnError(Exception):
     """Base of all of them. ``exit_code`` is what the command line returns for it."""

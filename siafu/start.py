@@ -24,17 +24,25 @@ def environment() -> dict[str, str]:
 
 
 def paths() -> list[str]:
-    """``sys.path`` without the working folder, unless PYTHONPATH names it or siafu lies there; this siafu before any other."""
+    """``sys.path`` without the working folder and the folder of the script that calls us, where a graph_server.py may lie, unless
+    PYTHONPATH names it, packages are installed there, or siafu lies there; this siafu before any other."""
     try:
         here = os.getcwd()
     except OSError:  # deleted
         here = os.devnull
     named = {_at(here, entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
-    kept = [path for path in (_at(here, entry) for entry in sys.path) if path != here or path in named or path == ROOT]
+    scripts = {here, *_script_folders(here)} - named - {ROOT}
+    kept = [path for path in (_at(here, entry) for entry in sys.path) if path not in scripts]
     first = next((path for path in kept if os.path.isfile(os.path.join(path, "siafu", "__init__.py"))), None)
     if first != ROOT:
         kept.insert(len(kept) if first is None else kept.index(first), ROOT)
     return kept
+
+
+def _script_folders(here: str) -> set[str]:
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    folders = {os.path.dirname(path) for path in (_at(here, script), os.path.realpath(script))} if script else set()
+    return {folder for folder in folders if os.path.basename(folder) not in ("site-packages", "dist-packages")}
 
 
 def _at(here: str, entry: str) -> str:

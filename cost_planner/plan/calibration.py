@@ -31,7 +31,10 @@ class Calibration:
     def load(cls, path: Path | None = None) -> Calibration:
         """None: the last one of this machine, or else the built-in one. ConfigError for a file that is none."""
         if path is None:
-            path = own_path()
+            try:
+                path = own_path()
+            except ConfigError:  # no home, so that nothing was kept
+                return cls()
             if not path.is_file():
                 return cls()
         try:

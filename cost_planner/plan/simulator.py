@@ -62,7 +62,8 @@ def simulated(plan: Plan, epochs: int, rng: Random) -> Outcome:
     fleet = Fleet(plan, timeline, epochs)
     fleet.begin()
     while not fleet.finished:
-        assert timeline.step(), "nothing happens any more, and the run is not over"
+        if not timeline.step():
+            raise AssertionError("nothing happens any more, and the run is not over")
     return fleet.outcome()
 
 

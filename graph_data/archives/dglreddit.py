@@ -33,4 +33,5 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     if kinds.shape != (adjacency.shape[0],) or not ((kinds >= 0) & (kinds <= 3)).all():
         raise ValueError(f"node_types is {list(kinds.shape)}, must be [{adjacency.shape[0]}] of 0, 1, 2 and 3")
     split = kinds.astype(np.uint8)[:, None]  # TRAIN, VAL and TEST are 1, 2 and 3 too
-    return graph_of(found, given, edges(adjacency), arrays["feature"], arrays["label"], split)
+    _, notes = npzfile.besides(data, (*NEEDED, "node_ids"), len(kinds), found.shown)
+    return graph_of(found, given, edges(adjacency), arrays["feature"], arrays["label"], split, notes=notes)

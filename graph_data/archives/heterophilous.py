@@ -11,16 +11,20 @@ from siafu.graph import Graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 NEEDED = ("node_features", "node_labels", "edges")
+READ = (*NEEDED, *(f"{mask}s" for mask in MASKS))
 
 
 def find(file: Path) -> Found | None:
-    if file.suffix != ".npz" or not npzfile.names(file).issuperset(NEEDED):
+    names = npzfile.names(file) if file.suffix == ".npz" else frozenset[str]()
+    if not names.issuperset(NEEDED) or not names.issubset(
+        READ
+    ):  # what has more is read by the table of names, all of it
         return None
     return Found(file.stem, (file,), file.name)
 
 
 def load(found: Found, given: dict[str, str]) -> Graph:
-    arrays = npzfile.arrays(found.files[0], (*NEEDED, *(f"{mask}s" for mask in MASKS)))
+    arrays = npzfile.arrays(found.files[0], READ)
     features, labels, edges = (arrays[name] for name in NEEDED)
     if edges.ndim != 2 or edges.shape[1] != 2:
         raise ValueError(f"edges is {list(edges.shape)}, must be [E, 2]")

@@ -11,6 +11,8 @@ import numpy as np
 
 from graph_data.archives import plainpickle
 from graph_data.archives.sparsematrix import csr
+from graph_data.fields import left_out, sorted_out
+from graph_data.masks import split_of
 from siafu.errors import DatasetError
 from siafu.npy import DEFLATE, MAGIC, read_archive
 from siafu.sparse import Array
@@ -34,6 +36,25 @@ def arrays(file: Path, only: Container[str]) -> dict[str, Array]:
             return read_archive(stream, only)
     except (OSError, ValueError) as error:
         raise DatasetError(f"{file}: not a readable npz archive of plain arrays ({error})") from None
+
+
+def besides(
+    file: Path, read: Container[str], num_vertices: int, shown: str
+) -> tuple[Array, tuple[str, ...]]:  # fmt: skip
+    """The split in an archive whose format publishes none, uint8 [N, S], and the note on what else is in it.
+
+    Raises: DatasetError for what looks like a weight, a label, or a split that is none.
+    """
+    found = sorted_out({name: _shown(file, name) for name in sorted(names(file)) if name not in read}, {}, shown)
+    return split_of(found.splits, num_vertices, shown), left_out(found.left, num_vertices, shown)
+
+
+def _shown(file: Path, name: str) -> Array:
+    """An array; an empty one for what was pickled."""
+    try:
+        return arrays(file, (name,))[name]
+    except DatasetError:
+        return np.empty(0, object)
 
 
 def scipy_matrix(file: Path) -> Any:

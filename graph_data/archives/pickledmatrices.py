@@ -25,7 +25,8 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     adjacency, attributes, labels = (_part(found.files[0], name) for name in NEEDED)
     if isinstance(adjacency, np.ndarray) or not isinstance(labels, np.ndarray):
         raise ValueError("adj_matrix is no sparse matrix, or node_label is one")
-    return graph_of(found, given, edges(square(adjacency)), features(attributes), labels)
+    split, notes = npzfile.besides(found.files[0], NEEDED, len(labels), found.shown)
+    return graph_of(found, given, edges(square(adjacency)), features(attributes), labels, split, notes=notes)
 
 
 def _part(file: Path, name: str) -> Any:

@@ -37,7 +37,7 @@ def _save(graph: Graph, folder: Path, ending: str) -> Written:
         options["weight"] = "weight"
     if graph.edge_type is not None:
         options |= {"type": "type", "num_edge_types": str(graph.num_edge_types)}
-    named = () if isinstance(graph.features, SparseRows) else _headers(graph)
+    named = () if isinstance(graph.features, SparseRows) else _headers(graph, "features")
     if isinstance(graph.features, SparseRows):
         options["features"] = str(folder / SPARSE)
         _save_sparse(folder / SPARSE, graph.features)
@@ -52,7 +52,12 @@ def _save(graph: Graph, folder: Path, ending: str) -> Written:
         _write(Path(options["split"]), iter([{"id": np.arange(graph.num_vertices), **columns}]))
     return Written(
         f"edges:{edges}?{urlencode(options, safe='/:*', errors='surrogateescape')}",
-        (*_notes(graph), *names_note(graph, kept=("features",) if named else ())),
+        (
+            *_notes(graph),
+            *names_note(
+                graph, kept=[*(["features"] if named else []), *(["classes"] if graph.labels.ndim == 2 else [])]
+            ),
+        ),
     )
 
 
@@ -72,9 +77,9 @@ def _edge_blocks(graph: Graph) -> Iterator[dict[str, Array]]:
         yield {name: values[start : start + EDGE_ROWS] for name, values in columns.items()}
 
 
-def _headers(graph: Graph) -> tuple[str, ...]:
-    """Names of the features' columns, where they can be told apart, and from that of the ids; else none."""
-    words = graph.names.get("features", ())
+def _headers(graph: Graph, of: str) -> tuple[str, ...]:
+    """Names of the columns of "features", or of several labels ("classes"), where they can be told apart, and from that of the ids; else none."""
+    words = graph.names.get(of, ())
     return tuple(words) if len({"id", *words}) == len(words) + 1 else ()
 
 
@@ -94,7 +99,10 @@ def _labels(graph: Graph) -> dict[str, Array]:
     unknown = np.isnan(matrix) if graph.target == "numbers" else matrix < 0
     known = ~unknown.all(axis=1)
     rows = matrix[known]
-    columns = {"label" if rows.shape[1] == 1 else f"label{c}": values for c, values in enumerate(rows.T)}
+    if rows.shape[1] == 1:
+        return {"id": np.flatnonzero(known), "label": rows[:, 0]}
+    names = _headers(graph, "classes") or tuple(f"label{c}" for c in range(rows.shape[1]))
+    columns = dict(zip(names, rows.T, strict=True))
     return {"id": np.flatnonzero(known), **columns}
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote_plus, urlencode
+from urllib.parse import parse_qsl, unquote_plus, urlencode
 
 from graph_data.archives.formats import recognised
-from graph_data.sources.columns import SUFFIXES, file_and_columns, path_and_options
+from graph_data.sources.columns import SUFFIXES, file_and_columns, files_of, path_and_options
 from graph_data.sources.folders import data_folders
+from graph_data.sources.randomrows import random_width
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
@@ -34,6 +36,7 @@ FOLDERS = {
     "distdgl": "graph_data.sources.distdgl:files",
     "ogb": "graph_data.sources.ogb:files",
 }
+OF_VERTICES = ("features", "labels", "split")  # options that name files
 ENDINGS = {".npz": "npz", ".bsnap": "bsnap", ".dgl": "dgl", ".pt": "pyg"}  # of a file -> what it is
 
 
@@ -51,13 +54,25 @@ class Source(NamedTuple):
         return _called(STREAMED[self.kind], self.argument) if self.kind in STREAMED else None
 
     def files(self) -> list[Path]:
-        """All that it is read from; none if it is made."""
+        """All that it is read from, those that its options name too; none if it is made."""
+        return list(dict.fromkeys([*self._of_kind(), *_named_by_options(self.argument)]))
+
+    def _of_kind(self) -> list[Path]:
         if self.kind in STREAMED:
             found = self.streamed
             return [*map(Path, found.pieces), *found.vertex_files()]
         if self.kind in FOLDERS:
             return list(_called(FOLDERS[self.kind], self.argument))
         return [Path(path_and_options(self.argument)[0])] if self.kind in ENDINGS.values() else []
+
+
+def _named_by_options(argument: str) -> Iterator[Path]:
+    for key, text in parse_qsl(path_and_options(argument)[1], errors="surrogateescape"):
+        path = file_and_columns(text)[0]
+        if key in OF_VERTICES and os.path.isfile(path):
+            yield Path(path)
+        elif key in OF_VERTICES and random_width(text) is None:
+            yield from files_of(path)
 
 
 def _called(name: str, argument: str) -> Any:
@@ -84,7 +99,7 @@ def _absolute_option(option: str) -> str:
     key, equals, value = option.partition("=")
     text = unquote_plus(value, errors="surrogateescape")
     file, _ = file_and_columns(text)
-    if not equals or not os.path.isfile(file):
+    if not equals or not (os.path.isfile(file) or (key in OF_VERTICES and (os.path.isdir(file) or "*" in file))):
         return option
     return urlencode({key: _absolute(file) + text.removeprefix(file)}, safe="/:*#,", errors="surrogateescape")
 

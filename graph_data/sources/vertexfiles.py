@@ -227,7 +227,11 @@ def labels(
         whole = target != "numbers" and all(words.is_whole(rows.files[0], column) for column in rows.values)
         found, missing = _numbers(rows, num_vertices, id_kind, ids, whole)
     made = _labels(text, found, whole, ids, target)
-    return made if rows is None or not missing else replace(made, notes=(*made.notes, _missing("label", rows, missing)))
+    if rows is None:
+        return made
+    if len(rows.values) > 1 and not all(column.isdecimal() for column in rows.values):
+        made = replace(made, names=tuple(rows.values))
+    return replace(made, notes=(*made.notes, _missing("label", rows, missing))) if missing else made
 
 
 def _missing(what: str, rows: Table, count: int, words: Iterable[str] = ()) -> str:

@@ -44,8 +44,7 @@ def logits(python: str, to: str, folder: Path, inputs: Inputs) -> Array:
         given, found = Path(name) / "inputs.npz", Path(name) / "logits.npy"
         np.savez(given, **inputs.arrays)  # type: ignore[arg-type]
         command = [python, str(SCRIPT), to, str(folder), str(given), str(found)]
-        environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
-        ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
         if ended.returncode:
             raise GnnError(
                 f"--to {to}: the exported model fails: {_why(ended.stderr) or f'exit code {ended.returncode}'}"
@@ -63,4 +62,11 @@ def _why(trace: str) -> str:
 
 def _runs(python: str, to: str) -> bool:
     """Whether the library can be imported there."""
-    return subprocess.run([python, str(SCRIPT), to], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run([python, str(SCRIPT), to], capture_output=True, env=_environment(), check=False).returncode == 0
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Ours without PYTHONPATH, whose empty entries are the working folder, and without another Python's home."""
+    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}

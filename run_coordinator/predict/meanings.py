@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from graph_data.renumbered import Numbers
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, listed
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sparse import Array
 
 Names = Mapping[str, tuple[str, ...]]
-SHOWN = 8  # names in a message
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Meanings:
         if manifest.edge_types != "relations" and (len(named) != 1 or len(self.relations) == 1):
             if len(self.relations) > 1:
                 raise ConfigError(
-                    f"{source}: its edges have no types, the model tells {_listed(self.relations)} apart "
+                    f"{source}: its edges have no types, the model tells {listed(self.relations)} apart "
                     "(--type COLUMN of edge lists)"
                 )
             return None
@@ -68,8 +67,8 @@ class Meanings:
         number = {name: i for i, name in enumerate(ours)}
         place = np.array([number.get(name, -1) for name in theirs], np.int64)
         if unknown := [theirs[i] for i in np.flatnonzero(occurs & (place < 0)).tolist()]:
-            are = f"{plural} {_listed(unknown)} are" if len(unknown) > 1 else f" {_listed(unknown)} is"
-            raise ConfigError(f"{what}{are} unknown to {self.run_dir}, which has {_listed(ours)}")
+            are = f"{plural} {listed(unknown)} are" if len(unknown) > 1 else f" {listed(unknown)} is"
+            raise ConfigError(f"{what}{are} unknown to {self.run_dir}, which has {listed(ours)}")
         return Numbers(place, len(ours))
 
 
@@ -85,7 +84,3 @@ def _judged(shards: ShardSet) -> Array:
         labels = np.asarray(shard.labels)[np.asarray(shard.split).any(axis=1)]
         found[labels[labels >= 0]] = True
     return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join([*map(repr, names[:SHOWN]), *(["…"] if len(names) > SHOWN else [])])

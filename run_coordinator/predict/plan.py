@@ -69,6 +69,8 @@ class Plan:
             api.check_columns(Path(self.features_as), shards, source)
             _check_standard(self.features_as, shards, source)
         _check(self.spec, manifest, source)
+        if self.spec.target in ("labels", "numbers") and _judged(manifest):
+            api.check_labels(self.run_dir, shards, source)
         names = self._names(shards)
         meanings = Meanings.of(self.run_dir, self.spec, names)
         numbers = (
@@ -194,7 +196,7 @@ def _another(graph: str, config: Config, settings: Mapping[str, Any]) -> dict[st
 def _check(spec: ModelSpec, manifest: Manifest, source: str) -> None:
     if manifest.num_features != spec.in_features:
         raise ConfigError(f"{source}: it has {manifest.num_features} features, the model takes {spec.in_features}")
-    if spec.target == "links" or not any(split.train + split.val + split.test for split in manifest.splits):
+    if spec.target == "links" or not _judged(manifest):
         return
     if manifest.target != spec.target:
         raise ConfigError(f"{source}: its labels are {KINDS[manifest.target]}, the model's {KINDS[spec.target]}")
@@ -202,6 +204,11 @@ def _check(spec: ModelSpec, manifest: Manifest, source: str) -> None:
         raise ConfigError(
             f"{source}: it has {manifest.num_classes} {spec.target} per vertex, the model {spec.num_classes}"
         )
+
+
+def _judged(manifest: Manifest) -> bool:
+    """Whether a vertex is in a split, so that its label is looked at."""
+    return any(split.train + split.val + split.test for split in manifest.splits)
 
 
 def _check_prepared(config: Config, manifest: Manifest) -> None:

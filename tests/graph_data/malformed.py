@@ -200,7 +200,7 @@ CASES = (
         "a type that is missing",
         {"e.csv": b"src,dst,kind\n1,2,likes\n2,3,\n"},
         "e.csv --type kind",
-        "e.csv: row 2: column 'kind' is missing, must be a word",
+        "e.csv: row 2: column 'kind' is missing, must be a word: every edge has a type",
     ),
     Case(
         "a type that is no integer",
