@@ -31,7 +31,7 @@ VERTICES = {
 }  # fmt: skip
 EDGES = {
     "edge_weight": ("edge_weight", "edge_weights", "weight", "weights", "w", "edge_attr"),
-    "edge_type": ("edge_type", "edge_types", "etype", "_type", "rel_type"),
+    "edge_type": ("edge_type", "edge_types", "etype", "etypes", "_type", "rel_type", "relation", "relations", "rel"),
 }
 OF_EDGE = {**EDGES, "edge_type": (*EDGES["edge_type"], "type")}  # where edges have attributes of their own
 WHOLE = {
@@ -49,11 +49,11 @@ WHOLE = {
 FLAT = WHOLE | VERTICES | EDGES
 
 YIELDS = "edge_attr"
-SPLIT = re.compile(r"mask|split|fold|train|valid|(^|_)(idx|val|dev|test)(_|$)")
-WEIGHT = re.compile(r"weight")
-LABEL = re.compile(r"label|^y_|(^|_)(target|targets|class|classes)(_|$)")
-#: Used by nobody here, and no loss: words for classes, and WikiCS' masks for early stopping, which has validation vertices too
-HARMLESS = re.compile(r"stopping_masks?|.*(names?|texts?)")
+SPLIT = re.compile(r"mask|split|fold|train|valid|(^|_)(idx|val|dev|test|roles?|set|subset|partitions?)(_|$)")
+WEIGHT = re.compile(r"weight|^(ew|edge_w|edge_weights?_.*)$")
+LABEL = re.compile(r"label|^y_|_y$|^gt$|ground_?truth|(^|_)(target|targets|class|classes)(_|$)")
+#: Used by nobody here, and no loss: words for classes and vertices, and WikiCS' masks for early stopping, which has validation vertices too
+HARMLESS = re.compile(r"stopping_masks?|idx_to_.*|.*(names?|texts?)")
 MOST = 8  # names in one note
 
 
@@ -160,9 +160,17 @@ def _looks_like(name: str, value: Any, num_vertices: int) -> tuple[str, str]:
         return "a weight", "edge_weight (of edges, [E])"
     if LABEL.search(name):
         return "labels", "y ([N])"
+    if getattr(getattr(value, "dtype", None), "kind", "") == "U" and shape[0] == num_vertices and _are_parts(value):
+        return "a split", "train_mask, val_mask and test_mask (bool [N])"
     if str(getattr(value, "dtype", "")).endswith("bool") and shape[0] == num_vertices:
         return "a mask", "train_mask, val_mask or test_mask"
     return "", ""
+
+
+def _are_parts(words: Array) -> bool:
+    """Whether they are all those of parts of a split, with a training one among them."""
+    found = {str(word).lower() for word in np.unique(words)}
+    return any(role_of(word) for word in found) and all(role_of(word) or word in ("none", "") for word in found)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -72,6 +72,6 @@ def renumbered(classes: Array) -> tuple[Array, tuple[str, ...]]:
     return numbers.astype(np.int64), tuple(str(int(value)) for value in values)
 
 
-def classes_note(names: Sequence[str]) -> str:
+def numbered_note(names: Sequence[str], what: str = "classes") -> str:
     """What ``renumbered`` has done, for the user."""
-    return f"{len(names)} classes are numbered in the order of their values, {names[0]} to {names[-1]}"
+    return f"{len(names)} {what} are numbered in the order of their values, {names[0]} to {names[-1]}"

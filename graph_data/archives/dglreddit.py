@@ -9,6 +9,7 @@ import numpy as np
 from graph_data.archives import npzfile
 from graph_data.archives.found import Found, graph_of
 from graph_data.archives.sparsematrix import edges, square
+from graph_data.fields import WHOLE
 from siafu.graph import Graph
 
 NEEDED = ("feature", "label", "node_types")
@@ -20,6 +21,8 @@ def find(file: Path) -> Found | None:
     if stem is None:
         return None
     data, graph = (file.with_name(stem + end) for end in ENDS)
+    if not npzfile.names(data).isdisjoint(WHOLE["edge_index"]):  # a graph of its own
+        return None
     if npzfile.names(data).issuperset(NEEDED) or (not data.is_file() and {"shape", "format"} <= npzfile.names(file)):
         return Found(stem, (data, graph), f"{stem}_data.npz")
     return None

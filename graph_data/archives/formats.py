@@ -35,6 +35,10 @@ class Recognised(NamedTuple):
     module: Any
     found: Found
 
+    def missing(self) -> Path | None:
+        """A file that belongs to it and is not there."""
+        return next((file for file in self.found.files if not file.is_file()), None)
+
 
 def recognised(path: Path) -> Recognised | None:
     """The format of a file, or of the one graph in a folder; None if it is in none of FORMATS.
@@ -80,9 +84,8 @@ def load(argument: str) -> Graph:
     if one is None:
         raise DatasetError(f"{path}: none of the formats {', '.join(FORMATS)}")
     _, given = options_of(argument, getattr(one.module, "OPTIONS", TOLD))
-    for file in one.found.files:
-        if not file.is_file():
-            raise DatasetError(f"{one.found.shown}: {one.title}, but {file.name} is not beside it")
+    if file := one.missing():
+        raise DatasetError(f"{one.found.shown}: {one.title}, but {file.name} is not beside it")
     try:
         graph: Graph = one.module.load(one.found, given)
     except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graph_data.objects.arrays import labels_of, num_classes_of
-from graph_data.targets import classes_note, renumbered
+from graph_data.targets import numbered_note, renumbered
 from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL, Graph
 from siafu.npy import mapped
@@ -47,7 +47,9 @@ def graph_of(
     words = () if isinstance(classes, int) or labels.ndim == 2 or target == "numbers" else tuple(classes)
     if not classes and labels.ndim == 1 and labels.dtype.kind == "i" and labels.min(initial=0) >= -1:
         labels, words = renumbered(labels)
-        notes = (*notes, f"{found.shown}: {classes_note(words)}") if words else notes
+        notes = (*notes, f"{found.shown}: {numbered_note(words)}") if words else notes
+    if not classes and labels.ndim == 1 and labels.dtype.kind == "i" and (unknown := int((labels == -1).sum())):
+        notes = (*notes, f"{found.shown}: {unknown:,} of {len(labels):,} vertices have no label")
     src, dst, weight = edges
     return Graph(
         name=found.name,
@@ -102,9 +104,15 @@ def read_json(file: Path) -> dict[str, Any]:
 def integers(values: Iterable[Any], file: Path) -> Array:
     """int64 of integers, or of texts of them. Raises: DatasetError for anything else."""
     try:
-        return np.array([int(value) for value in values], np.int64)
+        return np.array([value if type(value) is int else _integer(value) for value in values], np.int64)
     except (ValueError, TypeError, OverflowError):
-        raise DatasetError(f"{file}: a vertex that is no integer") from None
+        raise DatasetError(f"{file}: a vertex or a class that is no integer") from None
+
+
+def _integer(value: Any) -> int:
+    if type(value) not in (str, np.int64) and value != int(value):  # 24.5 is none
+        raise ValueError
+    return int(value)
 
 
 def labels_by(numbers: Array, given: Iterable[Any], num_vertices: int, file: Path) -> Array:
@@ -113,6 +121,8 @@ def labels_by(numbers: Array, given: Iterable[Any], num_vertices: int, file: Pat
     Raises: DatasetError for a number that is no vertex, or labels that are neither.
     """
     check_within(numbers, num_vertices, str(file))
+    if len(np.unique(numbers)) < len(numbers):
+        raise DatasetError(f"{file}: a vertex twice")
     try:
         values = np.array(list(given))
     except ValueError:

@@ -13,21 +13,25 @@ import numpy as np
 
 from graph_data.archives import npzfile
 from graph_data.archives.found import Found, check_within, graph_of, integers
-from graph_data.masks import split_of
-from siafu.errors import DatasetError
+from siafu.errors import DatasetError, listed
 from siafu.graph import Graph
 from siafu.sparse import Array, Rows, SparseRows
 
 NODES, EDGES = "out1_node_feature_label.txt", "out1_graph_edges.txt"
-MASKS = ("train_mask", "val_mask", "test_mask")
 WIDEST = 1 << 24  # of features that are places: a place is not as many bytes as it asks for
 
 
 def find(file: Path) -> Found | None:
     if file.name not in (NODES, EDGES):
         return None
-    splits = sorted(file.parent.glob("*_split_*.npz"), key=_in_order)
-    return Found(file.resolve().parent.name, (file.with_name(NODES), file.with_name(EDGES), *splits), NODES)
+    name = file.resolve().parent.name
+    splits = [
+        one for place in (".", "splits") for one in sorted((file.parent / place).glob("*_split_*.npz"), key=_in_order)
+    ]
+    named = [
+        one for one in splits if one.name.lower().startswith(f"{name.lower()}_split_")
+    ]  # of several graphs, this one's
+    return Found(name, (file.with_name(NODES), file.with_name(EDGES), *(named or splits)), NODES)
 
 
 def _in_order(file: Path) -> list[tuple[int, str]]:
@@ -83,9 +87,14 @@ def _features(texts: list[str], file: Path) -> Rows:
 
 
 def _split(files: list[Path], num_vertices: int) -> Array:
+    """Raises: DatasetError for the splits of two graphs, or a file without one."""
+    graphs = sorted({file.name.partition("_split_")[0] for file in files})
+    if len(graphs) > 1:
+        raise DatasetError(f"{files[0].parent}: holds splits of {listed(graphs)}: leave those of this graph")
     columns = []
     for file in files:
-        arrays = npzfile.arrays(file, MASKS)
-        masks = {name: mask.astype(bool) for name, mask in arrays.items()}
-        columns.append(split_of(masks, num_vertices, str(file)))
+        split, _ = npzfile.besides(file, (), num_vertices, str(file))
+        if not split.shape[1]:
+            raise DatasetError(f"{file}: has no train_mask, val_mask and test_mask")
+        columns.append(split)
     return np.concatenate(columns, axis=1) if columns else np.zeros((num_vertices, 0), np.uint8)

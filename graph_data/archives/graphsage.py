@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from graph_data.archives.found import Found, check_within, graph_of, integers, labels_by, read_json, rows_of
-from siafu.errors import DatasetError
+from siafu.errors import DatasetError, listed
 from siafu.graph import NONE, TEST, TRAIN, VAL, Graph
 from siafu.sparse import Array
 
+NODE, LINK = {"id", "val", "test"}, {"source", "target", "weight"}  # what is read of each
 PARTS = ("G.json", "id_map.json", "class_map.json", "feats.npy")
 
 
@@ -38,12 +39,17 @@ def load(found: Found, given: dict[str, str]) -> Graph:
         raise DatasetError(f"{ids_file}: two nodes of {graph_file.name} have one number")
     src, dst = (_ends(links, end, nodes, numbers, ids, graph_file) for end in ("source", "target"))
     split = np.zeros((num_vertices, 1), np.uint8)
-    split[numbers, 0] = [_role(node) for node in nodes]
+    split[numbers, 0] = [_role(node, graph_file) for node in nodes]
     unsaid = int((split == NONE).sum())
     classes = read_json(classes_file)
     labels = labels_by(_numbers(ids, classes, ids_file), classes.values(), num_vertices, classes_file)
-    notes = (f"{found.shown}: {unsaid} nodes say neither val nor test: in no split",) if unsaid else ()
-    return graph_of(found, given, (src, dst, None), rows_of(features_file), labels, split, notes=notes)
+    notes: tuple[str, ...] = (f"{found.shown}: {unsaid} nodes say neither val nor test: in no split",) if unsaid else ()
+    for what, records, read in (("nodes", nodes, NODE), ("links", links, LINK)):
+        if left := sorted({key for record in records for key in record} - read):
+            notes += (f"{found.shown}: left out of {what}: {listed(left)}",)
+    return graph_of(
+        found, given, (src, dst, _weights(links, graph_file)), rows_of(features_file), labels, split, notes=notes
+    )
 
 
 def _records(given: Any, name: str, file: Path) -> list[dict[str, Any]]:
@@ -69,7 +75,21 @@ def _ends(links: Any, end: str, nodes: Any, numbers: Array, ids: dict[str, Any],
     return _numbers(ids, ends, file)
 
 
-def _role(node: dict[str, Any]) -> int:
-    if not {"val", "test"} <= node.keys():
-        return NONE
-    return TEST if node["test"] else VAL if node["val"] else TRAIN
+def _weights(links: list[dict[str, Any]], file: Path) -> Array | None:
+    weights = [link.get("weight") for link in links]
+    if all(weight is None for weight in weights):
+        return None
+    if not all(type(weight) in (int, float) for weight in weights):
+        raise DatasetError(f"{file}: a link whose weight is no number, or that has none while others have one")
+    with np.errstate(over="ignore"):  # what is infinite then is refused by the check of the graph
+        return np.array(weights, np.float64).astype(np.float32)
+
+
+def _role(node: dict[str, Any], file: Path) -> int:
+    """A node with one of the two flags says false of the other."""
+    val, test = (node.get(flag, False) for flag in ("val", "test"))
+    if not {type(val), type(test)} <= {bool, int}:
+        raise DatasetError(f"{file}: node {str(node.get('id'))[:60]!r}: val and test must be true or false")
+    if test or val:
+        return TEST if test else VAL
+    return TRAIN if {"val", "test"} <= node.keys() else NONE

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from graph_data.archives.found import Found, graph_of
+from graph_data.sources.textfile import MISSING
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
@@ -37,13 +38,21 @@ def load(found: Found, given: dict[str, str]) -> Graph:
             features = np.array([row[1:-1] for row in rows], np.float32)
     except ValueError:
         raise DatasetError(f"{content}: a feature that is no number") from None
-    words, labels = np.unique([row[-1] for row in rows], return_inverse=True)
+    classes = [row[-1] for row in rows]
+    words = sorted({word for word in classes if word not in MISSING})
+    place = {word: number for number, word in enumerate(words)}
+    labels = np.array([place.get(word, -1) for word in classes], np.int64)
     pairs = _table(cites)
     if any(len(pair) != 2 for pair in pairs):
         raise DatasetError(f"{cites}: a line without two ids")
     known = [(number[cited], number[citing]) for cited, citing in pairs if cited in number and citing in number]
     ends = np.array(known, np.int64).reshape(-1, 2)
     missing = len(pairs) - len(known)
+    if pairs and not known:
+        raise DatasetError(
+            f"{cites}: none of its {len(pairs)} edges is between ids of {content.name}: they are like {pairs[0][0]!r}, those of "
+            f"{content.name} like {rows[0][0]!r}"
+        )
     note = f"{cites.name}: left out {missing} of {len(pairs)} edges, of ids that {content.name} does not have"
     return graph_of(
         found,
@@ -51,7 +60,7 @@ def load(found: Found, given: dict[str, str]) -> Graph:
         (ends[:, 1], ends[:, 0], None),
         features,
         labels,
-        classes=words.tolist(),
+        classes=words,
         notes=(note,) if missing else (),
     )
 

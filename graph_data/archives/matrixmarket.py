@@ -19,7 +19,7 @@ from graph_data.archives.found import Found, graph_of
 from graph_data.archives.sparsematrix import csr, edges, square
 from graph_data.sources import ids, vertexfiles
 from graph_data.sources.beside import features_of, split_of
-from graph_data.sources.randomrows import no_features
+from graph_data.sources.randomrows import no_features, random_width
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.npy import DEFLATE
@@ -43,14 +43,22 @@ def load(found: Found, given: dict[str, str]) -> Graph:
         raise no_features(str(file))
     matrix = square(_matrix(file))
     num_vertices = matrix.shape[0]
+    tables = [
+        text for key in ("features", "labels", "split") if (text := given.get(key, "")) and random_width(text) is None
+    ]
     labels = vertexfiles.Labels(np.full(num_vertices, -1, np.int64))
     if text := given.get("labels", ""):
         rows = None if vertexfiles.is_by_number(text) else vertexfiles.table(text)
         by_number = ids.kind_of(None, "auto", num_vertices)
         labels = vertexfiles.labels(text, rows, num_vertices, by_number, None, given.get("target", "auto"))
+    notes = (
+        (*labels.notes, f"{found.shown}: row 1 of the matrix is vertex 0, as files of vertices number them")
+        if tables
+        else labels.notes
+    )
     features, split = features_of(given["features"], num_vertices)[:], split_of(given.get("split"), num_vertices)
     return graph_of(
-        found, given, edges(matrix), features, labels.values, split, labels.names or labels.num_classes, labels.notes
+        found, given, edges(matrix), features, labels.values, split, labels.names or labels.num_classes, notes
     )
 
 

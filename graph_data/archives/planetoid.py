@@ -60,6 +60,10 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     features = scipy.sparse.vstack([allx, tx, zeros]).tocsr()[order]
     marks = np.concatenate([ally, ty, np.zeros((1, ally.shape[1]), ally.dtype)])[order]
     train, val = np.arange(len(y)), np.arange(len(y), min(len(y) + NUM_VALIDATION, num_known))
+    if (marks != 0).sum(axis=1).max(initial=0) > 1:
+        raise DatasetError(
+            f"{found.shown}: vertex {np.argmax((marks != 0).sum(axis=1))} has several classes, must have one"
+        )
     labels = np.where(marks.any(axis=1), marks.argmax(axis=1), -1)
     split = split_by(num_vertices, train, val, tests, found.shown)
     notes = _isolated(found, order, num_known + len(tests))

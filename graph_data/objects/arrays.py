@@ -15,7 +15,7 @@ from graph_data.fields import FLAT, Found, left_out, plain, sorted_out
 from graph_data.masks import role_of, split_of
 from graph_data.sources.beside import features_of, named_columns
 from graph_data.sources.randomrows import no_features, random_width
-from graph_data.targets import classes_note, labels_as, renumbered
+from graph_data.targets import labels_as, numbered_note, renumbered
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 from siafu.sparse import Array, Rows, SparseRows
@@ -73,6 +73,11 @@ def from_arrays(
         isinstance(num_edge_types, bool) or not isinstance(num_edge_types, (int, np.integer))
     ):
         raise DatasetError(f"{name}: num_edge_types is {num_edge_types!r}, must be an integer")
+    types, kind_names = (
+        (types, ())
+        if types is None or num_edge_types is not None or types.min(initial=0) < 0
+        else renumbered(types.astype(np.int64))
+    )
     occurring = 1 if types is None or not len(types) else int(types.max()) + 1
     kinds = num_edge_types or occurring
     if occurring > kinds:
@@ -84,6 +89,13 @@ def from_arrays(
         else (y, ())
     )
     names = names_of_features(named_columns(told) if told else feature_names, features, rows, name)
+    notes = [
+        numbered_note(words, what) for words, what in ((called, "classes"), (kind_names, "types of edges")) if words
+    ]
+    if target == "auto" and _are_whole(y):
+        notes.append(
+            "labels are whole numbers as floats, taken for numbers to be predicted: target=classes makes classes of them"
+        )
     return Graph(
         name=name,
         num_vertices=n,
@@ -98,11 +110,16 @@ def from_arrays(
         ids=ids,
         edge_type=None if kinds == 1 else types,
         num_edge_types=kinds,
-        names=names | ({"classes": called} if called else {}),
+        names=names | ({"classes": called} if called else {}) | ({"edge_types": kind_names} if kind_names else {}),
         random_features=random_width(told) is not None,
         numbers_said=target == "numbers",
-        notes=(f"{name}: {classes_note(called)}",) if called else (),
+        notes=tuple(f"{name}: {note}" for note in notes),
     )
+
+
+def _are_whole(labels: Array) -> bool:
+    known = labels[~np.isnan(labels)] if labels.dtype.kind == "f" else labels[:0]
+    return bool(known.size) and bool((known == np.floor(known)).all())
 
 
 def from_mapping(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from graph_data.fields import OF_EDGE, VERTICES, plain
+from graph_data.fields import OF_EDGE, VERTICES, left_out, plain
 from graph_data.masks import role_of
 from graph_data.objects.dgl import of_frames
-from siafu.errors import DatasetError
+from siafu.errors import DatasetError, listed
 from siafu.graph import Graph
 from siafu.sparse import Array
 
@@ -31,9 +32,9 @@ def from_networkx(
     whole = all(isinstance(node, int | np.integer) for node in nodes)
     nodes = sorted(nodes) if whole else nodes
     number = {node: v for v, node in enumerate(nodes)}
-    listed = list(graph.edges(data=True))
-    ends = np.array([(number[u], number[v]) for u, v, _ in listed], np.int64).reshape(-1, 2).T  # [2, E]
-    edges = _frame([data for _, _, data in listed], OF_EDGE, listed, name, "edge")
+    pairs = list(graph.edges(data=True))
+    ends = np.array([(number[u], number[v]) for u, v, _ in pairs], np.int64).reshape(-1, 2).T  # [2, E]
+    edges = _frame([data for _, _, data in pairs], OF_EDGE, pairs, name, "edge")
     if not graph.is_directed():
         turned = ends[0] != ends[1]  # a self-loop stands once
         ends = np.concatenate([ends, ends[::-1, turned]], axis=1)
@@ -41,7 +42,7 @@ def from_networkx(
             key: np.concatenate([values, values[turned]]) if isinstance(values, np.ndarray) else values
             for key, values in edges.items()
         }
-    return of_frames(
+    made = of_frames(
         ends,
         len(nodes),
         _frame([graph.nodes[node] for node in nodes], VERTICES, nodes, name, "node"),
@@ -53,6 +54,13 @@ def from_networkx(
         name=name,
         **more,
     )
+    notes = left_out({key: value for key, value in graph.graph.items() if np.ndim(value)}, len(nodes), f"{name}.graph")
+    keys = {key for *_, key in graph.edges(keys=True)} if graph.is_multigraph() else set()
+    if not all(isinstance(key, int) for key in keys):
+        notes += (
+            f"{name}: left out: keys of edges ({listed(sorted(map(str, keys)))}): an attribute type would tell them apart",
+        )
+    return replace(made, notes=made.notes + notes)
 
 
 def _frame(

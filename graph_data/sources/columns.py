@@ -93,14 +93,21 @@ def files_of(pattern: str) -> list[Path]:
     """
     path = Path(pattern)
     if path.is_dir():
-        there = sorted(path.iterdir())
+        there = sorted(file for file in path.iterdir() if not file.name.startswith(("_", ".")))  # Spark's _metadata
         found = [file for file in there if file.name.endswith(LISTED)]  # beside them, a README.txt is no table
         found = found or [file for file in there if file.name.endswith(SUFFIXES)]
-        found = found or [
+        parts = [
             file
-            for file in sorted(path.rglob("*"))
+            for folder in there
+            if folder.is_dir() and "=" in folder.name
+            for file in sorted(folder.rglob("*"))
             if is_parquet(file) and all("=" in f.name for f in _between(path, file))
         ]
+        if found and parts:
+            raise DatasetError(
+                f"{pattern}: holds tables ({found[0].name}) and partitions ({parts[0].parent.name}): name one of them"
+            )
+        found = found or parts
     elif glob.has_magic(pattern) and not path.exists():
         found = sorted(Path(name) for name in glob.glob(pattern))
     else:
@@ -393,7 +400,7 @@ def _values(array: Any, where: Where, must: str) -> Array:
     except (ValueError, TypeError, NotImplementedError):
         values = np.empty(0, object)
     if values.dtype.kind not in "iuf":
-        where.refuse(0, f"{array[0].as_py()!r}, {array.type}", must)
+        where.refuse(0, f"{array[0].as_py()!r}, {array.type}" if len(array) else f"empty, {array.type}", must)
     return values
 
 

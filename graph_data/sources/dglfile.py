@@ -58,8 +58,13 @@ def load(argument: str) -> Graph:
     text, given = options_of(argument, TOLD)
     path = Path(text)
     found, labels = read(path)
+    beside = {key: value for key, value in labels.items() if key not in (NUM_CLASSES, NUM_EDGE_TYPES)}
+    if twice := sorted(beside.keys() & found.nodes.keys()):
+        raise DatasetError(
+            f"{path}: {twice[0]!r} is in the graph's ndata and in the labels of save_graphs: keep one of them"
+        )
     return of_frames(
-        found.ends, found.num_vertices, found.nodes, found.edges, num_classes=_count(path, labels, NUM_CLASSES),
+        found.ends, found.num_vertices, found.nodes | beside, found.edges, num_classes=_count(path, labels, NUM_CLASSES),
         num_edge_types=_count(path, labels, NUM_EDGE_TYPES) or found.num_edge_types,
         partly=found.partly, name=path.name.partition(".")[0],
         **given,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from glob import has_magic
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_plus, urlencode
 
 from graph_data.archives.formats import recognised
-from graph_data.sources.columns import SUFFIXES, file_and_columns, files_of, path_and_options
+from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, path_and_options
 from graph_data.sources.folders import data_folders
-from graph_data.sources.randomrows import random_width
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
@@ -71,7 +71,7 @@ def _named_by_options(argument: str) -> Iterator[Path]:
         path = file_and_columns(text)[0]
         if key in OF_VERTICES and os.path.isfile(path):
             yield Path(path)
-        elif key in OF_VERTICES and random_width(text) is None:
+        elif key in OF_VERTICES and (os.path.isdir(path) or has_magic(path)):
             yield from files_of(path)
 
 
@@ -115,8 +115,17 @@ def resolve(name: str) -> Source:
     if kind in SOURCES:
         return Source(kind, rest)
     path = path_and_options(name)[0]
-    if not (Path(path) / "graph.bsnap").is_file() and recognised(Path(path)) is not None:
-        return Source("archive", name)
+    if not (Path(path) / "graph.bsnap").is_file() and (one := recognised(Path(path))) is not None:
+        tables = (
+            [file.name for file in sorted(Path(path).iterdir()) if file.name.endswith(LISTED)]
+            if os.path.isdir(path)
+            else []
+        )
+        if tables and one.missing() is None:
+            raise DatasetError(
+                f"{path}: holds tables ({tables[0]}) and {one.title} ({one.found.shown}): name one of these files"
+            )
+        return Source("edges" if tables else "archive", name)
     ending = Path(path).suffix
     if ending in ENDINGS:
         return Source(ENDINGS[ending], name)

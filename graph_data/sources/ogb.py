@@ -17,6 +17,7 @@ One label column is the class, several are 0 or 1 for each class. Nothing is dow
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +34,7 @@ from graph_data.sources.beside import features_of, named_columns
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.folders import data_folders
 from graph_data.sources.randomrows import no_features, random_width
+from graph_data.targets import numbered_note, renumbered
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import TEST, TRAIN, VAL, Graph, zero_and_one
 from siafu.npy import read_archive
@@ -71,6 +73,16 @@ def load(argument: str) -> Graph:
     )
     if kind is not None and (kind.dtype.kind not in "iuf" or (kind != np.floor(kind)).any()):
         raise DatasetError(f"{folder}: edge types are {kind.dtype}, must be integers from 0 on")
+    classes: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    if labels.dtype.kind == "i" and labels.ndim == 1 and labels.min(initial=0) >= -1:
+        labels, classes = renumbered(labels)
+    if kind is not None and kind.min(initial=0) >= 0:
+        kind, kinds = renumbered(kind.astype(np.int64))
+    named = {"classes": classes, "edge_types": kinds, "features": named_columns(given.get("features", "")) or ()}
+    notes = left_out(more.left | more.splits, n, str(folder))
+    for what, words in (("classes", classes), ("types of edges", kinds)):
+        notes += (f"{folder}: {numbered_note(words, what)}",) if words else ()
     return Graph(
         name=Path(text).name.replace("_", "-"),
         num_vertices=n,
@@ -84,10 +96,10 @@ def load(argument: str) -> Graph:
         num_classes=num_classes_of(labels),
         split=_split(folder, n, given.get("split")),
         directed=True,
-        names={"features": columns} if (columns := named_columns(given.get("features", ""))) else {},
+        names={what: words for what, words in named.items() if words},
         numbers_said=True,  # OGB's one column is a class, unless it has fractions
         random_features=random_width(given.get("features", "")) is not None,
-        notes=left_out(more.left | more.splits, n, str(folder)),
+        notes=notes,
     )
 
 
@@ -214,6 +226,11 @@ def _split(folder: Path, num_vertices: int, scheme: str | None) -> Array:
     if scheme not in there:
         raise DatasetError(f"{folder}: split {scheme!r} is not one of {', '.join(there)}: ogb:{folder}?split=SCHEME")
     inside = folder / "split" / scheme
+    other = sorted(file.name for file in inside.glob("*.csv.gz"))
+    if (inside / SAVED).is_file() and other:
+        raise DatasetError(f"{inside}: holds {SAVED} and {other[0]}, two names of one thing: keep one of them")
+    if unknown := [name for name in other if name.removesuffix(".csv.gz") not in ROLES]:
+        raise DatasetError(f"{inside}: has no use for {unknown[0]}, only for {', '.join(ROLES)}: leave it out")
     if (inside / SAVED).is_file():
         return split_of(_saved(inside / SAVED), num_vertices, str(inside / SAVED))
     split = np.zeros((num_vertices, 1), np.uint8)
@@ -242,7 +259,9 @@ def _saved(path: Path) -> dict[str, Array]:
         with torch.serialization.safe_globals([*known, np.ndarray, np.dtype, *integers]):
             found = torch.load(path, map_location="cpu", weights_only=True)  # never runs code of whoever wrote it
     except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
-        raise DatasetError(f"{path}: not a dict of lists of vertices ({first_line_of(error)})") from None
+        unknown = re.search(r"GLOBAL ([\w.]+)", str(error))
+        why = f"it holds a {unknown[1]}" if unknown else "not a file of torch.save"
+        raise DatasetError(f"{path}: not a dict of lists of vertices ({why})") from None
     if not isinstance(found, dict) or not all(part in found for part in ROLES):
         raise DatasetError(f"{path}: not a dict of {', '.join(ROLES)}, as OGB's DatasetSaver writes it")
     for part, chosen in found.items():

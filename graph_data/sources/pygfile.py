@@ -6,6 +6,7 @@ FILE.pt[?weight=FIELD&features=FILE|random:F&target=KIND]    no FIELD: no weight
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def load(argument: str) -> Graph:
     ends = sorted_out(fields, {"edge_index": WHOLE["edge_index"]}, str(path)).values
     if not hasattr(ends.get("edge_index"), "detach"):
         raise DatasetError(f"{path}: has no tensor edge_index: {WRITE}")
-    return from_fields(fields, **given, name=path.name.partition(".")[0])
+    return replace(from_fields(fields, **given, name=str(path)), name=path.name.partition(".")[0])
 
 
 def _read(path: Path) -> Any:
@@ -54,15 +55,19 @@ def _read(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)  # never runs code of whoever wrote it
     except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
         unknown = _UNKNOWN.search(str(error))
+        if unknown and unknown[1].startswith("numpy."):
+            raise DatasetError(
+                f"{path}: holds numpy arrays, must be tensors: torch.from_numpy makes them of one"
+            ) from None
         why = f"holds a {unknown[1]}, which is not read" if unknown else "not a file of torch.save"
         raise DatasetError(f"{path}: {why}: {WRITE}") from None
 
 
 def _fields(held: Any, shown: str) -> dict[str, Any]:
     """The attributes of the one ``Data``. A processed data set is (Data or its dict, where each graph begins[, its class])."""
-    if isinstance(held, tuple) and len(held) in (2, 3):
+    if isinstance(held, tuple) and _is_processed(held):
         held, slices = held[:2]
-        graphs = max((len(starts) - 1 for starts in slices.values()), default=1) if isinstance(slices, dict) else 1
+        graphs = max((len(starts) - 1 for starts in (slices or {}).values()), default=1)
         if graphs != 1:
             raise DatasetError(f"{shown}: holds {graphs} graphs, must be one: torch.save(dataset[i].to_dict(), path)")
     kind = type(held).__name__
@@ -73,6 +78,16 @@ def _fields(held: Any, shown: str) -> dict[str, Any]:
     if not isinstance(held, dict):
         raise DatasetError(f"{shown}: holds a {kind}, no graph: {WRITE}")
     return held
+
+
+def _is_processed(held: tuple[Any, ...]) -> bool:
+    """Whether it is a data set as PyG keeps it, and not what somebody has saved beside a graph: a split, labels, a number."""
+    if len(held) not in (2, 3) or (len(held) == 3 and not isinstance(held[2], type)):
+        return False
+    if held[1] is None or held[1] == {}:
+        return True
+    fields = held[0] if isinstance(held[0], dict) else _mapping(held[0]) if type(held[0]).__name__ == "Data" else {}
+    return isinstance(held[1], dict) and held[1].keys() <= fields.keys() | {"num_nodes", "_num_nodes"}
 
 
 def _mapping(data: Any) -> Any:

@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +31,8 @@ SEPARATORS = (",", ";", "\t", "|", BLANKS)
 COMMENTS = ("#", "%")  # what a line above the header begins with, if it is none
 BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 1 << 16
+WIDEST_FIELD = 1 << 26  # bytes of a quoted field
+LINE = b"\n"
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 WHOLE = re.compile(r"[-+]?\d{1,18}(\.0*)?")  # an integer, perhaps in a column of floats
 LEADING_ZERO = re.compile(r"[-+]?0\d+")
@@ -39,6 +42,7 @@ DECIMAL_COMMA = re.compile(r"(?<![\d,])\d+,\d+(?![\d,])")
 MISSING = (
     "", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NAN", "-NaN", "-nan", "NaT", "null", "NULL", "Null", "None",
     "none", "NONE", "\\N", "1.#QNAN", "-1.#QNAN", "1.#IND", "-1.#IND", "#N/A N/A",
+    "na", "n.a.", "N.A.", "(null)", "(NULL)", "[NULL]", "<null>", "<NULL>", "#VALUE!", "#REF!", "#DIV/0!", "#NUM!", "#NAME?", "#NULL!",
 )  # fmt: skip
 #: Names that pandas gives to what has none: row numbers mostly.
 NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
@@ -97,8 +101,14 @@ def layout(file: Path) -> Layout:
     separator = _separator(file, body)
     try:
         rows = _split(body, separator)
+        header = csv.reader(body, delimiter=separator)
+        next(header)
     except csv.Error as error:
         raise DatasetError(f"{file}: not readable ({error})") from None
+    if separator != BLANKS and header.line_num > 1:
+        raise DatasetError(
+            f"{file}: its first row, of {header.line_num} lines, has a line break in quotes: write names in one line"
+        )
     first = [field.strip() for field in rows[0]]
     return Layout(separator, comments, not all(NUMBER.fullmatch(field) for field in first), tuple(map(tuple, rows)))
 
@@ -124,9 +134,10 @@ def _separator(file: Path, lines: list[str]) -> str:
 def _width(lines: list[str], separator: str) -> int:
     """Fields of every line; 0 if lines differ."""
     try:
-        widths = {len(row) for row in _split(lines, separator)}
+        rows = _split(lines, separator)
     except csv.Error:
         return 0
+    widths = {len(row) for row in (rows[:-1] if len(rows) > 2 else rows)}  # the last one may be cut within quotes
     return widths.pop() if len(widths) == 1 else 0
 
 
@@ -232,6 +243,8 @@ def _head(file: Path) -> bytes:
 def batches(file: Path, columns: list[str], types: list[str], use_threads: bool = True) -> Iterator[Any]:
     """Arrow's batches of these columns; ``types`` are names of Arrow types."""
     pa, text, found = arrow("pyarrow"), arrow("pyarrow.csv"), layout(file)
+    status = file.stat()
+    _check_quotes(file, found.separator, found.comments, status.st_ino, status.st_size, status.st_mtime_ns)
     names, spaced = column_names(file), found.has_header and found.first != list(found.rows[0])
     source: Any = str(file)
     if found.separator == BLANKS:
@@ -254,6 +267,47 @@ def batches(file: Path, columns: list[str], types: list[str], use_threads: bool 
         ),
     ) as reader:
         yield from (_trimmed(file, batch) for batch in reader) if spaced else reader
+
+
+@lru_cache(maxsize=1024)
+def _check_quotes(file: Path, separator: str, comments: int, *_identity: int) -> None:
+    """Of a quote that is not closed Arrow makes one field of all rows up to the next quote, or to the end, and says nothing.
+
+    Raises: DatasetError for a quoted field that does not end, or behind whose end another thing comes than a separator.
+    """
+    try:
+        with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
+            for _ in range(comments):
+                stream.readline()
+            line = _unclosed(stream, b" \t" if separator == BLANKS else separator.encode(), 1 + comments)
+    except (EOFError, zlib.error) as error:
+        raise DatasetError(f"{file}: not readable ({first_line_of(error)})") from None
+    if line:
+        raise DatasetError(
+            f'{file}: line {line}: a quote begins a field and does not end it: close it, or write quotes inside of quotes as two ("")'
+        )
+
+
+def _unclosed(stream: Any, separators: bytes, line: int) -> int:
+    """The number of the line, of which the first one has ``line``, with such a quote; 0 if there is none."""
+    apart = b"\r\n" + separators
+    field = re.compile(rb'(?<![^%b])"[^"]*(?:""[^"]*)*("?)[ \t]*' % re.escape(apart))
+    rest, begin = b"", 0
+    while True:
+        read = stream.read(BLOCK_BYTES)
+        block, rest = rest + read, b""
+        for found in field.finditer(block, begin) if b'"' in block else ():
+            behind = block[found.end() : found.end() + 1]
+            if not behind and read and len(found[0]) < WIDEST_FIELD:  # whether it ends is in the next block
+                rest, begin = block[found.start() :], 0
+                break
+            if not found[1] or (behind and behind not in apart and not found[0].endswith((b" ", b"\t"))):
+                return line + int(block.count(LINE, 0, found.start()))
+        if not read:
+            return 0
+        if not rest:  # a quote that comes next begins a field only behind a separator
+            rest, begin = block[-1:], 1
+        line += block.count(LINE) - rest.count(LINE)
 
 
 class _Tabs(io.RawIOBase):

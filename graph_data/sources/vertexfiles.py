@@ -18,7 +18,7 @@ from graph_data.sources import columns, textfile, words
 from graph_data.sources.columns import FEATURES, Kind
 from graph_data.sources.ids import Ids, places
 from graph_data.sources.randomrows import RandomRows, random_width
-from graph_data.targets import classes_note, one_hot, renumbered
+from graph_data.targets import numbered_note, one_hot, renumbered
 from siafu.errors import DatasetError
 from siafu.graph import NONE, check_told
 from siafu.npy import read_archive
@@ -215,6 +215,8 @@ def labels(
     missing = 0
     if rows is None:
         found = _by_number(text, num_vertices)
+        if found.ndim == 2 and found.shape[1] == 1 and target != "labels":  # a label a vertex, as in every other format
+            found = found[:, 0]
         whole = found.dtype.kind in "iub"
         found = found.astype(np.float64) if found.dtype.kind in "ub" else found
     else:
@@ -299,7 +301,7 @@ def _labels(text: str, found: Array, whole: bool, ids: Ids | None, target: str) 
         raise DatasetError(f"{text}: {len(names)} classes, must be <= {words.MAX_CLASSES}{MANY}")
     if not names:
         return Labels(values)
-    note = f"{Path(columns.file_and_columns(text)[0]).name}: {classes_note(names)}"
+    note = f"{Path(columns.file_and_columns(text)[0]).name}: {numbered_note(names)}"
     return Labels(values, names, (note,))
 
 

@@ -63,7 +63,7 @@ def test_graphsaint_of_several_labels(saint):
         ("role.json", '{"tr": [0], "va": [0], "te": []}', "vertex 0 is in two parts of the split"),
         ("role.json", "{", "not readable as JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
         ("class_map.json", "[]", "must be a JSON object"),
-        ("class_map.json", '{"x": 1}', "a vertex that is no integer"),
+        ("class_map.json", '{"x": 1}', "a vertex or a class that is no integer"),
         ("class_map.json", '{"0": [1, 2]}', "a label that is no class, or a list of other numbers than 0 and 1"),
         ("class_map.json", '{"0": [1], "1": 1}', "must be a class, or a list of 0 and 1 of one length, for each vertex"),
         ("feats.npy", "no", "not a readable .npy file (it does not begin as one)"),

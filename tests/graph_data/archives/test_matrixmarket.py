@@ -48,7 +48,10 @@ def test_coordinates_are_edges(kind, lines, edges, weight):
     graph = resolve("a.mtx?features=x.npy&labels=y.npy&split=s.npy").load()
     assert (graph.name, graph.num_vertices, edges_of(graph)) == ("a", 3, edges)
     assert (graph.weight if weight is None else graph.weight.tolist()) == weight
-    assert graph.notes == ("a.mtx: a MatrixMarket file, public split",)
+    assert graph.notes == (
+        "a.mtx: a MatrixMarket file, public split",
+        "a.mtx: row 1 of the matrix is vertex 0, as files of vertices number them",
+    )
     assert (graph.labels.tolist(), graph.num_classes) == ([1, 0, -1], 2)
     assert graph.split.tolist() == [[1], [2], [0]]
     assert graph.features.tolist() == [[0, 1], [2, 3], [4, 5]]

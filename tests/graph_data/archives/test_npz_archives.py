@@ -68,7 +68,7 @@ def csr_arrays(prefix, dense_matrix):
 
 def test_cora_of_gnn_benchmark_has_its_edges_classes_and_no_split(archives):
     graph = resolve(str(archives / "gnn_benchmark" / "cora.npz")).load()
-    assert graph.notes == ("cora.npz: an archive of gnn-benchmark, no split",)
+    assert graph.notes == ("cora.npz: an archive of gnn-benchmark, no split", "cora.npz: left out: node_names")
     assert (graph.num_vertices, graph.num_edges, graph.num_features, graph.num_classes) == (2708, 5429, 1433, 7)
     assert (graph.weight, graph.split.shape) == (None, (2708, 0))
     assert len(graph.features.data) == 49216

@@ -293,7 +293,7 @@ def test_a_file_whose_edges_have_several_attributes_is_read_by_naming_one_or_non
     monkeypatch.chdir(tmp_path)
     fields = {"edge_index": EDGES, "x": np.eye(3), "edge_attr": np.ones((3, 2)), "length": np.array([1.0, 2.0, 3.0])}
     torch.save({key: torch.from_numpy(value) for key, value in fields.items()}, "g.pt")
-    with pytest.raises(DatasetError, match=r"^g: edge_attr is \[3, 2\], .* FILE\.pt\?weight=, leaves it out$"):
+    with pytest.raises(DatasetError, match=r"^g\.pt: edge_attr is \[3, 2\], .* FILE\.pt\?weight=, leaves it out$"):
         resolve("g.pt").load()
     with pytest.raises(DatasetError, match=r"^g\.pt has no option 'weights', only weight, features, target$"):
         resolve("g.pt?weights=").load()

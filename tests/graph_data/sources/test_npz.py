@@ -53,7 +53,8 @@ def test_dense_archive_becomes_the_graph(archive):
 
 def test_edges_may_have_types(archive):
     graph = load(archive(edge_type=np.array([2, 0], np.int8)))
-    assert (graph.edge_type.tolist(), graph.num_edge_types) == ([2, 0], 3)
+    assert (graph.edge_type.tolist(), graph.num_edge_types) == ([1, 0], 2)
+    assert graph.names["edge_types"] == ("0", "2")
     assert load(archive(edge_type=np.array([2, 0]), num_edge_types=np.int64(5))).num_edge_types == 5
     assert (load(archive()).edge_type, load(archive()).num_edge_types) == (None, 1)
 
