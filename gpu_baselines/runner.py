@@ -25,7 +25,7 @@ from gpu_baselines.rank_checkpoints import Progress
 from gpu_baselines.run import Method, Run
 from siafu import __version__, model_file
 from siafu.baseline import METHODS
-from siafu.errors import GnnError, nan_advice
+from siafu.errors import Diverged, GnnError, nan_advice
 from siafu.evaluation import is_checkpoint, is_evaluated, outcome
 from siafu.metrics import METRICS
 from siafu.stopping import Stopping
@@ -91,7 +91,7 @@ class Runner:
         sent = self._sent_since(before)
         told = run.group.share([epoch_s, spent, sent])
         if not math.isfinite(loss):
-            raise GnnError(f"epoch {progress.epoch}: the loss is {loss}; {nan_advice(progress.epoch)}")
+            raise Diverged(f"epoch {progress.epoch}: the loss is {loss}; {nan_advice(progress.epoch)}")
         seconds = {phase: float(np.mean([one[1].get(phase, 0.0) for one in told])) for phase in PHASES}
         kinds = sorted({kind for one in told for kind in one[2]})
         total = {kind: sum(sum(one[2].get(kind, ())) for one in told) for kind in kinds}

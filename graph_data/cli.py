@@ -206,7 +206,8 @@ def main(args: argparse.Namespace) -> int:
         f"{manifest.num_classes} {manifest.target}; {manifest.num_partitions} partition(s) by {manifest.partitioner}, "
         f"{manifest.cut_edges / max(manifest.num_edges, 1):.1%} of edges cut; {seconds:.1f} s; {args.out}"
     )
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     return 0
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
 
+from siafu.errors import DatasetError
 from siafu.features import check_shape
-from siafu.graph import Graph, check, pack_typed
+from siafu.graph import Graph, check, labelled, pack_typed
 from siafu.sparse import Array
+
+log = logging.getLogger(__name__)
+FEW = 0.05  # of vertices with a label in no edge: more are said
 
 
 @dataclass(frozen=True)
@@ -57,3 +62,19 @@ def counts_of(graph: Graph) -> Counts:
 def _repeats(keys: Array) -> int:
     keys.sort()
     return int(np.count_nonzero(keys[1:] == keys[:-1]))
+
+
+def check_labels_met(graph: Graph, met: Array) -> None:
+    """Warns where many vertices that have a label are in no edge. met: bool [N], which vertices are in one.
+
+    Raises: DatasetError if all labelled vertices are in none: ids of labels and of edges are others.
+    """
+    known = labelled(graph)
+    total, apart = int(known.sum()), int((known & ~met).sum())
+    if not met.any() or apart <= FEW * total:
+        return
+    if apart == total:
+        raise DatasetError(
+            f"{graph.name}: none of its {total:,} vertices with a label is in an edge: do ids of labels and of edges mean the same?"
+        )
+    log.warning("%s: %d of %d vertices with a label are in no edge", graph.name, apart, total)

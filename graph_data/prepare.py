@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from graph_data.choice import choose_order
-from graph_data.counts import counts_of
+from graph_data.counts import check_labels_met, counts_of
 from graph_data.cut import shards_of
 from graph_data.estimate import Estimate, estimate_of
 from graph_data.link_split import counts_line
@@ -130,7 +130,11 @@ def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callabl
     graph = options.with_columns(graph)
     for note in graph.notes:
         say(note)
-    graph = options.with_types(options.with_split(tidy(graph, options.directed)))
+    graph = tidy(graph, options.directed)
+    met = np.zeros(graph.num_vertices, bool)
+    met[graph.src] = met[graph.dst] = True
+    check_labels_met(graph, met)
+    graph = options.with_types(options.with_split(graph))
     graph, standard = options.normalised(graph)
     if options.task == "link":
         say(counts_line(graph))

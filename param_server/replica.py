@@ -41,7 +41,7 @@ from param_server.summation import Node
 from siafu import schedules, wire
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
-from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError, nan_advice
+from siafu.errors import Diverged, RemoteProtocolError, StaleWeights, nan_advice
 from siafu.evaluation import evaluated_version, is_checkpoint, is_evaluated, rounds
 from siafu.models import Model
 from siafu.sparse import Array, TaskRows
@@ -235,7 +235,7 @@ class Replica:
     def _refuse(self, epoch: int, what: str) -> list[Send]:
         """Numbers that nothing can be learnt from (R9)."""
         if self.run.on_nan == "stop":
-            raise WorkerError(f"{what} holds NaN or infinity; {nan_advice(epoch)}")
+            raise Diverged(f"{what} holds NaN or infinity; {nan_advice(epoch)}")
         return [Send(COORDINATOR, wire.Skipped(self.index, epoch, what))]
 
     def _interval_done(self, sender: Address, done: wire.IntervalDone) -> list[Send]:
@@ -319,9 +319,7 @@ class Replica:
             sends = self._refuse(epoch.epoch, f"sum of all gradients of epoch {epoch.epoch}: {bad}")
             self._skipped += 1
             if self._skipped > MAX_SKIPPED:
-                raise WorkerError(
-                    f"{MAX_SKIPPED + 1} steps in a row had NaN or infinity, of epoch {epoch.epoch} in {bad}"
-                )
+                raise Diverged(f"{MAX_SKIPPED + 1} steps in a row had NaN or infinity, of epoch {epoch.epoch} in {bad}")
         else:
             self._skipped = 0
             if self.train.clip_norm:

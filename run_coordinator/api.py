@@ -37,7 +37,7 @@ from siafu.fingerprint import differences, of_run
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
 from siafu.models import Model, ModelSpec
 from siafu.pricing.meter import Meter
-from siafu.shards import CLASSES, COLUMNS, MANIFEST, NAMES, ShardSet, read_names
+from siafu.shards import CLASSES, COLUMNS, EDGE_TYPES, MANIFEST, NAMES, ShardSet, read_names
 from siafu.sparse import Array
 from siafu.tasks import Lane, is_of_edges
 
@@ -470,6 +470,13 @@ def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Confi
     model_file.first_weights(model, config.train.warm_start)
     check_columns(model_file.file_of(config.train.warm_start).parent, shards, config.data.source)
     check_labels(model_file.file_of(config.train.warm_start).parent, shards, config.data.source)
+    if bool(shards.names().get(COLUMNS)) != bool(
+        read_names(model_file.file_of(config.train.warm_start).parent).get(COLUMNS)
+    ):
+        logger.warning(
+            "train.warm_start = %s: feature columns are taken by position: one of the two has no names for them",
+            config.train.warm_start,
+        )
     differ = differences(
         model_file.trained_on(model_file.file_of(config.train.warm_start)), shards.manifest.fingerprint
     )
@@ -497,18 +504,20 @@ def check_columns(run_dir: Path, shards: ShardSet, what: str) -> None:
 
 
 def check_labels(run_dir: Path, shards: ShardSet, what: str) -> None:
-    """Raises: ConfigError if columns of labels are partly those of a run, or in another order. Warns where all names differ."""
-    ours, theirs = (names.get(CLASSES, ()) for names in (read_names(run_dir), shards.names()))
-    if not (ours and theirs) or ours == theirs:
-        return
-    if shards.manifest.target != "classes" and set(ours) & set(theirs):
-        raise ConfigError(
-            f"{what}: labels are columns {listed(theirs)}, those that {run_dir} was trained on {listed(ours)}: take these, in their "
-            f"order (--labels FILE#COLUMN,COLUMN)"
+    """Raises: ConfigError if classes, columns of labels or types of edges are partly those of a run, or in another order. Warns where
+    all names differ."""
+    for key, which in ((CLASSES, "classes or columns of labels"), (EDGE_TYPES, "types of edges")):
+        ours, theirs = (names.get(key, ()) for names in (read_names(run_dir), shards.names()))
+        if not (ours and theirs) or ours == theirs:
+            continue
+        if set(ours) & set(theirs):
+            raise ConfigError(
+                f"{what}: {which} are {listed(theirs)}, those that {run_dir} was trained on {listed(ours)}: its weights would be taken "
+                "for others of them; give it these, in their order (columns of labels: --labels FILE#COLUMN,COLUMN)"
+            )
+        logger.warning(
+            "%s: %s are %s, those of %s %s: taken by position", what, which, listed(theirs), run_dir, listed(ours)
         )
-    logger.warning(
-        "%s: labels are called %s, those of %s %s: taken by position", what, listed(theirs), run_dir, listed(ours)
-    )
 
 
 def made_run_dir(config: Config, what: str) -> Path:

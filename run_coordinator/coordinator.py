@@ -33,7 +33,7 @@ from siafu import __version__
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.checkpoints import TrainingState
 from siafu.config import Config
-from siafu.errors import GnnError, ProtocolError, nan_advice
+from siafu.errors import Diverged, ProtocolError, nan_advice
 from siafu.evaluation import EvaluatedEpochs, evaluated_version, outcome, rounds
 from siafu.member import answer
 from siafu.metrics import METRICS, SPLITS
@@ -276,7 +276,7 @@ class Coordinator:
         usage = total(self.usages.totals)
         self.status.eval_ghost_bytes = int(usage.get("eval_ghost_bytes", 0)) // (epoch + 1)
         if not np.isfinite(loss) and self.config.run.on_nan == "stop" and not self.stopped:
-            raise GnnError(f"epoch {epoch + 1}: the loss is {loss}; {nan_advice(epoch)}")
+            raise Diverged(f"epoch {epoch + 1}: the loss is {loss}; {nan_advice(epoch)}")
         record = {
             "event": "epoch", "epoch": epoch + 1, "loss": loss, "time_s": now - self.started_at,
             "epoch_s": self.ledger.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),

@@ -31,9 +31,10 @@ from run_coordinator.actions import Status
 from siafu import __version__, errors, start
 from siafu import config as configs
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError, PeerLost, WorkerError
+from siafu.errors import ConfigError, Diverged, GnnError, PeerLost
 from siafu.metrics import TITLES
 from siafu.pricing.meter import BUDGET, LIMITS, TIME
+from siafu.progress import from_here
 from siafu.shards import ShardSet
 
 PLAN, SUMMARY = "plan.json", "summary.json"
@@ -269,8 +270,8 @@ def carry_out(
     todo = _asked(missing, folder, limits)
     for trial, outcome in _one_by_one(todo, watch, train) if jobs == 1 else _side_by_side(todo, folder, jobs):
         if isinstance(outcome, GnnError):
-            # What a learning rate may do; all else (a lost server, a full disk) says nothing about the settings.
-            diverged = may_diverge and type(outcome) in (GnnError, WorkerError)
+            # All else (a lost server, a full disk, no room for a thread) says nothing about the settings.
+            diverged = may_diverge and isinstance(outcome, Diverged)
             if not (diverged or may_fail):
                 raise outcome
             if diverged:
@@ -416,7 +417,7 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
     if (seconds := summary["train_seconds"]) is not None:
         said.append(f"seconds     {plus_minus(seconds, 1)} each")
     run_dir = Path(summary["run_dir"])
-    return [*said, f"saved in    {run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir}"]
+    return [*said, f"saved in    {from_here(run_dir)}"]
 
 
 def plus_minus(values: Mapping[str, float], digits: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +14,7 @@ from run_coordinator import cli, repeat, search_space
 from run_coordinator.search import Point, Search, search
 from siafu.errors import ConfigError
 from siafu.metrics import TITLES
+from siafu.progress import from_here
 
 #: Rows of the table; search.json has all.
 MOST_ROWS = 20
@@ -98,7 +98,7 @@ def _show(found: Search) -> None:
             f"--set '{key}={search_space.written(value)}'" for key, value in found.best_settings.items()
         )
         print(f"best        {settings}")
-    place = found.dir.relative_to(Path.cwd()) if found.dir.is_relative_to(Path.cwd()) else found.dir
+    place = from_here(found.dir)
     print(f"saved in    {place}")
 
 

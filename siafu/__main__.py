@@ -53,7 +53,7 @@ VERBS = {
 }
 
 #: Errors that say something of this machine, whichever file was opened or read.
-SYSTEMS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ENOSPC, errno.EDQUOT)
+SYSTEMS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ def main(argv: Sequence[str] | None = None, program: Program = SIAFU) -> int:
 def _run(args: argparse.Namespace, program: Program) -> int:
     level = logging.INFO if args.verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[_Stderr()])
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where there is no home it says so, at length
     try:
         _check_working_folder()
         code = int(importlib.import_module(program.verbs[args.verb][0]).main(args))

@@ -65,6 +65,10 @@ class WorkerTimeout(WorkerError):
     """A tensor task was relaunched as often as the config allows and never finished."""
 
 
+class Diverged(GnnError):
+    """The loss, or a gradient, is no number: what a learning rate may do, and a machine does not."""
+
+
 class StaleWeights(GnnError):
     """A weight version was asked for that the parameter server no longer holds."""
 

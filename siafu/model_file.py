@@ -19,6 +19,14 @@ from siafu.models import Model, ModelSpec
 from siafu.sparse import Array
 
 
+def check_name(path: Path) -> None:
+    """Raises: ConfigError for a path that is not UTF-8: safetensors opens no other, and would say so when all is done."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{str(path)!a}: a name that is not UTF-8: rename it") from None
+
+
 def digest(weights: Mapping[str, Any]) -> str:
     """16 hex digits over names, dtypes, shapes and bits."""
     state = hashlib.sha256()

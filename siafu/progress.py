@@ -244,5 +244,12 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         )
     if cost and cost["usd"]:
         lines.append(f"cost        {dollars(cost['usd'])} ({cost['counted']})")
-    run_dir = Path(result["run_dir"])
-    return [*lines, f"saved in    {run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir}"]
+    return [*lines, f"saved in    {from_here(Path(result['run_dir']))}"]
+
+
+def from_here(path: Path) -> Path:
+    """Relative to the working folder where it lies in it."""
+    try:
+        return path.relative_to(Path.cwd())
+    except (ValueError, OSError):  # elsewhere; or the working folder was deleted meanwhile
+        return path

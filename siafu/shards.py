@@ -61,6 +61,7 @@ FORMAT, VERSION = "siafu-shards", 2
 MANIFEST = "manifest.json"
 IDS, NAMED_IDS, NAMES = "ids.npy", "ids.parquet", "names.json"
 COLUMNS = "features"  # in names.json: of the columns of features
+EDGE_TYPES = "edge_types"  # likewise
 CLASSES = "classes"  # likewise: of classes, or of the columns of several labels
 NOTES = "notes"  # in names.json, beside the names: what of the source was taken for what, and what was left out
 BESIDE = (IDS, NAMED_IDS, NAMES, STANDARD)  # files beside the partitions' folders, which no server needs

@@ -23,6 +23,10 @@ def settle() -> None:
         shown = {"PYTHONIOENCODING": sys.stdout.encoding} if sys.stdout else {}  # the terminal is what it is
         os.execve(sys.executable, sys.orig_argv, {**shown, **os.environ, "PYTHONUTF8": "1"})  # noqa: S606 (ourselves)
     codecs.register_error("siafu", _plain)
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.RawIOBase):
+        # Without a buffer (PYTHONUNBUFFERED) nobody could ask stdout later whether it was what a print failed at.
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="siafu")

@@ -20,7 +20,7 @@ from run_coordinator import cli as train_cli
 from siafu.baseline import METHODS
 from siafu.errors import ConfigError
 from siafu.pricing import prices
-from siafu.progress import Display, dollars, written
+from siafu.progress import Display, dollars, from_here, written
 
 PAPERS = ("dorylus",)
 #: What a graph server is priced as if nobody says: Dorylus' own choice.
@@ -227,7 +227,7 @@ def _show_runs(
         return found
     table.show(found, Console(width=None if Console().is_terminal else WIDTH))
     if folder is not None:
-        print(f"saved in {folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder}")
+        print(f"saved in {from_here(folder)}")
     return found
 
 

@@ -48,7 +48,12 @@ def graph_of(
     if not classes and labels.ndim == 1 and labels.dtype.kind == "i" and labels.min(initial=0) >= -1:
         labels, words = renumbered(labels)
         notes = (*notes, f"{found.shown}: {numbered_note(words)}") if words else notes
-    if not classes and labels.ndim == 1 and labels.dtype.kind == "i" and (unknown := int((labels == -1).sum())):
+    if (
+        not isinstance(classes, int)
+        and labels.ndim == 1
+        and labels.dtype.kind == "i"
+        and (unknown := int((labels == -1).sum()))
+    ):
         notes = (*notes, f"{found.shown}: {unknown:,} of {len(labels):,} vertices have no label")
     src, dst, weight = edges
     return Graph(

@@ -27,6 +27,8 @@ def find(file: Path) -> Found | None:
 def load(found: Found, given: dict[str, str]) -> Graph:
     content, cites = found.files
     rows = _table(content)
+    if not rows:
+        raise DatasetError(f"{content}: is empty")
     for at, row in enumerate(rows):
         if len(row) != len(rows[0]) or len(row) < 3:
             raise DatasetError(f"{content}: line {at + 1}: {len(row)} columns, must be {max(3, len(rows[0]))}")

@@ -196,6 +196,8 @@ def widths(file: Path, columns: Sequence[str]) -> list[int]:
 def _length_of_lists(file: Path, column: str) -> int:
     for batch in _batches(file, [column], 1, [FEATURES]):
         if batch.column(0)[0].is_valid:
+            if not len(batch.column(0)[0]):
+                raise DatasetError(f"{file}: column {column!r} has lists of no numbers")
             return len(batch.column(0)[0])
     return 1
 

@@ -15,6 +15,7 @@ Features are a .npy file [N, F], a scipy .npz file, a table by id, or ``random:F
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +51,11 @@ ENDS = (
     ("u", "v"), ("head", "tail"), ("subject", "object"), ("citing", "cited"), ("follower", "followee"), ("node1", "node2"),
     ("id1", "id2"),
 )  # fmt: skip
+#: Names of columns that are no end of an edge, though they often stand first
+NO_END = re.compile(
+    r"index|row|rows|rownames?|rownumber|edge|edgeid|eid|linkid|weights?|w|time|timestamp|ts|date|datetime|year|types?|rel|relation"
+    r"|label|labels|x\d+"
+)
 SHOWN = 6  # names of columns in a note
 FEW_IDS = 0.05  # of a table's ids in no edge: more are warned of
 ROWS = 1 << 21  # edges that are read together where they all go to memory
@@ -355,8 +361,15 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
     pair = next((pair for pair in ENDS if {*pair} <= by_name.keys()), None)
     if pair is not None:
         src, dst = src or by_name[pair[0]], dst or by_name[pair[1]]
+    said = {src, dst}
     src = src or next((name for name in names if name != dst), "")
     dst = dst or next((name for name in names if name != src), "")
+    for name in {src, dst} - said:
+        if pair is None and not columns.is_nameless(name) and NO_END.fullmatch(columns.plain(name)):
+            raise DatasetError(
+                f"{file}: by its name, column {name!r} is no end of an edge: say which columns are source and target, of "
+                f"{', '.join(names)}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
+            )
     for name in (src, dst):
         if columns.is_nameless(name):
             named = ", ".join(name for name in names if not columns.is_nameless(name))

@@ -171,7 +171,11 @@ def features(
                 )
         out[where] = np.concatenate([one.reshape(len(one), -1) for one in values], axis=1)
     if not seen.all():
-        raise DatasetError(f"{text}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}")
+        count = int((~seen).sum())
+        more = f" and {count - 1:,} more" if count > 1 else ""
+        raise DatasetError(
+            f"{text}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}{more}, which edges or another table have"
+        )
     return out if scratch is None else RowFile(scratch)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from graph_data.ahead import ahead
 from graph_data.census import Census, Numbering, take_census
+from graph_data.counts import check_labels_met
 from graph_data.edges import EdgeSource, GraphEdges
 from graph_data.memory import Budget
 from graph_data.options import Options
@@ -97,6 +98,7 @@ class _Preparation:
             self.stacks()
             self.partition_owners()
             self.deal(graph)
+        check_labels_met(graph, self.met())
         entries = [self.partition(p) for p in range(self.options.parts)]
         for p, entry in enumerate(entries):
             writer.adopt(self.work.path(f"shards/{folder_of(p)}"), entry)
@@ -106,6 +108,13 @@ class _Preparation:
         writer.add_standard(Standard.load(self.work.folder))
         num_edges = sum(entry.in_edges for entry in entries)
         return writer.finish(self.options.manifest(graph, ORDER, num_edges, entries))
+
+    def met(self) -> Array:
+        """Which vertices are in an edge, bool [N]."""
+        found = np.zeros(self.num_vertices, bool)
+        for side in self.sides:
+            found |= np.diff(self.stack(side).indptr()) > 0
+        return found
 
     # --- vertices ---------------------------------------------------------------------------------------------------------
 

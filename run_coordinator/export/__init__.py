@@ -55,6 +55,7 @@ def export(
     run_dir, out = run.dir if isinstance(run, api.Run) else Path(run), Path(out)
     if to not in TARGETS:
         raise ConfigError(f"to = {to!r}: must be one of {', '.join(TARGETS)}")
+    model_file.check_name(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"out = {out}: exists already")
     if not (run_dir / "model.safetensors").is_file():

@@ -314,7 +314,7 @@ CASES = (
         "features that miss a vertex",
         {"e.csv": EDGES, "x.csv": b"id,a\n1,0.5\n2,1\n"},
         "e.csv --features x.csv",
-        "x.csv: has no features of vertex 3",
+        "x.csv: has no features of vertex 3, which edges or another table have",
     ),
     Case(
         "a feature that is missing",

@@ -1,12 +1,14 @@
 import os
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pytest
 
 from graph_data import prepare as prepare_module
+from graph_data.options import Options
 from graph_data.orders import ORDERS
 from graph_data.partitioners import PARTITIONERS
 from graph_data.prepare import SOURCES, Source, cached, prepare, resolve
@@ -369,6 +371,28 @@ def test_a_file_that_was_replaced_or_rewritten_is_prepared_again_with_its_size_a
     file.replace(archive)
     assert (archive.stat().st_size, archive.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
     assert cached(str(archive), cache_dir=tmp_path / "cache") != before
+
+
+@pytest.mark.parametrize("option", ["features", "labels", "split"])
+def test_a_file_that_an_option_names_is_in_the_key_whatever_the_source(tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    Path("m.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 2\n2 3\n")
+    arrays = {"features": np.ones((3, 2), np.float32), "labels": np.array([0, 1, 0]), "split": np.array([1, 2, 3])}
+    for name, values in arrays.items():
+        np.save(f"{name}.npy", values)
+    source = "m.mtx?features=features.npy&labels=labels.npy&split=split.npy"
+    before = cached(source, cache_dir="cache")
+    assert cached(source, cache_dir="cache") == before
+    np.save(f"{option}.npy", arrays[option][::-1].copy() + (option == "features"))
+    assert cached(source, cache_dir="cache") != before
+
+
+def test_the_content_of_a_partitioners_file_is_in_the_key(archive, tmp_path):
+    def key(text):
+        (tmp_path / "p.txt").write_text(text)
+        return Options.of({**prepare.__kwdefaults__, "parts": 2, "partitioner": f"file:{tmp_path / 'p.txt'}"}).key()
+
+    assert key("0\n1\n0\n") == key("0\n1\n0\n") != key("1\n0\n1\n")
 
 
 def test_a_cache_that_cannot_be_made_names_the_settings_that_move_it(archive, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from run_coordinator import api
 from run_coordinator.recovery.resume import resume
-from siafu.errors import ConfigError, WorkerError
+from siafu.errors import ConfigError, Diverged
 from tests.infra.deployment import bucket
 
 SETTINGS = {"train.mode": "pipe", "model.dropout": 0.5, "lambda.count": 1, "train.intervals": 2}
@@ -47,7 +47,7 @@ def test_steps_with_bad_numbers_are_left_out_or_end_the_run(on_nan: str, tmp_pat
     settings = {**SETTINGS, "run.on_nan": on_nan, "train.lr": 1e30, "servers.param_servers": 2}
     if on_nan == "stop":
         with pytest.raises(
-            WorkerError, match=r"gradient of epoch 1 interval \d+ \(graph server 0\) layer 1: 1\.\w+ holds NaN"
+            Diverged, match=r"gradient of epoch 1 interval \d+ \(graph server 0\) layer 1: 1\.\w+ holds NaN"
         ):
             api.train("digits", epochs=4, run_dir=str(tmp_path / "run"), settings=settings)
         return

@@ -12,7 +12,7 @@ from param_server.epoch import Epoch
 from param_server.replica import MAX_SKIPPED
 from siafu import wire
 from siafu.address import COORDINATOR, Send, graph_server, param_server, worker
-from siafu.errors import RemoteProtocolError, StaleWeights, WorkerError, nan_advice
+from siafu.errors import Diverged, RemoteProtocolError, StaleWeights, nan_advice
 from siafu.sparse import SparseRows
 from tests.param_server.delivery import LAYERS, MODEL, gradient_of, layer_of, make_config, make_replica, same_bits
 
@@ -163,7 +163,7 @@ def test_r3_gradient_that_is_not_finite_names_interval_layer_and_parameter(bad):
     message = gradient(0, 1, 1)
     message.tensors["1.bias"][2] = bad
     where = r"epoch 0 interval 1 \(graph server 1\) layer 1: 1\.bias holds NaN or infinity"
-    with pytest.raises(WorkerError, match=where):
+    with pytest.raises(Diverged, match=where):
         give(replica_of(), message)
 
 
@@ -249,7 +249,7 @@ def test_r9_a_sum_that_is_beyond_all_numbers_ends_the_run_too():
         message = gradient(0, interval, 1)
         message.tensors["1.bias"][2] = np.finfo(np.float32).max
         give(replica, message)
-    with pytest.raises(WorkerError, match=r"^sum of all gradients of epoch 0: 1\.bias holds NaN or infinity"):
+    with pytest.raises(Diverged, match=r"^sum of all gradients of epoch 0: 1\.bias holds NaN or infinity"):
         run_epoch(replica, 0)
 
 
@@ -265,7 +265,7 @@ def test_r9_what_is_left_out_again_and_again_ends_the_run():
     run_epoch(replica, MAX_SKIPPED)  # a good one between them
     for epoch in range(MAX_SKIPPED + 1, 2 * MAX_SKIPPED + 1):
         run_bad_epoch(replica, epoch)
-    with pytest.raises(WorkerError, match=r"^11 steps in a row had NaN or infinity, of epoch 21 in 1\.bias$"):
+    with pytest.raises(Diverged, match=r"^11 steps in a row had NaN or infinity, of epoch 21 in 1\.bias$"):
         run_bad_epoch(replica, 2 * MAX_SKIPPED + 1)
 
 

@@ -15,7 +15,7 @@ import pytest
 from run_coordinator import api, repeat
 from run_coordinator.repeat import Done
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError, PeerLost, WorkerError
+from siafu.errors import ConfigError, Diverged, GnnError, PeerLost, WorkerError
 from tests.toy_graphs import random_graph
 
 SCORES = {0: 0.5, 1: 0.7, 2: 0.9}
@@ -175,7 +175,7 @@ def test_a_run_that_fails_is_the_failure_of_all(
         repeat.repeat("digits", runs=3)
 
 
-@pytest.mark.parametrize("error", [GnnError("the loss is nan"), WorkerError("NaN")])
+@pytest.mark.parametrize("error", [Diverged("the loss is nan")])
 def test_where_trials_may_diverge_that_is_their_result(
     trained: list[Config], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: GnnError
 ):
@@ -187,9 +187,16 @@ def test_where_trials_may_diverge_that_is_their_result(
     assert [one.error for one in done] == ["", str(error), ""]
     again = list(repeat.carry_out(trials, folder, config, may_diverge=True))
     assert [(one.error, one.before) for one in again] == [("", True), (str(error), True), ("", True)]
-    failing(trained, monkeypatch, at=3, error=PeerLost("gone"))
-    with pytest.raises(PeerLost):
-        list(repeat.carry_out(repeat.seeds_of(config, 4), folder, config, may_diverge=True))
+    for refused in (
+        PeerLost("gone"),
+        GnnError("no loopback"),
+        WorkerError("can't start new thread"),
+    ):  # no setting's fault
+        with monkeypatch.context() as patch:
+            failing(trained, patch, at=3, error=refused)
+            with pytest.raises(type(refused)):
+                list(repeat.carry_out(repeat.seeds_of(config, 4), folder, config, may_diverge=True))
+    assert repeat._finished(folder, repeat.seeds_of(config, 4)[3]) is None
 
 
 # --- rule 4, with real runs -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from run_coordinator import api
 from run_coordinator.search import name_of, search
 from siafu.__main__ import main
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError
+from siafu.errors import ConfigError, Diverged
 from siafu.graph import VAL
 from tests.toy_graphs import random_graph
 
@@ -37,7 +37,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[float
         told.append((rate, config.train.seed))
         folder.mkdir(parents=True)
         if rate not in VALIDATION:
-            raise GnnError("epoch 2: the loss is nan")
+            raise Diverged("epoch 2: the loss is nan")
         validation = VALIDATION[rate] + 0.01 * config.train.seed
         found = {
             "val_acc": validation, "test_acc": 1 - validation, "best_epoch": 2, "epochs": 3, "train_seconds": 1.0,

@@ -284,7 +284,7 @@ def test_a_run_directory_holds_one_run(shards, capsys):
 def test_a_failed_run_gives_exit_code_1(shards, capsys):
     assert main(["train", shards, *QUICK, "--lr", "1e300", "--json"]) == 1
     said = capsys.readouterr()
-    assert json.loads(said.out)["type"] == "WorkerError"
+    assert json.loads(said.out)["type"] == "Diverged"
     assert "holds NaN or infinity" in said.err
 
 

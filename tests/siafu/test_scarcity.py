@@ -14,10 +14,11 @@ from typing import Any, NoReturn
 
 import pytest
 
+from cost_planner.plan import calibration
 from run_coordinator import doctor
-from siafu import sockets
+from siafu import config, progress, sockets
 from siafu.__main__ import main
-from siafu.errors import DatasetError, GnnError
+from siafu.errors import ConfigError, DatasetError, GnnError
 
 
 def raising(error: BaseException, cause: BaseException | None = None) -> Any:
@@ -78,6 +79,7 @@ def test_a_run_says_at_once_that_it_may_open_too_few_files(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -89,7 +91,10 @@ def test_a_run_says_at_once_that_it_may_open_too_few_files(tmp_path: Path) -> No
         ("prepare digits --json", (2, "siafu prepare: --out DIR is missing: where do the shards go?")),
     ],
 )
-def test_output_that_is_not_taken_is_said(words: str, expected: tuple[int, str]) -> None:
+def test_output_that_is_not_taken_is_said(
+    words: str, expected: tuple[int, str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "w") as full:
         code, said = siafu(*words.split(), stdout=full)
     assert (code, *said) == expected
@@ -120,3 +125,31 @@ def test_no_run_waits_for_a_loopback_that_is_down(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith("siafu train: 127.0.0.1: Network is unreachable: ")
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_stdout_that_is_closed_is_no_failure(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "siafu", "prepare", "digits", "--out", str(tmp_path / "out")]
+    ended = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False)
+
+
+def test_a_summary_needs_no_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert progress.from_here(tmp_path / "run") == tmp_path / "run"
+    monkeypatch.chdir(tmp_path)
+    assert progress.from_here(tmp_path / "run") == Path("run")
+
+
+@pytest.mark.parametrize("home", [None, "relative"])
+def test_doctor_and_plan_need_no_home(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if home is None:
+        monkeypatch.setattr(Path, "home", raising(RuntimeError("Could not determine home directory.")))
+    else:
+        monkeypatch.setenv("HOME", home)
+    with pytest.raises(ConfigError, match=r"no such home directory: .*[^.]; set data\.cache_dir"):
+        config.cache_folder()
+    assert calibration.Calibration.load() == calibration.Calibration()
+    assert doctor._localstack()["found"] is None

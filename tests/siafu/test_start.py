@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.imports import files
+from run_coordinator.export import exported
 from siafu import start
 from tests.test_imports import ROOMS
 
@@ -96,6 +97,57 @@ def test_the_path_is_ours_without_the_working_folder(tmp_path: Path, monkeypatch
     assert start.paths() == [str(chosen), start.ROOT, str(other), "/usr/lib"]  # the siafu that was called
     monkeypatch.setenv("PYTHONPATH", ".")
     assert start.paths()[:2] == [str(tmp_path)] * 2  # the user has named it
+
+
+def test_the_folder_of_a_script_is_not_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python puts it first on the path of whoever calls siafu.train; a graph_server.py may lie there."""
+    main, scripts, packages = sys.modules["__main__"], tmp_path / "scripts", tmp_path / "site-packages"
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setattr(sys, "path", [str(scripts), str(packages), start.ROOT])
+    monkeypatch.setattr(main, "__file__", str(scripts / "go.py"), raising=False)
+    assert start.paths() == [str(packages), start.ROOT]
+    monkeypatch.setenv("PYTHONPATH", str(scripts))
+    assert start.paths() == [str(scripts), str(packages), start.ROOT]
+    monkeypatch.delenv("PYTHONPATH")
+    monkeypatch.setattr(main, "__file__", str(packages / "tool.py"), raising=False)
+    assert start.paths() == [str(scripts), str(packages), start.ROOT]
+
+
+@pytest.mark.long
+def test_a_run_from_a_script_runs_nothing_that_lies_beside_the_script(hostile: Path) -> None:
+    (hostile / "siafu" / "__init__.py").unlink()
+    for name in (
+        "numpy",
+        "random",
+        "zmq",
+        "json",
+        "torch",
+        "typing",
+        "safetensors",
+        "pip",
+    ):  # those the script itself would take
+        (hostile / f"{name}.py").unlink()
+    for name in ("param_server", "sitecustomize"):
+        (hostile / f"{name}.py").write_text((hostile / "graph_server" / "__init__.py").read_text())
+    (hostile / "go.py").write_text(
+        "import siafu\nprint(siafu.train('digits', epochs=1, run_dir='../run').result['epochs'])\n"
+    )
+    (hostile / "sub").mkdir()
+    ended = subprocess.run(
+        [sys.executable, "../go.py"],
+        cwd=hostile / "sub",
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": start.ROOT},
+    )
+    assert (ended.stdout, ended.returncode) == ("1\n", 0), ended.stderr
+
+
+def test_export_looks_for_dgl_without_what_lies_in_the_working_folder(
+    hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{start.ROOT}{os.pathsep}")
+    exported._runs(sys.executable, "torch")
 
 
 def test_a_checkout_may_be_the_working_folder(monkeypatch: pytest.MonkeyPatch) -> None:

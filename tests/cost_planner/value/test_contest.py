@@ -17,7 +17,7 @@ from run_coordinator.actions import Status
 from siafu.__main__ import main
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
-from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.errors import ConfigError, Diverged, PeerLost
 from tests.cost_planner.value.runs import write
 
 BASE = Config().replace({"train.epochs": 3, "train.target_acc": 0.8})
@@ -98,7 +98,7 @@ def test_the_same_call_goes_on_and_takes_more_contenders_and_seeds(trainers: Tra
 
 def test_who_diverges_has_an_answer_and_does_not_end_the_rest(trainers: Trainers):
     """Rule 3."""
-    trainers.raises = lambda config: GnnError("the loss is nan") if config.train.mode == "no-pipe" else None
+    trainers.raises = lambda config: Diverged("the loss is nan") if config.train.mode == "no-pipe" else None
     found = hold("cpu no-pipe, cpu")
     assert found.failed == {"cpu no-pipe": ["the loss is nan"], "cpu pipe": []}
     assert [one.name for one in found.finished] == ["cpu pipe"]
@@ -178,7 +178,7 @@ def test_a_baseline_that_a_limit_stops_is_begun_anew(trainers: Trainers, monkeyp
 
 
 def test_a_directory_can_be_judged_again(trainers: Trainers):
-    trainers.raises = lambda config: GnnError("nan") if config.train.mode == "no-pipe" else None
+    trainers.raises = lambda config: Diverged("nan") if config.train.mode == "no-pipe" else None
     held = hold("cpu no-pipe, cpu, lambda lambda_memory=512", runs=2)
     found = contest.read(held.dir)
     assert sorted(one.where for one in found.finished) == sorted(one.where for one in held.finished)
@@ -229,7 +229,7 @@ def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFix
 
 
 def test_verb_tells_failures_in_the_table(trainers: Trainers, capsys: pytest.CaptureFixture[str]):
-    trainers.raises = lambda config: GnnError("epoch 3: the loss is nan") if config.train.mode == "no-pipe" else None
+    trainers.raises = lambda config: Diverged("epoch 3: the loss is nan") if config.train.mode == "no-pipe" else None
     assert main(["value", "digits", "--contenders", "cpu, cpu no-pipe"]) == 0
     assert "cpu no-pipe: epoch 3: the loss is nan" in capsys.readouterr().out
     assert main(["value", "digits", "--contenders", "cpu no-pipe"]) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -183,3 +183,48 @@ def test_types_of_our_own_are_no_relations(tmp_path: Path) -> None:
     links = prepare(BARE, tmp_path / "links", task="link", negatives=2, eval_negatives=5)
     assert links.manifest.num_edge_types > 1
     assert meanings({}, num_edge_types=1).of_relations(links, "new") is None
+
+
+# --- columns of labels, and what a warm start takes for what ---------------------------------------------------------------
+
+COLUMNS = ("A", "B", "C")
+MANY = replace(
+    BARE, labels=np.random.default_rng(1).integers(0, 2, (60, 3), np.uint8), num_classes=3, names={"classes": COLUMNS}
+)
+
+
+def numbers(graph: Graph) -> Graph:
+    return replace(graph, labels=graph.labels + np.random.default_rng(2).random((60, 3), np.float32))
+
+
+@pytest.mark.parametrize("made", [lambda graph: graph, numbers], ids=["labels", "numbers"])
+def test_columns_of_labels_in_another_order_are_refused(made: Callable[[Graph], Graph], tmp_path: Path) -> None:
+    graph = made(MANY)
+    prepare(graph, tmp_path / "shards")
+    run = api.train(str(tmp_path / "shards"), run_dir=str(tmp_path / "run"), backend="cpu", epochs=1)
+    turned = replace(graph, labels=graph.labels[:, [2, 0, 1]], names={"classes": ("C", "A", "B")})
+    prepare(turned, tmp_path / "turned")
+    words = r"turned: classes or columns of labels are 'C', 'A', 'B', those that .*run was trained on 'A', 'B', 'C': "
+    with pytest.raises(ConfigError, match=words):
+        siafu.predict(run, graph=str(tmp_path / "turned"))
+    with pytest.raises(ConfigError, match=words):
+        api.train(
+            str(tmp_path / "turned"), run_dir=str(tmp_path / "again"), backend="cpu", epochs=1, warm_start=str(run.dir)
+        )
+    prepare(graph, tmp_path / "same")
+    assert siafu.predict(run, graph=str(tmp_path / "same")).result["scores"]
+
+
+def test_a_warm_start_takes_no_relation_or_class_for_another(run: api.Run, tmp_path: Path) -> None:
+    for changed in ({"edge_types": ("quotes", *KINDS[1:])}, {"classes": (*WORDS[1:], "yak")}):
+        folder = tmp_path / next(iter(changed))
+        prepare(replace(GRAPH, names={**GRAPH.names, **changed}), folder, directed=True)
+        with pytest.raises(ConfigError, match="its weights would be taken for others of them"):
+            api.train(
+                str(folder),
+                run_dir=str(tmp_path / "run"),
+                backend="cpu",
+                model="rgcn",
+                epochs=1,
+                warm_start=str(run.dir),
+            )
