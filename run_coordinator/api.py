@@ -503,10 +503,11 @@ def check_columns(run_dir: Path, shards: ShardSet, what: str) -> None:
         )
 
 
-def check_labels(run_dir: Path, shards: ShardSet, what: str) -> None:
+def check_labels(run_dir: Path, shards: ShardSet, what: str, of: Sequence[str] = (CLASSES, EDGE_TYPES)) -> None:
     """Raises: ConfigError if classes, columns of labels or types of edges are partly those of a run, or in another order. Warns where
     all names differ."""
-    for key, which in ((CLASSES, "classes or columns of labels"), (EDGE_TYPES, "types of edges")):
+    for key in of:
+        which = {CLASSES: "classes or columns of labels", EDGE_TYPES: "types of edges"}[key]
         ours, theirs = (names.get(key, ()) for names in (read_names(run_dir), shards.names()))
         if not (ours and theirs) or ours == theirs:
             continue

@@ -113,7 +113,9 @@ def files_of(pattern: str) -> list[Path]:
     else:
         found = [path]
     if not found:
-        raise DatasetError(f"{pattern}: no file there that ends in {', '.join(SUFFIXES)}")
+        texts = path.is_dir() and any(folder.is_dir() and "=" in folder.name for folder in there)
+        more = "; partitions (NAME=VALUE folders) must be of Parquet" if texts else ""
+        raise DatasetError(f"{pattern}: no file there that ends in {', '.join(SUFFIXES)}{more}")
     for file in found:
         if not file.is_file():
             raise DatasetError(f"{file}: no such file")

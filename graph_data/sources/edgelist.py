@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -209,7 +210,12 @@ class EdgeList:
             told, tables_own = "", of_table.files[0]
             if not columns.is_parquet(tables_own) and not columns.is_parquet(self.files[0]):
                 ours = textfile.as_written(tables_own, of_table.id), textfile.as_written(self.files[0], self.src)
-                told = f": they are like {ours[0]!r}, those of edges like {ours[1]!r}"
+                show = (
+                    repr
+                    if unicodedata.normalize("NFC", str(ours[0])) != unicodedata.normalize("NFC", str(ours[1]))
+                    else ascii
+                )
+                told = f": they are like {show(ours[0])}, those of edges like {show(ours[1])}"
             raise DatasetError(f"{name}: none of its {total} ids (column {of_table.id!r}) is in an edge{told}")
 
     def _note_of_edges(self) -> str:
@@ -238,7 +244,7 @@ def _note(files: Sequence[Path], used: Sequence[str], names: Collection[str | No
         how.append(f"not used: {_listed(left)}")
     if not columns.is_parquet(file):
         layout = textfile.layout(file)
-        how += ["no header"] if not layout.has_header else []
+        how += [f"no header: its first line, {textfile.shown(layout)}, is data"] if not layout.has_header else []
         if layout.comments:
             how.append(f"{layout.comments} line{'s' if layout.comments > 1 else ''} of comments above")
         if layout.separator != textfile.promised_separator(file):

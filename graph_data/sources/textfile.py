@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from graph_data.sources.arrow import arrow, first_line_of
-from siafu.errors import DatasetError
+from siafu.errors import DatasetError, GnnError
 
 #: Ending -> the separator that it promises, if the first line has it. BLANKS: any number of blanks and tabs.
 BLANKS = " "
@@ -157,11 +157,11 @@ def column_names(file: Path) -> list[str]:
     counted = [list(map(str, range(start, start + len(numbers)))) for start in (0, 1)]  # of columns without names
     if found.has_header and numbers and (numbers not in counted or found.first[0] == numbers[0]):
         raise DatasetError(
-            f"{file}: its first line, {_shown(found)}, looks like data, not like names of columns: put a line of names above it"
+            f"{file}: its first line, {shown(found)}, looks like data, not like names of columns: put a line of names above it"
         )
     if not found.has_header and len(numbers) > 2 and numbers == counted[0]:
         raise DatasetError(
-            f"{file}: its first line, {_shown(found)}, looks like numbers of columns, not like data: give the columns names, or "
+            f"{file}: its first line, {shown(found)}, looks like numbers of columns, not like data: give the columns names, or "
             "leave the line out"
         )
     for i, name in enumerate(found.names):
@@ -175,7 +175,7 @@ def column_names(file: Path) -> list[str]:
     return found.names
 
 
-def _shown(found: Layout) -> str:
+def shown(found: Layout) -> str:
     return repr(found.separator.join(found.first[:6]) + ("…" if len(found.first) > 6 else ""))
 
 
@@ -360,6 +360,10 @@ def explain(file: Path, columns: list[str], types: list[str], musts: list[str]) 
             pass
     except (arrow("pyarrow").ArrowException, OSError) as error:
         text = first_line_of(error)
+        if "worker thread" in text:  # the file is not to blame
+            raise GnnError(
+                f"no thread can be started ({text}): ulimit -v and ulimit -u say what this process may have"
+            ) from None
         raise DatasetError(f"{file}: {_where(file, columns, musts, text)}") from None
     raise DatasetError(f"{file}: changed while it was read")
 

@@ -21,7 +21,7 @@ from siafu.errors import ConfigError
 from siafu.features import STANDARD, Standard
 from siafu.fingerprint import Fingerprint, differences, of_run
 from siafu.models import ModelSpec
-from siafu.shards import MANIFEST, Manifest, ShardSet, read_names
+from siafu.shards import CLASSES, MANIFEST, Manifest, ShardSet, read_names
 from siafu.tasks import Lane
 from siafu.training_state import MODEL
 
@@ -70,7 +70,7 @@ class Plan:
             _check_standard(self.features_as, shards, source)
         _check(self.spec, manifest, source)
         if self.spec.target in ("labels", "numbers") and _judged(manifest):
-            api.check_labels(self.run_dir, shards, source)
+            api.check_labels(self.run_dir, shards, source, (CLASSES,))  # relations are found by their names
         names = self._names(shards)
         meanings = Meanings.of(self.run_dir, self.spec, names)
         numbers = (

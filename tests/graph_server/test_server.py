@@ -1,0 +1,70 @@
+"""What the loop of a graph server counts: seconds of a computation, and invocations that still run when it leaves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from graph_server import server as module
+from graph_server.lambdas.backend import LambdaBackend
+from graph_server.server import Server, _timed
+from siafu.address import COORDINATOR
+
+
+def test_the_seconds_of_a_computation_are_those_between_its_start_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 100.25])
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    assert _timed(lambda: "rows") == ("rows", 0.25)
+
+
+@dataclass
+class Spec:
+    name: str = "gcn"
+
+
+class Backend(LambdaBackend):
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def workers(self) -> Any:
+        return ()
+
+    def stop(self) -> None:
+        pass
+
+    def ended(self, invocation: Any, now: float) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+@pytest.mark.parametrize("ended", [0, 1, 3])
+def test_a_server_that_leaves_says_how_many_invocations_a_service_goes_on_with(
+    ended: int, hangs_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three that began. Only of a service that goes on without us is the cost unknown."""
+    monkeypatch.setattr(module, "LEAVE_S", 0.0)
+    sent: list[Any] = []
+    lambdas = SimpleNamespace(idle_s=1, margin_s=1, proxy="", memory_mb=192, keep_constants=False, callback_host="")
+    server = object.__new__(Server)
+    server.__dict__.update(
+        hub=SimpleNamespace(endpoint="tcp://127.0.0.1:5", run_id=b"r", counts={}, send=lambda to, said: sent.append((to, said))),
+        config=SimpleNamespace(lambdas=lambdas, digest="d", servers=SimpleNamespace(silence_s=9)), index=0, spec=Spec(),
+        roster=SimpleNamespace(param_servers=[]), backend=Backend(), _events=SimpleQueue(), _workers_keys=None, _trace=None,
+        partition=SimpleNamespace(usage={"gb_s": 2}, perform=lambda actions: actions), _running_invocations=0,
+        _launcher=SimpleNamespace(invoke=lambda payload, name: None, close=lambda: None, hangs_up=hangs_up),
+    )  # fmt: skip
+    for name in "abc":
+        server._invoke(name, 2)
+    for _ in range(ended):
+        server._events.put((server._ended, (SimpleNamespace(),)))
+    server._take_events()
+    server._leave()
+    ((to, said),) = sent
+    assert to == COORDINATOR
+    assert json.loads(said.usage) == {"gb_s": 2, **({"cut": 3 - ended} if hangs_up and ended < 3 else {})}
