@@ -88,15 +88,15 @@ def test_quotes_that_are_closed_or_stand_within_a_field_are_text(text: str) -> N
 def test_quotes_are_found_wherever_blocks_end(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(textfile, "BLOCK_BYTES", size)
     good = b'a,"b ""c""\nd",e\r\n"",f"g,"h"\n'
-    assert textfile._unclosed(io.BytesIO(good), b",", 1) == 0
-    for bad, line in ((b'a,b"c\nd,"e\nf\n', 2), (b'a,"b"c\n', 1), (b'x\n"a"\n\n"b', 4)):
-        assert textfile._unclosed(io.BytesIO(bad), b",", 1) == line
+    assert textfile._unclosed(io.BytesIO(good), b",") is None
+    for bad, place in ((b'a,b"c\nd,"e\nf\n', 8), (b'a,"b"c\n', 2), (b'x\n"a"\n\n"b', 7)):
+        assert textfile._unclosed(io.BytesIO(bad), b",") == place
 
 
 def test_a_field_is_not_read_again_and_again_for_want_of_a_quote(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(textfile, "BLOCK_BYTES", 16)
     monkeypatch.setattr(textfile, "WIDEST_FIELD", 64)
-    assert textfile._unclosed(io.BytesIO(b'a,"' + 10_000 * b"b" + b'"\n'), b",", 1) == 1
+    assert textfile._unclosed(io.BytesIO(b'a,"' + 10_000 * b"b" + b'"\n'), b",") == 2
 
 
 def test_a_name_of_a_column_over_two_lines_is_refused() -> None:
