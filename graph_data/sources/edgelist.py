@@ -49,12 +49,12 @@ ENDS = (
     *((f"src{what}", f"dst{what}") for what in ("", "id", "node", "nodeid")),
     *((f"from{what}", f"to{what}") for what in ("", "id", "node", "nodeid")),
     *((f"start{what}", f"end{what}") for what in ("", "id", "node", "nodeid")),
-    ("u", "v"), ("head", "tail"), ("subject", "object"), ("citing", "cited"), ("follower", "followee"), ("node1", "node2"),
+    ("u", "v"), ("row", "col"), ("row", "column"), ("head", "tail"), ("subject", "object"), ("citing", "cited"), ("follower", "followee"), ("node1", "node2"),
     ("id1", "id2"),
 )  # fmt: skip
 #: Names of columns that are no end of an edge, though they often stand first
 NO_END = re.compile(
-    r"index|row|rows|rownames?|rownumber|edge|edgeid|eid|linkid|weights?|w|time|timestamp|ts|date|datetime|year|types?|rel|relation"
+    r"index|rownames?|rownumber|edge|edgeid|eid|linkid|weights?|w|time|timestamp|ts|date|datetime|year|types?|rel|relation"
     r"|label|labels|x\d+"
 )
 SHOWN = 6  # names of columns in a note

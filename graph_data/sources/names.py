@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from glob import has_magic
 from importlib import import_module
 from pathlib import Path
@@ -72,7 +73,8 @@ def _named_by_options(argument: str) -> Iterator[Path]:
         if key in OF_VERTICES and os.path.isfile(path):
             yield Path(path)
         elif key in OF_VERTICES and (os.path.isdir(path) or has_magic(path)):
-            yield from files_of(path)
+            with suppress(DatasetError):  # a folder that only has the name of something else, as OGB's splits have
+                yield from files_of(path)
 
 
 def _called(name: str, argument: str) -> Any:

@@ -226,13 +226,20 @@ def _split(folder: Path, num_vertices: int, scheme: str | None) -> Array:
     if scheme not in there:
         raise DatasetError(f"{folder}: split {scheme!r} is not one of {', '.join(there)}: ogb:{folder}?split=SCHEME")
     inside = folder / "split" / scheme
-    other = sorted(file.name for file in inside.glob("*.csv.gz"))
-    if (inside / SAVED).is_file() and other:
-        raise DatasetError(f"{inside}: holds {SAVED} and {other[0]}, two names of one thing: keep one of them")
-    if unknown := [name for name in other if name.removesuffix(".csv.gz") not in ROLES]:
-        raise DatasetError(f"{inside}: has no use for {unknown[0]}, only for {', '.join(ROLES)}: leave it out")
-    if (inside / SAVED).is_file():
-        return split_of(_saved(inside / SAVED), num_vertices, str(inside / SAVED))
+    listed = sorted(file.name.removesuffix(".csv.gz") for file in inside.glob("*.csv.gz"))
+    if unknown := [name for name in listed if name not in ROLES]:
+        raise DatasetError(f"{inside}: has no use for {unknown[0]}.csv.gz, only for {', '.join(ROLES)}: leave it out")
+    if not (inside / SAVED).is_file():
+        return _listed(inside, num_vertices)
+    split = split_of(_saved(inside / SAVED), num_vertices, str(inside / SAVED))
+    if listed and not np.array_equal(split, _listed(inside, num_vertices)):
+        raise DatasetError(
+            f"{inside}: {SAVED} and {listed[0]}.csv.gz are two names of one thing, and they differ: keep one of them"
+        )
+    return split
+
+
+def _listed(inside: Path, num_vertices: int) -> Array:
     split = np.zeros((num_vertices, 1), np.uint8)
     for name, role in ROLES.items():
         path = inside / f"{name}.csv.gz"
@@ -256,7 +263,7 @@ def _saved(path: Path) -> dict[str, Array]:
     known = [(multiarray, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]  # of numpy 1 and 2
     integers = [type(np.dtype(kind)) for kind in ("i4", "i8", "u4", "u8", "?")]
     try:
-        with torch.serialization.safe_globals([*known, np.ndarray, np.dtype, *integers]):
+        with torch.serialization.safe_globals([*known, bytes, np.ndarray, np.dtype, *integers]):
             found = torch.load(path, map_location="cpu", weights_only=True)  # never runs code of whoever wrote it
     except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
         unknown = re.search(r"GLOBAL ([\w.]+)", str(error))

@@ -119,6 +119,11 @@ def test_a_first_column_that_is_no_end_by_its_name_is_not_taken_for_one(name: st
     assert load("edges:e.csv?features=random:2&src=a&dst=b").num_vertices == 3
 
 
+def test_row_and_col_are_ends_wherever_they_stand() -> None:
+    Path("e.csv").write_text("w,row,col\n5,1,2\n6,2,3\n")
+    assert load("edges:e.csv?features=random:2").num_vertices == 3
+
+
 @pytest.mark.parametrize("word", ["(null)", "#VALUE!", "#DIV/0!", "n.a.", "na"])
 def test_words_for_nothing_are_no_classes(word: str) -> None:
     Path("e.csv").write_text("src,dst\n1,2\n2,3\n")

@@ -119,6 +119,37 @@ def test_a_split_of_dataset_saver_that_is_none_is_refused(split, words, tmp_path
     assert "never" not in capsys.readouterr().out
 
 
+def test_one_split_in_two_files_must_be_one_and_a_fourth_part_is_named(tmp_path):
+    torch = pytest.importorskip("torch")
+    folder = write(tmp_path / "o")
+    split = ogb.load(str(folder)).split[:, 0]
+    parts = {part: np.flatnonzero(split == role) for part, role in (("train", TRAIN), ("valid", VAL), ("test", TEST))}
+    torch.save(parts, folder / "split/time/split_dict.pt")
+    assert ogb.load(str(folder)).split[:, 0].tolist() == split.tolist()
+    torch.save({**parts, "test": np.array([], np.int64)}, folder / "split/time/split_dict.pt")
+    with pytest.raises(
+        DatasetError, match=r"split_dict\.pt and test\.csv\.gz are two names of one thing, and they differ"
+    ):
+        ogb.load(str(folder))
+    table(folder / "split/time/unlabeled.csv.gz", [[1]])
+    with pytest.raises(
+        DatasetError, match=r"has no use for unlabeled\.csv\.gz, only for train, valid, test: leave it out$"
+    ):
+        ogb.load(str(folder))
+
+
+def test_codes_of_classes_and_of_types_are_numbered_and_named(tmp_path):
+    folder = write(tmp_path / "o", labels=np.array([[40.0], [10.0], [np.nan], [20.0]]))
+    table(folder / "raw/edge_type.csv.gz", [[500], [900], [500], [500], [900]])
+    graph = ogb.load(str(folder))
+    assert (graph.labels.tolist(), graph.num_classes, graph.num_edge_types) == ([2, 0, -1, 1], 3, 2)
+    assert (graph.names["classes"], graph.names["edge_types"]) == (("10", "20", "40"), ("500", "900"))
+    assert [note.partition(": ")[2] for note in graph.notes] == [
+        "3 classes are numbered in the order of their values, 10 to 40",
+        "2 types of edges are numbered in the order of their values, 500 to 900",
+    ]
+
+
 def test_weights_and_types_of_edges_are_read_and_other_files_named(tmp_path):
     folder = write(tmp_path / "o")
     table(folder / "raw/edge_weight.csv.gz", [[0.5], [1.5], [2.5], [3.5], [4.5]])
