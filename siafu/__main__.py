@@ -245,10 +245,24 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
         if missing and unknown and not unknown[0].startswith("-"):
             setattr(args, action.dest, unknown.pop(0))
     if unknown:
+        flag = unknown[0].partition("=")[0]
+        if other := _verb_with(flag, program):
+            verb.error(f"unknown argument {unknown[0]}, which {name} {other} has")
         known = [flag for action in verb._actions for flag in action.option_strings]
-        close = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
+        close = difflib.get_close_matches(flag, known, 1)
         verb.error(f"unknown argument {unknown[0]}" + (f", did you mean {close[0]}?" if close else ""))
     return args
+
+
+def _verb_with(flag: str, program: Program) -> str:
+    """The first verb that takes a flag, of those that make what others take; "" if none does."""
+    for word in ("prepare", "train"):
+        if word in program.verbs:
+            parser = _Parser(add_help=False)
+            importlib.import_module(program.verbs[word][0]).add_arguments(parser)
+            if flag in parser._option_string_actions:
+                return word
+    return ""
 
 
 def entry(program: Program = SIAFU) -> NoReturn:

@@ -105,6 +105,8 @@ MISTAKES = [
     ("train digits more", "unknown argument more"),
     ("train synthetic:moon", "'moon' is not one of reddit-small"),
     ("train synthetic:amazon?size=3", "no option 'size'"),
+    ("train --features x.csv", "unknown argument --features, which siafu prepare has"),
+    ("predict run --lr=0.1", "unknown argument --lr=0.1, which siafu train has"),
     ("train --epohcs 3", "unknown argument --epohcs, did you mean --epochs?"),
     ("train --epoch 3", "unknown argument --epoch, did you mean --epochs?"),
     ("train --epochs", "argument --epochs: expected one argument"),
