@@ -468,18 +468,15 @@ def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Confi
             f"elsewhere (run.on = {config.run.on}): it needs run.on = local"
         )
     model_file.first_weights(model, config.train.warm_start)
-    check_columns(model_file.file_of(config.train.warm_start).parent, shards, config.data.source)
-    check_labels(model_file.file_of(config.train.warm_start).parent, shards, config.data.source)
-    if bool(shards.names().get(COLUMNS)) != bool(
-        read_names(model_file.file_of(config.train.warm_start).parent).get(COLUMNS)
-    ):
+    file = model_file.file_of(config.train.warm_start)
+    check_columns(file.parent, shards, config.data.source)
+    check_labels(file.parent, shards, config.data.source)
+    if bool(shards.names().get(COLUMNS)) != bool(read_names(file.parent).get(COLUMNS)):
         logger.warning(
             "train.warm_start = %s: feature columns are taken by position: one of the two has no names for them",
             config.train.warm_start,
         )
-    differ = differences(
-        model_file.trained_on(model_file.file_of(config.train.warm_start)), shards.manifest.fingerprint
-    )
+    differ = differences(model_file.trained_on(file), shards.manifest.fingerprint)
     if differ == "splits":
         logger.warning(
             "train.warm_start = %s: trained on this graph with other splits: it may have learnt labels that are scored here",

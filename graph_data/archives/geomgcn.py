@@ -28,9 +28,8 @@ def find(file: Path) -> Found | None:
     splits = [
         one for place in (".", "splits") for one in sorted((file.parent / place).glob("*_split_*.npz"), key=_in_order)
     ]
-    named = [
-        one for one in splits if one.name.lower().startswith(f"{name.lower()}_split_")
-    ]  # of several graphs, this one's
+    # Where splits of several graphs lie together, those of this one.
+    named = [one for one in splits if one.name.lower().startswith(f"{name.lower()}_split_")]
     return Found(name, (file.with_name(NODES), file.with_name(EDGES), *(named or splits)), NODES)
 
 

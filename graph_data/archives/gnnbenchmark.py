@@ -16,7 +16,7 @@ from siafu.sparse import Array, Rows
 PARTS = ("data", "indices", "indptr", "shape")
 ADJACENCY = tuple(f"adj_{part}" for part in PARTS)
 ATTRIBUTES = tuple(f"attr_{part}" for part in PARTS)
-READ = (*ADJACENCY, *ATTRIBUTES, "attr_matrix", "labels", "class_names")
+PLAIN = (*ADJACENCY, *ATTRIBUTES, "attr_matrix", "labels")  # and class_names, which are pickled in some files
 
 
 def find(file: Path) -> Found | None:
@@ -27,11 +27,11 @@ def find(file: Path) -> Found | None:
 
 def load(found: Found, given: dict[str, str]) -> Graph:
     file = found.files[0]
-    arrays = npzfile.arrays(file, READ[:-1])
+    arrays = npzfile.arrays(file, PLAIN)
     adjacency = square(csr("csr", {part: arrays[f"adj_{part}"] for part in PARTS}))
     labels = arrays["labels"]
     classes = _class_names(file, num_classes_of(labels))
-    split, notes = npzfile.besides(file, READ, len(labels), found.shown)
+    split, notes = npzfile.besides(file, (*PLAIN, "class_names"), len(labels), found.shown)
     return graph_of(found, given, edges(adjacency), _attributes(arrays), labels, split, classes, notes)
 
 

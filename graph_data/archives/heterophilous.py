@@ -16,9 +16,8 @@ READ = (*NEEDED, *(f"{mask}s" for mask in MASKS))
 
 def find(file: Path) -> Found | None:
     names = npzfile.names(file) if file.suffix == ".npz" else frozenset[str]()
-    if not names.issuperset(NEEDED) or not names.issubset(
-        READ
-    ):  # what has more is read by the table of names, all of it
+    # An archive that has more than these arrays is read by graph_data.fields, which drops none.
+    if not names.issuperset(NEEDED) or not names.issubset(READ):
         return None
     return Found(file.stem, (file,), file.name)
 

@@ -66,22 +66,7 @@ def from_arrays(
     if rows is not None and len(rows) != n:  # before there is anything of that length
         raise DatasetError(f"{name}: {len(rows)} feature rows, must be {n}")
     rows = features_of(told, n)[:] if rows is None else rows
-    types = None if edge_type is None else column(edge_type, "edge types", name)
-    if types is not None and types.dtype.kind not in "iub":
-        raise DatasetError(f"{name}: edge types are {types.dtype}, must be integers from 0 on")
-    if num_edge_types is not None and (
-        isinstance(num_edge_types, bool) or not isinstance(num_edge_types, (int, np.integer))
-    ):
-        raise DatasetError(f"{name}: num_edge_types is {num_edge_types!r}, must be an integer")
-    types, kind_names = (
-        (types, ())
-        if types is None or num_edge_types is not None or types.min(initial=0) < 0
-        else renumbered(types.astype(np.int64))
-    )
-    occurring = 1 if types is None or not len(types) else int(types.max()) + 1
-    kinds = num_edge_types or occurring
-    if occurring > kinds:
-        raise DatasetError(f"{name}: an edge has type {occurring - 1}, num_edge_types is {kinds}")
+    types, kinds, kind_names = _types_of(edge_type, num_edge_types, name)
     y = np.full(n, -1, np.int64) if y is None else y
     y, called = (
         renumbered(y)
@@ -115,6 +100,25 @@ def from_arrays(
         numbers_said=target == "numbers",
         notes=tuple(f"{name}: {note}" for note in notes),
     )
+
+
+def _types_of(edge_type: Any, num_edge_types: int | None, name: str) -> tuple[Array | None, int, tuple[str, ...]]:
+    """Types of edges [E], how many there are, and what they were called where codes became 0, 1, ...: unless it is said how many."""
+    types = None if edge_type is None else column(edge_type, "edge types", name)
+    if types is not None and types.dtype.kind not in "iub":
+        raise DatasetError(f"{name}: edge types are {types.dtype}, must be integers from 0 on")
+    if num_edge_types is not None and (
+        isinstance(num_edge_types, bool) or not isinstance(num_edge_types, (int, np.integer))
+    ):
+        raise DatasetError(f"{name}: num_edge_types is {num_edge_types!r}, must be an integer")
+    called: tuple[str, ...] = ()
+    if types is not None and num_edge_types is None and types.min(initial=0) >= 0:
+        types, called = renumbered(types.astype(np.int64))
+    occurring = 1 if types is None or not len(types) else int(types.max()) + 1
+    kinds = num_edge_types or occurring
+    if occurring > kinds:
+        raise DatasetError(f"{name}: an edge has type {occurring - 1}, num_edge_types is {kinds}")
+    return types, kinds, called
 
 
 def _are_whole(labels: Array) -> bool:

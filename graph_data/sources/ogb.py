@@ -17,9 +17,7 @@ One label column is the class, several are 0 or 1 for each class. Nothing is dow
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -29,13 +27,14 @@ import numpy as np
 from graph_data.fields import EDGES, left_out, sorted_out
 from graph_data.masks import split_of
 from graph_data.objects.arrays import array, column, labels_of, num_classes_of
+from graph_data.sources import torchfile
 from graph_data.sources.arrow import arrow, first_line_of
 from graph_data.sources.beside import features_of, named_columns
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.folders import data_folders
 from graph_data.sources.randomrows import no_features, random_width
 from graph_data.targets import numbered_note, renumbered
-from siafu.errors import ConfigError, DatasetError
+from siafu.errors import DatasetError
 from siafu.graph import TEST, TRAIN, VAL, Graph, zero_and_one
 from siafu.npy import read_archive
 from siafu.sparse import Array
@@ -255,20 +254,14 @@ def _listed(inside: Path, num_vertices: int) -> Array:
 
 def _saved(path: Path) -> dict[str, Array]:
     """The lists of vertices in a file of DatasetSaver's: a dict of arrays or tensors. Raises: ConfigError without torch."""
-    try:
-        torch = import_module("torch")
-    except ImportError:
-        raise ConfigError(f"{path}: needs torch: pip install torch") from None
     multiarray = np.empty(0).__reduce__()[0]
     known = [(multiarray, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]  # of numpy 1 and 2
     integers = [type(np.dtype(kind)) for kind in ("i4", "i8", "u4", "u8", "?")]
-    try:
-        with torch.serialization.safe_globals([*known, bytes, np.ndarray, np.dtype, *integers]):
-            found = torch.load(path, map_location="cpu", weights_only=True)  # never runs code of whoever wrote it
-    except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
-        unknown = re.search(r"GLOBAL ([\w.]+)", str(error))
-        why = f"it holds a {unknown[1]}" if unknown else "not a file of torch.save"
-        raise DatasetError(f"{path}: not a dict of lists of vertices ({why})") from None
+    found = torchfile.read(
+        path,
+        [*known, bytes, np.ndarray, np.dtype, *integers],
+        lambda unknown: f"not a dict of lists of vertices ({f'it holds a {unknown}' if unknown else 'not a file of torch.save'})",
+    )
     if not isinstance(found, dict) or not all(part in found for part in ROLES):
         raise DatasetError(f"{path}: not a dict of {', '.join(ROLES)}, as OGB's DatasetSaver writes it")
     for part, chosen in found.items():
@@ -281,12 +274,11 @@ def _saved(path: Path) -> dict[str, Array]:
 
 def files(argument: str) -> list[Path]:
     """All files of the folder that are read."""
-    text, query = path_and_options(argument)
-    folder, given = folder_of(text), dict(parse_qsl(query)).get("features", "")
+    folder = folder_of(path_and_options(argument)[0])
     found = [
         *folder.glob("raw/*.csv.gz"),
         *folder.glob("raw/*.npz"),
         *folder.glob("split/*/*.csv.gz"),
         *folder.glob(f"split/*/{SAVED}"),
     ]
-    return sorted(found) + ([Path(given)] if Path(given).is_file() else [])
+    return sorted(found)

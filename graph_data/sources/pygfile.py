@@ -5,16 +5,15 @@ FILE.pt[?weight=FIELD&features=FILE|random:F&target=KIND]    no FIELD: no weight
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from graph_data.fields import WHOLE, sorted_out
 from graph_data.objects.pyg import from_fields
+from graph_data.sources import torchfile
 from graph_data.sources.beside import TOLD, options_of
-from siafu.errors import ConfigError, DatasetError
+from siafu.errors import DatasetError
 from siafu.graph import Graph
 
 #: What a pickled ``Data`` names, in PyG 1 and 2: these stand for PyG's classes and hold their attributes alone
@@ -28,7 +27,6 @@ CLASSES = {
 STANDINS = [
     type(name, (), {"__module__": module, "__qualname__": name}) for module, names in CLASSES.items() for name in names
 ]
-_UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
 WRITE = "write it with torch.save(data.to_dict(), path)"
 
 
@@ -38,29 +36,17 @@ def load(argument: str) -> Graph:
     path = Path(text)
     if not path.is_file():
         raise DatasetError(f"{path}: no such file")
-    fields = _fields(_read(path), str(path))
+    fields = _fields(torchfile.read(path, STANDINS, _why), str(path))
     ends = sorted_out(fields, {"edge_index": WHOLE["edge_index"]}, str(path)).values
     if not hasattr(ends.get("edge_index"), "detach"):
         raise DatasetError(f"{path}: has no tensor edge_index: {WRITE}")
     return replace(from_fields(fields, **given, name=str(path)), name=path.name.partition(".")[0])
 
 
-def _read(path: Path) -> Any:
-    try:
-        torch = import_module("torch")
-    except ImportError:
-        raise ConfigError(f"{path}: .pt files need torch: pip install torch") from None
-    try:
-        with torch.serialization.safe_globals(STANDINS):
-            return torch.load(path, map_location="cpu", weights_only=True)  # never runs code of whoever wrote it
-    except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
-        unknown = _UNKNOWN.search(str(error))
-        if unknown and unknown[1].startswith("numpy."):
-            raise DatasetError(
-                f"{path}: holds numpy arrays, must be tensors: torch.from_numpy makes them of one"
-            ) from None
-        why = f"holds a {unknown[1]}, which is not read" if unknown else "not a file of torch.save"
-        raise DatasetError(f"{path}: {why}: {WRITE}") from None
+def _why(unknown: str) -> str:
+    if unknown.startswith("numpy."):
+        return "holds numpy arrays, must be tensors: torch.from_numpy makes them of one"
+    return f"{f'holds a {unknown}, which is not read' if unknown else 'not a file of torch.save'}: {WRITE}"
 
 
 def _fields(held: Any, shown: str) -> dict[str, Any]:

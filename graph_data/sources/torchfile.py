@@ -1,0 +1,31 @@
+"""What ``torch.save`` wrote, read with ``weights_only``: nothing of a file runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from siafu.errors import ConfigError, DatasetError
+
+_UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
+
+
+def read(path: Path, known: Sequence[Any], why: Callable[[str], str]) -> Any:
+    """known: classes and functions beside torch's own, as ``torch.serialization.safe_globals`` takes them. why: what a message says of
+    a class that is none of them, by its name, and of a file that torch did not write, "".
+
+    Raises: DatasetError for such a file; ConfigError without torch.
+    """
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        raise ConfigError(f"{path}: .pt files need torch: pip install torch") from None
+    try:
+        with torch.serialization.safe_globals(list(known)):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever a damaged archive or a pickled class leads to
+        unknown = _UNKNOWN.search(str(error))
+        raise DatasetError(f"{path}: {why(unknown[1] if unknown else '')}") from None
