@@ -25,7 +25,7 @@ def of(config: Config, manifest: Manifest) -> int:
     smallest = min(entry.vertices for entry in manifest.partitions)
     if config.train.intervals:
         return min(config.train.intervals, smallest)
-    if config.servers.backend == "lambda" and config.lambdas.on in ("aws", "ray"):
+    if config.servers.backend == "lambda" and not config.lambdas.place.same_machine:
         return min(MOST, smallest)
     widths = list(config.model.widths)
     largest = max(_first_values(manifest, entry) + entry.vertices * sum(widths) for entry in manifest.partitions)

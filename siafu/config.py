@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from siafu.errors import ConfigError
+from siafu.places import PLACES, Place, Where
 
 if typing.TYPE_CHECKING:
     import tomllib
@@ -212,7 +213,7 @@ class Servers:
 class Lambda:
     count: int = 0  # environments per graph server; 0: as many as the autotuner finds worth it
     memory_mb: int = 192  # of an environment; its share of a core and its price follow
-    on: Literal["local", "localstack", "aws", "ray"] = "local"  # where they run
+    on: Where = "local"  # where they run
     function: str = "siafu"  # localstack, aws: the function's name
     endpoint: str = ""  # URL that invocations are sent to; empty: one of our own, or AWS's
     region: str = "us-east-1"  # of the function
@@ -247,6 +248,10 @@ class Lambda:
             raise ConfigError(f"lambda.timeout_s = {self.timeout_s}: Lambda's limit is 900")
         if not self.margin_s < self.timeout_s:
             raise ConfigError(f"lambda.margin_s = {self.margin_s}: must be < lambda.timeout_s = {self.timeout_s}")
+
+    @property
+    def place(self) -> Place:
+        return PLACES[self.on]
 
 
 @dataclass(frozen=True)
@@ -319,7 +324,7 @@ class Config:
         if self.servers.backend != "lambda":
             return False  # nothing is fetched
         if self.lambdas.rematerialise == "auto":
-            return self.lambdas.on in ("aws", "ray") or bool(self.lambdas.proxy)
+            return not self.lambdas.place.same_machine or bool(self.lambdas.proxy)
         return self.lambdas.rematerialise == "always"
 
     @cached_property

@@ -8,8 +8,6 @@ from __future__ import annotations
 from siafu import allotment
 from siafu.config import Config
 
-#: Where environments are processes of this machine.
-HERE = ("local", "localstack")
 FEWEST, MOST = 2, 8
 #: Lambda memory that comes with one core, MB (AWS Lambda's documentation).
 CORE_MB = 1769
@@ -37,6 +35,6 @@ def num_environments(config: Config, cores: int | None = None) -> int:
     )  # 0 is not settled yet: as many as there are at most (run_coordinator.intervals)
     if lambdas.count:
         return lambdas.count
-    if lambdas.on in HERE:
+    if lambdas.place.same_machine:
         return min(intervals, max(FEWEST, min(MOST, (cores or allotment.cores()) * 2 // num_sharing(config))))
     return intervals

@@ -231,7 +231,7 @@ def _ranks(one: Contender) -> int:
 
 def _shares_cores(config: Config) -> bool:
     """Whether Lambdas compute on the cores of the servers."""
-    return config.servers.backend == "lambda" and config.run.on == "local" and config.lambdas.on not in ("aws", "ray")
+    return config.servers.backend == "lambda" and config.run.on == "local" and config.lambdas.place.same_machine
 
 
 def spent(one: Contender, at: Evaluated, stand_in: StandIn) -> Cost:

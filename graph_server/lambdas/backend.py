@@ -79,7 +79,7 @@ class LambdaBackend:
         timing = Timing(config.task_timeout_s, config.relaunch_factor, config.relaunch_quantile)
         self._dispatcher = Dispatcher(timing, config.relaunches, affinity=config.keep_constants)
         self._shipping = Shipping(keep_constants=config.keep_constants, num_parts=PARTS if config.stream else 1)
-        on_lambda = config.on == "aws"
+        on_lambda = config.place.billed
         core = min(1.0, config.memory_mb / CORE_MB) if on_lambda else 1.0
         self._sizing = Sizing(config.memory_mb, core, on_lambda=on_lambda or bool(config.proxy))
         self._sized_at = 0.0

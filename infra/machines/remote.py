@@ -32,6 +32,7 @@ from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.features import STANDARD
+from siafu.places import PLACES
 from siafu.shards import NAMES, ShardSet
 
 logger = logging.getLogger(__name__)
@@ -71,8 +72,9 @@ def _settled(config: Config, there: found.Found) -> Config:
     lambdas = config.lambdas
     changes: dict[str, Any] = {}
     if config.servers.backend == "lambda":
-        if lambdas.on not in ("aws", "local"):
-            raise ConfigError(f"lambda.on = {lambdas.on}: on deployed machines it must be aws or local")
+        if not lambdas.place.from_deployment:
+            usable = " or ".join(name for name, place in PLACES.items() if place.from_deployment)
+            raise ConfigError(f"lambda.on = {lambdas.on}: on deployed machines it must be {usable}")
         if lambdas.on == "aws" and there.function:
             changes["lambda.function"] = there.function
     if config.run.checkpoint_to:
@@ -257,7 +259,7 @@ def _bring_function_logs(mailbox: Mailbox, run: str, run_dir: Path) -> None:
         asked = datetime.fromisoformat(str(request.value.get("asked") if request else "")).timestamp()
     except (GnnError, OSError, ValueError):
         return
-    if config.servers.backend != "lambda" or config.lambdas.on != "aws":
+    if config.servers.backend != "lambda" or not config.lambdas.place.billed:
         return
     lambdas = config.lambdas
     functionlogs.bring(lambdas.function, lambdas.region, asked - CLOCKS_S, run_dir / "logs" / "lambda-aws")

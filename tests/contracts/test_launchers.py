@@ -12,15 +12,19 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from graph_server.lambdas import launchers
 from lambda_funcs.invocation import Function
 from lambda_funcs.local_pool import Invocation, LocalPool
+from run_coordinator.doctor import EXTRAS
 from siafu import ray_cluster, variables
 from siafu.errors import WorkerError
+from siafu.places import PLACES, Where
 from tests.fake_lambda import FakeLambda
 
 HANDLERS = "tests.lambda_funcs.handlers"
@@ -403,3 +407,10 @@ def test_function_imports_siafu_wherever_the_launcher_was_started(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert json.loads(start("imports_ours").call().payload) == "siafu.errors"
+
+
+def test_a_place_is_a_row_of_facts_a_row_of_launchers_and_a_value_of_the_setting():
+    assert list(PLACES) == list(launchers.LAUNCHERS) == list(get_args(Where))
+    for name, path in launchers.LAUNCHERS.items():
+        assert find_spec(path.partition(":")[0]), name
+        assert PLACES[name].extra in ("", *EXTRAS)

@@ -1,7 +1,7 @@
 """Where Lambdas run. A launcher invokes the function and says what came of each invocation; it decides nothing.
 
-To add one: a class that keeps the contract and its line in ``LAUNCHERS``; ``tests/contracts/test_launchers.py`` holds
-every launcher in the table to it.
+To add one: a class that keeps the contract, its line in ``LAUNCHERS``, and one in ``siafu.places.PLACES`` of what follows from
+where it is; ``tests/contracts/test_launchers.py`` holds every launcher to the contract.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.places import PLACES, Where
 
-LAUNCHERS = {
+LAUNCHERS: dict[Where, str] = {
     "local": "lambda_funcs.local_pool:LocalPool",
     "localstack": "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
     "aws": "graph_server.lambdas.launchers.endpoint:EndpointLauncher",
@@ -65,7 +66,8 @@ def build(config: Config, index: int, max_environments: int, on_done: OnDone, lo
     try:
         found = getattr(importlib.import_module(module), cls)
     except ModuleNotFoundError as error:
-        extra = "ray" if on == "ray" else "aws"
-        raise ConfigError(f"lambda.on = {on}: {error.name} is not installed: pip install 'siafu[{extra}]'") from error
+        raise ConfigError(
+            f"lambda.on = {on}: {error.name} is not installed: pip install 'siafu[{PLACES[on].extra}]'"
+        ) from error
     launcher: Launcher = found.make(config, index, max_environments, on_done, log_dir)
     return launcher

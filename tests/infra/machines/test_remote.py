@@ -550,7 +550,7 @@ def test_lambdas_are_on_aws_where_servers_are_unless_said_otherwise(
 
 
 def test_places_for_lambdas_of_one_machine_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"lambda\.on = localstack: on deployed machines it must be aws or local"):
+    with pytest.raises(ConfigError, match=r"lambda\.on = localstack: on deployed machines it must be local or aws"):
         remote._settled(
             Config.from_dict({"run": {"on": "aws"}, "servers": {"backend": "lambda"}, "lambda": {"on": "localstack"}}),
             Found("b"),

@@ -1,0 +1,29 @@
+"""Where Lambdas can run, ``lambda.on``, and what follows from it for threads, memory, prices and plans. Pure.
+
+A new place is its row here and its launcher's in ``graph_server.lambdas.launchers.LAUNCHERS``; nobody else asks for a name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Where = Literal["local", "localstack", "aws", "ray"]
+
+
+@dataclass(frozen=True)
+class Place:
+    same_machine: (
+        bool  # environments share their graph server's cores and memory; else each has a core and a link of its own
+    )
+    billed: bool  # by AWS; else the bill says what Lambda would charge
+    from_deployment: bool  # machines of siafu deploy reach it
+    extra: str = ""  # of pyproject.toml: what brings the client; empty: nothing more is needed
+
+
+PLACES: dict[Where, Place] = {
+    "local": Place(same_machine=True, billed=False, from_deployment=True),
+    "localstack": Place(same_machine=True, billed=False, from_deployment=False, extra="aws"),
+    "aws": Place(same_machine=False, billed=True, from_deployment=True, extra="aws"),
+    "ray": Place(same_machine=False, billed=False, from_deployment=False, extra="ray"),
+}
