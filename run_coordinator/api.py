@@ -438,11 +438,10 @@ def built(config: Config, shards: ShardSet) -> Model:
         raise ConfigError(
             "lambda.apply_edge = lambda: train.stale_gradients = drop needs lambda.apply_edge = server in mode async"
         )
-    unheeded = ("layers", "hidden")[: 1 + (model.spec.target != "links")] if name == "sgc" else ()
-    for key in unheeded:  # with links the last of hidden is the embedding's width
+    for key in model.unheeded:
         if (value := getattr(config.model, key)) != getattr(configs.Model(), key):
             told = list(value) if isinstance(value, tuple) else value
-            raise ConfigError(f"model.{key} = {told}: sgc has one layer, and no hidden one")
+            raise ConfigError(f"model.{key} = {told}: {name} has one layer, and no hidden one")
     if write and (is_of_edges(write) or all(write not in step.writes for step in model.program(Lane.EVAL).steps)):
         raise ConfigError(f"run.write = {write}: {name} writes no such rows in an evaluation")
     return model

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from siafu import config as configs
+from siafu import models
 from siafu.config import Config, at_least
 from siafu.errors import ConfigError
 
@@ -179,5 +180,5 @@ def first_settings(method: str, model: str) -> dict[str, Any]:
     """What a method begins with instead of siafu's defaults. As published, rows are summed before they are transformed."""
     if method not in METHODS:
         raise ConfigError(f"baseline.method = {method}: must be one of {', '.join(METHODS)}")
-    wide = {"model.narrow": False} if model in ("gcn", "sage") else {}
+    wide = {"model.narrow": False} if "narrow" in models.named(model).takes else {}
     return {"baseline.method": method, **wide, **METHODS[method].sets}

@@ -13,6 +13,7 @@ from cost_planner.plan.options import START_S, USABLE
 from cost_planner.plan.ranking import Predicted
 from cost_planner.scale import AWS, SETTINGS
 from cost_planner.value import break_even
+from siafu.models import operators
 from siafu.pricing import prices
 
 #: Servers of the largest setting of docs/scale.md.
@@ -47,7 +48,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         *([f"More than {MOST_LOOKED_AT} servers are beyond what docs/scale.md looks at, and {most} are among these."] if most > MOST_LOOKED_AT else []),
         *_of_cards(asked, shown),
         *(["Attention and typed edges count as plain sums over edges with the host: as gcn's, on which it was calibrated, and so too fast."]
-          if config.model.name in ("gat", "rgcn") else []),
+          if operators(config.model.name) - {"linear"} else []),
         *(["Sparse features count as dense ones in what travels to Lambdas."] if sparse else []),
     ]  # fmt: skip
 

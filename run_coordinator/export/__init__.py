@@ -28,7 +28,7 @@ from siafu import model_file
 from siafu.baseline import load
 from siafu.errors import ConfigError, GnnError
 from siafu.features import STANDARD
-from siafu.models import ModelSpec
+from siafu.models import ModelSpec, operators
 from siafu.shards import NAMES, NOTES, ShardSet, read_names
 from siafu.sparse import Array
 
@@ -66,7 +66,7 @@ def export(
     ours = predict(run_dir, scores="logits", settings=reference, on_status=on_status)
     on_status(Status(phase="exporting"))
     shards = _shards(run_dir)
-    inputs = inputs_of(shards, typed=spec.name == "rgcn", dtype=spec.dtype)
+    inputs = inputs_of(shards, typed="typed" in operators(spec.name), dtype=spec.dtype)
     _check(spec, to, inputs, directed=shards.manifest.directed)
     return _write(out, to, spec, weights, inputs, python, ours.values, run_dir)
 

@@ -27,8 +27,6 @@ from siafu.training_state import MODEL
 
 logger = logging.getLogger(__name__)
 
-#: Models that transform vertices once: what they gather later are logits, and no layer's activations.
-WITHOUT_LAYERS = ("appnp", "sgc")
 #: What labels are, in words.
 KINDS: dict[str, str] = {
     "classes": "one class per vertex",
@@ -75,7 +73,7 @@ class Plan:
         meanings = Meanings.of(self.run_dir, self.spec, names)
         numbers = (
             meanings.of_classes(shards, source) if self.spec.target == manifest.target == "classes" else None,
-            meanings.of_relations(shards, source) if self.spec.name == "rgcn" else None,
+            meanings.of_relations(shards, source) if "typed" in models.operators(self.spec.name) else None,
         )
         changes: dict[str, Any] = {}
         if manifest.num_classes != self.spec.num_classes:
@@ -236,11 +234,12 @@ def _check_standard(run_dir: str, shards: ShardSet, source: str) -> None:
 
 def _slot(spec: ModelSpec, layer: int | None) -> str:
     """The slot of the evaluation that is asked for. ConfigError if the model has no such layer."""
-    steps = models.build(spec).program(Lane.EVAL).steps
+    model = models.build(spec)
+    steps = model.program(Lane.EVAL).steps
     last = next((str(step.gathers) for step in steps if step.operator == "pairs" and step.gathers), steps[-1].writes[0])
     if layer is None or (layer == spec.num_layers and spec.target != "links"):
         return last
-    hidden = range(1, 1 if spec.name in WITHOUT_LAYERS else spec.num_layers)
+    hidden = range(1, spec.num_layers if model.layered else 1)
     known = [number for number in hidden if _written(spec, f"H{number}")]
     if layer not in known:
         layers = ", ".join(map(str, [*known, spec.num_layers]))

@@ -16,7 +16,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.ops import Activation
 from siafu.sparse import Array, Rows
-from siafu.tasks import Lane, Program, Step
+from siafu.tasks import Lane, Operator, Program, Step
 
 if TYPE_CHECKING:
     from siafu.shards import Manifest
@@ -197,6 +197,10 @@ class Model(Protocol):
     spec: ModelSpec
     aggregate: Literal["gcn", "mean", "sum"]  # how Gather weighs an edge (graph_server.aggregate)
     takes: frozenset[str]  # those of OPTIONS that it has
+    unheeded: tuple[str, ...]  # fields of [model] that every config has and it does not heed
+    layered: (
+        bool  # slot ``H<l>`` holds what enters layer l; else vertices are transformed once, and logits are gathered
+    )
 
     def program(self, lane: Lane) -> Program:
         """The steps of one epoch; the evaluation's last one writes the logits and nothing else."""
@@ -225,9 +229,7 @@ class Model(Protocol):
 
 def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
     """The model that the spec names, computing with ``ops``. Raises ConfigError if there is none, or not with its options."""
-    if spec.name not in MODELS:
-        raise ConfigError(f"model {spec.name!r}: unknown, must be one of {', '.join(MODELS)}")
-    made = _class(MODELS[spec.name])
+    made = named(spec.name)
     for option in OPTIONS:
         value = getattr(spec, option)
         if option not in made.takes and value != ModelSpec.__dataclass_fields__[option].default:
@@ -238,6 +240,19 @@ def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
     if spec.target == "links":
         model = _class(LINKS)(model)
     return model
+
+
+def named(name: str) -> Any:
+    """The class of the model of this name: what ``Model`` says of it. Raises ConfigError if there is none."""
+    if name not in MODELS:
+        raise ConfigError(f"model {name!r}: unknown, must be one of {', '.join(MODELS)}")
+    return _class(MODELS[name])
+
+
+def operators(name: str) -> set[Operator]:
+    """How the model of this name combines the rows that it gathers."""
+    smallest = ModelSpec(name, in_features=1, num_classes=2, num_train=1)
+    return {step.operator for step in build(smallest).program(Lane.TRAIN).steps}
 
 
 def _class(line: str) -> Any:

@@ -33,6 +33,7 @@ LOGITS = "H2"
 class APPNP(Staged):
     aggregate = "gcn"
     takes = frozenset({"dropout", "norm", "activation", "hops", "alpha"})
+    layered = False
 
     def __init__(self, spec: ModelSpec, ops: TensorOps = numpy_ops):
         sizes = (spec.in_features, *self.hidden(spec), spec.num_classes)
@@ -126,6 +127,7 @@ class APPNP(Staged):
 
 class SGC(APPNP):
     takes = frozenset({"dropout", "hops"})
+    unheeded = ("layers", "hidden")
 
     def hidden(self, spec: ModelSpec) -> tuple[int, ...]:
         return ()

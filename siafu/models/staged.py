@@ -64,6 +64,8 @@ class Staged:
 
     aggregate: Literal["gcn", "mean", "sum"] = "gcn"
     takes: frozenset[str] = frozenset()  # those of siafu.models.OPTIONS that the model has
+    unheeded: tuple[str, ...] = ()
+    layered: bool = True
 
     def __init__(self, spec: ModelSpec, ops: TensorOps = numpy_ops):
         self.spec, self.ops = spec, ops
