@@ -1,10 +1,12 @@
-"""Builds the compiled kernels (siafu/kernels/src) with whatever C++ compiler there is; everything else is in pyproject.toml.
+"""Builds the compiled kernels (siafu/kernels/src) with whatever C++ compiler there is;
+everything else is in pyproject.toml.
 
-One shared library, called through ctypes: no Python header is needed, and one build serves every Python. What is compiled,
-and with which flags, is in siafu/kernels/build.py: most sources once for each instruction set of the machine's architecture.
-siafu picks at run time what the processor has, so that a library built on one x86 server runs on all of them. With SIAFU_ISAS=native in the environment only
-this machine's best is compiled, in a third of the time. Without a compiler the installation succeeds all the same: siafu
-then computes with SciPy, slower, and ``siafu doctor`` says so.
+One shared library, called through ctypes: no Python header is needed, and one build serves every Python. What
+is compiled, and with which flags, is in siafu/kernels/build.py: most sources once for each instruction set of
+the machine's architecture. siafu picks at run time what the processor has, so that a library built on one x86
+server runs on all of them. With SIAFU_ISAS=native in the environment only this machine's best is compiled, in a
+third of the time. Without a compiler the installation succeeds all the same: siafu then computes with SciPy,
+slower, and ``siafu doctor`` says so.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ IN_TREE = BUILD.with_name("_native.so")  # where an editable installation leaves
 
 
 def is_new(library: Path, wanted: Iterable[str]) -> bool:
-    """Whether all that would be compiled is in it, which takes minutes: an extra that is installed later needs it no second
-    time."""
+    """Whether all that would be compiled is in it, which takes minutes: an extra that is
+    installed later needs it no second time."""
     try:
         if library.stat().st_mtime < max(Path(__file__).stat().st_mtime, BUILD.stat().st_mtime):  # perhaps other flags
             return False

@@ -1,13 +1,15 @@
-"""The clusters of Dorylus (Thorpe et al., OSDI 2021) in the simulator: what it says of their ratios, beside what they measured.
+"""The clusters of Dorylus (Thorpe et al., OSDI 2021) in the simulator: what it says of their
+ratios, beside what they measured.
 
     python -m benchmarks.dorylus [--json]
 
-Their code ran on their machines: nothing of it can be measured here. What servers and Lambdas do comes from the paper and from
-their public code (github.com/uclasystem/dorylus), which says what the paper does not: how many Lambdas each graph had, which
-threads do what, which tensors travel, and what of the CPU-only variant runs on one thread only. All that is taken for granted
-is ``ASSUMED``, in words. What is left are speeds, ``Machines``: one set for all graphs, clusters, models and modes. Five of them
-were chosen by the eleven ratios themselves. So this shows what the ratios are made of, and that one model has them all to
-within a fifth; that it would foretell other clusters it does not show (docs/plan.md).
+Their code ran on their machines: nothing of it can be measured here. What servers and Lambdas do comes from the
+paper and from their public code (github.com/uclasystem/dorylus), which says what the paper does not: how many
+Lambdas each graph had, which threads do what, which tensors travel, and what of the CPU-only variant runs on one
+thread only. All that is taken for granted is ``ASSUMED``, in words. What is left are speeds, ``Machines``: one set
+for all graphs, clusters, models and modes. Five of them were chosen by the eleven ratios themselves. So this shows
+what the ratios are made of, and that one model has them all to within a fifth; that it would foretell other
+clusters it does not show (docs/plan.md).
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ ASSUMED = (
     "1.00, 1.09 and 1.08 times pipe's (the paper), and as many as pipe's where it gives none (GAT).",
     "Parameter servers and weights' way to them take next to no time.",
 )  # fmt: skip
-#: Speeds that were chosen so that the eleven ratios come out: least squares, then rounded. The others are the paper's, or assumed; of
-#: these flop_ns, proxied_ns, latency_s and the random ghosts are near what a wider search had found.
+#: Speeds that were chosen so that the eleven ratios come out: least squares, then rounded. The others are the paper's,
+#: or assumed; of these flop_ns, proxied_ns, latency_s and the random ghosts are near what a wider search had found.
 CHOSEN = ("edge_ns", "value_ns", "element_ns", "row_ns", "score_ns")
 
 
@@ -96,7 +98,8 @@ REDDIT_SMALL = Graph("Reddit-small", 232.9e3, 114.8e6, (602, 128, 41))
 REDDIT_LARGE = Graph("Reddit-large", 1.1e6, 1.3e9, (301, 128, 50))
 AMAZON = Graph("Amazon", 9.2e6, 313.9e6, (300, 64, 25))
 FRIENDSTER = Graph("Friendster", 65.6e6, 3.6e9, (32, 48, 50))
-#: (model, graph) -> servers of Table 3; the mode that Table 4 has of it, its epochs' ratio to pipe's, and Lambdas' time to the CPUs'.
+#: (model, graph) -> servers of Table 3; the mode that Table 4 has of it, its epochs' ratio to pipe's,
+#: and Lambdas' time to the CPUs'.
 TABLE_4: dict[tuple[str, str], tuple[Cluster, str, float, float]] = {
     ("GCN", "Reddit-small"): (Cluster(REDDIT_SMALL, 2, 8, 10, 80), "async", 1.00, 860.6 / 1005.4),
     ("GCN", "Reddit-large"): (Cluster(REDDIT_LARGE, 12, 8, 25, 40), "pipe", 1.00, 1020.1 / 1290.5),
@@ -187,7 +190,8 @@ class _Parts:
         return self._scattered(self._ghosts * (m.row_ns + columns * m.value_ns) * 1e-9, 4 * columns * self._ghosts)
 
     def tensor(self, flops: float, made: tuple[float, float], travels: tuple[float, float]) -> StepWork:
-        """For each vertex: flops; values made by one thread and by all, of the CPU-only variant; values to a Lambda and back."""
+        """For each vertex: flops; values made by one thread and by all, of the CPU-only
+        variant; values to a Lambda and back."""
         m, (alone, shared) = self._machines, made
         seconds = flops * m.flop_ns / self._shared + (alone + shared / self._shared) * m.element_ns
         return self._computed(self.n * seconds * 1e-9, self.n * travels[0], self.n * travels[1])

@@ -1,18 +1,21 @@
-"""A slow network on a fast machine: a SOCKS5 proxy on loopback that gives every destination a link with a rate and a delay.
+"""A slow network on a fast machine: a SOCKS5 proxy on loopback that gives every
+destination a link with a rate and a delay.
 
     python -m benchmarks.shaper --rate 25MB --delay 5ms        then: siafu train … --set lambda.proxy=127.0.0.1:PORT
 
-It exists because what overlap is worth shows only where the network is the bottleneck. All connections to one destination
-(host, port) share one link, each direction for itself, as all Lambdas share the network card of their graph server; or, with
-``per_connection``, each has a link of its own, as each Lambda has a network of its own (200 Mbit/s in Dorylus' time).
+It exists because what overlap is worth shows only where the network is the bottleneck. All connections to one
+destination (host, port) share one link, each direction for itself, as all Lambdas share the network card of
+their graph server; or, with ``per_connection``, each has a link of its own, as each Lambda has a network of its
+own (200 Mbit/s in Dorylus' time).
 
 1. Bytes enter a link one after the other at its rate, and come out ``delay_s`` after they are through. The clock of a
    link is computed, not slept: waking up late delays bytes, but loses no rate, up to ``READ_AHEAD_S``.
 2. Connections take turns at a link, ``CHUNK_S`` worth of bytes at a time.
-3. What is read and not delivered yet is bounded: per link by its read-ahead, per connection by what is under way at full
-   rate, twice. Beyond that the sender's own buffers fill up and it waits: backpressure.
+3. What is read and not delivered yet is bounded: per link by its read-ahead, per connection by what is under way at
+   full rate, twice. Beyond that the sender's own buffers fill up and it waits: backpressure.
 
-Headers of TCP and IP are not counted, and the SOCKS handshake is not delayed. One thread, asleep until something is due.
+Headers of TCP and IP are not counted, and the SOCKS handshake is not delayed. One
+thread, asleep until something is due.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a SOCKS5 server says before bytes flow (RFC 1928): no authentication, CONNECT to an IPv4 address or a name. Pure."""
+"""What a SOCKS5 server says before bytes flow (RFC 1928): no authentication, CONNECT to
+an IPv4 address or a name. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Handshake:
         self._greeted = False
 
     def feed(self, data: bytes) -> tuple[bytes, Destination | None]:
-        """(what to answer, where the client wants to go once that is known). RemoteProtocolError for what we do not speak."""
+        """(what to answer, where the client wants to go once that is known).
+        RemoteProtocolError for what we do not speak."""
         self._unread += data
         if not self._greeted:
             return self._greet(), None

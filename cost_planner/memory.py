@@ -1,11 +1,12 @@
 """What a run will hold in memory at its peak, before it starts: bytes by role, and what they are made of. Pure.
 
-Everything that grows with the graph is computed from the shards' manifest and from the model's program. What does not (an
-interpreter with its libraries) was measured once, with Python 3.11 and numpy 2 on Linux; ``python -m benchmarks measure memory`` compares.
+Everything that grows with the graph is computed from the shards' manifest and from the model's program. What does not
+(an interpreter with its libraries) was measured once, with Python 3.11 and numpy 2 on Linux;
+``python -m benchmarks measure memory`` compares.
 
-A graph server maps its shard's files and holds three things per vertex: layer 0's aggregate, the published slots (rows of
-inner vertices and ghosts), and the slots of its intervals between two steps. Those are counted by walking the program as
-if all intervals were at the same step: in pipe they nearly are, in async it is the most there can be.
+A graph server maps its shard's files and holds three things per vertex: layer 0's aggregate, the published slots (rows
+of inner vertices and ghosts), and the slots of its intervals between two steps. Those are counted by walking the
+program as if all intervals were at the same step: in pipe they nearly are, in async it is the most there can be.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ LIBRARY_BYTES = 22 * MB
 LINE_BYTES = 64  # rows of a table are padded to cache lines
 #: Of the table that layer 0 is gathered from, and of rows that are converted together (graph_server.layer_zero).
 AGGREGATE_BLOCK_BYTES, CONVERTED_BYTES = 256 << 20, 16 << 20
-#: Of the columns that the words of a vertex's neighbours would fill if they were drawn at random, the share that they do:
-#: 0.52 to 0.80 in co-author and citation graphs.
+#: Of the columns that the words of a vertex's neighbours would fill if they were drawn at random, the share that they
+#: do: 0.52 to 0.80 in co-author and citation graphs.
 WORDS_IN_COMMON = 0.65
 #: Bytes per entry of a sparse aggregate, beside itself, while it is made: SciPy's indices have 8 bytes, ours 4.
 SPARSE_PRODUCT_BYTES = 6
 SPARSE_BELOW = 0.25  # beyond, a gathered bag-of-words is made dense (graph_server.aggregate)
 #: What comes and goes leaves holes in an allocator's arenas.
 FRAGMENTATION = 1.15
-#: What a BLAS touches of its buffers, in a process that multiplies: so many times the rows of a task, and no more than this.
+#: What a BLAS touches of its buffers, in a process that multiplies: so many times the rows
+#: of a task, and no more than this.
 BLAS_COPIES, BLAS_BYTES = 4, 8 * MB
 #: An interval's constants are with the worker that had it last, and still with the one that had it before.
 HOMES = 2
@@ -122,7 +124,7 @@ def _merged(parts: list[Part]) -> list[Part]:
     return [Part(role, name, nbytes) for (role, name), nbytes in ordered if nbytes]
 
 
-# --- graph servers --------------------------------------------------------------------------------------------------------
+# --- graph servers ----------------------------------------------------------------------------------------------------
 
 
 def _graph_server(
@@ -154,7 +156,8 @@ def _graph_server(
 
 
 def slot_bytes(model: Model, program: Program, num_rows: int, itemsize: int, degree: float = 1.0) -> int:
-    """The most that intervals hold between two steps, if all of them are at the same step. ``degree``: edges of a row."""
+    """The most that intervals hold between two steps, if all of them are at the same
+    step. ``degree``: edges of a row."""
     live: set[str] = set()
     most = 0.0
     for pc, step in enumerate(program.steps):
@@ -202,15 +205,16 @@ def _aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
 
 
 def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, programs: dict[Lane, Program]) -> int:
-    """Of the shard's files, those that stay: of dense features the pages are let go once read, unless layer 0 has own rows."""
+    """Of the shard's files, those that stay: of dense features the pages are let go once
+    read, unless layer 0 has own rows."""
     own = any("H0" in step.reads for program in programs.values() for step in program.steps)
     skip = not own and not manifest.sparse_features
     return sum(file.bytes for name, file in entry.files.items() if not (skip and name.startswith("features")))
 
 
 def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:
-    """What layer 0's aggregate is made from, beside the shard: the features of ghosts, as they came, as they are stacked,
-    and as many for our peers; and a block of columns, with the rows that are converted and summed for it."""
+    """What layer 0's aggregate is made from, beside the shard: the features of ghosts, as they came, as they are
+    stacked, and as many for our peers; and a block of columns, with the rows that are converted and summed for it."""
     if manifest.sparse_features:
         return SPARSE_PRODUCT_BYTES * (_aggregate_entries(manifest, entry) or 0)
     ghosts = 3 * entry.ghosts_in * manifest.num_features * itemsize
@@ -231,7 +235,7 @@ def _columns(model: Model, program: Program, slot: str, degree: float) -> float:
     return model.width(slot) * (degree if is_of_edges(slot) else 1)
 
 
-# --- the others -----------------------------------------------------------------------------------------------------------
+# --- the others -------------------------------------------------------------------------------------------------------
 
 
 def _blas_bytes(config: Config, manifest: Manifest) -> int:

@@ -2,12 +2,13 @@
 
     python -m cost_planner.scale [--environments 1000] [--json]
 
-Sizes of messages come from the model's own program and memory from ``cost_planner.memory``, so they change with the code;
-``MEASURED`` holds what was measured on one machine and ``AWS`` what Amazon allows. docs/scale.md shows the tables and
-reads them; a test compares.
+Sizes of messages come from the model's own program and memory from ``cost_planner.memory``, so they change with the
+code; ``MEASURED`` holds what was measured on one machine and ``AWS`` what Amazon allows. docs/scale.md shows the
+tables and reads them; a test compares.
 
-Ghosts are an upper bound: the crossing edges of a partition are taken to come from remote vertices drawn at random. Real
-ones share hubs and neighbourhoods. Of an epoch's time only the floor is computed: what the busiest link alone needs.
+Ghosts are an upper bound: the crossing edges of a partition are taken to come from remote vertices
+drawn at random. Real ones share hubs and neighbourhoods. Of an epoch's time only the floor is computed:
+what the busiest link alone needs.
 """
 
 from __future__ import annotations
@@ -239,7 +240,8 @@ def epoch_floor_s(setting: Setting) -> dict[str, float]:
 
 
 def _flops(setting: Setting) -> float:
-    """Of one server's tensor tasks in an epoch, at most: forward, recomputed, and two products backward per weight and row."""
+    """Of one server's tensor tasks in an epoch, at most: forward, recomputed, and two
+    products backward per weight and row."""
     model = models.build(ModelSpec.of(setting.config, setting.manifest))
     return 8.0 * _num_weights(model) * setting.graph.vertices / setting.servers
 

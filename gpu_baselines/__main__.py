@@ -15,6 +15,6 @@ if __name__ == "__main__":
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: we have seen a rank be "killed by SIGABRT" once, and suspect the interpreter's end, where Gloo's threads
-    # and ours still wait for ranks that have left already. There is nothing left to tidy up.
+    # Not sys.exit: we have seen a rank be "killed by SIGABRT" once, and suspect the interpreter's end, where Gloo's
+    # threads and ours still wait for ranks that have left already. There is nothing left to tidy up.
     os._exit(code)

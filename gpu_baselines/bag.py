@@ -99,7 +99,8 @@ class Bag:
 
 
 def features(rows: Rows, device: torch.device, dtype: torch.dtype, *, sparse: bool = True) -> Any:
-    """What a net begins with: a bag if there is one in the shard, else (or if nothing is to be sparse) a tensor [n, F]."""
+    """What a net begins with: a bag if there is one in the shard, else (or if nothing
+    is to be sparse) a tensor [n, F]."""
     if not sparse or not isinstance(rows, SparseRows):
         return dense(rows, device, dtype)
     mine = SparseRows(np.asarray(rows.indptr), np.asarray(rows.indices), np.asarray(rows.data), rows.width)

@@ -1,12 +1,14 @@
-"""The graph in blocks of rows that go to every rank, whether it has an edge from them or not: CAGNET's way, and SANCUS'.
+"""The graph in blocks of rows that go to every rank, whether it has an edge from them
+or not: CAGNET's way, and SANCUS'.
 
     forward     Z_i  = Σ_k A_ik  drop(H_k)              H_k: broadcast by block k's owner, block after block
     backward    dH_i = drop'(Σ_k A_kiᵀ dZ_k)            dZ_k likewise
 
-1. P ranks are B = P / c blocks times c replicas: block b's rows, and its edges, are on c ranks. A column of this grid is
-   one replica of every block, a row all replicas of one (c = 1: "1D", else "1.5D"; Tripathy et al., SC 2020, §4).
-2. A column broadcasts its share of the blocks, about B / c, among its own ranks; a rank sums over these, and partial sums
-   are all-reduced along rows. So replicas always have equal rows, and a gradient counts on the first of them alone.
+1. P ranks are B = P / c blocks times c replicas: block b's rows, and its edges, are on c ranks. A column of this grid
+   is one replica of every block, a row all replicas of one (c = 1: "1D", else "1.5D"; Tripathy et al., SC 2020, §4).
+2. A column broadcasts its share of the blocks, about B / c, among its own ranks; a rank sums over
+   these, and partial sums are all-reduced along rows. So replicas always have equal rows, and a
+   gradient counts on the first of them alone.
 3. A rank keeps of a block that comes in just the rows that it has an edge from: A_ik without its empty columns.
 """
 
@@ -303,7 +305,8 @@ def _sides(
         wanted = [place for place, _ in _places(mine, counts, ids, device)]
         return Side(mine, wanted, half, into, None if of is None else of[first:stop])
 
-    # Backwards a row is multiplied by the factor of the edge's target, which is there, and the sum by that of its source.
+    # Backwards a row is multiplied by the factor of the edge's target, which is there,
+    # and the sum by that of its source.
     degree = np.asarray(shard.degree)
     into = Scales.of(aggregation, np.concatenate([degree, shard.degree_ghosts_in]), n, device, dtype)
     outward = part.outer.edges if shard.undirected else columns(shard.out_edges, n, n + len(shard.ghosts_out))

@@ -56,13 +56,15 @@ class Group(Protocol):
     traffic: Traffic
 
     def exchange(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> None:
-        """All-to-all in a ring: in round r each rank sends ``sends[rank + r]`` and fills ``recvs[rank - r]``. Tensors are
-        contiguous, of the shape and dtype that the other side has; empty ones do not travel; one's own are not looked at."""
+        """All-to-all in a ring: in round r each rank sends ``sends[rank + r]`` and fills
+        ``recvs[rank - r]``. Tensors are contiguous, of the shape and dtype that the other side has; empty
+        ones do not travel; one's own are not looked at."""
 
     def post(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> Callable[[], None]:
-        """The same exchange, begun and not waited for: what is returned does, on any thread, and is called in the order of
-        posting. Nothing waits for turns, and what is posted later travels beside it. Tensors are left alone until then.
-        What is on its way has no tag: an exchange between, over the same group, could take its place. Use a twin."""
+        """The same exchange, begun and not waited for: what is returned does, on any thread, and is called
+        in the order of posting. Nothing waits for turns, and what is posted later travels beside it. Tensors
+        are left alone until then. What is on its way has no tag: an exchange between, over the same group,
+        could take its place. Use a twin."""
 
     def send(self, tensor: Tensor, peer: int, kind: str) -> None:
         """Returns when the tensor may be changed."""
@@ -82,7 +84,8 @@ class Group(Protocol):
     def twin(self, *, host: bool = False) -> Group:
         """The same ranks over connections of their own, for another thread; one traffic, one link.
 
-        host: through the CPU's memory whatever the transport, for threads that wait without a GPU's stream waiting too."""
+        host: through the CPU's memory whatever the transport, for threads that wait
+        without a GPU's stream waiting too."""
 
     def subgroup(self, ranks: Sequence[int]) -> Group:
         """These ranks alone, of which this one is, counted anew from 0 in that order; one traffic (by the ranks of the
@@ -90,7 +93,8 @@ class Group(Protocol):
 
 
 class TorchGroup:
-    """Over torch.distributed, whose default group must be there. Raises PeerLost where a rank does not answer in time."""
+    """Over torch.distributed, whose default group must be there. Raises PeerLost where
+    a rank does not answer in time."""
 
     def __init__(
         self,
@@ -158,7 +162,8 @@ class TorchGroup:
         return wait
 
     def _posted(self, tensor: Tensor, peer: int) -> Callable[[], Any]:
-        """Sends without waiting, when the tensor would be at the other end; returns what gives the transport's own handle."""
+        """Sends without waiting, when the tensor would be at the other end; returns what
+        gives the transport's own handle."""
         nbytes = tensor.numel() * tensor.element_size()
         brought = self._bringing(tensor.contiguous())
 
@@ -174,8 +179,8 @@ class TorchGroup:
         return lambda: left.result().result()
 
     def _bringing(self, tensor: Tensor) -> Callable[[], Tensor]:
-        """What gives the tensor where the transport can reach it: from a GPU over a stream of its own, so that nobody waits
-        for it who computes there."""
+        """What gives the tensor where the transport can reach it: from a GPU over a stream of its own, so that nobody
+        waits for it who computes there."""
         if tensor.device.type == self._device.type:
             return lambda: tensor
         if self._aside is None:

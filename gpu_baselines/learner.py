@@ -14,7 +14,8 @@ from siafu.schedules import learning_rate
 
 
 def loss_of(spec: ModelSpec, logits: Tensor, labels: Tensor) -> Tensor:
-    """Summed over rows, as ``ModelSpec.loss`` has it. labels int64 [n], or [n, C] of 0 and 1, or numbers [n] or [n, C]."""
+    """Summed over rows, as ``ModelSpec.loss`` has it. labels int64 [n], or [n, C] of 0
+    and 1, or numbers [n] or [n, C]."""
     if spec.target == "numbers":
         return (
             functional.mse_loss(logits, labels.reshape(logits.shape).to(logits.dtype), reduction="sum")

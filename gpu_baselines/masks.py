@@ -1,7 +1,8 @@
 """siafu's dropout masks on any device: a pure function of (seed, epoch, layer, vertex, column), see ``siafu.ops``.
 
-Every copy of a row is dropped alike, whoever holds it and however late it came; nothing travels, and a baseline drops
-exactly what ``siafu train`` drops. On the CPU siafu's kernel makes them; a GPU hashes for itself, and is sent the vertices' ids alone.
+Every copy of a row is dropped alike, whoever holds it and however late it came; nothing travels, and a
+baseline drops exactly what ``siafu train`` drops. On the CPU siafu's kernel makes them; a GPU hashes for
+itself, and is sent the vertices' ids alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Masks:
         self.threshold, self.scale = ops.dropout_threshold(p) if p else (0, 1.0)
 
     def __call__(self, vertices: Array, width: int, *, epoch: int, key: int) -> Tensor | None:
-        """What rows of these vertices (int64 [n], global ids) are multiplied with: [n, width]; None: nothing is dropped."""
+        """What rows of these vertices (int64 [n], global ids) are multiplied with: [n,
+        width]; None: nothing is dropped."""
         if not self.p:
             return None
         if self.device.type == "cpu" and self.dtype == torch.float32:

@@ -1,10 +1,10 @@
 """Sampled neighbourhoods: a few in-edges of a few vertices, drawn by who owns them, and the rows that they need.
 
-1. Each vertex draws up to ``fanout`` of its in-edges, uniformly and without replacement (as DGL does; GraphSAGE's own code
-   draws with): all of them where there are no more. What it draws is a function of (seed, step, layer, vertex) alone, so that
-   it does not depend on how many ranks there are.
-2. A drawn edge stands for degree / drawn of them, and keeps the weight that it has in the whole graph: sums are unbiased,
-   and exact where all are drawn. Attention takes its softmax over what was drawn.
+1. Each vertex draws up to ``fanout`` of its in-edges, uniformly and without replacement (as DGL does; GraphSAGE's own
+   code draws with): all of them where there are no more. What it draws is a function of (seed, step, layer, vertex)
+   alone, so that it does not depend on how many ranks there are.
+2. A drawn edge stands for degree / drawn of them, and keeps the weight that it has in the whole graph: sums are
+   unbiased, and exact where all are drawn. Attention takes its softmax over what was drawn.
 3. Ranks hold one partition each. A vertex is asked of its owner, and so are the rows of features; both travel and are
    counted, as "sampling" and "features". Bags of words travel with their zeros.
 """
@@ -47,7 +47,8 @@ class Neighbours:
 def draw(counts: Array, fanout: int, keys: Array) -> Array:
     """Which of its edges each vertex draws: int64 [Σ min(count, fanout)], numbers below ``counts``, ascending for each.
 
-    keys: uint64 [k], whatever the draw is to depend on. Floyd's algorithm (Bentley & Floyd, CACM 30:9, 1987), all at once.
+    keys: uint64 [k], whatever the draw is to depend on. Floyd's algorithm (Bentley &
+    Floyd, CACM 30:9, 1987), all at once.
     """
     drawn = np.minimum(counts, fanout)
     found = _ragged(np.zeros_like(drawn), drawn)
@@ -161,8 +162,8 @@ def _by_source(shard: Shard) -> tuple[Array, Array, Array | None]:
 class Block:
     """One layer's targets and the sources of their drawn edges (``gpu_baselines.graph.Graph``).
 
-    Its vertices are the sources, of which the targets come first: rows that come in are [n_s, F], rows that a layer makes
-    [n_t, F], and so is what is dropped of a vertex's own.
+    Its vertices are the sources, of which the targets come first: rows that come in are [n_s, F], rows that a layer
+    makes [n_t, F], and so is what is dropped of a vertex's own.
     """
 
     training = True

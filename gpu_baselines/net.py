@@ -1,8 +1,9 @@
-"""Models as torch modules, over any ``Graph``: GCN, GraphSAGE, GAT and GCNII with siafu's names, first weights and masks.
+"""Models as torch modules, over any ``Graph``: GCN, GraphSAGE, GAT and GCNII with
+siafu's names, first weights and masks.
 
-A net is a list of layers, so that a pipeline can give each stage some of them; ``layer(graph, H)`` is one. Rows go between
-ranks before dropout, and every copy is dropped alike. In float64, without lateness and quantising, a net has the losses of
-``siafu train --mode pipe`` to rounding: its formulas are those of ``siafu.models``.
+A net is a list of layers, so that a pipeline can give each stage some of them; ``layer(graph, H)`` is one. Rows go
+between ranks before dropout, and every copy is dropped alike. In float64, without lateness and quantising, a net has
+the losses of ``siafu train --mode pipe`` to rounding: its formulas are those of ``siafu.models``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ Summed = Callable[[Tensor], Tensor]
 
 
 class Layer(nn.Module):
-    """One step of a net. ``state`` is what goes from layer to layer besides H: GCNII's first representation, for one."""
+    """One step of a net. ``state`` is what goes from layer to layer besides H: GCNII's first representation, for
+    one."""
 
     def __init__(self, number: int, parameters: Mapping[str, Tensor]):
         """parameters: all of the net's; the layer's own are those whose name begins with its number."""
@@ -111,10 +113,11 @@ def build(
 
 
 class BatchNorm:
-    """Ioffe & Szegedy 2015 over the vertices of all ranks ("SyncBN"): mean and variance of the whole graph in every epoch,
-    in training and in evaluation alike, as full-graph training sees all of it at once.
+    """Ioffe & Szegedy 2015 over the vertices of all ranks ("SyncBN"): mean and variance of the whole graph in every
+    epoch, in training and in evaluation alike, as full-graph training sees all of it at once.
 
-    ``num_vertices`` of all ranks count: of this one its ``rows``, None for all. Inductive training must not learn from others.
+    ``num_vertices`` of all ranks count: of this one its ``rows``, None for all. Inductive
+    training must not learn from others.
     """
 
     def __init__(self, summed: Summed, num_vertices: int, rows: Tensor | None = None, eps: float = 1e-5):

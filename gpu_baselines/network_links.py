@@ -1,8 +1,8 @@
 """A slow network between fast processes: every rank's link has a rate and a delay, whoever it talks to.
 
-Messages leave in packets, so that threads of a rank that send at once share its link fairly, as connections share a network
-card: weights do not wait behind the late halo rows of a whole epoch. The clock of a link is computed, not slept, and runs
-up to a packet ahead: waking up late delays bytes, but loses no rate.
+Messages leave in packets, so that threads of a rank that send at once share its link fairly, as connections share a
+network card: weights do not wait behind the late halo rows of a whole epoch. The clock of a link is computed, not
+slept, and runs up to a packet ahead: waking up late delays bytes, but loses no rate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ PACKET_S = 0.002
 
 
 class Link:
-    """What a rank sends goes through here first. ``rate`` in bytes per second, 0: nothing is slowed; ``delay_s`` one way."""
+    """What a rank sends goes through here first. ``rate`` in bytes per second, 0: nothing
+    is slowed; ``delay_s`` one way."""
 
     def __init__(
         self, rate: float = 0.0, delay_s: float = 0.0, clock: Callable[[], float] = time.monotonic,
@@ -37,7 +38,8 @@ class Link:
             self.until(self.leave(nbytes))
 
     def leave(self, nbytes: int) -> float:
-        """Returns when so many bytes are about to be out of here: when they will be at the other end, by the link's clock."""
+        """Returns when so many bytes are about to be out of here: when they will be at the
+        other end, by the link's clock."""
         out = self._clock()
         packet = max(1, int(self.rate * PACKET_S))
         for first in range(0, nbytes if self.rate else 0, packet):

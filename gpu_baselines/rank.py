@@ -2,7 +2,8 @@
 
     torchrun --nproc-per-node 2 -m gpu_baselines --config runs/x/config.toml --shards DIR --run-dir runs/x [--resume]
 
-``siafu baseline METHOD SOURCE … --torchrun`` prepares the files and prints the command. RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are torchrun's. Rank 0 writes result.json.
+``siafu baseline METHOD SOURCE … --torchrun`` prepares the files and prints the command. RANK, WORLD_SIZE, LOCAL_RANK,
+MASTER_ADDR and MASTER_PORT are torchrun's. Rank 0 writes result.json.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _take_place(run_dir: Path, *, resume: bool) -> None:
-    """Makes the run directory where nobody has: of several machines each may have its own. ConfigError if a run was there."""
+    """Makes the run directory where nobody has: of several machines each may have its own.
+    ConfigError if a run was there."""
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -107,7 +109,8 @@ def _serve(args: argparse.Namespace, rank: int) -> None:
     except (RuntimeError, ValueError) as error:
         raise _not_met(rank, transport, baseline.timeout_s, str(error)) from error
     group = TorchGroup(timeout_s=baseline.timeout_s, link=Link(baseline.link_rate, baseline.link_delay_s))
-    # Not the whole device: what a channel carries meanwhile on its own stream is nothing that the main thread waits for.
+    # Not the whole device: what a channel carries meanwhile on its own stream is
+    # nothing that the main thread waits for.
     clock = Clock(lambda: torch.cuda.current_stream().synchronize()) if device.type == "cuda" else Clock()
     run = Run(config, shards, group, ModelSpec.of(config, shards.manifest), device, clock)
     torch.set_num_threads(run.threads)

@@ -72,7 +72,8 @@ def save(
 def load(run_dir: Path, group: Group, method: Method) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Puts the newest whole checkpoint back; its progress and best weights. None: there is none. Collective.
 
-    Raises: DatasetError for one that cannot be read, or where ranks do not find the same: a run directory on several machines.
+    Raises: DatasetError for one that cannot be read, or where ranks do not find the same: a
+    run directory on several machines.
     """
     whole = sorted(
         run_dir.glob(f"{FOLDER.format(epoch='*')}/{WHOLE}"), key=lambda file: int(file.parent.name.split("-")[1])

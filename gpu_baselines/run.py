@@ -41,7 +41,8 @@ class Run:
 
     @property
     def threads(self) -> int:
-        """Of one rank on the CPU: it shares its machine with so many as LOCAL_WORLD_SIZE (torchrun's) says, else with all."""
+        """Of one rank on the CPU: it shares its machine with so many as LOCAL_WORLD_SIZE
+        (torchrun's) says, else with all."""
         return max(1, allotment.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", self.baseline.ranks)))
 
 

@@ -1,7 +1,7 @@
 """The loop around a method: epochs, evaluations, early stopping, metrics, checkpoints; equal for all of them.
 
-Every rank runs it; rank 0 writes. What ends up in ``metrics.jsonl`` and in the result has the names of ``siafu train``'s,
-so that one judge reads both, and besides:
+Every rank runs it; rank 0 writes. What ends up in ``metrics.jsonl`` and in the result has the names of
+``siafu train``'s, so that one judge reads both, and besides:
 
     bytes      sent by all ranks, by kind: halo, gradient, reduce, ... (of epochs alone: not of set-up and evaluation)
     seconds    of an epoch, by phase: compute, communicate, reduce, quantise; the mean over ranks
@@ -191,8 +191,8 @@ class Runner:
 
 
 def _cut_metrics(file: Path, epoch: int) -> None:
-    """Drops the lines of epochs that are done again, and one that was not written to its end. Another file takes its place:
-    whoever reads along sees all lines or those that are left."""
+    """Drops the lines of epochs that are done again, and one that was not written to its end. Another file takes its
+    place: whoever reads along sees all lines or those that are left."""
     text = file.read_text() if file.is_file() else ""
     lines = text[: text.rfind("\n") + 1].splitlines()
     kept = [line for line in lines if json.loads(line).get("epoch", 0) <= epoch]

@@ -1,9 +1,10 @@
 """When each stage of a pipeline works on which chunk: GPipe's schedule, as a generator (Huang et al., 2019).
 
-1. Chunks flow forward through the stages one behind the other, in the epoch's order; then backward through the stages in
-   reverse, the last chunk first. So every gradient of a chunk that comes from a later one is there when it is its turn.
-2. A stage has one task at a tick. A task needs what the stage before it (backward: after it) made of the same chunk at an
-   earlier tick.
+1. Chunks flow forward through the stages one behind the other, in the epoch's order; then backward
+   through the stages in reverse, the last chunk first. So every gradient of a chunk that comes from a
+   later one is there when it is its turn.
+2. A stage has one task at a tick. A task needs what the stage before it (backward: after it) made of
+   the same chunk at an earlier tick.
 3. Of 2 (K + S - 1) ticks a stage is idle in 2 (S - 1).
 
 Two stages, three chunks, ticks from left to right, ``drawn``:
@@ -62,8 +63,8 @@ def drawn(num_stages: int, num_chunks: int) -> str:
 def split(num_layers: int, num_stages: int, ends: int = 0) -> list[range]:
     """Consecutive layers for every stage, as evenly as can be; later stages get what is left over.
 
-    ends: layers before the first and after the last of those that are shared out evenly (the dense ones of GCNII), which
-    the first and the last stage get on top. ``num_layers`` counts them.
+    ends: layers before the first and after the last of those that are shared out evenly (the dense ones of GCNII),
+    which the first and the last stage get on top. ``num_layers`` counts them.
     """
     shared = num_layers - 2 * ends
     cuts = [ends + shared * stage // num_stages for stage in range(num_stages + 1)]

@@ -43,8 +43,9 @@ class Place:
 class Links:
     """The links to the stages before and after, with a thread each, so that rows travel while others are computed.
 
-    On a link an epoch's rows come first, chunk after chunk, then their gradients in reverse: both ends have the same order,
-    and wait for nothing else. Links take turns with two sets of connections: a rank's two threads never share one.
+    On a link an epoch's rows come first, chunk after chunk, then their gradients in reverse: both ends
+    have the same order, and wait for nothing else. Links take turns with two sets of connections: a
+    rank's two threads never share one.
     """
 
     def __init__(self, run: Run, place: Place):
@@ -67,8 +68,8 @@ class Links:
         )
 
     def expect(self, way: Way, counts: Sequence[int]) -> None:
-        """Chunks of so many rows will come, one after the other; of all that this rank sends that way before, the last has
-        been given to ``send``."""
+        """Chunks of so many rows will come, one after the other; of all that this rank sends that way before, the
+        last has been given to ``send``."""
         group, peer, channel = self._ends["before" if way == "forward" else "after"]
         width = self._place.width_in if way == "forward" else self._place.width_out
         for count in counts:

@@ -1,9 +1,9 @@
 """Partitions by themselves, and several of them as one: what batches are made of, and what judges the result.
 
 A batch is one partition with the edges that both begin and end in it (Cluster-GCN, Chiang et al., KDD 2019); edges to
-other partitions are as if there were none. So degrees are those inside the batch, as Cluster-GCN normalises anew, and not the
-whole graph's. Dropout masks are by global vertex id, like everybody's. Evaluation is exact: ``merged_part`` puts the
-partitions of a rank together again, with the halo that they have in common.
+other partitions are as if there were none. So degrees are those inside the batch, as Cluster-GCN normalises anew, and
+not the whole graph's. Dropout masks are by global vertex id, like everybody's. Evaluation is exact: ``merged_part``
+puts the partitions of a rank together again, with the halo that they have in common.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def subgraph(run: Run, number: int, masks: Masks) -> PartGraph:
 
 
 def by_itself(shard: Shard) -> Shard:
-    """Without ghosts and the edges from them. Small arrays are read: with hundreds of batches, files must not stay mapped."""
+    """Without ghosts and the edges from them. Small arrays are read: with hundreds of
+    batches, files must not stay mapped."""
     n = len(shard.vertices)
     edges = columns(shard.in_edges, 0, n)
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
@@ -52,7 +53,8 @@ def by_itself(shard: Shard) -> Shard:
 
 
 def merged_part(run: Run, lane: Lane = Lane.EVAL) -> Part:
-    """This rank's share of the whole graph (partitions whose number is its own modulo the ranks), with its halo. Collective."""
+    """This rank's share of the whole graph (partitions whose number is its own modulo the
+    ranks), with its halo. Collective."""
     group, manifest = run.group, run.shards.manifest
     numbers = range(group.rank, manifest.num_partitions, group.size)
     mine = [view(run.shards.partition(number), manifest.edge_types, lane) for number in numbers]

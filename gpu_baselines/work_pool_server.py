@@ -1,7 +1,7 @@
 """The way to the work pool: rank 0 has it, the others ask over the network.
 
-One thread of rank 0 owns the pool's state; one more for each other rank takes its questions off the network and brings the
-answers back. They live for one epoch. Questions and answers are one int64 each, and are counted as "pool".
+One thread of rank 0 owns the pool's state; one more for each other rank takes its questions off the network and brings
+the answers back. They live for one epoch. Questions and answers are one int64 each, and are counted as "pool".
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Door = Callable[[Ask], int]  # asks the pool, waits for its answer
 
 @contextmanager
 def door(group: Group, made: Callable[[], Pool], timeout_s: float) -> Iterator[Door]:
-    """A pool for one epoch, which ends once every worker has said ``Ask.END``. ``group``: a twin for this alone, through the
-    CPU's memory; ``made`` is called on rank 0. Raises: PeerLost where an answer or a question does not come in time."""
+    """A pool for one epoch, which ends once every worker has said ``Ask.END``. ``group``: a twin for this
+    alone, through the CPU's memory; ``made`` is called on rank 0. Raises: PeerLost where an answer or a
+    question does not come in time."""
     if group.rank:
         yield lambda ask: _asked(group, ask)
         return

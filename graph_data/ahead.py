@@ -12,7 +12,8 @@ Result = TypeVar("Result")
 
 
 def ahead(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """``map``, with up to ``threads`` items in work while the caller handles a result: so many + 1 results live at once.
+    """``map``, with up to ``threads`` items in work while the caller handles a result: so many + 1 results live at
+    once.
 
     ``items`` are taken on the caller's thread. An exception of ``function`` is raised in its item's turn.
     """

@@ -48,8 +48,8 @@ def take_census(
 ) -> Census:
     """Reads every edge once, in blocks of ``rows``.
 
-    With ``num_vertices``, ids are vertex numbers; else the vertices are the ids that occur, here or in ``tables``
-    (name -> int64 arrays of ids that need not have an edge), in ascending order. ``dense_ids``: ids below it are mapped by
+    With ``num_vertices``, ids are vertex numbers; else the vertices are the ids that occur, here or in ``tables`` (name
+    -> int64 arrays of ids that need not have an edge), in ascending order. ``dense_ids``: ids below it are mapped by
     themselves, a byte each. Raises: DatasetError naming the piece and row of an id or weight that cannot be.
     """
     seen = None if num_vertices else _Seen(dense_ids)

@@ -1,8 +1,8 @@
 """Which order of vertices a graph gets, where the user leaves it to us: candidates, what they are worth, the pick.
 
 1. "best" is the order with the least predicted time of a gather, among all that can be afforded.
-2. "auto" is a cluster order: what asynchrony pays for edges between intervals is worth more than a cache miss. The order
-   of the source replaces it only where it is predicted to be faster and crosses as few edges.
+2. "auto" is a cluster order: what asynchrony pays for edges between intervals is worth more than a cache miss. The
+   order of the source replaces it only where it is predicted to be faster and crosses as few edges.
 3. Whether an order can be afforded depends on counts alone, never on the clock: the same graph gets the same order.
 4. Of several partitions, the one with most edges is judged, and all get its order.
 """

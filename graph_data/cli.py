@@ -229,7 +229,8 @@ def inspect(source: str, args: argparse.Namespace) -> int:
 
 
 def source_with_flags(source: str, flags: dict[str, str | None]) -> str:
-    """The name of a source with these flags as its options. Raises: ConfigError if they are for edge lists, and it is none."""
+    """The name of a source with these flags as its options. Raises: ConfigError if they are
+    for edge lists, and it is none."""
     given = {flag.replace("-", "_"): value for flag, value in flags.items() if value is not None}
     if not given:
         return source

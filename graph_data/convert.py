@@ -96,8 +96,8 @@ def convert(
 ) -> Written:
     """Writes a graph in the format ``kind``, a key of SINKS, to the folder ``out``; leaves no half of it behind.
 
-    ``source``: as for ``prepare``. Raises: DatasetError if the graph is malformed, the folder is there and not empty, or cannot
-    be made.
+    ``source``: as for ``prepare``. Raises: DatasetError if the graph is malformed, the folder is
+    there and not empty, or cannot be made.
     """
     graph = loaded(source)
     check(graph)

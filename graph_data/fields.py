@@ -3,7 +3,8 @@
 Rules:
 
 1. A name counts in any case, and with "-" for "_". What is None is not there.
-2. Two names of one thing are refused, unless both hold the same. Only ``edge_attr`` yields: where there is another weight, it is left out.
+2. Two names of one thing are refused, unless both hold the same. Only ``edge_attr`` yields: where there
+  is another weight, it is left out.
 3. What is left over is refused where it looks like a split, a weight or a label; anything else is named in a note.
 
 The names of splits are in ``graph_data.masks``: there are too many to list.
@@ -22,7 +23,8 @@ from graph_data.masks import role_of
 from siafu.errors import DatasetError
 from siafu.sparse import Array
 
-#: What an array is -> what it is called by us (first), PyG, DGL, OGB, GraphStorm and the archives of published data sets
+#: What an array is -> what it is called by us (first), PyG, DGL, OGB, GraphStorm and the
+#: archives of published data sets
 VERTICES = {
     "x": ("x", "feat", "feats", "feature", "features", "node_feat", "node_feats", "node_feature", "node_features", "attr",
           "node_attr", "node_attrs"),
@@ -52,7 +54,8 @@ YIELDS = "edge_attr"
 SPLIT = re.compile(r"mask|split|fold|train|valid|(^|_)(idx|val|dev|test|roles?|set|subset|partitions?)(_|$)")
 WEIGHT = re.compile(r"weight|^(ew|edge_w|edge_weights?_.*)$")
 LABEL = re.compile(r"label|^y_|_y$|^gt$|ground_?truth|(^|_)(target|targets|class|classes)(_|$)")
-#: Used by nobody here, and no loss: words for classes and vertices, and WikiCS' masks for early stopping, which has validation vertices too
+#: Used by nobody here, and no loss: words for classes and vertices, and WikiCS' masks for early stopping,
+#: which has validation vertices too
 HARMLESS = re.compile(r"stopping_masks?|idx_to_.*|.*(names?|texts?)")
 MOST = 8  # names in one note
 
@@ -73,7 +76,8 @@ def plain(name: object) -> str:
 
 
 def sorted_out(there: Mapping[Any, Any], table: Mapping[str, tuple[str, ...]], where: str) -> Found:
-    """What of a mapping is what. Raises: DatasetError for two names of one thing that hold different values (rule 2)."""
+    """What of a mapping is what. Raises: DatasetError for two names of one thing that
+    hold different values (rule 2)."""
     there = {key: value for key, value in there.items() if value is not None}
     called: dict[str, list[Any]] = {}
     for key in there:

@@ -71,7 +71,8 @@ class _Placement:
     price: Price
 
     def place(self, start: int, stop: int, neighbours: Array, weight: Array) -> int:
-        """Gives the vertices of this block a place, from how many neighbours they have where. Returns how many moved."""
+        """Gives the vertices of this block a place, from how many neighbours they have where. Returns how many
+        moved."""
         before, parts = self.owner[start:stop].copy(), len(self.load)
         self.load -= np.bincount(before, weight, minlength=parts + 1)[:parts]
         gain = self.price(neighbours, self.load, weight)  # [k, P]
@@ -111,7 +112,8 @@ def _interpolated(n: int, edges: float, parts: int) -> Price:
 
 
 def _blocks(ends: Array, parts: int) -> Iterator[tuple[int, int]]:
-    """Ranges of vertices that are placed together; never sized by what memory there is, which must not change owners."""
+    """Ranges of vertices that are placed together; never sized by what memory there
+    is, which must not change owners."""
     n = len(ends)
     size = min(max(n // BLOCKS, MIN_BLOCK), MAX_BLOCK, max(1, BLOCK_ENTRIES // (parts + 1)))
     start = 0

@@ -1,10 +1,10 @@
 """What an order of vertices is worth before anything is gathered: cache misses, row ends, and edges between intervals.
 
-A gather reads the rows of a stream of columns. Which reads miss a cache follows from the stream's footprint (Xiang et al.,
-ASPLOS'13): an LRU cache of c rows misses an access if the row was last read more than w accesses ago, where windows of w
-accesses hold c different rows on average. Large streams are sampled by column, capacities with them (SHARDS, Waldspurger
-et al., FAST'15), so the time is bounded. The caches are those of a common server, not of this machine: the same graph
-gets the same order everywhere.
+A gather reads the rows of a stream of columns. Which reads miss a cache follows from the stream's footprint (Xiang et
+al., ASPLOS'13): an LRU cache of c rows misses an access if the row was last read more than w accesses ago, where
+windows of w accesses hold c different rows on average. Large streams are sampled by column, capacities with them
+(SHARDS, Waldspurger et al., FAST'15), so the time is bounded. The caches are those of a common server, not of this
+machine: the same graph gets the same order everywhere.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def _row_bytes(n: int) -> int:
 
 
 def _gaps(row: Array, column: Array, width: int) -> Array:
-    """How often each distance, int64 [k + 1], lies between two reads of a column; the stream is read again and again."""
+    """How often each distance, int64 [k + 1], lies between two reads of a column; the
+    stream is read again and again."""
     k = len(row)
     stream = row * width + column
     stream.sort()

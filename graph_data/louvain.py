@@ -1,7 +1,9 @@
-"""Communities within communities (Louvain: Blondel et al., J. Stat. Mech. 2008), laid out like the leaves of their tree.
+"""Communities within communities (Louvain: Blondel et al., J. Stat. Mech. 2008), laid
+out like the leaves of their tree.
 
-Rounds of moves and contractions, each linear in the edges: this orders graphs that METIS cannot hold. Modularity does not
-see communities that are small beside the whole (Fortunato & Barthelemy, PNAS 2007), so each one is searched again, alone.
+Rounds of moves and contractions, each linear in the edges: this orders graphs that METIS cannot hold.
+Modularity does not see communities that are small beside the whole (Fortunato & Barthelemy, PNAS 2007), so
+each one is searched again, alone.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ SMALL = 1024  # vertices: a community that is not searched again; or a 64th of a
 
 
 class Level(NamedTuple):
-    """A symmetric graph; a vertex of a later level is a community of the one before, its inner edges an entry of its own."""
+    """A symmetric graph; a vertex of a later level is a community of the one before, its
+    inner edges an entry of its own."""
 
     indptr: Array  # int64 [n + 1]
     indices: Array  # int32 [m]

@@ -42,9 +42,9 @@ def _words(name: str) -> list[str]:
 def split_of(parts: Mapping[str, Any], num_vertices: int, where: str) -> Array:
     """The entries whose names are those of parts (``role_of``) as one uint8 [N, S]; S = 0 if there is none.
 
-    A mask is bool, or integers of 0 and 1, and [N], [N, S] or [S, N]; a list of vertices is int [k]; a list of either is one for each split.
-    Raises: DatasetError, beginning with ``where``, for any other; for two parts that share a vertex; and for two entries of one part
-    that differ.
+    A mask is bool, or integers of 0 and 1, and [N], [N, S] or [S, N]; a list of vertices is int [k]; a list of either
+    is one for each split. Raises: DatasetError, beginning with ``where``, for any other; for two parts that share a
+    vertex; and for two entries of one part that differ.
     """
     masks = {
         name: _mask(value, num_vertices, f"{where}: {name}", name) for name, value in parts.items() if role_of(name)

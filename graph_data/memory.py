@@ -28,7 +28,8 @@ class Budget:
 
     @classmethod
     def of(cls, limit: str | int | None) -> Budget:
-        """``limit`` as bytes or as text ("6GiB"); None: SHARE of what is available. Raises: ConfigError if malformed."""
+        """``limit`` as bytes or as text ("6GiB"); None: SHARE of what is available.
+        Raises: ConfigError if malformed."""
         if limit is None:
             return cls(int(SHARE * available()) + resident(), resident())
         return cls(parse_bytes(limit) if isinstance(limit, str) else limit, resident())
@@ -68,7 +69,8 @@ def show_bytes(nbytes: float) -> str:
 
 
 def available() -> int:
-    """Bytes that a new process can get without swapping: of the machine, and of what control groups and Slurm leave us."""
+    """Bytes that a new process can get without swapping: of the machine, and of what
+    control groups and Slurm leave us."""
     try:
         found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
         free = int(found[1]) * 1024 if found else allotment.memory_bytes()

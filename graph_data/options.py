@@ -108,8 +108,8 @@ class Options:
         return replace(graph, split=split)
 
     def with_columns(self, graph: Graph) -> Graph:
-        """The graph with the feature columns of ``features_as`` in the order that they have there, found by their names. Where
-        either has no names, the columns stay as they are, and a note says so.
+        """The graph with the feature columns of ``features_as`` in the order that they have there, found by their
+        names. Where either has no names, the columns stay as they are, and a note says so.
 
         Raises: DatasetError for a column that the graph lacks.
         """
@@ -146,7 +146,8 @@ class Options:
         return replace(graph, features=normalised(dense, "standard", graph.name, standard)), standard
 
     def standard(self, graph: Graph) -> Standard:
-        """By what the dense features of a graph with a split are standardised: nothing that inductive training must not see.
+        """By what the dense features of a graph with a split are standardised: nothing
+        that inductive training must not see.
 
         Raises: DatasetError if ``features_as`` has other features.
         """
@@ -207,7 +208,8 @@ class Options:
         entries: list[PartitionEntry],
         order_scores: OrderScores | None = None,
     ) -> Manifest:
-        """Of the tidy ``graph``, whose edges are counted by ``num_edges``; ``order`` is what "auto" or "best" stood for."""
+        """Of the tidy ``graph``, whose edges are counted by ``num_edges``; ``order`` is
+        what "auto" or "best" stood for."""
         return Manifest(
             siafu=version("siafu"),
             name=graph.name,

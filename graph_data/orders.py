@@ -1,4 +1,5 @@
-"""In what order a partition keeps its vertices: an interval is a slice of it, and rows gathered together should lie together.
+"""In what order a partition keeps its vertices: an interval is a slice of it, and rows
+gathered together should lie together.
 
 An order is a function ``(inner) -> int64 [n]``: the partition's vertices, by their place in ``inner.vertices``.
 """
@@ -94,7 +95,7 @@ def ordered(inner: Inner, name: str) -> Array:
     return inner.vertices[places]
 
 
-# --- clusters: neighbours in the graph are neighbours in the order ------------------------------------------------------
+# --- clusters: neighbours in the graph are neighbours in the order ----------------------------------------------------
 
 
 def metis_order(inner: Inner) -> Array:
@@ -121,7 +122,7 @@ def louvain_degree_order(inner: Inner) -> Array:
     return np.lexsort((-inner.row_lengths, inner.communities))
 
 
-# --- the rest -----------------------------------------------------------------------------------------------------------
+# --- the rest ---------------------------------------------------------------------------------------------------------
 
 
 def rcm_order(inner: Inner) -> Array:

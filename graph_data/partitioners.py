@@ -1,7 +1,7 @@
 """Who owns which vertex.
 
-A partitioner is a function ``(sides, parts, seed) -> int32 [N]``, the owner of every vertex. ``sides`` are CSRs over all
-vertices: the rows of the first list the sources of in-edges, and if the graph is directed, those of the second the
+A partitioner is a function ``(sides, parts, seed) -> int32 [N]``, the owner of every vertex. ``sides`` are CSRs over
+all vertices: the rows of the first list the sources of in-edges, and if the graph is directed, those of the second the
 targets of out-edges. All but metis take ``indices`` that lie on disk, and read them by ascending slices.
 """
 
@@ -63,7 +63,8 @@ def check_parts(graph_name: str, num_vertices: int, name: str, parts: int) -> No
 
 
 def split_name(name: str) -> tuple[str, int | None]:
-    """NAME, or NAME:PASSES of those in RESTREAMING, or file:PATH. Raises: ConfigError if PASSES is no number in 1..MAX_PASSES."""
+    """NAME, or NAME:PASSES of those in RESTREAMING, or file:PATH. Raises: ConfigError if
+    PASSES is no number in 1..MAX_PASSES."""
     base, _, passes = name.partition(":")
     if base == FILE and passes:
         return FILE, None

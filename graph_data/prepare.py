@@ -72,21 +72,23 @@ def prepare(
 ) -> ShardSet:
     """Writes the shards of ``source`` to the folder ``out``, in place of a prepared graph that is there.
 
-    ``source`` is a name (``resolve``), or a graph in memory, also one of another package (``graph_data.objects``). ``partitioner`` is a name in ``graph_data.partitioners``,
-    ``order`` one in ``graph_data.orders``, or "auto" or "best" (``graph_data.choice``). ``directed`` and ``feature_norm``:
-    see ``siafu.graph.tidy``. A graph without a split gets a seeded one: ``train_per_class`` and ``val_per_class``
-    vertices of every class and the rest for test, or 60/20/20 percent if it is multi-label or its labels are numbers.
+    ``source`` is a name (``resolve``), or a graph in memory, also one of another package (``graph_data.objects``).
+    ``partitioner`` is a name in ``graph_data.partitioners``, ``order`` one in ``graph_data.orders``, or "auto" or
+    "best" (``graph_data.choice``). ``directed`` and ``feature_norm``: see ``siafu.graph.tidy``. A graph without a split
+    gets a seeded one: ``train_per_class`` and ``val_per_class`` vertices of every class and the rest for test, or
+    60/20/20 percent if it is multi-label or its labels are numbers.
 
-    ``task`` "link" holds out the shares ``val_edges`` and ``test_edges`` of the edges, to be predicted, and draws false
-    ones: ``negatives`` per training edge, ``eval_negatives`` per vertex that ranks held-out edges (``graph_data.link_split``).
-    ``inductive``: the split whose training vertices, and the edges among them, are the graph that is trained on; features
-    are then standardised by these vertices' means and deviations. ``features_as``: a prepared graph, or a run, whose columns of
-    features are taken, by their names and in their order, and whose means and deviations.
+    ``task`` "link" holds out the shares ``val_edges`` and ``test_edges`` of the edges, to be predicted, and draws
+    false ones: ``negatives`` per training edge, ``eval_negatives`` per vertex that ranks held-out edges
+    (``graph_data.link_split``). ``inductive``: the split whose training vertices, and the edges among them, are the
+    graph that is trained on; features are then standardised by these vertices' means and deviations.
+    ``features_as``: a prepared graph, or a run, whose columns of features are taken, by their names and in their
+    order, and whose means and deviations.
 
     ``memory`` limits what this process may take (bytes, or "6GiB"; None: 60% of what is free, or all of it if the
     partitioner or order needs the graph in memory). A graph that would take more is prepared on disk
-    (``graph_data.stream``), with the same result as with order "given"; ``stream`` True or False forces one way. The way
-    over the disk continues where an interrupted call with the same source and options stopped; what it has lies in
+    (``graph_data.stream``), with the same result as with order "given"; ``stream`` True or False forces one way. The
+    way over the disk continues where an interrupted call with the same source and options stopped; what it has lies in
     the folder ``work``, by default beside ``out``. ``say`` is told the estimate, then every step.
 
     Raises: DatasetError for a source that is unknown or malformed; ConfigError for an option that cannot be.
@@ -190,8 +192,8 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
     """The folder where ``source`` lies prepared with these options of ``prepare``; prepares it if it does not yet.
 
     The key covers every option of the shards, this version of siafu, and the source: its name, or its files' paths,
-    inodes, sizes and times, or all arrays of a graph in memory. How it is prepared (``memory``, ``stream``) is not in it.
-    Of two processes that prepare the same thing at once, the one that ends first wins. Nothing is ever evicted.
+    inodes, sizes and times, or all arrays of a graph in memory. How it is prepared (``memory``, ``stream``) is not in
+    it. Of two processes that prepare the same thing at once, the one that ends first wins. Nothing is ever evicted.
     """
     folder = cache_folder(os.fspath(cache_dir or ""))
     found = found_in(source)
@@ -240,7 +242,8 @@ def _file_identity(file: Path) -> list[Any]:
         status = file.stat()
     except OSError as error:
         raise DatasetError(f"{file}: {error.strerror}") from None
-    # rsync -t and build tools set mtime; a file that was replaced or rewritten has another inode or ctime (siafu.verified).
+    # rsync -t and build tools set mtime; a file that was replaced or rewritten has another
+    # inode or ctime (siafu.verified).
     return [str(file.resolve()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 

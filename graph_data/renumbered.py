@@ -1,7 +1,7 @@
 """A prepared graph with its classes and relations in the numbers that another graph gives them.
 
-What a model has learnt goes by numbers; in a new graph the same word may have another one. Only the files that hold such
-numbers are written anew: the others are links to those that are there.
+What a model has learnt goes by numbers; in a new graph the same word may have another one. Only the files that hold
+such numbers are written anew: the others are links to those that are there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Numbers:
 
 
 def renumbered(shards: ShardSet, folder: Path, classes: Numbers | None, relations: Numbers | None) -> ShardSet:
-    """The graph in ``folder``, as long as ``shards`` are where they are; None: as it is. Every edge's type has a place."""
+    """The graph in ``folder``, as long as ``shards`` are where they are; None: as it
+    is. Every edge's type has a place."""
     manifest, entries = shards.manifest, []
     for p, entry in enumerate(manifest.partitions):
         made, into = (shards.path / folder_of(p)).resolve(), folder / folder_of(p)

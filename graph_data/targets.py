@@ -1,4 +1,5 @@
-"""What labels are meant to be, where their values alone do not tell: classes, several classes per vertex, or numbers."""
+"""What labels are meant to be, where their values alone do not tell: classes, several
+classes per vertex, or numbers."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ TARGETS = ("auto", "classes", "labels", "numbers")
 
 
 def labels_as(labels: Array, target: str, name: str) -> Array:
-    """Labels [N] or [N, C], NaN or -1 = unknown, in the dtype and shape by which ``siafu.graph.Graph`` tells what they are.
+    """Labels [N] or [N, C], NaN or -1 = unknown, in the dtype and shape by which
+    ``siafu.graph.Graph`` tells what they are.
 
-    target: "classes" makes int64 [N], of one column or of one-hot rows; "labels" int8 or uint8 [N, C]; "numbers" float32; "auto"
-    leaves them as they are. Raises: DatasetError for values that are none of that, and of "auto" for floats of 0 and 1.
+    target: "classes" makes int64 [N], of one column or of one-hot rows; "labels" int8 or uint8 [N, C];
+    "numbers" float32; "auto" leaves them as they are. Raises: DatasetError for values that are none of that,
+    and of "auto" for floats of 0 and 1.
     """
     check_target(target)
     if target == "auto":
@@ -47,7 +50,8 @@ def check_target(target: str) -> None:
 
 
 def one_hot(rows: Array, name: str) -> Array:
-    """The classes of one-hot rows [N, C], int64 [N]; a row of -1 alone has none. Raises: DatasetError for any other row."""
+    """The classes of one-hot rows [N, C], int64 [N]; a row of -1 alone has none. Raises:
+    DatasetError for any other row."""
     ones, unknown = (rows == 1).sum(axis=1), (rows == -1).all(axis=1)
     good = unknown | ((ones == 1) & (((rows == 0) | (rows == 1)).all(axis=1)))
     if not good.all():
@@ -61,7 +65,8 @@ def one_hot(rows: Array, name: str) -> Array:
 
 
 def renumbered(classes: Array) -> tuple[Array, tuple[str, ...]]:
-    """Classes [N], -1 = unknown, as int64 0..C-1 in ascending order, and what the C were called; () where they were 0..C-1.
+    """Classes [N], -1 = unknown, as int64 0..C-1 in ascending order, and what the C were
+    called; () where they were 0..C-1.
 
     Codes (10115, 80331) and classes that begin with 1 would make as many outputs of a model as the largest of them.
     """

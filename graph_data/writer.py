@@ -95,8 +95,8 @@ class ShardWriter:
         self.entries.append(entry)
 
     def add_names(self, graph: Graph) -> None:
-        """Writes what the source calls vertices (ids.npy or ids.parquet), and in names.json what it calls classes, types of edges
-        and columns of features, with the graph's notes; nothing of what is 0, 1, 2, ..."""
+        """Writes what the source calls vertices (ids.npy or ids.parquet), and in names.json what it calls classes,
+        types of edges and columns of features, with the graph's notes; nothing of what is 0, 1, 2, ..."""
         if graph.ids is not None:
             save_ids(self._folder, graph.ids)
         if names := {**graph.names, **({NOTES: graph.notes} if graph.notes else {})}:

@@ -6,9 +6,10 @@
 
 Backward is the transpose: dH_u = Σ_{u→v} a_vu dZ_v, along the out-edges.
 
-No weight is stored per edge but those of the graph: a_vu = t_v w_uv s_u, so rows are multiplied by s when they are put into
-the table that is gathered from, and sums by t. The edges are those of the shard, as they lie on disk. A row's sum depends
-on the row alone, not on the range or on threads; nothing here has state that a call changes, so threads may call at once.
+No weight is stored per edge but those of the graph: a_vu = t_v w_uv s_u, so rows are multiplied by s when they
+are put into the table that is gathered from, and sums by t. The edges are those of the shard, as they lie on
+disk. A row's sum depends on the row alone, not on the range or on threads; nothing here has state that a call
+changes, so threads may call at once.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Gather:
                 self.target_scale = inverse[: len(shard.vertices)]
 
     def __call__(self, start: int, stop: int, table: Table, *, add: Array | None = None, factor: float = 1.0) -> Array:
-        """Rows ``start:stop`` of the product with the rows in ``table`` (inner vertices, then ghosts; each times its s).
+        """Rows ``start:stop`` of the product with the rows in ``table`` (inner
+        vertices, then ghosts; each times its s).
 
         Sums are multiplied by ``factor``, then ``add`` [stop - start, F] is added. Result ``[stop - start, F]``.
         """
@@ -74,7 +76,8 @@ class Gather:
         return product if is_sparse else np.asarray(product.dense())
 
     def _block(self, start: int, stop: int, base: SparseRows) -> Any:
-        """Rows of the matrix that the class stands for, with a value per edge: CSR ``[stop - start, inner + ghosts]``."""
+        """Rows of the matrix that the class stands for, with a value per edge: CSR
+        ``[stop - start, inner + ghosts]``."""
         indptr = np.asarray(self.edges.indptr[start : stop + 1])
         first, last = indptr[0], indptr[-1]
         column, count = np.asarray(self.edges.indices[first:last]), np.diff(indptr)

@@ -35,7 +35,8 @@ _USE = StalePolicy()
 
 
 class Store(Protocol):
-    """Memory for published rows, laid out as their operator gathers them. Several threads may use different rows at once."""
+    """Memory for published rows, laid out as their operator gathers them. Several threads
+    may use different rows at once."""
 
     @property
     def travelling(self) -> tuple[int, np.dtype[Any]]:
@@ -83,8 +84,8 @@ class PublishedSlot:
 
     They are kept as Gather wants them: each times its factor of ``scale`` (Gather's s), in the operator's store.
 
-    Nobody reads rows while they are replaced (docs/adr/0033): whoever computes with them asks ``may_read`` or ``may_write``
-    before, and says ``hold_read`` or ``hold_write`` for as long as it takes.
+    Nobody reads rows while they are replaced (docs/adr/0033): whoever computes with them asks ``may_read`` or
+    ``may_write`` before, and says ``hold_read`` or ``hold_write`` for as long as it takes.
     """
 
     def __init__(

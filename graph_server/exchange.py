@@ -1,8 +1,8 @@
 """Scatter's plan: which rows of which interval each peer needs, and where the rows of a peer's intervals stand here.
 
-Both ends derive it once, before the first epoch: the owner of a vertex knows from its shard which peers have an edge with
-it, and tells them (``GhostMap``) in which order the rows of each interval will come. So a published row travels once to
-each server that needs it, and no id ever travels with it.
+Both ends derive it once, before the first epoch: the owner of a vertex knows from its shard which peers have an edge
+with it, and tells them (``GhostMap``) in which order the rows of each interval will come. So a published row travels
+once to each server that needs it, and no id ever travels with it.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class GhostPlaces:
         }
 
     def add(self, peer: int, interval: int, vertices: Array) -> None:
-        """The rows of a peer's interval will be those of these vertices. RemoteProtocolError if one is no ghost of its, or
-        the interval not its own."""
+        """The rows of a peer's interval will be those of these vertices. RemoteProtocolError if one is no ghost of
+        its, or the interval not its own."""
         if interval // self._per_server != peer:
             raise RemoteProtocolError(f"graph_server {peer}: interval {interval} is not its own")
         first, last = np.searchsorted(self._owner, [peer, peer + 1])

@@ -1,7 +1,8 @@
 """Layer 0's aggregate: features do not change, so it is computed once, and kept with the shards for the runs to come.
 
-Dense features are gathered a block of columns at a time, so that no second copy of all of them is ever made: on
-reddit-small they are 561 MB. The result goes straight into a file that is mapped where one can be kept, else into memory.
+Dense features are gathered a block of columns at a time, so that no second copy of all of them is
+ever made: on reddit-small they are 561 MB. The result goes straight into a file that is mapped where
+one can be kept, else into memory.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ CONVERTED_BYTES = 16 << 20
 class Kept:
     """The file in which a partition's aggregate is kept from run to run: ``aggregate-KEY-MADE-CRC.npy``.
 
-    KEY stands for what it is of, MADE for what made it, CRC is the checksum of the file: all that a reader must know is in
-    the name, which the file gets last. Another CRC or MADE, and it is made again.
+    KEY stands for what it is of, MADE for what made it, CRC is the checksum of the file: all that a reader must know is
+    in the name, which the file gets last. Another CRC or MADE, and it is made again.
     """
 
     folder: Path | None  # None: it is not kept
@@ -159,7 +160,8 @@ def _allocate(descriptor: int) -> None:
 
 
 def aggregate(gather: Gather, features: Rows, ghosts: Rows | None, kept: Kept, dtype: np.dtype[np.generic]) -> Rows:
-    """A X for features X of inner vertices ``[n, F]`` and of ghosts ``[g, F]``; computed in ``dtype``, stored in ``kept``'s.
+    """A X for features X of inner vertices ``[n, F]`` and of ghosts ``[g, F]``; computed
+    in ``dtype``, stored in ``kept``'s.
 
     Sparse features give sparse rows if they stay sparse, and are not kept.
     """
@@ -205,7 +207,8 @@ def _fill(table: Table, offset: int, X: Rows, columns: slice, scale: Array | Non
 
 
 def _let_go(rows: Array) -> None:
-    """Pages of a mapped file that were read are ours no longer: they stay in the system's cache, as long as there is room."""
+    """Pages of a mapped file that were read are ours no longer: they stay in the system's
+    cache, as long as there is room."""
     mapping = getattr(rows, "_mmap", None)  # numpy.memmap keeps its mmap there, and gives no other way to it
     if mapping is not None:
         mapping.madvise(mmap.MADV_DONTNEED)

@@ -34,9 +34,9 @@ class Ledger:
         return self._entries[epoch]
 
     def close(self, epoch: int, usage: Callable[[], str]) -> list[Send]:
-        """The reports of an epoch whose intervals are all through; nothing if some are not. The coordinator's is the first:
-        a server that dies between the two leaves losses without weights, which the run takes from an earlier version. Weights
-        whose losses nobody knows would be of no use to it (``run_coordinator.states``)."""
+        """The reports of an epoch whose intervals are all through; nothing if some are not. The coordinator's is the
+        first: a server that dies between the two leaves losses without weights, which the run takes from an earlier
+        version. Weights whose losses nobody knows would be of no use to it (``run_coordinator.states``)."""
         entry = self._entries[epoch]
         if entry.by_param_server.total() < len(self.intervals):
             return []

@@ -1,13 +1,13 @@
 """One graph server as a state machine: what it knows of its partition, and what follows from each event.
 
-Messages, finished computations and the clock go in; messages to send, computations to run and Lambdas to launch come out
-(``Action``). No socket, no thread: ``graph_server.server`` carries the actions out, and tests/fleet.py runs whole fleets of
-these on one thread in any order of delivery.
+Messages, finished computations and the clock go in; messages to send, computations to run and Lambdas to launch come
+out (``Action``). No socket, no thread: ``graph_server.server`` carries the actions out, and tests/fleet.py runs whole
+fleets of these on one thread in any order of delivery.
 
 From an interval's point of view (GCN, layer l): the scheduler says that a step may run; **GA** is a computation of the
 pool; **AV** goes to the tensor backend with the slots it reads; **SC** puts the rows into our own published buffer and
-sends each peer those that it gathers; every arrival of such rows is an event that may let other intervals gather; **WU**
-tells the parameter server that the interval is through.
+sends each peer those that it gathers; every arrival of such rows is an event that may let other intervals gather;
+**WU** tells the parameter server that the interval is through.
 """
 
 from __future__ import annotations
@@ -171,7 +171,8 @@ class Partition:
         return {**self.backend.usage, **self.timesheet.totals, f"{PROCESSOR}{processor.kind(kernels.ISA)}": 1}
 
     def _do(self, actions: list[Action]) -> list[Action]:
-        """Carries out what concerns ourselves; returns what the shell must do. Computations come out as threads are free."""
+        """Carries out what concerns ourselves; returns what the shell must do.
+        Computations come out as threads are free."""
         outside: list[Action] = []
         todo = list(reversed(actions))
         while todo:
@@ -317,10 +318,10 @@ class Partition:
         return (self._count_epochs_in() if self._rows_due else []) or self._open_epochs()
 
     def _open_epochs(self) -> list[Action]:
-        """Rule 2 of the scheduler. ``slowest`` is the number of optimiser steps that every parameter server has taken: a
-        step needs the gradients of every interval of every server, so nobody is in an earlier epoch. Rows of an earlier
-        one may still be on their way here, on another link: they are waited for, so that none is read that is more than
-        1 + s epochs old."""
+        """Rule 2 of the scheduler. ``slowest`` is the number of optimiser steps that every parameter server has
+        taken: a step needs the gradients of every interval of every server, so nobody is in an earlier epoch. Rows
+        of an earlier one may still be on their way here, on another link: they are waited for, so that none is read
+        that is more than 1 + s epochs old."""
         if not self._started or self._stopped:
             return []
         if Lane.TRAIN not in self.lanes:
@@ -330,7 +331,8 @@ class Partition:
             slowest = min(slowest, self._epochs_in)
         due = self.evaluated.after(self._judged)
         due = self.config.train.epochs if due is None else due
-        # Evaluation runs beside training, but no more than 1 + s epochs behind it, so that few versions are kept for it.
+        # Evaluation runs beside training, but no more than 1 + s epochs behind it, so
+        # that few versions are kept for it.
         ahead = 1 + self.config.train.staleness if self.config.overlaps else 0
         actions = self._step(Lane.TRAIN, Opened(min(slowest + self.config.train.staleness, due + ahead), slowest))
         if slowest > due:
@@ -375,7 +377,8 @@ class Partition:
         return [*kept, *self._step(task.lane, StepDone(task))]
 
     def _note(self, event: str, task: TaskId, **more: float) -> None:
-        """start: it may run; begin: a thread has taken it up; answered: its result is in; done: so is all that it leads to."""
+        """start: it may run; begin: a thread has taken it up; answered: its result is in;
+        done: so is all that it leads to."""
         if self.trace is not None:
             step = self.programs[task.lane][task.pc]
             self.trace.append(
@@ -428,7 +431,8 @@ class Partition:
         return np.append(self._sources[step.backward][task.interval - self.intervals[0]], task.interval)
 
     def _begin_read(self, task: TaskId, step: Step, slot: PublishedSlot, reads: Array) -> float:
-        """A computation reads rows of these intervals from now on; returns the factor that makes up for dropped rows."""
+        """A computation reads rows of these intervals from now on; returns the factor
+        that makes up for dropped rows."""
         self._note("begin", task)
         slot.turn(task.epoch)
         slot.hold_read(reads, 1)
@@ -504,8 +508,8 @@ class Partition:
         ]  # fmt: skip
 
     def _arrived(self, sender: Address, message: PublishedRows) -> list[Action]:
-        """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be. Those that replace what a gather reads
-        are taken when it is through, as if they had come then."""
+        """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be. Those that replace what a gather
+        reads are taken when it is through, as if they had come then."""
         lane = Lane(message.lane)
         step = self.programs[lane][message.pc] if 0 <= message.pc < len(self.programs[lane]) else None
         slot = self.published.get((lane, str(step.publishes))) if step and step.publishes else None
@@ -593,9 +597,10 @@ class Partition:
         return self.backend.submit(tensor_task, self.now) + expected
 
     def _least_loaded(self, interval: int) -> int:
-        """The parameter server that an interval uses for an epoch: that which holds the fewest stashes, ours and those that
-        it told of (Dorylus §5.1). Of servers within a run of it, that of the interval's run, whose gradients it can then sum
-        further before it must send them to its peers; else ours first, so that graph servers spread (docs/adr/0032)."""
+        """The parameter server that an interval uses for an epoch: that which holds the fewest stashes, ours and
+        those that it told of (Dorylus §5.1). Of servers within a run of it, that of the interval's run, whose
+        gradients it can then sum further before it must send them to its peers; else ours first, so that graph
+        servers spread (docs/adr/0032)."""
         loads = [ours + others for ours, others in zip(self._load, self._load_of_others, strict=True)]
         first = interval - interval % self._per_run
         for sibling in range(first, first + self._per_run):
@@ -652,8 +657,8 @@ class Partition:
 
 
 def run_of(intervals: int, param_servers: int) -> int:
-    """How many neighbouring intervals of a graph server's use one parameter server, if none is more loaded than the others:
-    a subtree of the sum of gradients (docs/adr/0002), of at most half a parameter server's share."""
+    """How many neighbouring intervals of a graph server's use one parameter server, if none is more loaded than the
+    others: a subtree of the sum of gradients (docs/adr/0002), of at most half a parameter server's share."""
     return 1 << max(0, (intervals // (2 * param_servers)).bit_length() - 1)
 
 

@@ -1,4 +1,5 @@
-"""What ``siafu predict`` asks of a graph server: a slot's rows of all its vertices, written as they come to one ``.npy`` file."""
+"""What ``siafu predict`` asks of a graph server: a slot's rows of all its vertices, written as
+they come to one ``.npy`` file."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class RowsWritten:
         self._begin = 0  # of row 0
 
     def write(self, start: int, rows: Array) -> None:
-        """Puts ``rows`` [n, F] where those of the vertices from ``start`` on stand. DatasetError if the disk refuses them."""
+        """Puts ``rows`` [n, F] where those of the vertices from ``start`` on stand.
+        DatasetError if the disk refuses them."""
         try:
             if self._file is None:
                 self._file = self._made(rows)

@@ -87,7 +87,8 @@ class Server:
             self.partition.trace = []
 
     def _largest_result(self) -> int:
-        """Bytes that no result of a worker has: 16 numbers for each vertex, edge, column of the widest layer and type would be many."""
+        """Bytes that no result of a worker has: 16 numbers for each vertex, edge, column of the
+        widest layer and type would be many."""
         shard, spec = self.partition.shard, self.spec
         rows = len(shard.vertices) + len(shard.in_edges.indices)
         return _LEAST_LIMIT + 64 * rows * max(spec.in_features, spec.num_classes, *spec.widths) * max(
@@ -195,7 +196,7 @@ class Server:
         assert isinstance(self.backend, LambdaBackend)
         return self.partition.perform(self.backend.ended(invocation, time.monotonic()))
 
-    # --- coming and going -----------------------------------------------------------------------------------------------
+    # --- coming and going ---------------------------------------------------------------------------------------------
 
     def _usage(self) -> Usage:
         workers = self.backend.num_workers if isinstance(self.backend, LambdaBackend) else 0

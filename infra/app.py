@@ -1,6 +1,7 @@
 """The CDK app: a deployment's stacks from its config, without an account, a lookup or the network.
 
-python -m infra.app --config FILE -o DIR writes the cloud assembly that ``siafu deploy`` gives to the CDK's command line.
+python -m infra.app --config FILE -o DIR writes the cloud assembly that
+``siafu deploy`` gives to the CDK's command line.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def unmade(config: Config) -> Made:
 
 
 def synthesize(config: Config, made: Made, outdir: Path, parts: Collection[str] = PARTS) -> dict[str, dict[str, int]]:
-    """Writes the cloud assembly; stack -> resources of each type. ConfigError with what cdk-nag finds and nobody argued."""
+    """Writes the cloud assembly; stack -> resources of each type. ConfigError with what
+    cdk-nag finds and nobody argued."""
     try:
         assembly = build(config, made, outdir, parts).synth()
     except RuntimeError as error:  # jsii's

@@ -23,19 +23,21 @@ from siafu.config import Config
 EXPIRY, DATA, NETWORK, FUNCTION, SERVERS, GPU, WATCH = PARTS = (
     "expiry", "data", "network", "function", "servers", "gpu", "watch",
 )  # fmt: skip
-#: Made one after the other: the watchdog before anything that it must remove; and before the bucket is filled, from which
-#: servers and the function are made, what holds it.
+#: Made one after the other: the watchdog before anything that it must remove; and before the bucket is filled, from
+#: which servers and the function are made, what holds it.
 FIRST, SECOND = (EXPIRY,), (DATA, NETWORK)
 #: Whoever removes stacks goes from left to right: those of one group do not use each other.
 LEVELS = ((WATCH, GPU, SERVERS, FUNCTION), (NETWORK,), (DATA,), (EXPIRY,))
-#: Tag of every resource; its value is the deployment's name. Roles are of all regions at once: a second tag says of which.
+#: Tag of every resource; its value is the deployment's name. Roles are of all regions at
+#: once: a second tag says of which.
 TAG, REGION_TAG = "siafu:deployment", "siafu:region"
 #: Tags of a server that its agent reads from the instance metadata.
 ROLE_TAG, INDEX_TAG = "siafu:role", "siafu:index"
 #: What servers call, beside S3. Each interface endpoint costs about $0.01 an hour.
 SERVICES = ("lambda",)
-#: Where secrets of runs lie (``infra.machines.secret_store``), and what Session Manager needs besides: not ec2messages, since its
-#: agent is 3.3.40 or newer, which takes ssmmessages wherever it may (Systems Manager user guide, on VPC endpoints).
+#: Where secrets of runs lie (``infra.machines.secret_store``), and what Session Manager needs besides: not
+#: ec2messages, since its agent is 3.3.40 or newer, which takes ssmmessages wherever it may (Systems
+#: Manager user guide, on VPC endpoints).
 SECRET_SERVICES, SHELL_SERVICES = ("ssm",), ("ssm", "ssmmessages")
 #: Ports that roles bind where the config leaves them open: security groups admit no other.
 PORTS = "7000-7099"

@@ -1,6 +1,7 @@
 """The Lambda function by API calls alone, for LocalStack with Docker or without; on AWS the CDK's stack makes it.
 
-``deploy`` makes the function and its role, or changes them to what is asked; ``collect_logs`` brings home what it wrote.
+``deploy`` makes the function and its role, or changes them to what is asked;
+``collect_logs`` brings home what it wrote.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def remove(name: str, endpoint: str, region: str = service.LOCAL_REGION) -> None
 def collect_logs(name: str, folder: Path, endpoint: str, region: str = service.LOCAL_REGION) -> list[Path]:
     """Writes each of the function's log streams, one per environment, into ``folder``; returns the files.
 
-    Lines reach the service a moment after the invocation has ended, and nothing says which were the last: it is asked until
-    two answers are equal, for ``LOGS_S`` at most.
+    Lines reach the service a moment after the invocation has ended, and nothing says which were the last: it is asked
+    until two answers are equal, for ``LOGS_S`` at most.
     """
     logs = service.client("logs", region, endpoint)
     deadline = time.monotonic() + LOGS_S

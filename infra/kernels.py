@@ -1,7 +1,8 @@
-"""The compiled kernels for a Lambda, cross-compiled by zig, which brings a C++ library and every version of the C library.
+"""The compiled kernels for a Lambda, cross-compiled by zig, which brings a C++ library
+and every version of the C library.
 
-Zig comes as a wheel (``ziglang``, in the extra ``infra``). What it makes needs nothing there but the C library, in the version
-that the runtime has. The same sources and the same zig give the same bytes.
+Zig comes as a wheel (``ziglang``, in the extra ``infra``). What it makes needs nothing there but the C library, in the
+version that the runtime has. The same sources and the same zig give the same bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ LINK = [*FLAGS, "-shared", "-s", "-Wl,-z,defs"]  # stripped; what is defined now
 
 
 def cross_compiled(target: Target, cache: Path) -> Path:
-    """The kernels for ``target``: the library in the folder ``cache``, compiled by all cores if it is not there, in minutes.
+    """The kernels for ``target``: the library in the folder ``cache``, compiled by all
+    cores if it is not there, in minutes.
 
     ConfigError if ziglang is not installed or cannot compile them.
     """
@@ -65,7 +67,8 @@ def _compile(compiler: list[str], units: list[build.Unit], draft: Path) -> Path:
 
 
 def _run(command: list[str], draft: Path) -> None:
-    """In the folder of the sources, so that no path gets into what is made. ConfigError with the compiler's first error."""
+    """In the folder of the sources, so that no path gets into what is made. ConfigError
+    with the compiler's first error."""
     kept = str(draft / "zig")  # 100 MB, else in the user's home for good
     environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": kept, "ZIG_LOCAL_CACHE_DIR": kept}
     try:

@@ -1,9 +1,10 @@
 """What is left of a deployment that no stack remembers: found service by service, by tag or by name, and removed.
 
-``KINDS`` is in the order of removal: who uses comes before who is used. The tagging service comes last: it lags, and still
-lists for an hour what has gone, so it is believed only about kinds that are not asked for themselves. A name alone makes
-nothing ours where another deployment could have it: ``siafu-gpu`` is a stack of ``siafu`` and a deployment. Nor do name and
-tag where all regions are listed at once (roles, instance profiles, budgets, dashboards): the region must be ours as well.
+``KINDS`` is in the order of removal: who uses comes before who is used. The tagging service comes last: it lags,
+and still lists for an hour what has gone, so it is believed only about kinds that are not asked for themselves. A
+name alone makes nothing ours where another deployment could have it: ``siafu-gpu`` is a stack of ``siafu`` and a
+deployment. Nor do name and tag where all regions are listed at once (roles, instance profiles, budgets,
+dashboards): the region must be ours as well.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Left:
 
 
 def find(cloud: Cloud) -> list[Left]:
-    """Everything that carries the deployment's tag or name, and kinds that we may not list. Raises what botocore raises."""
+    """Everything that carries the deployment's tag or name, and kinds that we may not
+    list. Raises what botocore raises."""
     found = [left for kind in kinds(cloud) for left in _look(cloud, kind.name, kind.find)]
     covered = (*(kind.arn for kind in KINDS), STACKS)
     tagged = _look(cloud, "resource", _tagged)
@@ -78,7 +80,7 @@ def kinds(cloud: Cloud) -> list[Kind]:
     return [kind for kind in KINDS if kind.local or not cloud.endpoint]
 
 
-# --- how each is found and removed ---------------------------------------------------------------------------------------
+# --- how each is found and removed ------------------------------------------------------------------------------------
 
 
 def _of_ec2(listing: str, key: str, id: str, *, nested: str = "", states: tuple[str, ...] = ()) -> Find:
@@ -145,12 +147,14 @@ def _remove_bucket(cloud: Cloud, id: str) -> None:
 
 
 def _is_made_name(stack: str, name: str) -> bool:
-    """Whether CloudFormation would make it up for something of that stack: stack, logical id, and letters of its own."""
+    """Whether CloudFormation would make it up for something of that stack: stack,
+    logical id, and letters of its own."""
     return bool(re.fullmatch(rf"{re.escape(stack)}-[A-Za-z0-9]+-[A-Za-z0-9]+", name))
 
 
 def _roles(cloud: Cloud) -> list[str]:
-    """By tag; asked of those alone whose name may come from one of our stacks: CloudFormation cuts names at 64 characters."""
+    """By tag; asked of those alone whose name may come from one of our stacks:
+    CloudFormation cuts names at 64 characters."""
     iam, stacks = cloud.client("iam"), deployment.stacks(cloud.name)
     names = [role["RoleName"] for page in iam.get_paginator("list_roles").paginate() for role in page["Roles"]]
     heads = {name: name.rsplit("-", 2)[0] for name in names}

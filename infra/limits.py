@@ -49,7 +49,8 @@ def check_concurrency(config: Config, cloud: Cloud) -> None:
 
 
 def _environments(cloud: Cloud) -> tuple[int, int]:
-    """That the account may run at a time; those of them that are kept for no function, or for ours by an earlier deploy."""
+    """That the account may run at a time; those of them that are kept for no function,
+    or for ours by an earlier deploy."""
     api = cloud.client("lambda")
     limit = api.get_account_settings()["AccountLimit"]
     try:

@@ -1,14 +1,15 @@
-"""The Lambda function's package: a zip of siafu's leaf modules and compiled kernels, lambda_funcs, numpy and pyzmq, built
-without Docker.
+"""The Lambda function's package: a zip of siafu's leaf modules and compiled kernels, lambda_funcs,
+numpy and pyzmq, built without Docker.
 
-Wheels of numpy and pyzmq come through pip, for the runtime's Python, architecture and C library, in the versions that are
-installed here, so that a function's bits are ours. ``build`` makes the package for AWS, with cross-compiled kernels
-(``infra.kernels``); ``build_here`` the one that our LocalStack runs: this Python, this architecture, this C library, these
-kernels.
+Wheels of numpy and pyzmq come through pip, for the runtime's Python, architecture and C library, in the versions
+that are installed here, so that a function's bits are ours. ``build`` makes the package for AWS, with
+cross-compiled kernels (``infra.kernels``); ``build_here`` the one that our LocalStack runs: this Python, this
+architecture, this C library, these kernels.
 
-The same tree and versions give the same bytes: names are sorted, times and permissions fixed. Where the runtime's Python
-is ours, modules travel compiled too: ``/var/task`` is read-only, so Lambda would compile them at every cold start (measured:
-an import of 72 ms instead of 168). Their .pyc are not checked against the source's time, which unpacking does not keep.
+The same tree and versions give the same bytes: names are sorted, times and permissions fixed. Where the
+runtime's Python is ours, modules travel compiled too: ``/var/task`` is read-only, so Lambda would compile them
+at every cold start (measured: an import of 72 ms instead of 168). Their .pyc are not checked against the
+source's time, which unpacking does not keep.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ class Package:
 def build(arch: str, runtime: str | None = None, folder: Path | None = None) -> Package:
     """The function's package for AWS, in ``folder`` (default: the cache).
 
-    ``runtime`` None: this Python's, or the next newer one whose C library can load the wheels of our versions. ConfigError
-    if there are no such wheels, no index to get them from, or no compiler for the kernels, which takes minutes, once for
-    the same sources and compiler.
+    ``runtime`` None: this Python's, or the next newer one whose C library can load the wheels of our versions.
+    ConfigError if there are no such wheels, no index to get them from, or no compiler for the kernels, which takes
+    minutes, once for the same sources and compiler.
     """
     if runtime is not None:
         return _build(Target.of_lambda(arch, runtime), folder)
@@ -135,7 +136,7 @@ def _runs_here(package: Package) -> bool:
     return (package.runtime, sys.platform, ARCHITECTURES[package.arch]) == ours
 
 
-# --- building -----------------------------------------------------------------------------------------------------------
+# --- building ---------------------------------------------------------------------------------------------------------
 
 
 def _build(target: Target, folder: Path | None, *, here: bool = False) -> Package:
@@ -223,7 +224,7 @@ def _requirements(target: Target) -> list[tuple[str, str]]:
     return found + [("tomli", "2.2.1")] * (target.runtime == "python3.10")  # stands in for tomllib
 
 
-# --- the cache ----------------------------------------------------------------------------------------------------------
+# --- the cache --------------------------------------------------------------------------------------------------------
 
 
 def cache() -> Path:
@@ -266,7 +267,7 @@ def _last_line(text: str) -> str:
     return lines[-1][-300:] if lines else "no output"
 
 
-# --- the command --------------------------------------------------------------------------------------------------------
+# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,7 +1,9 @@
-"""Today's prices, asked of AWS: its Price List API and EC2's history of spot prices, written as a list for ``--prices``.
+"""Today's prices, asked of AWS: its Price List API and EC2's history of spot prices,
+written as a list for ``--prices``.
 
-1. Types are those of ``siafu.pricing.prices``, whose sizes and networks stay: they are the same everywhere. Prices, date and source are
-   new. What a region does not offer, or AWS prices in a way that we do not understand, is left out and named.
+1. Types are those of ``siafu.pricing.prices``, whose sizes and networks stay: they are the same everywhere.
+   Prices, date and source are new. What a region does not offer, or AWS prices in a way that we do not
+   understand, is left out and named.
 2. Nothing is written unless all has been answered, and the file appears whole: it is read once as any list before that.
 3. Spot: what EC2 asks now for Linux, the mean over the zones that have the type; never more than on demand.
 
@@ -38,8 +40,8 @@ COLUMNS = (*prices.OF_INSTANCE, *(name for name in prices.OF_ITEM if name not in
 
 
 class Service(NamedTuple):
-    """An item of ``siafu.pricing.prices``, as the Price List API calls it. ``usage``: how its usage type ends, "" for any; those of most
-    regions begin with the region."""
+    """An item of ``siafu.pricing.prices``, as the Price List API calls it. ``usage``: how its usage type ends, "" for
+    any; those of most regions begin with the region."""
 
     item: str
     arch: str
@@ -65,11 +67,11 @@ Clients = Callable[[str, str], Any]
 
 
 def refresh(path: Path, region: str, clients: Clients | None = None, now: datetime | None = None) -> dict[str, Any]:
-    """Writes the prices of a region to ``path``: ``instances`` and ``rates`` are their numbers, ``missing`` names what is
-    left out, ``as_of`` is today.
+    """Writes the prices of a region to ``path``: ``instances`` and ``rates`` are their numbers, ``missing`` names
+    what is left out, ``as_of`` is today.
 
-    clients: (service, region) -> a client of boto3; None: of whoever is configured. ConfigError without credentials, GnnError
-    for what AWS answers and nobody understands: nothing is written then.
+    clients: (service, region) -> a client of boto3; None: of whoever is configured. ConfigError without credentials,
+    GnnError for what AWS answers and nobody understands: nothing is written then.
     """
     if not path.parent.is_dir():
         raise ConfigError(f"{path}: there is no folder {path.parent}")
@@ -102,7 +104,7 @@ def _named(one: Service) -> str:
     return f"{one.item} {one.arch}".rstrip()
 
 
-# --- answers ------------------------------------------------------------------------------------------------------------
+# --- answers ----------------------------------------------------------------------------------------------------------
 
 
 class Tier(NamedTuple):
@@ -175,7 +177,7 @@ def _spot(ec2: Any, names: list[str], now: datetime) -> dict[str, list[float]]:
     return found
 
 
-# --- rows ---------------------------------------------------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def _instance_row(machine: Instance, usd: float, published: str, spot: list[float]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The watchdog's function: removes a deployment whose time is over, one step at each call; its schedule calls it again.
 
-A step asks which stacks there are and deletes those that no other one needs; the last is the watchdog's own. Nothing waits,
-so nothing runs into Lambda's 15 minutes: network interfaces of a function alone can take 20 to go. A step that fails is
-taken anew by the next call. ``siafu destroy`` decides by ``due`` as well. This file is the function's whole code, at most
-4096 characters of it: it knows the standard library and boto3 alone.
+A step asks which stacks there are and deletes those that no other one needs; the last is the watchdog's own. Nothing
+waits, so nothing runs into Lambda's 15 minutes: network interfaces of a function alone can take 20 to go. A step that
+fails is taken anew by the next call. ``siafu destroy`` decides by ``due`` as well. This file is the function's whole
+code, at most 4096 characters of it: it knows the standard library and boto3 alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from botocore.exceptions import ClientError
 
 
 def due(levels: list[list[str]], states: dict[str, str]) -> list[str]:
-    """Names of the stacks to delete now. ``levels``: those at a time that may go together; ``states``: of those that exist."""
+    """Names of the stacks to delete now. ``levels``: those at a time that may go together;
+    ``states``: of those that exist."""
     for level in levels:
         left = [name for name in level if name in states]
         if left:

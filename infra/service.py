@@ -32,8 +32,8 @@ def check_region(region: str) -> None:
 
 
 def stand_in_keys(environment: Mapping[str, str]) -> tuple[str, str]:
-    """(key, secret) for an endpoint that is not AWS: the user's own, where they mean nothing to AWS. LocalStack takes an
-    account's number for a key."""
+    """(key, secret) for an endpoint that is not AWS: the user's own, where they mean nothing to AWS. LocalStack
+    takes an account's number for a key."""
     key = environment.get("AWS_ACCESS_KEY_ID", "")
     if not key or key.startswith(AWS_KEYS) or environment.get("AWS_SESSION_TOKEN"):
         return "test", "test"

@@ -1,7 +1,8 @@
 """What servers install: wheels of what siafu imports there, for their Python and architecture, and siafu's own sources.
 
-In the versions that are installed here, so that all machines of a run compute the same bits. siafu travels as sources: its
-kernels are compiled by the machine that runs them. ``setup.py`` stands on its own, and so does this: no index is asked there.
+In the versions that are installed here, so that all machines of a run compute the same bits. siafu travels
+as sources: its kernels are compiled by the machine that runs them. ``setup.py`` stands on its own, and so
+does this: no index is asked there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from siafu.errors import ConfigError
 
 #: Amazon Linux 2023's C library.
 GLIBC = 34
-#: What servers import. Not what prepares graphs: pymetis and scikit-learn stay on the laptop (the former has no wheel for arm).
+#: What servers import. Not what prepares graphs: pymetis and scikit-learn stay on the laptop
+#: (the former has no wheel for arm).
 NEEDED = ("numpy", "scipy", "pyzmq", "rich", "safetensors", "awslambdaric", "boto3")
 #: Build siafu there; versions are of no consequence for a run.
 TOOLS = ("setuptools>=77", "wheel")
@@ -58,13 +60,14 @@ class Wheelhouse:
 
 
 def python() -> str:
-    """That servers run: this one's version, or the nearest that they can have. Versions that are installed here need have no
-    wheels for any other: NumPy 2.5 has none for Python 3.11."""
+    """That servers run: this one's version, or the nearest that they can have. Versions that are installed here need
+    have no wheels for any other: NumPy 2.5 has none for Python 3.11."""
     return min(PYTHONS, key=lambda name: abs(minor(name) - sys.version_info.minor))
 
 
 def build(arch: str) -> Wheelhouse:
-    """From the cache, or by pip. ConfigError with pip's words if there are no such wheels, or no index to get them from."""
+    """From the cache, or by pip. ConfigError with pip's words if there are no such
+    wheels, or no index to get them from."""
     wheels = _wheels(Target(arch, python(), GLIBC))
     sources = _sources()
     digest = hashlib.sha256(sources)
@@ -87,7 +90,8 @@ def _pinned() -> list[str]:
 
 
 def _wheels(target: Target) -> list[Path]:
-    """What pip finds for the target, dependencies included; those that are installed here in the version that is here."""
+    """What pip finds for the target, dependencies included; those that are installed
+    here in the version that is here."""
     constraints = sorted({f"{one.metadata['Name']}=={one.version}" for one in importlib.metadata.distributions()})
     key = hashlib.sha256(repr((_pinned(), TOOLS, constraints)).encode()).hexdigest()[:16]
     place = _cache() / f"{target}-{key}"

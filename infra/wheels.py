@@ -1,7 +1,7 @@
 """Wheels for another machine, through pip: what the function's runtime can load is chosen by platform tags.
 
-A runtime is a Python and a C library: wheels that ask for a newer glibc than the runtime's would fail at import, on Lambda,
-so they are not taken.
+A runtime is a Python and a C library: wheels that ask for a newer glibc than the runtime's would fail at
+import, on Lambda, so they are not taken.
 """
 
 from __future__ import annotations

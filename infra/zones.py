@@ -16,7 +16,8 @@ from siafu.errors import ConfigError
 
 
 def settle(config: Config, cloud: Cloud) -> Config:
-    """The config with the zone's name: where the deployment is already, where the user wants it, or the first that will do.
+    """The config with the zone's name: where the deployment is already, where the user
+    wants it, or the first that will do.
 
     ConfigError if that zone lacks something, or every zone does. Who may not ask what zones have needs a zone by name.
     """

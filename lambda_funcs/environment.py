@@ -8,8 +8,9 @@ and calls `tick` when `wake_at` has come. Every such call returns the invocation
 Each environment listens on a port of its own. A path prefix on one shared port would do for curl, which carries the
 invocations, but not for the client's http.client, which reports an init error and refuses `host:port/prefix`.
 
-Every user of this machine can connect to that port, and an invocation carries its worker's secret key: only the child itself
-is served. The check is made once for each connection, of which the runtime keeps one, so it costs an invocation nothing.
+Every user of this machine can connect to that port, and an invocation carries its worker's secret key:
+only the child itself is served. The check is made once for each connection, of which the runtime keeps
+one, so it costs an invocation nothing.
 """
 
 import logging

@@ -52,7 +52,8 @@ class Function:
         return "arn:aws:lambda:local:000000000000:function:siafu"
 
     def environ(self, api_address: str, log_stream: str) -> dict[str, str]:
-        """All variables of the child: Lambda's, ``variables``, and of this process only the paths, so that no credentials leak."""
+        """All variables of the child: Lambda's, ``variables``, and of this process only the
+        paths, so that no credentials leak."""
         kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         return {
             **kept,

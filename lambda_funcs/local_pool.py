@@ -95,7 +95,8 @@ class LocalPool:
     def make(
         cls, config: Config, index: int, max_environments: int, on_done: Callable[[Invocation], None], log_dir: Path
     ) -> "LocalPool":
-        """Of graph server ``index``. ConfigError where the run must have keys and this system cannot keep them to a worker."""
+        """Of graph server ``index``. ConfigError where the run must have keys and this
+        system cannot keep them to a worker."""
         lambdas = config.lambdas
         if config.servers.security == "curve" and not can_tell_peers():
             raise ConfigError(
@@ -210,8 +211,8 @@ class LocalPool:
             self._environments = [environment for environment in self._environments if not environment.gone]
 
     def _take_mail(self) -> bool:
-        """Starts what was asked for; True once the pool is to close. What happened to environments before that is seen first:
-        one that ended while the thread was at work is given nothing any more."""
+        """Starts what was asked for; True once the pool is to close. What happened to environments before that is seen
+        first: one that ended while the thread was at work is given nothing any more."""
         while not self._mailbox.empty():
             self._step(0.0)
             request = self._mailbox.get_nowait()

@@ -2,9 +2,9 @@
 
 Where there are no leashes, a child ends when it next calls us and finds its connection reset.
 
-A port on loopback is open to every user of the machine. ``connected`` says whether a connection to one is the child's: the
-kernel (sock_diag(7), or the table of connections in /proc/net/tcp) names the socket at its other end, and /proc/PID/fd the child's sockets.
-SO_PEERCRED has no answer for TCP.
+A port on loopback is open to every user of the machine. ``connected`` says whether a connection to one is the child's:
+the kernel (sock_diag(7), or the table of connections in /proc/net/tcp) names the socket at its other end, and
+/proc/PID/fd the child's sockets. SO_PEERCRED has no answer for TCP.
 """
 
 import contextlib
@@ -89,8 +89,8 @@ class Process:
         return 0 if at < 0 else int(status[at + 6 :].split(None, 1)[0])
 
     def connected(self, sock: socket.socket) -> bool:
-        """Whether the child is at the other end of this connection over IPv4. Always True on systems without /proc/net/tcp:
-        ``can_tell_peers``."""
+        """Whether the child is at the other end of this connection over IPv4. Always True on systems without
+        /proc/net/tcp: ``can_tell_peers``."""
         if not can_tell_peers():
             return True
         try:

@@ -100,7 +100,8 @@ OPTIMISERS: dict[str, Callable[[Train, Decay], Optimiser]] = {"adam": Adam, "sgd
 
 
 def build(train: Train, is_rest: Callable[[str], bool] = lambda parameter: False) -> Optimiser:
-    """The optimiser that the config names. ``is_rest``: which parameters take ``weight_decay_rest``, where that is given."""
+    """The optimiser that the config names. ``is_rest``: which parameters take
+    ``weight_decay_rest``, where that is given."""
     apart = train.weight_decay_rest >= 0
     return OPTIMISERS[train.optimizer](
         train, lambda name: train.weight_decay_rest if apart and is_rest(name) else train.weight_decay

@@ -1,4 +1,5 @@
-"""The model's parameters by stage (``step.layer`` of their tensor steps), and the border check of what claims to be values for them."""
+"""The model's parameters by stage (``step.layer`` of their tensor steps), and the border check of
+what claims to be values for them."""
 
 from __future__ import annotations
 

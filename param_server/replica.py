@@ -14,15 +14,15 @@ R6  Weights to be evaluated are pinned when published and until judged. The late
 R7  Parameter server 0 sends the coordinator its state at each version that is to be saved when it publishes it, so that
     none is held for that: replicas are equal, and one is enough. Any of them gives its state when asked.
 R8  Duplicates of any message are counted, and otherwise ignored.
-R9  A gradient with NaN or infinity ends the run, or with ``run.on_nan`` = "skip" makes the whole epoch's so: its step is
-    left out by every replica alike, the next version has the same weights. Who sees where it came from tells the
+R9  A gradient with NaN or infinity ends the run, or with ``run.on_nan`` = "skip" makes the whole epoch's so: its step
+    is left out by every replica alike, the next version has the same weights. Who sees where it came from tells the
     coordinator. What is left out again and again will not get better, and ends the run too.
-R10 A run that goes on restores the state of a replica before its first epoch. Evaluations that were judged before are not
-    waited for again; the best one may be of a version that is still to come.
-R11 A graph server and its workers speak of that graph server's intervals alone, a server reports as itself, and only the
-    coordinator judges. A gradient of an epoch that is not stepped needs a stash of its (epoch, interval): somebody has fetched
-    weights for it, which is never more than ``staleness`` epochs ahead. So a worker that lies spoils its own server's share at
-    most.
+R10 A run that goes on restores the state of a replica before its first epoch. Evaluations that were judged before are
+    not waited for again; the best one may be of a version that is still to come.
+R11 A graph server and its workers speak of that graph server's intervals alone, a server reports as itself, and only
+    the coordinator judges. A gradient of an epoch that is not stepped needs a stash of its (epoch, interval):
+    somebody has fetched weights for it, which is never more than ``staleness`` epochs ahead. So a worker that lies
+    spoils its own server's share at most.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ MAX_SKIPPED = 10
 
 
 class Replica:
-    """Parameter server ``index``. ``num_leaves``: the intervals of all graph servers. Only ``handle`` changes its state."""
+    """Parameter server ``index``. ``num_leaves``: the intervals of all graph servers.
+    Only ``handle`` changes its state."""
 
     def __init__(
         self, index: int, config: Config, model: Model, num_graph_servers: int, num_leaves: int,

@@ -61,7 +61,8 @@ def serve(joined: Joined) -> None:
 
 
 def _outlast(hub: Hub, config: Config, replica: Replica, presence: Presence) -> None:
-    """This attempt of the run is over, but the weights are whole: they are there for the next one until we are told to stop."""
+    """This attempt of the run is over, but the weights are whole: they are there for the
+    next one until we are told to stop."""
     presence.forget_peers()
     while True:
         try:

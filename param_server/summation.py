@@ -1,7 +1,7 @@
 """Gradient sums whose bits depend neither on the order of arrival nor on which server got which leaf.
 
-Floating-point addition is not associative: so that all replicas step to equal bits, and a run can be repeated, the order
-of additions is fixed by a binary tree over the leaves 0..T-1 (the intervals of all graph servers).
+Floating-point addition is not associative: so that all replicas step to equal bits, and a run can be repeated, the
+order of additions is fixed by a binary tree over the leaves 0..T-1 (the intervals of all graph servers).
 
     U1  Node (level, i) is node (level-1, 2i) + node (level-1, 2i+1), the left one first; where the right one does not
         exist (T is no power of two) it is the left one alone. Level 0 holds the leaves; the only node of the top level

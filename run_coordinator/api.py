@@ -79,8 +79,8 @@ class Run:
 
     @property
     def test_acc(self) -> float:
-        """Test accuracy of the best epoch, by validation (``train.stop_on``), without validation vertices of the last; NaN
-        without test vertices, or if a limit came before the first evaluation."""
+        """Test accuracy of the best epoch, by validation (``train.stop_on``), without validation vertices of the last;
+        NaN without test vertices, or if a limit came before the first evaluation."""
         return float("nan") if self.result["test_acc"] is None else float(self.result["test_acc"])
 
     @property
@@ -124,10 +124,10 @@ def train(
 ) -> Run:
     """Trains a model and returns the finished run. In a notebook, progress is shown below the cell.
 
-    source: what to train on; see ``siafu prepare --help``; or a graph in memory, also one of PyG, DGL, NetworkX or SciPy
-    (``graph_data.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from. settings:
-    ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph (``run_coordinator.presets``).
-    Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``.
+    source: what to train on; see ``siafu prepare --help``; or a graph in memory, also one of PyG, DGL, NetworkX or
+    SciPy (``graph_data.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from.
+    settings: ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph
+    (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``.
 
         >>> run = siafu.train("digits", epochs=50)
         >>> run.test_acc
@@ -152,7 +152,8 @@ def conduct(
     config: Config, shards_path: Path, on_status: Callable[[Status], None], run_dir: Path | None = None,
     before: Callable[[Model], TrainingState | None] = lambda model: None,
 ) -> Run:  # fmt: skip
-    """Trains on shards. ``run_dir``: of the run that goes on, from the state that ``before`` gives; None: one is made."""
+    """Trains on shards. ``run_dir``: of the run that goes on, from the state that
+    ``before`` gives; None: one is made."""
     shards = ShardSet.open(shards_path)
     on_status(Status(phase="starting", notes=shards.notes()))
     resolved, placement = apply_edge.placed(fit(config, shards), shards)
@@ -182,7 +183,8 @@ def conduct(
 
 
 def told_of_graph(shards: ShardSet) -> dict[str, Any]:
-    """What a result says of the graph: "features" that siafu made ("random:F"), "notes" on what its source was taken for."""
+    """What a result says of the graph: "features" that siafu made ("random:F"), "notes"
+    on what its source was taken for."""
     made, notes = shards.manifest.made_features, shards.notes()
     return ({"features": made} if made else {}) | ({"notes": notes} if notes else {})
 
@@ -254,8 +256,8 @@ def settings_of(assignments: Sequence[str]) -> dict[str, str]:
 
 
 def check_code(file: str | Path, settings: Mapping[str, Any]) -> None:
-    """A file of settings may be somebody else's: what Lambdas import is not for it to say. ConfigError unless that is ours, or
-    ``settings``, those of the command line, say it."""
+    """A file of settings may be somebody else's: what Lambdas import is not for it to say. ConfigError unless that is
+    ours, or ``settings``, those of the command line, say it."""
     section = configs.sections_of(file).get("lambda")
     handler = section.get("handler", configs.Lambda.handler) if isinstance(section, dict) else configs.Lambda.handler
     if handler != configs.Lambda.handler and "lambda.handler" not in settings:
@@ -275,11 +277,13 @@ def resolve(
     source: str, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any],
     preset: str = "", *, many: bool = False,
 ) -> Config:  # fmt: skip
-    """Defaults < config < preset < settings < keyword arguments, and where tensor tasks run (``servers.backend``) decided.
+    """Defaults < config < preset < settings < keyword arguments, and where tensor tasks
+    run (``servers.backend``) decided.
 
-    ``many``: it is the base of runs in several modes or on several backends, so a setting may be for some of them.
-    Raises: ConfigError for a name that does not exist, and for a setting that is said and does nothing (``siafu.conditions``).
-    What other settings of a run's config, or of a file, lose their meaning by what is said here go back to their defaults.
+    ``many``: it is the base of runs in several modes or on several backends, so a setting may be for some of
+    them. Raises: ConfigError for a name that does not exist, and for a setting that is said and does nothing
+    (``siafu.conditions``). What other settings of a run's config, or of a file, lose their meaning by what is
+    said here go back to their defaults.
     """
     base = config if isinstance(config, Config) else configs.load(config) if config else Config()
     changes = dict(settings or {})
@@ -310,7 +314,8 @@ def resolve(
 
 
 def _said_in(config: Config | str | Path | None) -> set[str]:
-    """Keys that a TOML file sets; of a Config those that differ from their defaults, as who said the others is not known."""
+    """Keys that a TOML file sets; of a Config those that differ from their defaults, as
+    who said the others is not known."""
     if config is None:
         return set()
     usual = Config().to_dict()
@@ -326,8 +331,9 @@ def _said_in(config: Config | str | Path | None) -> set[str]:
 
 
 def _backend(config: Config, said: Collection[str]) -> str:
-    """What ``servers.backend = auto`` stands for. A setting of Lambdas asks for them, but for their region, by which servers are
-    priced too; servers that are elsewhere are there for Lambdas. On one machine alone, its own threads are faster."""
+    """What ``servers.backend = auto`` stands for. A setting of Lambdas asks for them, but for their
+    region, by which servers are priced too; servers that are elsewhere are there for Lambdas. On one
+    machine alone, its own threads are faster."""
     asked = any(key.startswith("lambda.") and key != "lambda.region" for key in said)
     return "lambda" if asked or config.run.on != "local" else "cpu"
 
@@ -341,8 +347,8 @@ def seconds(text: str | float) -> float:
 
 
 def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> Path:
-    """The prepared graph: the source itself if it is one, else from the cache. ``in_memory``: a graph that is the source.
-    ``features_as``: as for ``graph_data.prepare.prepare``."""
+    """The prepared graph: the source itself if it is one, else from the cache. ``in_memory``: a graph that is the
+    source. ``features_as``: as for ``graph_data.prepare.prepare``."""
     data = config.data
     if in_memory is None and (Path(data.source) / MANIFEST).is_file():
         return Path(data.source)
@@ -356,7 +362,8 @@ def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> P
 
 
 def num_parts(config: Config) -> int:
-    """Into how many the graph is cut: what a prepared graph says, whatever ``data.parts`` asks. DatasetError for a damaged one."""
+    """Into how many the graph is cut: what a prepared graph says, whatever ``data.parts`` asks.
+    DatasetError for a damaged one."""
     if (Path(config.data.source) / MANIFEST).is_file():
         return ShardSet.open(config.data.source).manifest.num_partitions
     return config.data.parts
@@ -398,7 +405,8 @@ def _from_anywhere(source: str) -> str:
 
 
 def _held_of_links(asked: Data, shards: ShardSet) -> dict[str, Any]:
-    """What the counts of link shards say that they were prepared with; a share that gives such a count is the one asked for."""
+    """What the counts of link shards say that they were prepared with; a share that gives
+    such a count is the one asked for."""
     counts = shards.manifest.type_counts
     held: dict[str, Any] = {"negatives": counts[TRAIN_NEGATIVE] // counts[TRAIN_PAIR]}  # a whole number
     edges = counts[TRAIN_PAIR] // 2 + counts[VAL_PAIR] + counts[TEST_PAIR]  # a held-out one is stored once
@@ -411,7 +419,8 @@ def _held_of_links(asked: Data, shards: ShardSet) -> dict[str, Any]:
 
 
 def _false_edges_of_one(shards: ShardSet) -> int | None:
-    """How many false edges a held-out edge is ranked among: every vertex that ranks any has as many. None: nothing is held out."""
+    """How many false edges a held-out edge is ranked among: every vertex that ranks any has as
+    many. None: nothing is held out."""
     for part in range(shards.manifest.num_partitions):
         edges = shards.partition(part).in_edges
         for kind in (VAL_NEGATIVE, TEST_NEGATIVE):
@@ -487,7 +496,8 @@ def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Confi
 
 
 def check_columns(run_dir: Path, shards: ShardSet, what: str) -> None:
-    """Raises: ConfigError if a run's weights are for other feature columns than a graph has, or for the same in another order."""
+    """Raises: ConfigError if a run's weights are for other feature columns than a graph has,
+    or for the same in another order."""
     ours, theirs = read_names(run_dir).get(COLUMNS, ()), shards.names().get(COLUMNS, ())
     if ours and theirs and ours != theirs:
         pairs = zip(ours, theirs, strict=False)
@@ -500,8 +510,8 @@ def check_columns(run_dir: Path, shards: ShardSet, what: str) -> None:
 
 
 def check_labels(run_dir: Path, shards: ShardSet, what: str, of: Sequence[str] = (CLASSES, EDGE_TYPES)) -> None:
-    """Raises: ConfigError if classes, columns of labels or types of edges are partly those of a run, or in another order. Warns where
-    all names differ."""
+    """Raises: ConfigError if classes, columns of labels or types of edges are partly those of a run, or in another
+    order. Warns where all names differ."""
     for key in of:
         which = {CLASSES: "classes or columns of labels", EDGE_TYPES: "types of edges"}[key]
         ours, theirs = (names.get(key, ()) for names in (read_names(run_dir), shards.names()))

@@ -1,8 +1,8 @@
 """``lambda.apply_edge = auto``: where a run's ApplyEdge costs less time, measured on a sample of the graph's own edges.
 
-Both ways are timed as they would run (``siafu.kernels.attention`` inside the gather; ``siafu.kernels.coefficients`` around
-the edge tasks of ``siafu.ops``), one core, on this machine; ``run_coordinator.placement`` makes epochs of it. Where the machines
-of a run are others than this one, it is the ratio that carries over.
+Both ways are timed as they would run (``siafu.kernels.attention`` inside the gather; ``siafu.kernels.coefficients``
+around the edge tasks of ``siafu.ops``), one core, on this machine; ``run_coordinator.placement`` makes epochs of it.
+Where the machines of a run are others than this one, it is the ratio that carries over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ REPEATS = 2
 
 
 def placed(config: Config, shards: ShardSet) -> tuple[Config, dict[str, Any]]:
-    """The config with a place for ApplyEdge; and ``apply_edge`` for result.json, how that came about, if the model has one."""
+    """The config with a place for ApplyEdge; and ``apply_edge`` for result.json, how that
+    came about, if the model has one."""
     spec = replace(ModelSpec.of(config, shards.manifest), apply_edge="lambda")
     asked = config.lambdas.apply_edge
     model = models.build(spec)

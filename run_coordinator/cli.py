@@ -77,7 +77,8 @@ def add_jobs(group: argparse._ArgumentGroup) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
-    """What ``train``, ``search`` and ``value`` share: how a run is. ``without``: names of flags that the verb has not."""
+    """What ``train``, ``search`` and ``value`` share: how a run is. ``without``: names
+    of flags that the verb has not."""
     add_common(parser)
     groups = {section: parser.add_argument_group(title) for section, title in GROUPS.items()}
     for name, key in api.SHORT.items():
@@ -109,8 +110,8 @@ def add_flag(
     told_default: str = "",
     told: str = "",
 ) -> None:
-    """The flag of a setting: its default and its help are the field's. Not given: None. ``told_default``, ``told``: what its help
-    says instead."""
+    """The flag of a setting: its default and its help are the field's. Not given: None. ``told_default``,
+    ``told``: what its help says instead."""
     section, _, field = key.partition(".")
     default = of().to_dict()[section][field]
     options: dict[str, typing.Any] = {"default": None, "help": told or _help(key, told_default or default, of)}

@@ -5,14 +5,17 @@ Rules:
 2. An epoch's loss is the sum of its intervals' shares in the order of their numbers, whoever reported first.
 3. An evaluation is judged when every graph server has counted. ``siafu.stopping`` says which is the best; without
    validation vertices, it is the last.
-4. Training stops after the last epoch, at the target accuracy, or when patience ends (``siafu.stopping``). The final
-   weights are those of the epoch that the decision is about, however far the servers have got meanwhile. The training state
-   is kept as it was before the decision: a run that goes on judges it once more, by the settings that it is given then.
-5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond a limit
-   (``siafu.pricing.meter``). If the limit comes first, the run breaks off: the final weights are then the latest whole version.
-   Where nobody is ready or answers, they are the best that came, or those that training began with (``fall_back``).
-6. A run goes on from a ``TrainingState``: the parameter servers get it before training starts, epochs and evaluations that
-   were in stay in, what was spent stays spent. A state counts once every epoch before it is in (its losses are part of it).
+4. Training stops after the last epoch, at the target accuracy, or when patience ends (``siafu.stopping``).
+   The final weights are those of the epoch that the decision is about, however far the servers have got
+   meanwhile. The training state is kept as it was before the decision: a run that goes on judges it once
+   more, by the settings that it is given then.
+5. It also stops at the evaluation after which the next one, a step of the same length later, would come beyond
+   a limit (``siafu.pricing.meter``). If the limit comes first, the run breaks off: the final weights are then
+   the latest whole version. Where nobody is ready or answers, they are the best that came, or those that
+   training began with (``fall_back``).
+6. A run goes on from a ``TrainingState``: the parameter servers get it before training starts, epochs and
+   evaluations that were in stay in, what was spent stays spent. A state counts once every epoch before it
+   is in (its losses are part of it).
 7. A step that parameter servers leave out (``run.on_nan``) is recorded once, whoever tells of it, and counted.
 """
 
@@ -72,8 +75,8 @@ class Coordinator:
         self, config: Config, target: str = "classes", before: TrainingState | None = None,
         spent: Mapping[str, Any] | None = None,
     ):  # fmt: skip
-        """``target``: what is learnt (``ModelSpec.target``); ``before``: what the run goes on from; ``spent``: the ledger of
-        one that failed before it had anything to go on from."""
+        """``target``: what is learnt (``ModelSpec.target``); ``before``: what the run goes on from; ``spent``: the
+        ledger of one that failed before it had anything to go on from."""
         self.config, self.metric, self.before = config, METRICS[target], before
         self.meter = Meter(config)
         self.members = [graph_server(p) for p in range(config.data.parts)] + [
@@ -150,7 +153,8 @@ class Coordinator:
         return []
 
     def fall_back(self, weights: Tensors) -> list[Action]:
-        """Nobody has sent the final weights: the best are taken for them, if they have come, else these: what it began with."""
+        """Nobody has sent the final weights: the best are taken for them, if they have come,
+        else these: what it began with."""
         self._wanted.clear()
         self._state_wanted = False
         self.models = {key: model for key, model in self.models.items() if key[0] == "best"}
@@ -159,7 +163,8 @@ class Coordinator:
         return self._model(param_server(0), ModelWeights("final", best.version, best.tensors, 0))
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
-        """A member's message. Raises the error of a member that failed, and RemoteProtocolError for what no server can report."""
+        """A member's message. Raises the error of a member that failed, and
+        RemoteProtocolError for what no server can report."""
         check(sender, message)
         self.heard[sender] = now
         # A checkpoint is due whether or not anything gets done.
@@ -196,8 +201,8 @@ class Coordinator:
 
     @property
     def patience_s(self) -> float:
-        """How long a member may be silent. Before training, servers build what they aggregate with: one long computation
-        on the thread that would say that they are alive. One that dies meanwhile is missed as a process."""
+        """How long a member may be silent. Before training, servers build what they aggregate with: one long
+        computation on the thread that would say that they are alive. One that dies meanwhile is missed as a process."""
         servers = self.config.servers
         return servers.stall_s if self.status.phase in ("starting", "loading") else servers.silence_s
 
@@ -411,8 +416,8 @@ class Coordinator:
         return [Send(member, Stop(reason)) for member in leaving]
 
     def result(self) -> dict[str, Any]:
-        """What ``siafu train --json`` prints, but for the run directory. Needs ``complete`` and a final model. Scores are
-        None in a run that a limit has stopped before its first evaluation."""
+        """What ``siafu train --json`` prints, but for the run directory. Needs ``complete`` and a final model. Scores
+        are None in a run that a limit has stopped before its first evaluation."""
         finals = [model for (which, _), model in sorted(self.models.items()) if which == "final"]
         digests = {digest(model.tensors) for model in finals}
         if len(digests) != 1:

@@ -24,7 +24,8 @@ Records = Sequence[Mapping[str, Any]]
 
 
 def series(metrics: Records) -> dict[str, list[Point]]:
-    """(epoch, value) of the loss and of each split's score, from the lines of metrics.jsonl; without what was never scored."""
+    """(epoch, value) of the loss and of each split's score, from the lines of
+    metrics.jsonl; without what was never scored."""
     found: dict[str, list[Point]] = {"loss": [(r["epoch"], r["loss"]) for r in metrics if r["event"] == "epoch"]}
     evaluations = [r for r in metrics if r["event"] == "evaluation"]
     for split in ("train", "val", "test"):

@@ -1,4 +1,5 @@
-"""``siafu doctor``: what this machine can do, and what is missing for the rest; and whether files are as they were written."""
+"""``siafu doctor``: what this machine can do, and what is missing for the rest; and whether
+files are as they were written."""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ def _examine_files(args: argparse.Namespace) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """``machine`` and ``packages`` (name -> value), ``checks``, ``kernels``, ``extras``, ``tools``, and ``ok`` if every check is."""
+    """``machine`` and ``packages`` (name -> value), ``checks``, ``kernels``, ``extras``,
+    ``tools``, and ``ok`` if every check is."""
     checks = [_products(), _arithmetic(), _loopback(), _environment(), _disk()]
     return {
         "machine": {

@@ -1,7 +1,7 @@
 """What is known of a run's epochs and what they cost: the coordinator's share of a ``TrainingState``. Pure.
 
-A checkpoint carries it as JSON, and a run that goes on begins with it: epochs and evaluations that were in stay in, what was
-spent stays spent.
+A checkpoint carries it as JSON, and a run that goes on begins with it: epochs and evaluations that were in
+stay in, what was spent stays spent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Ledger:
     def dump(
         self, version: int, usage: Mapping[int, Mapping[str, float]], seconds: float, role_seconds: float
     ) -> dict[str, Any]:
-        """JSON: what is known of the epochs before ``version``; the rest of the arguments, since the run began, goes with it."""
+        """JSON: what is known of the epochs before ``version``; the rest of the arguments,
+        since the run began, goes with it."""
         return {
             "losses": self.losses[:version], "epoch_seconds": self.epoch_seconds[:version],
             **(self._verdicts or self.verdicts()), "usage": {str(server): dict(totals) for server, totals in usage.items()}, "seconds": seconds,

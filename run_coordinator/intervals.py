@@ -1,7 +1,7 @@
 """How many intervals a graph server has where nobody says. Pure.
 
-Intervals are what a server's threads and Lambdas share, and what lets one's transfer overlap another's computing; each costs
-the server its messages and bookkeeping, some 0.5 ms for each of an epoch's steps, whatever its rows. So:
+Intervals are what a server's threads and Lambdas share, and what lets one's transfer overlap another's computing; each
+costs the server its messages and bookkeeping, some 0.5 ms for each of an epoch's steps, whatever its rows. So:
 
 1. On threads, a GPU, or environments of this machine, a tensor task reads ``VALUES`` values of rows on the mean, which
    takes it ten times as long as what an interval costs; more than ``MOST`` intervals nobody needs to keep busy.

@@ -1,8 +1,9 @@
 """LocalStack for the Lambdas of one run, started as a process.
 
-The process (``python -m infra.localstack``) is given the run's resolved config and its directory, prints one JSON line once functions can be
-invoked, ``{"endpoint": URLS, "function": NAME, "callback_host": HOST}``, and serves until its stdin ends; then it has
-collected what the function logged into ``<run-dir>/logs`` and left nothing behind. Its group dies with us.
+The process (``python -m infra.localstack``) is given the run's resolved config and its directory, prints one
+JSON line once functions can be invoked, ``{"endpoint": URLS, "function": NAME, "callback_host": HOST}``, and
+serves until its stdin ends; then it has collected what the function logged into ``<run-dir>/logs`` and left
+nothing behind. Its group dies with us.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Site:
 
 
 def as_asked(config: Config, run_dir: Path) -> Config:
-    """The config of a run that is over without the endpoint of the LocalStack that it had to itself, which went with it."""
+    """The config of a run that is over without the endpoint of the LocalStack that it
+    had to itself, which went with it."""
     if not (run_dir / ASKED).is_file():
         return config
     asked = configs.load(run_dir / ASKED).lambdas
@@ -49,10 +51,11 @@ def as_asked(config: Config, run_dir: Path) -> Config:
 
 @contextlib.contextmanager
 def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
-    """Starts LocalStack, while the block runs, if ``lambda.on`` asks for it and the user has not named the endpoint of one.
+    """Starts LocalStack, while the block runs, if ``lambda.on`` asks for it and the user
+    has not named the endpoint of one.
 
-    WorkerError with LocalStack's own words if it cannot be started; ConfigError (exit code 2) if it says that the user is
-    to blame, by exit code 2."""
+    WorkerError with LocalStack's own words if it cannot be started; ConfigError (exit code 2) if it says that the
+    user is to blame, by exit code 2."""
     lambdas = config.lambdas
     if config.servers.backend != "lambda" or lambdas.on != "localstack" or lambdas.endpoint:
         yield Site(config, lambda: None)

@@ -59,13 +59,14 @@ def run(
     """Trains as the config says; returns the result (``Coordinator.result``) and the best and final weights.
 
     metrics.jsonl, checkpoints and logs are left in ``run_dir``. A run that comes to its limit (``run.budget_usd``,
-    ``run.max_seconds``) is no failure: the result says so, and "best" is "final" where nothing was evaluated. ``before``:
-    what the run goes on from. A member that dies, hangs or misses a message is named, and the run starts again from the
-    newest state that anybody has (``run_coordinator.recovery.supervisor``; docs/recovery.md): "restarts" in the result.
+    ``run.max_seconds``) is no failure: the result says so, and "best" is "final" where nothing was evaluated.
+    ``before``: what the run goes on from. A member that dies, hangs or misses a message is named, and the run
+    starts again from the newest state that anybody has (``run_coordinator.recovery.supervisor``;
+    docs/recovery.md): "restarts" in the result.
 
-    Raises what ``check``, called now and then, raises; the error of the first member that fails where that is none to start
-    again from, PeerLost naming a member that dies or falls silent too often. Whatever ends the run, KeyboardInterrupt too, the
-    members end first, what they know is saved, and the error says how to go on.
+    Raises what ``check``, called now and then, raises; the error of the first member that fails where that is none to
+    start again from, PeerLost naming a member that dies or falls silent too often. Whatever ends the run,
+    KeyboardInterrupt too, the members end first, what they know is saved, and the error says how to go on.
     """
     allow_open_files()  # or a few thousand strangers would keep members out
     if is_loopback(config.servers.listen):
@@ -257,7 +258,8 @@ class _Session:
                 raise PeerLost(f"{', '.join(map(str, missing))}: did not start within {limit:g} s")
 
     def _cause(self, lost: PeerLost) -> GnnError:
-        """What is behind a lost peer: a death that others noticed before us, or last words that are still on their way."""
+        """What is behind a lost peer: a death that others noticed before us, or last
+        words that are still on their way."""
         deadline = time.monotonic() + LAST_WORDS_S + self.host.lag_s
         while time.monotonic() < deadline:
             if (death := self.host.dead()) is not None and death.code < 0:

@@ -1,8 +1,10 @@
-"""Where ApplyEdge runs: on graph servers, inside of the gather, or as tensor tasks. What either costs, and which is less. Pure.
+"""Where ApplyEdge runs: on graph servers, inside of the gather, or as tensor tasks. What
+either costs, and which is less. Pure.
 
-On servers a coefficient lives in registers while its row is gathered. As a tensor task its scores are cut out, travel, and
-come back as coefficients that a gather then reads: the server saves no more than the softmax, and pays for the cutting. That
-is worth it where environments are many and near and the server's threads few; seconds are of the server with most edges:
+On servers a coefficient lives in registers while its row is gathered. As a tensor task its scores are cut out,
+travel, and come back as coefficients that a gather then reads: the server saves no more than the softmax, and
+pays for the cutting. That is worth it where environments are many and near and the server's threads few; seconds
+are of the server with most edges:
 
     servers   fused · edges / threads
     Lambdas   max(given · edges / threads + tasks · message, (task · edges / core + bytes / link + tasks · message) / environments)
@@ -78,9 +80,11 @@ def edge_steps(model: Model) -> list[Step]:
 
 
 def nbytes_of_epoch(model: Model, edges: int, vertices: int, intervals: int, *, weighted: bool) -> int:
-    """What the edge tasks of one server send and receive. Each array of edges has a pointer more than its interval has rows.
+    """What the edge tasks of one server send and receive. Each array of edges has a
+    pointer more than its interval has rows.
 
-    edges: into the vertices, with those to themselves; backwards as many go out of the vertices of all servers together.
+    edges: into the vertices, with those to themselves; backwards as many go out of the vertices of all servers
+    together.
     """
     itemsize, pointers = np.dtype(model.spec.dtype).itemsize, 8 * (vertices + intervals)
     total = 0

@@ -1,8 +1,9 @@
-"""Many runs below one directory: k seeds of one setting (``siafu.repeat``, ``siafu train --runs``), and what searches are made of.
+"""Many runs below one directory: k seeds of one setting (``siafu.repeat``,
+``siafu train --runs``), and what searches are made of.
 
 Rules:
-1. A *trial* is a run in a directory of its own, named after what tells it from the others. It is finished when its result
-   is there and no limit stopped it; or when it diverged, where that is an answer (a search, a contest).
+1. A *trial* is a run in a directory of its own, named after what tells it from the others. It is finished when its
+   result is there and no limit stopped it; or when it diverged, where that is an answer (a search, a contest).
 2. The same call goes on: finished trials are taken as they are, others begin anew. So the directory's name follows from
    what is asked, and ``plan.json`` in it says what that was; other settings are refused there.
 3. ``run.budget_usd`` and ``run.max_seconds`` are limits of all trials together; the one that they stop is not finished.
@@ -94,11 +95,12 @@ def repeat(
     on_done: Callable[[Done], None] = lambda done: None,
     **short: Any,
 ) -> Runs:
-    """Trains ``runs`` times, with seeds ``train.seed``, ``train.seed`` + 1 and so on; the other arguments are ``siafu.train``'s.
+    """Trains ``runs`` times, with seeds ``train.seed``, ``train.seed`` + 1 and so on; the
+    other arguments are ``siafu.train``'s.
 
-    data_seeds: count ``data.seed`` up as well: another split where the source has none, and another partition. jobs: how
-    many to train side by side. watch: what shows a trial's progress; on_done: hears of each that is finished. Interrupted,
-    the same call goes on with what is missing.
+    data_seeds: count ``data.seed`` up as well: another split where the source has none, and another partition. jobs:
+    how many to train side by side. watch: what shows a trial's progress; on_done: hears of each that is finished.
+    Interrupted, the same call goes on with what is missing.
 
         >>> runs = siafu.repeat("digits", runs=5, epochs=50)
         >>> runs.test_acc
@@ -156,7 +158,7 @@ def content_of(config: Config) -> str:
     return json.dumps(ShardSet.open(api.shards_of(config)).manifest.fingerprint, sort_keys=True)
 
 
-# --- the directory --------------------------------------------------------------------------------------------------------
+# --- the directory ----------------------------------------------------------------------------------------------------
 
 
 def folder_of(config: Config, what: str, plan: Mapping[str, Any]) -> Path:
@@ -209,7 +211,7 @@ def _finished(folder: Path, trial: Trial) -> Done | None:
     return None
 
 
-# --- trials ---------------------------------------------------------------------------------------------------------------
+# --- trials -----------------------------------------------------------------------------------------------------------
 
 
 def _usd(result: Mapping[str, Any]) -> float:
@@ -256,8 +258,8 @@ def carry_out(
 ) -> Iterator[Done]:  # fmt: skip
     """Yields every trial that is finished, those of earlier calls first, until all are or a limit is reached.
 
-    may_diverge: a trial that diverged is an answer, too; may_fail: so is one that failed for any reason, which the next call
-    tries again. train: what trains one, where they come one after the other.
+    may_diverge: a trial that diverged is an answer, too; may_fail: so is one that failed for any reason, which the next
+    call tries again. train: what trains one, where they come one after the other.
     """
     limits = _Limits(config, jobs)
     missing = []
@@ -337,7 +339,8 @@ def _started(trial: Trial, folder: Path) -> subprocess.Popen[str]:
 
 
 def _last_word(process: subprocess.Popen[str], wait_s: float) -> str | None:
-    """What it has said, if it has ended by then. It is listened to meanwhile: the losses of many epochs overfill a pipe."""
+    """What it has said, if it has ended by then. It is listened to meanwhile: the losses
+    of many epochs overfill a pipe."""
     try:
         return process.communicate(timeout=wait_s)[0]
     except subprocess.TimeoutExpired:
@@ -370,7 +373,7 @@ def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
             process.stdout.close()
 
 
-# --- summaries ------------------------------------------------------------------------------------------------------------
+# --- summaries --------------------------------------------------------------------------------------------------------
 
 #: Of a result, in the order in which they are shown.
 SUMMARISED = ("val_acc", "test_acc", "epochs", "train_seconds")

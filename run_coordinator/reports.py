@@ -26,8 +26,8 @@ HAS: dict[str, Callable[[float, float], float]] = {
 
 
 def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
-    """The totals of every graph server, added up in the order of the servers, but for those that name a link (``links``) or
-    a processor (``processors``)."""
+    """The totals of every graph server, added up in the order of the servers, but for those that name a link
+    (``links``) or a processor (``processors``)."""
     names = {
         name: None for server in sorted(usage) for name in usage[server] if not name.startswith((BYTES_TO, PROCESSOR))
     }
@@ -61,8 +61,8 @@ def processors(usage: dict[int, dict[str, float]]) -> list[str]:
 
 
 def arithmetic(config: Config, kinds: list[str]) -> str:
-    """Whose bits the weights have: "as everywhere", or those of the ``kinds`` of processors alone: "numpy" where some had no
-    compiled kernels, "bfloat16" rows, of which some processors multiply pairs, "gpu"."""
+    """Whose bits the weights have: "as everywhere", or those of the ``kinds`` of processors alone: "numpy" where some
+    had no compiled kernels, "bfloat16" rows, of which some processors multiply pairs, "gpu"."""
     if config.servers.backend == "gpu":
         return "gpu"
     if any(kind.endswith(NUMPY) for kind in kinds):
@@ -71,7 +71,8 @@ def arithmetic(config: Config, kinds: list[str]) -> str:
 
 
 def lanes(usage: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """What training and evaluation took each: tensor tasks, bytes of rows sent, seconds of computing, of all servers and workers."""
+    """What training and evaluation took each: tensor tasks, bytes of rows sent, seconds of
+    computing, of all servers and workers."""
     seconds = {Lane.TRAIN: sum(usage.get(f"{kind.name}_s", 0.0) for kind in Kind), Lane.EVAL: usage.get("eval_s", 0.0)}
     return {
         lane.value: {
@@ -89,8 +90,8 @@ def of_lambda(usage: dict[str, float]) -> dict[str, float]:
 
 
 def check(sender: Address, message: Message) -> None:
-    """A server speaks for itself alone, and in numbers that can be. Raises RemoteProtocolError, which names the sender, else. A
-    loss may be NaN or infinity: it diverged, and ``run.on_nan`` says what follows."""
+    """A server speaks for itself alone, and in numbers that can be. Raises RemoteProtocolError, which names the sender,
+    else. A loss may be NaN or infinity: it diverged, and ``run.on_nan`` says what follows."""
     what = f"{type(message).__name__} of {sender}"
     match message:
         case EpochReport() | EvalReport() | Usage():
@@ -116,7 +117,8 @@ def check(sender: Address, message: Message) -> None:
 
 
 def totals_of(message: EpochReport | Usage | Stopped) -> dict[str, float]:
-    """The totals in it. Raises RemoteProtocolError unless they are a JSON object of numbers, finite and not negative."""
+    """The totals in it. Raises RemoteProtocolError unless they are a JSON object of
+    numbers, finite and not negative."""
     sender = f"{message.role} {message.index}" if isinstance(message, Stopped) else graph_server(message.server)
     what = f"{type(message).__name__}.usage of {sender}"
     try:

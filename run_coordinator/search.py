@@ -1,7 +1,8 @@
 """``siafu search`` and ``siafu.search``: the settings of a space, each trained, the best by its validation score.
 
-The test score is shown and never chosen by. Points are trials of ``run_coordinator.repeat``, whose rules hold: interrupted, the same
-call goes on; ``--max-time`` and ``--budget`` are of the whole search; a point that diverges is last.
+The test score is shown and never chosen by. Points are trials of ``run_coordinator.repeat``, whose
+rules hold: interrupted, the same call goes on; ``--max-time`` and ``--budget`` are of the whole
+search; a point that diverges is last.
 """
 
 from __future__ import annotations
@@ -91,11 +92,12 @@ def search(
     on_done: Callable[[Done], None] = lambda done: None,
     **short: Any,
 ) -> Search:
-    """Trains with every combination of ``over``, or ``random`` draws of it; returns the points, best validation score first.
+    """Trains with every combination of ``over``, or ``random`` draws of it; returns the
+    points, best validation score first.
 
-    over: by the names of flags or "section.key", lists of values, or ranges "1e-4..1e-1:log" to draw from (``run_coordinator.search_space``).
-    seed: of the draws. runs: seeds for each point, of which the mean counts. jobs: how many to train side by side. The
-    other arguments are ``siafu.train``'s and hold for all points.
+    over: by the names of flags or "section.key", lists of values, or ranges "1e-4..1e-1:log" to draw from
+    (``run_coordinator.search_space``). seed: of the draws. runs: seeds for each point, of which the mean counts. jobs:
+    how many to train side by side. The other arguments are ``siafu.train``'s and hold for all points.
 
         >>> found = siafu.search("cora", {"lr": [0.01, 0.005], "hidden": [16, 32]}, runs=3)
         >>> found.best_settings, found.best.val_acc

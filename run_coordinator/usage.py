@@ -1,7 +1,7 @@
 """What graph servers say that they have used, since the run began: the attempts before are in it. Pure.
 
-``totals`` are for the metrics and the result: what came with reports of epochs, and last words. What servers say in between
-is for the bill (``siafu.pricing.meter``), the progress line, and the question whether anything gets done.
+``totals`` are for the metrics and the result: what came with reports of epochs, and last words. What servers say in
+between is for the bill (``siafu.pricing.meter``), the progress line, and the question whether anything gets done.
 """
 
 from __future__ import annotations

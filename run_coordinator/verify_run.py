@@ -1,4 +1,5 @@
-"""Whether files are as they were written: prepared graphs, runs with their models and checkpoints. Reads all of them."""
+"""Whether files are as they were written: prepared graphs, runs with their models and
+checkpoints. Reads all of them."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ SIAFU = Program(
 
 
 def main(argv: Sequence[str] | None = None, program: Program = SIAFU) -> int:
-    """Runs a verb. Exit code 0; 1 for a failure; 2 for the user's mistake; 3 for a run stopped by its budget or its time; 130
-    after Ctrl-C, 143 after a polite kill."""
+    """Runs a verb. Exit code 0; 1 for a failure; 2 for the user's mistake; 3 for a run stopped by its budget or its
+    time; 130 after Ctrl-C, 143 after a polite kill."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         args = _parse(argv, program)
@@ -148,7 +148,8 @@ def _text_of(error: OSError) -> str:
 
 
 def _fault_of(stream: Any) -> str:
-    """Why stdout or stderr does not take what was printed; "" if it does. The rest is dropped: Python would exit with 120."""
+    """Why stdout or stderr does not take what was printed; "" if it does. The rest is
+    dropped: Python would exit with 120."""
     try:
         if stream is not None:
             stream.flush()
@@ -239,7 +240,8 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
         parser.print_help(sys.stderr)
         parser.exit(2)
     verb = parsers[args.verb]
-    # At its first word argparse takes every positional that may be missing for missing; words after a flag are left over.
+    # At its first word argparse takes every positional that may be missing for missing;
+    # words after a flag are left over.
     for action in verb._actions:
         missing = action.nargs == "?" and not action.option_strings and getattr(args, action.dest) == action.default
         if missing and unknown and not unknown[0].startswith("-"):
@@ -274,8 +276,8 @@ def entry(program: Program = SIAFU) -> NoReturn:
 
 
 class _Stopped(KeyboardInterrupt):
-    """By Ctrl-C or a polite kill. Python takes a plain KeyboardInterrupt for unhandled once it went through ``exec`` of a
-    string, as dataclasses do, and exits as if killed.
+    """By Ctrl-C or a polite kill. Python takes a plain KeyboardInterrupt for unhandled once it went through ``exec`` of
+    a string, as dataclasses do, and exits as if killed.
     """
 
     def __init__(self, number: int):

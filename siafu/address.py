@@ -1,4 +1,5 @@
-"""Who a message comes from or goes to, free of sockets: what the pure state machines and the shells around them share."""
+"""Who a message comes from or goes to, free of sockets: what the pure state machines
+and the shells around them share."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ ROLES: tuple[Role, ...] = ("coordinator", "graph_server", "param_server", "worke
 
 
 class Address(NamedTuple):
-    """A member of a run. ``name`` is the index of a server as text, or the name of a worker. A key of many tables, so a tuple:
-    a dataclass is hashed by Python code."""
+    """A member of a run. ``name`` is the index of a server as text, or the name of a worker. A key of many tables, so a
+    tuple: a dataclass is hashed by Python code."""
 
     role: Role
     name: str = "0"
@@ -33,7 +34,8 @@ class Address(NamedTuple):
 
     @property
     def employer(self) -> Address:
-        """The graph server whose worker this is, by its name (``w1-7`` is one of graph server 1's); other members are their own.
+        """The graph server whose worker this is, by its name (``w1-7`` is one of graph server
+        1's); other members are their own.
 
         With keys, a worker's name is bound to its graph server's key: ``siafu.keys.speaker``.
         """

@@ -1,4 +1,5 @@
-"""What of this machine is ours: cores and memory, by CPU affinity, control groups (version 1 and 2, and all above ours) and Slurm."""
+"""What of this machine is ours: cores and memory, by CPU affinity, control groups (version 1 and
+2, and all above ours) and Slurm."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def memory_bytes() -> int:
 
 
 def memory_room() -> int:
-    """What control groups and Slurm still allow; 2^63 where they set no limit. Pages of files that can go count as free."""
+    """What control groups and Slurm still allow; 2^63 where they set no limit. Pages of
+    files that can go count as free."""
     taken = 0
     for used in _numbers(ROOT / "proc/self/statm")[1:2]:
         taken = used * os.sysconf("SC_PAGE_SIZE")

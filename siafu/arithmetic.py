@@ -1,10 +1,12 @@
-"""siafu's one arithmetic: the functions of ``siafu.ops`` to the same bits on every processor, wherever a tensor task runs.
+"""siafu's one arithmetic: the functions of ``siafu.ops`` to the same bits on every
+processor, wherever a tensor task runs.
 
 What NumPy's BLAS, its vectors or the C library decide is computed by the compiled kernels: products, sums of columns,
 exponentials and the like. The rest are sums, products and square roots of elements, which IEEE 754 decides. Without the
 compiled library this is NumPy's arithmetic, as ``siafu.kernels.ISA`` says.
 
-Rows may be bfloat16 here, and stay so until they are multiplied. One thread per call: the parallelism is that of intervals.
+Rows may be bfloat16 here, and stay so until they are multiplied. One thread per call:
+the parallelism is that of intervals.
 """
 
 from __future__ import annotations

@@ -177,7 +177,8 @@ def load(path: str | Path) -> Config:
 
 
 def first_settings(method: str, model: str) -> dict[str, Any]:
-    """What a method begins with instead of siafu's defaults. As published, rows are summed before they are transformed."""
+    """What a method begins with instead of siafu's defaults. As published, rows are
+    summed before they are transformed."""
     if method not in METHODS:
         raise ConfigError(f"baseline.method = {method}: must be one of {', '.join(METHODS)}")
     wide = {"model.narrow": False} if "narrow" in models.named(model).takes else {}

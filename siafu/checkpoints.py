@@ -2,8 +2,8 @@
 
 S1  A checkpoint is written beside, as .epoch-0042.partial, its manifest last; then it is renamed, and the folder above
     synced. A crash or a power cut leaves what was there before, or the new one (``siafu.faultpoints``).
-S2  What is saved last is what training goes on from: ``keep`` versions up to it stay, older ones go, and so do newer ones,
-    which are of a past that a run was taken back from. Nothing goes before the new one is there.
+S2  What is saved last is what training goes on from: ``keep`` versions up to it stay, older ones go, and so do newer
+    ones, which are of a past that a run was taken back from. Nothing goes before the new one is there.
 S3  Whatever goes, or gives way to the same version, is renamed first: a folder called epoch-N was written whole.
 """
 
@@ -233,8 +233,8 @@ def _aside(target: Path, state: str) -> Path:
 
 
 class Saver:
-    """A thread that saves the newest state it was given: training never waits for a disk. Use in a ``with`` block, or call
-    ``close``. One other thread calls it."""
+    """A thread that saves the newest state it was given: training never waits for a disk. Use in a ``with`` block, or
+    call ``close``. One other thread calls it."""
 
     def __init__(self, store: Store):
         self._store = store

@@ -1,7 +1,7 @@
 """When a setting means something: a value that would do nothing is refused, instead of accepted in silence. Pure.
 
-A value that is the default is never refused: it asks for nothing. ``tests/siafu/test_conditions.py`` has the keys that need no
-condition, so that a new setting is not forgotten.
+A value that is the default is never refused: it asks for nothing. ``tests/siafu/test_conditions.py`` has the keys that
+need no condition, so that a new setting is not forgotten.
 """
 
 from __future__ import annotations

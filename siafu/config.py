@@ -36,7 +36,8 @@ else:
         import tomli as tomllib
 
 
-#: Of ``[data]``: what may change while a run goes on, since it trains on the same edges, features, labels and splits after it.
+#: Of ``[data]``: what may change while a run goes on, since it trains on the same edges,
+#: features, labels and splits after it.
 REPARTITIONS = frozenset({"parts", "partitioner", "order", "cache_dir", "keep_aggregate"})
 
 
@@ -319,8 +320,9 @@ class Config:
 
     @property
     def rematerialises(self) -> bool:
-        """Whether backward recomputes activations instead of fetching what forward sent home. A row of 128 costs a Lambda
-        1.5 µs to compute from 602 features, 14 µs to fetch at its 75 MB/s, and 0.5 µs through this machine's memory."""
+        """Whether backward recomputes activations instead of fetching what forward sent home. A row of
+        128 costs a Lambda 1.5 µs to compute from 602 features, 14 µs to fetch at its 75 MB/s, and 0.5
+        µs through this machine's memory."""
         if self.servers.backend != "lambda":
             return False  # nothing is fetched
         if self.lambdas.rematerialise == "auto":
@@ -426,7 +428,8 @@ def help_texts(of: type[Config] = Config) -> dict[str, str]:
 
 
 def parsed(key: str, value: Any) -> Any:
-    """The value of "section.key" as its type asks, not held against any other. ConfigError if it cannot be, or is no key."""
+    """The value of "section.key" as its type asks, not held against any other.
+    ConfigError if it cannot be, or is no key."""
     section, _, name = key.partition(".")
     known = {_section_name(f.name): f.default_factory for f in dataclasses.fields(Config)}
     hint = typing.get_type_hints(known[section]).get(name) if section in known else None
@@ -439,7 +442,8 @@ def _section_name(attribute: str) -> str:
     return "lambda" if attribute == "lambdas" else attribute
 
 
-#: In the config.toml of older runs, which are still predicted and exported. What ``data.verify`` asked for is always done.
+#: In the config.toml of older runs, which are still predicted and exported. What
+#: ``data.verify`` asked for is always done.
 RETIRED = ("data.verify",)
 
 

@@ -1,4 +1,5 @@
-"""Every error that siafu raises on purpose: the type says whose fault it is, the message shows the value and the limit."""
+"""Every error that siafu raises on purpose: the type says whose fault it is, the
+message shows the value and the limit."""
 
 from collections.abc import Sequence
 
@@ -17,7 +18,8 @@ class GnnError(Exception):
 
 
 class _OneLine(GnnError):
-    """Shows its message as one line without control characters: it quotes files and libraries, which may say anything."""
+    """Shows its message as one line without control characters: it quotes files and
+    libraries, which may say anything."""
 
     def __str__(self) -> str:
         return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
@@ -52,7 +54,8 @@ class PeerLost(GnnError):
 
 
 class UnknownError(PeerLost):
-    """An exception that is none of ours has ended a role of the run. ``what``: its type, text and place, whichever role it was."""
+    """An exception that is none of ours has ended a role of the run. ``what``: its type, text
+    and place, whichever role it was."""
 
     what = ""
 
@@ -78,7 +81,8 @@ class PriceUnknown(GnnError):
 
 
 def nan_advice(epoch: int) -> str:
-    """What may help where a gradient or a loss of this epoch is no number: before the first step, no learning rate does."""
+    """What may help where a gradient or a loss of this epoch is no number: before the
+    first step, no learning rate does."""
     if epoch > 0:
         return "a smaller learning rate may help"
     return "no step was taken yet, so edge weights or features are too large: divide them by a constant"

@@ -3,12 +3,12 @@ And after which the weights are saved; what a result says of them.
 
 How often, where nobody says (``usual_eval_every``):
 
-1. On a graph of up to ``SMALL`` vertices and edges an evaluation takes milliseconds: every epoch is evaluated, and the best one
-   and patience are exact to the epoch.
-2. On a larger one, every 10th epoch. An evaluation is a training epoch's forward, which is less work than the epoch itself: so
-   less than a tenth is evaluation's.
-3. Where an evaluation looks along more than an epoch does, so many times as seldom: link prediction, which ranks each held-out
-   edge among its false ones, and inductive training, which sees a part of the edges.
+1. On a graph of up to ``SMALL`` vertices and edges an evaluation takes milliseconds: every epoch is evaluated, and the
+   best one and patience are exact to the epoch.
+2. On a larger one, every 10th epoch. An evaluation is a training epoch's forward, which is less work than the epoch
+   itself: so less than a tenth is evaluation's.
+3. Where an evaluation looks along more than an epoch does, so many times as seldom: link prediction, which ranks each
+   held-out edge among its false ones, and inductive training, which sees a part of the edges.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def usual_eval_every(manifest: Manifest) -> int:
 
 
 def rounds(train: Train) -> int:
-    """Epochs by which tasks are numbered. Where nothing is trained (epochs = 0) there is one, an evaluation of the first weights."""
+    """Epochs by which tasks are numbered. Where nothing is trained (epochs = 0) there is one, an
+    evaluation of the first weights."""
     return max(1, train.epochs)
 
 
@@ -61,7 +62,8 @@ def _every(train: Train) -> int:
 
 
 class EvaluatedEpochs(Sequence[int]):
-    """Those, ascending, without a list of them: a run that is to end by its limits may be given any number of epochs."""
+    """Those, ascending, without a list of them: a run that is to end by its limits may be given any number of
+    epochs."""
 
     def __init__(self, train: Train):
         self._rounds = rounds(train)
@@ -91,8 +93,9 @@ def is_checkpoint(epoch: int, run: Run) -> bool:
 
 
 def outcome(kept: Mapping[str, Any], final: Mapping[str, Any], train: Train) -> dict[str, Any]:
-    """What a result says of evaluations. ``kept``: the record of the one whose weights are model.safetensors; ``final``: the last
-    one's; empty where there was none. ``best_epoch`` is None where no validation vertices chose it."""
+    """What a result says of evaluations. ``kept``: the record of the one whose weights are
+    model.safetensors; ``final``: the last one's; empty where there was none. ``best_epoch`` is None where
+    no validation vertices chose it."""
     test, val = (kept.get(split) or {} for split in ("test", "val"))
     version = kept["epoch"] if kept else None
     why = f"the best by validation {train.stop_on}" if val else "no validation vertices: the last epoch is kept"

@@ -59,7 +59,8 @@ class _Columns:
 
 
 def columns_of(features: Any, order: Sequence[int]) -> Any:
-    """The columns ``order`` of feature rows [N, F]: of an array a copy, of sparse rows sorted ones, of rows on disk a view."""
+    """The columns ``order`` of feature rows [N, F]: of an array a copy, of sparse rows
+    sorted ones, of rows on disk a view."""
     chosen = np.asarray(order, np.int64)
     if isinstance(features, SparseRows):
         place = np.full(features.width, -1, np.int64)

@@ -1,10 +1,12 @@
-"""The door of a mailbox: which connections are let in, and whose messages are no longer read. Pure: the time is an argument.
+"""The door of a mailbox: which connections are let in, and whose messages are no longer
+read. Pure: the time is an argument.
 
 1. Whoever shows a public key of the list is let in, as the list's name for it (ZAP, RFC 27); all others are refused and
    counted. One without a key does not get as far as to ask: ZeroMQ itself ends it, and tells us.
-2. A key opens at most so many connections in ``WINDOW_S``: a server needs one for each peer and again after a broken one; the
-   workers of a graph server share a key, and open one each time that a function is invoked.
-3. A worker of which ``MALFORMED`` messages were dropped in ``WINDOW_S`` is not listened to any more: its tasks go to others.
+2. A key opens at most so many connections in ``WINDOW_S``: a server needs one for each peer and again after a broken
+   one; the workers of a graph server share a key, and open one each time that a function is invoked.
+3. A worker of which ``MALFORMED`` messages were dropped in ``WINDOW_S`` is not listened
+  to any more: its tasks go to others.
 4. What is refused or dropped is said once a second at most: a log must not grow by what strangers do.
 """
 

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 NONE, TRAIN, VAL, TEST = 0, 1, 2, 3  # what a vertex is for, in one split
 
-#: Types of edges where edges are what is predicted (``graph_data.link_split``): MESSAGE is gathered along, the others are pairs
-#: of vertices that are scored; a negative is no edge of the graph.
+#: Types of edges where edges are what is predicted (``graph_data.link_split``): MESSAGE is gathered along, the others
+#: are pairs of vertices that are scored; a negative is no edge of the graph.
 MESSAGE, TRAIN_PAIR, TRAIN_NEGATIVE, VAL_PAIR, VAL_NEGATIVE, TEST_PAIR, TEST_NEGATIVE = range(7)
 NUM_LINK_TYPES = 7
 
@@ -40,7 +40,8 @@ class Graph:
     dst: Array  # int32 or int64 [E]
     weight: Array | None  # float32 [E], > 0; None: every edge weighs 1
     features: Rows  # [N, F] of any real dtype
-    labels: Array  # int64 [N]; int8 or uint8 [N, C] of 0 and 1 (multi-label), -1 = unknown; float [N] or [N, C], NaN = unknown
+    # int64 [N]; int8 or uint8 [N, C] of 0 and 1 (multi-label), -1 = unknown; float [N] or [N, C], NaN = unknown
+    labels: Array
     num_classes: int  # C; 1 if labels are float32 [N]
     split: Array  # uint8 [N, S] of NONE, TRAIN, VAL, TEST; S = 0: none published
     directed: bool  # False: every edge is listed in both directions, with one weight
@@ -93,8 +94,8 @@ def tidy(graph: Graph, directed: bool = False, feature_norm: str = "none") -> Gr
 
     ``row`` divides each feature row by its L1 norm, ``standard`` makes each column's mean 0 and deviation 1 over *all*
     vertices: in the transductive setting every vertex's features are input, and splits share one matrix. (Inductive
-    training takes the training vertices alone: ``graph_data.options``.) Rows of zeros and constant columns become zeros.
-    Vertices without a label leave every split; of several labels or numbers per vertex, none may be missing.
+    training takes the training vertices alone: ``graph_data.options``.) Rows of zeros and constant columns become
+    zeros. Vertices without a label leave every split; of several labels or numbers per vertex, none may be missing.
 
     Raises: DatasetError if the graph is malformed; ConfigError for an unknown ``feature_norm``.
     """
@@ -233,7 +234,8 @@ def _check_numbers(graph: Graph) -> None:
 
 
 def zero_and_one(labels: Array) -> bool:
-    """Whether labels are floats of 0 and 1 alone, but for NaN: numbers, several classes per vertex, or one-hot classes."""
+    """Whether labels are floats of 0 and 1 alone, but for NaN: numbers, several classes
+    per vertex, or one-hot classes."""
     if labels.dtype.kind != "f":
         return False
     unknown = np.isnan(labels)
@@ -329,7 +331,8 @@ def _first_of_run(keys: Array) -> Array:
 
 
 def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | None, Array | None]:
-    """Sources, targets, weights and types; warns of types whose edges run backwards though they are listed one way alone."""
+    """Sources, targets, weights and types; warns of types whose edges run backwards
+    though they are listed one way alone."""
     n, types = graph.num_vertices, graph.num_edge_types
     src, dst, weight, kind = graph.src, graph.dst, graph.weight, graph.edge_type if types > 1 else None
     apart = src != dst

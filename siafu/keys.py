@@ -1,11 +1,12 @@
 """Who holds which key in one attempt of a run: CURVE key pairs, all derived from one secret of 32 bytes. Pure.
 
-1. The coordinator draws a secret for each attempt. A role's secret is derived from it, a server's secret key from its role's,
-   and the one key that a graph server's workers share from that server's (HKDF-SHA256, RFC 5869). Nobody can go back.
-2. A member knows its own secret key and everybody's public keys. Public keys come with the secret: whoever binds knows from
-   the beginning whom to let in, for ZeroMQ never tries again where it was refused.
-3. A name is that of a key's holder as it stands on the wire: "graph_server/1"; "worker/1" is that of all workers of graph
-   server 1, whose own names begin with w1-.
+1. The coordinator draws a secret for each attempt. A role's secret is derived from it, a server's secret
+   key from its role's, and the one key that a graph server's workers share from that server's
+   (HKDF-SHA256, RFC 5869). Nobody can go back.
+2. A member knows its own secret key and everybody's public keys. Public keys come with the secret: whoever binds knows
+   from the beginning whom to let in, for ZeroMQ never tries again where it was refused.
+3. A name is that of a key's holder as it stands on the wire: "graph_server/1"; "worker/1" is that of all workers of
+   graph server 1, whose own names begin with w1-.
 4. Secrets are in no ``repr``: they travel as ``Ring.dump`` alone.
 """
 
@@ -140,8 +141,8 @@ def speaker(holder: str, identity: bytes) -> Address:
 
 
 def wanted(security: str, listen: str) -> bool:
-    """Whether a run has keys. ``security``: ``servers.security``; ``listen``: the address that the coordinator binds, which
-    all members dial: what only this machine can dial, only this machine can attack."""
+    """Whether a run has keys. ``security``: ``servers.security``; ``listen``: the address that the coordinator binds,
+    which all members dial: what only this machine can dial, only this machine can attack."""
     return security == "curve" or (security == "auto" and not is_loopback(listen))
 
 

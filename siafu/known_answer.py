@@ -1,4 +1,5 @@
-"""A known-answer test of siafu's arithmetic: one digest that every machine must make, whatever its processor, BLAS and C library.
+"""A known-answer test of siafu's arithmetic: one digest that every machine must make, whatever
+its processor, BLAS and C library.
 
 It covers what decides a run's bits: Gather, attention, and the tensor steps of every model, forward and backward.
 """

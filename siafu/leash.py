@@ -1,9 +1,10 @@
 """A child that cannot outlive us, not even our kill -9.
 
-The child's group is named as the owner of a pipe's asynchronous events, with SIGKILL as the event's signal. When the last
-writer, which is us, is gone, the kernel hangs up the pipe and kills the group. Unlike PR_SET_PDEATHSIG it needs no code in
-the child nor between fork and exec (we may have threads), reaches grandchildren too, and does not depend on the thread that
-forked. Linux only; elsewhere nothing happens, and a child must notice by itself that nobody talks to it any more.
+The child's group is named as the owner of a pipe's asynchronous events, with SIGKILL as the event's signal. When
+the last writer, which is us, is gone, the kernel hangs up the pipe and kills the group. Unlike PR_SET_PDEATHSIG
+it needs no code in the child nor between fork and exec (we may have threads), reaches grandchildren too, and
+does not depend on the thread that forked. Linux only; elsewhere nothing happens, and a child must notice by
+itself that nobody talks to it any more.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ def num_threads(config: Config, cores: int | None = None) -> int:
 
 
 def num_environments(config: Config, cores: int | None = None) -> int:
-    """Lambda environments that one server may want, if the service grants them. An interval has one tensor task at a time."""
+    """Lambda environments that one server may want, if the service grants them. An
+    interval has one tensor task at a time."""
     lambdas = config.lambdas
     intervals = (
         config.train.intervals or 2 * MOST

@@ -51,7 +51,8 @@ class Joined:
 
 
 def main(role: Role, serve: Callable[[Joined], None], argv: Sequence[str] | None = None) -> int:
-    """Joins the run that the arguments name and serves; 0 when told to stop, 1 on failure (the coordinator is told why)."""
+    """Joins the run that the arguments name and serves; 0 when told to stop, 1 on
+    failure (the coordinator is told why)."""
     args = _parse(role, argv)
     # The coordinator ends a run: a terminal's Ctrl-C reaches it, and it tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -90,8 +91,9 @@ def _keys(config: Config, *, on_stdin: bool) -> Ring | None:
 
 
 def allow_open_files() -> None:
-    """As many as this system lets us: a parameter server has a connection to every worker of the run, a baseline's rank maps
-    the files of many partitions, and processes begin with 1,024 (docs/scale.md). GnnError if that is too few for any run."""
+    """As many as this system lets us: a parameter server has a connection to every worker of the run, a
+    baseline's rank maps the files of many partitions, and processes begin with 1,024 (docs/scale.md). GnnError
+    if that is too few for any run."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < LEAST_OPEN_FILES:
         raise GnnError(
@@ -103,13 +105,14 @@ def allow_open_files() -> None:
 
 
 class Presence:
-    """Listens; says that we are alive, and notices when the coordinator, or another server that we talk to, no longer is.
+    """Listens; says that we are alive, and notices when the coordinator, or another
+    server that we talk to, no longer is.
 
-    Heartbeats go over every link between servers: each is numbered (``siafu.message_numbers``), so that a message that was lost is
-    missed soon, and a link that lets nothing through any more is noticed even where both its ends reach the coordinator.
-    Silence is what we would have heard. During a long computation the others' heartbeats lie unread, so the time
-    between two polls that are further apart than heartbeats does not count. Other servers compute for long before training
-    starts, and only from then on is their silence one.
+    Heartbeats go over every link between servers: each is numbered (``siafu.message_numbers``), so that a message that
+    was lost is missed soon, and a link that lets nothing through any more is noticed even where both its ends reach the
+    coordinator. Silence is what we would have heard. During a long computation the others' heartbeats lie unread, so
+    the time between two polls that are further apart than heartbeats does not count. Other servers compute for long
+    before training starts, and only from then on is their silence one.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
 """Messages between servers are numbered, so that none is taken twice and none that is lost goes unnoticed. Pure.
 
-TCP keeps the order of a connection, but no connection lives for ever: ZeroMQ makes a broken one anew without a word, and
-what was on its way is gone. One gradient row less would not stop a run; it would spoil it.
+TCP keeps the order of a connection, but no connection lives for ever: ZeroMQ makes a broken one anew without a word,
+and what was on its way is gone. One gradient row less would not stop a run; it would spoil it.
 
-1. A link is one direction between two members of one attempt of a run. Its messages carry 1, 2, 3, ... in the order they
-   are sent; a message that could not be handed over has not used its number.
+1. A link is one direction between two members of one attempt of a run. Its messages carry 1, 2, 3, ... in the order
+   they are sent; a message that could not be handed over has not used its number.
 2. A message whose number was seen is dropped and counted.
-3. A message that comes after a gap is taken, but the link is broken: ``check`` raises PeerLost, and the run recovers by a
-   new attempt. A message that cannot be read is a gap too, once the next one comes: heartbeats make that soon.
+3. A message that comes after a gap is taken, but the link is broken: ``check`` raises PeerLost, and the run recovers by
+   a new attempt. A message that cannot be read is a gap too, once the next one comes: heartbeats make that soon.
 4. Workers' links are not numbered (0), in both directions: relaunches are their recovery.
 """
 

@@ -1,12 +1,12 @@
 """What the outputs of a model are worth: a table of metrics, one for each kind of target.
 
-A metric works in three steps. Graph servers ``tally`` each interval's outputs against its labels; tallies are ``merge``d, on
-a server in the order of its intervals and by the coordinator in the order of the servers; the coordinator makes
-``scores`` of the whole. To add one: a class with these methods and its line in ``METRICS``.
+A metric works in three steps. Graph servers ``tally`` each interval's outputs against its labels; tallies are
+``merge``d, on a server in the order of its intervals and by the coordinator in the order of the servers; the
+coordinator makes ``scores`` of the whole. To add one: a class with these methods and its line in ``METRICS``.
 
-Scores of a split are numbers by name. "acc" is the one that picks the best epoch, whatever it is (``Metric.name`` says):
-higher is better. "loss" is the mean of what training minimises, without dropout, label smoothing and weight decay. A
-split of which nothing is scored has None instead: null in JSON.
+Scores of a split are numbers by name. "acc" is the one that picks the best epoch, whatever it is (``Metric.name``
+says): higher is better. "loss" is the mean of what training minimises, without dropout, label smoothing and weight
+decay. A split of which nothing is scored has None instead: null in JSON.
 """
 
 from __future__ import annotations
@@ -74,10 +74,11 @@ class Counted:
 
 
 class Measured:
-    """Numbers: float64 ``[intervals, 3 splits, 5, C]``; each interval keeps its row, so that sums are taken in one order.
+    """Numbers: float64 ``[intervals, 3 splits, 5, C]``; each interval keeps its row,
+    so that sums are taken in one order.
 
-    Of each column: how many vertices, the sum of their labels, the sum of squared distances to the interval's mean label
-    (not of squares: labels may lie far from 0), of squared errors, of absolute errors.
+    Of each column: how many vertices, the sum of their labels, the sum of squared distances to the interval's mean
+    label (not of squares: labels may lie far from 0), of squared errors, of absolute errors.
     """
 
     name = "r2"
@@ -99,8 +100,8 @@ class Measured:
         return np.concatenate(tallies)
 
     def scores(self, tally: Array) -> Scores:
-        """``r2`` (also ``acc``), ``mse`` (also ``loss``), ``mae``: means over the columns. r2 = 1 - squared error / squared
-        spread of the labels; of a column whose labels are all equal 1 if nothing is wrong, else 0."""
+        """``r2`` (also ``acc``), ``mse`` (also ``loss``), ``mae``: means over the columns. r2 = 1 - squared error /
+        squared spread of the labels; of a column whose labels are all equal 1 if nothing is wrong, else 0."""
         return {split: self._of_split(tally[:, i]) for i, split in enumerate(SPLITS)}
 
     def _of_split(self, part: Array) -> dict[str, float] | None:
@@ -133,10 +134,11 @@ TITLES = {"accuracy": "accuracy", "f1_micro": "F1-micro", "r2": "R²", "mrr": "M
 
 
 def counts(logits: Array, labels: Array, split: Array) -> Array:
-    """Of each class true positives, false positives and false negatives, and its loss: of how many terms, and their sum.
-    float64 ``[3 splits, 5, C]``, in which counts are exact.
+    """Of each class true positives, false positives and false negatives, and its loss: of how many terms, and their
+    sum. float64 ``[3 splits, 5, C]``, in which counts are exact.
 
-    labels int [n] (argmax decides; a term is a vertex), or {0, 1} [n, C] (a positive logit decides; a vertex has C terms).
+    labels int [n] (argmax decides; a term is a vertex), or {0, 1} [n, C] (a positive
+    logit decides; a vertex has C terms).
     """
     found = np.zeros((3, 5, logits.shape[1]))
     count = _of_sets if labels.ndim == 2 else _of_classes
@@ -150,7 +152,8 @@ def counts(logits: Array, labels: Array, split: Array) -> Array:
 
 
 def _of_classes(logits: Array, labels: Array) -> Array:
-    """[5, C]; the loss is softmax cross-entropy, in the logits' precision as in training (``siafu.ops``). Overwrites logits."""
+    """[5, C]; the loss is softmax cross-entropy, in the logits' precision as in training
+    (``siafu.ops``). Overwrites logits."""
     row, num_classes = np.arange(len(labels)), logits.shape[1]
     chosen = logits.argmax(1)
     logits -= logits[row, chosen][:, None]
@@ -172,11 +175,11 @@ def _of_sets(logits: Array, labels: Array) -> Array:
 
 
 def scores(tally: Array, *, multilabel: bool) -> Scores:
-    """By split: ``acc`` (of multi-label graphs F1-micro), ``loss``, ``balanced_acc``, ``f1_micro``, ``f1_macro``; None for
-    empty splits.
+    """By split: ``acc`` (of multi-label graphs F1-micro), ``loss``, ``balanced_acc``, ``f1_micro``,
+    ``f1_macro``; None for empty splits.
 
-    tally: a sum of ``counts``. Balanced accuracy is the mean recall over classes that occur; F1-macro the mean over classes
-    that occur or were predicted.
+    tally: a sum of ``counts``. Balanced accuracy is the mean recall over classes that occur; F1-macro the mean over
+    classes that occur or were predicted.
     """
     result: Scores = {}
     for split, (tp, fp, fn, terms, loss) in zip(SPLITS, tally, strict=True):

@@ -20,7 +20,8 @@ from siafu.sparse import Array
 
 
 def check_name(path: Path) -> None:
-    """Raises: ConfigError for a path that is not UTF-8: safetensors opens no other, and would say so when all is done."""
+    """Raises: ConfigError for a path that is not UTF-8: safetensors opens no other,
+    and would say so when all is done."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
@@ -71,7 +72,8 @@ def save_model(path: Path, weights: Mapping[str, Any], spec: ModelSpec, metadata
 
 
 def load_model(path: Path) -> tuple[dict[str, Array], ModelSpec]:
-    """Weights by name and the model that they belong to. DatasetError if the file is not such a model, or was altered."""
+    """Weights by name and the model that they belong to. DatasetError if the file is
+    not such a model, or was altered."""
     try:
         with safe_open(str(path), "numpy") as file:
             said = file.metadata()
@@ -86,7 +88,8 @@ def load_model(path: Path) -> tuple[dict[str, Array], ModelSpec]:
 
 
 def trained_on(path: Path) -> dict[str, str]:
-    """The fingerprint of the data that a model was trained on; empty if its file does not say. DatasetError as ``load_model``."""
+    """The fingerprint of the data that a model was trained on; empty if its file does not say.
+    DatasetError as ``load_model``."""
     try:
         with safe_open(str(path), "numpy") as file:
             return dict(json.loads((file.metadata() or {}).get("data", "{}")))
@@ -103,8 +106,8 @@ def file_of(warm_start: str) -> Path:
 def first_weights(model: Model, warm_start: str) -> dict[str, Array]:
     """The weights that training begins with: the model's own, or those in ``warm_start``, a file or a run's directory.
 
-    Raises: ConfigError for a model of other parameters or shapes, or with NaN or infinity, naming the first; DatasetError
-    if the file is none.
+    Raises: ConfigError for a model of other parameters or shapes, or with NaN or infinity, naming the
+    first; DatasetError if the file is none.
     """
     drawn = model.init()
     if not warm_start:

@@ -1,7 +1,7 @@
 """``.npy`` files and ``.npz`` archives of anybody, believed only as far as their bytes go.
 
-numpy's own reader trusts a header: it takes what memory a shape asks for, and fails in a dozen ways where one is odd. Here a
-header is one of an array of numbers or texts, a file as long as its header says, or all is a ValueError.
+numpy's own reader trusts a header: it takes what memory a shape asks for, and fails in a dozen ways where one is odd.
+Here a header is one of an array of numbers or texts, a file as long as its header says, or all is a ValueError.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def mapped(file: Path) -> Array:
 
 
 def read_archive(stream: IO[bytes], only: Container[str] | None = None) -> dict[str, Array]:
-    """The arrays of an ``.npz`` archive by name (or those of these names), in memory. Raises: ValueError; OSError of the stream."""
+    """The arrays of an ``.npz`` archive by name (or those of these names), in memory. Raises:
+    ValueError; OSError of the stream."""
     try:
         with zipfile.ZipFile(stream) as archive:
             named = ((info.filename.removesuffix(".npy"), info) for info in archive.infolist())
@@ -121,7 +122,8 @@ def read_archive(stream: IO[bytes], only: Container[str] | None = None) -> dict[
 
 
 def headers_in(stream: IO[bytes]) -> dict[str, Header]:
-    """What the arrays of an ``.npz`` archive are, by name, without their values. Raises: ValueError; OSError of the stream."""
+    """What the arrays of an ``.npz`` archive are, by name, without their values. Raises:
+    ValueError; OSError of the stream."""
     found = {}
     try:
         with zipfile.ZipFile(stream) as archive:

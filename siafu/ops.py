@@ -1,8 +1,8 @@
 """What tensor tasks compute on dense and sparse rows, forward next to backward, in numpy alone.
 
-``siafu.arithmetic`` computes the same with the compiled kernels, to the same bits on every processor; this is its oracle, and
-what it falls back to. Every function works on rows independently (or sums over rows), so that a task may be cut into halves
-anywhere.
+``siafu.arithmetic`` computes the same with the compiled kernels, to the same bits on every processor; this is
+its oracle, and what it falls back to. Every function works on rows independently (or sums over rows), so that a
+task may be cut into halves anywhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ SOURCE_STEP, TARGET_STEP, HEADS_STEP = 0xD1B54A32D192ED03, 0xABC98388FB8FAC03, 0
 
 
 class Functions(Protocol):
-    """Elementary functions of float32 and float64 arrays, in ``out`` if given: NumPy's, or ``siafu.kernels.functions``."""
+    """Elementary functions of float32 and float64 arrays, in ``out`` if given: NumPy's,
+    or ``siafu.kernels.functions``."""
 
     def exp(self, x: Array, /, out: Array | None = None) -> Array: ...
 
@@ -54,7 +55,8 @@ def real(X: Rows, dtype: np.dtype[Any]) -> Any:
 
 
 def matmul(X: Rows, W: Array, add: Array | None = None) -> Array:
-    """``X W`` for dense or sparse X ``[n, F]`` and W ``[F, G]``; result ``[n, G]`` in W's dtype. Added to ``add`` in place."""
+    """``X W`` for dense or sparse X ``[n, F]`` and W ``[F, G]``; result ``[n, G]`` in W's
+    dtype. Added to ``add`` in place."""
     if isinstance(X, np.ndarray):
         out: Array = real(X, W.dtype) @ W
     else:
@@ -80,7 +82,8 @@ def matmul_transposed(X: Rows, D: Array) -> Array:
 def _blocks(X: SparseRows, dtype: np.dtype[Any]) -> Iterator[tuple[slice, Array, Array]]:
     """Row blocks of X: which rows, which columns they use (int64 [u], sorted), and those columns dense ``[rows, u]``.
 
-    A few rows of a wide matrix use few of its columns: a quarter in a bag of words, and the product costs that much less.
+    A few rows of a wide matrix use few of its columns: a quarter in a bag of words,
+    and the product costs that much less.
     """
     size = max(1, _BLOCK_BYTES // max(1, X.width * dtype.itemsize))
     is_used, place = np.empty(X.width, bool), np.empty(X.width, np.int32)
@@ -209,7 +212,8 @@ def dropout_threshold(p: float) -> tuple[int, float]:
 
 
 def mixed(x: Array) -> Array:
-    """64 bits from 64 that look like chance: SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014), in place on a fresh uint64 array."""
+    """64 bits from 64 that look like chance: SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014),
+    in place on a fresh uint64 array."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)
@@ -269,10 +273,10 @@ def _normalised(P: Array) -> tuple[Array, Array]:
     return centred * inverse_std, inverse_std
 
 
-# --- softmax over the edges of a vertex --------------------------------------------------------------------------------
+# --- softmax over the edges of a vertex -------------------------------------------------------------------------------
 #
-# siafu.kernels.coefficients says what travels: scores of the other end of each edge, row after row, and where rows begin.
-# Coefficients are signed: |alpha|, and negative where LeakyReLU was. weight: of the edges, [m]; None: all are 1.
+# siafu.kernels.coefficients says what travels: scores of the other end of each edge, row after row, and where rows
+# begin. Coefficients are signed: |alpha|, and negative where LeakyReLU was. weight: of the edges, [m]; None: all are 1.
 
 
 def segment_softmax(
@@ -309,9 +313,9 @@ def segment_softmax_backward(
 ) -> tuple[Array, Array]:
     """The same signed alpha again, over the out-edges of k sources [m, heads], and their ds [k, heads].
 
-    ds is the sum of |alpha| l' (products - delta), where l' is LeakyReLU's slope at the edge.
-    halves: t, log_total and delta of each edge's target, side by side [m, 3 * heads]; source: s [k, heads]; products: of
-    each edge's rows T_u and dZ_v, where dropout keeps them [m, heads].
+    ds is the sum of |alpha| l' (products - delta), where l' is LeakyReLU's slope at the edge. halves: t, log_total and
+    delta of each edge's target, side by side [m, 3 * heads]; source: s [k, heads]; products: of each edge's rows T_u
+    and dZ_v, where dropout keeps them [m, heads].
     """
     t, log_total, delta = np.split(halves, 3, axis=1)
     score = t + np.repeat(source, np.diff(indptr), axis=0)  # [m, heads]
@@ -361,7 +365,8 @@ def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0, f: Funct
 
 
 def squared_error(outputs: Array, labels: Array) -> tuple[float, Array]:
-    """Squared distances, mean over columns, summed over rows, and its gradient ``[n, C]``; labels ``[n, C]``, or ``[n]``.
+    """Squared distances, mean over columns, summed over rows, and its gradient
+    ``[n, C]``; labels ``[n, C]``, or ``[n]``.
 
     Divided by the number of rows, it is torch's ``mse_loss``.
     """

@@ -1,6 +1,7 @@
 """Where Lambdas can run, ``lambda.on``, and what follows from it for threads, memory, prices and plans. Pure.
 
-A new place is its row here and its launcher's in ``graph_server.lambdas.launchers.LAUNCHERS``; nobody else asks for a name.
+A new place is its row here and its launcher's in
+``graph_server.lambdas.launchers.LAUNCHERS``; nobody else asks for a name.
 """
 
 from __future__ import annotations

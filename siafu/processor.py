@@ -1,6 +1,8 @@
-"""What a process computes with: compiled kernels, whose bits are the same everywhere, or NumPy, whose bits are its processor's.
+"""What a process computes with: compiled kernels, whose bits are the same everywhere, or
+NumPy, whose bits are its processor's.
 
-NumPy's OpenBLAS picks its kernels by the processor when it is loaded, or by OPENBLAS_CORETYPE. This also runs on Lambda.
+NumPy's OpenBLAS picks its kernels by the processor when it is loaded, or by
+OPENBLAS_CORETYPE. This also runs on Lambda.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from pathlib import Path
 
 import numpy as np  # noqa: F401 (it loads OpenBLAS)
 
-#: What totals of a graph server begin with that name a kind of processor that computed for it (``run_coordinator.reports.processors``).
+#: What totals of a graph server begin with that name a kind of processor that computed for it
+#: (``run_coordinator.reports.processors``).
 PROCESSOR = "processor "
 UNKNOWN = "unknown"
 #: Kinds of workers that one graph server names; a fleet has a few.
@@ -30,9 +33,11 @@ NUMPY = "numpy"
 
 @cache
 def kind(isa: str) -> str:
-    """As in "x86_64 avx512", the machine and the instruction set of the compiled kernels (``siafu.kernels.library.isa``).
+    """As in "x86_64 avx512", the machine and the instruction set of the compiled
+    kernels (``siafu.kernels.library.isa``).
 
-    Without compiled kernels OpenBLAS' decide, and are named: "x86_64 SkylakeX numpy". Left out where NumPy has another BLAS.
+    Without compiled kernels OpenBLAS' decide, and are named: "x86_64 SkylakeX numpy".
+    Left out where NumPy has another BLAS.
     """
     return " ".join(filter(None, (platform.machine() or UNKNOWN, _core() if isa == NUMPY else "", isa)))
 

@@ -1,4 +1,5 @@
-"""What a user sees of a run: on a terminal a live panel, elsewhere plain lines, both on stderr; at the end the last lines."""
+"""What a user sees of a run: on a terminal a live panel, elsewhere plain lines, both on
+stderr; at the end the last lines."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ class Display:
 
 
 class Cell:
-    """Progress below the cell of a notebook: one line that changes, below the notes on the graph. Call it with every status."""
+    """Progress below the cell of a notebook: one line that changes, below the notes on the
+    graph. Call it with every status."""
 
     EVERY_S = 0.3  # between two changes: each is a message to the browser
 

@@ -7,8 +7,9 @@
     loss           sigmoid cross-entropy, half of it the mean over edges, half that over false edges: training sees about as
                    many of either
 
-A tally has a row for each pair: role (0: validation, 1: test), rank (0: a false edge), score, in the scores' dtype. All scores
-come to the coordinator, since AUC is of pairs that no one server has: 12 bytes a pair and evaluation, in float32.
+A tally has a row for each pair: role (0: validation, 1: test), rank (0: a false edge), score, in the
+scores' dtype. All scores come to the coordinator, since AUC is of pairs that no one server has: 12 bytes
+a pair and evaluation, in float32.
 """
 
 from __future__ import annotations

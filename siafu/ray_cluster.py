@@ -1,8 +1,8 @@
 """The door to a Ray cluster: finds it, joins it as a driver, and keeps Ray's words off the user's screen.
 
-Who runs on Ray (the host of servers, the launcher of Lambdas) comes in here. Ray itself would look for two minutes for a
-cluster that is not there, print pages, end the process by ``sys.exit`` when it is politely killed, and write what other
-machines' daemons last said to stdout, where a run's result belongs.
+Who runs on Ray (the host of servers, the launcher of Lambdas) comes in here. Ray itself would look for two minutes for
+a cluster that is not there, print pages, end the process by ``sys.exit`` when it is politely killed, and write what
+other machines' daemons last said to stdout, where a run's result belongs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _SETTINGS = {
     # complained about the member, and the run would end with their words.
     "RAY_timeout_ms_task_wait_for_death_info": "100",
 }
-#: How HTTP/2, and with it gRPC, begins: the client's preface and empty settings. A server's first frame is of its settings.
+#: How HTTP/2, and with it gRPC, begins: the client's preface and empty settings. A server's
+#: first frame is of its settings.
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _HTTP2_SETTINGS = 4
 

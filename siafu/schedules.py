@@ -16,7 +16,8 @@ def constant(epoch: int, train: Train) -> float:
 
 
 def cosine(epoch: int, train: Train) -> float:
-    """From lr to 0 over the run: lr (1 + cos(π epoch / epochs)) / 2 (Loshchilov & Hutter, ICLR 2017, without restarts)."""
+    """From lr to 0 over the run: lr (1 + cos(π epoch / epochs)) / 2 (Loshchilov &
+    Hutter, ICLR 2017, without restarts)."""
     return train.lr * (1 + _cos(math.pi * epoch / train.epochs)) / 2
 
 

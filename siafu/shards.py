@@ -168,7 +168,8 @@ class Manifest:
             object.__setattr__(self, "target", "labels")
 
     def body(self) -> dict[str, Any]:
-        """As JSON. ``random_features`` stands there only if it is so: the digests of other graphs stay what they were."""
+        """As JSON. ``random_features`` stands there only if it is so: the digests of
+        other graphs stay what they were."""
         unsaid = () if self.random_features else ("random_features",)
         said = {key: value for key, value in asdict(self).items() if key not in unsaid}
         return {"format": FORMAT, "version": VERSION, **said}
@@ -276,7 +277,8 @@ class ShardSet:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], partitions: Collection[int] | None = None) -> ShardSet:
-        """Reads the manifest and compares the size of every file with it (``partition`` and ``verify`` compare the content).
+        """Reads the manifest and compares the size of every file with it (``partition``
+        and ``verify`` compare the content).
 
         ``partitions``: those that must be there, where a machine has only its own; None: all.
         Raises: DatasetError, in one line, if anything is missing, of another version, altered or truncated.
@@ -320,11 +322,12 @@ class ShardSet:
         return f"delete {self.path}, and prepare the graph again"
 
     def partition(self, p: int) -> Shard:
-        """Partition ``p``, its arrays mapped read-only, after each file was compared with the manifest's checksum, and what
-        indexes something with what there is to index, unless both were done since the file changed (``siafu.verified``).
+        """Partition ``p``, its arrays mapped read-only, after each file was compared with the manifest's
+        checksum, and what indexes something with what there is to index, unless both were done since the
+        file changed (``siafu.verified``).
 
-        Raises: DatasetError if there is none of that number, a file was altered, or an array is not of the dtype and shape
-        that the manifest's counts ask for, or holds a value that it must not.
+        Raises: DatasetError if there is none of that number, a file was altered, or an array is not of the dtype and
+        shape that the manifest's counts ask for, or holds a value that it must not.
         """
         shard, checks = self._mapped(p)
         Verified(self.path / folder_of(p), self.manifest.digest).check(checks)
@@ -401,9 +404,9 @@ class ShardSet:
         return {"train_degree": degree, "train_degree_ghosts_in": into, "train_degree_ghosts_out": out}
 
     def names(self) -> dict[str, tuple[str, ...]]:
-        """What the source calls classes ("classes"), types of edges ("edge_types") and columns of features ("features"), in the
-        order of their numbers, where it does not number them itself; and "notes": what of the source was taken for what, and what
-        was left out. Raises: DatasetError if that cannot be read."""
+        """What the source calls classes ("classes"), types of edges ("edge_types") and columns of features
+        ("features"), in the order of their numbers, where it does not number them itself; and "notes": what of the
+        source was taken for what, and what was left out. Raises: DatasetError if that cannot be read."""
         return read_names(self.path)
 
     def notes(self) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
 """The only file that knows ZeroMQ: a member's mailbox, its links to others, and one place to wait for all of them.
 
 Every member binds one ROUTER (its mailbox) and dials the mailboxes of those it wants to talk to with a DEALER each; an
-answer comes back over the same link. Identities are addresses, so a member is found by who it is; where members have keys
-(``siafu.keys``), links are encrypted (CURVE), and a server is found by the key that it showed, whatever it calls itself.
-Tensors are sent and received without a copy. Threads must not touch a hub, but for ``wake``.
+answer comes back over the same link. Identities are addresses, so a member is found by who it is; where members have
+keys (``siafu.keys``), links are encrypted (CURVE), and a server is found by the key that it showed, whatever it calls
+itself. Tensors are sent and received without a copy. Threads must not touch a hub, but for ``wake``.
 
-No send waits: what a peer does not take lies here, ``_MOST_WAITING`` messages at most, and then that peer is lost. How many
-bytes that can be is bounded before: by staleness between servers, by the tasks that a worker may hold, and at the start by the
-ghosts' features, which go to every peer at once.
+No send waits: what a peer does not take lies here, ``_MOST_WAITING`` messages at most, and then that peer is lost. How
+many bytes that can be is bounded before: by staleness between servers, by the tasks that a worker may hold, and at the
+start by the ghosts' features, which go to every peer at once.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ logger = logging.getLogger(__name__)
 _BURST = 64
 #: Frames from here on are sent without a copy; below, copying is faster.
 _ZERO_COPY_BYTES = 1 << 14
-#: Messages that wait here for a peer to take them, and those that wait there for their reader: beyond, TCP holds the sender.
+#: Messages that wait here for a peer to take them, and those that wait there for their
+#: reader: beyond, TCP holds the sender.
 _MOST_WAITING, _MOST_UNREAD = 1 << 16, 1 << 12
-#: Seconds of silence before TCP asks whether the other end is still there, and between that and each of so many more questions:
-#: an environment of Lambda, or a gateway between, may go without a word. As of ``graph_server.lambdas.launchers.lines``.
+#: Seconds of silence before TCP asks whether the other end is still there, and between that and each of so many more
+#: questions: an environment of Lambda, or a gateway between, may go without a word. As of
+#: ``graph_server.lambdas.launchers.lines``.
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 60, zmq.TCP_KEEPALIVE_INTVL: 15, zmq.TCP_KEEPALIVE_CNT: 4}
-#: A connection that has not shown its key by then is closed; a member's tries again. Its key is looked at between two polls.
+#: A connection that has not shown its key by then is closed; a member's tries again. Its key
+#: is looked at between two polls.
 _HANDSHAKE_MS = 10_000
 _LOOPBACK_S = 5.0
 
@@ -75,8 +78,8 @@ class Hub:
         self, me: Address, run_id: bytes, *, listen: str | None = None, ports: tuple[int, int] | None = None,
         ring: Ring | None = None,
     ):  # fmt: skip
-        """``listen``: address to bind, at a free port of ``ports`` (first, last) or at any; None: no mailbox (a worker).
-        ``ring``: our keys; None: whoever dials is let in. PeerLost if it cannot be bound."""
+        """``listen``: address to bind, at a free port of ``ports`` (first, last) or at any; None: no mailbox (a
+        worker). ``ring``: our keys; None: whoever dials is let in. PeerLost if it cannot be bound."""
         self.me, self.run_id = me, run_id
         self.endpoint = ""
         self.checksum: wire.Checksum = zlib.crc32  # of tensors; a server puts a faster one here
@@ -101,8 +104,8 @@ class Hub:
         if listen is not None:
             self._mailbox = self._socket(zmq.ROUTER)
             self._mailbox.setsockopt(zmq.ROUTER_MANDATORY, 1)
-            # A connection that breaks and comes back would not be listened to while the old one is not quite gone. With keys,
-            # servers' identities are new each time, and a worker must not take another one's place.
+            # A connection that breaks and comes back would not be listened to while the old one is not quite gone. With
+            # keys, servers' identities are new each time, and a worker must not take another one's place.
             self._mailbox.setsockopt(zmq.ROUTER_HANDOVER, int(ring is None))
             self._mailbox.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
             try:
@@ -116,7 +119,8 @@ class Hub:
             self.endpoint = self._mailbox.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def _guard(self, ring: Ring) -> None:
-        """Lets nobody into the mailbox but whoever has a key that may dial us. ZeroMQ asks for each, at a fixed address."""
+        """Lets nobody into the mailbox but whoever has a key that may dial us. ZeroMQ
+        asks for each, at a fixed address."""
         assert self._mailbox is not None
         self._gate = Gate({z85.decode(key.encode()): name for key, name in ring.guests(self.me).items()})
         self._door = self._socket(zmq.REP)
@@ -212,8 +216,8 @@ class Hub:
             raise PeerLost(f"{to}: not connected")
 
     def poll(self, timeout_s: float) -> list[tuple[Address, Message]]:
-        """What has arrived, after waiting at most ``timeout_s`` for something. Malformed messages, those that their sender
-        may not send and those that came before are counted and dropped.
+        """What has arrived, after waiting at most ``timeout_s`` for something. Malformed messages, those that their
+        sender may not send and those that came before are counted and dropped.
 
         PeerLost if messages of a server got lost. What has arrived is kept for the next call.
         """

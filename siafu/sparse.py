@@ -17,7 +17,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """A partition's edges, CSR over its ``n`` inner vertices; a column below ``n`` is an inner vertex, else a ghost's number plus ``n``."""
+    """A partition's edges, CSR over its ``n`` inner vertices; a column below ``n`` is an inner vertex,
+    else a ghost's number plus ``n``."""
 
     indptr: Array  # int64 [n + 1]
     indices: Array  # int32 [m], sorted in each row
@@ -72,7 +73,8 @@ class SparseRows:
 
 @dataclass(frozen=True, eq=False)
 class EdgeRows:
-    """Values of the edges of each row (a vertex), as ApplyEdge takes and gives them: row r has ``indptr[r]:indptr[r + 1]``."""
+    """Values of the edges of each row (a vertex), as ApplyEdge takes and gives them: row r
+    has ``indptr[r]:indptr[r + 1]``."""
 
     indptr: Array  # int64 [num_rows + 1], starts at 0
     values: Array  # [num_edges, width]

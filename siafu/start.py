@@ -1,7 +1,9 @@
-"""How every Python process of ours is started, so that it imports what we import and nothing that lies in the working folder.
+"""How every Python process of ours is started, so that it imports what we import and
+nothing that lies in the working folder.
 
-``python -m`` puts the working folder first on the path, and Python 3.10 cannot be told not to: a numpy.py in a folder of data
-would run. Run by its path, this file has its own folder there instead, and takes it off before it imports anything:
+``python -m`` puts the working folder first on the path, and Python 3.10 cannot be told not to: a
+numpy.py in a folder of data would run. Run by its path, this file has its own folder there instead, and
+takes it off before it imports anything:
 
     python .../siafu/start.py MODULE ARGUMENTS
 """
@@ -24,8 +26,8 @@ def environment() -> dict[str, str]:
 
 
 def paths() -> list[str]:
-    """``sys.path`` without the working folder and the folder of the script that calls us, where a graph_server.py may lie, unless
-    PYTHONPATH names it, packages are installed there, or siafu lies there; this siafu before any other."""
+    """``sys.path`` without the working folder and the folder of the script that calls us, where a graph_server.py may
+    lie, unless PYTHONPATH names it, packages are installed there, or siafu lies there; this siafu before any other."""
     try:
         here = os.getcwd()
     except OSError:  # deleted

@@ -5,7 +5,8 @@
     loss      the lowest loss, the earlier of equals                  the best
     both      as high a score and as low a loss as any before         as high a score or as low a loss as any before
 
-"both" is Veličković et al.'s rule, "loss" that of Kipf & Welling's paper and of Chen et al. (``run_coordinator.presets``).
+"both" is Veličković et al.'s rule, "loss" that of Kipf & Welling's paper and of Chen et
+al. (``run_coordinator.presets``).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Stopping:
         self._loss = math.inf if state[3] is None else float(state[3])
 
     def judge(self, score: float, loss: float) -> bool:
-        """An evaluation of validation vertices; whether it is the best so far. The first is, and NaN is no other's best."""
+        """An evaluation of validation vertices; whether it is the best so far. The first
+        is, and NaN is no other's best."""
         if self.stop_on == "both":
             reached = score >= self._score, loss <= self._loss
             best, counts = all(reached), any(reached)

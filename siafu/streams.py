@@ -1,7 +1,8 @@
 """Makes every terminal take every character, and every file UTF-8, whatever the machine's language says.
 
-A locale that is not UTF-8 decides how Python decodes names of files and what ``open`` reads and writes: a config with an é in it
-would be no TOML. Python's UTF-8 mode changes that, and can be chosen at the start of a process alone: so it starts again.
+A locale that is not UTF-8 decides how Python decodes names of files and what ``open`` reads and writes: a
+config with an é in it would be no TOML. Python's UTF-8 mode changes that, and can be chosen at the start of a
+process alone: so it starts again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import locale
 import os
 import sys
 
-#: What is shown instead where a terminal lacks a character of ours; those of names are shown as Python writes them (é is \\xe9).
+#: What is shown instead where a terminal lacks a character of ours; those of names are shown as
+#: Python writes them (é is \\xe9).
 PLAIN = dict(zip("·–—×→←²█▉▊▋▌▍▎▏━…", "|--x><2#####   -.", strict=True))
 
 

@@ -1,11 +1,13 @@
-"""One tensor task from its rows to its result, wherever it runs: on Lambda, in a local environment, in a server's thread.
+"""One tensor task from its rows to its result, wherever it runs: on Lambda, in a local
+environment, in a server's thread.
 
 ``TensorWorker.perform`` is a generator without I/O: it yields what it needs (a message for the parameter server, or the
 next part of its rows), is sent the answer, and returns the result. Whoever drives it owns sockets, threads and time; so
 the Lambda worker, the cpu backend and the one-thread simulation of the fleet run the same code.
 
-Order matters: gradients are pushed and acknowledged before the result is returned. A worker that dies in between is
-relaunched, its second gradient is recognised and ignored, and the result accepted: no gradient is lost or counted twice.
+Order matters: gradients are pushed and acknowledged before the result is returned. A worker that dies in
+between is relaunched, its second gradient is recognised and ignored, and the result accepted: no
+gradient is lost or counted twice.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from siafu.wire import FetchWeights, Gradient, GradientAck, Task, TaskPart, Task
 
 #: Weight versions of a layer that a worker keeps: with staleness s at most s + 2 are alive, and one for evaluation.
 KEPT_VERSIONS = 4
-#: A long task's rows are cut into so many parts: a Lambda computes on the first while the second travels. Sums over rows have
-#: other bits in other parts, so a server's threads cut them alike.
+#: A long task's rows are cut into so many parts: a Lambda computes on the first while the second travels. Sums over
+#: rows have other bits in other parts, so a server's threads cut them alike.
 PARTS = 2
 #: Rows below this are not worth a second message.
 MIN_ROWS_PER_PART = 64
@@ -34,7 +36,8 @@ MIN_ROWS_PER_PART = 64
 
 @dataclass(frozen=True)
 class NextPart:
-    """A request: the rows of part ``part``, which are on their way; ``lost``: they are not, and must be asked for, whole."""
+    """A request: the rows of part ``part``, which are on their way; ``lost``: they are
+    not, and must be asked for, whole."""
 
     part: int
     lost: bool = False

@@ -7,8 +7,8 @@
         ledger.json               what the coordinator knows of the epochs before
         manifest.json             bytes and sha256 of each, and a digest of itself: written last
 
-Nothing is read that is not what the manifest says; whatever is wrong names the file. Every file is synced before the next is
-begun. ``siafu.checkpoints`` keeps those of a run.
+Nothing is read that is not what the manifest says; whatever is wrong names the file. Every file is synced before the
+next is begun. ``siafu.checkpoints`` keeps those of a run.
 """
 
 from __future__ import annotations

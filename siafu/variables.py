@@ -1,7 +1,8 @@
-"""Environment variables that decide how a process computes: the threads of its BLAS, and the kernels that BLAS and NumPy choose.
+"""Environment variables that decide how a process computes: the threads of its BLAS, and the
+kernels that BLAS and NumPy choose.
 
-Both decide the last bits of a dense product. So each launcher takes them from here: the same variables reach the workers of a
-run on this machine, on Ray, on LocalStack and on AWS.
+Both decide the last bits of a dense product. So each launcher takes them from here: the same variables reach the
+workers of a run on this machine, on Ray, on LocalStack and on AWS.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ LOCALE = {"LANG": "C.UTF-8", "TZ": ":UTC"}
 
 
 def threads(count: int = 1) -> dict[str, str]:
-    """Limits BLAS and OpenMP to ``count`` threads. One by default: intervals are what runs in parallel, and the bits must not
-    depend on a core count."""
+    """Limits BLAS and OpenMP to ``count`` threads. One by default: intervals are what runs in parallel, and the bits
+    must not depend on a core count."""
     return dict.fromkeys(THREADS, str(count))
 
 
@@ -30,6 +31,6 @@ def kernels(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def of_worker(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return what a tensor worker of a run that is started in ``environment`` computes with: one thread, the run's choice of
-    kernels, Lambda's time zone and a locale that every machine has."""
+    """Return what a tensor worker of a run that is started in ``environment`` computes with: one thread, the run's
+    choice of kernels, Lambda's time zone and a locale that every machine has."""
     return {**LOCALE, **kernels(environment), **threads()}

@@ -1,15 +1,18 @@
 """Which files of a folder were read whole and found good, so that each is read again only after it has changed.
 
-Servers map a prepared graph's arrays and compiled kernels index with what stands there, so every file is compared with its
-checksum, and its values with their limits, before anybody computes with it. Reading all of it takes a server a tenth of a
-second per 500 MB; what was good is therefore remembered beside the files, in ``.verified.json``:
+Servers map a prepared graph's arrays and compiled kernels index with what stands there, so every file is compared with
+its checksum, and its values with their limits, before anybody computes with it. Reading all of it takes a server a
+tenth of a second per 500 MB; what was good is therefore remembered beside the files, in ``.verified.json``:
 
-    1. A file is known by its inode, size, mtime and ctime: a copy, a file put back or one with its mtime set is read again.
-    2. It is remembered only if it had not changed since the clock of its own file system last moved before the reading
-       began. A later change then gets another ctime, however coarse that clock is (Git calls the others "racily clean").
-    3. Whatever the files were compared with is part of what is remembered (``against``): another manifest knows nothing.
-    4. Losing the memory costs a reading. So it is written without a lock, replaced whole, and believed only if it parses;
-       where it cannot be written (read-only shards), every start reads the files.
+    1. A file is known by its inode, size, mtime and ctime: a copy, a file put back or
+      one with its mtime set is read again.
+    2. It is remembered only if it had not changed since the clock of its own file system last moved
+       before the reading began. A later change then gets another ctime, however coarse that clock is
+       (Git calls the others "racily clean").
+    3. Whatever the files were compared with is part of what is remembered
+      (``against``): another manifest knows nothing.
+    4. Losing the memory costs a reading. So it is written without a lock, replaced whole, and believed only if it
+       parses; where it cannot be written (read-only shards), every start reads the files.
 
 Whoever may write there may alter the graph and its manifest too: this finds accidents, not forgers.
 """
@@ -128,7 +131,8 @@ def checksum(file: Path) -> int:
 
 
 def compare(file: Path, wanted: int, advice: str = "", look: Look | None = None) -> None:
-    """Reads a ``.npy`` file once. Raises: DatasetError naming it, if its CRC-32 is another or a value is not as it must be.
+    """Reads a ``.npy`` file once. Raises: DatasetError naming it, if its CRC-32 is
+    another or a value is not as it must be.
 
     ``advice``: what to do then.
     """

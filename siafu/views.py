@@ -1,7 +1,8 @@
 """The parts of a shard whose edges have types: what a lane gathers along, one relation, the pairs that are predicted.
 
-A shard holds the union of all edges, so that ghosts, routes and schedules are made once, of everything. Servers cut it
-up when they start. Cut edges keep the shard's columns: ghosts that no edge of a part mentions are simply not read by it.
+A shard holds the union of all edges, so that ghosts, routes and schedules are made once, of everything.
+Servers cut it up when they start. Cut edges keep the shard's columns: ghosts that no edge of a part
+mentions are simply not read by it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def view(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
 
 
 def typed(edges: Edges, num_types: int) -> list[Edges]:
-    """The edges of each type, 0 to ``num_types - 1``, as a CSR of its own; ``edges`` themselves if they have no types."""
+    """The edges of each type, 0 to ``num_types - 1``, as a CSR of its own; ``edges``
+    themselves if they have no types."""
     if edges.type is None:
         assert num_types == 1, num_types
         return [edges]

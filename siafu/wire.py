@@ -1,16 +1,18 @@
 """Every message on the wire, and the only code that turns one into frames and back. This text is the specification.
 
     frame 0    b"SIAF", version (1 byte), tag (1 byte), run id (8 bytes), number of the message on its link (8 bytes;
-               0: not numbered, siafu.message_numbers), crc32 of all of that and of frame 1 (4 bytes); integers little-endian
+               0: not numbered, siafu.message_numbers), crc32 of all of that and of frame
+               1 (4 bytes); integers little-endian
     frame 1    UTF-8 JSON object, at most 1 MiB: every field of the message; a tensor stands there as its descriptor;
                a float may be NaN or Infinity (a loss that diverged)
     frame 2..  one raw little-endian C-order buffer per tensor (three for sparse rows: indptr, indices, data; two for rows
                of edges: indptr, values), in order
 
-A dense tensor's descriptor is ``{"d": dtype, "s": [shape], "c": crc32}``. Sparse rows are ``{"w": width, "t": [three
-dense descriptors]}``, rows of edges ``{"e": [two dense descriptors]}``. A ``Tensors`` field is an object name -> descriptor, its buffers in the object's order. Dtypes
-are those of ``DTYPES``; a tensor has at most 4 dimensions and MAX_TENSOR_BYTES bytes. Integers fit 64 bits. A lane is
-"train" or "eval". The run id keeps a message of another run, or of an earlier attempt of this one, out.
+A dense tensor's descriptor is ``{"d": dtype, "s": [shape], "c": crc32}``. Sparse rows are
+``{"w": width, "t": [three dense descriptors]}``, rows of edges ``{"e": [two dense descriptors]}``. A ``Tensors`` field
+is an object name -> descriptor, its buffers in the object's order. Dtypes are those of ``DTYPES``; a tensor has at most
+4 dimensions and MAX_TENSOR_BYTES bytes. Integers fit 64 bits. A lane is "train" or "eval". The run id keeps a message
+of another run, or of an earlier attempt of this one, out.
 
 ``decode`` returns a message or raises RemoteProtocolError; a fuzz test proves that there is no third outcome. No
 contiguous buffer is copied in either direction.
@@ -155,7 +157,8 @@ class Ready:
 
 @message(12)
 class Start:
-    """Coordinator to servers: training may begin with ``epoch``; evaluations up to that after ``judged`` (-1: none) are in."""
+    """Coordinator to servers: training may begin with ``epoch``; evaluations up to that
+    after ``judged`` (-1: none) are in."""
 
     epoch: int = 0
     judged: int = -1
@@ -241,12 +244,12 @@ class GetState:
 
 @message(22)
 class ParamState:
-    """All that a parameter server goes on from after ``version`` steps: from it, where the coordinator asked or a checkpoint
-    is due, and to it before ``Start``.
+    """All that a parameter server goes on from after ``version`` steps: from it, where the coordinator asked or a
+    checkpoint is due, and to it before ``Start``.
 
-    ``weights``: "VERSION/NAME" of the latest version, the best one and those that are still to be evaluated; ``optimiser``:
-    as ``Optimiser.state``; ``best``: the version judged best, -1: none, where it goes on maybe one to come; ``judged``:
-    the last evaluation that is in, -1: none.
+    ``weights``: "VERSION/NAME" of the latest version, the best one and those that are still to be evaluated;
+    ``optimiser``: as ``Optimiser.state``; ``best``: the version judged best, -1: none, where it goes on maybe one to
+    come; ``judged``: the last evaluation that is in, -1: none.
     """
 
     server: int
@@ -259,7 +262,8 @@ class ParamState:
 
 @message(23)
 class Skipped:
-    """Parameter server to coordinator: the step of ``epoch`` is left out (``run.on_nan``), for what came from ``where``."""
+    """Parameter server to coordinator: the step of ``epoch`` is left out
+    (``run.on_nan``), for what came from ``where``."""
 
     server: int
     epoch: int
@@ -273,7 +277,8 @@ class Skipped:
 class GhostMap:
     """Once per link: which vertices the rows of each interval will be. ``backward``: for gradient rows.
 
-    ``wants_features``: the sender still has to aggregate layer 0, and needs the receiver's features of its ghosts for it.
+    ``wants_features``: the sender still has to aggregate layer 0, and needs the
+    receiver's features of its ghosts for it.
     """
 
     server: int
@@ -319,9 +324,9 @@ class Pull:
 class Task:
     """Graph server to worker: part 0 of a tensor task.
 
-    ``constants``: slots whose rows never change. Those that come with a part are to be kept, those that do not come were
-    sent before; a worker that no longer has them says ``RowsMissing``. So it does for each part after the first of a task
-    whose parts come ``on_request``: it has memory for one at a time.
+    ``constants``: slots whose rows never change. Those that come with a part are to be kept, those that do not come
+    were sent before; a worker that no longer has them says ``RowsMissing``. So it does for each part after the first of
+    a task whose parts come ``on_request``: it has memory for one at a time.
     """
 
     lane: LaneName
@@ -542,8 +547,8 @@ def by_version(weights: Tensors) -> dict[int, dict[str, TaskRows]]:
 
 
 def encode(msg: Message, run_id: bytes, checksum: Checksum = zlib.crc32, number: int = 0) -> list[Frame]:
-    """The frames of a message, tensors not copied. ``checksum``: equal to ``zlib.crc32``, maybe faster; ``number``: on its
-    link.
+    """The frames of a message, tensors not copied. ``checksum``: equal to ``zlib.crc32``,
+    maybe faster; ``number``: on its link.
 
     Raises LocalProtocolError for what the protocol does not allow.
     """

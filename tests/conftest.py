@@ -30,8 +30,8 @@ def ray_cluster() -> Iterator[SimulatedRay]:
         yield cluster
 
 
-#: Mapped arrays hold a descriptor each, and those of a graph that has gone go only when its cycles are collected. That takes
-#: half a second here: it is done once so many more are open than stayed open after the last time.
+#: Mapped arrays hold a descriptor each, and those of a graph that has gone go only when its cycles are collected. That
+#: takes half a second here: it is done once so many more are open than stayed open after the last time.
 MORE_OPEN_FILES = 200
 
 
@@ -52,7 +52,8 @@ def few_open_files(stayed_open: dict[str, int]) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def numbers_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module's ``RNG`` starts anew for every test: what it draws does not depend on which tests ran before it, and where."""
+    """A module's ``RNG`` starts anew for every test: what it draws does not depend on which
+    tests ran before it, and where."""
     if hasattr(request.module, "RNG"):
         seed = zlib.crc32(request.node.name.encode())
         monkeypatch.setattr(request.module, "RNG", np.random.default_rng(seed))

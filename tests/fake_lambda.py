@@ -1,7 +1,8 @@
 """A Lambda endpoint that runs real workers, and gives the trouble that Lambda may give, by a script.
 
-It speaks what the endpoint launcher asks of Lambda's API: Invoke, and what says how the function was deployed and how often
-it may run. Behind it is a local pool, so that a worker is a process that dials back, with its cold start, bill and log.
+It speaks what the endpoint launcher asks of Lambda's API: Invoke, and what says how the function was
+deployed and how often it may run. Behind it is a local pool, so that a worker is a process that dials back,
+with its cold start, bill and log.
 """
 
 from __future__ import annotations

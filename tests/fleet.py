@@ -1,13 +1,14 @@
-"""A whole fleet on one thread: the real partitions, parameter servers, coordinator and tensor workers, a seeded postman.
+"""A whole fleet on one thread: the real partitions, parameter servers, coordinator and tensor workers, a seeded
+postman.
 
 Any message in transit may be delivered next, any running computation may finish next, whatever the order they were sent
-or started in: stronger than ZeroMQ, which keeps the order of a link. Only links with the coordinator keep it here too: a
-verdict must come before the request for the weights that it is about. Half of the seeds have a slow link or member on
+or started in: stronger than ZeroMQ, which keeps the order of a link. Only links with the coordinator keep it here too:
+a verdict must come before the request for the weights that it is about. Half of the seeds have a slow link or member on
 top, whose messages and computations move only when little else can: what a starving link does to the others.
 
 Faults hit what Lambda may do to us: workers die, hang, answer twice, or end before they said a word; their messages are
-lost; tasks time out and are relaunched. Time passes when the postman says so: then workers that are idle leave, and those
-that wait in vain for an answer give up.
+lost; tasks time out and are relaunched. Time passes when the postman says so: then workers that are idle leave, and
+those that wait in vain for an answer give up.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ SLOW_LINK_MOVES = 0.01
 
 @lru_cache(maxsize=16)
 def _shard(prepared: Path, p: int) -> Shard:
-    """Shared by fleets: each mapped file costs a descriptor, and a fleet goes only when the collector sees its cycles."""
+    """Shared by fleets: each mapped file costs a descriptor, and a fleet goes only
+    when the collector sees its cycles."""
     return ShardSet.open(prepared).partition(p)
 
 

@@ -1,9 +1,10 @@
-"""One card measured, by what torch and PyG make of it: epochs of plain nets, and kernels beside the card's copy bandwidth.
+"""One card measured, by what torch and PyG make of it: epochs of plain nets, and
+kernels beside the card's copy bandwidth.
 
 ``benchmarks.acceptance.baselines.gpu`` runs it as a process, and reads one JSON object from its output:
 
-    python -m tests.gpu_reference epoch SHARDS --library torch|pyg --model gcn|sage|gat --hidden 128 --layers 3 --epochs 10
-    python -m tests.gpu_reference kernels SHARDS --width 128
+    python -m tests.gpu_reference epoch SHARDS --library torch|pyg --model gcn|sage|gat --hidden 128 --layers 3 --epochs
+    10 python -m tests.gpu_reference kernels SHARDS --width 128
 
 It reads siafu's prepared shards (one partition), so that the graph is the same. ``--device cpu`` tries it out.
 """
@@ -166,8 +167,8 @@ def _edges(shard: Shard) -> tuple[Tensor, Tensor]:
 
 
 def kernels(args: argparse.Namespace, device: torch.device, shard: Shard) -> dict[str, Any]:
-    """Bytes per second: of a copy on the card, of our sum over edges and of the quantiser, each with the bytes that it cannot
-    do without. Sums read a row per edge: from memory at the worst, though many come from the cache (above 1)."""
+    """Bytes per second: of a copy on the card, of our sum over edges and of the quantiser, each with the bytes that it
+    cannot do without. Sums read a row per edge: from memory at the worst, though many come from the cache (above 1)."""
     size = COPY_BYTES if device.type == "cuda" else COPY_BYTES // 64
     source = torch.ones(size // 4, device=device)
     to = torch.empty_like(source)

@@ -1,9 +1,10 @@
-"""Mutation check of the servers' rooms: one small fault at a time is put into a copy of the tree, and the tests must fail.
+"""Mutation check of the servers' rooms: one small fault at a time is put into a copy of
+the tree, and the tests must fail.
 
     .venv/bin/python -m tests.mutants --count 60 --seed 19 --out /tmp/mutants.jsonl
 
-Each line of the output is one mutant, with the test that killed it. A run goes on where the file ends. A survivor wants a
-test, or dead code wants deleting.
+Each line of the output is one mutant, with the test that killed it. A run goes on where the file ends. A survivor wants
+a test, or dead code wants deleting.
 """
 
 from __future__ import annotations

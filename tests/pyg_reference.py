@@ -1,8 +1,9 @@
-"""The judge of link prediction and of R-GCN: PyTorch Geometric's own layers as its examples train them, full batch, float32.
+"""The judge of link prediction and of R-GCN: PyTorch Geometric's own layers as its
+examples train them, full batch, float32.
 
-It reads siafu's prepared shards (one partition), so that graph, features, split and held-out pairs are the same, and shares no
-arithmetic with siafu but that of the scores. False training edges are those of ``negative_sampling``, anew in every epoch,
-as many as there are training edges. ``benchmarks.acceptance.edges`` runs it as a process:
+It reads siafu's prepared shards (one partition), so that graph, features, split and held-out pairs are the same, and
+shares no arithmetic with siafu but that of the scores. False training edges are those of ``negative_sampling``, anew in
+every epoch, as many as there are training edges. ``benchmarks.acceptance.edges`` runs it as a process:
 
     python -m tests.pyg_reference SHARDS --settings '{"task": "link", "hidden": 128, ...}' --seeds 0 1 2
 

@@ -3,9 +3,9 @@
 No interval, no partition, no pipeline, no message: one propagation matrix ``A`` [N, N] and dense rows of all vertices.
 ``tests/tape.py`` takes the gradients; models with a file of their own (``OTHERS``) take theirs themselves.
 
-It shares with siafu the first weights (``init``), the key of an epoch's masks and which edges a link model drops, which are
-definitions, and nothing else: it draws its dropout masks itself. ``tests/test_reference.py`` holds it to torch's autograd
-and optimisers.
+It shares with siafu the first weights (``init``), the key of an epoch's masks and which edges a link model drops,
+which are definitions, and nothing else: it draws its dropout masks itself. ``tests/test_reference.py`` holds it
+to torch's autograd and optimisers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def train(
     first: dict[str, Array] | None = None,
     weight_decay_rest: float = -1.0,
 ) -> Trained:
-    """Full-batch gradient descent. The arguments are those of ``[train]`` in the config; ``first``: weights to begin with."""
+    """Full-batch gradient descent. The arguments are those of ``[train]`` in the config;
+    ``first``: weights to begin with."""
     rates: dict[str, Callable[[int], float]] = {
         "constant": lambda epoch: lr,
         "cosine": lambda epoch: lr * (1 + math.cos(math.pi * epoch / epochs)) / 2,
@@ -233,7 +234,8 @@ def dropout_scale(X: Array, spec: ModelSpec, epoch: int | None, layer: int) -> A
 
 
 def kept_entries(shape: tuple[int, ...], spec: ModelSpec, epoch: int, layer: int) -> Array:
-    """Bool ``shape``: entry (v, c) is kept if 16 bits of a hash of vertex v and column c are at least the share dropped.
+    """Bool ``shape``: entry (v, c) is kept if 16 bits of a hash of vertex v and column c are at least the share
+    dropped.
 
     Four columns share 64 bits, the first of them the lowest 16. Written entry by entry, not as ``siafu.ops`` does it.
     """
@@ -282,7 +284,7 @@ def log_sigmoid(x: Array) -> Array:
     return -np.logaddexp(0, -x)
 
 
-# --- optimisers, as torch.optim -----------------------------------------------------------------------------------------
+# --- optimisers, as torch.optim ---------------------------------------------------------------------------------------
 
 
 class Adam:

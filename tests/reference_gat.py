@@ -1,12 +1,13 @@
-"""The oracle for GAT: full batch, in float64 numpy, with an array that has a row per edge, as a textbook would write it.
+"""The oracle for GAT: full batch, in float64 numpy, with an array that has a row per
+edge, as a textbook would write it.
 
     T = drop(H) W,  s = <T, a_source>,  t = <T, a_target>                      by head
     α_vu = w_vu exp(e_vu) / Σ_u' w_vu' exp(e_vu'),  e_vu = LeakyReLU(t_v + s_u)   over in-edges and v itself
     Z_v = Σ_u m_vu α_vu T_u                                                    m: dropout of coefficients
     H' = σ(LayerNorm(Z + b (+ R))),  logits = mean of Z over heads + b (+ R)
 
-With siafu it shares the first weights and the dropout masks. ``tests.reference`` trains with it; tests/siafu/models/test_gat.py
-holds it to torch's autograd.
+With siafu it shares the first weights and the dropout masks. ``tests.reference`` trains with it;
+tests/siafu/models/test_gat.py holds it to torch's autograd.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     loss = Σ over the pairs of an epoch, each once, of log(1 + exp(∓ s_uv)) / (2 · training edges)
     s_uv = <H_u, H_v>,  or  relu((H_u ⊙ H_v) W + b) w + c
 
-H is what the encoder's own oracle gives along the message edges. With siafu it shares the first weights, the dropout masks and
-which false pairs an epoch draws. tests/siafu/models/test_link_prediction.py holds it to finite differences and torch's autograd.
+H is what the encoder's own oracle gives along the message edges. With siafu it shares the first weights, the
+dropout masks and which false pairs an epoch draws. tests/siafu/models/test_link_prediction.py holds it to
+finite differences and torch's autograd.
 """
 
 from __future__ import annotations

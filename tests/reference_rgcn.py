@@ -2,8 +2,8 @@
 
     P = H W_0 + Σ_r A_r H W_r + b,    A_r: w_uv / (sum of v's weights of relation r),    W_r = Σ_b a_rb V_b with bases
 
-With siafu it shares the first weights and the dropout masks. ``tests.reference`` trains with it; tests/siafu/models/test_rgcn.py
-holds it to torch's autograd.
+With siafu it shares the first weights and the dropout masks. ``tests.reference`` trains with it;
+tests/siafu/models/test_rgcn.py holds it to torch's autograd.
 """
 
 from __future__ import annotations

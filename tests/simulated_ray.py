@@ -1,7 +1,8 @@
-"""A Ray cluster of three nodes on this machine, for tests and figures: each node has an address of its own, and can be lost.
+"""A Ray cluster of three nodes on this machine, for tests and figures: each node has an
+address of its own, and can be lost.
 
-The nodes are children of a process of their own, ``python -m tests.simulated_ray DIR``, so that neither Ray's daemons nor
-its Python touch the tests, and all end when whoever started them does.
+The nodes are children of a process of their own, ``python -m tests.simulated_ray DIR``, so that neither Ray's daemons
+nor its Python touch the tests, and all end when whoever started them does.
 """
 
 from __future__ import annotations

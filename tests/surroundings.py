@@ -1,14 +1,16 @@
 """What a run of the tests, and every process that it starts, has around it: the same whoever starts it, and from where.
 
-``tests/conftest.py`` calls ``settle`` before anything imports numpy, which reads variables when it is loaded, and ``end`` at the
-end of the run. ``VARIABLES`` is the list of what is done to which variable, and why; signals, the umask and HOME have a function
-each. ``tests/test_surroundings.py`` starts runs in hostile surroundings and looks at what they see.
+``tests/conftest.py`` calls ``settle`` before anything imports numpy, which reads variables when it is loaded,
+and ``end`` at the end of the run. ``VARIABLES`` is the list of what is done to which variable, and why;
+signals, the umask and HOME have a function each. ``tests/test_surroundings.py`` starts runs in hostile
+surroundings and looks at what they see.
 
-A run whose Python drops ``assert`` (PYTHONOPTIMIZE, -O) cannot be mended from inside: pytest refuses it, by a warning that is an
-error here. ``make test`` begins without that variable.
+A run whose Python drops ``assert`` (PYTHONOPTIMIZE, -O) cannot be mended from inside: pytest refuses it, by a warning
+that is an error here. ``make test`` begins without that variable.
 
-What stays, on purpose: PATH, the loader's and the certificates' variables, CUDA_VISIBLE_DEVICES and PIP_* (how this machine
-finds programs, GPUs and packages); OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE (``KEPT``); CI, PYTEST_* and PY_COLORS (pytest's own).
+What stays, on purpose: PATH, the loader's and the certificates' variables, CUDA_VISIBLE_DEVICES and PIP_* (how
+this machine finds programs, GPUs and packages); OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE (``KEPT``); CI,
+PYTEST_* and PY_COLORS (pytest's own).
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ with contextlib.suppress(ImportError):
 ROOT = Path(__file__).resolve().parents[1]
 UMASK = 0o022
 NOTHING = os.devnull
-#: Names the HOME that a run has made. A process that finds it equal to HOME was started by that run, and shares the folder.
+#: Names the HOME that a run has made. A process that finds it equal to HOME was started by
+#: that run, and shares the folder.
 MARK = "SIAFU_TESTS_HOME"
 
 #: Not touched, although a line of ``VARIABLES`` would match.
@@ -106,9 +109,9 @@ VARIABLES: tuple[tuple[str, str | None, str], ...] = (
 IGNORED_BY_PYTHON = {getattr(signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(signal, name)}
 NOBODYS = {signal.SIGKILL, signal.SIGSTOP}  # nobody may set these
 
-#: In the cache of siafu: installed or downloaded once, and named after versions. The HOME of a run has links to what there is of
-#: it. Folders without a * are made if they are missing, so that the next run finds what this one downloads. Prepared graphs and
-#: calibrations are not in the list: a run makes its own.
+#: In the cache of siafu: installed or downloaded once, and named after versions. The HOME of a run has links to what
+#: there is of it. Folders without a * are made if they are missing, so that the next run finds what this one downloads.
+#: Prepared graphs and calibrations are not in the list: a run makes its own.
 MADE_ONCE = ("localstack-*", "peers-*", "wheelhouse", "package/wheels")
 
 # All mutable state:
@@ -148,8 +151,9 @@ def inherited() -> bool:
 
 
 def settle_signals() -> None:
-    """Nothing is blocked, and nothing ignored but by Python itself. A shell without job control starts what it puts into the
-    background with SIGINT and SIGQUIT ignored, nohup with SIGHUP; every child inherits that, and Ctrl-C does not end it."""
+    """Nothing is blocked, and nothing ignored but by Python itself. A shell without job control starts what
+    it puts into the background with SIGINT and SIGQUIT ignored, nohup with SIGHUP; every child inherits
+    that, and Ctrl-C does not end it."""
     if threading.current_thread() is not threading.main_thread():
         return  # only the main thread may, and pytest runs in it
     for number in signal.valid_signals() - NOBODYS - IGNORED_BY_PYTHON:
@@ -174,7 +178,8 @@ def settle_variables() -> None:
 
 
 def variables_of_caches(home: Path) -> dict[str, str]:
-    """Variables by which programs find, under another HOME, what they have below ``home``; not those that are set already."""
+    """Variables by which programs find, under another HOME, what they have below ``home``;
+    not those that are set already."""
     config, cache = xdg("CONFIG", home / ".config"), xdg("CACHE", home / ".cache")
     found = {
         "PIP_CONFIG_FILE": config / "pip" / "pip.conf",  # which index packages come from

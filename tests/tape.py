@@ -1,7 +1,7 @@
 """Reverse-mode differentiation in float64 numpy, so that the oracle's models are their formulas and nothing else.
 
-A ``Node`` is a value that remembers what it was made from, and how its gradient becomes theirs. ``gradients`` walks a tape
-backwards. ``tests/test_reference.py`` holds it to torch's autograd.
+A ``Node`` is a value that remembers what it was made from, and how its gradient becomes theirs. ``gradients`` walks a
+tape backwards. ``tests/test_reference.py`` holds it to torch's autograd.
 """
 
 from __future__ import annotations

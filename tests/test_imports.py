@@ -35,7 +35,8 @@ ROOMS = {
 }  # fmt: skip
 #: Third-party package -> the only files (or rooms, with a slash at their end) that may import it.
 ONLY_IN = {
-    # A benchmark stands beside plain sockets, faults come between the hub and them, an intruder keeps to no rules of ours.
+    # A benchmark stands beside plain sockets, faults come between the hub and them, an
+    # intruder keeps to no rules of ours.
     "zmq": (
         "siafu/sockets.py",
         "benchmarks/measure/echo.py",
@@ -104,7 +105,8 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-#: Files that name rooms above them in strings, loaded when called: the doors, and tables that a room above has a line in.
+#: Files that name rooms above them in strings, loaded when called: the doors, and tables
+#: that a room above has a line in.
 TABLES = {
     "siafu/__init__.py": "the public names",
     "siafu/__main__.py": "the verbs",
@@ -118,7 +120,7 @@ TABLES = {
 SOURCES = [path for room in ROOMS for path in files(f"{room}/**/*.py")]
 
 
-# --- the rules ----------------------------------------------------------------------------------------------------------
+# --- the rules --------------------------------------------------------------------------------------------------------
 
 
 def tops(path: Path) -> set[str]:
@@ -209,8 +211,9 @@ def test_no_file_is_called_after_nothing():
 
 
 def test_imports_make_no_cycle():
-    """By module: imports inside functions, for type checkers and by name included; a package's ``__init__`` counts where it
-    is itself imported. A table's line, which names a class, leads to those who keep the contract that stands beside it.
+    """By module: imports inside functions, for type checkers and by name included; a package's
+    ``__init__`` counts where it is itself imported. A table's line, which names a class, leads to those
+    who keep the contract that stands beside it.
     """
     graph = {}
     for path in SOURCES:

@@ -55,7 +55,7 @@ def spec_of(graph: Graph, name: str, **options: object) -> ModelSpec:
     return replace(spec, hops=3, alpha=0.15) if name == "appnp" else replace(spec, hops=2) if name == "sgc" else spec
 
 
-# --- the same model in torch --------------------------------------------------------------------------------------------
+# --- the same model in torch ------------------------------------------------------------------------------------------
 
 
 def matrix(graph: Graph, name: str) -> torch.Tensor:
@@ -166,7 +166,7 @@ class Net(torch.nn.Module):
         return functional.cross_entropy(logits, self.y[self.chosen])
 
 
-# --- facts --------------------------------------------------------------------------------------------------------------
+# --- facts ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "variant"), CASES)

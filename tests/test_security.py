@@ -1,4 +1,5 @@
-"""What may not stand in our sources, read from their syntax trees: ways in which what somebody else wrote becomes code of ours.
+"""What may not stand in our sources, read from their syntax trees: ways in which what
+somebody else wrote becomes code of ours.
 
 A name is resolved as far as its imports say: ``from pickle import loads`` is seen as well as ``pickle.loads``.
 """

@@ -1,4 +1,5 @@
-"""tests/surroundings.py: what this run sees is what it should, and so is what a run sees that was started in hostile surroundings."""
+"""tests/surroundings.py: what this run sees is what it should, and so is what a run sees that was
+started in hostile surroundings."""
 
 from __future__ import annotations
 
@@ -72,12 +73,12 @@ HOSTILE = {
 }
 
 
-# --- what a run sees: these two also run inside the runs below ----------------------------------------------------------
+# --- what a run sees: these two also run inside the runs below --------------------------------------------------------
 
 
 def expect_variables(found: dict[str, str]) -> None:
-    """Of a process of a run, hostile or not. Libraries set variables of their own when they are imported, so that most that are
-    removed are only known not to be what the hostile run was given."""
+    """Of a process of a run, hostile or not. Libraries set variables of their own when they are imported, so that most
+    that are removed are only known not to be what the hostile run was given."""
     for name, value, why in VARIABLES:
         if value is not None:
             assert found[name] == value, why
@@ -142,7 +143,7 @@ def test_numpy_was_loaded_after_the_variables_were_settled() -> None:
     assert all(library["num_threads"] > 1 for library in found), found
 
 
-# --- runs in hostile surroundings ---------------------------------------------------------------------------------------
+# --- runs in hostile surroundings -------------------------------------------------------------------------------------
 
 SEEN = (
     "test_this_process_has_nothing_of_its_surroundings",
@@ -228,7 +229,7 @@ def test_a_run_without_asserts_is_refused(tmp_path: Path, level: str) -> None:
     assert "will be ignored because assert statements are not executed" in ended.stderr
 
 
-# --- programs find what they keep below the HOME that was given ---------------------------------------------------------
+# --- programs find what they keep below the HOME that was given -------------------------------------------------------
 
 
 def test_programs_find_their_caches_below_the_home_that_was_given(

@@ -1,10 +1,10 @@
 """The judge of accuracy: models as a PyTorch user would train them, one process, full batch, float32.
 
 Placements of dropout: ``input`` on a layer's input H before aggregation (PyG's examples, Kipf's code), ``gathered`` on
-the inputs of the tensor step after aggregation, ``mixed``: gathered in layer 0, input in the others
-(GCN and GraphSAGE; the others have dropout where their authors have it). GAT and R-GCN are PyTorch Geometric's own layers. All else is one:
-Glorot-uniform weights, zero biases, Adam with weight decay (of some parameters another, ``weight_decay_rest``), test score at
-the epoch that ``train.stop_on`` calls the best.
+the inputs of the tensor step after aggregation, ``mixed``: gathered in layer 0, input in the others (GCN and GraphSAGE;
+the others have dropout where their authors have it). GAT and R-GCN are PyTorch Geometric's own layers. All else is one:
+Glorot-uniform weights, zero biases, Adam with weight decay (of some parameters another, ``weight_decay_rest``), test
+score at the epoch that ``train.stop_on`` calls the best.
 
 It reads siafu's prepared shards (one partition), so that graph, features and split are the same, and shares no
 arithmetic with siafu. ``benchmarks.acceptance.accuracy`` runs it as a process:

@@ -5,13 +5,14 @@
     python -m benchmarks.acceptance.accuracy --report              the table of what has been run already
 
 Every finished run is one line of the results file, so that a second call goes on where the first was interrupted; a
-changed setting, or other data, is another run. The torch run is ``tests/torch_reference.py``, started as a process: torch
-stays out of this room. Graph, features and split are the same for both: it reads the shards that siafu trains on.
+changed setting, or other data, is another run. The torch run is ``tests/torch_reference.py``, started as a process:
+torch stays out of this room. Graph, features and split are the same for both: it reads the shards that siafu trains on.
 
-A score is the test accuracy (F1-micro of multi-label graphs) at the epoch with the best validation score. ± is the
-standard deviation over seeds; *noise* is the standard error of the difference of two means. A difference of up to two of
-those is called noise. Two torch columns: dropout on a layer's input before aggregation, as PyG's examples place it, and the
-same but for layer 0, dropped after it, as siafu does; the first is the judge, the second tells a bug from the placement's price.
+A score is the test accuracy (F1-micro of multi-label graphs) at the epoch with the best validation score. ± is
+the standard deviation over seeds; *noise* is the standard error of the difference of two means. A difference of
+up to two of those is called noise. Two torch columns: dropout on a layer's input before aggregation, as PyG's
+examples place it, and the same but for layer 0, dropped after it, as siafu does; the first is the judge, the
+second tells a bug from the placement's price.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ def _cases() -> Iterator[Case]:
     yield Case("coauthor_cs", {**wide, **row}, 5)
     yield Case("amazon_computers", wide, 3)  # raw: row-normalised it has not converged after 200 epochs
     yield Case("coauthor_physics", {**wide, **row}, 3)
-    # The settings of the models' authors, for 400 epochs instead of until patience ends; first weights are ours in both.
+    # The settings of the models' authors, for 400 epochs instead of until patience
+    # ends; first weights are ours in both.
     deep = {
         **pipe,
         "model.name": "gcnii",
@@ -146,7 +148,7 @@ def _cases() -> Iterator[Case]:
     yield Case("cora", {**shared, **pipe, **appnp, **row}, 10)
 
 
-# --- runs ---------------------------------------------------------------------------------------------------------------
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 class Results:
@@ -241,7 +243,7 @@ def _data_digest(case: Case) -> str:
     return ShardSet.open(api.shards_of(case.config)).manifest.digest
 
 
-# --- the table ----------------------------------------------------------------------------------------------------------
+# --- the table --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
-"""What asynchrony costs in epochs: ``async`` with s = 0 and 1 beside ``pipe``, as siafu does it and as the paper has it.
+"""What asynchrony costs in epochs: ``async`` with s = 0 and 1 beside ``pipe``, as
+siafu does it and as the paper has it.
 
     python -m benchmarks.acceptance.asynchrony [--seeds 3] [--only GRAPH] [--backend cpu|lambda] [--json FILE]
 
-For each graph and seed, ``pipe`` sets the bar: its best validation accuracy less half a point. A variant's figure is the
-number of epochs until its validation accuracy first reaches the bar, as a ratio to pipe's own number; the mean over seeds
-of epochs divided by pipe's mean. Validation sets are small, so pipe runs a second time with other initial weights against
-the first one's bar: how far that ratio is from 1 is the noise of the measurement. The staleness bound is checked on the
-trace of every asynchronous run.
+For each graph and seed, ``pipe`` sets the bar: its best validation accuracy less half a point. A variant's figure is
+the number of epochs until its validation accuracy first reaches the bar, as a ratio to pipe's own number; the mean over
+seeds of epochs divided by pipe's mean. Validation sets are small, so pipe runs a second time with other initial weights
+against the first one's bar: how far that ratio is from 1 is the noise of the measurement. The staleness bound is
+checked on the trace of every asynchronous run.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Link prediction and R-GCN beside PyTorch Geometric: the same graph, split, held-out pairs, settings and number of seeds.
+"""Link prediction and R-GCN beside PyTorch Geometric: the same graph, split, held-out
+pairs, settings and number of seeds.
 
     python -m benchmarks.acceptance.edges [--only links|relations] [--seeds 10] [--json]
 
-Scores are of the test split (or test edges) at the evaluation with the best validation score, and at the last one. *noise* is the
-standard error of the difference of two means; the verdict is about it: within two of those, or better. PyG's run is
-``tests/pyg_reference.py``, started as a process: torch stays out of this room.
+Scores are of the test split (or test edges) at the evaluation with the best validation score, and at the last one.
+*noise* is the standard error of the difference of two means; the verdict is about it: within two of those, or better.
+PyG's run is ``tests/pyg_reference.py``, started as a process: torch stays out of this room.
 
     links      cora and coauthor_cs: GCN encoder of 128 and 64, dot decoder, as PyG's examples/link_pred.py, which draws
-               false edges anew: of a pool of 8 per edge (the default) each is seen 12 times, and PyG too loses 0.016 of AUC
+               false edges anew: of a pool of 8 per edge (the default) each is seen 12
+               times, and PyG too loses 0.016 of AUC
     relations  synthetic:typed, whose labels the types of edges tell, and nothing else: R-GCN, with and without bases; GCN can
                but guess
 """

@@ -1,11 +1,12 @@
-"""Does trouble with Lambda's service change the result? Runs against an endpoint that throttles, delays, loses and fails.
+"""Does trouble with Lambda's service change the result? Runs against an endpoint that
+throttles, delays, loses and fails.
 
     python -m benchmarks.acceptance.endpoint [--source digits] [--epochs 60] [--seed 1] [--only NAME,...] [--json FILE]
 
-Each row is a run in ``pipe`` mode whose workers are invoked through the endpoint launcher, at a service that does one thing
-to a share of the calls, by a seeded script. Workers leave after a second, so that there are many calls. Runs that go on
-must end with the bits of the quiet run on the local launcher, and the calls of any second stay bounded; runs for which
-there is no hope must end soon, with one line that says why.
+Each row is a run in ``pipe`` mode whose workers are invoked through the endpoint launcher, at a service that does one
+thing to a share of the calls, by a seeded script. Workers leave after a second, so that there are many calls. Runs that
+go on must end with the bits of the quiet run on the local launcher, and the calls of any second stay bounded; runs for
+which there is no hope must end soon, with one line that says why.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from tests.integration.processes import Training
 PARTS, LAMBDAS = 2, 3
 #: A worker takes no new task after a second, and is gone after two.
 TIMEOUT_S, MARGIN_S = 2.0, 1.0
-#: What the graph servers may ask for in any second, whatever they are told: ten each (graph_server/lambdas/throttle.py, rule 1; the
-#: service's own quota is ten for each environment), and the workers that they want at the start.
+#: What the graph servers may ask for in any second, whatever they are told: ten each (graph_server/lambdas/throttle.py,
+#: rule 1; the service's own quota is ten for each environment), and the workers that they want at the start.
 CALLS_PER_S = PARTS * (10 + LAMBDAS)
 #: What they may ask for in all of an outage: pauses double, so a few each. Without any it would be thousands.
 OUTAGE_S, OUTAGE_CALLS = 6.0, 30

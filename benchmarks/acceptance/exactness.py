@@ -1,9 +1,12 @@
 """Is training on many servers full-batch training? Loss histories of ``pipe`` beside those of ``tests/reference.py``.
 
-    python -m benchmarks.acceptance.exactness [--epochs 50] [--only cora-gcn-float64-lambda] [--intervals 4] [--json FILE]
+    python -m benchmarks.acceptance.exactness [--epochs 50] [--only
+    cora-gcn-float64-lambda] [--intervals 4] [--json FILE]
 
-Every combination of graph, model, precision, backend, partitions and parameter servers, with dropout 0.5 and weight decay
-5e-4; models besides GCN and GraphSAGE with the options below, and with one parameter server for one partition and three for more. The figure is the largest relative difference of an epoch's loss; the bound is 1e-9 in float64 and 1e-4 in float32.
+Every combination of graph, model, precision, backend, partitions and parameter servers, with dropout 0.5 and
+weight decay 5e-4; models besides GCN and GraphSAGE with the options below, and with one parameter server for
+one partition and three for more. The figure is the largest relative difference of an epoch's loss; the bound is
+1e-9 in float64 and 1e-4 in float32.
 """
 
 from __future__ import annotations
@@ -77,8 +80,8 @@ class Row:
 
 
 def load(name: str) -> Graph:
-    """Cora as published, or a directed weighted graph with vertices that have no edge, or none in one direction; one whose
-    edges have types; or one whose edges are to be predicted."""
+    """Cora as published, or a directed weighted graph with vertices that have no edge, or none in one direction; one
+    whose edges have types; or one whose edges are to be predicted."""
     if name == "cora":
         return tidy(resolve("cora").load(), directed=False, feature_norm="none")
     if name == "typed":

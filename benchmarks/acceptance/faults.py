@@ -2,8 +2,8 @@
 
     python -m benchmarks.acceptance.faults [--source cora] [--epochs 200] [--runs 2] [--json FILE]
 
-In a troubled run one of every three environments dies by kill -9 at a random time, and workers send 5% of their results and
-gradients twice. ``pipe``'s final weights must have the bits of the quiet run.
+In a troubled run one of every three environments dies by kill -9 at a random time, and workers send 5% of their results
+and gradients twice. ``pipe``'s final weights must have the bits of the quiet run.
 """
 
 from __future__ import annotations

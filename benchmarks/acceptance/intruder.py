@@ -2,11 +2,12 @@
 
     python -m benchmarks.acceptance.intruder [--epochs N] [--flood N] [--only TEXT] [--elsewhere] [--json FILE]
 
-Trains the digits with keys on this machine, alone and then beside each intruder, which knows more than one would: the run's
-id, where everybody listens and everybody's public keys. It claims to be the coordinator and servers, tells members to stop,
-reports failures and sends gradients, as fast as it can. One is a Lambda for all that its key and its name say, and lies. Exit code 1 unless every run has the weights of the undisturbed one,
-was not started again, and has counted refusals or dropped messages. An intruder takes its share of this machine's processors; with
-``--elsewhere`` only what nobody else wants (Linux: SCHED_IDLE), and what slows the run then is what refusing costs.
+Trains the digits with keys on this machine, alone and then beside each intruder, which knows more than one would: the
+run's id, where everybody listens and everybody's public keys. It claims to be the coordinator and servers, tells
+members to stop, reports failures and sends gradients, as fast as it can. One is a Lambda for all that its key and its
+name say, and lies. Exit code 1 unless every run has the weights of the undisturbed one, was not started again, and has
+counted refusals or dropped messages. An intruder takes its share of this machine's processors; with ``--elsewhere``
+only what nobody else wants (Linux: SCHED_IDLE), and what slows the run then is what refusing costs.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-# --- the run ------------------------------------------------------------------------------------------------------------
+# --- the run ----------------------------------------------------------------------------------------------------------
 
 
 class _Known:
@@ -202,7 +203,7 @@ def _end(intruder: subprocess.Popen[str]) -> int:
     return int(lines[-1]) if lines else 0
 
 
-# --- the intruder -------------------------------------------------------------------------------------------------------
+# --- the intruder -----------------------------------------------------------------------------------------------------
 
 
 def _intrude(told: dict[str, Any]) -> int:
@@ -249,8 +250,9 @@ def _lies() -> list[Any]:
 
 
 def _lies_of_a_worker() -> list[Any]:
-    """That its key and its name let it say: of another one's work, with numbers that cannot be, to a graph server's intervals
-    that is not its own. Not among them is what nobody can tell from the truth: wrong results of tasks that it was given."""
+    """That its key and its name let it say: of another one's work, with numbers that cannot be, to a graph
+    server's intervals that is not its own. Not among them is what nobody can tell from the truth: wrong
+    results of tasks that it was given."""
     task = ("train", 0, 0, 4)
     rows: wire.Tensors = {"dZ1": np.zeros((4, 4), np.float32)}
     gradient: wire.Tensors = {"0.weight": np.full((64, 16), 1e30, np.float32)}

@@ -3,8 +3,8 @@
     python -m benchmarks.acceptance.launchers [--sources digits,cora] [--places local,localstack] [--epochs 50]
         [--rounds 3] [--json FILE]
 
-In ``pipe`` mode the final weights must have the same bits everywhere. A place that is not
-installed is left out, and said so. Cold and warm latency and invocations a second are those of a function that does nothing.
+In ``pipe`` mode the final weights must have the same bits everywhere. A place that is not installed is left out, and
+said so. Cold and warm latency and invocations a second are those of a function that does nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""What each way of saving the link to Lambdas is worth: seconds per epoch, and bytes per epoch each way, with and without it.
+"""What each way of saving the link to Lambdas is worth: seconds per epoch, and bytes per
+epoch each way, with and without it.
 
     python -m benchmarks.acceptance.link [--scale 0.1] [--rounds 5] [--links 75MB,25MB] [--delay 2ms] [--json FILE]
 
-Every worker has a link of its own to each server (``benchmarks.shaper``): 75 MB/s is what to plan on for a Lambda of today, 25
-MB/s are the 200 Mbit/s of the paper. A variant is the defaults with one thing changed; all of a link's variants run once
-per round, so that they see the same machine, and a ratio is the median over rounds. The bytes are those of the epochs
-after the first ``WARMUP_EPOCHS``, when workers have what never changes. Exit code 1 if affinity saves too little of them.
+Every worker has a link of its own to each server (``benchmarks.shaper``): 75 MB/s is what to plan on for a Lambda
+of today, 25 MB/s are the 200 Mbit/s of the paper. A variant is the defaults with one thing changed; all of a
+link's variants run once per round, so that they see the same machine, and a ratio is the median over rounds. The
+bytes are those of the epochs after the first ``WARMUP_EPOCHS``, when workers have what never changes. Exit code 1
+if affinity saves too little of them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m benchmarks.acceptance.malformed [--only npz] [--markdown] [--json FILE]
 
-Every case of ``tests/graph_data/malformed.py`` through the command line, in an empty folder: exit code 2, the one line that the
-table there says, nothing left behind. Exit code 1 if any is otherwise.
+Every case of ``tests/graph_data/malformed.py`` through the command line, in an empty folder: exit code 2, the one line
+that the table there says, nothing left behind. Exit code 1 if any is otherwise.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""What overlapping graph and tensor tasks is worth when the network is slow: seconds per epoch of each mode, interleaved.
+"""What overlapping graph and tensor tasks is worth when the network is slow: seconds
+per epoch of each mode, interleaved.
 
-    python -m benchmarks.acceptance.overlap [--rounds 5] [--epochs 8] [--hidden 128] [--link lambda|server] [--rate 25MB --delay 5ms] [--json FILE]
+    python -m benchmarks.acceptance.overlap [--rounds 5] [--epochs 8] [--hidden 128] [--link lambda|server]
+    [--rate 25MB --delay 5ms] [--json FILE]
 
-Workers reach every server through ``benchmarks.shaper``. With ``--link lambda`` each worker has the rate to each server for
-itself: 25 MB/s are the 200 Mbit/s that a Lambda had in the paper. With ``--link server`` all workers of a server share it;
-the floor beside a mode's time is then what the busiest link needs for the bytes of an epoch alone: no schedule can be faster,
-so time / floor says how well the link is kept busy. Evaluation is left to the last epoch.
+Workers reach every server through ``benchmarks.shaper``. With ``--link lambda`` each worker has the rate to each server
+for itself: 25 MB/s are the 200 Mbit/s that a Lambda had in the paper. With ``--link server`` all workers of a server
+share it; the floor beside a mode's time is then what the busiest link needs for the bytes of an epoch alone: no
+schedule can be faster, so time / floor says how well the link is kept busy. Evaluation is left to the last epoch.
 """
 
 from __future__ import annotations

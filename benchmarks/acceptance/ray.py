@@ -2,10 +2,10 @@
 
     python -m benchmarks.acceptance.ray [--source digits] [--epochs 50] [--losses 3] [--json FILE]
 
-Three nodes are simulated on this machine: two graph servers and a parameter server on one each. The first table holds the
-final weights of ``pipe`` runs against those of local processes. Then a node that holds a member is lost, again and again, in
-the middle of a run: killed, or frozen, so that nobody hangs up for it. The second table says how long it took from there to
-the end of ``siafu train``, and its last line.
+Three nodes are simulated on this machine: two graph servers and a parameter server on one each. The first table holds
+the final weights of ``pipe`` runs against those of local processes. Then a node that holds a member is lost, again and
+again, in the middle of a run: killed, or frozen, so that nobody hangs up for it. The second table says how long it took
+from there to the end of ``siafu train``, and its last line.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Real runs of the eight golden models at every place where tensor tasks run, under several BLAS: are the weights the golden ones?
+"""Real runs of the eight golden models at every place where tensor tasks run, under several
+BLAS: are the weights the golden ones?
 
-    python -m benchmarks.acceptance.same_bits [--places cpu,local,ray,localstack] [--blas ,Haswell,Prescott] [--parts 1,2]
+    python -m benchmarks.acceptance.same_bits [--places cpu,local,ray,localstack]
+    [--blas ,Haswell,Prescott] [--parts 1,2]
 
-A place is ``cpu`` (servers' threads) or one of ``lambda.on``; one that is not installed is left out, and said so. ``--blas``
-lists values of OPENBLAS_CORETYPE, empty for unset. Exit code 0 if every digest is that of tests/golden/models.json.
+A place is ``cpu`` (servers' threads) or one of ``lambda.on``; one that is not installed is left out,
+and said so. ``--blas`` lists values of OPENBLAS_CORETYPE, empty for unset. Exit code 0 if every digest
+is that of tests/golden/models.json.
 """
 
 from __future__ import annotations

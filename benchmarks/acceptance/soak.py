@@ -1,15 +1,18 @@
-"""Issue 8, acceptance 6: an hour of training under light chaos. Memory and file descriptors of every process stay what they were.
+"""Issue 8, acceptance 6: an hour of training under light chaos. Memory and file descriptors of
+every process stay what they were.
 
     python -m benchmarks.acceptance.soak                         an hour, citeseer on 2 graph servers, 2 parameter servers, 8 Lambdas
     python -m benchmarks.acceptance.soak --minutes 15 --mode pipe --json FILE
 
-Light: a Lambda is killed every 20 s, a server stands still for up to a second every minute, one message in a thousand (of workers, in a
-hundred) comes twice or again as if from an earlier attempt; links have keys and go through a proxy. In the warm-up a graph server is killed, so that
-every process of the servers has been through a recovery, or was born of one. Half of the Lambdas are never hit.
+Light: a Lambda is killed every 20 s, a server stands still for up to a second every minute, one message in a thousand
+(of workers, in a hundred) comes twice or again as if from an earlier attempt; links have keys and go through a proxy.
+In the warm-up a graph server is killed, so that every process of the servers has been through a recovery, or was born
+of one. Half of the Lambdas are never hit.
 
-After the warm-up, a sixth of the time, each process that lives to the end is judged by its medians of a minute each: none may be
-further from the first than ``FLAT`` in resident memory, nor have more than ``MORE_FDS`` more open files. What a process
-has mapped of shards counts as memory once it has been read. Exit code 1 if any does, or if the run fails.
+After the warm-up, a sixth of the time, each process that lives to the end is judged by its medians of a
+minute each: none may be further from the first than ``FLAT`` in resident memory, nor have more than
+``MORE_FDS`` more open files. What a process has mapped of shards counts as memory once it has been read. Exit
+code 1 if any does, or if the run fails.
 """
 
 from __future__ import annotations
@@ -107,7 +110,8 @@ def _every(period_s: float, until_s: float) -> list[float]:
 
 
 def judged(watched: Watched, from_s: float) -> tuple[float, int]:
-    """Of the minutes' medians: the furthest from the first in memory, as a share of it with its sign, and most additional files."""
+    """Of the minutes' medians: the furthest from the first in memory, as a share of it with its
+    sign, and most additional files."""
     first, *others = watched.medians(from_s)
     off = max((one.memory_mb / first.memory_mb - 1 for one in others), key=abs, default=0.0)
     return off, int(max((one.fds - first.fds for one in others), default=0))

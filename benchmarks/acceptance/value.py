@@ -5,13 +5,13 @@
     python -m benchmarks.acceptance.value --report                    the tables of what has been run already
     python -m benchmarks.acceptance.value --prices FILE               at other prices, such as siafu cost --refresh-prices writes
 
-Each graph is one ``siafu value`` in a directory of its own below ``--dir``, so that a second call goes on where the first
-was interrupted. Two graph servers each, and two ranks for a baseline. A target is a validation score that ``cpu pipe``
-reached here with room to spare, in about a third of the epochs that are allowed. Exit code 1 if on any graph less than two
-contenders have reached the target.
+Each graph is one ``siafu value`` in a directory of its own below ``--dir``, so that a second call goes on where the
+first was interrupted. Two graph servers each, and two ranks for a baseline. A target is a validation score that
+``cpu pipe`` reached here with room to spare, in about a third of the epochs that are allowed. Exit code 1 if on any
+graph less than two contenders have reached the target.
 
-What it does not show: machines are stand-ins, Lambdas share this machine's cores with the servers, and without a GPU the
-baselines train on cores at a GPU's price. Every table says so below it.
+What it does not show: machines are stand-ins, Lambdas share this machine's cores with the servers, and without a GPU
+the baselines train on cores at a GPU's price. Every table says so below it.
 """
 
 from __future__ import annotations

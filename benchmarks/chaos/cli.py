@@ -1,4 +1,5 @@
-"""``python -m benchmarks chaos``: how a run bears failures on this machine, with a seed for each so that it can be repeated."""
+"""``python -m benchmarks chaos``: how a run bears failures on this machine, with a seed for
+each so that it can be repeated."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ EXAMPLES = """examples:
   python -m benchmarks chaos --runs 200 --jobs 2 --minutes 20 --json
   python -m benchmarks chaos shards/cora --fresh             with every process started anew, as siafu train does: true times to recover
 """
-#: Failures are noticed sooner than by default and few epochs are enough to learn, so that a trial takes seconds; and every epoch is saved.
+#: Failures are noticed sooner than by default and few epochs are enough to learn, so that a trial takes
+#: seconds; and every epoch is saved.
 HASTE = (
     "servers.heartbeat_s=0.2", "servers.silence_s=2", "servers.stall_s=15", "lambda.task_timeout_s=2", "run.checkpoint_every=1",
     "run.restarts=10", "train.lr=0.03", "train.eval_every=2",
@@ -198,8 +200,8 @@ def _line(trial: Trial, verdict: str) -> str:
 
 
 def summary(trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By kind of fault: how often, in how many runs, how many of those came through, and seconds to recover where a run suffered that kind of member or
-    link fault alone."""
+    """By kind of fault: how often, in how many runs, how many of those came through, and seconds to recover where a run
+    suffered that kind of member or link fault alone."""
     rows = []
     for kind in sorted({kind for trial in trials for kind in trial["faults"]}):
         hit = [trial for trial in trials if kind in trial["faults"]]

@@ -1,4 +1,5 @@
-"""A wall clock that jumps: while a file exists, each process's is wrong by hours of its own. Monotonic clocks never jump."""
+"""A wall clock that jumps: while a file exists, each process's is wrong by hours of its
+own. Monotonic clocks never jump."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ MOST_HOURS = 12.0
 
 
 def install(file: Path, process: str) -> None:
-    """``time.time`` and ``time.time_ns`` of this process are wrong while ``file`` exists, by as much as its text and the name of
-    the process say."""
+    """``time.time`` and ``time.time_ns`` of this process are wrong while ``file`` exists, by as much as its text
+    and the name of the process say."""
     now, path, jumps = time.time_ns, str(file), dict[str, int]()
 
     def jumping_ns() -> int:

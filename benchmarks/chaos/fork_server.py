@@ -1,9 +1,10 @@
-"""Processes that are born of one that has imported everything: a fleet of thirteen would spend 7 s of CPU on imports alone.
+"""Processes that are born of one that has imported everything: a fleet of thirteen would
+spend 7 s of CPU on imports alone.
 
 A nursery is a process with one thread and all modules, which forks when it is asked to. What it forks is handed on to
 whoever asked, as its parent (the intermediate process dies, and the asker has made itself the reaper of its
-descendants): exit codes, groups, signals and leashes are those of ``subprocess.Popen``. A newborn that will have children
-itself first forks a nursery of its own, before it has a thread. Linux only; elsewhere processes start as ever.
+descendants): exit codes, groups, signals and leashes are those of ``subprocess.Popen``. A newborn that will have
+children itself first forks a nursery of its own, before it has a thread. Linux only; elsewhere processes start as ever.
 
     python -m benchmarks.chaos.fork_server FD     serves the socket FD until its other end is closed
 """
@@ -31,7 +32,8 @@ from typing import Any
 from siafu import start
 from siafu.variables import threads
 
-#: What members, launchers and Lambda's runtime import; not its client, which reads when it is imported where it is to ask.
+#: What members, launchers and Lambda's runtime import; not its client, which reads when it
+#: is imported where it is to ask.
 MODULES = (
     "awslambdaric.lambda_context", "awslambdaric.lambda_runtime_hooks_runner", "awslambdaric.lambda_runtime_log_utils",
     "awslambdaric.lambda_runtime_marshaller", "run_coordinator.api", "run_coordinator.cli", "benchmarks.chaos.clock", "benchmarks.chaos.hub", "run_coordinator.hosts.local", "run_coordinator.launch",
@@ -91,7 +93,8 @@ class Nursery:
 
 
 class Popen(subprocess.Popen[Any]):
-    """``subprocess.Popen`` that asks ``nursery`` where a Python module is to be run. ``births``: the file that all are noted in."""
+    """``subprocess.Popen`` that asks ``nursery`` where a Python module is to be run. ``births``:
+    the file that all are noted in."""
 
     nursery: Nursery | None = None
     births = ""
@@ -137,7 +140,7 @@ def began_at(pid: int) -> str:
     return ""
 
 
-# --- the other end ------------------------------------------------------------------------------------------------------
+# --- the other end ----------------------------------------------------------------------------------------------------
 
 
 def _serve(line: socket.socket) -> None:

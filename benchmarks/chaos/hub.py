@@ -1,4 +1,5 @@
-"""A hub that loses, doubles, corrupts, cuts and misplaces messages, by a seeded generator: what TCP does when it breaks, more often."""
+"""A hub that loses, doubles, corrupts, cuts and misplaces messages, by a seeded generator: what TCP
+does when it breaks, more often."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class FaultyHub(Hub):
     def _receive(self, source: zmq.Socket[bytes], parts: list[zmq.Frame]) -> tuple[Address, Message] | None:
         item = super()._receive(source, parts)
         if item is None or item[0].role != "worker" or isinstance(item[1], Hello | Pull):
-            return item  # what servers say was lost or doubled when it was sent; one that was never seen is not a worker yet
+            # what servers say was lost or doubled when it was sent; one that was never seen is not a worker yet
+            return item
         if self._strikes(item[0], self.faults.lose, "message lost"):
             return None
         if self._strikes(item[0], self.faults.twice, "message twice"):

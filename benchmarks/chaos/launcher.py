@@ -1,5 +1,5 @@
-"""``python -m benchmarks.chaos.launcher FILE VERB ...``: ``siafu VERB ...`` whose members are ``benchmarks.chaos.member``. FILE: JSON of its
-``settings``.
+"""``python -m benchmarks.chaos.launcher FILE VERB ...``: ``siafu VERB ...`` whose members are
+``benchmarks.chaos.member``. FILE: JSON of its ``settings``.
 
 While the file ``full`` exists in their folder, the disk is full for checkpoints.
 """

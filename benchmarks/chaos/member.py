@@ -1,4 +1,5 @@
-"""``python -m benchmarks.chaos.member FILE ROLE ...``: ``python -m ROLE ...`` with a faulty hub. FILE: JSON of ``settings``."""
+"""``python -m benchmarks.chaos.member FILE ROLE ...``: ``python -m ROLE ...`` with a faulty
+hub. FILE: JSON of ``settings``."""
 
 from __future__ import annotations
 
@@ -19,12 +20,14 @@ from benchmarks.chaos.schedule import MessageFaults
 
 
 def settings(faults: MessageFaults, began_at: float, proxy: str, folder: Path) -> dict[str, Any]:
-    """What is written to FILE. ``began_at``: of the run, by ``time.monotonic``, which all processes of a machine share."""
+    """What is written to FILE. ``began_at``: of the run, by ``time.monotonic``, which
+    all processes of a machine share."""
     return {"faults": vars(faults), "began_at": began_at, "proxy": proxy, "folder": str(folder)}
 
 
 def install(file: Path, process: str) -> None:
-    """``process``: its name. From now on every hub of this process's member is faulty, its clock jumps, and its children are known by their pids."""
+    """``process``: its name. From now on every hub of this process's member is faulty, its clock jumps, and its
+    children are known by their pids."""
     told = json.loads(file.read_text())
     folder = Path(told["folder"])
     FaultyHub.faults, FaultyHub.began_at = MessageFaults(**told["faults"]), told["began_at"]

@@ -1,4 +1,5 @@
-"""A proxy between members that cuts connections, lets nothing through in one direction, slows links down and flips bits.
+"""A proxy between members that cuts connections, lets nothing through in one
+direction, slows links down and flips bits.
 
 What is asked of it from another thread is done by its own between two turns.
 """
@@ -89,8 +90,9 @@ class ChaosProxy(Shaper):
         return link
 
     def _refuse(self, client: socket.socket) -> None:
-        """It hears nothing, as behind a firewall. ZeroMQ 4.3.5 aborts a process that closes a link while it waits to try a proxy
-        again that has refused it: ``error`` of its socks_connecter leaves the handle of a descriptor that is gone."""
+        """It hears nothing, as behind a firewall. ZeroMQ 4.3.5 aborts a process that closes a link while
+        it waits to try a proxy again that has refused it: ``error`` of its socks_connecter leaves the
+        handle of a descriptor that is gone."""
         self._on(client, selectors.EVENT_READ, lambda: self._drop(client))  # it has hung up
 
     def _changed(self, data: bytes) -> bytes:

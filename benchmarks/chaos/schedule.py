@@ -1,8 +1,8 @@
 """What goes wrong in one run, and when: a function of a seed.
 
-The first fault comes with the end of an epoch, however fast the machine is; the others seconds after it, so that they meet the
-recovery of the first, or training. A run with the same seed and the same settings meets the same faults; what they hit depends
-on how far the run has got by then.
+The first fault comes with the end of an epoch, however fast the machine is; the others seconds after it, so that they
+meet the recovery of the first, or training. A run with the same seed and the same settings meets the same faults; what
+they hit depends on how far the run has got by then.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ START_S = 5.0
 
 @dataclass(frozen=True)
 class Fault:
-    """``at_s``: after the first. ``seconds``: how long it lasts, of those that end; ``luck``: which of several members or links
-    it hits, in [0, 1)."""
+    """``at_s``: after the first. ``seconds``: how long it lasts, of those that end; ``luck``: which of several
+    members or links it hits, in [0, 1)."""
 
     at_s: float
     kind: str
@@ -59,8 +59,8 @@ class Schedule:
 
 
 def draw(seed: int, window_s: float, epochs: int, kinds: Sequence[str] = tuple(KINDS)) -> Schedule:
-    """One to three faults of members and links within ``window_s``, the first in the first half of so many epochs, and, in every
-    second run, faults of messages. Every third run has keys."""
+    """One to three faults of members and links within ``window_s``, the first in the first half of so many epochs, and,
+    in every second run, faults of messages. Every third run has keys."""
     rng = random.Random(seed)
     weights = [KINDS[kind] for kind in kinds]
     faults = [

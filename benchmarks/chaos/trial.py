@@ -70,8 +70,8 @@ def suffer(
     schedule: Schedule, arguments: Sequence[str], run_dir: Path, over: threading.Event | None = None,
     limit_s: float = LIMIT_S, look: Callable[[Sequence[Born]], None] | None = None, look_s: float = 10.0,
 ) -> Trial:  # fmt: skip
-    """Runs ``siafu train`` with these arguments under the schedule, or until ``over``. Leaves no process behind. Several threads
-    may each have a run at a time. ``look`` is shown who lives, every ``look_s`` seconds."""
+    """Runs ``siafu train`` with these arguments under the schedule, or until ``over``. Leaves no process behind.
+    Several threads may each have a run at a time. ``look`` is shown who lives, every ``look_s`` seconds."""
     trial = Trial(schedule.seed, schedule.mode, schedule.keys)
     with tempfile.TemporaryDirectory() as folder, ChaosProxy(schedule.seed) as proxy:
         run = _Run(Path(folder), run_dir, trial, proxy, schedule, over or threading.Event(), limit_s)

@@ -1,4 +1,5 @@
-"""What ``python -m benchmarks measure`` measures: one module per subject, each with ``add_arguments(parser)`` and ``measure(args)``."""
+"""What ``python -m benchmarks measure`` measures: one module per subject, each with
+``add_arguments(parser)`` and ``measure(args)``."""
 
 from __future__ import annotations
 

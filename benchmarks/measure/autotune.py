@@ -1,5 +1,5 @@
-"""Whether the autotuner finds the number of environments that a sweep of fixed numbers finds best, on the queueing model of
-``benchmarks.measure.pipeline_model``.
+"""Whether the autotuner finds the number of environments that a sweep of fixed numbers finds best, on the queueing
+model of ``benchmarks.measure.pipeline_model``.
 
 Best fixed number: the smallest of a sweep whose epochs, as a mean over several seeds, take at most ``FLAT`` longer than
 those of the best. Fewer environments cost less; what is gained beyond is within the noise.

@@ -1,4 +1,5 @@
-"""What a graph server's own thread costs per task: a whole ``Partition`` whose computations and Lambdas are not counted.
+"""What a graph server's own thread costs per task: a whole ``Partition`` whose
+computations and Lambdas are not counted.
 
 The scheduler is the least of it: jobs are queued, slots handed on, staleness noted, messages made. Gathers and scatters
 really run, on a graph so small that they are nothing, and are taken off; tensor tasks are answered at once with zeros.

@@ -1,8 +1,8 @@
 """``python -m benchmarks measure checkpoint``: what saving a training state costs, and what training waits for it.
 
-Every state is saved whole (files, digests, fsync, rename), read back, and beside it the same bytes are written to one file
-and synced: the disk's own limit. Rounds are interleaved, figures are medians. Training waits for ``put`` alone: the rest
-runs beside it, and takes a core's time from it (``cpu_ms``).
+Every state is saved whole (files, digests, fsync, rename), read back, and beside it the same bytes are written to one
+file and synced: the disk's own limit. Rounds are interleaved, figures are medians. Training waits for ``put`` alone:
+the rest runs beside it, and takes a core's time from it (``cpu_ms``).
 """
 
 from __future__ import annotations

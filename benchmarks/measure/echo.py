@@ -1,8 +1,9 @@
-"""Two ends of a link between processes, through siafu's Hub, the same with keys, and in bare ZeroMQ: what Hub and CURVE cost.
+"""Two ends of a link between processes, through siafu's Hub, the same with keys, and in
+bare ZeroMQ: what Hub and CURVE cost.
 
-The far end is a process (``python -m benchmarks.measure.echo hub|curve|raw ENDPOINT``). It sends back what it receives while it is
-told to echo, swallows it while it is told to sink, answers a mark in either case, and leaves when it is told to, or when
-nothing is said for ``SILENCE_S``. All near ends have the same three methods.
+The far end is a process (``python -m benchmarks.measure.echo hub|curve|raw ENDPOINT``). It sends back what it receives
+while it is told to echo, swallows it while it is told to sink, answers a mark in either case, and leaves when it is
+told to, or when nothing is said for ``SILENCE_S``. All near ends have the same three methods.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[by
     return made
 
 
-# --- the far end --------------------------------------------------------------------------------------------------------
+# --- the far end ------------------------------------------------------------------------------------------------------
 
 
 def _far_end(kind: str, endpoint: str) -> subprocess.Popen[bytes]:

@@ -1,7 +1,9 @@
-"""``python -m benchmarks measure epoch``: whole training epochs (forward, backward, Adam) in one process, beside DGL and PyG.
+"""``python -m benchmarks measure epoch``: whole training epochs (forward, backward, Adam)
+in one process, beside DGL and PyG.
 
-All contenders train one model from the same first weights on the same graph, with rows of features in float32. With
-``--servers`` the same training also runs as users run it, through ``siafu train``, to tell what servers and Lambdas add.
+All contenders train one model from the same first weights on the same graph, with rows of features in
+float32. With ``--servers`` the same training also runs as users run it, through ``siafu train``, to
+tell what servers and Lambdas add.
 """
 
 from __future__ import annotations
@@ -180,7 +182,8 @@ def _summary(args: argparse.Namespace, times: dict[str, Times]) -> dict[str, Any
 def _servers(
     args: argparse.Namespace, graph: Measured, spec: ModelSpec, beside: list[Contender], folder: Path
 ) -> Measurement:
-    """``siafu train`` in every way of ``SERVERS``, each round beside the single-process loop and the peers asked for."""
+    """``siafu train`` in every way of ``SERVERS``, each round beside the
+    single-process loop and the peers asked for."""
     if spec.name not in MODELS:
         raise ConfigError(f"--servers: siafu train has {', '.join(MODELS)}, not {spec.name}")
     seconds: dict[str, list[float]] = {name: [] for name in (*(one.name for one in beside), *SERVERS)}

@@ -1,7 +1,7 @@
 """How much memory a tree of processes holds: the sum of their proportional set sizes, by role.
 
-A page that several processes map counts once, in equal shares (PSS): the shards that two graph servers map, the libraries
-that every environment has. Linux alone tells (``/proc/PID/smaps_rollup``).
+A page that several processes map counts once, in equal shares (PSS): the shards that two graph servers map, the
+libraries that every environment has. Linux alone tells (``/proc/PID/smaps_rollup``).
 """
 
 from __future__ import annotations

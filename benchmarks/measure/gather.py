@@ -1,7 +1,8 @@
-"""``python -m benchmarks measure gather``: one layer's aggregation, beside the peers' products and beside what the memory can do at most.
+"""``python -m benchmarks measure gather``: one layer's aggregation, beside the peers' products and
+beside what the memory can do at most.
 
-Every contender multiplies the normalised adjacency of GCN with a matrix [N, width]: scaling, packing and allocation of the
-result are inside its time. The limit reads the rows that the edges name, in their order, and does nothing else.
+Every contender multiplies the normalised adjacency of GCN with a matrix [N, width]: scaling, packing and allocation of
+the result are inside its time. The limit reads the rows that the edges name, in their order, and does nothing else.
 """
 
 from __future__ import annotations

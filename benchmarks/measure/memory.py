@@ -1,4 +1,5 @@
-"""``python -m benchmarks measure memory``: the peak of a run, predicted before it starts and then measured, role by role."""
+"""``python -m benchmarks measure memory``: the peak of a run, predicted before it starts
+and then measured, role by role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""siafu's own contenders and the machine's limit, each in a process as its peers are: ``python -m benchmarks.measure.own_process``.
+"""siafu's own contenders and the machine's limit, each in a process as its peers are:
+``python -m benchmarks.measure.own_process``.
 
 The JSON lines are those of ``benchmarks.measure.rounds``.
 """

@@ -1,11 +1,12 @@
 """A graph server and its Lambdas as a queueing model: threads, environments, and intervals that go round between them.
 
-It computes nothing, and a simulated hour takes seconds: what the autotuner does can be compared with what the best fixed
-number of environments would have done. Service times vary as measured ones do (log-normal, some much longer), environments
-start cold, and leave when fewer are wanted.
+It computes nothing, and a simulated hour takes seconds: what the autotuner does can be compared with what the best
+fixed number of environments would have done. Service times vary as measured ones do (log-normal, some much longer),
+environments start cold, and leave when fewer are wanted.
 
-``cost_planner.plan.simulator`` has the real scheduler, and takes ten times as long for an epoch. What is asked here is whether a rule finds the
-number at which two sides are balanced: here it is known where that is, as nothing but those two takes time.
+``cost_planner.plan.simulator`` has the real scheduler, and takes ten times as long for an epoch. What is
+asked here is whether a rule finds the number at which two sides are balanced: here it is known where that is,
+as nothing but those two takes time.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class PipelineModel:
                 self.wanted = self.tuner.wanted
                 self._launch()
 
-    # --- graph tasks ----------------------------------------------------------------------------------------------------
+    # --- graph tasks --------------------------------------------------------------------------------------------------
 
     def _gather(self, interval: int) -> None:
         def then() -> None:
@@ -148,7 +149,7 @@ class PipelineModel:
         then()
         self._start_threads()
 
-    # --- tensor tasks ---------------------------------------------------------------------------------------------------
+    # --- tensor tasks -------------------------------------------------------------------------------------------------
 
     def _launch(self) -> None:
         """Starts environments or lets them go, until there are as many as are wanted."""
@@ -206,7 +207,7 @@ class PipelineModel:
         self._scatter(interval)
         self._hand_out()
 
-    # --- time -----------------------------------------------------------------------------------------------------------
+    # --- time ---------------------------------------------------------------------------------------------------------
 
     def _after(self, seconds: float, event: Callable[[], None]) -> None:
         self._number += 1

@@ -1,7 +1,8 @@
-"""``python -m benchmarks measure prepare``: how fast a source becomes shards, in how much memory, and how well each partitioner cuts it.
+"""``python -m benchmarks measure prepare``: how fast a source becomes shards, in how much memory, and
+how well each partitioner cuts it.
 
-Every preparation runs in a process of its own, so that its peak memory is its own; contenders take turns. Where a source
-is made in memory (a generator, an npz file), reading it is timed apart: it is no part of preparing an edge list.
+Every preparation runs in a process of its own, so that its peak memory is its own; contenders take turns. Where a
+source is made in memory (a generator, an npz file), reading it is timed apart: it is no part of preparing an edge list.
 """
 
 from __future__ import annotations
@@ -88,11 +89,12 @@ def _synthesized(work: Path, text: str) -> str:
     return f"edges:{work / 'edges'}?num_vertices={num_vertices}&features=random:32"
 
 
-# --- one preparation ------------------------------------------------------------------------------------------------------
+# --- one preparation --------------------------------------------------------------------------------------------------
 
 
 def run(source: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """What ``_child`` tells of one preparation, in a process of its own. DatasetError with its last line if it fails."""
+    """What ``_child`` tells of one preparation, in a process of its own. DatasetError
+    with its last line if it fails."""
     print(f"  {options['partitioner']}", file=sys.stderr, flush=True)
     request = json.dumps({"source": source, "out": str(out), "options": options})
     done = subprocess.run(
@@ -141,7 +143,7 @@ def quality(manifest: Manifest) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# --- the table ------------------------------------------------------------------------------------------------------------
+# --- the table --------------------------------------------------------------------------------------------------------
 
 
 def _row(name: str, parts: int, outcomes: list[dict[str, Any]]) -> dict[str, Any]:

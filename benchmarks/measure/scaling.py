@@ -1,8 +1,9 @@
-"""``python -m benchmarks measure scaling``: what grows with the graph, with the intervals and with the Lambdas, per unit of each.
+"""``python -m benchmarks measure scaling``: what grows with the graph, with the intervals and
+with the Lambdas, per unit of each.
 
-Three questions: is an edge as cheap in a graph of 300 million as in one of a million (but for caches); is a task as cheap
-among 10,000 intervals as among 10, for the scheduler alone and for a whole server's thread; and how many Lambdas can one
-graph server keep at work.
+Three questions: is an edge as cheap in a graph of 300 million as in one of a million (but for caches); is a task as
+cheap among 10,000 intervals as among 10, for the scheduler alone and for a whole server's thread; and how many Lambdas
+can one graph server keep at work.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# --- gather ---------------------------------------------------------------------------------------------------------------
+# --- gather -----------------------------------------------------------------------------------------------------------
 
 
 def _gather_row(num_edges: int, width: int, threads: int, rounds: int) -> dict[str, Any]:

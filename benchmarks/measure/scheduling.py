@@ -1,4 +1,5 @@
-"""What it costs to decide which task runs next, alone: the pure scheduler, driven through epochs that compute nothing."""
+"""What it costs to decide which task runs next, alone: the pure scheduler, driven
+through epochs that compute nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def _crossing(reached: list[Array], rng: np.random.Generator) -> Crossing:
 
 
 def seconds_per_task(crossing: Crossing, mode: str, *, program: Program | None = None, seed: int = 0) -> float:
-    """Of a GCN's program of 9 steps, tasks finishing in random order. AssertionError if an interval does not get through."""
+    """Of a GCN's program of 9 steps, tasks finishing in random order. AssertionError if
+    an interval does not get through."""
     program = program or build(ModelSpec("gcn", 3, 2, 1)).program(Lane.TRAIN)
     num_intervals = len(crossing.totals)
     epochs = max(MIN_EPOCHS, NUM_TASKS // (num_intervals * len(program)))

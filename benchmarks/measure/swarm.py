@@ -1,8 +1,9 @@
 """One graph server's backend and 500 Lambdas in one process: how many tasks and bytes a server can hand out.
 
-The server's half is real: ``LambdaBackend`` with its dispatcher, and every message encoded and decoded as on the wire.
-The Lambdas are simulated: they decode what they are sent and answer at once, with rows that were computed beforehand, any
-of them next (seeded). So what is timed is the rate at which a server could keep Lambdas busy that compute in no time.
+The server's half is real: ``LambdaBackend`` with its dispatcher, and every message encoded and decoded as on
+the wire. The Lambdas are simulated: they decode what they are sent and answer at once, with rows that were
+computed beforehand, any of them next (seeded). So what is timed is the rate at which a server could keep
+Lambdas busy that compute in no time.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Swarm:
         assert self._backend.in_flight == 0
         return time.perf_counter() - start
 
-    # --- the server's half ----------------------------------------------------------------------------------------------
+    # --- the server's half --------------------------------------------------------------------------------------------
 
     def _hear(self, name: str, frames: list[Frame]) -> None:
         begun = time.perf_counter()
@@ -127,7 +128,7 @@ class Swarm:
                         if self._left:
                             todo.append(self._submit(result.interval, result.epoch + 1))
 
-    # --- the Lambdas' half ----------------------------------------------------------------------------------------------
+    # --- the Lambdas' half --------------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
         pick = int(self._rng.random() * len(self._expected))
@@ -175,7 +176,8 @@ class _Case:
 
 
 def rows(workers: list[int], rounds: int) -> list[dict[str, Any]]:
-    """Lines of the table, their rounds interleaved, after a warm-up in which every worker gets to know its intervals."""
+    """Lines of the table, their rounds interleaved, after a warm-up in which every
+    worker gets to know its intervals."""
     cases = [_Case(Swarm(count, nbytes), count, nbytes) for count in workers for nbytes in TASK_BYTES]
     for case in cases:
         case.swarm.run(INTERVALS_PER_WORKER * case.num_workers)

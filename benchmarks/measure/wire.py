@@ -1,8 +1,10 @@
-"""``python -m benchmarks measure wire``: what a message costs to encode, to decode, and to carry to another process and back.
+"""``python -m benchmarks measure wire``: what a message costs to encode, to decode, and to
+carry to another process and back.
 
-Every message goes through three links, interleaved: the Hub of a graph server, the same encrypted with keys (CURVE), and
-bare ZeroMQ with the same frames. The ratio of the first to the last is what the protocol costs: JSON scalars, a checksum over every tensor at each end, and checks. A Lambda
-has zlib's checksum instead of the servers' faster one: what it pays to encode and to decode stands beside.
+Every message goes through three links, interleaved: the Hub of a graph server, the same encrypted with keys (CURVE),
+and bare ZeroMQ with the same frames. The ratio of the first to the last is what the protocol costs: JSON scalars, a
+checksum over every tensor at each end, and checks. A Lambda has zlib's checksum instead of the servers' faster one:
+what it pays to encode and to decode stands beside.
 """
 
 from __future__ import annotations

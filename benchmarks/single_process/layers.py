@@ -1,11 +1,12 @@
-"""Layers of the single-process loop (``benchmarks.single_process.loop``): forward next to backward, a block of rows at a time.
+"""Layers of the single-process loop (``benchmarks.single_process.loop``): forward next to
+backward, a block of rows at a time.
 
     start, gather, finish               forward:  H -> P -> relu(P), the next layer's H
     back_start, gather_back, back_finish          dP -> dW, db, dH
 
 ``start`` and ``finish`` work on the rows of one block, in any thread; ``gather`` on all rows, between them. A is the
-aggregation (``graph_server.aggregate`` has the formulas); both of GCN's and the mean of GraphSAGE are A = D_target A' D_source
-with 0/1 or weighted A', so that no value per edge is needed.
+aggregation (``graph_server.aggregate`` has the formulas); both of GCN's and the mean of GraphSAGE are A = D_target A'
+D_source with 0/1 or weighted A', so that no value per edge is needed.
 
 Shapes: H [n, F_in], P [n, F_out]; b a slice of rows.
 """
@@ -242,7 +243,7 @@ class AggregateFirst(Layer):
         return self.dH[b]
 
 
-# --- which form ---------------------------------------------------------------------------------------------------------
+# --- which form -------------------------------------------------------------------------------------------------------
 
 
 def made(spec: ModelSpec, memory: Memory, *, cache: bool) -> list[Layer]:

@@ -11,8 +11,9 @@ so that per layer one of these is done (``benchmarks.single_process.layers.made`
     transform first   where the output is not wider: P = A (H W) + b                               gathers F_out columns
     aggregate first   P = (A H) W + b                                                              gathers F_in columns
 
-GraphSAGE adds H W_self to P. With ``dtype="bfloat16"`` the rows that are gathered, the activations and layer 0's aggregate
-are stored in 16 bits; sums, weights and gradients of weights stay float32. All arrays are made before the first epoch.
+GraphSAGE adds H W_self to P. With ``dtype="bfloat16"`` the rows that are gathered, the activations and
+layer 0's aggregate are stored in 16 bits; sums, weights and gradients of weights stay float32. All
+arrays are made before the first epoch.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Loop:
         heads: int = 8,
         split: int = 0,
     ):
-        """Makes all buffers, and layer 0's aggregate if ``cache``. Raises: ConfigError for a graph it is not made for."""
+        """Makes all buffers, and layer 0's aggregate if ``cache``. Raises: ConfigError
+        for a graph it is not made for."""
         if shard.num_partitions > 1 or spec.multilabel:
             what = "a multi-label graph" if spec.multilabel else f"{shard.num_partitions} partitions"
             raise ConfigError(f"the single-process loop trains one partition with one label per vertex, not {what}")

@@ -1,4 +1,5 @@
-"""What the layers of the single-process loop work with: threads' scratch rows, shared buffers, the aggregation, 16-bit rows."""
+"""What the layers of the single-process loop work with: threads' scratch rows, shared
+buffers, the aggregation, 16-bit rows."""
 
 from __future__ import annotations
 
@@ -127,7 +128,7 @@ class Aggregation:
         return out
 
 
-# --- rows in 32 or 16 bits ----------------------------------------------------------------------------------------------
+# --- rows in 32 or 16 bits --------------------------------------------------------------------------------------------
 
 
 def times(X: Array, W: Array, out: Array, **more: Any) -> Array:

@@ -73,8 +73,8 @@ def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
 
 
 def of_gpus(asked: Asked, best: Predicted, memory_gib: float) -> list[dict[str, Any]]:
-    """What a machine with one GPU would have to do to be worth as much as the best option, whatever its speed is taken to be.
-    Cheapest first; ``fits``: what its card would hold, with all of the graph on it, beside the card's memory."""
+    """What a machine with one GPU would have to do to be worth as much as the best option, whatever its speed is taken
+    to be. Cheapest first; ``fits``: what its card would hold, with all of the graph on it, beside the card's memory."""
     found = [one for one in prices.instances(asked.config.lambdas.region) if one.gpu.startswith("1x")]
     return [
         {

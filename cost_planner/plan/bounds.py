@@ -1,9 +1,9 @@
-"""How long an epoch takes at least: what each resource alone needs for its work. Pure; microseconds, where a simulation takes
-seconds, so that thousands of settings can be compared before a few are simulated.
+"""How long an epoch takes at least: what each resource alone needs for its work. Pure; microseconds, where a simulation
+takes seconds, so that thousands of settings can be compared before a few are simulated.
 
-1. A resource's floor is its work of all steps over its rate. Where steps overlap (pipe, async) the epoch takes at least the
-   longest of the floors; where they do not (no-pipe) about the sum of every step's longest: what a slower peer still sends
-   or an evaluation does may overlap a little.
+1. A resource's floor is its work of all steps over its rate. Where steps overlap (pipe, async) the epoch takes at least
+   the longest of the floors; where they do not (no-pipe) about the sum of every step's longest: what a slower peer
+   still sends or an evaluation does may overlap a little.
 2. No epoch is shorter than one interval's way through its steps.
 3. Evaluation adds its share: its steps over the epochs between two of them.
 """

@@ -1,12 +1,13 @@
 """Measures what this machine can do: short real runs of different shapes, and the constants that explain them best.
 
-1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of a run
-   on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
+1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of
+   a run on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
 2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS).
-3. Products are timed by themselves, too: whole runs hardly tell what an operation costs from what a value does, and the fit
-   alone has found more operations per second than the core has.
-4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, and how much of a
-   shared processor there is for the run. Of some values those are taken with which the simulator is closest to the same runs.
+3. Products are timed by themselves, too: whole runs hardly tell what an operation costs from what a value does, and the
+   fit alone has found more operations per second than the core has.
+4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, and
+   how much of a shared processor there is for the run. Of some values those are taken with which the
+   simulator is closest to the same runs.
 
 The runs are of two synthetic graphs, or of the user's own and a sparse one. They say nothing of networks.
 """
@@ -43,7 +44,8 @@ SOURCE = "synthetic:reddit-small?scale=0.05"
 SPARSE = "synthetic:amazon?scale=0.004"
 #: Loopback, and the copies that it makes, are in what messages cost.
 LOOPBACK = LinkRate(20e9)
-#: Thread, as ``processor_s`` names it -> constants that its time is made of, and the (role, thread)s of ``Observed`` that it is.
+#: Thread, as ``processor_s`` names it -> constants that its time is made of, and the (role,
+#: thread)s of ``Observed`` that it is.
 THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "pool": (("task_s", "edge_ns", "value_ns", "copy_ns", "flop_ns", "element_ns", "tensor_s"), (("graph_server", "pool"),)),
     "main": (("main_task_s", "main_tensor_s", "main_byte_ns"), (("graph_server", "main"),)),
@@ -59,8 +61,8 @@ THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     ),
 }  # fmt: skip
 HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
-#: Of each setting's runs that in the middle is taken. The fastest would be that of a machine without neighbours: what it
-#: predicts is then less than what most runs take.
+#: Of each setting's runs that in the middle is taken. The fastest would be that of a machine without neighbours: what
+#: it predicts is then less than what most runs take.
 ROUNDS = 3
 USABLE = (1.0, 0.95, 0.9, 0.85, 0.8)
 #: Rows, width in and width out of products as tensor tasks have them.
@@ -139,8 +141,8 @@ def calibrate(
     console: Console, source: str = SOURCE, settings: Sequence[Setting] = SETTINGS, epochs: int = 13, rounds: int = ROUNDS,
     path: Path | None = None,
 ) -> Calibration:  # fmt: skip
-    """Some minutes on an idle machine. What is found is kept in ``path``, None: where ``Calibration.load`` looks for this
-    machine's. Raises what ``siafu.train`` raises."""
+    """Some minutes on an idle machine. What is found is kept in ``path``, None: where ``Calibration.load`` looks for
+    this machine's. Raises what ``siafu.train`` raises."""
     found: dict[Setting, list[Measured]] = {}
     with console.status("calibrating") as status:
         for number in range(rounds):
@@ -158,7 +160,8 @@ def middle(runs: Sequence[Measured]) -> Measured:
 
 
 def least() -> dict[str, float]:
-    """What constants are at least, measured without a run: nanoseconds of an operation in the fastest of ``PRODUCTS``."""
+    """What constants are at least, measured without a run: nanoseconds of an operation
+    in the fastest of ``PRODUCTS``."""
     random, found = np.random.default_rng(0), []
     for rows, into, out in PRODUCTS:
         left, right = (random.random(shape, np.float32) for shape in ((rows, into), (into, out)))

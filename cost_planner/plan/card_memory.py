@@ -1,10 +1,12 @@
-"""What must lie on a GPU, in bytes: of a graph server with the backend gpu, and of a rank of the baseline vanilla. Pure.
+"""What must lie on a GPU, in bytes: of a graph server with the backend gpu, and of a
+rank of the baseline vanilla. Pure.
 
-1. A graph server's card (``graph_server.backends.gpu``) has published rows, of ghosts too and as wide as the host's numbers,
-   for operators that it knows; the edges of either direction; copies of what never changes, as far as half of it has room; and
-   what threads are at.
-2. A rank (``gpu_baselines``) has everything: features, their sums, edges of either direction, every layer's rows with those
-   of its halo, and their gradients. Counted from widths, with ``SPARE`` for what comes and goes: nobody has measured it. Attention makes rows for edges too.
+1. A graph server's card (``graph_server.backends.gpu``) has published rows, of ghosts too and as wide as the host's
+   numbers, for operators that it knows; the edges of either direction; copies of what never changes, as far as half of
+   it has room; and what threads are at.
+2. A rank (``gpu_baselines``) has everything: features, their sums, edges of either direction, every layer's rows with
+   those of its halo, and their gradients. Counted from widths, with ``SPARE`` for what comes and goes: nobody has
+   measured it. Attention makes rows for edges too.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from siafu.tasks import TENSOR_KINDS, Lane
 
 #: Arrays of a task at once, for every thread: operands, result, and what is copied.
 AT_WORK = 4
-#: Of a layer's rows on a rank: what autograd keeps of each (summed, multiplied, activated, masked), and its gradient; and of
-#: rows of the halo: as they came, behind the inner ones, and their gradient.
+#: Of a layer's rows on a rank: what autograd keeps of each (summed, multiplied, activated, masked), and its gradient;
+#: and of rows of the halo: as they came, behind the inner ones, and their gradient.
 COPIES, HALO_COPIES = 5, 3
 #: Of a row for every edge, where there is attention: the other end's, the scaled one, and its gradient.
 EDGE_COPIES = 3

@@ -1,11 +1,12 @@
-"""What the GPUs of EC2 machines do: their makers' figures, and how much of them a run is taken to get. Pure but for reading
-``cards.csv``. Nobody has measured a card for this: an option with one is off by ``CARD_ERROR``, whatever was calibrated.
+"""What the GPUs of EC2 machines do: their makers' figures, and how much of them a run is taken to get. Pure
+but for reading ``cards.csv``. Nobody has measured a card for this: an option with one is off by
+``CARD_ERROR``, whatever was calibrated.
 
 1. Sums over edges read a row of another vertex for each edge, and are bound by the card's memory: no cache is counted.
    Products take the longer of their arithmetic and their operands' way through that memory.
 2. Kernels get ``OF_PEAK`` of either figure, and of the links between cards.
-3. Arrays go from the host's ordinary memory to the card, and back, at ``OF_PEAK`` of PCIe's rate and no faster than a core of
-   the host copies them.
+3. Arrays go from the host's ordinary memory to the card, and back, at ``OF_PEAK`` of PCIe's rate and no faster
+   than a core of the host copies them.
 4. Whatever the host orders takes ``ORDER_S`` of the card: Python, the launch, waiting for the result.
 """
 
@@ -21,13 +22,15 @@ from cost_planner.scale import GIB
 from siafu.pricing.prices import Instance
 
 FILE = Path(__file__).with_name("cards.csv")
-#: Assumed, as are those below. Published kernels for sparse sums reach a third to nine tenths of a card's memory bandwidth.
+#: Assumed, as are those below. Published kernels for sparse sums reach a third to nine
+#: tenths of a card's memory bandwidth.
 OF_PEAK = 0.5
 PAGEABLE_BYTES_PER_S = 4e9
 ORDER_S = 1e-4
 #: More than a server without: torch is read, CUDA and NCCL begin.
 START_S = 15.0
-#: Families of Arm machines with cards that torch's wheels for Arm are not built for. As we remember it: nobody has tried.
+#: Families of Arm machines with cards that torch's wheels for Arm are not built for. As
+#: we remember it: nobody has tried.
 NO_TORCH = ("g5g",)
 #: Of times with a card, relative: half of it to twice as much.
 CARD_ERROR = 1.0

@@ -1,12 +1,13 @@
-"""What a machine of EC2 does beside the one that was calibrated: its cores, how fast each is, and its network. Pure but for
-reading ``cores.csv``.
+"""What a machine of EC2 does beside the one that was calibrated: its cores, how fast each is, and its network.
+Pure but for reading ``cores.csv``.
 
-1. A vCPU is a core on Graviton and on AMD from the seventh generation on; of Intel's and of older ones of AMD (machines with
-   GPUs have them) two are one core. Threads are cores.
-2. Speeds of cores are assumptions: the newest generation of every maker is taken for the calibrated core, older ones are
-   slower by what AWS announced of each generation ("up to"). A family that is not in the table counts as the calibrated core.
-3. A link has its burst for ``BURST_S`` and its baseline for ever: over a run of known bytes it has the rate between the two
-   that such a bucket gives. A TCP connection has ``scale.AWS.flow_gbps`` at most.
+1. A vCPU is a core on Graviton and on AMD from the seventh generation on; of Intel's and of older ones of AMD (machines
+   with GPUs have them) two are one core. Threads are cores.
+2. Speeds of cores are assumptions: the newest generation of every maker is taken for the calibrated core,
+   older ones are slower by what AWS announced of each generation ("up to"). A family that is not in the
+   table counts as the calibrated core.
+3. A link has its burst for ``BURST_S`` and its baseline for ever: over a run of known bytes it has the rate between the
+   two that such a bucket gives. A TCP connection has ``scale.AWS.flow_gbps`` at most.
 """
 
 from __future__ import annotations

@@ -173,8 +173,8 @@ class _Environment:
         self._server.io.add((), work.io / 2, lambda: self._travels(task))
 
     def _travels(self, task: TaskId) -> None:
-        """Rows come in two parts (but in no-pipe): weights are asked for with the first, and computing goes on while the second
-        comes."""
+        """Rows come in two parts (but in no-pipe): weights are asked for with the first, and computing
+        goes on while the second comes."""
         server, kind, timeline = self._server, self._lambdas.kind, self._timeline
         work, begin = server.work(task), timeline.now
         here = max(server.out.leave(work.down), self._in.leave(work.down)) + kind.latency_s

@@ -1,9 +1,9 @@
-"""How many epochs a mode needs. No model of a machine says how soon a graph is learnt: the epochs of ``pipe`` are told, or a
-finished run's, and other modes need them so many times as Dorylus reports.
+"""How many epochs a mode needs. No model of a machine says how soon a graph is learnt: the epochs of ``pipe`` are told,
+or a finished run's, and other modes need them so many times as Dorylus reports.
 
 1. ``no-pipe`` computes what ``pipe`` does: as many.
-2. ``async`` reads stale rows: Dorylus (OSDI'21, section 7.3) needed 1.00, 1.09 and 1.14 times the epochs of ``pipe`` at s = 0
-   on its three graphs, 1.07, 1.57 and 1.58 times at s = 1. The means are assumed; for s > 1, that of s = 1.
+2. ``async`` reads stale rows: Dorylus (OSDI'21, section 7.3) needed 1.00, 1.09 and 1.14 times the epochs of ``pipe`` at
+   s = 0 on its three graphs, 1.07, 1.57 and 1.58 times at s = 1. The means are assumed; for s > 1, that of s = 1.
 3. A finished run of a mode says its own number, and that of the others by these ratios.
 """
 
@@ -44,8 +44,8 @@ class Epochs:
 
 
 def of_runs(runs: Sequence[Path], target: float | None) -> Epochs:
-    """Of finished runs of this graph, to a validation score; None: the best that all of them reach. ConfigError if one does not
-    reach it, or is a baseline's."""
+    """Of finished runs of this graph, to a validation score; None: the best that all of them reach. ConfigError if one
+    does not reach it, or is a baseline's."""
     found = [judge.read(run) for run in runs]
     if target is None:
         target = judge.reached_by_all(found, "val")

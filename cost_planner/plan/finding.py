@@ -1,7 +1,7 @@
 """What a plan comes to, in words: CPUs alone, Lambdas beside them, or a GPU.
 
-Two options are even where the ratio of their values is within the error of the less certain one: value goes with the square
-of time, as dollars go with time too.
+Two options are even where the ratio of their values is within the error of the less certain one: value goes with the
+square of time, as dollars go with time too.
 """
 
 from __future__ import annotations

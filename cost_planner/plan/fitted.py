@@ -1,5 +1,5 @@
-"""A run of so many servers with so many threads, before it is known on which machines: its config, its shards on paper, and what
-its processes hold.
+"""A run of so many servers with so many threads, before it is known on which machines: its config, its shards on
+paper, and what its processes hold.
 
 An interval has ``ROWS`` rows where the graph has so many; a server has ``LEAST`` to ``MOST`` intervals.
 """
@@ -53,8 +53,8 @@ class Fitted:
 
 
 def _memory_gib(config: Config, largest: Manifest, threads: int) -> dict[str, float]:
-    """Of one process of each role; the manifest is of one part alone. Environments hold as many rows that never change as they
-    have room for: none are counted."""
+    """Of one process of each role; the manifest is of one part alone. Environments hold as many rows that never change
+    as they have room for: none are counted."""
     bare = replace(config, lambdas=replace(config.lambdas, count=1, keep_constants=False))
     processes, found = memory.processes(bare, threads), Counter[str]()
     on_card = config.servers.backend == "gpu" and card_memory.holds_rows(config, largest)

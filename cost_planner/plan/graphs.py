@@ -1,10 +1,10 @@
-"""The graph that is planned for: its counts, from shards, from a source, or as told; and what it would be cut into any number
-of parts.
+"""The graph that is planned for: its counts, from shards, from a source, or as told; and what it
+would be cut into any number of parts.
 
 1. Edges are as gathered: an undirected one counts twice.
-2. Cut into P parts, ``cut (1 - 1/P)`` of the edges cross. For ghosts they are taken to come from remote vertices drawn at
-   random (``cost_planner.scale``): an upper bound for a real cut. Where shards of several parts are there, ``cut`` is the one whose
-   ghosts are theirs, and of as many parts they are taken as they are.
+2. Cut into P parts, ``cut (1 - 1/P)`` of the edges cross. For ghosts they are taken to come from remote vertices drawn
+   at random (``cost_planner.scale``): an upper bound for a real cut. Where shards of several parts are there, ``cut``
+   is the one whose ghosts are theirs, and of as many parts they are taken as they are.
 """
 
 from __future__ import annotations

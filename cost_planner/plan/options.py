@@ -1,13 +1,14 @@
-"""The ways a graph may be trained: backend x instance type x servers x mode x Lambdas, and of each what an epoch takes at least.
+"""The ways a graph may be trained: backend x instance type x servers x mode x Lambdas, and of
+each what an epoch takes at least.
 
-1. What does not fit is dropped, and counted by reason: memory of a graph server (``cost_planner.memory``, nine tenths of the
-   machine's), of its GPU (``card_memory``), of a parameter server, of an environment.
+1. What does not fit is dropped, and counted by reason: memory of a graph server (``cost_planner.memory``, nine tenths
+   of the machine's), of its GPU (``card_memory``), of a parameter server, of an environment.
 2. A server has as many intervals as ``cost_planner.plan.fitted`` says.
 3. Environments of a server: as many as take no longer than the slowest of the rest, half, and twice as many; within the
    account's concurrency.
 4. There are as many parameter servers as are needed for them not to be what is slowest.
-5. Machines with one GPU are looked at with the backend gpu, those without for the others. The baseline vanilla takes all GPUs of
-   one machine, which is all that it rents.
+5. Machines with one GPU are looked at with the backend gpu, those without for the others. The baseline vanilla takes
+   all GPUs of one machine, which is all that it rents.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ class Option:
 
 
 class Catalogue:
-    """All options that fit, in ``options``; ``dropped`` counts the others by reason. ConfigError for an instance type that is
-    none; PriceUnknown."""
+    """All options that fit, in ``options``; ``dropped`` counts the others by reason. ConfigError for an instance
+    type that is none; PriceUnknown."""
 
     def __init__(self, asked: Asked):
         self.asked = asked
@@ -195,7 +196,8 @@ class Catalogue:
                 yield Option(machine, told, mine, found, epochs, at_first, memory_gib, backend, card)
 
     def _vanilla(self, machine: Instance) -> Iterator[Option]:
-        """The baseline on all GPUs of the machine. What the host holds is let go once it is on the cards, and not looked at."""
+        """The baseline on all GPUs of the machine. What the host holds is let go once it is
+        on the cards, and not looked at."""
         asked, ranks, card = self.asked, cards.count_of(machine), cards.card_of(machine)
         if card is None:
             self.dropped[UNKNOWN_CARD] += 1
@@ -276,8 +278,8 @@ def _suits(machine: Instance, backend: Backend) -> bool:
 
 
 def _setup_s(asked: Asked, plan: Plan, fitted: Fitted, card: Card | None) -> float:
-    """Before the first epoch: roles start, shards come from S3, ghosts' features and layer 0's aggregate, and its rows to
-    environments, or edges to the GPU."""
+    """Before the first epoch: roles start, shards come from S3, ghosts' features and layer 0's aggregate, and its rows
+    to environments, or edges to the GPU."""
     counts, speeds, width = fitted.counts, asked.speeds, fitted.manifest.num_features
     features = counts.ghosts * width * 4 / plan.link.bytes_per_s
     gather = counts.edges * (speeds.edge_ns + width * speeds.value_ns) * 1e-9 / plan.threads

@@ -1,4 +1,5 @@
-"""What simulated servers, links and Lambdas are made of: things that take time, one after the other. Pure: time is simulated."""
+"""What simulated servers, links and Lambdas are made of: things that take time, one after the
+other. Pure: time is simulated."""
 
 from __future__ import annotations
 
@@ -140,8 +141,8 @@ class Pool:
         return self.working + len(self._waiting)
 
     def add(self, priority: tuple[int, ...], seconds: float, then: Then, waits: Waits | None = None) -> None:
-        """``seconds`` of a core. What takes none is not waited for. ``waits``: what the thread does not leave before it is over,
-        and that takes no core: it is called with what follows."""
+        """``seconds`` of a core. What takes none is not waited for. ``waits``: what the thread does not leave before it
+        is over, and that takes no core: it is called with what follows."""
         if not seconds and waits is None:
             return then()
         self._number += 1

@@ -1,9 +1,11 @@
 """What an option needs of an AWS account's quotas, and of other limits. Pure.
 
-1. EC2 counts vCPUs of all standard families together, those of G and VT, and those of P, each on demand and on spot, where
-   P5 counts by itself; what an account may have depends on its age: only it can say. Of G, VT and P a new one may have none.
-2. Lambda: environments at once, 1,000 in a region unless more were asked for; ten requests a second for each of those; a
-   thousand new environments of a function every ten seconds.
+1. EC2 counts vCPUs of all standard families together, those of G and VT, and those of
+  P, each on demand and on spot, where
+   P5 counts by itself; what an account may have depends on its age: only it can say. Of
+     G, VT and P a new one may have none.
+2. Lambda: environments at once, 1,000 in a region unless more were asked for; ten requests a second for each of those;
+   a thousand new environments of a function every ten seconds.
 3. Lambda's network interfaces are one for each pair of subnet and security group, however many environments there are.
 """
 
@@ -20,7 +22,8 @@ from cost_planner.scale import AWS
 from siafu.pricing import cost, prices
 
 STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
-#: Class of instance types -> its quotas in Service Quotas, on demand and on spot: what EC2 calls the types there, and a code.
+#: Class of instance types -> its quotas in Service Quotas, on demand and on spot: what EC2
+#: calls the types there, and a code.
 CLASSES = {
     "standard": ((STANDARD, "L-1216C47A"), (STANDARD, "L-34B43A08")),
     "g": (("G and VT", "L-DB2E81BA"), ("G and VT", "L-3819A6DF")),

@@ -1,11 +1,11 @@
 """Which options are best: thousands are compared by what an epoch takes at least, the promising ones are simulated.
 
-1. Until it is simulated, an option's epoch is its floor (``cost_planner.plan.bounds``) times the median of simulated ones of its
-   kind (backend, mode, staleness) over theirs; 1 where none is yet, so that every kind gets its chance.
-2. In rounds the best of every kind, the answers to the user's limits, some of the Pareto front of time and dollars, and the
-   best by value are simulated, until they all are, or ``BUDGET`` is used up. What is shown was simulated.
-3. Only the first epochs are: the others take what the last of them did. Evaluations that are not of every epoch are none in
-   the simulation and lengthen epochs by their share of the floor.
+1. Until it is simulated, an option's epoch is its floor (``cost_planner.plan.bounds``) times the median of simulated
+   ones of its kind (backend, mode, staleness) over theirs; 1 where none is yet, so that every kind gets its chance.
+2. In rounds the best of every kind, the answers to the user's limits, some of the Pareto front of time and dollars, and
+   the best by value are simulated, until they all are, or ``BUDGET`` is used up. What is shown was simulated.
+3. Only the first epochs are: the others take what the last of them did. Evaluations that are not of every epoch are
+   none in the simulation and lengthen epochs by their share of the floor.
 4. Error of a time: that of the calibration, of the assumed speed of cores (``cost_planner.plan.cores``) and of GPUs
    (``cost_planner.plan.cards``), and among seeds, as independent ones add up.
 """
@@ -91,8 +91,8 @@ class Predicted:
 
 
 def bill(option: Option, seconds: float, environments: int) -> Cost:
-    """With all environments there from the beginning to the end, invoked anew before Lambda's limit ends them; of a baseline its
-    machine alone."""
+    """With all environments there from the beginning to the end, invoked anew before Lambda's limit ends them;
+    of a baseline its machine alone."""
     lambdas = option.config.lambdas
     if option.backend == "vanilla":
         found = cost.of_baseline(option.config, seconds=seconds)

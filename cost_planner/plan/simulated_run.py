@@ -22,8 +22,8 @@ class Environments:
     prefetch: int = 0  # tasks that one holds at once; 0: as many as a graph server's own rule comes to
     memory_mb: int = 1769
     sigma: float = 0.1  # of the logarithm of computing times
-    #: Seconds of a thread, for each byte, where all traffic passes a proxy on the servers' machine (``benchmarks.shaper``), that has
-    #: a link for each connection.
+    #: Seconds of a thread, for each byte, where all traffic passes a proxy on the servers' machine
+    #: (``benchmarks.shaper``), that has a link for each connection.
     relay: float = 0.0
     slow_share: float = 0.0  # of tasks, that take ``slow_factor`` as long
     slow_factor: float = 5.0

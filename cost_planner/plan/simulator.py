@@ -1,15 +1,17 @@
 """A run in simulated time: the real scheduler and autotuner of every graph server, and a model of all that takes time.
 
-From an interval's point of view it is the run of ``graph_server.partition``: the scheduler says that a step may run; a graph
-step waits for a thread of its server; a tensor step goes down the server's link to an environment, is computed there with
-weights that a parameter server is asked for, and its result comes up again (or is computed by the server's own threads); what
-a Scatter publishes travels to the other servers, and may let their intervals gather. When all intervals of all servers are
-through an epoch, the parameter servers publish weights. Evaluation is a second lane, and training waits for it as it does.
+From an interval's point of view it is the run of ``graph_server.partition``: the scheduler says that a step may run;
+a graph step waits for a thread of its server; a tensor step goes down the server's link to an environment, is
+computed there with weights that a parameter server is asked for, and its result comes up again (or is computed by the
+server's own threads); what a Scatter publishes travels to the other servers, and may let their intervals gather. When
+all intervals of all servers are through an epoch, the parameter servers publish weights. Evaluation is a second lane,
+and training waits for it as it does.
 
-What is modelled: threads that take the shallowest step of the oldest epoch; a main and an I/O thread of each server, through
-which every task goes; parameter servers, asked one after the other; processors that all threads of a machine share, which is
-one machine for all where a run is ``together``; a GPU of each server; links of servers and environments, both ways, with bursts; environments that
-start cold, hold several tasks and compute one after the other; stragglers. What is not: lost tasks, throttling.
+What is modelled: threads that take the shallowest step of the oldest epoch; a main and an I/O thread of each server,
+through which every task goes; parameter servers, asked one after the other; processors that all threads of a machine
+share, which is one machine for all where a run is ``together``; a GPU of each server; links of servers and
+environments, both ways, with bursts; environments that start cold, hold several tasks and compute one after the other;
+stragglers. What is not: lost tasks, throttling.
 
 Servers are alike: of many, ``REPRESENTATIVES`` are simulated, and what the others send comes when theirs does.
 """

@@ -1,11 +1,12 @@
-"""The baseline vanilla (``siafu baseline vanilla``) on one machine's GPUs, as a plan that the simulator can run: a server with one
-interval and one thread for each card, which waits for the others wherever rows are exchanged.
+"""The baseline vanilla (``siafu baseline vanilla``) on one machine's GPUs, as a plan that the simulator can run: a
+server with one interval and one thread for each card, which waits for the others wherever rows are exchanged.
 
-1. Everything lies on the cards: nothing is copied from and to the host in an epoch. Steps are those of siafu's own program,
-   with the time that a card takes (``cost_planner.plan.cards``); a backward step computes its forward again, which autograd would not.
+1. Everything lies on the cards: nothing is copied from and to the host in an epoch. Steps are those of siafu's
+   own program, with the time that a card takes (``cost_planner.plan.cards``); a backward step computes its
+   forward again, which autograd would not.
 2. Halo rows go over the machine's own links between cards, and do not hide behind sums of inner edges, which they may.
-3. Attention makes a row for every edge, scales it and adds it up (``gpu_baselines.layers.gat``): ``PER_EDGE`` times the memory's
-   traffic of a sum.
+3. Attention makes a row for every edge, scales it and adds it up (``gpu_baselines.layers.gat``): ``PER_EDGE``
+   times the memory's traffic of a sum.
 4. Gradients are summed over a ring of all cards once in an epoch. There is no parameter server.
 """
 

@@ -1,16 +1,17 @@
-"""How much work the steps of a run are: edges, values, products and bytes, from the model's own program and the graph's counts.
+"""How much work the steps of a run are: edges, values, products and bytes, from the model's
+own program and the graph's counts.
 
 1. An interval has its share of a partition's vertices and in-edges; partitions are taken to be alike.
-2. Gather: so much for each edge, and for each value that it reads. Scatter: for each value that it copies, its own rows and
-   those for peers. Every task: so much whatever its size.
-3. Tensor task: 2 n in out operations for a product; a backward step computes its forward again and has two products more, a
-   fused one two. What no product is part of is not counted.
-4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the worker.
-   Of a Scatter: the ghosts' share of the rows, to each peer.
+2. Gather: so much for each edge, and for each value that it reads. Scatter: for each value that it copies, its own rows
+   and those for peers. Every task: so much whatever its size.
+3. Tensor task: 2 n in out operations for a product; a backward step computes its forward again and has two products
+   more, a fused one two. What no product is part of is not counted.
+4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the
+   worker. Of a Scatter: the ghosts' share of the rows, to each peer.
 
-5. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the host, a
-   product's operands go there and its result comes back, but for what never changes, where half of the card's memory has room
-   for it. The host keeps the rest of a tensor task, and all of an operator that the card does not have.
+5. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the
+   host, a product's operands go there and its result comes back, but for what never changes, where half of the card's
+   memory has room for it. The host keeps the rest of a tensor task, and all of an operator that the card does not have.
 
 Sparse features count as dense ones.
 """
@@ -47,9 +48,9 @@ WALLS = ("hop_s", "usable")
 
 @dataclass(frozen=True)
 class Speeds:
-    """Processor time of everything that is done, of one core. Every step's time is linear in these, which is how they are
-    measured (``cost_planner.plan.calibrate``). The defaults are what ``siafu plan --calibrate`` found on the developers' machine, 2
-    cores of an Intel Xeon."""
+    """Processor time of everything that is done, of one core. Every step's time is linear in these, which is how they
+    are measured (``cost_planner.plan.calibrate``). The defaults are what ``siafu plan --calibrate`` found on the
+    developers' machine, 2 cores of an Intel Xeon."""
 
     # A server's graph threads.
     task_s: float = 0.000106  # for every graph task
@@ -181,9 +182,9 @@ def plan_of(
     config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, *, threads: int, link: LinkRate,
     environments: Environments | None = None, together: float = 0.0, card: Card | None = None,
 ) -> Plan:  # fmt: skip
-    """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is lambda;
-    card: that of each server, if it is gpu; together: processors of the one machine that all processes share, 0 where each
-    server has its own."""
+    """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is
+    lambda; card: that of each server, if it is gpu; together: processors of the one machine that all processes share,
+    0 where each server has its own."""
     model = models.build(spec)
     train = config.train
     weights = float(sum(array.nbytes for array in model.init().values()))
@@ -200,8 +201,8 @@ def plan_of(
 
 
 def processor_s(plan: Plan) -> dict[str, float]:
-    """Processor seconds of an epoch without evaluation, by who spends them: all servers' "pool", "main" and "io" threads, all
-    environments' "lambda" (main) and "remote io" threads, and all "param" servers."""
+    """Processor seconds of an epoch without evaluation, by who spends them: all servers' "pool", "main" and "io"
+    threads, all environments' "lambda" (main) and "remote io" threads, and all "param" servers."""
     found: defaultdict[str, float] = defaultdict(float)
     tasks = plan.servers * plan.intervals
     for step, work in zip(plan.program.steps, plan.work, strict=True):
@@ -219,7 +220,8 @@ def processor_s(plan: Plan) -> dict[str, float]:
 
 
 def weights_of(model: Model) -> tuple[Counter[int], Counter[int], Counter[int]]:
-    """Stage -> how many weights its products have, how many columns go into them and come out, and the bytes of all its weights."""
+    """Stage -> how many weights its products have, how many columns go into them and come out,
+    and the bytes of all its weights."""
     products, sides, nbytes = Counter[int](), Counter[int](), Counter[int]()
     for name, array in model.init().items():
         stage = model.stage(name)

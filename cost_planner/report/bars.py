@@ -21,7 +21,8 @@ def stack(
     axes: Axes, stacks: Mapping[str, Mapping[str, float]], order: Sequence[str], label: str, shown: Callable[[float], str],
     looks: Mapping[str, tuple[str, str]] | None = None,
 ) -> None:  # fmt: skip
-    """A bar for each contender, of segments in that order, with its total behind it. looks: segment -> colour, hatch."""
+    """A bar for each contender, of segments in that order, with its total behind it.
+    looks: segment -> colour, hatch."""
     names = [name for name in order if any(one.get(name) for one in stacks.values())]
     places, ends = range(len(stacks)), [0.0] * len(stacks)
     for number, name in enumerate(names):

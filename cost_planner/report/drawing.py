@@ -1,7 +1,7 @@
 """matplotlib figures as SVG that follows the colours of the page it stands in: light, dark, or print.
 
-Figures are drawn in the colours of the light page. Each of these is then replaced by a CSS variable, which the page (or the
-file itself, where a figure is one) sets for both. Text stays text. Equal figures give equal bytes.
+Figures are drawn in the colours of the light page. Each of these is then replaced by a CSS variable, which the page (or
+the file itself, where a figure is one) sets for both. Text stays text. Equal figures give equal bytes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from matplotlib import rc_context, rcParamsDefault
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-#: CSS variable -> colour on a light page, on a dark one. The series are of Okabe and Ito (2008), safe for the colour-blind;
-#: their yellow and black do without a white and a dark page. On dark they are lighter.
+#: CSS variable -> colour on a light page, on a dark one. The series are of Okabe and Ito (2008), safe for the
+#: colour-blind; their yellow and black do without a white and a dark page. On dark they are lighter.
 COLOURS = {
     "paper": ("#ffffff", "#15181c"),
     "ink": ("#1c1e21", "#e4e6e9"),

@@ -1,4 +1,5 @@
-"""The figures of a report, in its order. Each draws what runs have to show, or says in one line what would have given it."""
+"""The figures of a report, in its order. Each draws what runs have to show, or says in
+one line what would have given it."""
 
 from __future__ import annotations
 

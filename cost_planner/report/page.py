@@ -1,4 +1,5 @@
-"""What a report says in words and tables, and its two files: a page of HTML that holds its figures, and Markdown with figures beside it."""
+"""What a report says in words and tables, and its two files: a page of HTML that holds its figures, and
+Markdown with figures beside it."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Table:
 
 
 def write(found: Compared, made: Sequence[Drawn], left_out: Mapping[str, str], html: Path) -> list[Path]:
-    """The files: the page, Markdown of the same name, and the figures' folder. ConfigError if they cannot be written."""
+    """The files: the page, Markdown of the same name, and the figures' folder.
+    ConfigError if they cannot be written."""
     folder, finding = html.with_name(f"{html.stem}-figures"), found.judged["finding"]
     said = {
         "title": _title(found), "facts": _facts(found), "finding": finding["text"] if len(found.groups) > 1 else "", "notices": finding["but"],

@@ -65,7 +65,8 @@ class Run:
 
 
 def read(folders: Sequence[Path]) -> list[Run]:
-    """``folders``: of runs, and of trials, for all that are finished. ConfigError if one is no run directory, has a file that cannot be read, was never evaluated, or is of another graph."""
+    """``folders``: of runs, and of trials, for all that are finished. ConfigError if one is no run directory, has a
+    file that cannot be read, was never evaluated, or is of another graph."""
     folders = [run for folder in folders for run in judge.runs_in(folder)]
     if not folders:
         raise ConfigError("nothing to report: none of these runs is finished")

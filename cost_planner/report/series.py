@@ -28,8 +28,8 @@ def thinned(rows: Sequence[Record], most: int = MOST_BLOCKS) -> list[Record]:
 
 
 def by_kind(run: Run) -> dict[str, float]:
-    """Seconds of computing in an epoch, over all servers and workers, by kind of step in the order of an epoch, and of the
-    evaluations beside it."""
+    """Seconds of computing in an epoch, over all servers and workers, by kind of step in the order of an epoch,
+    and of the evaluations beside it."""
     if not run.epochs:
         return {}
     usage, count = run.epochs[-1].get("usage", {}), len(run.epochs)
@@ -39,14 +39,16 @@ def by_kind(run: Run) -> dict[str, float]:
 
 
 def by_phase(run: Run) -> dict[str, float]:
-    """Of a baseline: seconds of an epoch by what a rank's main thread does or waits for, the mean of ranks and epochs."""
+    """Of a baseline: seconds of an epoch by what a rank's main thread does or waits
+    for, the mean of ranks and epochs."""
     told = [epoch["seconds"] for epoch in run.epochs if epoch.get("seconds")]
     found = {phase: sum(one.get(phase, 0.0) for one in told) / len(told) for phase in (told[0] if told else ())}
     return {phase: seconds for phase, seconds in found.items() if seconds > 0}
 
 
 def levels(run: Run) -> dict[str, list[tuple[float, float, float]]]:
-    """How many tasks and Lambdas there were on average: name -> (from, to, mean number), in seconds since training began."""
+    """How many tasks and Lambdas there were on average: name -> (from, to, mean number),
+    in seconds since training began."""
     told = [epoch for epoch in run.epochs if "tensor_task_s" in epoch.get("usage", {})]
     found: dict[str, list[tuple[float, float, float]]] = {}
     for before, after in pairwise(thinned(told)):
@@ -83,7 +85,7 @@ def epoch_s(run: Run) -> float:
     return float(median(seconds[1:] or seconds))
 
 
-# --- the timeline of one epoch --------------------------------------------------------------------------------------------
+# --- the timeline of one epoch ----------------------------------------------------------------------------------------
 
 
 Task = tuple[str, int, int, int]  # lane, epoch, interval, pc
@@ -108,7 +110,8 @@ class Timeline:
 
 
 def timeline(run: Run) -> Timeline | None:
-    """Every task that ran while a typical epoch was under way: the one whose length is the median. None without a trace."""
+    """Every task that ran while a typical epoch was under way: the one whose length is
+    the median. None without a trace."""
     if not run.traces:
         return None
     middle = epoch_s(run)

@@ -132,7 +132,8 @@ def _nothing_is_trained(args: argparse.Namespace) -> None:
 
 
 def _read(folders: Sequence[Path]) -> tuple[list[judge.Contender], dict[str, list[str]]]:
-    """Runs, those that are finished of earlier calls of this verb and of others that train often; who failed, and why."""
+    """Runs, those that are finished of earlier calls of this verb and of others that
+    train often; who failed, and why."""
     finished: list[judge.Contender] = []
     failed: dict[str, list[str]] = {}
     trained = [folder for folder in folders if (folder / contest.WHOSE).is_file()]

@@ -37,8 +37,8 @@ ALL = (
 )
 #: The task, equal for all of them; where and until when a run is belongs to the call.
 EQUAL = ("data.source", "data.task", "data.split", "data.seed", "train.seed", "train.target_acc")
-#: Of what servers alone heed (``settings.UNHEEDED``), what baselines are asked to do without: who is compared, not what is
-#: learnt. The rest (links, jumping knowledge, a warm start) they refuse by name.
+#: Of what servers alone heed (``settings.UNHEEDED``), what baselines are asked to do without: who is compared, not what
+#: is learnt. The rest (links, jumping knowledge, a warm start) they refuse by name.
 _OF_SERVERS = ("servers", "lambda", "cloud", "run", "train")
 #: Stands in a name already.
 _STALENESS = re.compile(r"(s|staleness|train\.staleness)=")
@@ -66,8 +66,8 @@ class Asked:
 
 
 def parse(text: str) -> list[Asked]:
-    """Of "lambda async s=1, cpu, sampling fanouts=25,10": commas stand between contenders, but before a digit. ConfigError for
-    what there is not, or is there twice."""
+    """Of "lambda async s=1, cpu, sampling fanouts=25,10": commas stand between contenders, but before a digit.
+    ConfigError for what there is not, or is there twice."""
     words = [part.split() for part in re.split(r",(?!\d)", text)]
     listed = [one for part in words if part for one in (map(str.split, ALL) if part == ["all"] else (part,))]
     found = [_parsed(part) for part in listed]
@@ -110,8 +110,8 @@ def _who() -> str:
 
 
 def config_of(asked: Asked, base: Config, ranks: int) -> Config:
-    """``base`` as this contender runs it; ``ranks``: of a baseline that does not say how many. ConfigError for settings that
-    it does not have, and for a base that it cannot run (``can_run``)."""
+    """``base`` as this contender runs it; ``ranks``: of a baseline that does not say how many. ConfigError for settings
+    that it does not have, and for a base that it cannot run (``can_run``)."""
     if asked.kind in METHODS:
         return settings.resolve(asked.kind, "", _of_baseline(asked.kind, base, ranks), asked.own, {})
     changes: dict[str, Any] = {"servers.backend": asked.kind, "train.mode": asked.mode, "train.staleness": 0}

@@ -54,7 +54,8 @@ def hold(
     asked: Sequence[Asked], base: Config, *, runs: int = 1, ranks: int = 0,
     watch: Watch = lambda trial: contextlib.nullcontext(), on_done: Callable[[Done], None] = lambda done: None,
 ) -> Contest:  # fmt: skip
-    """Trains whatever is missing; ``base.run.dir`` is the directory of all runs. ranks: of baselines; 0: as many as parts.
+    """Trains whatever is missing; ``base.run.dir`` is the directory of all runs. ranks:
+    of baselines; 0: as many as parts.
 
     Raises: ConfigError or DatasetError for settings that no contender can have, and for mistakes in a contender's own.
     """

@@ -1,11 +1,13 @@
-"""What a table of values says, in words: who is worth most, whether the runs are enough to say so, and when Lambdas would win.
+"""What a table of values says, in words: who is worth most, whether the runs are enough to
+say so, and when Lambdas would win.
 
-1. Two contenders are told apart when every run of one is worth more than any run of the other. One run of each tells nothing
-   about noise; where runs overlap, their order may be chance.
-2. *Break-even*: the time in which a contender, priced as it is, would be worth as much as another. Lambdas cost in proportion to
-   time; so do servers, 60 s at least.
-3. *When Lambdas win*: what they can take off the servers is the tensor tasks. If they took all of that, and for nothing waited,
-   CPU servers would be done in (1 - share) of their time: Lambdas win if what they cost then is less than what is left.
+1. Two contenders are told apart when every run of one is worth more than any run of the other. One run of each tells
+   nothing about noise; where runs overlap, their order may be chance.
+2. *Break-even*: the time in which a contender, priced as it is, would be worth as much as another. Lambdas cost in
+   proportion to time; so do servers, 60 s at least.
+3. *When Lambdas win*: what they can take off the servers is the tensor tasks. If they took all of that,
+   and for nothing waited, CPU servers would be done in (1 - share) of their time: Lambdas win if what they
+   cost then is less than what is left.
 
 Pure: rows of ``cost_planner.value.judge`` in, sentences out.
 """
@@ -43,7 +45,8 @@ def _best(rows: Sequence[Row], kinds: Sequence[str]) -> Row | None:
 
 
 def _compared(one: Row, other: Row) -> dict[str, Any]:
-    """times: of the other's value; certain: by rule 1, None with one run of each; even_s: in which one is worth as much."""
+    """times: of the other's value; certain: by rule 1, None with one run of each;
+    even_s: in which one is worth as much."""
     least, most = min(one["spread"]["value"]), max(one["spread"]["value"])
     apart = least > max(other["spread"]["value"]) or most < min(other["spread"]["value"])
     return {
@@ -73,7 +76,7 @@ def _lambdas_win(lambdas: Row, cpu: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# --- words ----------------------------------------------------------------------------------------------------------------
+# --- words ------------------------------------------------------------------------------------------------------------
 
 
 def _text(told: Mapping[str, Any], found: Mapping[str, Any]) -> str:

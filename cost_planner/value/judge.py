@@ -1,10 +1,11 @@
 """Finished runs, judged: how long each took to the same score, what that cost, and what it is worth beside the others.
 
-1. *Time to the target*: the ``time_s`` of the first epoch whose evaluation reaches the target on the split that is asked for;
-   evaluations of earlier epochs are in it, as they delayed it.
-2. *Money* is what was spent until then (``siafu.pricing.cost``): Lambda's requests and GB-seconds, servers by the second, 60 s at
-   least. A run on this machine is charged as if its roles had been the machines that it stands in for.
-3. Runs of one name are repetitions: their medians stand in the table, how far they are apart, and how many of them got there.
+1. *Time to the target*: the ``time_s`` of the first epoch whose evaluation reaches the target on the split that is
+   asked for; evaluations of earlier epochs are in it, as they delayed it.
+2. *Money* is what was spent until then (``siafu.pricing.cost``): Lambda's requests and GB-seconds, servers by the
+   second, 60 s at least. A run on this machine is charged as if its roles had been the machines that it stands in for.
+3. Runs of one name are repetitions: their medians stand in the table, how far they are
+  apart, and how many of them got there.
 
 Pure but for reading run directories.
 """
@@ -101,8 +102,8 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 def read(run_dir: Path, metric: str = "", name: str = "") -> Contender:
-    """ConfigError if it is no run directory, or nothing in it was evaluated. ``metric``: "" for the first that evaluations have;
-    ``name``: "" for that of its config."""
+    """ConfigError if it is no run directory, or nothing in it was evaluated. ``metric``: "" for the first that
+    evaluations have; ``name``: "" for that of its config."""
     for needed in ("config.toml", "metrics.jsonl"):
         if not (run_dir / needed).is_file():
             raise ConfigError(f"{run_dir}: not a run directory: it has no {needed}")
@@ -141,7 +142,8 @@ def graphs(contenders: Iterable[Contender]) -> list[str]:
 
 
 def name_of(config: Config) -> str:
-    """What is compared: "lambda async s=0", "cpu pipe", or a baseline's method; of another model or so, all have one name."""
+    """What is compared: "lambda async s=0", "cpu pipe", or a baseline's method; of another
+    model or so, all have one name."""
     if isinstance(config, BaselineConfig):
         return config.baseline.method
     train = config.train
@@ -153,10 +155,12 @@ def judged(
     contenders: Iterable[Contender], stand_in: StandIn, *, target: float | None = None, split: str = "val", beside: str = "",
     failed: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The table, JSON. target: None for what all were trained to, else the highest that every run reaches. beside: the
-    contender whose value is 1; "": the first that has one. failed: names, in the order of rows, and why runs of each failed.
+    """The table, JSON. target: None for what all were trained to, else the highest that every run reaches.
+    beside: the contender whose value is 1; "": the first that has one. failed: names, in the order of
+    rows, and why runs of each failed.
 
-    ConfigError if ``beside`` is none of them, or the runs have no such split; PriceUnknown for machines without a price."""
+    ConfigError if ``beside`` is none of them, or the runs have no such split;
+    PriceUnknown for machines without a price."""
     found = list(contenders)
     groups: dict[str, list[Contender]] = {name: [] for name in failed or {}}
     for one in found:
@@ -271,7 +275,8 @@ def _evaluated(records: Iterable[Mapping[str, Any]], config: Config, metric: str
 
 
 def _tensor_share(usage: Mapping[str, float]) -> float | None:
-    """Of the seconds of all steps of training (``graph_server.lambdas.step_times``); None where they were not counted."""
+    """Of the seconds of all steps of training (``graph_server.lambdas.step_times``);
+    None where they were not counted."""
     seconds = {kind: usage.get(f"{kind.name}_s", 0.0) for kind in Kind}
     whole = sum(seconds.values())
     return sum(seconds[kind] for kind in TENSOR_KINDS) / whole if whole else None

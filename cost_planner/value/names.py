@@ -8,7 +8,8 @@ from cost_planner.value.judge import name_of
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 
-#: Settings that do not make a run another contender: seeds, and what only says where it is written or how it is followed.
+#: Settings that do not make a run another contender: seeds, and what only says where it
+#: is written or how it is followed.
 SAME = (
     "train.seed",
     "train.target_acc",
@@ -22,8 +23,8 @@ SAME_SECTIONS = ("run", "cloud")
 
 
 def names_apart(configs: Sequence[Config]) -> list[str]:
-    """What each run is called: by backend and mode, and by the settings in which runs of that name differ. Of several such
-    settings, those with their defaults are not told."""
+    """What each run is called: by backend and mode, and by the settings in which runs of that name differ. Of several
+    such settings, those with their defaults are not told."""
     parts = [_parts(config) for config in configs]
     apart = len(set(parts)) > 1  # then everybody says how many
     plain = [f"{name_of(config)}{f' {one}' * apart}" for config, one in zip(configs, parts, strict=True)]

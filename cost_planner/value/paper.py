@@ -1,10 +1,10 @@
-"""What Dorylus published (Thorpe et al., OSDI 2021), counted again: ``dorylus.csv`` has the times and dollars of its Table 4,
-``dorylus_systems.csv`` those of its Table 5, to a lower accuracy.
+"""What Dorylus published (Thorpe et al., OSDI 2021), counted again: ``dorylus.csv`` has the times and dollars of its
+Table 4, ``dorylus_systems.csv`` those of its Table 5, to a lower accuracy.
 
 1. A line's CPU and GPU dollars are servers x price x time: its authors counted no parameter servers, disks or traffic.
 2. What its Lambdas cost is not published. Implied: the dollars of the line less those of its CPU servers for as long.
-3. GPUs of today: how many times slower than the paper's V100 a server with one of them may be, for the value of the Lambdas, and
-   for the value of the V100 at its own price.
+3. GPUs of today: how many times slower than the paper's V100 a server with one of them may be, for the value of the
+   Lambdas, and for the value of the V100 at its own price.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def recounted(line: Published) -> dict[str, Any]:
 
 
 def systems() -> Iterator[dict[str, Any]]:
-    """Table 5: what Dorylus is worth beside other systems on the same graph. What ran out of memory or never got there is not
-    in it."""
+    """Table 5: what Dorylus is worth beside other systems on the same graph. What ran out of memory
+    or never got there is not in it."""
     with SYSTEMS.open() as file:
         rows = [(row["graph"], row["system"], float(row["seconds"]), float(row["usd"])) for row in csv.DictReader(file)]
     dorylus = {graph: value(seconds, usd) for graph, system, seconds, usd in rows if system == "Dorylus"}
@@ -94,8 +94,8 @@ def systems() -> Iterator[dict[str, Any]]:
 
 
 def prices_used() -> dict[str, Any]:
-    """Instance -> USD per hour and the date of that price; ``slowdown``: by how much it may be slower than the paper's GPU for
-    the same value, whatever runs."""
+    """Instance -> USD per hour and the date of that price; ``slowdown``: by how much it may be slower than the paper's
+    GPU for the same value, whatever runs."""
     lines = list(published())
     names = sorted({line.cpu_instance for line in lines} | {line.gpu_instance for line in lines} | set(YOUNGER))
     first = instance(lines[0].gpu_instance)

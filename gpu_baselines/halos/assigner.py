@@ -1,14 +1,14 @@
 """How many bits each halo row gets: AdaQP's trade of variance against time (Wan et al., MLSys 2023, section 4.2). Pure.
 
-1. One problem for each layer, direction and round of the ring: in a round every rank sends to one other, and the slowest
-   pair makes all wait. Over widths b of groups g of the pairs i (equation 12, both terms normalised):
+1. One problem for each layer, direction and round of the ring: in a round every rank sends to one other, and the
+   slowest pair makes all wait. Over widths b of groups g of the pairs i (equation 12, both terms normalised):
 
        min  balance * (V - V_8) / (V_2 - V_8) + (1 - balance) * (T - T_2) / (T_8 - T_2)
        V = sum_ig beta_g / (2^b_g - 1)^2           V_b, T_b: if all groups had b bits
        T = max_i  theta_i sum_g n_g b_g + gamma_i  n_g: values of the group
 
-2. beta of a row of F values is w F (max - min)^2 / 6, where w is the sum of the squared coefficients that its neighbours on
-   the other rank have it with (in sums over an epoch's rows, it is summed too).
+2. beta of a row of F values is w F (max - min)^2 / 6, where w is the sum of the squared coefficients that its
+   neighbours on the other rank have it with (in sums over an epoch's rows, it is summed too).
 3. Rows are sorted by beta, the largest first, and cut into groups of equal size; the last may be smaller.
 4. Time that a pair has left while the slowest one sends is used: the variance counts at least ``LEAST_BALANCE``.
 """
@@ -63,8 +63,8 @@ class Terms(NamedTuple):
 
 
 def grouped(beta: Array, width: int, size: int) -> tuple[Array, Array, Array]:
-    """Rows with these betas [k] of ``width`` values each in groups of ``size``: the order in which they are cut (int64 [k]),
-    and of each group the sum of beta and the number of values."""
+    """Rows with these betas [k] of ``width`` values each in groups of ``size``: the order in which they are cut (int64
+    [k]), and of each group the sum of beta and the number of values."""
     order = np.argsort(-beta, kind="stable")
     starts = np.arange(0, len(beta), size)
     sums = np.add.reduceat(beta[order], starts) if len(beta) else np.zeros(0)
@@ -74,8 +74,8 @@ def grouped(beta: Array, width: int, size: int) -> tuple[Array, Array, Array]:
 def assigned(pairs: Sequence[Pair], balance: float, solver: Solver, limit_s: float = math.inf) -> list[Array]:
     """The widths of one round: uint8 [g] for each pair. Raises: GnnError if HiGHS finds none.
 
-    limit_s: of HiGHS. If it is not done by then, enumeration finds the optimum: what HiGHS has found by a time of day is not
-    the same in every run.
+    limit_s: of HiGHS. If it is not done by then, enumeration finds the optimum: what HiGHS has found by a time
+    of day is not the same in every run.
     """
     if not any(len(pair.values) for pair in pairs):
         return [np.zeros(0, np.uint8) for _ in pairs]
@@ -149,7 +149,8 @@ class Frontier(NamedTuple):
 
 
 def by_enumeration(pairs: Sequence[Pair], terms: Terms) -> list[Array]:
-    """The optimum. T is the time that some pair takes, so that each of these is tried, and each pair does its best within."""
+    """The optimum. T is the time that some pair takes, so that each of these is tried, and
+    each pair does its best within."""
     fronts = [frontier(pair.beta, pair.values) for pair in pairs]
     times = [pair.theta * front.bits + pair.gamma for pair, front in zip(pairs, fronts, strict=True)]
     tried = np.unique(np.concatenate(times))
@@ -164,10 +165,11 @@ def by_enumeration(pairs: Sequence[Pair], terms: Terms) -> list[Array]:
 
 
 def frontier(beta: Array, values: Array) -> Frontier:
-    """Of a pair's groups, whose betas decrease and whose values are equal but for those of the last, which may be fewer.
+    """Of a pair's groups, whose betas decrease and whose values are equal but for
+    those of the last, which may be fewer.
 
-    Of two groups of one size, that with the larger beta has no fewer bits in an optimum: swapping them would not harm. So
-    the full groups are cut in three runs, and what is left to try is where.
+    Of two groups of one size, that with the larger beta has no fewer bits in an optimum: swapping them would not harm.
+    So the full groups are cut in three runs, and what is left to try is where.
     """
     smaller = bool(len(values)) and values[-1] < values[0]
     full = len(values) - smaller

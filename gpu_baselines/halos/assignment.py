@@ -1,4 +1,5 @@
-"""Ranks agree on the widths of each other's rows: AdaQP's assigner (Wan et al., MLSys 2023, section 3.3), without a master.
+"""Ranks agree on the widths of each other's rows: AdaQP's assigner (Wan et al., MLSys
+2023, section 3.3), without a master.
 
 1. Every rank groups the rows that it sends by what they ranged over, and tells all ranks its groups.
 2. Each stream's problems are solved by one rank, streams in turn; ``gpu_baselines.halos.assigner`` states them.
@@ -42,7 +43,8 @@ class Assignment:
     ) -> tuple[Rows, Rows]:  # fmt: skip
         """Widths, uint8, of the rows that are sent and of those that come. Collective, for streams in one order.
 
-        ranges: sums of (max - min)^2 of the rows sent, by peer; columns: of a row; counts: of the rows that come, by peer.
+        ranges: sums of (max - min)^2 of the rows sent, by peer; columns: of a row;
+        counts: of the rows that come, by peer.
         """
         grouped = {stream: self._grouped(stream, ranges[stream], columns[stream]) for stream in ranges}
         told = self.group.share([[(beta.tolist(), values.tolist()) for _, beta, values in grouped[s]] for s in ranges])

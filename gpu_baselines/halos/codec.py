@@ -1,4 +1,5 @@
-"""The wire formats of halo rows. ``Plain`` is as they are; ``gpu_baselines.halos.quantised`` has them in 2, 4 or 8 bits.
+"""The wire formats of halo rows. ``Plain`` is as they are;
+``gpu_baselines.halos.quantised`` has them in 2, 4 or 8 bits.
 
 Both sides of a link know beforehand how long every message will be: what decides it is agreed on between epochs.
 """
@@ -11,7 +12,8 @@ from torch import Tensor
 
 
 class Stream(NamedTuple):
-    """Messages of one layer in one direction: rows to halos ("forward"), or gradients back to their owners ("backward")."""
+    """Messages of one layer in one direction: rows to halos ("forward"), or gradients
+    back to their owners ("backward")."""
 
     way: Literal["forward", "backward"]
     layer: int
@@ -20,8 +22,8 @@ class Stream(NamedTuple):
 class Codec(Protocol):
     """Ranks call alike and in one order. ``pack`` and ``unpack`` run on a rank's main thread.
 
-    With late halos a message is unpacked in a later epoch than it was packed in: how messages look may change in ``begin``
-    alone, and only in epochs for which ``changes`` says so. What is in flight is unpacked before.
+    With late halos a message is unpacked in a later epoch than it was packed in: how messages look may change in
+    ``begin`` alone, and only in epochs for which ``changes`` says so. What is in flight is unpacked before.
     """
 
     def changes(self, epoch: int) -> bool:
@@ -34,7 +36,8 @@ class Codec(Protocol):
         """The message for ``peer`` of rows [k, F] (k may be 0), contiguous; it may be ``rows``."""
 
     def inbox(self, stream: Stream, peer: int, count: int, like: Tensor) -> Tensor:
-        """Where a message of ``count`` rows from ``peer``, as wide as ``like`` [*, F] and of its dtype, will come in."""
+        """Where a message of ``count`` rows from ``peer``, as wide as ``like`` [*, F]
+        and of its dtype, will come in."""
 
     def unpack(self, stream: Stream, peer: int, message: Tensor, out: Tensor) -> None:
         """Writes the rows of a message into ``out`` [k, F]; ``message`` may be ``out`` itself."""

@@ -1,7 +1,7 @@
 """Exchange of halo rows and their gradients between ranks: most methods differ in this alone.
 
-``Halo`` is the contract, ``Exact`` the plain one: rows as they are, of this epoch, and everybody waits for them (or sums
-inner edges meanwhile). ``PartGraph`` is a part and its halo as layers see them.
+``Halo`` is the contract, ``Exact`` the plain one: rows as they are, of this epoch, and everybody waits for them (or
+sums inner edges meanwhile). ``PartGraph`` is a part and its halo as layers see them.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Halo(Protocol):
 class Channel:
     """A thread that carries out exchanges one after the other, in the order in which they were asked for.
 
-    After one has failed, none that waits is tried any more: ranks no longer agree on which is next. On a GPU they run on
-    a stream of their own, once what was launched before them is done; a result is there when its future says so.
+    After one has failed, none that waits is tried any more: ranks no longer agree on which is next. On a GPU they run
+    on a stream of their own, once what was launched before them is done; a result is there when its future says so.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -137,7 +137,8 @@ class Routes:
         return self._kind if parcels.stream.way == "forward" else "gradient"
 
     def unpacked(self, parcels: Parcels) -> Tensor:
-        """forward: our halo's rows [h, F]; backward: the gradients of our rows, from halos: as ``given`` lists them, by rank."""
+        """forward: our halo's rows [h, F]; backward: the gradients of our rows, from halos:
+        as ``given`` lists them, by rank."""
         out = parcels.like.new_empty(sum(parcels.counts), parcels.like.shape[1])
         with self._clock("quantise"):
             for peer, rows in enumerate(out.split(parcels.counts)):
@@ -164,7 +165,8 @@ class Parcels(NamedTuple):
 
 
 class Exact:
-    """Vanilla: rows of this epoch, and everybody waits for them; with ``overlap`` they travel while inner edges are summed."""
+    """Vanilla: rows of this epoch, and everybody waits for them; with ``overlap`` they
+    travel while inner edges are summed."""
 
     def __init__(self, routes: Routes, clock: Clock, *, overlap: bool):
         self._routes, self._clock = routes, clock
@@ -268,7 +270,8 @@ class PartGraph:
         return self._summed
 
     def _halo_of_features(self) -> Halo:
-        """What is fetched once, and then used in every epoch, is neither late nor quantised, whatever other rows are."""
+        """What is fetched once, and then used in every epoch, is neither late nor
+        quantised, whatever other rows are."""
         if not self._preaggregate:
             return self.halo
         return Exact(Routes(self.part, self._group, Clock(), kind="setup"), Clock(), overlap=False)
@@ -294,7 +297,8 @@ def _gathered(
 
 
 class _Gather(torch.autograd.Function):
-    """Z = A_inner drop(H) + A_outer drop(halo); backward, the halo's gradients travel while the inner ones are summed."""
+    """Z = A_inner drop(H) + A_outer drop(halo); backward, the halo's gradients travel
+    while the inner ones are summed."""
 
     @staticmethod
     def forward(ctx: Any, H: Tensor, graph: PartGraph, layer: int, masks: tuple[Any, Any]) -> Tensor:

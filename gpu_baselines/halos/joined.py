@@ -20,8 +20,8 @@ def owners(shards: ShardSet) -> Array:
 
 
 def joined(shards: Sequence[Shard], owner: Array, *, features: bool = True) -> Shard:
-    """Their vertices in their order, and as ghosts whatever else these have an edge from. For gathering alone: of out-edges
-    it has none, and edges have no types (take their ``siafu.views.view`` first).
+    """Their vertices in their order, and as ghosts whatever else these have an edge from. For gathering alone: of
+    out-edges it has none, and edges have no types (take their ``siafu.views.view`` first).
 
     owner: int [partitions], what each partition belongs to: ghosts are sorted by it, and it becomes their
     ``ghosts_in_owner``. features: else rows have none.

@@ -5,9 +5,9 @@ In epoch t a layer works with the rows that were sent in epoch t - d; what is se
     forward    Z_t  = A_inner drop_t(H_t) + A_outer drop_t(halo_{t-d})
     backward   dH_t = mask_t ⊙ A_innerᵀ dZ_t + G_{t-d},     G_t: Σ over others' halos of mask_t ⊙ A_outerᵀ dZ_t
 
-The paper has d = 1 and leaves d > 1 to others (its appendix C). In the first d epochs there is nothing yet: zeros, as in the
-paper, or with ``correct`` today's rows, for which everybody waits. Rows travel before dropout and get the mask of the epoch
-that uses them; so does the gradient that leaves there, and the owner adds it as it comes.
+The paper has d = 1 and leaves d > 1 to others (its appendix C). In the first d epochs there is nothing yet: zeros, as
+in the paper, or with ``correct`` today's rows, for which everybody waits. Rows travel before dropout and get the mask
+of the epoch that uses them; so does the gradient that leaves there, and the owner adds it as it comes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ class Message(NamedTuple):
 
 
 class Late:
-    """Rows of ``depth`` epochs ago (a ``Halo``). Which rows are used never depends on when they came: runs have equal bits.
+    """Rows of ``depth`` epochs ago (a ``Halo``). Which rows are used never depends on
+    when they came: runs have equal bits.
 
-    Main thread: all state. The channel's thread sees parcels alone, and counts its time in ``_carried_s``, up to ``_carried_until``.
+    Main thread: all state. The channel's thread sees parcels alone, and counts its time in
+    ``_carried_s``, up to ``_carried_until``.
     """
 
     def __init__(
         self, routes: Routes, clock: Clock, smoothing: Smoothing, *, depth: int, correct: bool = False,
         overlap: bool = True, now: Callable[[], float] = time.perf_counter,
     ):  # fmt: skip
-        """overlap: without, exchanges are waited for where they are asked for: late all the same, and nothing hidden."""
+        """overlap: without, exchanges are waited for where they are asked for: late
+        all the same, and nothing hidden."""
         assert depth >= 1, depth
         self.routes, self.depth = routes, depth
         self._clock, self._smoothing, self._correct, self._now = clock, smoothing, correct, now

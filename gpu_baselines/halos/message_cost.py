@@ -51,7 +51,8 @@ def fitted(nbytes: Array, seconds: Array) -> tuple[float, float]:
 
 
 def measured(group: Group, device: torch.device, now: Callable[[], float]) -> LinkCosts:
-    """Sends messages of several sizes round the ring; the least of some times is what counts. Collective, equal on all ranks."""
+    """Sends messages of several sizes round the ring; the least of some times is what counts.
+    Collective, equal on all ranks."""
     theta, gamma = np.zeros((group.size, group.size)), np.zeros((group.size, group.size))
     for turn in range(1, group.size):
         sizes, times = [], []  # times: of all ranks, by size

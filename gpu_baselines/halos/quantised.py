@@ -7,8 +7,9 @@ scheme     fixed      every row has ``bits``
 feedback   what quantising lost of a row is added to the row that goes the same way next (error feedback: Seide et al.,
            Interspeech 2014)
 
-Gradients come as sums over a halo row's edges, which their owner adds as they are: their coefficient is 1, where the paper
-sends gradients of vertices and sums there. GAT's coefficients change with its weights: its edges count as GCN's do.
+Gradients come as sums over a halo row's edges, which their owner adds as they are: their coefficient is
+1, where the paper sends gradients of vertices and sums there. GAT's coefficients change with its
+weights: its edges count as GCN's do.
 """
 
 from __future__ import annotations

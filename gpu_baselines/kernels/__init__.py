@@ -1,4 +1,5 @@
-"""Rows into messages of 2, 4 and 8 bits and back, with the bytes of ``gpu_baselines.halos.quantise``, where the rows are."""
+"""Rows into messages of 2, 4 and 8 bits and back, with the bytes of
+``gpu_baselines.halos.quantise``, where the rows are."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class Packing(Protocol):
     layout: Layout
 
     def pack(self, rows: Tensor, key: int) -> Tensor:
-        """The message, uint8, of rows float32 [k, F], contiguous, F >= 1. Raises: ValueError for values that cannot be sent."""
+        """The message, uint8, of rows float32 [k, F], contiguous, F >= 1. Raises: ValueError
+        for values that cannot be sent."""
 
     def unpack(self, message: Tensor, out: Tensor) -> None:
         """Writes the rows into ``out``, float32 [k, F], contiguous."""

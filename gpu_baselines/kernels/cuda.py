@@ -1,6 +1,7 @@
 """Quantising on a GPU: Triton kernels that read and write every row once.
 
-A program has a few rows, [R, quads, 4] values: one hash of noise serves a quad, and a quad's codes make 1, 2 or 4 bytes.
+A program has a few rows, [R, quads, 4] values: one hash of noise serves a quad, and a
+quad's codes make 1, 2 or 4 bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""GAT, as ``siafu.models.gat`` has it. Halo rows are transformed where they are used: every rank does so for its own halo."""
+"""GAT, as ``siafu.models.gat`` has it. Halo rows are transformed where they are used:
+every rank does so for its own halo."""
 
 from __future__ import annotations
 

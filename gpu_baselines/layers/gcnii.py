@@ -1,4 +1,5 @@
-"""GCNII, as ``siafu.models.gcnii`` has it: a dense layer, L propagations with the first representation mixed in, a dense layer."""
+"""GCNII, as ``siafu.models.gcnii`` has it: a dense layer, L propagations with the first
+representation mixed in, a dense layer."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """AllReduce-GCN: Cluster-GCN's batches on several workers (GossipGCN thesis, 2021, Algorithms 3 and 4).
 
 1. The n batches are divided evenly and once; a worker goes through its own in every epoch, in their order.
-2. In every ``interval``-th step (counted over all epochs, alike on all workers) the gradients are averaged over all workers,
-   else each steps with its own: Algorithm 4's "update weights" belongs to every batch, as in Algorithm 6, whose text
-   calls both local SGD. Weights are not averaged: with an interval above 1, models drift apart (``gpu_baselines.worker``).
+2. In every ``interval``-th step (counted over all epochs, alike on all workers) the gradients are averaged over
+   all workers, else each steps with its own: Algorithm 4's "update weights" belongs to every batch, as in
+   Algorithm 6, whose text calls both local SGD. Weights are not averaged: with an interval above 1, models
+   drift apart (``gpu_baselines.worker``).
 3. Where n is no multiple of the workers, those without a batch in the last step take part in its average with none.
 
 Cluster-GCN is the same on one worker (Algorithm 1).

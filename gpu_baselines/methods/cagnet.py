@@ -1,10 +1,10 @@
 """CAGNET (Tripathy, Yelick & Buluç, SC 2020): block rows are broadcast, wanted or not; 1D, and 1.5D with replicas.
 
-What is counted is what it sends: (P - 1) n F numbers per rank, layer and direction in 1D. In 1.5D with c replicas a rank's
-block goes to P / c - 1 others, once in its row, and partial sums of n F numbers are all-reduced among c.
+What is counted is what it sends: (P - 1) n F numbers per rank, layer and direction in 1D. In 1.5D with c replicas a
+rank's block goes to P / c - 1 others, once in its row, and partial sums of n F numbers are all-reduced among c.
 Backward it broadcasts gradients of sums, as it does forward with rows; the paper's outer product, followed by a
-reduce-scatter, moves as many numbers. Beyond the paper, which has GCN alone: attention wants single rows, whose gradients
-go back as whole blocks.
+reduce-scatter, moves as many numbers. Beyond the paper, which has GCN alone: attention wants single rows, whose
+gradients go back as whole blocks.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ class GNNPipe:
     # --- the pipeline -------------------------------------------------------------------------------------------------
 
     def _pipelined(self, epoch: int) -> tuple[float, Tensor, Tensor | None]:
-        """Loss of the whole graph; this stage's gradient, in the order of ``Net.named``; the norm of the net's, if clipped."""
+        """Loss of the whole graph; this stage's gradient, in the order of ``Net.named``;
+        the norm of the net's, if clipped."""
         run, place, links, count = self._run, self._place, self._links, len(self._chunks)
         self._learner.optimiser.zero_grad(set_to_none=True)
         self._remember()

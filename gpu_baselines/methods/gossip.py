@@ -5,11 +5,11 @@
    epochs, since the runner evaluates and saves there; whoever is still waited for is served at each epoch's end.
 3. A worker that leaves gives the gradient of its last step; one that has computed none yet takes its partner's.
 4. Each worker updates its own model, and the best one is the result (``gpu_baselines.worker``).
-5. Who computes which batch depends on who is how fast: with several ranks two runs differ, and so does one that is resumed.
-   One worker is Cluster-GCN, bit for bit.
-6. Two workers with an interval of 1 have nobody else to choose, and are as slow as the slower one; with four, a slow worker
-   holds up one other at a time. A worker waits for up to ``interval`` batches of its partner: ``baseline.timeout_s`` must
-   be longer.
+5. Who computes which batch depends on who is how fast: with several ranks two runs differ, and so does one that is
+   resumed. One worker is Cluster-GCN, bit for bit.
+6. Two workers with an interval of 1 have nobody else to choose, and are as slow as the slower one; with four, a slow
+   worker holds up one other at a time. A worker waits for up to ``interval`` batches of its partner:
+   ``baseline.timeout_s`` must be longer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """GraphSAGE mini-batches of sampled neighbourhoods (Hamilton et al., NeurIPS 2017), in place of DGL's and AliGraph's.
 
-1. An epoch is all training vertices in a new order, in batches of ``baseline.batch`` over all ranks; each rank computes those
-   that it owns, and gradients are summed in every step: the loss of a batch is the mean over its vertices.
+1. An epoch is all training vertices in a new order, in batches of ``baseline.batch`` over all ranks; each rank computes
+   those that it owns, and gradients are summed in every step: the loss of a batch is the mean over its vertices.
 2. ``gpu_baselines.neighbourhood`` draws. Batches and draws depend on the seed alone, not on the number of ranks.
 3. Dropout's masks are new in every step. With fanouts above all degrees and one batch, this is full-graph training.
 

@@ -1,7 +1,7 @@
 """SANCUS (Peng et al., VLDB 2022): CAGNET's broadcasts, of which a rank skips those that would say little that is new.
 
-1. A rank's rows of a layer are due when ‖H - H'‖ > skip ‖H'‖ (Frobenius), H' being what it broadcast last, or when they have
-   changed at all and it has skipped ``max_skips`` broadcasts in a row. Everybody else computes with H' meanwhile.
+1. A rank's rows of a layer are due when ‖H - H'‖ > skip ‖H'‖ (Frobenius), H' being what it broadcast last, or when they
+   have changed at all and it has skipped ``max_skips`` broadcasts in a row. Everybody else computes with H' meanwhile.
 2. Before each layer ranks agree on who broadcasts: one flag each, all-reduced ("control").
 3. Rows are compared, and travel, before dropout: everybody drops the copy that it has by this epoch's mask.
    But dropout in earlier layers changes rows too: MEASURED on cora, 2 ranks, 150 epochs, skip = 0.05 saves 70% of the

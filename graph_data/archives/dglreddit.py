@@ -1,4 +1,5 @@
-"""DGL's Reddit: NAME_data.npz with feature, label and node_types (1 trains, 2 validates, 3 tests), NAME_graph.npz by SciPy."""
+"""DGL's Reddit: NAME_data.npz with feature, label and node_types (1 trains, 2 validates, 3
+tests), NAME_graph.npz by SciPy."""
 
 from __future__ import annotations
 

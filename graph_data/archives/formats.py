@@ -14,8 +14,9 @@ from graph_data.sources.randomrows import random_width
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
-#: Format -> module with ``find(file) -> Found | None``, which reads next to nothing, and ``load(found, given) -> Graph``. A module
-#: whose graphs take more options than ``features`` and ``target`` lists them as OPTIONS.
+#: Format -> module with ``find(file) -> Found | None``, which reads next to nothing, and
+#: ``load(found, given) -> Graph``. A module whose graphs take more options than ``features`` and
+#: ``target`` lists them as OPTIONS.
 FORMATS = {
     "Planetoid's files": "graph_data.archives.planetoid",
     "an archive of heterophilous-graphs": "graph_data.archives.heterophilous",

@@ -39,8 +39,9 @@ def graph_of(
 ) -> Graph:
     """The graph of src, dst and weight, each edge as it is listed; as many vertices as labels.
 
-    given: the user's options, of which ``target`` says what labels are. split: uint8 [N, S]; None: none is published. classes: their
-    words, or how many there are, where the archive tells; else classes with gaps between them are numbered 0..C-1, and a note says so.
+    given: the user's options, of which ``target`` says what labels are. split: uint8 [N, S]; None: none is published.
+    classes: their words, or how many there are, where the archive tells; else classes with gaps between them are
+    numbered 0..C-1, and a note says so.
     """
     target = given.get("target", "auto")
     labels = labels_of(labels, target, found.shown)

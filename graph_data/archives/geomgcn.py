@@ -1,7 +1,9 @@
-"""Geom-GCN's two files (Pei et al., ICLR 2020): out1_graph_edges.txt and out1_node_feature_label.txt, a title line in each.
+"""Geom-GCN's two files (Pei et al., ICLR 2020): out1_graph_edges.txt and
+out1_node_feature_label.txt, a title line in each.
 
-A line of nodes is the number, the features with commas between them, and the class; columns are parted by tabs. ``film``'s
-features are the places of ones. Splits that are published beside them (NAME_split_0.6_0.2_I.npz) become the columns of the split.
+A line of nodes is the number, the features with commas between them, and the class; columns are parted by
+tabs. ``film``'s features are the places of ones. Splits that are published beside them
+(NAME_split_0.6_0.2_I.npz) become the columns of the split.
 """
 
 from __future__ import annotations

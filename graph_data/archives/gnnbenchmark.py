@@ -1,4 +1,5 @@
-"""The archives of gnn-benchmark (Shchur et al., 2018): CSR in adj_*, attributes in attr_* or a dense attr_matrix, no split."""
+"""The archives of gnn-benchmark (Shchur et al., 2018): CSR in adj_*, attributes in attr_*
+or a dense attr_matrix, no split."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""GraphSAGE's files (Hamilton et al., NeurIPS 2017): X-G.json (node-link), X-id_map.json, X-class_map.json and X-feats.npy.
+"""GraphSAGE's files (Hamilton et al., NeurIPS 2017): X-G.json (node-link),
+X-id_map.json, X-class_map.json and X-feats.npy.
 
-A vertex's number is id_map's. Ends of links are ids; where ids are texts and ends are integers, as old NetworkX wrote, they are
-places in the list of nodes. A node that is neither ``val`` nor ``test`` trains; one without these two is in no split.
+A vertex's number is id_map's. Ends of links are ids; where ids are texts and ends are integers, as old
+NetworkX wrote, they are places in the list of nodes. A node that is neither ``val`` nor ``test`` trains;
+one without these two is in no split.
 """
 
 from __future__ import annotations

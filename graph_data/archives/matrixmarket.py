@@ -65,7 +65,8 @@ def load(found: Found, given: dict[str, str]) -> Graph:
 def _matrix(file: Path) -> Any:
     """As csr. By NumPy's reader of text: SciPy's (1.17) dies of SIGSEGV where a number has other bytes behind it.
 
-    Raises: DatasetError for a file that is no coordinate matrix of numbers, or says that it has more entries than bytes.
+    Raises: DatasetError for a file that is no coordinate matrix of numbers, or says
+    that it has more entries than bytes.
     """
     nbytes = file.stat().st_size * (DEFLATE if file.name.endswith(".gz") else 1)
     try:

@@ -1,4 +1,5 @@
-"""What is in a ``.npz`` archive that is not of ours: the names, the plain arrays, and an object that was pickled into it."""
+"""What is in a ``.npz`` archive that is not of ours: the names, the plain arrays, and an
+object that was pickled into it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
 """Pickles of arrays, sparse matrices and plain containers, read without running them.
 
-A pickle is a program. Here it is one of the instructions that make numbers, texts, lists, tuples and dicts, and what it may call
-is ``BUILDERS`` alone: functions and classes of this file that stand for those of numpy and SciPy and check what they are given.
-Everything else is refused by its name. Memory: all that is made is as long as the bytes that it is made of.
+A pickle is a program. Here it is one of the instructions that make numbers, texts, lists, tuples and dicts,
+and what it may call is ``BUILDERS`` alone: functions and classes of this file that stand for those of numpy
+and SciPy and check what they are given. Everything else is refused by its name. Memory: all that is made is as
+long as the bytes that it is made of.
 
-Python's own unpickler is not used: what it keeps from being called is a list of names, and it takes the memory that an index asks for.
+Python's own unpickler is not used: what it keeps from being called is a list of names, and it takes
+the memory that an index asks for.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ def array(value: Any, name: str) -> Array:
 
 
 def matrix(value: Any, name: str) -> Any:
-    """A ``scipy.sparse.csr_matrix`` without duplicates; its indices are checked. Raises: DatasetError for anything else."""
+    """A ``scipy.sparse.csr_matrix`` without duplicates; its indices are checked. Raises:
+    DatasetError for anything else."""
     if not isinstance(value, _Matrix) or not value.state:
         raise DatasetError(f"{name}: holds {_kind(value)}, must be a scipy.sparse matrix")
     try:
@@ -86,7 +89,7 @@ def _kind(value: Any) -> str:
     return {_Array: "an array", _Matrix: "a sparse matrix"}.get(type(value), f"a {type(value).__name__}")
 
 
-# --- what stands for the classes and functions that a pickle names -------------------------------------------------------------
+# --- what stands for the classes and functions that a pickle names ----------------------------------------------------
 
 
 class _Dtype:

@@ -62,7 +62,8 @@ def sparse_rows(made: Any) -> SparseRows:
 
 
 def edges(made: Any) -> tuple[Array, Array, Array | None]:
-    """src, dst and weight of an adjacency matrix whose row is the source; no weight if all are 1. Stored zeros are no edges."""
+    """src, dst and weight of an adjacency matrix whose row is the source; no weight if all
+    are 1. Stored zeros are no edges."""
     made.eliminate_zeros()
     coo = made.tocoo()
     weight = None if (coo.data == 1).all() else coo.data.astype(np.float32)

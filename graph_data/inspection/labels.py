@@ -35,10 +35,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Homophily:
-    """None where it has no meaning. Of classes: ``edge`` is the share of edges with equal labels; ``insensitive`` corrects it
-    for the sizes of classes (Lim et al., NeurIPS 2021, eq. 1), ``adjusted`` for what chance would give (Platonov et al.,
-    NeurIPS 2023, eq. 3). Of several labels per vertex, ``edge`` is the mean overlap (Jaccard) of neighbours' labels; of
-    numbers, ``adjusted`` is the correlation of neighbours' labels, in the mean over columns."""
+    """None where it has no meaning. Of classes: ``edge`` is the share of edges with equal labels; ``insensitive``
+    corrects it for the sizes of classes (Lim et al., NeurIPS 2021, eq. 1), ``adjusted`` for what chance would give
+    (Platonov et al., NeurIPS 2023, eq. 3). Of several labels per vertex, ``edge`` is the mean overlap (Jaccard) of
+    neighbours' labels; of numbers, ``adjusted`` is the correlation of neighbours' labels, in the mean over columns."""
 
     edge: float | None
     insensitive: float | None

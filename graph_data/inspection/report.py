@@ -45,7 +45,8 @@ class Report:
 
 
 def inspect_source(source: str, *, directed: bool = False, memory: str | int | None = None) -> Report:
-    """Loads the source and looks at it. Raises: DatasetError if it is malformed; ConfigError if it does not fit in memory."""
+    """Loads the source and looks at it. Raises: DatasetError if it is malformed;
+    ConfigError if it does not fit in memory."""
     found = resolve(source)
     guess = estimate_of(found, _options(directed), memory, stream=False)
     limit = guess.budget.limit if memory is not None else guess.budget.taken + available()

@@ -1,6 +1,8 @@
-"""Vertices that are copies of others: what a model has seen in training it need not have understood to score in the test.
+"""Vertices that are copies of others: what a model has seen in training it need not
+have understood to score in the test.
 
-Two rows are called equal if their 64-bit hashes are: of ten million rows, that is wrong about a pair once in 400,000 graphs.
+Two rows are called equal if their 64-bit hashes are: of ten million rows, that is wrong
+about a pair once in 400,000 graphs.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Copies:
-    """Vertices that have something in common with another one, and those for test that have it with one for training."""
+    """Vertices that have something in common with another one, and those for test that have it with one for
+    training."""
 
     vertices: int
     in_train: tuple[int, ...]  # of test vertices, per split

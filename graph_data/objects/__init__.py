@@ -23,8 +23,9 @@ OBJECTS = {
 
 
 def graph_of(thing: Any) -> Graph:
-    """The graph in an object: a ``Graph``, PyG's ``Data`` or ``HeteroData``, a ``DGLGraph``, a NetworkX graph, a SciPy sparse
-    adjacency, a numpy array of edges [2, E], or a mapping of the arrays that an npz file has (``graph_data.sources.npz``).
+    """The graph in an object: a ``Graph``, PyG's ``Data`` or ``HeteroData``, a ``DGLGraph``, a NetworkX
+    graph, a SciPy sparse adjacency, a numpy array of edges [2, E], or a mapping of the arrays that an npz
+    file has (``graph_data.sources.npz``).
 
     Raises: DatasetError for anything else, and for an object that is no graph that can be trained on.
     """

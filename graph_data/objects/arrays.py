@@ -1,6 +1,7 @@
 """Graphs out of plain arrays: what every reader of an object ends in.
 
-Tensors and sparse matrices are taken as they are, by what they can do, so that neither torch nor SciPy is imported here.
+Tensors and sparse matrices are taken as they are, by what they can do, so that neither torch nor SciPy is imported
+here.
 """
 
 from __future__ import annotations
@@ -41,16 +42,17 @@ def from_arrays(
 ) -> Graph:
     """A graph of arrays or tensors: ``edges`` int [2, E], source and target.
 
-    features: [N, F], also a SciPy or torch sparse matrix; "random:F" for F random ones; or the name of a file of them. labels: int
-    [N], -1 = unknown; int or bool [N, C] of 0 and 1, -1 = unknown, for several classes per vertex; or real numbers, NaN = unknown;
-    without: no vertex has one. Floats of 0 and 1 alone may be any of these: ``target`` says "classes" (of one column, or of
-    one-hot rows), "labels" or "numbers". weight: [E] or [E, 1]; edge_type: int [E]. split: [N] or [N, S] of 0 (nothing), 1 (train), 2
-    (validation), 3 (test); or ``masks``, by names such as train_mask or train_idx (``graph_data.masks.split_of``). num_vertices,
-    num_classes and num_edge_types: where the arrays do not show them. directed: False if every edge is listed in both directions.
-    feature_names: a word for each column of features; the columns of a DataFrame are their own.
+    features: [N, F], also a SciPy or torch sparse matrix; "random:F" for F random ones; or the name of a file of them.
+    labels: int [N], -1 = unknown; int or bool [N, C] of 0 and 1, -1 = unknown, for several classes per vertex; or real
+    numbers, NaN = unknown; without: no vertex has one. Floats of 0 and 1 alone may be any of these: ``target`` says
+    "classes" (of one column, or of one-hot rows), "labels" or "numbers". weight: [E] or [E, 1]; edge_type: int [E].
+    split: [N] or [N, S] of 0 (nothing), 1 (train), 2 (validation), 3 (test); or ``masks``, by names such as train_mask
+    or train_idx (``graph_data.masks.split_of``). num_vertices, num_classes and num_edge_types: where the arrays do not
+    show them. directed: False if every edge is listed in both directions. feature_names: a word for each column of
+    features; the columns of a DataFrame are their own.
 
-    Raises: DatasetError for what is malformed, for a graph without features, and for floats of 0 and 1 without a ``target``;
-    ``prepare`` looks at the values.
+    Raises: DatasetError for what is malformed, for a graph without features, and for floats of 0 and 1 without a
+    ``target``; ``prepare`` looks at the values.
     """
     pairs = array(edges)
     if pairs.ndim != 2 or len(pairs) != 2 or pairs.dtype.kind not in "iu":
@@ -103,7 +105,8 @@ def from_arrays(
 
 
 def _types_of(edge_type: Any, num_edge_types: int | None, name: str) -> tuple[Array | None, int, tuple[str, ...]]:
-    """Types of edges [E], how many there are, and what they were called where codes became 0, 1, ...: unless it is said how many."""
+    """Types of edges [E], how many there are, and what they were called where codes became 0, 1,
+    ...: unless it is said how many."""
     types = None if edge_type is None else column(edge_type, "edge types", name)
     if types is not None and types.dtype.kind not in "iub":
         raise DatasetError(f"{name}: edge types are {types.dtype}, must be integers from 0 on")
@@ -134,13 +137,13 @@ def from_mapping(
     target: str = "auto",
     name: str = "arrays",
 ) -> Graph:
-    """The graph of a mapping of arrays, called as ``graph_data.fields`` and ``graph_data.masks`` list; only ``edge_index`` and features
-    must be there. ``x`` may be "random:F".
+    """The graph of a mapping of arrays, called as ``graph_data.fields`` and ``graph_data.masks`` list; only
+    ``edge_index`` and features must be there. ``x`` may be "random:F".
 
-    weight: the name of the entry that holds edges' weights, instead of those of the table; "" for none. features: instead of x;
-    target: as for ``from_arrays``; where it is "auto", the entry of that name tells.
-    Raises: DatasetError for two names of one thing, for what looks like a split, a weight or a label and is not used, or arrays that do
-    not fit each other. The graph's note names what else is not used.
+    weight: the name of the entry that holds edges' weights, instead of those of the table; "" for none. features:
+    instead of x; target: as for ``from_arrays``; where it is "auto", the entry of that name tells. Raises: DatasetError
+    for two names of one thing, for what looks like a split, a weight or a label and is not used, or arrays that do not
+    fit each other. The graph's note names what else is not used.
     """
     table = FLAT if weight is None else {**FLAT, "edge_weight": (plain(weight),) if weight else ()}
     found = sorted_out(arrays, table, name)
@@ -223,7 +226,8 @@ def _pairs(found: Found, name: str) -> tuple[Array, tuple[str, ...]]:
 
 
 def ids_of(found: Found, num_vertices: int) -> tuple[Array | None, dict[str, Any]]:
-    """What the source calls vertices, if these are ascending integers and not 0..N-1; else None, and the entry that is not used."""
+    """What the source calls vertices, if these are ascending integers and not 0..N-1; else None,
+    and the entry that is not used."""
     if "n_id" not in found.values:
         return None, {}
     ids = array(found.values["n_id"])
@@ -238,7 +242,8 @@ def ids_of(found: Found, num_vertices: int) -> tuple[Array | None, dict[str, Any
 
 
 def classes_told(told: int | None, labels: Array, target: str) -> int:
-    """C as the source tells it, where labels cannot: of several classes or numbers that the user asked for, it is their columns."""
+    """C as the source tells it, where labels cannot: of several classes or numbers that the user
+    asked for, it is their columns."""
     if told is None or target in ("labels", "numbers"):
         return num_classes_of(labels)
     return max(told, num_classes_of(labels)) if target == "classes" else told
@@ -309,9 +314,9 @@ def rows_of(features: Any, name: str) -> Rows:
 
 
 def labels_of(labels: Any, target: str = "auto", name: str = "arrays") -> Array:
-    """Labels in the form of ``Graph.labels``, which are what ``target`` says. Matrices of integers that are 0 and 1 are several
-    classes per vertex. Raises: DatasetError for floats of 0 and 1 if it says "auto": other packages keep one-hot classes, several
-    classes and numbers alike in them."""
+    """Labels in the form of ``Graph.labels``, which are what ``target`` says. Matrices of integers that are 0 and 1 are
+    several classes per vertex. Raises: DatasetError for floats of 0 and 1 if it says "auto": other packages keep
+    one-hot classes, several classes and numbers alike in them."""
     y = array(labels)
     if y.dtype.kind not in "iufb":
         raise DatasetError(f"{name}: labels are {y.dtype}, must be numbers: classes from 0 on, -1 for unknown")
@@ -327,7 +332,8 @@ def labels_of(labels: Any, target: str = "auto", name: str = "arrays") -> Array:
 
 
 def labels_for_losses(graph: Graph) -> Array:
-    """A copy of the labels in the types that torch's losses take: int64 for classes; else float32, NaN where unknown."""
+    """A copy of the labels in the types that torch's losses take: int64 for classes;
+    else float32, NaN where unknown."""
     if graph.target == "classes":
         return graph.labels.astype(np.int64)
     labels = graph.labels.astype(np.float32)

@@ -21,11 +21,11 @@ FEATURES, LABELS, WEIGHT, TYPE = "feat", "label", "weight", "_TYPE"  # what DGL'
 
 
 def from_dgl(graph: Any, *, features: Any = None, target: str = "auto", name: str = "dgl") -> Graph:
-    """The graph of a ``DGLGraph``: feat, label, train_mask, val_mask, test_mask of its nodes, and weight and _TYPE of its edges; or
-    other names of these (``graph_data.fields``).
+    """The graph of a ``DGLGraph``: feat, label, train_mask, val_mask, test_mask of its nodes, and weight and _TYPE of
+    its edges; or other names of these (``graph_data.fields``).
 
-    features, target: instead of feat, and what label is, as for ``graph_data.objects.arrays.from_arrays``.
-    With one kind of nodes and several of edges, these are the edge types. Raises: DatasetError for several kinds of nodes.
+    features, target: instead of feat, and what label is, as for ``graph_data.objects.arrays.from_arrays``. With one
+    kind of nodes and several of edges, these are the edge types. Raises: DatasetError for several kinds of nodes.
     """
     if len(graph.ntypes) != 1:
         raise DatasetError(
@@ -53,7 +53,8 @@ def from_dgl(graph: Any, *, features: Any = None, target: str = "auto", name: st
 
 
 def joined(frames: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """What vertices or edges of every kind carry, one kind after the other, and the names of what only some kinds have."""
+    """What vertices or edges of every kind carry, one kind after the other, and the
+    names of what only some kinds have."""
     if len(frames) == 1:
         return dict(frames[0]), ()
     every = set.intersection(*map(set, frames))
@@ -77,8 +78,8 @@ def of_frames(
 ) -> Graph:
     """A graph of edges [2, E], and what nodes and edges carry, by name. partly: what only some kinds of them carry.
 
-    features, labels: instead of what nodes carry; they and ``more`` are as for ``graph_data.objects.arrays.from_arrays``.
-    Raises: DatasetError as ``graph_data.objects.arrays.from_mapping`` does.
+    features, labels: instead of what nodes carry; they and ``more`` are as for
+    ``graph_data.objects.arrays.from_arrays``. Raises: DatasetError as ``graph_data.objects.arrays.from_mapping`` does.
     """
     of_node, of_edge = sorted_out(nodes, VERTICES, name), sorted_out(edges, OF_EDGE, f"{name}: edges")
     graph = from_arrays(

@@ -21,10 +21,11 @@ def from_networkx(
 ) -> Graph:
     """The graph of a ``Graph``, ``DiGraph``, ``MultiGraph`` or ``MultiDiGraph``; an undirected edge becomes two.
 
-    Vertices are the nodes in ascending order if they are integers (and the shards keep the integers), else in the order of
-    ``graph.nodes``. Nodes may carry x, y, train_mask, val_mask and test_mask; edges weight and type, an integer; or other names
-    of these (``graph_data.fields``). What some have, all must have, but for y: -1, or NaN beside real numbers, where it is missing. features, labels and ``more``: instead
-    of attributes, as for ``graph_data.objects.arrays.from_arrays``.
+    Vertices are the nodes in ascending order if they are integers (and the shards keep the integers), else in the order
+    of ``graph.nodes``. Nodes may carry x, y, train_mask, val_mask and test_mask; edges weight and type, an integer; or
+    other names of these (``graph_data.fields``). What some have, all must have, but for y: -1, or NaN beside real
+    numbers, where it is missing. features, labels and ``more``: instead of attributes, as for
+    ``graph_data.objects.arrays.from_arrays``.
 
     Raises: DatasetError naming the first node or edge without what others have.
     """
@@ -66,7 +67,8 @@ def from_networkx(
 def _frame(
     carried: list[dict[Any, Any]], table: Mapping[str, tuple[str, ...]], owners: list[Any], name: str, what: str
 ) -> dict[Any, Any]:
-    """What nodes or edges carry, by name: arrays of what we have a use for; of other attributes, a list of the values."""
+    """What nodes or edges carry, by name: arrays of what we have a use for; of other
+    attributes, a list of the values."""
     frame: dict[Any, Any] = {}
     for key in dict.fromkeys(key for data in carried for key in data):
         if plain(key) in table.get("y", ()):

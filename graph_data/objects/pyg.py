@@ -20,11 +20,12 @@ from siafu.sparse import SparseRows
 def from_pyg(
     data: Any, *, weight: str | None = None, features: Any = None, target: str = "auto", name: str = "pyg"
 ) -> Graph:
-    """The graph of a ``Data``: x, edge_index, y, train_mask, val_mask, test_mask, edge_type, and edge_weight, or else edge_attr
-    if that is one value per edge; or other names of these (``graph_data.fields``).
+    """The graph of a ``Data``: x, edge_index, y, train_mask, val_mask, test_mask, edge_type, and edge_weight, or else
+    edge_attr if that is one value per edge; or other names of these (``graph_data.fields``).
 
-    ``weight``: the attribute that holds edges' weights; "" for none. features: instead of x, such as "random:32". target: what y is,
-    both as for ``graph_data.objects.arrays.from_arrays``. A ``HeteroData`` becomes one graph by its own ``to_homogeneous``, its kinds of edges edge types.
+    ``weight``: the attribute that holds edges' weights; "" for none. features: instead of x, such as "random:32".
+    target: what y is, both as for ``graph_data.objects.arrays.from_arrays``. A ``HeteroData`` becomes one graph by its
+    own ``to_homogeneous``, its kinds of edges edge types.
 
     Raises: DatasetError for what is no such graph.
     """
@@ -69,8 +70,8 @@ def from_fields(
 
 
 def _homogeneous(data: Any) -> Any:
-    """One graph of all kinds of vertices. Raises: DatasetError unless all have features, of one width; for lists of vertices, whose
-    numbers are of one kind alone: PyG would join them as they are."""
+    """One graph of all kinds of vertices. Raises: DatasetError unless all have features, of one width; for lists of
+    vertices, whose numbers are of one kind alone: PyG would join them as they are."""
     for kind in data.node_types:
         for key, value in data[kind].items():
             if role_of(key) and not str(getattr(value, "dtype", "")).endswith("bool"):

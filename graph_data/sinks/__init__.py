@@ -30,7 +30,8 @@ class Written:
 
 
 def save(graph: Graph, kind: str, folder: Path) -> Written:
-    """Writes a graph that has been checked. Raises: ConfigError for an unknown format, or a package that is not there."""
+    """Writes a graph that has been checked. Raises: ConfigError for an unknown format,
+    or a package that is not there."""
     if kind not in SINKS:
         raise ConfigError(f"format {kind!r} is not one of {', '.join(SINKS)}")
     module, _, function = SINKS[kind].partition(":")
@@ -45,8 +46,8 @@ def save(graph: Graph, kind: str, folder: Path) -> Written:
 
 
 def _asks(graph: Graph, kind: str) -> bool:
-    """Whether a reader must be told what the labels are: floats of 0 and 1, as PyG's and DGL's are of several classes too, or one
-    column of several classes, which is else one class per vertex."""
+    """Whether a reader must be told what the labels are: floats of 0 and 1, as PyG's and DGL's are of several classes
+    too, or one column of several classes, which is else one class per vertex."""
     if graph.target == "labels" and graph.labels.shape[1] == 1 and kind != "bsnap":
         return True
     return zero_and_one(labels_for_losses(graph) if kind in ("dgl", "pyg") else graph.labels)

@@ -42,7 +42,8 @@ def save(graph: Graph, folder: Path) -> Written:
 
 
 def names_note(graph: Graph, kept: Collection[str] = ()) -> tuple[str, ...]:
-    """What siafu keeps beside the numbers of vertices, classes, types and features, and this format does not. kept: what it does."""
+    """What siafu keeps beside the numbers of vertices, classes, types and features, and this
+    format does not. kept: what it does."""
     ids = () if graph.ids is None else ("the ids of its source are not in it: vertices are numbered 0..N-1",)
     lost = [what.replace("_", " ") for what in graph.names if what not in kept]
     names = (f"the names of its {' and '.join(lost)} are not in it: they are numbered",) if lost else ()

@@ -78,13 +78,15 @@ def _edge_blocks(graph: Graph) -> Iterator[dict[str, Array]]:
 
 
 def _headers(graph: Graph, of: str) -> tuple[str, ...]:
-    """Names of the columns of "features", or of several labels ("classes"), where they can be told apart, and from that of the ids; else none."""
+    """Names of the columns of "features", or of several labels ("classes"), where they can be told apart, and
+    from that of the ids; else none."""
     words = graph.names.get(of, ())
     return tuple(words) if len({"id", *words}) == len(words) + 1 else ()
 
 
 def _feature_blocks(features: Array, named: tuple[str, ...]) -> Iterator[dict[str, Array]]:
-    """A second copy, in columns, is of so many rows, not of all; fewer would make many small groups of a wide Parquet file."""
+    """A second copy, in columns, is of so many rows, not of all; fewer would make many
+    small groups of a wide Parquet file."""
     named = named or tuple(f"x{i}" for i in range(features.shape[1]))
     rows = max(1, FEATURE_VALUES // max(1, features.shape[1]))
     for start in range(0, len(features), rows):

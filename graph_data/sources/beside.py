@@ -1,4 +1,5 @@
-"""Options of a source, and features and splits that a user gives with a graph whose own files lack them: by vertex number."""
+"""Options of a source, and features and splits that a user gives with a graph whose own
+files lack them: by vertex number."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def options_of(argument: str, options: Sequence[str]) -> tuple[str, dict[str, st
 
 
 def features_of(text: str, num_vertices: int) -> Any:
-    """Rows [N, F] of a .npy or .npz file, a table by vertex number, or ``random:F``; those of a .npy file stay on disk."""
+    """Rows [N, F] of a .npy or .npz file, a table by vertex number, or ``random:F``;
+    those of a .npy file stay on disk."""
     return vertexfiles.features(text, _table(text), num_vertices, _by_number(num_vertices), None, None)
 
 

@@ -7,10 +7,11 @@
     labels.bsnap     u32 kinds, then V times u32
     parts_P/graph.bsnap.parts    text, the partition of a vertex in each line: ``--partitioner file:PATH``
 
-Dorylus knows no splits: the first 66% of a chunk's vertices are for training, the next 10% for validation, and the rest is
-never looked at. ``split=positional`` is that with one chunk, ``split=positional:K`` with K of equal size; else ``split`` is a
-.npy file or a table, as for edge lists. What the format cannot hold, siafu keeps beside it and reads again: split.npy,
-weight.npy [E], type.npy [E] with num_edge_types.npy [1], and labels.npy where labels are missing, several, or no classes.
+Dorylus knows no splits: the first 66% of a chunk's vertices are for training, the next 10% for validation, and
+the rest is never looked at. ``split=positional`` is that with one chunk, ``split=positional:K`` with K of equal
+size; else ``split`` is a .npy file or a table, as for edge lists. What the format cannot hold, siafu keeps beside
+it and reads again: split.npy, weight.npy [E], type.npy [E] with num_edge_types.npy [1], and labels.npy where
+labels are missing, several, or no classes.
 """
 
 from __future__ import annotations
@@ -211,7 +212,8 @@ class Bsnap:
 
 
 def load(argument: str) -> Graph:
-    """The whole graph in memory. Raises: DatasetError for a file that is missing, cut short, or does not fit the others."""
+    """The whole graph in memory. Raises: DatasetError for a file that is missing, cut
+    short, or does not fit the others."""
     found = parse(argument)
     ends = found.ends(0, found.listed)
     vertices = found.vertices(Census(found.num_vertices, found.listed, None, ends[:0, 0], ends[:0, 1]), None)
@@ -248,7 +250,8 @@ def parse(argument: str) -> Bsnap:
 
 
 def positional(chunks: str, num_vertices: int, name: str) -> Array:
-    """Dorylus' own split, uint8 [N, 1]: of each of ``chunks`` equal ranges of vertices the first 66% train, 10% validate."""
+    """Dorylus' own split, uint8 [N, 1]: of each of ``chunks`` equal ranges of vertices
+    the first 66% train, 10% validate."""
     if not chunks.isdecimal() or not 1 <= int(chunks) <= num_vertices:
         raise DatasetError(f"{name}: split positional:{chunks}, must have 1..{num_vertices} chunks")
     split = np.full(num_vertices, NONE, np.uint8)

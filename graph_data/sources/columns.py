@@ -133,7 +133,8 @@ def is_parquet(file: Path) -> bool:
 
 
 def partition_of(file: Path) -> dict[str, str | int | None]:
-    """What the folders of a Parquet file say of all its rows, as Hive, Spark and pandas write it: kind=friend/year=2020/0.parquet."""
+    """What the folders of a Parquet file say of all its rows, as Hive, Spark and pandas write it:
+    kind=friend/year=2020/0.parquet."""
     found: dict[str, str | int | None] = {}
     for folder in file.absolute().parents if is_parquet(file) else ():
         key, equals, text = folder.name.partition("=")
@@ -186,7 +187,8 @@ def column_type(file: Path, column: str) -> Any:
 
 
 def widths(file: Path, columns: Sequence[str]) -> list[int]:
-    """Numbers in a value of each column: of a list as many as the first has, else one. The schema is read once for all."""
+    """Numbers in a value of each column: of a list as many as the first has, else one.
+    The schema is read once for all."""
     if not is_parquet(file):
         return [1] * len(columns)
     with _opened(file) as parquet:
@@ -302,8 +304,8 @@ def _batches(file: Path, columns: list[str], rows: int, kinds: Sequence[Kind]) -
 def ids(num_vertices: int | None = None, hint: str = "") -> Kind:
     """Vertices that are integers, as int64: any that fit, or the numbers of that many vertices.
 
-    ``hint`` is what a message about another one says at its end. Integers with leading zeros are refused, unless they are numbers of
-    vertices: 007 and 7 are two ids.
+    ``hint`` is what a message about another one says at its end. Integers with leading zeros are refused, unless they
+    are numbers of vertices: 007 and 7 are two ids.
     """
     must = f"an integer{hint}"
 
@@ -324,8 +326,8 @@ def ids(num_vertices: int | None = None, hint: str = "") -> Kind:
 
 
 def parsed(array: Any, where: Where, must: str, *, zeros: bool) -> Any:
-    """Text as Arrow's int64, or as float64 where integers end in .0; what is no text stays. Reading text and this takes no longer
-    than letting the reader parse integers, which drops leading zeros. zeros: they may have some."""
+    """Text as Arrow's int64, or as float64 where integers end in .0; what is no text stays. Reading text and this takes
+    no longer than letting the reader parse integers, which drops leading zeros. zeros: they may have some."""
     pa, compute = arrow(), arrow("pyarrow.compute")
     if is_parquet(where.file) or not pa.types.is_string(array.type):
         return array

@@ -1,4 +1,5 @@
-"""The files of ``dgl.save_graphs`` and ``dgl.data.save_tensors``, read without DGL: its releases and torch's seldom agree.
+"""The files of ``dgl.save_graphs`` and ``dgl.data.save_tensors``, read without DGL: its
+releases and torch's seldom agree.
 
 All little-endian; a string is its length (u64) and bytes, a list its length (u64) and items:
 
@@ -53,8 +54,8 @@ class Stored:
 
 
 def load(argument: str) -> Graph:
-    """The only graph in the file PATH[?features=FILE&target=...]. Raises: DatasetError for several, or a file that is none of
-    ``dgl.save_graphs``."""
+    """The only graph in the file PATH[?features=FILE&target=...]. Raises: DatasetError for several, or a file that
+    is none of ``dgl.save_graphs``."""
     text, given = options_of(argument, TOLD)
     path = Path(text)
     found, labels = read(path)

@@ -2,9 +2,10 @@
 
     distdgl:PATH[?features=FILE&target=...]        PATH: NAME.json, or a folder with one such file
 
-NAME.json tells which ranges of vertices and edges each partition owns, in DGL's new numbering, which is ours too. In part
-p/graph.dgl, ``_ID`` are the numbers of the partition's vertices and edges in the whole graph, and ``inner_edge`` says which
-edges it owns; every edge is owned once. node_feat.dgl and edge_feat.dgl hold what is known of the owned ones, by kind/name.
+NAME.json tells which ranges of vertices and edges each partition owns, in DGL's new numbering, which is ours too.
+In part p/graph.dgl, ``_ID`` are the numbers of the partition's vertices and edges in the whole graph, and
+``inner_edge`` says which edges it owns; every edge is owned once. node_feat.dgl and edge_feat.dgl hold what is
+known of the owned ones, by kind/name.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ NEEDED = ("graph_name", "num_nodes", "num_edges", "num_parts", "node_map", "edge
 
 
 def load(argument: str) -> Graph:
-    """The whole graph in memory. Raises: DatasetError for a file that is missing, damaged, or does not fit the others."""
+    """The whole graph in memory. Raises: DatasetError for a file that is missing,
+    damaged, or does not fit the others."""
     text, given = options_of(argument, TOLD)
     path = _config(Path(text))
     config = _read(path)
@@ -94,7 +96,8 @@ def _owned_edges(file: Path, part: Stored, num_vertices: int, num_edges: int) ->
 
 
 def _joined(path: Path, config: dict[str, Any], what: str, total: int) -> tuple[dict[str, Array], list[str]]:
-    """What vertices or edges of every kind carry, in the order of the whole graph, and the names of what only some kinds have."""
+    """What vertices or edges of every kind carry, in the order of the whole graph, and the
+    names of what only some kinds have."""
     kinds: dict[str, Any] = config[f"{what}_map"]
     parts = []
     for p in range(int(config["num_parts"])):

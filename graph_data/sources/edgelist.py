@@ -3,13 +3,14 @@
     PATH[?src=COLUMN&dst=COLUMN&weight=COLUMN&type=COLUMN&num_edge_types=R&ids=auto|integer|text
           &num_vertices=N&id=COLUMN&features=FILE&labels=FILE&target=auto|classes|labels|numbers&split=FILE&name=NAME]
 
-PATH is a file (.parquet, .csv, .tsv, .txt, .edges, .edgelist; .gz too), a pattern with ``*``, or a folder of such files. Source
-and target are columns of such names (ENDS), else the first two, unless ``src`` and ``dst`` name them; there is no weight or type unless a column is named. Ids are of any
-type (``graph_data.sources.ids``): integers, or as the first row has them, or text if ``ids`` says so. They are vertex numbers
-if ``num_vertices`` is given or a .npy file has one row per vertex; else the ids that occur are numbered 0, 1, 2, ... in
-ascending order, and the shards keep them in ids.npy, or ids.parquet if they are no 64-bit integers. So it is with types: they
-are 0..R-1 as they stand if ``num_edge_types`` is given; else those that occur, integers or words, are numbered.
-Features are a .npy file [N, F], a scipy .npz file, a table by id, or ``random:F`` (float16); without any, it is refused.
+PATH is a file (.parquet, .csv, .tsv, .txt, .edges, .edgelist; .gz too), a pattern with ``*``, or a folder of such
+files. Source and target are columns of such names (ENDS), else the first two, unless ``src`` and ``dst`` name them;
+there is no weight or type unless a column is named. Ids are of any type (``graph_data.sources.ids``): integers, or as
+the first row has them, or text if ``ids`` says so. They are vertex numbers if ``num_vertices`` is given or a .npy file
+has one row per vertex; else the ids that occur are numbered 0, 1, 2, ... in ascending order, and the shards keep them
+in ids.npy, or ids.parquet if they are no 64-bit integers. So it is with types: they are 0..R-1 as they stand if
+``num_edge_types`` is given; else those that occur, integers or words, are numbered. Features are a .npy file [N, F], a
+scipy .npz file, a table by id, or ``random:F`` (float16); without any, it is refused.
 """
 
 from __future__ import annotations
@@ -283,8 +284,8 @@ class _Reading:
 
 
 def load(argument: str) -> Graph:
-    """The whole graph in memory, self-loops and all. Raises: DatasetError for a file or value that is no good; ConfigError
-    without pyarrow."""
+    """The whole graph in memory, self-loops and all. Raises: DatasetError for a file or value that is no
+    good; ConfigError without pyarrow."""
     edges = parse(argument)
     census = edges.census(ROWS, DENSE_IDS)
     numbering = Numbering(census.ids, 4 * DENSE_IDS)

@@ -30,7 +30,8 @@ class EdgeTypes:
     def read(cls, files: Sequence[Path], column: str, count: int | None = None) -> EdgeTypes:
         """``count``: of types that are 0..count-1 as they stand; None: they are numbered anew.
 
-        Raises: DatasetError for a type that is missing, neither word nor integer, or beyond ``count``; for too many types.
+        Raises: DatasetError for a type that is missing, neither word nor integer, or
+        beyond ``count``; for too many types.
         """
         wordy = words.is_words(files[0], column)
         if count is not None:

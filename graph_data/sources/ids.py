@@ -1,8 +1,8 @@
 """Vertices that are called otherwise than by 64-bit integers: by text, UUIDs, dates, larger integers.
 
 Edges carry a hash of 63 bits for every such id, and so take the way that integers take: through the census, buckets and
-tables. The census keeps the values beside their hashes and compares them, so two values never pass for one. Vertices are
-numbered in the ascending order of the values: text by its UTF-8 bytes, dates and numbers as such.
+tables. The census keeps the values beside their hashes and compares them, so two values never pass for one. Vertices
+are numbered in the ascending order of the values: text by its UTF-8 bytes, dates and numbers as such.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def type_of(
 ) -> Any:  # fmt: skip
     """The Arrow type of ids; None: integers of 64 bits. In text the first row decides, in Parquet the schema.
 
-    ``ends`` are the columns that name vertices, ``tables`` those of other files. Integers with leading zeros, in any of these, are
-    text: 007 and 7 are two ids. Raises: DatasetError if they are of no type that ids can have, or of two.
+    ``ends`` are the columns that name vertices, ``tables`` those of other files. Integers with leading zeros, in any of
+    these, are text: 007 and 7 are two ids. Raises: DatasetError if they are of no type that ids can have, or of two.
     """
     if how not in HOWS:
         raise DatasetError(f"ids {how!r}, must be one of {', '.join(HOWS)}")

@@ -29,7 +29,8 @@ SOURCES = {  # kind -> function of the rest of the name; "KIND" and "KIND:REST" 
     "pyg": "graph_data.sources.pygfile:load",
     "synthetic": "graph_data.sources.synthetic:load",
 }
-#: Kinds whose edges can be read a block at a time, again and again -> function that finds them: an ``EdgeList``, or the like
+#: Kinds whose edges can be read a block at a time, again and again -> function that finds
+#: them: an ``EdgeList``, or the like
 STREAMED = {"bsnap": "graph_data.sources.bsnap:parse", "edges": "graph_data.sources.edgelist:parse"}
 #: Kinds that are folders -> function that lists their files
 FOLDERS = {
@@ -108,8 +109,8 @@ def _absolute_option(option: str) -> str:
 
 def resolve(name: str) -> Source:
     """What a source's name means: KIND, KIND:REST, a path to a file or a folder in one of the field's own formats
-    (``graph_data.archives.formats``), a file that ends as one of ENDINGS does, a path, pattern or folder
-    of edge lists (``graph_data.sources.edgelist``), a folder with a graph.bsnap, or NAME of a NAME.npz in a data folder.
+    (``graph_data.archives.formats``), a file that ends as one of ENDINGS does, a path, pattern or folder of edge lists
+    (``graph_data.sources.edgelist``), a folder with a graph.bsnap, or NAME of a NAME.npz in a data folder.
 
     Raises: DatasetError that lists what is known.
     """

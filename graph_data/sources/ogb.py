@@ -53,7 +53,8 @@ ROLES = {"train": TRAIN, "valid": VAL, "test": TEST}
 
 
 def load(argument: str) -> Graph:
-    """The whole graph in memory. Raises: DatasetError for what is missing or does not fit; ConfigError without pyarrow."""
+    """The whole graph in memory. Raises: DatasetError for what is missing or does not
+    fit; ConfigError without pyarrow."""
     text, query = path_and_options(argument)
     given = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
     for key in given:
@@ -217,7 +218,8 @@ def _features(raw: Mapping[str, Array], num_vertices: int, folder: Path, given: 
 
 
 def _split(folder: Path, num_vertices: int, scheme: str | None) -> Array:
-    """The published split, uint8 [N, 1]. Raises: DatasetError if there is none, or several and ``scheme`` names none."""
+    """The published split, uint8 [N, 1]. Raises: DatasetError if there is none, or
+    several and ``scheme`` names none."""
     there = sorted({path.parent.name for name in ("train.csv.gz", SAVED) for path in folder.glob(f"split/*/{name}")})
     if not there:
         raise DatasetError(f"{folder}: has no split (split/SCHEME/train.csv.gz or {SAVED})")
@@ -253,7 +255,8 @@ def _listed(inside: Path, num_vertices: int) -> Array:
 
 
 def _saved(path: Path) -> dict[str, Array]:
-    """The lists of vertices in a file of DatasetSaver's: a dict of arrays or tensors. Raises: ConfigError without torch."""
+    """The lists of vertices in a file of DatasetSaver's: a dict of arrays or tensors.
+    Raises: ConfigError without torch."""
     multiarray = np.empty(0).__reduce__()[0]
     known = [(multiarray, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]  # of numpy 1 and 2
     integers = [type(np.dtype(kind)) for kind in ("i4", "i8", "u4", "u8", "?")]

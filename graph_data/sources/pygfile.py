@@ -1,4 +1,5 @@
-"""PyG's ``.pt`` files: a ``Data``, its ``to_dict()``, or the one graph of a processed data set. Read without PyG, and nothing of a file runs.
+"""PyG's ``.pt`` files: a ``Data``, its ``to_dict()``, or the one graph of a processed data set. Read
+without PyG, and nothing of a file runs.
 
 FILE.pt[?weight=FIELD&features=FILE|random:F&target=KIND]    no FIELD: no weight
 """
@@ -31,7 +32,8 @@ WRITE = "write it with torch.save(data.to_dict(), path)"
 
 
 def load(argument: str) -> Graph:
-    """Raises: DatasetError for a file that holds no graph, several, or one of several kinds of vertices; ConfigError without torch."""
+    """Raises: DatasetError for a file that holds no graph, several, or one of several kinds of
+    vertices; ConfigError without torch."""
     text, given = options_of(argument, ("weight", *TOLD))
     path = Path(text)
     if not path.is_file():
@@ -50,7 +52,8 @@ def _why(unknown: str) -> str:
 
 
 def _fields(held: Any, shown: str) -> dict[str, Any]:
-    """The attributes of the one ``Data``. A processed data set is (Data or its dict, where each graph begins[, its class])."""
+    """The attributes of the one ``Data``. A processed data set is (Data or its dict, where
+    each graph begins[, its class])."""
     if isinstance(held, tuple) and _is_processed(held):
         held, slices = held[:2]
         graphs = max((len(starts) - 1 for starts in (slices or {}).values()), default=1)
@@ -67,7 +70,8 @@ def _fields(held: Any, shown: str) -> dict[str, Any]:
 
 
 def _is_processed(held: tuple[Any, ...]) -> bool:
-    """Whether it is a data set as PyG keeps it, and not what somebody has saved beside a graph: a split, labels, a number."""
+    """Whether it is a data set as PyG keeps it, and not what somebody has saved beside a
+    graph: a split, labels, a number."""
     if len(held) not in (2, 3) or (len(held) == 3 and not isinstance(held[2], type)):
         return False
     if held[1] is None or held[1] == {}:

@@ -1,11 +1,11 @@
 """A random graph whose labels can be read off the *types* of edges alone.
 
 ``typed?vertices=4000&relations=4&classes=4&degree=16&feature_noise=1.0&seed=0``. A vertex has a class c, which is its
-label, and a kind k, which its features show; both of 0..classes-1, and one tells nothing of the other. Behind an edge of
-relation r, a vertex of class c finds kind ``c + r`` (mod classes): so it does for both ends if it joins the groups
+label, and a kind k, which its features show; both of 0..classes-1, and one tells nothing of the other. Behind an edge
+of relation r, a vertex of class c finds kind ``c + r`` (mod classes): so it does for both ends if it joins the groups
 ``(c, k)`` and ``(k - r, c + r)``. Relations are equally frequent, and if their number is a multiple of the classes, all
-neighbours together show every kind alike: a model that does not tell relations apart can do no better than guess.
-Some edges are noise, and some labels are wrong on purpose.
+neighbours together show every kind alike: a model that does not tell relations apart can do no better than guess. Some
+edges are noise, and some labels are wrong on purpose.
 """
 
 from __future__ import annotations

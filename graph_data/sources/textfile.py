@@ -1,7 +1,7 @@
 """Tables as text: their separator, comments, header, first rows, and which row a parser stumbled over.
 
-Rows are counted from 1, without comments above and the header. A first line of numbers is no header. Blanks around names are no
-part of them; where the header has some, none is part of a word either.
+Rows are counted from 1, without comments above and the header. A first line of numbers is no header. Blanks around
+names are no part of them; where the header has some, none is part of a word either.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 WHOLE = re.compile(r"[-+]?\d{1,18}(\.0*)?")  # an integer, perhaps in a column of floats
 LEADING_ZERO = re.compile(r"[-+]?0\d+")
 DECIMAL_COMMA = re.compile(r"(?<![\d,])\d+,\d+(?![\d,])")
-#: What pandas, R, SQL and Excel write where there is nothing: in columns of numbers and of words. A single "." (SAS), "-" and "?"
-#: are not among them: they may be words.
+#: What pandas, R, SQL and Excel write where there is nothing: in columns of numbers and of words. A single "." (SAS),
+#: "-" and "?" are not among them: they may be words.
 MISSING = (
     "", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NAN", "-NaN", "-nan", "NaT", "null", "NULL", "Null", "None",
     "none", "NONE", "\\N", "1.#QNAN", "-1.#QNAN", "1.#IND", "-1.#IND", "#N/A N/A",
@@ -150,7 +150,8 @@ def _split(lines: list[str], separator: str) -> list[list[str]]:
 def column_names(file: Path) -> list[str]:
     """Of the header; column numbers, from 0, if the first line is numbers.
 
-    Raises: DatasetError if two are equal, if a header looks like data, numbers like a header, or the second line like one.
+    Raises: DatasetError if two are equal, if a header looks like data, numbers like a
+    header, or the second line like one.
     """
     found = layout(file)
     numbers = [name for name in found.first if NUMBER.fullmatch(name)]
@@ -275,7 +276,8 @@ def batches(file: Path, columns: list[str], types: list[str], use_threads: bool 
 
 @lru_cache(maxsize=1024)
 def _check_quotes(file: Path, separator: str, comments: int, *_identity: int) -> None:
-    """Of a quote that is not closed Arrow makes one field of all rows up to the next quote, or to the end, and says nothing.
+    """Of a quote that is not closed Arrow makes one field of all rows up to the next
+    quote, or to the end, and says nothing.
 
     Raises: DatasetError for a quoted field that does not end, or behind whose end another thing comes than a separator.
     """
@@ -357,8 +359,8 @@ class _Tabs(io.RawIOBase):
 
 
 def _trimmed(file: Path, batch: Any) -> Any:
-    """Words without the blanks around them: in ``alice, bob`` and ``bob, alice`` there are two of them, not four. DatasetError
-    for a quote behind a blank, which pyarrow takes for a part of the word."""
+    """Words without the blanks around them: in ``alice, bob`` and ``bob, alice`` there are two of them, not four.
+    DatasetError for a quote behind a blank, which pyarrow takes for a part of the word."""
     pa, compute = arrow("pyarrow"), arrow("pyarrow.compute")
     found = [compute.utf8_trim_whitespace(a) if pa.types.is_string(a.type) else a for a in batch.columns]
     for name, column in zip(batch.schema.names, found, strict=True):

@@ -1,8 +1,8 @@
 """Features, labels and splits of an edge list's vertices: in .npy files by vertex number, or in tables by id.
 
-A table is Parquet or CSV; the id is the column of that name (IDS) or the first, the others are values. FILE#COLUMN,COLUMN takes
-only those. What labels and splits take from a table of features is no feature. A label may be missing; words are numbered in
-ascending order, and so are integers that are not 0, 1, 2, ...
+A table is Parquet or CSV; the id is the column of that name (IDS) or the first, the others are values.
+FILE#COLUMN,COLUMN takes only those. What labels and splits take from a table of features is no feature. A label may be
+missing; words are numbered in ascending order, and so are integers that are not 0, 1, 2, ...
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
 
 
 def _begins_with_row_numbers(file: Path, names: Sequence[str]) -> bool:
-    """Whether the first column has no name and holds 0, 1, 2, ..., as a DataFrame writes its rows' numbers: no feature."""
+    """Whether the first column has no name and holds 0, 1, 2, ..., as a DataFrame
+    writes its rows' numbers: no feature."""
     if columns.is_parquet(file) or not columns.is_nameless(names[0]):  # in Parquet, pandas writes an index that is more
         return False
     head = textfile.values(file, names[0])
@@ -118,7 +119,8 @@ def _begins_with_row_numbers(file: Path, names: Sequence[str]) -> bool:
 
 
 def feature_names(rows: Table | None) -> tuple[str, ...]:
-    """Of the columns of a table of features; () if they have none but their numbers. Those of a list are NAME[0], NAME[1], ..."""
+    """Of the columns of a table of features; () if they have none but their numbers. Those of
+    a list are NAME[0], NAME[1], ..."""
     if rows is None or any(name.isdigit() for name in rows.values):
         return ()
     sizes = zip(rows.values, columns.widths(rows.files[0], rows.values), strict=True)
@@ -214,8 +216,8 @@ class Labels:
 def labels(
     text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None, target: str = "auto"
 ) -> Labels:
-    """Of one column, classes: words, or integers from 0 on. Of several, 0 or 1 for every class. -1 or missing where unknown.
-    Or numbers, if ``target`` says so or the column is of fractions. Raises: DatasetError."""
+    """Of one column, classes: words, or integers from 0 on. Of several, 0 or 1 for every class. -1 or missing where
+    unknown. Or numbers, if ``target`` says so or the column is of fractions. Raises: DatasetError."""
     missing = 0
     if rows is None:
         found = _by_number(text, num_vertices)

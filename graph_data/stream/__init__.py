@@ -1,4 +1,5 @@
-"""Preparation of a graph that does not fit in memory: sorted on disk, the same bytes as ``graph_data.prepare`` in memory.
+"""Preparation of a graph that does not fit in memory: sorted on disk, the same bytes
+as ``graph_data.prepare`` in memory.
 
 pass            reads                   writes (bytes per edge as listed, undirected, unweighted)
 census          the edge list           nothing: ids, a sample

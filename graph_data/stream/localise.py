@@ -1,4 +1,5 @@
-"""A partition's rows with global columns become a shard's: local columns, sorted in each row, and the list of ghosts."""
+"""A partition's rows with global columns become a shard's: local columns, sorted in
+each row, and the list of ghosts."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def columns_of(vertices: Array, ghosts: Array, num_vertices: int) -> Array:
 
 
 def local_rows(edges: Edges, column: Array, width: int, entries: int, threads: int) -> Iterator[tuple[Array, ...]]:
-    """Blocks of whole rows: their ``indices`` int32 [m], and ``weight`` if there is one, as ``graph_data.cut`` makes them."""
+    """Blocks of whole rows: their ``indices`` int32 [m], and ``weight`` if there is one,
+    as ``graph_data.cut`` makes them."""
 
     def localised(rows: tuple[int, int]) -> tuple[Array, ...]:
         start, stop = rows

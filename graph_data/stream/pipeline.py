@@ -77,7 +77,8 @@ def check_options(options: Options, needs: str) -> None:
 
 
 def prepare_on_disk(source: Input, options: Options, writer: ShardWriter, work: Work, budget: Budget) -> ShardSet:
-    """Writes the shards of ``source``; every array stays within ``budget``. Leaves ``work`` for the caller to delete."""
+    """Writes the shards of ``source``; every array stays within ``budget``. Leaves
+    ``work`` for the caller to delete."""
     return _Preparation(source, options, work, budget).run(writer)
 
 
@@ -116,7 +117,7 @@ class _Preparation:
             found |= np.diff(self.stack(side).indptr()) > 0
         return found
 
-    # --- vertices ---------------------------------------------------------------------------------------------------------
+    # --- vertices -----------------------------------------------------------------------------------------------------
 
     def census(self) -> None:
         """Writes ids.npy or ids.parquet (if ids are not vertex numbers) and sample.npy."""
@@ -164,7 +165,7 @@ class _Preparation:
             self.work.record("vertices", True)
         return self.options.with_split(tidy_vertices(graph, self.options.feature_norm))
 
-    # --- edges ------------------------------------------------------------------------------------------------------------
+    # --- edges --------------------------------------------------------------------------------------------------------
 
     def stacks(self) -> None:
         """Writes the CSR of the in-edges, and of the out-edges of a directed graph."""
@@ -228,7 +229,7 @@ class _Preparation:
         for _ in ahead(lambda block: buckets.add(*block), blocks, 1):
             pass
 
-    # --- partitions -------------------------------------------------------------------------------------------------------
+    # --- partitions ---------------------------------------------------------------------------------------------------
 
     def partition_owners(self) -> None:
         """Writes owner.npy."""

@@ -1,8 +1,9 @@
-"""Writes a large random edge list in bounded memory: ``python -m graph_data.stream.synthesize OUT --vertices N --edges E``.
+"""Writes a large random edge list in bounded memory:
+``python -m graph_data.stream.synthesize OUT --vertices N --edges E``.
 
-Each edge is listed once, in one direction. Its source is drawn by a power law; its target half of the time from the same
-community, else like the source. Ids are vertex numbers, scattered by a bijection: they tell nothing of either.
-A block of edges depends on the seed and its own number alone.
+Each edge is listed once, in one direction. Its source is drawn by a power law; its target half of the time from the
+same community, else like the source. Ids are vertex numbers, scattered by a bijection: they tell nothing of either. A
+block of edges depends on the seed and its own number alone.
 """
 
 from __future__ import annotations

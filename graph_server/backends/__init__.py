@@ -42,11 +42,11 @@ class TensorTask(NamedTuple):
 class Job:
     """Action: queue a computation for the pool.
 
-    ``begin`` is called on the server's thread when a pool thread is free for it, and returns the work: so a job sees the
-    state as it is when it starts, not when it was queued. ``then`` is called on the server's thread with the work's value.
-    ``leads_to``: the tensor task that it is followed by, if it is. ``counted_as``: the total of ``graph_server.lambdas.step_times``
-    that its seconds go to; "" if what it gives says how long it took. ``may_begin``: False while it must wait for a
-    computation that runs; None: it waits for none.
+    ``begin`` is called on the server's thread when a pool thread is free for it, and returns the work: so a job sees
+    the state as it is when it starts, not when it was queued. ``then`` is called on the server's thread with the work's
+    value. ``leads_to``: the tensor task that it is followed by, if it is. ``counted_as``: the total of
+    ``graph_server.lambdas.step_times`` that its seconds go to; "" if what it gives says how long it took.
+    ``may_begin``: False while it must wait for a computation that runs; None: it waits for none.
     """
 
     priority: Priority

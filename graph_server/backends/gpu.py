@@ -2,12 +2,13 @@
 
 What is there, and what is not:
 
-1. Published rows lie on the device, as do the edges: a row goes there once, when it is published, and its sums come back
-   once (``Linear``). Layer 0's sum of constant features is made once, by the host's kernels, and kept as ever.
-2. Products, layer normalisation, losses and activations with a logarithm or an exponential in them are computed there
-   (``Arithmetic``). Their inputs are copied for each, but for what cannot change, weights and constants, whose copies stay.
-3. The host adds, masks (dropout) and has relu: what takes less time than to copy its operands there and back. Attention,
-   typed edges and pairs have the host's kernels; the products of their models are on the device.
+1. Published rows lie on the device, as do the edges: a row goes there once, when it is published, and its sums come
+   back once (``Linear``). Layer 0's sum of constant features is made once, by the host's kernels, and kept as ever.
+2. Products, layer normalisation, losses and activations with a logarithm or an exponential in them are
+   computed there (``Arithmetic``). Their inputs are copied for each, but for what cannot change,
+   weights and constants, whose copies stay.
+3. The host adds, masks (dropout) and has relu: what takes less time than to copy its operands there and back.
+   Attention, typed edges and pairs have the host's kernels; the products of their models are on the device.
 
 ``servers.device = cpu`` runs the same on torch's CPU kernels: for tests.
 """
@@ -69,7 +70,7 @@ class GpuBackend(CpuBackend):
         return cls(spec, f"gpu{index}", clock, Arithmetic(Memory(device_of(config.servers, index))), parts=1)
 
 
-# --- memory -------------------------------------------------------------------------------------------------------------
+# --- memory -----------------------------------------------------------------------------------------------------------
 
 
 class Memory:
@@ -154,7 +155,7 @@ def _csr(crow: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) ->
         return torch.sparse_csr_tensor(crow.to(kind), column.to(kind), value, shape, check_invariants=False)
 
 
-# --- tensor tasks -------------------------------------------------------------------------------------------------------
+# --- tensor tasks -----------------------------------------------------------------------------------------------------
 
 
 class Arithmetic:
@@ -240,11 +241,12 @@ class Arithmetic:
         return _csr(put(indptr), put(indices), put(data, dtype), shape)
 
 
-# --- graph tasks ----------------------------------------------------------------------------------------------------------
+# --- graph tasks ------------------------------------------------------------------------------------------------------
 
 
 class DeviceStore:
-    """``graph_server.buffers.Store`` on the device. Rows that are stored as bfloat16 are rounded to it, and as long as float32."""
+    """``graph_server.buffers.Store`` on the device. Rows that are stored as bfloat16 are
+    rounded to it, and as long as float32."""
 
     def __init__(self, num_rows: int, width: int, storage: str, device: torch.device):
         self.storage = storage
@@ -294,7 +296,8 @@ class DeviceEdges:
         self._blocks: dict[tuple[int, int, int], Tensor] = {}  # of a run of targets; they share the edges' memory
 
     def __call__(self, start: int, stop: int, X: Tensor, factor: float) -> Array:
-        """Sums of the targets ``start:stop`` over rows X [inner + ghosts, F], as ``Gather`` has them: [stop - start, F]."""
+        """Sums of the targets ``start:stop`` over rows X [inner + ghosts, F], as
+        ``Gather`` has them: [stop - start, F]."""
         with _room_on(self._device):
             Z = self._block(start, stop, len(X)) @ X
             if self._add_self:

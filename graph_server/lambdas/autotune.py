@@ -1,22 +1,25 @@
-"""How many Lambda environments a graph server should have: Dorylus' autotuner (OSDI'21, §6). Pure: the time is an argument.
+"""How many Lambda environments a graph server should have: Dorylus' autotuner (OSDI'21,
+§6). Pure: the time is an argument.
 
-What is watched is the graph threads' own task queue. When it stands, tensor tasks come back faster than threads take them:
-environments are paid for that nobody needs. When it runs empty while tensor tasks wait, threads starve for want of
-environments. The number wanted is the smallest at which they hardly do.
+What is watched is the graph threads' own task queue. When it stands, tensor tasks come back faster than threads take
+them: environments are paid for that nobody needs. When it runs empty while tensor tasks wait, threads starve for want
+of environments. The number wanted is the smallest at which they hardly do.
 
 Rules:
 1. It starts at ``min(intervals, START)`` and stays between 1 and ``most``.
-2. It is decided anew after every round: tensor tasks of about one epoch, at least ``ROUND_S``. After a change, and at first,
-   when environments start cold, the queue is given time to settle before it is watched again. So it is after a time in
-   which the service let us have fewer, or most had yet to start (``make_do``, ``start_over``): threads that starve then
-   say nothing of the number wanted. Only if they hardly did with fewer, fewer are enough.
-3. Threads starve while they have nothing to do and tensor tasks wait for an environment, or behind others in one. Where
-   nobody gathers before the last has scattered (``in_layers``), one such task holds all idle threads back; elsewhere one of
-   several holds back few, and the geometric mean of tasks and threads counts. The share of the threads' time decides: more
-   than ``TOO_MUCH`` of it in two rounds running, or ``A_LOT`` in one: more environments, as many as the share says, at most
-   twice as many. Less than ``HARDLY_ANY``: fewer, at least a tenth, and down to those that would be busy if threads always were.
-4. A number at which threads starved is remembered, and so is the least at which they did not: what is tried lies between
-   them, and when they are within ``CLOSE`` of each other nothing changes any more. That is what keeps it from swinging.
+2. It is decided anew after every round: tensor tasks of about one epoch, at least ``ROUND_S``. After a change, and at
+   first, when environments start cold, the queue is given time to settle before it is watched again. So it is after a
+   time in which the service let us have fewer, or most had yet to start (``make_do``, ``start_over``): threads that
+   starve then say nothing of the number wanted. Only if they hardly did with fewer, fewer are enough.
+3. Threads starve while they have nothing to do and tensor tasks wait for an environment, or behind others in one.
+   Where nobody gathers before the last has scattered (``in_layers``), one such task holds all idle threads back;
+   elsewhere one of several holds back few, and the geometric mean of tasks and threads counts. The share of the
+   threads' time decides: more than ``TOO_MUCH`` of it in two rounds running, or ``A_LOT`` in one: more environments,
+   as many as the share says, at most twice as many. Less than ``HARDLY_ANY``: fewer, at least a tenth, and down to
+   those that would be busy if threads always were.
+4. A number at which threads starved is remembered, and so is the least at which they did not: what is
+   tried lies between them, and when they are within ``CLOSE`` of each other nothing changes any more.
+   That is what keeps it from swinging.
 5. What is remembered holds while the work does: it is forgotten if threads starve three rounds running at a number that
    was enough, or if the ratio of tensor to graph work has fallen by ``FALLEN``.
 """
@@ -61,8 +64,8 @@ class Autotuner:
         self.wanted = min(self.wanted, self.most)
 
     def watch(self, now: float, graph_tasks: int, tensor_tasks: int, environments: int) -> None:
-        """What is so from now on: graph tasks that run or are queued, tensor tasks that are not answered, environments that
-        have one."""
+        """What is so from now on: graph tasks that run or are queued, tensor tasks that are not
+        answered, environments that have one."""
         if self._at is None:
             self._opened = self._at = now
         passed, self._at = now - self._at, now

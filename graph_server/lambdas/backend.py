@@ -1,27 +1,31 @@
-"""Tensor tasks on Lambda functions: workers dial in, pull many tasks in one invocation, and report each when it is done.
+"""Tensor tasks on Lambda functions: workers dial in, pull many tasks in one
+invocation, and report each when it is done.
 
 This is the pure half, the controller. It leads those who know: how many workers there are and should be
 (``graph_server.lambdas.workforce``), who gets which task (``graph_server.lambdas.dispatch``), in pieces of which size
-(``graph_server.lambdas.shipping``, ``graph_server.lambdas.sizing``), what an error means (``graph_server.lambdas.invoke_errors``), what it all comes to
-(``graph_server.lambdas.lambda_usage``). The launcher that invokes the function (local environments, or an endpoint) is the server's.
+(``graph_server.lambdas.shipping``, ``graph_server.lambdas.sizing``), what an error means
+(``graph_server.lambdas.invoke_errors``), what it all comes to (``graph_server.lambdas.lambda_usage``). The launcher
+that invokes the function (local environments, or an endpoint) is the server's.
 
 Rules:
-1. While more tasks wait than workers are idle or starting, up to ``wanted`` workers are kept at work: an invocation is
-   asked for whenever fewer are. A silent or retired worker (rules 3 and 7 of the dispatcher) is not at work, nor is one that
-   has said Bye or does not start (``graph_server.lambdas.workforce``), but no more than ``2 * wanted`` are ever alive. One is asked
-   for already when a task is expected for which nobody is idle or starting: its cold start hides behind graph work.
+1. While more tasks wait than workers are idle or starting, up to ``wanted`` workers are kept at work: an
+   invocation is asked for whenever fewer are. A silent or retired worker (rules 3 and 7 of the dispatcher) is not
+   at work, nor is one that has said Bye or does not start (``graph_server.lambdas.workforce``), but no more than
+   ``2 * wanted`` are ever alive. One is asked for already when a task is expected for which nobody is idle or
+   starting: its cold start hides behind graph work.
 2. A worker whose invocation ended, for whatever reason, is lost: its tasks go to others, and what it still said before
    is heard, but it is given nothing.
-3. A cohort of workers of which none came up ends the run (``graph_server.lambdas.workforce``): the function itself is broken, and
-   invoking it again only costs money. An invocation that the service or this machine refused is no failed start: by its
-   verdict nothing is invoked for a while, fewer are wanted, or the run ends.
-4. A task that raises, or whose result is not of the task's shape, is tried once more, elsewhere if there is anybody else:
-   a second failure is the task's own and ends the run.
-5. When fewer workers are wanted than are at work, the newest are retired: told to leave as soon as they have nothing to do.
+3. A cohort of workers of which none came up ends the run (``graph_server.lambdas.workforce``): the function itself is
+   broken, and invoking it again only costs money. An invocation that the service or this machine refused is no failed
+   start: by its verdict nothing is invoked for a while, fewer are wanted, or the run ends.
+4. A task that raises, or whose result is not of the task's shape, is tried once more, elsewhere if there is anybody
+   else: a second failure is the task's own and ends the run.
+5. When fewer workers are wanted than are at work, the newest are retired: told to leave
+  as soon as they have nothing to do.
 6. What follows when an environment runs out of memory is ``graph_server.lambdas.out_of_memory``'s.
 7. After ``stop`` nobody is given or sent anything, and nothing counts but what invocations are billed.
-8. A worker speaks for itself alone: of its own name, of attempts that it was given, with times that can be. Anything else is
-   RemoteProtocolError, which the server counts and drops (``Hub.forgiving``).
+8. A worker speaks for itself alone: of its own name, of attempts that it was given, with times that can be. Anything
+   else is RemoteProtocolError, which the server counts and drops (``Hub.forgiving``).
 """
 
 from __future__ import annotations
@@ -71,8 +75,8 @@ class LambdaBackend:
         self, config: Lambda, model: Model, count: int, name: str, tuner: Autotuner | None = None,
         rng: Uniform | None = None, *, exact: bool = True, intervals: int = 0,
     ):  # fmt: skip
-        """``count``: environments wanted at most; ``tuner``: says how many, else it is always so many; ``name``: what the
-        names of its workers begin with; ``exact``: the bits of results may depend on nothing that is measured."""
+        """``count``: environments wanted at most; ``tuner``: says how many, else it is always so many; ``name``: what
+        the names of its workers begin with; ``exact``: the bits of results may depend on nothing that is measured."""
         self.config, self.model, self.exact, self.intervals = config, model, exact, intervals
         # All mutable state:
         self._workforce = Workforce(name, count, tuner, rng or random.Random(0))  # noqa: S311 (of pauses)
@@ -264,7 +268,8 @@ class LambdaBackend:
         return actions + self._send(self._dispatcher.lost(worker, now, excused=True), now)
 
     def _ran_out(self, worker: str, *, thrifty: bool, now: float) -> list[Action]:
-        """Of memory. ``thrifty``: its worker was none of those that rule 1 of ``graph_server.lambdas.out_of_memory`` has retired."""
+        """Of memory. ``thrifty``: its worker was none of those that rule 1 of
+        ``graph_server.lambdas.out_of_memory`` has retired."""
         attempts = {
             task: attempt for task, attempt in self._dispatcher.attempts_of(worker).items() if task in self._open
         }
@@ -371,8 +376,8 @@ class LambdaBackend:
         return actions + self._launches(now)
 
     def _resend(self, sender: Address, message: RowsMissing) -> list[Action]:
-        """A worker has had to let go of what it was sent: the part again, whole. One that waits for rows of a task that somebody
-        else has done meanwhile would wait in vain, and may go."""
+        """A worker has had to let go of what it was sent: the part again, whole. One that waits for rows of a task that
+        somebody else has done meanwhile would wait in vain, and may go."""
         task = self._open.get(message.id)
         again = self._shipping.again(task, message) if task is not None and message.worker in self._workforce else None
         self._bill.ignored(again is None)
@@ -384,8 +389,8 @@ class LambdaBackend:
     # --- workers ----------------------------------------------------------------------------------------------------
 
     def _launches(self, now: float, *, early: bool = False) -> list[Action]:
-        """Rule 1. ``early``: also for tasks that are expected; else a long wait for one would be one invocation after the
-        other that leaves because it is idle."""
+        """Rule 1. ``early``: also for tasks that are expected; else a long wait for one would be one invocation after
+        the other that leaves because it is idle."""
         dispatcher, queued = self._dispatcher, self._dispatcher.num_queued
         demand = queued + len(self._expected) - dispatcher.num_idle - self._workforce.num_starting
         names = self._workforce.ask(demand if early else min(demand, queued), dispatcher.num_silent, now)

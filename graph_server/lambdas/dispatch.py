@@ -1,13 +1,14 @@
 """Which worker gets which tensor task, and when a task is given out again. Pure: the time is an argument.
 
 Rules:
-1. Tasks wait in order of priority; a worker is given no more than it asked for (credits), and holds no more than
-   ``max_held``; of several, the least busy.
-   With affinity a task goes to the worker that had its interval last (its home, which still holds what does not change),
-   and waits while that one is at work, unless another has nothing to do at all.
-2. The first result of a task wins. A later one, or one of a task that nobody waits for, is a duplicate: counted, ignored.
-3. A task that is not answered in the time that ``graph_server.lambdas.task_timeouts`` allows it is given to another worker as well; the
-   silent one gets nothing new until it speaks.
+1. Tasks wait in order of priority; a worker is given no more than it asked for (credits), and holds no more
+   than ``max_held``; of several, the least busy. With affinity a task goes to the worker that had its
+   interval last (its home, which still holds what does not change), and waits while that one is at work,
+   unless another has nothing to do at all.
+2. The first result of a task wins. A later one, or one of a task that nobody waits
+  for, is a duplicate: counted, ignored.
+3. A task that is not answered in the time that ``graph_server.lambdas.task_timeouts`` allows it is given to another
+   worker as well; the silent one gets nothing new until it speaks.
 4. A worker that leaves or dies gives its unanswered tasks back at once.
 5. A task given out more than ``1 + relaunches`` times ends the run: WorkerTimeout.
 6. A task that was given out before goes to a worker that has not tried it. It waits while all of those are at work;
@@ -123,7 +124,8 @@ class Dispatcher:
         return {task: holds[task].attempt for task in sorted(holds)}
 
     def gave(self, task: TaskId, worker: str, attempt: int) -> bool:
-        """Whether this attempt of an open task was that worker's. True for a task that nobody waits for any more: rule 2."""
+        """Whether this attempt of an open task was that worker's. True for a task that
+        nobody waits for any more: rule 2."""
         state = self._open.get(task)
         return state is None or (0 <= attempt < len(state.given) and state.given[attempt] == worker)
 
@@ -314,8 +316,8 @@ class Dispatcher:
         return assigned
 
     def _first_new(self, load: int, least: str) -> list[tuple[Entry, str]]:
-        """Of the new tasks those that may be next, each with its worker: the first of every home that is free, the first
-        that has none, and if the least busy worker has nothing to do, the first of all."""
+        """Of the new tasks those that may be next, each with its worker: the first of every home that is free, the
+        first that has none, and if the least busy worker has nothing to do, the first of all."""
         choices = []
         for home in list(self._called):
             entry = self._new.first(home) if home in self._free else None

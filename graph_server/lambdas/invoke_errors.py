@@ -1,15 +1,18 @@
-"""What an ended invocation means for those to come: the errors of Lambda's Invoke call and of the function, by class. Pure.
+"""What an ended invocation means for those to come: the errors of Lambda's Invoke call
+and of the function, by class. Pure.
 
-Sources: Lambda API reference, Invoke (errors and TooManyRequestsException.Reason); Lambda developer guide, "Lambda quotas"
-and "Understanding retry behavior". A test holds the table against the list of errors in botocore's model of the service.
+Sources: Lambda API reference, Invoke (errors and TooManyRequestsException.Reason); Lambda developer
+guide, "Lambda quotas" and "Understanding retry behavior". A test holds the table against the list of
+errors in botocore's model of the service.
 
 Rules:
 1. Whatever became of it, the invocation is over and its worker is gone: that is not said again here.
-2. A function that failed is invoked again as needed (GO_ON): what dies once may live the next time, and what cannot even
-   start is noticed by the backend, which counts invocations that end before they take a task.
+2. A function that failed is invoked again as needed (GO_ON): what dies once may live the next time, and what cannot
+   even start is noticed by the backend, which counts invocations that end before they take a task.
 3. A refusal is no failure of the function: it is waited out (BACK_OFF), answered by wanting less (SHRINK), or, where
    waiting cannot help, the end of the run (FAIL).
-4. A code that is not in the table is judged by the HTTP status that came with it, which the launcher gives in its place.
+4. A code that is not in the table is judged by the HTTP status that came with it,
+  which the launcher gives in its place.
 """
 
 from __future__ import annotations
@@ -164,7 +167,8 @@ def judge(error: str | None, reason: str = "") -> Verdict:
 
 
 def is_known(code: str) -> bool:
-    """Whether the table has this code of a refusal; the launcher gives the HTTP status instead of one that it has not."""
+    """Whether the table has this code of a refusal; the launcher gives the HTTP status
+    instead of one that it has not."""
     return code in REFUSALS
 
 

@@ -1,4 +1,5 @@
-"""What a graph server's Lambdas did and cost: totals by name, as they stand in metrics.jsonl and are priced from. Pure."""
+"""What a graph server's Lambdas did and cost: totals by name, as they stand in
+metrics.jsonl and are priced from. Pure."""
 
 from __future__ import annotations
 

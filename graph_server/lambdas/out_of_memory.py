@@ -1,14 +1,14 @@
 """What follows when an environment runs out of memory, so that its tasks are not given out again in vain. Pure.
 
 Rules:
-1. It may have been what it held, not one task: from then on every worker is given one task at a time and keeps no rows from
-   one to the next. Neither changes a bit of any result. Workers from before, which have kept rows, are retired; that one of
-   them runs out of memory says nothing new.
-2. A task that a worker held alone under rule 1 is itself too large: from then on tasks are split into twice as many parts,
-   each of which travels when it is asked for, so that a worker has the rows of one part at a time, and what it computes
-   between. Only the result is whole. A gradient that is summed in other parts has other last bits.
-3. Where there are no more parts, a task that a worker held alone for the second time ends the run, so does one of IN_A_ROW
-   with no result of any task between them; and it says what to change.
+1. It may have been what it held, not one task: from then on every worker is given one task at a time and keeps no rows
+   from one to the next. Neither changes a bit of any result. Workers from before, which have kept rows, are retired;
+   that one of them runs out of memory says nothing new.
+2. A task that a worker held alone under rule 1 is itself too large: from then on tasks are split into twice as many
+   parts, each of which travels when it is asked for, so that a worker has the rows of one part at a time, and what it
+   computes between. Only the result is whole. A gradient that is summed in other parts has other last bits.
+3. Where there are no more parts, a task that a worker held alone for the second time ends the run, so does one of
+   IN_A_ROW with no result of any task between them; and it says what to change.
 """
 
 from __future__ import annotations

@@ -1,15 +1,18 @@
-"""How many tasks a worker holds at once, from how much of its time it computes while tasks wait for it. Pure: the time is an argument.
+"""How many tasks a worker holds at once, from how much of its time it computes while tasks wait for
+it. Pure: the time is an argument.
 
-A task's way to a worker and back has up to six halves of a round trip: its rows, its weights, the acknowledgement of its
-gradients, its result. What hides them is other tasks in the worker's hands. How many those must be follows from a latency
-that is rarely seen alone (``graph_server.lambdas.sizing``); but that they are too few shows: tasks wait, and workers do not compute.
+A task's way to a worker and back has up to six halves of a round trip: its rows, its weights, the
+acknowledgement of its gradients, its result. What hides them is other tasks in the worker's hands. How many
+those must be follows from a latency that is rarely seen alone (``graph_server.lambdas.sizing``); but that they
+are too few shows: tasks wait, and workers do not compute.
 
 Rules:
 1. Time counts while tasks wait for a worker: only then more of them could be with one. Of that time of all workers that
    have a task, the share in which they computed says how many would fill it (Little's law): ``number / share``.
 2. It is decided anew after ``LEAST_S`` of a worker's time and ``ENOUGH`` results, and only upwards: more than is needed
    costs memory alone. A share beyond ``FULL`` is enough.
-3. Never more than its share of the intervals, nor than an eighth of its memory holds; but two, of which one is on its way.
+3. Never more than its share of the intervals, nor than an eighth of its memory holds;
+  but two, of which one is on its way.
 """
 
 from __future__ import annotations

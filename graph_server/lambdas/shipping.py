@@ -1,7 +1,7 @@
 """The rows of tensor tasks as messages to workers: cut into parts, and without what a worker already has. Pure.
 
-A worker keeps rows that never change (``TensorTask.constants``) as long as it has room; what it was sent once is not sent
-again unless it says that it had to let go of it, or the task is cut into another number of parts.
+A worker keeps rows that never change (``TensorTask.constants``) as long as it has room; what it was sent once is not
+sent again unless it says that it had to let go of it, or the task is cut into another number of parts.
 
 Parts are sent at once, so that they travel while those before are computed; or, where memory is short (``split``), each
 when the worker asks for it.
@@ -79,7 +79,8 @@ class Shipping:
         self._given.pop(worker, None)
 
     def parts_of(self, task: TaskId, attempt: int) -> int:
-        """That this attempt was split in because memory is short; 1: its worker could have all of its rows at a time."""
+        """That this attempt was split in because memory is short; 1: its worker could
+        have all of its rows at a time."""
         cut = self._cuts.get(task, {}).get(attempt)
         return cut.num_parts if cut is not None and cut.on_request else 1
 

@@ -1,13 +1,14 @@
 """How large the pieces of work are that a Lambda gets: from what its tasks tell of its link and of its core. Pure.
 
 Rules:
-1. What is measured are tasks that had their worker for themselves from their sending to their answer: what was not computing
-   was waiting and travelling, and a line through (bytes, seconds) gives a latency and a rate. Old tasks count less and less.
-2. Parts: a long task's rows travel in so many that what the overlap of link and core saves is worth a message each. Sums
-   over rows have other bits in other parts: where bits are promised it is always ``PARTS``.
+1. What is measured are tasks that had their worker for themselves from their sending to their answer: what
+   was not computing was waiting and travelling, and a line through (bytes, seconds) gives a latency and a
+   rate. Old tasks count less and less.
+2. Parts: a long task's rows travel in so many that what the overlap of link and core saves is worth a message each.
+   Sums over rows have other bits in other parts: where bits are promised it is always ``PARTS``.
 3. Memory: Lambda's share of a core grows with its memory up to one core at ``CORE_MB``. So much is recommended as makes
-   computing as long as travelling; less where the link is the limit, more where the core is, never less than what is used.
-   It is fixed when the function is deployed: no more than a recommendation.
+   computing as long as travelling; less where the link is the limit, more where the core is, never less than what is
+   used. It is fixed when the function is deployed: no more than a recommendation.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ class Sizing:
         return Link(latency_s, 1 / slope)
 
     def parts(self, now: int = PARTS) -> int:
-        """Rule 2; ``now``: what it is. With k parts the shorter of travelling and computing is hidden but for a k-th, so the
-        best k is sqrt(shorter / MESSAGE_S). Another one must be clearly better: what workers keep is cut as tasks are."""
+        """Rule 2; ``now``: what it is. With k parts the shorter of travelling and computing is hidden but
+        for a k-th, so the best k is sqrt(shorter / MESSAGE_S). Another one must be clearly better: what
+        workers keep is cut as tasks are."""
         if not self.known:
             return now
         shorter_s = min(self._x / self._n / self.link.bytes_per_s, self._compute_s / self._n)

@@ -1,11 +1,12 @@
 """What a graph server spent its time on and whom it sent rows: totals by name, which stand in metrics.jsonl
 beside those of its backend. Pure.
 
-1. Seconds of computing by kind of step (``GA_s``, ``AV_B_s``, ...), of evaluations all together (``eval_s``). Graph steps are
-   timed by the thread that runs them; a tensor step says itself how long it took (``TaskResult.compute_s``).
-   Tensor tasks and bytes of rows, of each lane: ``train_tasks``, ``eval_tasks``, ``train_ghost_bytes``, ``eval_ghost_bytes``.
-2. Task-seconds: the number of tasks, integrated over time. Of two reports, the difference over the time between them is how
-   many tasks there were on average; what is there at the moment of a report, when an epoch ends, is no such thing.
+1. Seconds of computing by kind of step (``GA_s``, ``AV_B_s``, ...), of evaluations all together (``eval_s``). Graph
+   steps are timed by the thread that runs them; a tensor step says itself how long it took
+   (``TaskResult.compute_s``). Tensor tasks and bytes of rows, of each lane: ``train_tasks``, ``eval_tasks``,
+   ``train_ghost_bytes``, ``eval_ghost_bytes``.
+2. Task-seconds: the number of tasks, integrated over time. Of two reports, the difference over the time between them is
+   how many tasks there were on average; what is there at the moment of a report, when an epoch ends, is no such thing.
 3. Bytes of training's rows by the peer that gathers them (``siafu.wire.BYTES_TO``).
 """
 

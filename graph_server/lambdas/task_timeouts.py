@@ -1,12 +1,12 @@
 """How long tensor tasks take, by kind of task, and how long one may therefore take before it is given out again. Pure.
 
 Rules:
-1. A task's time is from when it was sent to when its answer came: what it waits inside its worker behind others counts, for
-   it is part of what is usual. Answers that come after the task was given up count too: a machine that has become slow must
-   raise the limit, or it would relaunch all day.
+1. A task's time is from when it was sent to when its answer came: what it waits inside its worker behind others counts,
+   for it is part of what is usual. Answers that come after the task was given up count too: a machine that has become
+   slow must raise the limit, or it would relaunch all day.
 2. Tasks are alike that run the same step of the same lane on about as many rows (a power of two).
-3. The limit is ``factor`` times the ``quantile`` of the last ``WINDOW`` times of such tasks, and never below ``FLOOR_S``.
-   While none of them was ever answered it is ``first_s``.
+3. The limit is ``factor`` times the ``quantile`` of the last ``WINDOW`` times of such tasks, and never below
+   ``FLOOR_S``. While none of them was ever answered it is ``first_s``.
 4. Each further attempt of the same task may take twice as long, up to ``first_s`` where that is longer.
 """
 

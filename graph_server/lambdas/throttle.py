@@ -1,15 +1,16 @@
-"""How often the function may be invoked, and how many environments the service seems to grant. Pure: time and generator are
-arguments.
+"""How often the function may be invoked, and how many environments the service seems to grant.
+Pure: time and generator are arguments.
 
 Rules:
 1. No more than ``BURST`` invocations at once, and ``RATE_PER_S`` of them a second in the long run.
-2. A refusal stops invoking for a while: a random part of a time that doubles with each refusal in a row (full jitter: servers
-   that were refused together do not come back together), at most ``LONGEST_S``. Refusals of invocations that were made before
-   the pause began say nothing new. Afterwards the rate starts from nothing.
-3. A worker that gets through ends the row. Refusals more than ``GAP_S`` apart, which is longer than a pause and a call that
-   fails slowly, are not counted as one long time: nobody asked for anything between them, or those who were asked hung.
-4. Where the refusal says that we have as many as we may have, no more than those are wanted. As time passes, one more is
-   tried: after ``PATIENCE_S``, and then again and again.
+2. A refusal stops invoking for a while: a random part of a time that doubles with each refusal in a row (full jitter:
+   servers that were refused together do not come back together), at most ``LONGEST_S``. Refusals of invocations that
+   were made before the pause began say nothing new. Afterwards the rate starts from nothing.
+3. A worker that gets through ends the row. Refusals more than ``GAP_S`` apart, which is longer than a
+   pause and a call that fails slowly, are not counted as one long time: nobody asked for anything between
+   them, or those who were asked hung.
+4. Where the refusal says that we have as many as we may have, no more than those are wanted. As time passes, one more
+   is tried: after ``PATIENCE_S``, and then again and again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Tasks that wait for workers, and workers that wait for tasks: two queues in which the next is found in O(log n). Pure.
+"""Tasks that wait for workers, and workers that wait for tasks: two queues in which
+the next is found in O(log n). Pure.
 
-A server of hundreds of Lambdas looks at both at every message. Entries that no longer hold stay in a heap until they come
-up; what holds is said by the dictionaries beside it.
+A server of hundreds of Lambdas looks at both at every message. Entries that no longer hold stay in a heap until they
+come up; what holds is said by the dictionaries beside it.
 """
 
 from __future__ import annotations

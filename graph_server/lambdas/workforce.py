@@ -1,12 +1,12 @@
 """The workers of one graph server: how many there are, how many there should be, who is asked for and who may go. Pure.
 
-The number wanted is the autotuner's, or fixed; the service's refusals (``graph_server.lambdas.throttle``) and the launcher's limit
-bound it.
+The number wanted is the autotuner's, or fixed; the service's refusals (``graph_server.lambdas.throttle``)
+and the launcher's limit bound it.
 
-An invocation may be over, or never have begun, without our being told: its answer is lost, and the connection that waits for
-it gives up only after the function's own timeout. So a worker counts until it says Bye, and for ``LEAVE_S`` more, in which
-the answer usually comes: its environment is then free for the next one. A worker that has not pulled ``START_S`` after it was
-asked for is counted again only when it does.
+An invocation may be over, or never have begun, without our being told: its answer is lost, and the connection that
+waits for it gives up only after the function's own timeout. So a worker counts until it says Bye, and for ``LEAVE_S``
+more, in which the answer usually comes: its environment is then free for the next one. A worker that has not pulled
+``START_S`` after it was asked for is counted again only when it does.
 
 Failed starts are counted by cohort: the workers asked for before the first of them failed to start, but at least
 ``LEAST_COHORT``. A few failures among many starts say nothing of the function; a whole cohort of which nobody came
@@ -24,7 +24,8 @@ from graph_server.lambdas.throttle import Throttle, Uniform
 LEAVE_S = 1.0
 #: Lambda gives a function 10 s to initialise; in a VPC the way there may take as long again.
 START_S = 30.0
-#: Workers that must have failed to start, and nobody else of their cohort come up, before the function counts as broken.
+#: Workers that must have failed to start, and nobody else of their cohort come up,
+#: before the function counts as broken.
 LEAST_COHORT = 3
 
 
@@ -116,8 +117,8 @@ class Workforce:
             self.tuner.limit(self._count)
 
     def ask(self, demand: int, num_silent: int, now: float) -> list[str]:
-        """Names of the workers to be invoked now: no more than ``demand``, and no more at work than are wanted. Silent ones
-        are not at work, but no more than twice as many as are wanted are ever alive."""
+        """Names of the workers to be invoked now: no more than ``demand``, and no more at work than are wanted. Silent
+        ones are not at work, but no more than twice as many as are wanted are ever alive."""
         wanted, alive = self.wanted(now), len(self._alive)
         places = wanted - self._at_work(num_silent) - self._num_leaving
         number = min(places, 2 * wanted - alive, self.most_alive - alive, demand)
@@ -162,8 +163,8 @@ class Workforce:
         return state
 
     def hopeless(self) -> int:
-        """How many workers of a cohort have failed to start, if that is the whole of it, and of those before it nobody may
-        come up still; else 0."""
+        """How many workers of a cohort have failed to start, if that is the whole of it, and of those before it
+        nobody may come up still; else 0."""
         for cohort in self._cohorts:
             if cohort.is_starting:
                 return 0
@@ -183,8 +184,8 @@ class Workforce:
                 self._tally(state, 1)
 
     def tune(self, now: float) -> bool:
-        """Whether the tuner wants another number. What is seen while the service lets it have fewer, or while most have yet
-        to start, says little of what the number wanted would do."""
+        """Whether the tuner wants another number. What is seen while the service lets it have fewer, or while most have
+        yet to start, says little of what the number wanted would do."""
         if self.tuner is None:
             return False
         if 2 * self.num_starting > self.tuner.wanted:
@@ -194,8 +195,8 @@ class Workforce:
         return self.tuner.decide(now) if granted == self.tuner.wanted else self.tuner.make_do(granted, now)
 
     def refused(self, asked_at: float, now: float, *, shrink: bool) -> float | None:
-        """By the service, an invocation of that time; how long the pause is that begins. ``shrink``: there are as many as
-        there may be."""
+        """By the service, an invocation of that time; how long the pause is that begins. ``shrink``:
+        there are as many as there may be."""
         if shrink:
             self._throttle.shrink(len(self._alive), now)
         return self._throttle.refused(asked_at, now)

@@ -1,8 +1,9 @@
 """What graph steps compute: how rows are published, and what an interval makes of the rows at its edges' other ends.
 
-To add one: write ``graph_server/operators/<name>.py``, its line in ``OPERATORS``, and its name in ``siafu.tasks.Operator``.
-An operator belongs to one partition and one view of its edges (``siafu.views``). It has no state but what it was built from:
-its methods run on pool threads, several at once; rows that change from epoch to epoch are the ``PublishedSlot``'s.
+To add one: write ``graph_server/operators/<name>.py``, its line in ``OPERATORS``, and its name in
+``siafu.tasks.Operator``. An operator belongs to one partition and one view of its edges (``siafu.views``). It has no
+state but what it was built from: its methods run on pool threads, several at once; rows that change from epoch to
+epoch are the ``PublishedSlot``'s.
 """
 
 from __future__ import annotations
@@ -73,12 +74,14 @@ class Operator(Protocol):
     def gather(
         self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any], share: float
     ) -> dict[str, Array]:
-        """The slots in ``step.writes`` for the vertices ``start:stop``; ``share``: what sums over edges are multiplied by."""
+        """The slots in ``step.writes`` for the vertices ``start:stop``; ``share``: what
+        sums over edges are multiplied by."""
 
     def edge_rows(
         self, step: Step, slot: PublishedSlot, start: int, stop: int, epoch: int, rows: Mapping[str, Any]
     ) -> dict[str, TaskRows]:
-        """AE, AE': what the tensor task reads besides ``step.reads``: of the published rows just what its edges need."""
+        """AE, AE': what the tensor task reads besides ``step.reads``: of the published rows just what its edges
+        need."""
 
 
 def build(name: str, setting: Setting) -> Operator:

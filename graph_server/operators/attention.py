@@ -1,4 +1,5 @@
-"""GAT's attention over in-edges, on ``siafu.kernels.attention``: no array has a row per edge, unless ApplyEdge is a tensor task.
+"""GAT's attention over in-edges, on ``siafu.kernels.attention``: no array has a row per edge,
+unless ApplyEdge is a tensor task.
 
 Slots come in the order of the formulas there. K: heads, D: their width; all of the interval's own vertices:
 
@@ -7,7 +8,8 @@ Slots come in the order of the formulas there. K: heads, D: their width; all of 
     SC'  (dZ, Z, leaned, log_total, leaned_total, t) -> (dt)    publishes dZ, with t, log_total and delta beside
     GA'  (T, s) -> (dT, ds)
 
-With ApplyEdge as a tensor task (E: ``EdgeRows``; each row begins with the edge to itself), ``siafu.kernels.coefficients``:
+With ApplyEdge as a tensor task (E: ``EdgeRows``; each row begins with the edge to
+itself), ``siafu.kernels.coefficients``:
 
     AE   (t) + E of s -> (E of alpha, log_total)            GA   (E of alpha, log_total) -> (Z[, leaned, leaned_total])
     GA'  (T) -> (E of products)                             m <T_u, dZ_v>: rows never leave

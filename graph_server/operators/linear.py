@@ -1,4 +1,5 @@
-"""The weighted sum over in-edges, or backwards over out-edges, that most models gather by: ``graph_server.aggregate``."""
+"""The weighted sum over in-edges, or backwards over out-edges, that most models gather
+by: ``graph_server.aggregate``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Pairs of vertices to be scored, as the in-edges u -> v of their second end: AE is sent H_u beside what v's server has, H_v.
+"""Pairs of vertices to be scored, as the in-edges u -> v of their second end: AE is sent
+H_u beside what v's server has, H_v.
 
-While training those are the training edges and, of the pool of false ones, those that this epoch draws: by a hash of (seed,
-epoch, u, v) that does not care which is which, so the servers of both ends agree and nothing is told. In evaluation,
-those held out. Rows are published and read as they are; nothing is summed.
+While training those are the training edges and, of the pool of false ones, those that this epoch draws: by a hash of
+(seed, epoch, u, v) that does not care which is which, so the servers of both ends agree and nothing is told. In
+evaluation, those held out. Rows are published and read as they are; nothing is summed.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class Pairs:
         return int(indptr[0]), int(indptr[-1]), indptr - indptr[0]
 
     def _drawn(self, row: Array, column: Array, epoch: int, layer: int) -> Array:
-        """Which of these false pairs the epoch trains with: each with probability 1 / (so many in the pool for an edge)."""
+        """Which of these false pairs the epoch trains with: each with probability 1 /
+        (so many in the pool for an edge)."""
         one, other = self.ids[row], self.ids[column]
         key = ops.edge_key(self.spec.seed, epoch, layer)
         kept = ops.edge_dropout(

@@ -3,8 +3,9 @@
     expand   Z_v = [mean_1 | ... | mean_R] of H_u        slot Z is R times as wide as what it gathers
     sum      Z_v = mean_1 of T_1u + ... + mean_R of T_Ru    T_u = [T_1u | ... | T_Ru]; slot Z is as wide as one of them
 
-mean_r is Σ w_uv X_u / c_vr over the edges u -> v of relation r, c_vr the sum of their weights: rows of zeros where there is none.
-Backward, c_v comes with what v publishes, so that nobody needs to know it of a ghost; a sum's dZ_v travels once, for all relations.
+mean_r is Σ w_uv X_u / c_vr over the edges u -> v of relation r, c_vr the sum of their weights: rows of zeros
+where there is none. Backward, c_v comes with what v publishes, so that nobody needs to know it of a ghost; a
+sum's dZ_v travels once, for all relations.
 
     SC'  expand: publishes [dZ_v1 / c_v1 | ... | dZ_vR / c_vR];  sum: [dZ_v | 1 / c_v1 ... 1 / c_vR], stored as those R products
     GA'  dH_u or dT_ru = Σ w_uv (dZ_vr / c_vr)              along out-edges of relation r; dH sums over r, too
@@ -56,7 +57,8 @@ class SideBySide:
 
 
 class Multiplied:
-    """Rows beside a factor for each block: written and sent so, and kept as blocks, which are the rows times their factors."""
+    """Rows beside a factor for each block: written and sent so, and kept as blocks, which
+    are the rows times their factors."""
 
     def __init__(self, blocks: list[TableStore]):
         self.blocks = blocks

@@ -1,4 +1,5 @@
-"""``python -m infra.localstack``: install it, keep one running, or be the place of one run's Lambdas (``run_coordinator/lambda_emulator.py``)."""
+"""``python -m infra.localstack``: install it, keep one running, or be the place of one run's Lambdas
+(``run_coordinator/lambda_emulator.py``)."""
 
 from siafu import start
 

@@ -1,12 +1,13 @@
-"""LocalStack's Lambda functions as processes of this machine: an executor that it loads as a plugin, inside its own process.
+"""LocalStack's Lambda functions as processes of this machine: an executor that it loads
+as a plugin, inside its own process.
 
 It exists because LocalStack's own executor wants Docker. A function runs in the environments that ``lambda.on = local``
 has (``lambda_funcs.environment``), but with the code, the variables and the limits that it was deployed with: numpy and
 pyzmq come from its zip. So errors, timeouts, the memory limit and the bill are the same in both places.
 
 LocalStack calls ``invoke`` from a thread of its own, one invocation at a time for each executor; that thread is the
-environment's loop for as long. Between two invocations nothing runs here, as on Lambda, where a frozen environment waits.
-The environment starts at once and inits under its first invocation, which pays for it and is told if it fails.
+environment's loop for as long. Between two invocations nothing runs here, as on Lambda, where a frozen environment
+waits. The environment starts at once and inits under its first invocation, which pays for it and is told if it fails.
 
 Not modelled: the read-only file system, the share of a core, the VPC.
 """
@@ -48,8 +49,8 @@ HERE = f"{RUNTIME} on {ARCHITECTURE}"
 
 
 def who(request: object = None) -> dict[str, object]:
-    """What LocalStack answers at ``WHO``: whoever uses it knows by this that functions run here, not in Docker, and what they
-    may be made of. An executor that LocalStack does not find is replaced by Docker's without an error."""
+    """What LocalStack answers at ``WHO``: whoever uses it knows by this that functions run here, not in Docker, and
+    what they may be made of. An executor that LocalStack does not find is replaced by Docker's without an error."""
     return {"pid": os.getpid(), "runtime": RUNTIME, "arch": ARCHITECTURE}
 
 
@@ -69,8 +70,8 @@ class Deployed(Function):
         return self.function_arn
 
     def environ(self, api_address: str, log_stream: str) -> dict[str, str]:
-        """One thread for BLAS and nothing of ours, as everywhere; then what LocalStack says, above all the function's own
-        variables. The code is found because the client starts in its folder."""
+        """One thread for BLAS and nothing of ours, as everywhere; then what LocalStack says, above all the function's
+        own variables. The code is found because the client starts in its folder."""
         clean = super().environ(api_address, log_stream)
         del clean["PYTHONPATH"]
         return {**clean, **self.variables, "AWS_LAMBDA_RUNTIME_API": api_address, "LAMBDA_TASK_ROOT": str(self.code)}
@@ -192,8 +193,8 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
 
     @classmethod
     def prepare_version(cls, function_version: FunctionVersion) -> None:
-        """Raises ValueError for what cannot run here: the function's state is Failed then, and says so. What is Python alone
-        runs, whichever Python and architecture it names."""
+        """Raises ValueError for what cannot run here: the function's state is Failed then, and says so. What is Python
+        alone runs, whichever Python and architecture it names."""
         config = function_version.config
         if not (config.runtime or "").startswith("python3") or not config.code:
             raise ValueError(f"only zips of Python run here, not {config.runtime or config.package_type}")

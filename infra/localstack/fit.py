@@ -1,4 +1,5 @@
-"""What functions must be made of at an endpoint: in our LocalStack they run on this machine, in others' in Lambda's images."""
+"""What functions must be made of at an endpoint: in our LocalStack they run on this
+machine, in others' in Lambda's images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which addresses a process listens on, as the kernel says. Linux only: elsewhere nothing is known, and nothing reported."""
+"""Which addresses a process listens on, as the kernel says. Linux only: elsewhere nothing
+is known, and nothing reported."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A LocalStack of our own: started on a free port of the loopback, believed only when it answers, gone for certain after it.
+"""A LocalStack of our own: started on a free port of the loopback, believed only when it
+answers, gone for certain after it.
 
-What LocalStack says of itself proves little (``design/MEASURED.md`` 8), so three things are asserted before it is used: that
-it answers calls and not only its health check, that our executor runs its functions and not Docker's, and that none of its
-ports is open to the network.
+What LocalStack says of itself proves little (``design/MEASURED.md`` 8), so three things are asserted before it is used:
+that it answers calls and not only its health check, that our executor runs its functions and not Docker's, and that
+none of its ports is open to the network.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ TERM_S = 5.0  # a polite kill alone has been seen to take 577 s
 POLL_S = 0.05
 LOOPBACK = "127.0.0.1"
 PREFIX = "siafu-localstack-"  # of its folder's name; the owner's process id follows
-#: All of siafu that the executor needs, put on LocalStack's path by links: the folder that siafu lies in may hold anything.
+#: All of siafu that the executor needs, put on LocalStack's path by links: the folder that
+#: siafu lies in may hold anything.
 ROOMS = ("infra", "lambda_funcs", "siafu")
 
 

@@ -1,10 +1,11 @@
-"""What runs on every deployed machine, all the time: looks for orders in the bucket, carries them out, says how it went.
+"""What runs on every deployed machine, all the time: looks for orders in the bucket,
+carries them out, says how it went.
 
 python -m infra.machines.agent --bucket BUCKET --deployment NAME [--role ROLE --index I] [--endpoint URL] [--once]
 
-systemd starts it and starts it again. One machine has one role, by its instance tags siafu:role and siafu:index; that of
-parameter server 0 also runs the coordinator, which needs little. A role's process is a child on a leash: it cannot outlive
-the agent.
+systemd starts it and starts it again. One machine has one role, by its instance tags siafu:role and
+siafu:index; that of parameter server 0 also runs the coordinator, which needs little. A role's process is a
+child on a leash: it cannot outlive the agent.
 """
 
 from __future__ import annotations

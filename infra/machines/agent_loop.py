@@ -1,4 +1,5 @@
-"""One role's duty on a machine: carries out what ``infra.machines.agent_state`` decides, with a child on a leash and a thread for files."""
+"""One role's duty on a machine: carries out what ``infra.machines.agent_state`` decides, with a child on
+a leash and a thread for files."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from siafu.keys import Ring, of_member, public_of
 
 logger = logging.getLogger("agent")
 
-#: Between two looks into the bucket. At S3's prices an agent that waits costs 6 cents a day, one at work half a cent an hour.
+#: Between two looks into the bucket. At S3's prices an agent that waits costs 6 cents a day,
+#: one at work half a cent an hour.
 POLL_S = 1.0
 #: Looks between two reports: of one that waits, of one at work, and while somebody watches.
 IDLE, BEAT, SHOWN = 15, 5, 2
@@ -181,7 +183,7 @@ class Post:
         else:
             self._child.kill()
 
-    # --- what happens by itself -----------------------------------------------------------------------------------------
+    # --- what happens by itself ---------------------------------------------------------------------------------------
 
     def _watch_child(self, now: float) -> None:
         if self._child is not None and now >= self._killed_at:

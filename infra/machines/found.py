@@ -1,4 +1,5 @@
-"""What ``siafu deploy`` has made, as far as runs need to know: found by the deployment's name (``infra.deployment``)."""
+"""What ``siafu deploy`` has made, as far as runs need to know: found by the
+deployment's name (``infra.deployment``)."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from siafu.address import Address
 from siafu.config import Config
 from siafu.errors import ConfigError
 
-#: Outputs of the deployment's stacks: the data bucket, the function, the ports that its servers may bind, and when it removes
-#: itself.
+#: Outputs of the deployment's stacks: the data bucket, the function, the ports that its servers may
+#: bind, and when it removes itself.
 BUCKET, FUNCTION, PORTS, EXPIRES = "BucketName", "FunctionName", "Ports", "Expires"
 #: How that is written, in UTC.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -64,8 +65,8 @@ def until(expires: datetime, now: datetime) -> str:
 
 
 def stacks_of(name: str, region: str) -> list[dict[str, Any]]:
-    """The deployment's stacks as CloudFormation describes them, in the order in which they are made. Raises what botocore
-    raises."""
+    """The deployment's stacks as CloudFormation describes them, in the order in which they are
+    made. Raises what botocore raises."""
     pages = service.client("cloudformation", region).get_paginator("describe_stacks").paginate()
     there = {stack["StackName"]: stack for page in pages for stack in page["Stacks"]}
     return [there[stack] for stack in deployment.stacks(name) if stack in there]
@@ -93,7 +94,8 @@ def instances_of(name: str, region: str) -> dict[Address, dict[str, str]]:
 
 
 def refusal(name: str, region: str, member: Address) -> str:
-    """What the last attempt to give the member a machine failed by; empty if it did not fail. Raises what botocore raises."""
+    """What the last attempt to give the member a machine failed by; empty if it did not
+    fail. Raises what botocore raises."""
     api, group = service.client("autoscaling", region), deployment.group(name, member.role, member.index)
     newest = api.describe_scaling_activities(AutoScalingGroupName=group, MaxRecords=10)["Activities"]
     last = next((one for one in newest if one["StatusCode"] in ("Failed", "Cancelled", "Successful")), None)

@@ -1,7 +1,7 @@
 """Prepared graphs in the bucket, by their digest: sent once, fetched by each machine as far as it needs them.
 
-What arrives is compared with the manifest, and the manifest with the digest that was asked for: whoever can write to the
-bucket cannot change a graph unseen.
+What arrives is compared with the manifest, and the manifest with the digest that was asked for: whoever can write to
+the bucket cannot change a graph unseen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def _parts(manifest: Manifest, partitions: Iterable[int]) -> dict[str, FileEntry
 
 
 def send(mailbox: Mailbox, shards: ShardSet, say: Say = lambda done, total: None) -> int:
-    """Puts a prepared graph into the bucket; how many bytes had to travel. What lies there already is not sent again."""
+    """Puts a prepared graph into the bucket; how many bytes had to travel. What lies
+    there already is not sent again."""
     digest = shards.manifest.digest
     last = shards_key(digest, MANIFEST)
     if any(entry.key == last for entry in mailbox.entries(last)):
@@ -65,9 +66,9 @@ def fetch(
 ) -> Path:
     """Brings the manifest and these partitions of a graph to ``folder/<digest>``; returns that. What is there stays.
 
-    ``say`` hears of every block: whoever watches must see that a large file moves. What has come but is not compared with
-    the manifest yet counts half.
-    DatasetError if it is not in the bucket, not what its digest says, or does not fit on the disk.
+    ``say`` hears of every block: whoever watches must see that a large file moves. What has come but is not
+    compared with the manifest yet counts half. DatasetError if it is not in the bucket, not what its digest
+    says, or does not fit on the disk.
     """
     graph = folder / digest
     graph.mkdir(parents=True, exist_ok=True)

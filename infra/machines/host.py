@@ -1,7 +1,8 @@
-"""Servers of a run on the machines of a deployment: their agents (``infra.machines.agent``) are told and heard through the bucket.
+"""Servers of a run on the machines of a deployment: their agents (``infra.machines.agent``) are
+told and heard through the bucket.
 
-Used by the coordinator, on a machine of the deployment. A thread reads the agents' reports once a second and gives a sign
-of life that they wait for; whoever asks is answered from what it read last.
+Used by the coordinator, on a machine of the deployment. A thread reads the agents' reports once a second and gives a
+sign of life that they wait for; whoever asks is answered from what it read last.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ class MachineHost:
         return name
 
     def _withdraw(self) -> None:
-        """Nobody needs the secrets any more: every member has started, or none will. They open nothing once the run is over."""
+        """Nobody needs the secrets any more: every member has started, or none will. They
+        open nothing once the run is over."""
         names, self._deposited = self._deposited, []
         try:
             if names:
@@ -145,7 +147,8 @@ class MachineHost:
         if self._deposited and all(map(self._has_begun, self._orders)):
             self._withdraw()
         ends = [death for member in self._orders if (death := self._death(member)) is not None]
-        # One that was killed rather than one that gave up, and one whose end is known rather than a machine that is silent.
+        # One that was killed rather than one that gave up, and one whose end is known
+        # rather than a machine that is silent.
         return min(ends, key=lambda death: (death.code >= 0, death.code == LOST), default=None)
 
     def _has_begun(self, member: Address) -> bool:
@@ -208,7 +211,7 @@ class MachineHost:
         with self._watched:
             return self._watched.wait_for(happened, timeout_s)
 
-    # --- the thread -----------------------------------------------------------------------------------------------------
+    # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         reports, beaten_at = Reports(self._mailbox), -float("inf")
@@ -257,8 +260,9 @@ def await_agents(
 ) -> None:  # fmt: skip
     """Waits until the machine of every member is there and has its part of the graph.
 
-    ``say`` is told bytes that have come, of how many, and whose machines still boot. ConfigError if a machine is missing or
-    cannot take its part; PeerLost if nothing has come for ``limit_s``, which those that boot have ``BOOT_S`` for at least.
+    ``say`` is told bytes that have come, of how many, and whose machines still boot. ConfigError if a
+    machine is missing or cannot take its part; PeerLost if nothing has come for ``limit_s``, which those
+    that boot have ``BOOT_S`` for at least.
     """
     orders = {member: Order(_id(), "fetch", place.run, place.data) for member in members}
     for member, order in orders.items():

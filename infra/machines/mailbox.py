@@ -1,6 +1,7 @@
 """The deployment's data bucket: where the laptop, the coordinator and the machines of a deployment meet.
 
-Nobody can dial a machine from outside: orders, reports, graphs and run directories are objects here, read again and again.
+Nobody can dial a machine from outside: orders, reports, graphs and run directories are
+objects here, read again and again.
 
     orders/<role>-<index>.json        what a machine shall do next for that role (``infra.machines.agent_state.Order``): the newest alone.
                                       The laptop writes the coordinator's, the coordinator those of the servers
@@ -45,8 +46,8 @@ from siafu.errors import ConfigError, PeerLost, RemoteProtocolError
 MAX_LETTER_BYTES = 1 << 20
 #: A file of a run directory, and one piece of a growing file.
 MAX_FILE_BYTES, MAX_PIECE_BYTES = 8 << 30, 8 << 20
-#: A sender is lost when its object is older than so many of its intervals, and than the least that dates in whole seconds
-#: can tell.
+#: A sender is lost when its object is older than so many of its intervals, and than the least that
+#: dates in whole seconds can tell.
 MISSED_BEATS, LEAST_SILENCE_S = 6.0, 10.0
 #: Connections of one large file; several travel at a time.
 _PARTS = TransferConfig(max_concurrency=4)
@@ -95,7 +96,8 @@ def piece_key(run: str, path: str, offset: int = 0) -> str:
 
 
 def piece_of(run: str, key: str) -> tuple[str, int]:
-    """Path and offset in the run directory. RemoteProtocolError for a key that is no piece's, or would lead elsewhere."""
+    """Path and offset in the run directory. RemoteProtocolError for a key that is no
+    piece's, or would lead elsewhere."""
     path, _, offset = key.removeprefix(run_key(run, "files/")).rpartition("/")
     if not re.fullmatch(rf"\d{{{_OFFSET_DIGITS}}}", offset):
         raise RemoteProtocolError(f"{key[:200]!r} is no piece of a run's file")

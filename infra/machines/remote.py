@@ -1,6 +1,7 @@
 """The laptop's side of ``siafu train --on aws``: sends the graph, asks for the run, shows how it goes, brings it home.
 
-The run does not need the laptop once it is asked for: a lost one comes back with ``siafu attach RUN``. Ctrl-C ends the run.
+The run does not need the laptop once it is asked for: a lost one comes back with
+``siafu attach RUN``. Ctrl-C ends the run.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def _settled(config: Config, there: found.Found) -> Config:
 
 
 def mind_the_end(config: Config, there: found.Found, now: datetime, on_status: OnStatus) -> None:
-    """Says when the deployment removes itself; warns if a run may go on until then, by its limit or, without one, by ``SOON_S``."""
+    """Says when the deployment removes itself; warns if a run may go on until then, by its limit
+    or, without one, by ``SOON_S``."""
     if there.expires is None:
         return
     said = f"deployment {config.cloud.name} removes itself {until(there.expires, now)}"
@@ -317,8 +319,8 @@ def _at_it(report: Report, order: Order) -> bool:
 
 
 def _gone(report: Report | None, run: str, missed_s: float) -> str:
-    """Why no end of the run will come, unless it has come meanwhile; empty if one may. ``missed_s``: since the machine had
-    its order."""
+    """Why no end of the run will come, unless it has come meanwhile; empty if one may. ``missed_s``:
+    since the machine had its order."""
     ended = report.value.get("ended") if report is not None else None
     if isinstance(ended, dict) and ended.get("run") == run and ended.get("kept"):
         return f"is over, and there is no word how: {str(ended.get('last_line'))[:400]}"

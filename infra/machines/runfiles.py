@@ -1,8 +1,9 @@
 """A run directory on its way through the bucket: machines send what their processes write, the laptop puts it together.
 
-Files that grow (``.log``, ``.jsonl``) travel in pieces, named by their offset and cut behind a line; others as a whole, again
-whenever they have changed. A growing file that was replaced, as metrics.jsonl is when a run goes on from a checkpoint, begins
-anew: its old pieces are emptied, and receivers begin it anew too. Names that begin with a dot stay where they are.
+Files that grow (``.log``, ``.jsonl``) travel in pieces, named by their offset and cut behind a line; others as
+a whole, again whenever they have changed. A growing file that was replaced, as metrics.jsonl is when a run
+goes on from a checkpoint, begins anew: its old pieces are emptied, and receivers begin it anew too. Names that
+begin with a dot stay where they are.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ THREADS = 16
 
 
 def pace_s(elapsed_s: float, every_s: float) -> float:
-    """Until files are sent again, by who has sent them for so long, beginning with ``every_s``; and looked for again."""
+    """Until files are sent again, by who has sent them for so long, beginning with
+    ``every_s``; and looked for again."""
     return min(SLOWEST_S, every_s + elapsed_s / 100)
 
 
@@ -152,7 +154,8 @@ class Listing:
         self._known: dict[str, tuple[int, str]] = {}  # growing file -> how many pieces it had, and the last one's key
 
     def entries(self, *, whole: bool = False) -> Iterator[tuple[Entry, str, int]]:
-        """Entry, path and offset, in order; ``whole``: of old pieces as well, which a role that began anew may have replaced.
+        """Entry, path and offset, in order; ``whole``: of old pieces as well, which a role
+        that began anew may have replaced.
 
         RemoteProtocolError for a key that would lead out of the folder.
         """
@@ -179,8 +182,8 @@ class Receiver:
         self._seen: dict[str, str] = {}  # key -> etag
 
     def update(self, only: tuple[str, ...] = (), *, whole: bool = True) -> list[tuple[str, int]]:
-        """Brings what is new; returns path and offset of every piece that came. ``only``: paths that begin so. ``whole`` as
-        of ``Listing``: who comes often says False, and once more when there will be no more.
+        """Brings what is new; returns path and offset of every piece that came. ``only``: paths that begin so.
+        ``whole`` as of ``Listing``: who comes often says False, and once more when there will be no more.
 
         RemoteProtocolError for a key that would lead out of the folder, or a file beyond all measure.
         """

@@ -1,8 +1,8 @@
 """Servers as actors of a Ray cluster that this machine is part of: one graph server per node, where there are enough.
 
-Every wait is short: an actor answers a call (``Member.pulse``) once its member has ended, or after a second, and is asked
-again. So a member's end, its log so far and a node that is gone all come the same way. A node that falls silent is lost
-after ``servers.silence_s``, whatever Ray's own health checks are set to.
+Every wait is short: an actor answers a call (``Member.pulse``) once its member has ended, or after a second, and is
+asked again. So a member's end, its log so far and a node that is gone all come the same way. A node that falls silent
+is lost after ``servers.silence_s``, whatever Ray's own health checks are set to.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class RayHost:
         )
         ring = None if keys is None else keys.ring(member)
         order = Order(member=member, coordinator=coordinator, listen=node.host, keys=ring, **self._facts)
-        # No restarts: a server that starts anew has forgotten where the others are. Four at a time: run, pulse, kill, close.
+        # No restarts: a server that starts anew has forgotten where the others are. Four at
+        # a time: run, pulse, kill, close.
         actor = self._ray.remote(Member).options(
             num_cpus=1, max_restarts=0, max_concurrency=4, scheduling_strategy=there
         ).remote(order)  # fmt: skip

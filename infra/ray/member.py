@@ -1,8 +1,9 @@
 """What runs on a node of a Ray cluster for each server of a run: an actor that has the server as a child.
 
-It is a process of its own so that it is what it is everywhere: the same command, one log, ended by its group, and gone with
-the actor, however that ends (``siafu.leash``). Nothing is shared with the driver's machine: the graph's files come through
-Ray's object store where the node has not got them, and what the server writes stays here until the driver asks for it.
+It is a process of its own so that it is what it is everywhere: the same command, one log, ended by its group,
+and gone with the actor, however that ends (``siafu.leash``). Nothing is shared with the driver's machine: the
+graph's files come through Ray's object store where the node has not got them, and what the server writes stays
+here until the driver asks for it.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Member:
         self._begun = threading.Event()  # there is a child, or there will be none
 
     def run(self, read: Read | None = None) -> None:
-        """Gets the graph and starts the server. Raises what keeps it from that. ``read``: how files come; through Ray."""
+        """Gets the graph and starts the server. Raises what keeps it from that.
+        ``read``: how files come; through Ray."""
         order = self.order
         try:
             config_file = self._home / "config.toml"
@@ -139,8 +141,8 @@ class Member:
 
 
 def graph_of(order: Order, cache: Path, read: Read, given_up: Callable[[], bool] = lambda: False) -> Path:
-    """The folder with as much of the graph as the member needs: where the driver has it if this machine has the same there,
-    else ``cache/<digest>``, which keeps it for the runs to come.
+    """The folder with as much of the graph as the member needs: where the driver has it if this machine has the same
+    there, else ``cache/<digest>``, which keeps it for the runs to come.
 
     DatasetError if what arrives is not what the manifest says; PeerLost if ``given_up`` meanwhile.
     """

@@ -68,7 +68,8 @@ def versions() -> dict[str, str]:
 
 
 def mismatch(node: Node, theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
-    """What a node has that is not as here, in one line; empty if all is well. ``error``: why siafu does not load there."""
+    """What a node has that is not as here, in one line; empty if all is well.
+    ``error``: why siafu does not load there."""
     if "error" in theirs:
         return f"{node} cannot load siafu: {theirs['error']}; install siafu {ours['siafu']} there"
     wrong = [f"{name} {theirs.get(name, 'none')}, not {own}" for name, own in ours.items() if theirs.get(name) != own]

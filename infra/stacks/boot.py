@@ -1,9 +1,10 @@
-"""What a server does when it boots: installs siafu from the bucket, then starts its agent under systemd. Pure: it is text.
+"""What a server does when it boots: installs siafu from the bucket, then starts its
+agent under systemd. Pure: it is text.
 
-The machine reaches nothing but S3: Amazon Linux keeps its packages there, and deploy has put ours into the data bucket. The
-C++ kernels are compiled on the machine, for its processor. What went wrong is in the bucket as well (``boot/``), since nobody
-can log in to look, and is tried again every half minute: the bucket may still be empty, say. botocore asks the instance for
-its credentials once, for a second, unless the unit says otherwise: one slow answer would end a run.
+The machine reaches nothing but S3: Amazon Linux keeps its packages there, and deploy has put ours into the data bucket.
+The C++ kernels are compiled on the machine, for its processor. What went wrong is in the bucket as well (``boot/``),
+since nobody can log in to look, and is tried again every half minute: the bucket may still be empty, say. botocore asks
+the instance for its credentials once, for a second, unless the unit says otherwise: one slow answer would end a run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ HOME, WORK = "/opt/siafu", "/var/lib/siafu"
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 #: A run's mesh of connections, its shards' files: more than the 1,024 that a service gets.
 MAX_FILES = 65536
-#: Endpoints and load balancers drop connections that say nothing for 350 s; the kernel's own first probe comes after 7200.
+#: Endpoints and load balancers drop connections that say nothing for 350 s; the kernel's
+#: own first probe comes after 7200.
 KEEPALIVE_S = 60
 
 _METADATA = "http://169.254.169.254/latest"

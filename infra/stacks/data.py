@@ -12,8 +12,8 @@ from infra.machines import found
 from infra.stacks.nag import keep
 from siafu.config import Config
 
-#: Whatever lies there longer was forgotten: a deployment lives for hours. Not what machines and the function are made of
-#: (wheels, packages): one that stands for longer makes them anew.
+#: Whatever lies there longer was forgotten: a deployment lives for hours. Not what machines and the function are made
+#: of (wheels, packages): one that stands for longer makes them anew.
 KEPT_DAYS, FORGETS = 30, ("boot", "machines", "orders", "runs", "shards")
 
 

@@ -1,7 +1,7 @@
 """One machine that is there again when it dies: an Auto Scaling group of one, and the role that lets it use the bucket.
 
-Private, encrypted, without SSH; instance metadata in version 2 alone, with the instance's tags, from which its agent reads
-what it is for: a machine that takes a dead one's place takes its role and index as well.
+Private, encrypted, without SSH; instance metadata in version 2 alone, with the instance's tags, from which its agent
+reads what it is for: a machine that takes a dead one's place takes its role and index as well.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def machine_role(
     secrets: str = "",
     gives_secrets: bool = False,
 ) -> iam.Role:
-    """What machines of one kind may do: use their folders of the bucket, call the one function, read the ``secrets`` of runs
-    of their role, or give them to all."""
+    """What machines of one kind may do: use their folders of the bucket, call the one function, read the ``secrets`` of
+    runs of their role, or give them to all."""
     bucket = deployment.bucket(config.cloud.name, stack.account, stack.region)
     arn = f"arn:{stack.partition}:s3:::{bucket}"
     statements = [

@@ -1,4 +1,5 @@
-"""What cdk-nag's AwsSolutions rules find and we keep, each with its reason. A finding without one fails the synthesis."""
+"""What cdk-nag's AwsSolutions rules find and we keep, each with its reason. A finding
+without one fails the synthesis."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ def keep(construct: IConstruct, **reasons: str) -> None:
 
 
 def keep_findings(construct: IConstruct, rule: str, reason: str, *findings: str) -> None:
-    """Single findings of a rule, such as ``Resource::*``; tokens in them are written as cdk-nag does: ``<AWS::Region>``."""
+    """Single findings of a rule, such as ``Resource::*``; tokens in them are written as
+    cdk-nag does: ``<AWS::Region>``."""
     stack = cdk.Stack.of(construct)
     for finding in (_shown(stack.resolve(finding)) for finding in findings):
         cdk.Validations.of(construct).acknowledge(

@@ -1,6 +1,8 @@
-"""The network: one subnet in one zone that nothing outside can reach, and that reaches nothing but S3 and what is listed.
+"""The network: one subnet in one zone that nothing outside can reach, and that reaches
+nothing but S3 and what is listed.
 
-No NAT, no public address, no internet gateway. Servers and functions share the subnet: traffic between zones costs money.
+No NAT, no public address, no internet gateway. Servers and functions share the subnet:
+traffic between zones costs money.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Graph and parameter servers: EC2 machines, each an Auto Scaling group of one, whose systemd keeps the agent running."""
+"""Graph and parameter servers: EC2 machines, each an Auto Scaling group of one, whose
+systemd keeps the agent running."""
 
 from __future__ import annotations
 

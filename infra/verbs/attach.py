@@ -1,4 +1,5 @@
-"""``siafu attach``: back to a run on a deployment, from any laptop; its files come home as if it had never been left."""
+"""``siafu attach``: back to a run on a deployment, from any laptop; its files come
+home as if it had never been left."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""``siafu cost``: what a run has cost, line by line; of a run directory, or of a run on a deployment, while it goes on too.
+"""``siafu cost``: what a run has cost, line by line; of a run directory, or of a run on
+a deployment, while it goes on too.
 
-1. A finished run cost what its result says, at the prices of its day. Other prices (``--prices``) make its bill again, from the
-   amounts that it was made of.
-2. One that goes on has been billed for the invocations that are over. What its last epoch has counted beyond them, at most, is
-   in the line "running".
+1. A finished run cost what its result says, at the prices of its day. Other prices (``--prices``) make its bill again,
+   from the amounts that it was made of.
+2. One that goes on has been billed for the invocations that are over. What its last epoch has counted beyond them,
+   at most, is in the line "running".
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def examine(run_dir: Path, name: str, *, again: bool = False) -> dict[str, Any]:
-    """``usd``, ``parts`` (name -> US dollars), ``items`` and what they are of; ``finished``: whether that is all. ``again``: at
-    the prices of now, whatever the run's result says. ConfigError if it is no run directory, or the run has not said anything
-    yet."""
+    """``usd``, ``parts`` (name -> US dollars), ``items`` and what they are of; ``finished``: whether that is
+    all. ``again``: at the prices of now, whatever the run's result says. ConfigError if it is no run directory,
+    or the run has not said anything yet."""
     for needed in FILES[:2]:
         if not (run_dir / needed).is_file():
             raise ConfigError(f"{name}: not a run directory: it has no {needed}")
@@ -178,8 +179,8 @@ def _aligned(table: list[tuple[str, ...]]) -> Iterable[str]:
 
 
 def _refresh(path: Path, region: str) -> dict[str, Any]:
-    """Write a list of today's prices of a region (``infra.pricelist.refresh``). ConfigError without boto3 or credentials: then
-    nothing is written."""
+    """Write a list of today's prices of a region (``infra.pricelist.refresh``). ConfigError without boto3 or
+    credentials: then nothing is written."""
     try:
         pricelist = importlib.import_module("infra.pricelist")
     except ModuleNotFoundError as error:

@@ -1,13 +1,15 @@
 """``siafu deploy``: makes a deployment on AWS, or goes on with one that was not finished.
 
 1. Templates are made first, without an account: what cannot be is known before anything costs money.
-2. What the account or the region does not have is known before anything is made: environments, vCPUs, a zone with everything.
+2. What the account or the region does not have is known before anything is made:
+  environments, vCPUs, a zone with everything.
 3. A part that the config asks for no more (a GPU machine) is removed: it would go on costing money.
 4. The watchdog comes first: whoever loses the laptop from there on has a deployment that still removes itself.
-5. Then the bucket and the network. The function's package and what servers install are put into the bucket, since what comes
-   next is made of them.
-6. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes what is missing.
-   While a run goes on, it sets the watchdog's clock alone: a newer image of the system is enough to replace the run's machines.
+5. Then the bucket and the network. The function's package and what servers install are put into the bucket,
+   since what comes next is made of them.
+6. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes
+   what is missing. While a run goes on, it sets the watchdog's clock alone: a newer image of the system is
+   enough to replace the run's machines.
 """
 
 from __future__ import annotations
@@ -223,7 +225,7 @@ def _lies(s3: object, bucket: str, key: str, nbytes: int) -> bool:
     return bool(found == nbytes)
 
 
-# --- the verb -------------------------------------------------------------------------------------------------------------
+# --- the verb ---------------------------------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

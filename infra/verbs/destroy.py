@@ -1,8 +1,8 @@
 """``siafu destroy``: removes a deployment, whatever state it is in, and says what is left: nothing.
 
-Stacks go in the order of ``infra.deployment``, decided by ``infra.reaper``, as the watchdog does it, without the CDK. Then
-whatever no stack remembers is looked for and removed (``infra.leftovers``). Each step asks for the state anew, so a second
-call, or one after a crash of the first, goes on from there.
+Stacks go in the order of ``infra.deployment``, decided by ``infra.reaper``, as the watchdog does it, without the CDK.
+Then whatever no stack remembers is looked for and removed (``infra.leftovers``). Each step asks for the state anew, so
+a second call, or one after a crash of the first, goes on from there.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _why(api: object, name: str, state: str) -> str:
     return f" ({stack.get('StackStatusReason', 'no reason given')[:200]}); trying again, network interfaces take up to 20 minutes"
 
 
-# --- the verb -------------------------------------------------------------------------------------------------------------
+# --- the verb ---------------------------------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

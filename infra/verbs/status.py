@@ -1,4 +1,5 @@
-"""``siafu status``: a deployment's machines and runs; what they say of themselves beside what the cloud says of them."""
+"""``siafu status``: a deployment's machines and runs; what they say of themselves
+beside what the cloud says of them."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def examine(config: Config, mailbox: Mailbox) -> dict[str, Any]:
-    """``stacks``, ``expires``, ``machines``, ``runs``, and ``disagreements``: where machines and cloud do not say the same."""
+    """``stacks``, ``expires``, ``machines``, ``runs``, and ``disagreements``: where
+    machines and cloud do not say the same."""
     cloud, region = config.cloud, config.lambdas.region
     unknown: list[str] = []
     stacks, instances, expires = [], {}, None

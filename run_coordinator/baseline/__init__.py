@@ -40,8 +40,8 @@ def train_baseline(
 ) -> Run:
     """Trains by a method of ``siafu.baseline.METHODS`` and returns the finished run.
 
-    source: as of ``siafu.train``; shards must have as many parts as the method needs. Keyword arguments are the flags of
-    ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``.
+    source: as of ``siafu.train``; shards must have as many parts as the method needs. Keyword arguments are the flags
+    of ``siafu baseline``: ``ranks=4, smooth="FG", link_rate="25MB"``.
 
         >>> siafu.train_baseline("pipegcn", "cora", ranks=2, epochs=100).test_acc
 
@@ -84,7 +84,8 @@ def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple
 
 
 def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda status: None) -> Run:
-    """Goes on with a run from its newest checkpoint, to the weights that it would have had. Raises: as ``train_baseline``."""
+    """Goes on with a run from its newest checkpoint, to the weights that it would have
+    had. Raises: as ``train_baseline``."""
     needs_torch()
     config, folder = begun(run_dir), Path(run_dir).resolve()
     _fits_here(config)

@@ -23,7 +23,8 @@ from siafu.sockets import check_loopback
 from siafu.variables import threads
 
 POLL_S = 0.1
-#: How long after the first rank has ended others may say that it was their fault: a rank that missed another says so at once.
+#: How long after the first rank has ended others may say that it was their fault: a rank that
+#: missed another says so at once.
 LAST_WORDS_S = 3.0
 #: What NCCL says before it aborts a process that another one has not answered.
 WATCHDOG = "Watchdog caught collective operation timeout"
@@ -35,8 +36,8 @@ def run(
     """Trains in as many processes as there are ranks; the result of rank 0.
 
     ``run_dir`` has config.toml already; metrics, weights, checkpoints and ``logs/rank-<N>.log`` are left there.
-    Raises: the error of the rank that failed first for a reason of its own; PeerLost, naming it, of one that was killed or
-    that the others wait for in vain.
+    Raises: the error of the rank that failed first for a reason of its own; PeerLost, naming it, of one that was
+    killed or that the others wait for in vain.
     """
     allow_open_files()
     check_loopback()
@@ -70,7 +71,8 @@ def _read(status: Status, record: Mapping[str, Any]) -> None:
 
 
 def _spent(config: BaselineConfig, record: Mapping[str, Any]) -> float:
-    """US dollars by the time of a line of metrics.jsonl; 0 where nobody says what the ranks run on, or the line has no time."""
+    """US dollars by the time of a line of metrics.jsonl; 0 where nobody says what the ranks
+    run on, or the line has no time."""
     spent = cost.of_baseline(config, seconds=record["time_s"]) if "time_s" in record else None
     return spent.usd if spent else 0.0
 

@@ -139,7 +139,8 @@ def fitted(config: BaselineConfig, shards: ShardSet) -> BaselineConfig:
 
 
 def rate(text: Any) -> float:
-    """Bytes per second of "25MB", "1GiB" or a number; 0 for a link that is not slowed. ConfigError for anything else."""
+    """Bytes per second of "25MB", "1GiB" or a number; 0 for a link that is not slowed. ConfigError for anything
+    else."""
     if isinstance(text, int | float):
         return float(text)
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)(?:/s)?\s*", str(text))

@@ -1,7 +1,8 @@
 """``siafu.export``: a run's model as a module of another library, which gives the same logits.
 
-What is written is source (copied from ``run_coordinator.export.modules``), weights, settings, and a README; nothing of it needs
-siafu. Every export is run on the run's own graph and compared with the logits of our servers before it gets its name.
+What is written is source (copied from ``run_coordinator.export.modules``), weights, settings, and a
+README; nothing of it needs siafu. Every export is run on the run's own graph and compared with the logits
+of our servers before it gets its name.
 """
 
 from __future__ import annotations

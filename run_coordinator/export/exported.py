@@ -39,7 +39,8 @@ def interpreter(to: str) -> str:
 
 
 def logits(python: str, to: str, folder: Path, inputs: Inputs) -> Array:
-    """What the model in ``folder`` gives; for "onnx" it is written there first. GnnError with its last words if it fails."""
+    """What the model in ``folder`` gives; for "onnx" it is written there first. GnnError
+    with its last words if it fails."""
     with tempfile.TemporaryDirectory(prefix="siafu-export-") as name:
         given, found = Path(name) / "inputs.npz", Path(name) / "logits.npy"
         np.savez(given, **inputs.arrays)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Where the servers of a run live: start them, watch them, stop them, bring home what they wrote.
 
-To add one: a class that keeps the contract and its line in ``HOSTS``; ``tests/contracts/test_hosts.py`` holds every host
-in the table to it.
+To add one: a class that keeps the contract and its line in ``HOSTS``; ``tests/contracts/test_hosts.py``
+holds every host in the table to it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Death:
 
 
 class Host(Protocol):
-    """Use in a ``with`` block: it leaves nothing behind. Only the coordinator's thread calls it, and no call but ``wait``
-    takes longer than a second."""
+    """Use in a ``with`` block: it leaves nothing behind. Only the coordinator's thread calls it, and no call but
+    ``wait`` takes longer than a second."""
 
     #: Address that the coordinator binds, so that members can dial it.
     listen: str
@@ -56,8 +56,8 @@ class Host(Protocol):
     def make(cls, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes) -> Host: ...
 
     def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
-        """Starts the member, which dials ``coordinator``, with its keys, which nobody else sees; None: without. Returns before
-        it runs. PeerLost if there is no place for it."""
+        """Starts the member, which dials ``coordinator``, with its keys, which nobody else sees; None: without. Returns
+        before it runs. PeerLost if there is no place for it."""
 
     def dead(self) -> Death | None:
         """A member that has ended, however; one that was killed rather than one that gave up. None if all are well."""

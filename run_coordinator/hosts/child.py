@@ -30,8 +30,8 @@ class Child:
         self, command: Sequence[str], log: Path, variables: Mapping[str, str] | None = None, told: str | None = None,
         inherited: Sequence[int] = (),
     ):  # fmt: skip
-        """``variables``: of its environment, besides ours; ``told``: what it finds on its stdin, where no other process and no
-        file sees it; ``inherited``: descriptors that it has too."""
+        """``variables``: of its environment, besides ours; ``told``: what it finds on its stdin, where no other process
+        and no file sees it; ``inherited``: descriptors that it has too."""
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = {**start.environment(), **threads(), **(variables or {})}

@@ -1,8 +1,9 @@
-"""Who else is told what a run writes to metrics.jsonl: TensorBoard, MLflow, Weights & Biases, all into the run directory.
+"""Who else is told what a run writes to metrics.jsonl: TensorBoard, MLflow, Weights &
+Biases, all into the run directory.
 
 To add one: ``run_coordinator/loggers/<name>.py`` with a class that keeps the contract, and its line in ``LOGGERS``;
-``tests/run_coordinator/loggers/test_loggers.py`` holds every logger in the table to it. A logger is a looker-on: what it cannot do costs one
-warning and never the run.
+``tests/run_coordinator/loggers/test_loggers.py`` holds every logger in the table to it. A logger is a looker-on: what
+it cannot do costs one warning and never the run.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def replay(config: Config, run_dir: Path) -> None:
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float] | None:
-    """The numbers of an epoch or an evaluation, by name: "loss", "usd", "usage/gb_s", "val/acc"; None of other records."""
+    """The numbers of an epoch or an evaluation, by name: "loss", "usd", "usage/gb_s",
+    "val/acc"; None of other records."""
     if record["event"] == "epoch":
         named = {name: record[name] for name in ("loss", "epoch_s", "time_s", "ghost_bytes", "usd")}
         return {**named, **{f"usage/{name}": value for name, value in record["usage"].items()}}

@@ -1,4 +1,5 @@
-"""Weights & Biases, offline: everything stays in RUN/wandb until the user says ``wandb sync``. No account, no network."""
+"""Weights & Biases, offline: everything stays in RUN/wandb until the user says
+``wandb sync``. No account, no network."""
 
 from __future__ import annotations
 

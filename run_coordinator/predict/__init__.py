@@ -53,9 +53,9 @@ def predict(
 ) -> Predictions:
     """What the model of a run says of every vertex.
 
-    graph: another one with as many features, prepared and standardised as the run's was; its classes and types of edges are
-    the run's of the same names, or without names, numbers. layer: the activations that enter this layer
-    (the number of layers: logits) instead of ``scores``, "probabilities" or "logits". settings: ``{"section.key": value}``.
+    graph: another one with as many features, prepared and standardised as the run's was; its classes and types of edges
+    are the run's of the same names, or without names, numbers. layer: the activations that enter this layer (the number
+    of layers: logits) instead of ``scores``, "probabilities" or "logits". settings: ``{"section.key": value}``.
 
         >>> siafu.predict(run).classes
         array([3, 0, 4, ...])
@@ -80,7 +80,8 @@ def predict_to(
     settings: Mapping[str, Any] | None = None,
     on_status: Callable[[Status], None] = lambda status: None,
 ) -> dict[str, Any]:
-    """The same, written to a .parquet, .csv or .npy file block by block, whole or not at all; what ``--json`` prints."""
+    """The same, written to a .parquet, .csv or .npy file block by block, whole or not
+    at all; what ``--json`` prints."""
     check(out)
     with _evaluated(run, graph, layer, scores, settings, on_status) as (sheet, blocks, result):
         on_status(Status(phase="writing"))

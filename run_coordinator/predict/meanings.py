@@ -35,7 +35,8 @@ class Meanings:
         return cls(run_dir, classes, _called(names.get("edge_types", ()), spec.num_edge_types))
 
     def of_classes(self, shards: ShardSet, source: str) -> Numbers | None:
-        """What the classes of a graph become; None: they stay. Raises: ConfigError for one that is judged and unknown."""
+        """What the classes of a graph become; None: they stay. Raises: ConfigError for
+        one that is judged and unknown."""
         theirs = _called(shards.names().get("classes", ()), shards.manifest.num_classes)
         if theirs == self.classes[: len(theirs)]:
             return None

@@ -1,4 +1,5 @@
-"""What a prediction is of: a run's model, a graph, a slot of the evaluation; and the config of the servers that make it."""
+"""What a prediction is of: a run's model, a graph, a slot of the evaluation; and the
+config of the servers that make it."""
 
 from __future__ import annotations
 
@@ -109,8 +110,8 @@ def _checkpoint(run_dir: Path) -> Path | None:
 
 
 def model_of(run_dir: Path) -> Path:
-    """The file with a run's best weights; of one that was interrupted, the best in its newest checkpoint, which are written
-    beside it. DatasetError for a checkpoint that is damaged."""
+    """The file with a run's best weights; of one that was interrupted, the best in its newest checkpoint, which are
+    written beside it. DatasetError for a checkpoint that is damaged."""
     check_run(run_dir)
     if (saved := run_dir / MODEL).is_file() or (newest := _checkpoint(run_dir)) is None:
         return saved
@@ -163,7 +164,8 @@ def plan_of(
 
 
 def _of_servers(run_dir: Path) -> Config:
-    """The run's config; of a baseline's run that of graph servers with its model and graph, which multiply on their own cores.
+    """The run's config; of a baseline's run that of graph servers with its model and graph,
+    which multiply on their own cores.
 
     Raises: ConfigError for a model that only baselines have.
     """
@@ -179,7 +181,8 @@ def _of_servers(run_dir: Path) -> Config:
 
 
 def _another(graph: str, config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of data for another graph: those of the run, but for what shards that are prepared already have fixed."""
+    """Settings of data for another graph: those of the run, but for what shards that
+    are prepared already have fixed."""
     changes: dict[str, Any] = {"data.source": graph, "data.split": 0, "data.inductive": False}
     if (Path(graph) / MANIFEST).is_file():
         made = ShardSet.open(graph).manifest

@@ -1,8 +1,9 @@
-"""``siafu train --guard``: a process that does nothing but watch the launcher, and goes on with the run should it die or hang.
+"""``siafu train --guard``: a process that does nothing but watch the launcher, and goes on
+with the run should it die or hang.
 
-The launcher says through a pipe which directory its run has, and with every heartbeat that it lives. One that a signal has
-ended, or that was silent for ``servers.silence_s``, is killed, its servers with it, and ``siafu resume`` takes its place. One
-that ends by itself is right to, whatever its exit code.
+The launcher says through a pipe which directory its run has, and with every heartbeat that it lives. One that a signal
+has ended, or that was silent for ``servers.silence_s``, is killed, its servers with it, and ``siafu resume`` takes its
+place. One that ends by itself is right to, whatever its exit code.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class _Launcher:
 
 
 def run(argv: Sequence[str], restarts: int) -> int:
-    """Runs ``siafu ARGV`` under guard; the exit code of the launcher that came to an end. ``restarts``: at most, in all."""
+    """Runs ``siafu ARGV`` under guard; the exit code of the launcher that came to an
+    end. ``restarts``: at most, in all."""
     command, told = start.command("siafu", *argv), [flag for flag in ("--json", "--quiet") if flag in argv]
     said = (word.removeprefix("--set=") for word in argv)
     told += [

@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 #: Why a run ended -> the flag that lets it go on.
 _MORE = {"target": "a higher --target-acc", "patience": "a higher --patience", "epochs": "a higher --epochs"}
-#: Flags of ``siafu train`` that a run may be given anew: those that leave the model and what it learns from as they are.
+#: Flags of ``siafu train`` that a run may be given anew: those that leave the model and
+#: what it learns from as they are.
 FLAGS = (
     "parts", "epochs", "lr", "mode", "staleness", "intervals", "target_acc", "eval_every", "patience", "param_servers",
     "backend", "lambdas", "lambda_memory", "lambda_on", "checkpoint_every", "checkpoint_seconds", "keep", "restarts", "budget",
@@ -42,11 +43,13 @@ def resume(
 ) -> Run:  # fmt: skip
     """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
 
-    settings, short: as of ``siafu.train``: more epochs, a higher budget, another number of partitions or parameter servers.
-    A finished run goes on too, if it is given more epochs, a higher target or more patience. In ``pipe``, with the settings that
-    it had, the weights are the same bits as of a run that was never stopped. Without a checkpoint it begins anew, and says so.
+    settings, short: as of ``siafu.train``: more epochs, a higher budget, another number of partitions or parameter
+    servers. A finished run goes on too, if it is given more epochs, a higher target or more patience. In ``pipe``,
+    with the settings that it had, the weights are the same bits as of a run that was never stopped. Without a
+    checkpoint it begins anew, and says so.
 
-    Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as ``train``.
+    Raises: ConfigError for a run that is finished or cannot go on so, DatasetError for a damaged one; else as
+    ``train``.
     """
     path = Path(run_dir).resolve()
     config = resolve(path, settings or {}, short)

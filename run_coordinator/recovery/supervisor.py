@@ -1,11 +1,11 @@
 """Whether a run that has failed starts again. Pure.
 
-1. What can pass is tried again: a member that died, hung or fell silent, a link that lost a message (``PeerLost``). What
-   would come again is not: a wrong setting, broken data, an error of the model's numbers.
-2. A run starts again from a failure, and from one while it does so, but at most ``run.restarts`` times in a row without a
-   new version of the weights in between: what always comes back is no accident.
-3. An exception that is none of ours may be an accident (no memory, a full disk), but the same type, text and place twice at
-   one version is none: the run ends with it (``UnknownError``).
+1. What can pass is tried again: a member that died, hung or fell silent, a link that lost a message (``PeerLost``).
+   What would come again is not: a wrong setting, broken data, an error of the model's numbers.
+2. A run starts again from a failure, and from one while it does so, but at most ``run.restarts`` times in a row without
+   a new version of the weights in between: what always comes back is no accident.
+3. An exception that is none of ours may be an accident (no memory, a full disk), but the same type, text and place
+   twice at one version is none: the run ends with it (``UnknownError``).
 4. A run whose roles never met has nothing to lose: it ends with the reason at once.
 """
 
@@ -24,7 +24,8 @@ class Supervisor:
         self._repeated = False
 
     def again(self, error: GnnError, version: int, *, joined: bool) -> bool:
-        """Whether to go on from ``version`` after this error. ``joined``: all roles had met, in this attempt or before."""
+        """Whether to go on from ``version`` after this error. ``joined``: all roles had
+        met, in this attempt or before."""
         if not isinstance(error, PeerLost) or not joined:
             return False
         if isinstance(error, UnknownError):

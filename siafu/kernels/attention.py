@@ -14,12 +14,12 @@ What backward needs is the size of the vertices, not of the edges. With l' the s
     dT_u = sum_v m_vu alpha_vu dZ_v
     ds_u = <T_u, sum_v m_vu alpha_vu l'_vu dZ_v> - sum_v alpha_vu l'_vu delta_v
 
-Backward is one pass over the out-edges u -> v, which make alpha again from t_v, log_total_v and their own s_u, and m from
-the ids of u and v (``EdgeDropout``).
+Backward is one pass over the out-edges u -> v, which make alpha again from t_v, log_total_v and their own s_u, and m
+from the ids of u and v (``EdgeDropout``).
 
 Rows that edges point at are ``Records``: a row with its scores beside it, in float32, bfloat16, or float64 (which numpy
-computes). Sums are float32, in an order that depends on the row alone. Scores may be of any size: float32's 1e4 + 1e-3 is
-what limits alpha's accuracy then. A vertex without edges gets zeros.
+computes). Sums are float32, in an order that depends on the row alone. Scores may be of any size: float32's 1e4 + 1e-3
+is what limits alpha's accuracy then. A vertex without edges gets zeros.
 
 Where alpha is computed elsewhere: ``siafu.kernels.coefficients``.
 """

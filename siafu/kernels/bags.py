@@ -1,7 +1,7 @@
 """Products of sparse rows (bags of words) with a small matrix, X W and Xᵀ D.
 
-A row of X W is a sum of rows of W, as a vertex's is of its neighbours': ``gather`` does it. NumPy alone (``siafu.ops``) must
-make blocks of X dense, and multiplies the zeros too: 20 times slower.
+A row of X W is a sum of rows of W, as a vertex's is of its neighbours': ``gather`` does it. NumPy alone (``siafu.ops``)
+must make blocks of X dense, and multiplies the zeros too: 20 times slower.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from siafu.sparse import Array, Edges, SparseRows
 
 
 def matmul_sparse(X: SparseRows, W: Array, add: Array | None = None, *, threads: int = 1) -> Array:
-    """``siafu.ops.matmul`` of sparse X ``[n, F]`` and W ``[F, G]``: ``[n, G]`` in W's dtype, added to ``add`` in place."""
+    """``siafu.ops.matmul`` of sparse X ``[n, F]`` and W ``[F, G]``: ``[n, G]`` in W's
+    dtype, added to ``add`` in place."""
     if LIBRARY is not None and W.dtype == FLOAT32 and W.size:
         edges = Edges(
             np.ascontiguousarray(X.indptr), np.ascontiguousarray(X.indices), np.ascontiguousarray(X.data, FLOAT32)

@@ -1,7 +1,8 @@
-"""How the kernels are compiled: sources, instruction sets, flags and macros, for ``setup.py`` and for ``infra.kernels``.
+"""How the kernels are compiled: sources, instruction sets, flags and macros, for
+``setup.py`` and for ``infra.kernels``.
 
-Only this file says it. ``setup.py`` reads it by its path, before siafu can be imported: it imports nothing of ours and no
-package.
+Only this file says it. ``setup.py`` reads it by its path, before siafu can be imported: it
+imports nothing of ours and no package.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def units(sets: dict[str, list[str]]) -> list[Unit]:
 
 
 def sources_digest() -> str:
-    """What ``siafu.kernels.library`` compares, so that a library of older sources is not called with newer structures."""
+    """What ``siafu.kernels.library`` compares, so that a library of older sources is
+    not called with newer structures."""
     digest = hashlib.sha256()
     for file in sorted(FOLDER.glob("*.[ch]pp")):
         digest.update(file.read_bytes())

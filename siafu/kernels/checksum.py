@@ -1,4 +1,5 @@
-"""The checksum of tensors on the wire, for servers, and of prepared graphs: the same CRC-32 as zlib's, at the speed of memory (src/checksum.cpp).
+"""The checksum of tensors on the wire, for servers, and of prepared graphs: the same CRC-32 as zlib's, at the
+speed of memory (src/checksum.cpp).
 
 zlib's makes 3 to 7 GB/s, less than loopback carries; it is what Lambdas have.
 """

@@ -1,9 +1,9 @@
 """Attention (``siafu.kernels.attention``) whose coefficients are computed elsewhere: ApplyEdge as a task of its own.
 
-What leaves the server is ``edge_scores`` and ``segments``; ``siafu.ops.segment_softmax`` makes coefficients of them, which
-come back *signed*: |alpha| is the coefficient, negative where LeakyReLU was on its negative side. Per edge and head,
-[edges of the range, heads], rows one after the other; with ``add_self`` each row begins with the edge of the vertex to
-itself, then has its edges in the order of the shard. Edge weights are in alpha already.
+What leaves the server is ``edge_scores`` and ``segments``; ``siafu.ops.segment_softmax`` makes coefficients of them,
+which come back *signed*: |alpha| is the coefficient, negative where LeakyReLU was on its negative side. Per edge and
+head, [edges of the range, heads], rows one after the other; with ``add_self`` each row begins with the edge of the
+vertex to itself, then has its edges in the order of the shard. Edge weights are in alpha already.
 
     forward   segment_softmax(edge_scores: s; own t) -> alpha over in-edges, log_total; here: ``attend_given``
     backward  segment_softmax_backward(edge_scores: t, log_total, delta; ``edge_dot``; own s) -> alpha over out-edges, ds;
@@ -80,7 +80,8 @@ def attend_given(
     training: bool = True,
     threads: int = 1,
 ) -> Attended:
-    """``attend`` with signed coefficients. sources: T, with any scores; log_total: as it came with alpha, kept as it is.
+    """``attend`` with signed coefficients. sources: T, with any scores; log_total: as
+    it came with alpha, kept as it is.
 
     Raises: ValueError if shapes or dtypes do not fit.
     """

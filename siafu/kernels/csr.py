@@ -1,6 +1,8 @@
-"""Products with a sparse matrix, each number summed in the matrix' order: compiled (src/plain.hpp), or SciPy's without the library.
+"""Products with a sparse matrix, each number summed in the matrix' order: compiled
+(src/plain.hpp), or SciPy's without the library.
 
-SciPy's own multiply and add at once where its compiler could, so that an arm processor rounds otherwise than an x86 one.
+SciPy's own multiply and add at once where its compiler could, so that an arm processor rounds otherwise than an x86
+one.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ class _SparseSquare(ctypes.Structure):
 
 
 def multiply(indptr: Array, indices: Array, data: Array, rows: Array, *, width: int | None = None) -> Array:
-    """S R ``[n, m]`` of the CSR matrix S ``[n, k]`` and rows R ``[k, m]``; with ``width`` = k: Sᵀ R ``[k, m]`` of R ``[n, m]``.
+    """S R ``[n, m]`` of the CSR matrix S ``[n, k]`` and rows R ``[k, m]``; with ``width`` =
+    k: Sᵀ R ``[k, m]`` of R ``[n, m]``.
 
-    In the dtype of the rows, float32 or float64, each number summed in the order of S. ValueError for a column that is not
-    in 0..k-1, or arrays that do not fit.
+    In the dtype of the rows, float32 or float64, each number summed in the order of S. ValueError for a column that is
+    not in 0..k-1, or arrays that do not fit.
     """
     n, m, transposed = len(indptr) - 1, rows.shape[1], width is not None
     k = len(rows) if width is None else width

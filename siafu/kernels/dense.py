@@ -1,13 +1,13 @@
 """Products of many rows with a small matrix, X W and Xᵀ D, for rows of float32 and of bfloat16.
 
-BLAS is made for large square matrices; here one side has a few hundred columns and the other as many rows as the graph has
-vertices. These kernels read the rows once, keep what is small in the caches, fuse bias and relu, multiply bfloat16 as it is
-where the processor can (vdpbf16ps: twice the speed of float32), and sum in an order that depends on the shapes alone: a
-result is the same, bit for bit, whatever the number of threads.
+BLAS is made for large square matrices; here one side has a few hundred columns and the other as many rows as the graph
+has vertices. These kernels read the rows once, keep what is small in the caches, fuse bias and relu, multiply bfloat16
+as it is where the processor can (vdpbf16ps: twice the speed of float32), and sum in an order that depends on the shapes
+alone: a result is the same, bit for bit, whatever the number of threads.
 
     bfloat16   uint16, the upper halves of float32. The other operand is rounded to bfloat16 (to nearest even), products
-               are exact, sums float32. Processors without vdpbf16ps widen the rows, a block at a time: the same result but
-               for the order of the sums (vdpbf16ps takes subnormal numbers for 0).
+               are exact, sums float32. Processors without vdpbf16ps widen the rows, a block at a time: the same result
+               but for the order of the sums (vdpbf16ps takes subnormal numbers for 0).
 
 Rows need not be adjacent in memory (``X[:, a:b]``); the numbers of a row must be. Without the compiled library NumPy
 does the same, 4,096 rows at a time.

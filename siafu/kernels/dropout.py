@@ -1,4 +1,5 @@
-"""Dropout as the kernels take it: of rows, dense or sparse, and of attention coefficients (whose edges, and which mask).
+"""Dropout as the kernels take it: of rows, dense or sparse, and of attention
+coefficients (whose edges, and which mask).
 
 ``siafu.ops`` says what is dropped. NumPy needs a hash for every four entries, a mask and its factors, each a pass over
 memory; compiled, the mask never leaves the registers.
@@ -43,8 +44,8 @@ class _SparseDropout(ctypes.Structure):
 
 
 def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array, threads: int = 1) -> Rows:
-    """``siafu.ops.dropped`` of float32 X ``[n, m]``, a fresh one unless p is 0; vertices: global ids, int64 ``[n]``. Sparse
-    X takes one thread, whatever ``threads`` says.
+    """``siafu.ops.dropped`` of float32 X ``[n, m]``, a fresh one unless p is 0; vertices: global ids, int64 ``[n]``.
+    Sparse X takes one thread, whatever ``threads`` says.
 
     Raises ValueError for an operand of another shape, dtype or order in memory.
     """
@@ -63,8 +64,8 @@ def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: A
 
 
 def factors(width: int, p: float, *, seed: int, epoch: int, layer: int, vertices: Array, threads: int = 1) -> Array:
-    """What rows ``[n, width]`` of float32 are multiplied with, where rows themselves are not at hand: 0, or 1 / (the share
-    that is kept). Raises as ``dropped``."""
+    """What rows ``[n, width]`` of float32 are multiplied with, where rows themselves are not at hand: 0, or 1 / (the
+    share that is kept). Raises as ``dropped``."""
     if LIBRARY is None or not len(vertices) or p == 0.0:
         ones = np.ones((len(vertices), width), np.float32)
         return np.asarray(ops.dropped(ones, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices))
@@ -106,7 +107,7 @@ def _ids(vertices: Array, n: int, m: int, p: float) -> Array:
     return np.ascontiguousarray(vertices)
 
 
-# --- attention ----------------------------------------------------------------------------------------------------------
+# --- attention --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,5 @@
-"""What the compiled kernels do, in numpy and SciPy, for machines where they could not be built: equal results, slower."""
+"""What the compiled kernels do, in numpy and SciPy, for machines where they could not
+be built: equal results, slower."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Elementary functions and row products with the same bits on every processor, where NumPy's follow its vectors and the C library.
+"""Elementary functions and row products with the same bits on every processor, where NumPy's
+follow its vectors and the C library.
 
-NumPy's sums, products of elements, quotients and square roots need none of this: IEEE 754 says what they are. Without the
-compiled library NumPy does the work here too.
+NumPy's sums, products of elements, quotients and square roots need none of this: IEEE 754 says what they are. Without
+the compiled library NumPy does the work here too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class _Dots(ctypes.Structure):
 
 
 def exp(x: Array, out: Array | None = None) -> Array:
-    """e^x of float32 or float64 of any shape, in ``out`` if given, which may be x: as all of these. Other dtypes: TypeError."""
+    """e^x of float32 or float64 of any shape, in ``out`` if given, which may be x: as all of
+    these. Other dtypes: TypeError."""
     return _apply("exp", x, out)
 
 

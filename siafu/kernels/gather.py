@@ -41,11 +41,11 @@ def gather(
     """Rows ``start:stop`` of ``scale_v (Σ_{u→v} w_uv X_u + [add_self] X_v) + add_v + bias``, through relu if asked.
 
     X are the rows of ``base``, then those of ``ghosts``: ``Table``s of one dtype, or arrays of one dtype (float32,
-    float64, float16 or uint8, perhaps memory-mapped) ``[N, F]``. ``scale`` [n] is by row of the edges, ``bias`` [F],
-    ``add`` and ``out`` [stop - start, F]. These and the sums are float32, or float64 if the rows are.
-    Several calls may run at once; together they take no more than ``threads`` threads.
-    Returns ``out``, or a new array. Raises: ValueError for a shape, dtype or order that is not the one above, and for edges
-    that lead to no row (``out`` then holds nothing of use).
+    float64, float16 or uint8, perhaps memory-mapped) ``[N, F]``. ``scale`` [n] is by row of the edges, ``bias``
+    [F], ``add`` and ``out`` [stop - start, F]. These and the sums are float32, or float64 if the rows are. Several
+    calls may run at once; together they take no more than ``threads`` threads. Returns ``out``, or a new array.
+    Raises: ValueError for a shape, dtype or order that is not the one above, and for edges that lead to no row
+    (``out`` then holds nothing of use).
     """
     _check_range(edges, start, stop, base, add_self)
     if threads < 1:

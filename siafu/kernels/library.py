@@ -1,8 +1,8 @@
 """The compiled kernels (``siafu/kernels/src``), if they were built: one shared library, called through ctypes.
 
-ctypes lets the interpreter lock go for the time of a call. Pointers are taken from arrays whose shape, dtype and order the
-callers in this package have checked: nothing behind ``LIBRARY`` checks them again. What a CSR holds is checked there, edge by
-edge (src/csr.hpp).
+ctypes lets the interpreter lock go for the time of a call. Pointers are taken from arrays whose shape, dtype and order
+the callers in this package have checked: nothing behind ``LIBRARY`` checks them again. What a CSR holds is checked
+there, edge by edge (src/csr.hpp).
 """
 
 from __future__ import annotations

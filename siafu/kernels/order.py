@@ -40,8 +40,9 @@ def move_labels(
 
     CSR of a symmetric graph: indptr int64 [n + 1], indices int32 [m], weight int64 [m] or None for ones. ``degree``,
     int64 [n], sums each row's weights; ``total``, int64 [n], the degrees of all that the vertex is judged among.
-    ``label``, int32 [n], and ``volume``, int64 [n], the degrees added up by label, are changed. The vertices of a block (v modulo BLOCKS) decide at once: the result does not depend on threads.
-    Returns how many vertices took another label. Raises: ValueError if an entry of the CSR or a label leads nowhere.
+    ``label``, int32 [n], and ``volume``, int64 [n], the degrees added up by label, are changed. The vertices of a block
+    (v modulo BLOCKS) decide at once: the result does not depend on threads. Returns how many vertices took another
+    label. Raises: ValueError if an entry of the CSR or a label leads nowhere.
     """
     shift = max(0, int(total.max(initial=0)).bit_length() - PRECISION_BITS)
     if LIBRARY is None:

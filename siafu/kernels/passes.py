@@ -1,8 +1,8 @@
 """Elementwise passes over float32 rows ``[n, m]`` between the products: each reads its rows once, on several threads.
 
-NumPy needs a pass over memory, and often a temporary as large as the rows, for every operation of a formula. Each function
-gives what its formula in ``siafu.ops`` gives but for rounding, and the same bits whatever the number of threads. Rows need
-not be adjacent in memory; the numbers of a row must be.
+NumPy needs a pass over memory, and often a temporary as large as the rows, for every operation of a formula. Each
+function gives what its formula in ``siafu.ops`` gives but for rounding, and the same bits whatever the number of
+threads. Rows need not be adjacent in memory; the numbers of a row must be.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Rows in 2, 4 or 8 bits and back, compiled (``src/quantise_rows.cpp``): 20 to 40 times as fast as arrays of numpy.
 
-``gpu_baselines.halos.quantise`` says what the bytes are, and is what stands in without a compiler: these functions are not called then.
+``gpu_baselines.halos.quantise`` says what the bytes are, and is what stands in without a compiler:
+these functions are not called then.
 """
 
 from __future__ import annotations

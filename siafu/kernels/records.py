@@ -17,7 +17,8 @@ SCORES_SHARE = 0.5
 
 
 class Records:
-    """``num_rows`` rows of ``heads * width`` values, each with ``num_scores`` scores per head; zero until they are written.
+    """``num_rows`` rows of ``heads * width`` values, each with ``num_scores`` scores per
+    head; zero until they are written.
 
     dtype: of the rows; scores are float32 (float64 with float64, which numpy computes: for tests).
     Several threads may write different rows at once. Raises: ValueError for a shape or dtype that there is not.

@@ -1,8 +1,8 @@
 """Rows that will be gathered: where they lie in memory, and in what precision.
 
-A ``Table`` keeps its rows in column tiles. Where the whole table is larger than the last-level cache, a tile is as wide as
-lets its rows stay in there while a gather passes over the edges once per tile (2 to 2.5 times faster than whole rows on a
-graph of Reddit's shape); where not even one cache line per row would fit, or all fits anyway, rows are whole.
+A ``Table`` keeps its rows in column tiles. Where the whole table is larger than the last-level cache, a tile is as wide
+as lets its rows stay in there while a gather passes over the edges once per tile (2 to 2.5 times faster than whole rows
+on a graph of Reddit's shape); where not even one cache line per row would fit, or all fits anyway, rows are whole.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TABLE_TYPES: Final = ROW_TYPES[:4]
 LINE_BYTES, PAGE_BYTES = 64, 2 << 20  # of a cache; of a huge page
 #: Of the last-level cache, what the rows of a tile may fill: indices and results pass through it as well.
 TILE_SHARE = 0.6
-#: Values. Of wider rows too few fit the cache between their fetching and their use: 964 ms for 128 columns of ogbn-products
-#: at once, 2 x 378 ms for 64.
+#: Values. Of wider rows too few fit the cache between their fetching and their use: 964 ms for 128 columns of
+#: ogbn-products at once, 2 x 378 ms for 64.
 WIDEST_TILE: Final = 64
 CONVERTED_VALUES = 1 << 20  # of rows that are converted before they are written, at a time
 
@@ -62,7 +62,8 @@ class Table:
         return self.num_rows, self.width
 
     def write(self, place: slice | Array, rows: Array, scale: Array | None = None, *, threads: int = 1) -> None:
-        """Puts rows ``[k, width]``, each times its scale ``[k]``, into their places: a slice or k different row numbers.
+        """Puts rows ``[k, width]``, each times its scale ``[k]``, into their places: a slice or k different row
+        numbers.
 
         Raises: ValueError if the shapes disagree, IndexError for a place that is not there.
         """
@@ -170,7 +171,8 @@ def address(array: Array | None) -> int | None:
 
 
 def to_bfloat16(rows: Array, out: Array | None = None) -> npt.NDArray[np.uint16]:
-    """The upper half of each float32's bits, rounded to the nearest, ties to even; nan stays nan. Into ``out`` if given."""
+    """The upper half of each float32's bits, rounded to the nearest, ties to even; nan
+    stays nan. Into ``out`` if given."""
     rows = np.asarray(rows, np.float32)
     if LIBRARY is None or rows.ndim != 2 or not rows.size or rows.strides[1] != rows.itemsize:
         bits = fallback.to_bfloat16(rows)
@@ -194,7 +196,8 @@ def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 
 def _tile(num_rows: int, width: int, itemsize: int) -> int:
-    """Values in a row of a tile: up to WIDEST_TILE of it, or 2^i cache lines; padded to whole lines if longer than half of one."""
+    """Values in a row of a tile: up to WIDEST_TILE of it, or 2^i cache lines; padded to whole
+    lines if longer than half of one."""
     row_bytes = width * itemsize
     if row_bytes <= LINE_BYTES // 2:
         return _next_power(width)

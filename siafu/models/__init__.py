@@ -215,7 +215,8 @@ class Model(Protocol):
         """The ``step.layer`` of the tensor steps that read the parameter and give its gradient; the same for both."""
 
     def rest(self, parameter: str) -> bool:
-        """Whether ``train.weight_decay_rest`` is its weight decay: the paper's authors decay some weights only, or less."""
+        """Whether ``train.weight_decay_rest`` is its weight decay: the paper's authors
+        decay some weights only, or less."""
 
     def run(
         self, step: Step, rows: Mapping[str, Any], weights: Mapping[str, Array], *, epoch: int, lane: Lane
@@ -228,7 +229,8 @@ class Model(Protocol):
 
 
 def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
-    """The model that the spec names, computing with ``ops``. Raises ConfigError if there is none, or not with its options."""
+    """The model that the spec names, computing with ``ops``. Raises ConfigError if there
+    is none, or not with its options."""
     made = named(spec.name)
     for option in OPTIONS:
         value = getattr(spec, option)

@@ -13,9 +13,9 @@ Backward, with l' the slope of LeakyReLU at an edge (``siafu.kernels.attention``
     GA': dT_u = Σ_v m α dZ_v                                              along out-edges
     AE': ds_u = Σ_v α l' (m <T_u, dZ_v> - δ_v)
 
-With ``apply_edge = "server"`` AE and AE' are part of GA and GA', which read each edge once. As tensor tasks they get the
-scores of the edges' other ends, where each vertex's edges begin, and backwards the products <T_u, dZ_v>: K numbers an
-edge and score. Slots that begin with E hold those. ``graph_server.operators.attention`` computes the graph's half.
+With ``apply_edge = "server"`` AE and AE' are part of GA and GA', which read each edge once. As tensor tasks they get
+the scores of the edges' other ends, where each vertex's edges begin, and backwards the products <T_u, dZ_v>: K numbers
+an edge and score. Slots that begin with E hold those. ``graph_server.operators.attention`` computes the graph's half.
 
 Shapes: T, Z [n, K D], s, t [n, K], a [K D], W [F_in, K D]; X, R [n, F]. ``hidden`` is K D.
 """
@@ -222,8 +222,8 @@ class GAT(Staged):
     def _transformed_back(
         self, stage: int, X: Rows, d: Mapping[str, Array], weights: Mapping[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
-        """dX, empty in the first stage; and the gradients of the layer's weights, without another look at T: Xᵀ ds says all
-        that da_source wants of it."""
+        """dX, empty in the first stage; and the gradients of the layer's weights, without another look at T: Xᵀ ds says
+        all that da_source wants of it."""
         W, heads = weights[f"{stage}.weight"], self.heads(stage)
         both = np.concatenate([d[f"s{stage}"], d[f"t{stage}"]], axis=1)  # [n, 2 K]
         dG = self.ops.matmul(both, self._attention(stage, weights).T, add=np.array(d[f"T{stage}"]))  # [n, K D]

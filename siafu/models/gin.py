@@ -7,8 +7,8 @@
           layer): dε = <Hᵀ dP, W_1>, dH = (1 + ε) dP W_1ᵀ
     GA':  dH = Aᵀ dZ + (1 + ε) dZ
 
-The MLP is as wide inside as its output. LayerNorm stands where the authors have BatchNorm, which would need sums over all
-vertices in the middle of a step. Rows are gathered before they are transformed: an own row would have to be, too.
+The MLP is as wide inside as its output. LayerNorm stands where the authors have BatchNorm, which would need sums over
+all vertices in the middle of a step. Rows are gathered before they are transformed: an own row would have to be, too.
 """
 
 from __future__ import annotations

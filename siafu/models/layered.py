@@ -3,10 +3,11 @@
     layer l:   P_l = Σ_t X_t W_t + b (+ residual),   H_{l+1} = drop(σ(LayerNorm(P)))     (last layer: logits = P)
     backward:  dP = LayerNorm'(σ'(drop'(dH))),  dW_t = X_tᵀ dP,  db = Σ dP,  dX_t = dP W_tᵀ
 
-The terms X_t are what tells the models apart: GCN has one (Z, the gathered rows), GraphSAGE two (the vertex's own rows
-H and Z). The residual is one more: H itself, or H W_residual where widths differ (GIN adds it behind its MLP). Dropout acts on activations where they
-are made, in AV, before they are scattered: as everywhere, and a mask never travels. Layer 0 drops its inputs X_t instead,
-after Gather: so its aggregate of constant features stays constant (docs/adr/0005).
+The terms X_t are what tells the models apart: GCN has one (Z, the gathered rows), GraphSAGE two (the vertex's
+own rows H and Z). The residual is one more: H itself, or H W_residual where widths differ (GIN adds it behind
+its MLP). Dropout acts on activations where they are made, in AV, before they are scattered: as everywhere,
+and a mask never travels. Layer 0 drops its inputs X_t instead, after Gather: so its aggregate of constant
+features stays constant (docs/adr/0005).
 
 Gather is linear, so a layer whose output is narrower than its input is transformed *before* its rows are gathered
 ("narrow"): what is scattered and gathered, forward and backward, is then F_out wide (docs/adr/0012).
@@ -15,8 +16,9 @@ Gather is linear, so a layer whose output is narrower than its input is transfor
     narrow layer l    SC publishes T_l,   GA: Z_l = A T_l + S_l,   P_l = Z_l + b,     T_l = H_l W,  S_l = H_l W_own
     backward          SC' publishes dZ_l, GA': dH_l = Aᵀ dZ_l + dP_l W_ownᵀ; narrow: dT_l = Aᵀ dZ_l, dS_l = dZ_l = dP_l
 
-A stage is the tensor work of a layer, behind its Gather. The weights of a narrow layer belong to the stage before, its bias
-to its own. With jumping knowledge all layers are hidden, and the last stage has a dense layer behind: logits = J W + b.
+A stage is the tensor work of a layer, behind its Gather. The weights of a narrow layer belong to the
+stage before, its bias to its own. With jumping knowledge all layers are hidden, and the last stage has a
+dense layer behind: logits = J W + b.
 """
 
 from __future__ import annotations

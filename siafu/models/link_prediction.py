@@ -1,16 +1,18 @@
-"""Link prediction, around any model that is made of stages: what it ends with is an embedding H [N, F], and pairs are scored.
+"""Link prediction, around any model that is made of stages: what it ends with is an
+embedding H [N, F], and pairs are scored.
 
     SC:  publishes H
     AE:  s_uv = <H_u, H_v>  (decoder dot), or MLP(H_u ⊙ H_v) = relu((H_u ⊙ H_v) W + b) w + c  (mlp): symmetric in u and v
          loss: sigmoid cross-entropy, mean over the pairs of an epoch; dH_v = Σ_u dloss/ds_uv ds_uv/dH_v
     then the model's own backward, from dH
 
-Every training pair is computed where either end lies, from its own row and the other's: so each takes the gradient of its
-own row alone, and none travels. What belongs to the pair, its loss and the decoder's gradients, each counts by half.
+Every training pair is computed where either end lies, from its own row and the other's: so each takes
+the gradient of its own row alone, and none travels. What belongs to the pair, its loss and the
+decoder's gradients, each counts by half.
 
-An epoch's pairs are the training edges and, drawn anew from the pool (``graph_server.operators.pairs``), about as many false
-ones. AE is sent the rows of the other ends and what the pairs are, edge by edge: F numbers and one byte a pair. Its
-evaluation gives the scores of held-out pairs, which ``siafu.ranking`` ranks.
+An epoch's pairs are the training edges and, drawn anew from the pool (``graph_server.operators.pairs``), about as many
+false ones. AE is sent the rows of the other ends and what the pairs are, edge by edge: F numbers and one byte a pair.
+Its evaluation gives the scores of held-out pairs, which ``siafu.ranking`` ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from siafu.models.staged import Staged
 from siafu.sparse import Array, EdgeRows
 from siafu.tasks import Kind, Lane, Program, Step
 
-#: Slots of pairs: whether a training pair is an edge (1) or a false one (0), [m, 1]; the scores of held-out ones, [m, 1].
+#: Slots of pairs: whether a training pair is an edge (1) or a false one (0), [m, 1]; the
+#: scores of held-out ones, [m, 1].
 TRUE, SCORES = "Etrue", "Escores"
 
 

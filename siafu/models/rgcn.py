@@ -9,9 +9,10 @@ A sum over edges and a product commute, so rows may be gathered before they are 
     transformed first   AV: T_r = H W_r, S = H W_0;              GA: Z = S + Σ_r mean_r of T_r,    AV: P = Z + b
     backward            dW_r = Z_rᵀ dP = Hᵀ dT_r,  dV_b = Σ_r a_rb dW_r,  da_rb = <V_b, dW_r>
 
-Forwards and backwards, the first publishes rows of F_in and R F_in columns, the second of R F_out and F_out + R: the fewer
-are taken (``narrow``). Layer 0 always transforms first, since features may be wide and sparse. ``graph_server.operators.typed``
-is the graph's half; parameters are used by tensor tasks alone. Stage l makes the rows of layer l from what layer l - 1 gathered.
+Forwards and backwards, the first publishes rows of F_in and R F_in columns, the second of R F_out and F_out + R: the
+fewer are taken (``narrow``). Layer 0 always transforms first, since features may be wide and sparse.
+``graph_server.operators.typed`` is the graph's half; parameters are used by tensor tasks alone. Stage l makes the rows
+of layer l from what layer l - 1 gathered.
 
 Shapes: H [n, F_in], W_r, V_b [F_in, F_out], a [R, B], Z [n, R F_in] or [n, F_out], T [n, R F_out], P [n, F_out].
 """

@@ -1,8 +1,8 @@
 """What a new model is made of: *stages* of tensor work, and *gathers* between them; program and backward order follow.
 
-A model lists its graph, in the order of a forward pass, as ``Stage`` and ``Gathered``, and computes each stage forward and
-backward. All else is derived here: Scatters, the backward program with every slot's gradient added up, recomputation,
-the fused last task, the loss on training rows alone, dropout.
+A model lists its graph, in the order of a forward pass, as ``Stage`` and ``Gathered``, and computes each stage forward
+and backward. All else is derived here: Scatters, the backward program with every slot's gradient added up,
+recomputation, the fused last task, the loss on training rows alone, dropout.
 
     Gathered("Z1", of="H1", own=("H0",), factor=0.9, own_factor=0.1)        Z1 = 0.9 A H1 + 0.1 H0
     Stage(1, reads=("Z1",), writes=("H2",))                                 H2 = σ(Z1 W + b), say
@@ -60,7 +60,8 @@ class Gathered:
 
 
 class Staged:
-    """Base of models. A subclass gives ``aggregate``, ``graph``, ``widths_of``, ``init``, ``forward`` and ``backward``."""
+    """Base of models. A subclass gives ``aggregate``, ``graph``, ``widths_of``,
+    ``init``, ``forward`` and ``backward``."""
 
     aggregate: Literal["gcn", "mean", "sum"] = "gcn"
     takes: frozenset[str] = frozenset()  # those of siafu.models.OPTIONS that the model has
@@ -103,11 +104,13 @@ class Staged:
     def forward(
         self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout
     ) -> tuple[dict[str, Array], Any]:
-        """The slots that the stage writes, and whatever ``backward`` wants of it: by slot, where the stage keeps some."""
+        """The slots that the stage writes, and whatever ``backward`` wants of it: by
+        slot, where the stage keeps some."""
         raise NotImplementedError
 
     def recall(self, stage: int, rows: Mapping[str, Rows], weights: Mapping[str, Array], drop: Dropout) -> Any:
-        """What ``backward`` wants of a forward pass: as it was kept, or made again (a model may do less than all of it)."""
+        """What ``backward`` wants of a forward pass: as it was kept, or made again (a
+        model may do less than all of it)."""
         if kept := self._kept(self.stages[stage]):
             return {slot: rows[slot] for slot in kept}
         return self.forward(stage, rows, weights, drop)[1]
@@ -121,7 +124,8 @@ class Staged:
         weights: Mapping[str, Array],
         drop: Dropout,
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Gradients of the slots that it reads, by slot (those of features may be left out), and of its weights, by name.
+        """Gradients of the slots that it reads, by slot (those of features may be left
+        out), and of its weights, by name.
 
         ``d``: gradients of the slots that it writes, by slot.
         """
@@ -133,7 +137,8 @@ class Staged:
         return int(parameter.partition(".")[0])
 
     def rest(self, parameter: str) -> bool:
-        """Whether ``train.weight_decay_rest`` is its weight decay: the paper's authors decay some weights only, or less."""
+        """Whether ``train.weight_decay_rest`` is its weight decay: the paper's authors
+        decay some weights only, or less."""
         return False
 
     def inside(self, stage: Stage) -> tuple[str, ...]:
@@ -300,7 +305,8 @@ class Staged:
 
 
 class Dropout:
-    """Dropout in one task: ``drop(X, key)``; its gradient is dropped by the same call. ``key`` tells apart what is dropped."""
+    """Dropout in one task: ``drop(X, key)``; its gradient is dropped by the same call.
+    ``key`` tells apart what is dropped."""
 
     def __init__(self, spec: ModelSpec, ops: TensorOps, epoch: int, lane: Lane, rows: Mapping[str, Any]):
         self._spec, self._ops, self._epoch = spec, ops, epoch

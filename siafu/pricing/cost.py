@@ -1,20 +1,24 @@
-"""What a run costs, and a deployment by the hour. Pure: amounts in, US dollars out; prices are ``siafu.pricing.prices``'.
+"""What a run costs, and a deployment by the hour. Pure: amounts in, US dollars out;
+prices are ``siafu.pricing.prices``'.
 
-1. Lambda: requests, and GB-seconds in the monthly tiers of the architecture (``cloud.arch``), INIT among them (billed since
-   2025-08-01). The free tier is not counted. A duration is billed in whole milliseconds; until December 2020 in whole 100 ms.
+1. Lambda: requests, and GB-seconds in the monthly tiers of the architecture (``cloud.arch``), INIT among
+   them (billed since 2025-08-01). The free tier is not counted. A duration is billed in whole milliseconds;
+   until December 2020 in whole 100 ms.
 2. Servers, volumes and endpoints: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
 3. Environments on this machine (local, LocalStack) or on Ray count as what Lambda would have charged for them.
-4. Traffic costs nothing where servers and functions are in one zone and talk over private addresses, as every deployment's
-   do. Functions on Lambda with servers elsewhere send their answers out of AWS, which is charged. What goes in is free.
-5. Servers at work ask S3 for orders and report to it (``infra.machines.agent_loop``): half a cent an hour each. Whoever coordinates
-   and follows them lists what they say: 2 cents an hour.
-6. Baselines: one machine of ``cloud.gpu_instance`` and its disk, for as long as the run took; without one, nothing is known.
-7. With ``cloud.spot`` servers cost what they do on an average day. What spot saves is not known of every type: such a one
-   counts at its on-demand price, and ``bought`` says so.
+4. Traffic costs nothing where servers and functions are in one zone and talk over private addresses, as
+   every deployment's do. Functions on Lambda with servers elsewhere send their answers out of AWS,
+   which is charged. What goes in is free.
+5. Servers at work ask S3 for orders and report to it (``infra.machines.agent_loop``): half a cent an hour each. Whoever
+   coordinates and follows them lists what they say: 2 cents an hour.
+6. Baselines: one machine of ``cloud.gpu_instance`` and its disk, for as long as the run
+  took; without one, nothing is known.
+7. With ``cloud.spot`` servers cost what they do on an average day. What spot saves is not known of every type: such a
+   one counts at its on-demand price, and ``bought`` says so.
 
 A bill is its items: an amount of something at one price each. A run that is over, one that goes on and one that is only
-planned are billed by the same function (``of_run``) from the same amounts. A deployment costs as long as it stands, runs or
-not: of its servers and endpoints a run is charged its own time.
+planned are billed by the same function (``of_run``) from the same amounts. A deployment costs as long as it stands,
+runs or not: of its servers and endpoints a run is charged its own time.
 """
 
 from __future__ import annotations
@@ -36,10 +40,12 @@ GB = 1e9  # of traffic
 MIN_GPU_VOLUME_GIB = 120
 #: Milliseconds that Lambda bills at once: now, and when the paper was measured.
 STEP_MS, PAPER_STEP_MS = 1, 100
-#: Requests of a server at work in an hour: it looks for orders each second, and reports each 5 (``infra.machines.agent_loop``).
+#: Requests of a server at work in an hour: it looks for orders each second, and reports each 5
+#: (``infra.machines.agent_loop``).
 S3_GETS_PER_HOUR, S3_PUTS_PER_HOUR = 3600.0, 720.0
-#: Of a run: its coordinator looks for reports each second, who follows it for new pieces of its files each 10
-#: (``infra.machines.host``, ``runfiles``). Without those of more than a thousand objects, which take a request more each.
+#: Of a run: its coordinator looks for reports each second, who follows it for new pieces of its files
+#: each 10 (``infra.machines.host``, ``runfiles``). Without those of more than a thousand objects,
+#: which take a request more each.
 S3_LISTS_PER_HOUR = 3600.0 + 360.0
 
 
@@ -62,8 +68,8 @@ class Item:
 
 @dataclass(frozen=True)
 class Cost:
-    """By part, in US dollars; what was counted, in one line; region and date of the prices, the oldest of those used; the
-    lines of the bill, and the amounts that it was made of (keywords of ``of_run``)."""
+    """By part, in US dollars; what was counted, in one line; region and date of the prices, the oldest of those used;
+    the lines of the bill, and the amounts that it was made of (keywords of ``of_run``)."""
 
     parts: Mapping[str, float] = field(default_factory=dict)
     counted: str = ""
@@ -90,9 +96,9 @@ def of_run(
 ) -> Cost:  # fmt: skip
     """Of a run that took ``seconds`` from the start of its roles to their end, or will take.
 
-    gb_s: GB-seconds that Lambda bills, of which ``init_gb_s`` are INIT's. sent_gb: GB that functions send to servers. zone_gb:
-    GB between machines in different zones (rule 4: a deployment has none). ``on_demand`` as of ``per_hour``. PriceUnknown for
-    servers without a price.
+    gb_s: GB-seconds that Lambda bills, of which ``init_gb_s`` are INIT's. sent_gb: GB that functions send to servers.
+    zone_gb: GB between machines in different zones (rule 4: a deployment has none). ``on_demand`` as of ``per_hour``.
+    PriceUnknown for servers without a price.
     """
     cloud, region, on_aws = config.cloud, config.lambdas.region, config.run.on == "aws"
     items: list[Item] = []
@@ -130,7 +136,8 @@ def predicted(
 
 
 def of_baseline(config: Config, *, seconds: float) -> Cost | None:
-    """Of a baseline that took ``seconds``; None where no ``cloud.gpu_instance`` says on what. PriceUnknown if it has no price."""
+    """Of a baseline that took ``seconds``; None where no ``cloud.gpu_instance`` says on what.
+    PriceUnknown if it has no price."""
     cloud, region = config.cloud, config.lambdas.region
     if not cloud.gpu_instance:
         return None
@@ -146,8 +153,8 @@ def of_baseline(config: Config, *, seconds: float) -> Cost | None:
 def standing(config: Config, hours: float = 1.0, *, gpu: bool = True, on_demand: bool = False) -> Cost:
     """Of a deployment that stands for so long while nothing runs: servers, their volumes, interface endpoints.
 
-    Environments come on top when they run: ``lambda_per_hour``. ``gpu``: with the machine for the baselines, if there is one.
-    ``on_demand``: whatever ``cloud.spot`` says. PriceUnknown as ``siafu.pricing.prices`` says.
+    Environments come on top when they run: ``lambda_per_hour``. ``gpu``: with the machine for the baselines, if there
+    is one. ``on_demand``: whatever ``cloud.spot`` says. PriceUnknown as ``siafu.pricing.prices`` says.
     """
     items = _standing(config, hours, gpu=gpu, spot=config.cloud.spot and not on_demand)
     return _bill(items, "a deployment while nothing runs", config.lambdas.region, {})
@@ -158,7 +165,7 @@ def per_hour(config: Config, *, gpu: bool = True, on_demand: bool = False) -> di
     return dict(standing(config, gpu=gpu, on_demand=on_demand).parts)
 
 
-# --- Lambda -------------------------------------------------------------------------------------------------------------
+# --- Lambda -----------------------------------------------------------------------------------------------------------
 
 
 def billed_gb_s(duration_s: float, memory_mb: int, *, invocations: float = 1.0, step_ms: int = STEP_MS) -> float:
@@ -215,12 +222,12 @@ def _tiered(part: str, what: str, quantity: float, tiers: tuple[Rate, ...], used
             yield Item(part, name, inside, tier.unit, tier.usd, tier.as_of, tier.source)
 
 
-# --- servers ------------------------------------------------------------------------------------------------------------
+# --- servers ----------------------------------------------------------------------------------------------------------
 
 
 def num_endpoints(config: Config) -> int:
-    """Interface endpoints of a deployment: Lambda's, Systems Manager's for its runs' secrets, and one more for Session Manager
-    where there is a shell. A GPU machine runs what somebody types there: it needs one."""
+    """Interface endpoints of a deployment: Lambda's, Systems Manager's for its runs' secrets, and one more for Session
+    Manager where there is a shell. A GPU machine runs what somebody types there: it needs one."""
     if config.cloud.shell or config.cloud.gpu_instance:
         return 3
     return 1 if config.servers.security == "none" else 2
@@ -279,7 +286,7 @@ def _volumes(gib: float, hours: float, region: str) -> Item:
     return Item("volumes", f"{gib:g} GiB gp3", quantity, rate.unit, rate.usd, rate.as_of, rate.source)
 
 
-# --- what goes to and fro -----------------------------------------------------------------------------------------------
+# --- what goes to and fro ---------------------------------------------------------------------------------------------
 
 
 def _orders(config: Config, hours: float) -> Iterable[Item]:

@@ -6,9 +6,9 @@
 2. Of the two, what was billed and what was counted, the larger is the cost: a run may cost less than is said, not more.
    Once a server has said its last word, what was billed to it is all: unless it has given up ("cut") what still ran.
    What the attempts before this one have cost is known, and comes on top of either.
-3. A limit is reached when what it takes to wind down (``WIND_DOWN_S``) would exceed it, with servers at on-demand prices:
-   what spot saves is an average, and a limit holds on any day. What nobody here can stop is a function that hangs: Lambda
-   bills it until ``lambda.timeout_s``.
+3. A limit is reached when what it takes to wind down (``WIND_DOWN_S``) would exceed it, with servers at on-demand
+   prices: what spot saves is an average, and a limit holds on any day. What nobody here can stop is a function that
+   hangs: Lambda bills it until ``lambda.timeout_s``.
 4. A run's clock starts with its roles. Preparing a graph costs no money, and is kept for the next run.
 """
 

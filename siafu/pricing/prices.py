@@ -1,9 +1,12 @@
-"""What things cost: EC2 instances (``prices.csv``) and everything else (``services.csv``), with region, date and source.
+"""What things cost: EC2 instances (``prices.csv``) and everything else
+(``services.csv``), with region, date and source.
 
-1. Prices are data. EC2's are on-demand list prices; the spot saving is an average that moves daily, so a spot price is an
-   estimate. What a source calls "from memory" is of a cent an hour and less, or of traffic that no deployment of ours has.
-2. A price list is CSV. A row is of an ``instance``, or of one tier of an ``item``; columns may stand in any order, and a list
-   of one kind leaves those of the other out. Ours are read as anybody's: a cell that makes no sense is refused with its line.
+1. Prices are data. EC2's are on-demand list prices; the spot saving is an average that moves daily, so a
+   spot price is an estimate. What a source calls "from memory" is of a cent an hour and less, or of
+   traffic that no deployment of ours has.
+2. A price list is CSV. A row is of an ``instance``, or of one tier of an ``item``; columns may stand in any
+   order, and a list of one kind leaves those of the other out. Ours are read as anybody's: a cell that makes
+   no sense is refused with its line.
 3. ``use`` lays another list over ours: its rows go before ours, all tiers of an item together.
 4. A retired type has a price and cannot be rented: only who asks for what it once cost (``retired=True``) is told.
 """
@@ -65,7 +68,8 @@ class Instance:
     retired: bool = False
 
     def price(self, *, spot: bool = False) -> float:
-        """USD per hour. Where the spot saving is not known it is taken for none: spot is never dearer than on demand."""
+        """USD per hour. Where the spot saving is not known it is taken for none: spot
+        is never dearer than on demand."""
         return self.usd_per_hour * (1 - (self.spot_saving or 0.0) if spot else 1.0)
 
 
@@ -112,8 +116,8 @@ def use(path: str | Path | None) -> None:
 
 
 def instance(name: str, region: str = REGION, *, retired: bool = False) -> Instance:
-    """PriceUnknown, naming what is known, for an instance type or a region without a row, and for a type that cannot be rented
-    any more unless ``retired`` ones are asked for."""
+    """PriceUnknown, naming what is known, for an instance type or a region without a row, and for a type that cannot be
+    rented any more unless ``retired`` ones are asked for."""
     known = _list().instances
     found = known.get((name, region))
     if found is not None and found.retired and not retired:
@@ -147,7 +151,7 @@ def age(as_of: str, today: date) -> str:
     return f": {days} days old" if days > OLD_DAYS else ""
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read(path: Path) -> PriceList:

@@ -1,9 +1,10 @@
-"""The fleet on one thread whose servers and links fail too, and which recovers by the code of ``run_coordinator.launch``'s parts.
+"""The fleet on one thread whose servers and links fail too, and which recovers by the code of
+``run_coordinator.launch``'s parts.
 
-Servers' messages are numbered by ``siafu.message_numbers`` and keep the order of their link, as TCP does; between links there is no
-order at all. A message may be lost, come twice, or have been left over by an earlier attempt. A server that dies falls
-silent at once; others may go on for long before the coordinator notices. Then parameter servers that are left are asked
-for their state, and a new attempt begins: with that, with the newest checkpoint, or from nothing.
+Servers' messages are numbered by ``siafu.message_numbers`` and keep the order of their link, as TCP does; between links
+there is no order at all. A message may be lost, come twice, or have been left over by an earlier attempt. A server that
+dies falls silent at once; others may go on for long before the coordinator notices. Then parameter servers that are
+left are asked for their state, and a new attempt begins: with that, with the newest checkpoint, or from nothing.
 """
 
 from __future__ import annotations
@@ -211,7 +212,8 @@ def train(
     config: Config, shards: ShardSet, seed: int, faults: Faults | None, troubles: ServerFaults,
     watch: Callable[[FailingFleet], None] = lambda fleet: None,
 ) -> Outcome:  # fmt: skip
-    """Trains until the weights are there, through attempts and resumes. ``watch`` sees each attempt's fleet before it starts.
+    """Trains until the weights are there, through attempts and resumes. ``watch`` sees
+    each attempt's fleet before it starts.
 
     Raises AssertionError on a deadlock, or on a gradient that is taken twice.
     """

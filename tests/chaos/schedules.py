@@ -2,9 +2,10 @@
 
     python -m tests.chaos.schedules --count 100000 --seed 0 --processes 2
 
-A seed is one run on a toy graph: in a setting drawn by it (mode, staleness, servers, backend), with every order of events and every fault drawn by it too.
-Checked: it ends; no gradient counts twice or after its step, and none is missing from a step; in ``pipe`` the bits are those of an undisturbed run;
-in ``async`` nobody is further ahead, and nothing that is read is older, than the staleness allows; nothing is left over.
+A seed is one run on a toy graph: in a setting drawn by it (mode, staleness, servers, backend), with every order of
+events and every fault drawn by it too. Checked: it ends; no gradient counts twice or after its step, and none is
+missing from a step; in ``pipe`` the bits are those of an undisturbed run; in ``async`` nobody is further ahead, and
+nothing that is read is older, than the staleness allows; nothing is left over.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def check(outcome: Outcome) -> None:
         assert len(replica.versions_held) <= 2  # final and best
 
 
-# --- many ---------------------------------------------------------------------------------------------------------------
+# --- many -------------------------------------------------------------------------------------------------------------
 
 
 def tally(seeds: range, lab: Lab) -> Counter[str]:

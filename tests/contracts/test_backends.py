@@ -1,8 +1,9 @@
-"""What every tensor backend promises: each task is computed once, its gradients are with the parameter server before its
-result is with us, and it says what it has used.
+"""What every tensor backend promises: each task is computed once, its gradients are with the parameter server before
+its result is with us, and it says what it has used.
 
-``Rig`` carries a backend's actions out with a real parameter server and, where there are Lambdas, simulated workers. A new
-backend is one line in ``BACKENDS``; if it takes its tasks elsewhere than Job, Launch and Send, the rig learns of it here.
+``Rig`` carries a backend's actions out with a real parameter server and, where there are Lambdas,
+simulated workers. A new backend is one line in ``BACKENDS``; if it takes its tasks elsewhere than Job,
+Launch and Send, the rig learns of it here.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def rig(request: pytest.FixtureRequest) -> Rig:
     return MAKE[request.param]()
 
 
-# --- every backend ------------------------------------------------------------------------------------------------------
+# --- every backend ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -285,7 +286,7 @@ def test_evaluation_pushes_no_gradient(rig: Rig):
     assert np.asarray(rig.results[-1].rows["H2"]).shape == (ROWS, 2)
 
 
-# --- lambda: who is launched --------------------------------------------------------------------------------------------
+# --- lambda: who is launched ------------------------------------------------------------------------------------------
 
 
 def launches(rig: Rig) -> int:
@@ -372,7 +373,8 @@ def test_launches_that_fail_before_they_take_a_task_end_the_run():
 
 
 def test_a_few_of_many_that_fail_to_start_are_no_broken_function():
-    """Ten are asked for together: nine of them fail, and so do those that are invoked in their place, before the tenth comes up."""
+    """Ten are asked for together: nine of them fail, and so do those that are invoked in their
+    place, before the tenth comes up."""
     rig = lambdas(count=10)
     rig.hold = lambda send: isinstance(send.message, wire.Pull) or send.to.role == "worker"
     rig.submit(*(task(interval) for interval in range(INTERVALS)))
@@ -463,7 +465,7 @@ def told_to_leave(actions: list[Action]) -> list[str]:
     return [action.to.name for action in actions if isinstance(action, Send)]
 
 
-# --- lambda: what becomes of tasks ----------------------------------------------------------------------------------------
+# --- lambda: what becomes of tasks ------------------------------------------------------------------------------------
 
 
 def test_a_task_whose_worker_is_silent_goes_to_another_and_counts_once():
@@ -611,7 +613,7 @@ def test_older_work_goes_first():
     assert rig.loads() == {"w0-0": [1, 2]}
 
 
-# --- lambda: what travels -------------------------------------------------------------------------------------------------
+# --- lambda: what travels ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -646,7 +648,7 @@ def test_usage_counts_bytes_and_what_is_billed():
     assert usage["gb_s"] == 2 * CONFIG.lambdas.memory_mb / 1024
 
 
-# --- lambda: rows that were let go ----------------------------------------------------------------------------------------
+# --- lambda: rows that were let go ------------------------------------------------------------------------------------
 
 
 def missing(**changes: Any) -> wire.RowsMissing:
@@ -691,7 +693,7 @@ def test_a_worker_that_is_gone_is_sent_no_rows():
     assert rig.backend.usage["ignored"] == 1
 
 
-# --- no-pipe --------------------------------------------------------------------------------------------------------------
+# --- no-pipe ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("mode", "num_parts"), [("no-pipe", 1), ("pipe", 2), ("async", 2)])

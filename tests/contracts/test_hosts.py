@@ -1,7 +1,7 @@
 """What every host promises the coordinator, whatever starts the servers and wherever they live.
 
-The test plays the coordinator; the members are real servers, of a graph of two partitions. To add a host: a fixture that
-gives a ``Make``, and its line in ``HOSTS``.
+The test plays the coordinator; the members are real servers, of a graph of two partitions. To add a host: a fixture
+that gives a ``Make``, and its line in ``HOSTS``.
 """
 
 from __future__ import annotations

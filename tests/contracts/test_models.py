@@ -1,8 +1,8 @@
 """The contract of ``siafu.models.Model``, run by every model in ``MODELS``.
 
-A toy graph is trained in one process by walking the model's program interval by interval, with dense matrices for linear
-Gathers and the graph server's own operators for others.
-Whatever is optional (fusion, rematerialisation, sparse inputs, where rows are cut) must not change a gradient.
+A toy graph is trained in one process by walking the model's program interval by interval, with dense matrices for
+linear Gathers and the graph server's own operators for others. Whatever is optional (fusion, rematerialisation, sparse
+inputs, where rows are cut) must not change a gradient.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def weights_of(spec: ModelSpec) -> dict[str, Array]:
     return {name: W + 0.2 * rng.normal(size=W.shape) for name, W in build(spec).init().items()}
 
 
-# --- one epoch in one process -------------------------------------------------------------------------------------------
+# --- one epoch in one process -----------------------------------------------------------------------------------------
 
 
 class Epoch:
@@ -250,7 +250,7 @@ def same(epoch: Epoch, expected: Epoch, tolerance: float = 1e-12) -> None:
         np.testing.assert_allclose(epoch.gradients[name], gradient, rtol=0, atol=tolerance, err_msg=name)
 
 
-# --- numbers ------------------------------------------------------------------------------------------------------------
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def test_gradients_equal_the_reference(case):
@@ -414,7 +414,7 @@ def test_inputs_are_left_as_they_were(case):
         np.testing.assert_array_equal(W, before[parameter])
 
 
-# --- programs -----------------------------------------------------------------------------------------------------------
+# --- programs ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -605,7 +605,7 @@ def tidied(table: str) -> list[str]:
     return [" ".join(line.split()) for line in table.strip().splitlines()]
 
 
-# --- the table ----------------------------------------------------------------------------------------------------------
+# --- the table --------------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_model_is_named_with_those_that_exist():

@@ -1,4 +1,5 @@
-"""What is predicted grows with what it should grow with; whether it is right is measured by ``python -m benchmarks measure memory``."""
+"""What is predicted grows with what it should grow with; whether it is right is measured by
+``python -m benchmarks measure memory``."""
 
 from __future__ import annotations
 

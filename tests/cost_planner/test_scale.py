@@ -62,7 +62,8 @@ def test_with_enough_environments_the_lambdas_are_no_longer_the_slowest():
 
 def test_connections_are_those_of_a_mesh():
     found = scale.connections(HALF)
-    #  a graph server: 31 peers both ways, 4 parameter servers, the coordinator, 32 workers and the calls that they live in
+    #  a graph server: 31 peers both ways, 4 parameter servers, the coordinator, 32 workers
+    #  and the calls that they live in
     assert found == {"graph server": 62 + 4 + 1 + 64, "parameter server": 32 + 6 + 1 + 1000, "worker": 5}
 
 

@@ -1,6 +1,8 @@
-"""``python -m tests.fuzz TARGET --minutes 10 --seed 1``: fuzzes a parser, says what was found, keeps it in tests/fuzz/found.
+"""``python -m tests.fuzz TARGET --minutes 10 --seed 1``: fuzzes a parser, says what was
+found, keeps it in tests/fuzz/found.
 
-``python -m tests.fuzz tables --count 300``: tables with what goes wrong on the way, compared with the graphs they were made of.
+``python -m tests.fuzz tables --count 300``: tables with what goes wrong on the way, compared
+with the graphs they were made of.
 """
 
 from __future__ import annotations

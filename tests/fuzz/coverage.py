@@ -1,7 +1,7 @@
 """Which edges between lines of some files a call takes.
 
-``sys.settrace`` sees every line of the files that are watched and none of the others: a function of another file costs one
-call. An edge is a pair of lines, one after the other among those watched, whatever lies between them.
+``sys.settrace`` sees every line of the files that are watched and none of the others: a function of another file costs
+one call. An edge is a pair of lines, one after the other among those watched, whatever lies between them.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ class Fuzzer:
         self.try_out(given)
 
     def try_out(self, given: Input, *, example: bool = False) -> None:
-        """Runs it and keeps it if something about it is new. Examples are kept: they differ in more than their edges."""
+        """Runs it and keeps it if something about it is new. Examples are kept: they
+        differ in more than their edges."""
         edges = self.run(given)
         if example or not edges <= self.edges:
             self._measure(given)

@@ -1,9 +1,11 @@
-"""Tables as users have them: files of ten graphs with what goes wrong on the way, each loaded to the right graph or refused.
+"""Tables as users have them: files of ten graphs with what goes wrong on the way, each
+loaded to the right graph or refused.
 
     python -m tests.fuzz tables --count 300 --seed 1
 
-Every case is one graph and one to three mishaps. The graph that is loaded is compared with the one that was written: vertices,
-edges, weights, features, labels and splits, by what the files call them. A refusal must be one line that names a file or a column.
+Every case is one graph and one to three mishaps. The graph that is loaded is compared with the one that was
+written: vertices, edges, weights, features, labels and splits, by what the files call them. A refusal must be one
+line that names a file or a column.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def bases(seed: int) -> list[Base]:
     ]
 
 
-# --- tables and what happens to them ------------------------------------------------------------------------------------
+# --- tables and what happens to them ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -202,7 +204,8 @@ MISHAPS: dict[str, Mishap] = {
 
 
 def written(base: Base, names: list[str], rng: random.Random, folder: Path) -> tuple[str, Base]:
-    """The source's name of the files, and the graph that they are of: with the labels that a mishap took away unknown."""
+    """The source's name of the files, and the graph that they are of: with the labels
+    that a mishap took away unknown."""
     edges = Table("edges", ["source", "target"], [[u, v] for u, v, _ in base.edges])
     if base.weighted:
         edges.header, edges.rows = ["source", "target", "weight"], [[u, v, f"{w:g}"] for u, v, w in base.edges]
@@ -236,7 +239,7 @@ def written(base: Base, names: list[str], rng: random.Random, folder: Path) -> t
     return f"edges:{files['edges']}?{urlencode(options, safe='/:')}", wanted
 
 
-# --- what came of it ----------------------------------------------------------------------------------------------------
+# --- what came of it --------------------------------------------------------------------------------------------------
 
 
 def known(graph: Graph) -> tuple[Any, ...]:
@@ -296,7 +299,8 @@ def outcome(base: Base, names: list[str], rng: random.Random) -> tuple[str, str]
 
 
 def campaign(count: int, seed: int) -> list[tuple[str, list[str], str, str]]:
-    """Base, mishaps, outcome, and what was said, of so many cases: one or two mishaps for the first, then up to three."""
+    """Base, mishaps, outcome, and what was said, of so many cases: one or two mishaps
+    for the first, then up to three."""
     found, graphs = [], bases(seed)
     every = [*MISHAPS, "labels missing"]
     for number in range(count):

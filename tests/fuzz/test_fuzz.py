@@ -51,7 +51,7 @@ def test_an_input_comes_back_from_disk():
     assert unpack(pack(given)) == given
 
 
-# --- does it find anything? -----------------------------------------------------------------------------------------------
+# --- does it find anything? -------------------------------------------------------------------------------------------
 
 
 def test_coverage_leads_to_a_mistake_behind_three_bytes():

@@ -1,7 +1,7 @@
 """The process that the loop runs in, and the one that watches it: what kills or hangs a parser is a finding too.
 
-Before each run the child leaves the input in a file that both have mapped; the parent reads it when the child is gone, or
-when its count of runs has stood still for too long.
+Before each run the child leaves the input in a file that both have mapped; the parent reads it when the child is gone,
+or when its count of runs has stood still for too long.
 """
 
 from __future__ import annotations

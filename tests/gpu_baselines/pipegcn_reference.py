@@ -1,8 +1,9 @@
-"""PipeGCN's equations on one machine, as a textbook would write them: dense matrices, all parts in one process, no message.
+"""PipeGCN's equations on one machine, as a textbook would write them: dense matrices,
+all parts in one process, no message.
 
-What is late is a leaf whose gradient is kept; a gradient that comes late enters as the linear term <H, G> of the loss, whose
-derivative by H is G. Averages are closed sums over all that came, not recursions. With the implementation it shares the
-first weights, the dropout masks and Adam: those of ``tests.reference``.
+What is late is a leaf whose gradient is kept; a gradient that comes late enters as the linear term <H, G> of the loss,
+whose derivative by H is G. Averages are closed sums over all that came, not recursions. With the implementation it
+shares the first weights, the dropout masks and Adam: those of ``tests.reference``.
 """
 
 from __future__ import annotations

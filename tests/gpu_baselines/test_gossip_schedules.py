@@ -1,4 +1,5 @@
-"""GossipGCN's workers in thousands of orders, lock by lock: the rules of ``gpu_baselines.work_pool``, cited by number."""
+"""GossipGCN's workers in thousands of orders, lock by lock: the rules of
+``gpu_baselines.work_pool``, cited by number."""
 
 from __future__ import annotations
 
@@ -248,7 +249,7 @@ def test_averages_come_every_interval_batches_counted_over_all_pools() -> None:
     assert asks == {0: [3], 2: [3]}
 
 
-# --- in virtual time: a batch takes a worker its pace, everything else nothing ----------------------------------------------
+# --- in virtual time: a batch takes a worker its pace, everything else nothing ----------------------------------------
 
 
 def makespan(version: Any, paces: list[float], batches: int, interval: int, seed: int) -> float:

@@ -86,7 +86,8 @@ def test_every_method_is_in_a_case() -> None:
 
 @every_case
 def test_ranks_agree_and_judge_the_weights_exactly(name: str, tmp_path: Path) -> None:
-    """Loss and weights are equal on all ranks; the ranks' tallies add up to what one machine finds with these weights."""
+    """Loss and weights are equal on all ranks; the ranks' tallies add up to what one
+    machine finds with these weights."""
     config = run_of(name, tmp_path, on_ranks(1, lambda group: group)[0]).config  # prepares, before there are threads
 
     def one(group: Group) -> Any:

@@ -11,8 +11,9 @@ import pytest
 
 
 def imported_dgl():
-    """DGL 2.1.0 beside a torch that it has no graphbolt binary for: empty modules stand in for that, and for pandas,
-    which its download code alone uses (and which pyarrow would take up, were it installed for DGL's sake). Skips without DGL.
+    """DGL 2.1.0 beside a torch that it has no graphbolt binary for: empty modules stand in for that, and
+    for pandas, which its download code alone uses (and which pyarrow would take up, were it installed
+    for DGL's sake). Skips without DGL.
     """
     if "dgl" not in sys.modules:
         stand_ins = {name: types.ModuleType(name) for name in ("dgl.graphbolt", "pandas")}

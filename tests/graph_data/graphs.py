@@ -62,7 +62,8 @@ def typed_edge_dict(graph):
 
 
 def edges_of_shards(shards, side="in"):
-    """{(src, dst, type): weight} in global ids, from the in-edges (or out-edges) of all shards; type None where there is none."""
+    """{(src, dst, type): weight} in global ids, from the in-edges (or out-edges) of all
+    shards; type None where there is none."""
     found = {}
     for shard in shards:
         edges, ids = getattr(shard, f"{side}_edges"), np.concatenate([shard.vertices, getattr(shard, f"ghosts_{side}")])

@@ -1,4 +1,5 @@
-"""Numbers at the edge of what float32 holds: shards hold finite ones, or the source is refused, by every way into them."""
+"""Numbers at the edge of what float32 holds: shards hold finite ones, or the source is
+refused, by every way into them."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_the_result_has_the_precision_that_was_asked_for(dtype: npt.DTypeLike):
         assert rows.dtype == dtype
 
 
-# --- sparse rows --------------------------------------------------------------------------------------------------------
+# --- sparse rows ------------------------------------------------------------------------------------------------------
 
 
 @aggregations
@@ -149,7 +149,7 @@ def test_sparse_rows_give_what_dense_ones_give(aggregation: Aggregation, parts: 
             np.testing.assert_allclose(rows.dense() if isinstance(rows, SparseRows) else rows, dense_rows, rtol=1e-12)
 
 
-# --- edges between intervals ----------------------------------------------------------------------------------------------
+# --- edges between intervals ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -40,7 +40,7 @@ def stale(into: PublishedSlot, interval: int, epoch: int) -> float:
     return float(rows[0, 0])
 
 
-# --- every policy -------------------------------------------------------------------------------------------------------
+# --- every policy -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["use", "drop", "smooth", "freeze"])
@@ -86,7 +86,7 @@ def test_age_is_that_of_the_oldest_interval_that_is_asked_for():
     assert made.oldest([0], 3) == 0  # ahead of the reader
 
 
-# --- each policy --------------------------------------------------------------------------------------------------------
+# --- each policy ------------------------------------------------------------------------------------------------------
 
 
 def test_use_leaves_the_rows_of_the_epoch_before():
@@ -156,7 +156,7 @@ def test_freeze_takes_its_snapshot_of_what_is_there_even_if_that_is_old():
     assert [stale(made, 1, epoch) for epoch in (1, 2, 3, 4, 5)] == [value(1, 0)] * 5
 
 
-# --- rows that are read while they are replaced (docs/adr/0033) ---------------------------------------------------------
+# --- rows that are read while they are replaced (docs/adr/0033) -------------------------------------------------------
 
 
 @pytest.mark.parametrize("storage", ["float32", "float64", "bfloat16"])

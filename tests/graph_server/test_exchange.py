@@ -37,7 +37,7 @@ def places(shards: list[Shard], me: int, backward: bool) -> GhostPlaces:
     return made
 
 
-# --- intervals ----------------------------------------------------------------------------------------------------------
+# --- intervals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("num_rows", "num_intervals"), [(10, 1), (10, 3), (3, 3), (2, 5), (0, 4), (1000, 7)])
@@ -49,7 +49,7 @@ def test_intervals_are_a_cut_of_the_rows_into_equal_slices(num_rows: int, num_in
     assert max(sizes) - min(sizes) <= 1
 
 
-# --- who needs what -----------------------------------------------------------------------------------------------------
+# --- who needs what ---------------------------------------------------------------------------------------------------
 
 
 @cases
@@ -101,7 +101,7 @@ def test_rows_that_are_sent_arrive_at_their_vertices(seed: int, directed: bool, 
         assert base.tolist() == base_vertices(shard, backward=backward).tolist()
 
 
-# --- what peers may not say ---------------------------------------------------------------------------------------------
+# --- what peers may not say -------------------------------------------------------------------------------------------
 
 
 def test_a_vertex_that_is_no_ghost_of_the_peer_is_refused():

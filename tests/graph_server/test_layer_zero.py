@@ -67,7 +67,7 @@ def test_bfloat16_is_the_rounded_sum():
     np.testing.assert_allclose(ops.real(short, np.dtype(np.float32)), exact, rtol=2**-8)
 
 
-# --- from run to run ----------------------------------------------------------------------------------------------------
+# --- from run to run --------------------------------------------------------------------------------------------------
 
 
 def made(kept: Kept) -> Array:

@@ -12,7 +12,8 @@ from siafu.wire import EpochDone, EpochReport
 
 
 def closed(param_servers: int = 2) -> list[Send]:
-    """What graph server 1 sends when epoch 3 is over, whose two intervals went to the first and the last parameter server."""
+    """What graph server 1 sends when epoch 3 is over, whose two intervals went to the
+    first and the last parameter server."""
     ledger = Ledger(1, [4, 5], param_servers)
     ledger[3].losses.update({4: 0.5, 5: 0.25})
     ledger[3].by_param_server[0] += 1

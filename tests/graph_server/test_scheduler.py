@@ -38,7 +38,7 @@ GAT = Program(
 )
 
 
-# --- how the tables are made --------------------------------------------------------------------------------------------
+# --- how the tables are made ------------------------------------------------------------------------------------------
 
 
 def crossing(into: Sequence[Sequence[int]], first: int = 0) -> Crossing:
@@ -112,7 +112,7 @@ def at_random(server: Server, seed: int) -> None:
         server.finish(rng.choice(server.running))
 
 
-# --- rule 1 -------------------------------------------------------------------------------------------------------------
+# --- rule 1 -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_lone_interval_runs_its_program_in_order():
@@ -129,7 +129,7 @@ def test_an_interval_runs_one_step_at_a_time():
         server.finish(rng.choice(server.running))
 
 
-# --- rule 2 -------------------------------------------------------------------------------------------------------------
+# --- rule 2 -----------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_runs_before_the_first_epoch_is_opened():
@@ -194,7 +194,7 @@ def test_those_ahead_are_counted_until_the_slowest_has_reached_their_epoch():
     assert server.core.finished
 
 
-# --- rule 3 -------------------------------------------------------------------------------------------------------------
+# --- rule 3 -----------------------------------------------------------------------------------------------------------
 
 
 def test_pipe_gathers_when_every_neighbour_has_scattered():
@@ -288,7 +288,7 @@ def test_rows_of_a_peer_count_like_our_own():
             assert core.handle(Published(0, SC, 2)) == [TaskId(Lane.TRAIN, 0, 0, GA)]
 
 
-# --- rule 4 -------------------------------------------------------------------------------------------------------------
+# --- rule 4 -----------------------------------------------------------------------------------------------------------
 
 
 def test_no_pipe_keeps_all_intervals_in_the_same_step():
@@ -312,7 +312,7 @@ def test_no_pipe_never_has_two_kinds_of_steps_at_once(seed: int):
     assert server.core.finished
 
 
-# --- rule 5 -------------------------------------------------------------------------------------------------------------
+# --- rule 5 -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_report_of_a_step_changes_nothing():
@@ -340,7 +340,7 @@ def test_rows_that_arrive_twice_count_once():
     assert core.stale_edges(TaskId(Lane.TRAIN, 0, 0, GA)) == (1, 2)
 
 
-# --- the whole ----------------------------------------------------------------------------------------------------------
+# --- the whole --------------------------------------------------------------------------------------------------------
 
 
 MODES: dict[str, tuple[int, dict[str, Any]]] = {
@@ -416,7 +416,7 @@ def test_intervals_keep_their_global_numbers():
     assert core.crossing_edges(3, backward=True) == 1
 
 
-# --- what it costs ------------------------------------------------------------------------------------------------------
+# --- what it costs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,4 +1,5 @@
-"""Deployments in moto, as deploys that came to different ends leave them: small stacks of what CloudFormation can make there."""
+"""Deployments in moto, as deploys that came to different ends leave them: small stacks of
+what CloudFormation can make there."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-# --- the description ----------------------------------------------------------------------------------------------------
+# --- the description --------------------------------------------------------------------------------------------------
 
 
 def test_every_source_is_compiled():
@@ -100,7 +100,7 @@ def test_setup_compiles_what_the_description_says(monkeypatch, tmp_path, machine
     assert (tmp_path / "lib" / "siafu" / "kernels" / "_native.so").read_text() == str(len(units))
 
 
-# --- cross-compiling ----------------------------------------------------------------------------------------------------
+# --- cross-compiling --------------------------------------------------------------------------------------------------
 
 
 def test_all_units_are_compiled_for_the_target_and_linked(zig, cache):

@@ -1,4 +1,5 @@
-"""infra.package and infra.wheels: the function's zip. Wheels come from the cache or from pip's index: skipped without both."""
+"""infra.package and infra.wheels: the function's zip. Wheels come from the cache or from
+pip's index: skipped without both."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def empty_wheel(folder: Path, file: str) -> None:
             archive.writestr(f"{name}-{version}.dist-info/{part}", text)
 
 
-# --- the package --------------------------------------------------------------------------------------------------------
+# --- the package ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -241,7 +242,7 @@ def test_no_function_gets_a_python_that_aws_has_deprecated(monkeypatch):
     assert asked == ["python3.11", "python3.12", "python3.13", "python3.14"]
 
 
-# --- the command --------------------------------------------------------------------------------------------------------
+# --- the command ------------------------------------------------------------------------------------------------------
 
 
 @linux
@@ -259,7 +260,7 @@ def test_command_says_in_one_line_what_is_wrong(capsys):
     assert capsys.readouterr().err == expected
 
 
-# --- wheels -------------------------------------------------------------------------------------------------------------
+# --- wheels -----------------------------------------------------------------------------------------------------------
 
 
 def test_unknown_architecture_is_refused():

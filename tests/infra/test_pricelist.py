@@ -1,5 +1,5 @@
-"""``--refresh-prices``: AWS's answers, in the shape in which it gives them, become a price list; botocore checks what it is asked.
-Rules are those of ``infra.pricelist``."""
+"""``--refresh-prices``: AWS's answers, in the shape in which it gives them, become a price list; botocore checks what
+it is asked. Rules are those of ``infra.pricelist``."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ CONFIG = Config().replace({
 })  # fmt: skip
 EXPIRES = datetime(2026, 11, 21, 18, 30, tzinfo=timezone.utc)
 MADE = Made(EXPIRES, "packages/abc.zip", "python3.12", "wheels/def", "python3.13")
-#: Of each stack, the types that it may have: LocalStack's open edition really makes those of data, network and function.
+#: Of each stack, the types that it may have: LocalStack's open edition really makes
+#: those of data, network and function.
 LOCALSTACK_MAKES = {
     "AWS::S3::Bucket", "AWS::S3::BucketPolicy", "AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::RouteTable",
     "AWS::EC2::SubnetRouteTableAssociation", "AWS::EC2::SecurityGroup", "AWS::EC2::VPCEndpoint", "AWS::Lambda::Function",
@@ -83,7 +84,7 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-# --- the network --------------------------------------------------------------------------------------------------------
+# --- the network ------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_can_be_reached_from_outside(templates):
@@ -143,7 +144,7 @@ def test_flow_log_records_the_whole_network(templates):
     assert (log["ResourceType"], log["TrafficType"]) == ("VPC", "ALL")
 
 
-# --- machines -----------------------------------------------------------------------------------------------------------
+# --- machines ---------------------------------------------------------------------------------------------------------
 
 
 def test_machines_have_version_2_metadata_with_tags_and_encrypted_volumes_and_no_key(templates):
@@ -213,7 +214,7 @@ def test_image_comes_from_a_parameter_that_is_read_when_the_stack_is_made(templa
     assert kinds[image] == "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
 
 
-# --- rights -------------------------------------------------------------------------------------------------------------
+# --- rights -----------------------------------------------------------------------------------------------------------
 
 
 def test_no_role_has_a_managed_policy_or_all_rights(templates):
@@ -278,7 +279,7 @@ def test_secrets_are_read_by_their_role_and_given_and_removed_by_the_coordinator
     )
 
 
-# --- the function and the bucket ------------------------------------------------------------------------------------------
+# --- the function and the bucket --------------------------------------------------------------------------------------
 
 
 def test_function_is_what_the_config_says_and_is_never_repeated_by_the_service(templates):
@@ -318,7 +319,7 @@ def test_every_log_group_forgets_and_goes_with_its_stack(templates):
     assert all(one["RetentionInDays"] == 7 for one in everything(templates, "AWS::Logs::LogGroup"))
 
 
-# --- the end ------------------------------------------------------------------------------------------------------------
+# --- the end ----------------------------------------------------------------------------------------------------------
 
 
 def test_watchdog_begins_when_the_time_is_over_and_may_touch_this_deployment_alone(templates):
@@ -404,7 +405,7 @@ def test_finding_of_cdk_nag_that_nobody_argued_fails_the_synthesis(monkeypatch, 
         app.synthesize(Config(), MADE, tmp_path, ["data", "network"])
 
 
-# --- what servers do when they boot -----------------------------------------------------------------------------------------
+# --- what servers do when they boot -----------------------------------------------------------------------------------
 
 
 def test_boot_script_is_shell_and_names_what_it_installs(tmp_path: Path):

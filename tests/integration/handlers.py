@@ -86,7 +86,8 @@ def does_nothing(event: Event, context: Any) -> Event:
 
 
 def dies_at_start_once_there_is_a_file(event: Event, context: Any) -> Event:
-    """Works as it should until there is the file "broken" that PATH names; then those at work are killed, and so is whoever starts."""
+    """Works as it should until there is the file "broken" that PATH names; then those at work are
+    killed, and so is whoever starts."""
     broken = Path(next(part for part in os.environ["PATH"].split(os.pathsep) if part.endswith("/broken")))
     if broken.exists():
         os.kill(os.getpid(), signal.SIGKILL)

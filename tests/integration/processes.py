@@ -29,7 +29,8 @@ class Training:
     def __init__(
         self, run_dir: Path, *arguments: str, terminal: bool = False, verb: str = "train", run_dir_flag: bool = True
     ):
-        """``arguments``: of the verb. ``terminal``: whether its stderr is one. ``run_dir_flag``: whether the verb has one."""
+        """``arguments``: of the verb. ``terminal``: whether its stderr is one.
+        ``run_dir_flag``: whether the verb has one."""
         self.run_dir = run_dir
         self._mark = f"/marked{os.urandom(8).hex()}"
         environ = {**os.environ, "PATH": f"{os.environ['PATH']}{os.pathsep}{self._mark}", "TERM": "xterm"}

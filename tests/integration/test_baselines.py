@@ -1,4 +1,5 @@
-"""``siafu baseline`` with processes: what it leaves, and what becomes of ranks that die, and of a launcher that does."""
+"""``siafu baseline`` with processes: what it leaves, and what becomes of ranks that
+die, and of a launcher that does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A run whose checkpoints are copied to a bucket (moto's) goes on from there when its own are gone, and bad numbers are left out."""
+"""A run whose checkpoints are copied to a bucket (moto's) goes on from there when its own are
+gone, and bad numbers are left out."""
 
 from __future__ import annotations
 

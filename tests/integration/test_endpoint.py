@@ -1,4 +1,5 @@
-"""Trouble with Lambda's service: what it does to a run. The whole table is ``python -m benchmarks.acceptance.endpoint``."""
+"""Trouble with Lambda's service: what it does to a run. The whole table is
+``python -m benchmarks.acceptance.endpoint``."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def test_throttled_start_is_waited_out(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_answers_that_never_come_keep_no_place(tmp_path: Path) -> None:
-    #  those of the first workers of both servers; the calls are given up only after the function's timeout and 30 s more
+    #  those of the first workers of both servers; the calls are given up only after the
+    #  function's timeout and 30 s more
     scenario = Scenario("answers that never come", first=(Trouble("no answer"),) * (PARTS * LAMBDAS))
     row = run(Setting(epochs=40), scenario, tmp_path / "run", expected="")
     assert row["code"] == 0, row

@@ -1,8 +1,9 @@
-"""The central test: a fleet of several servers, in any order of delivery and through all faults, trains as one machine does.
+"""The central test: a fleet of several servers, in any order of delivery and through all
+faults, trains as one machine does.
 
-``tests.fleet`` runs the real state machines on one thread; ``tests.reference`` is the textbook. In ``pipe`` mode the bits of
-a run depend on its configuration alone. In ``async`` mode they do not, and the test checks the rules: who may be how far
-ahead, how old what is read may be, that each step is applied once, and that nothing is left over.
+``tests.fleet`` runs the real state machines on one thread; ``tests.reference`` is the textbook. In ``pipe`` mode the
+bits of a run depend on its configuration alone. In ``async`` mode they do not, and the test checks the rules: who may
+be how far ahead, how old what is read may be, that each step is applied once, and that nothing is left over.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def close(actual: dict[str, Array], expected: dict[str, Array], tolerance: float
         np.testing.assert_allclose(actual[name], W, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-# --- exactness ----------------------------------------------------------------------------------------------------------
+# --- exactness --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage"])
@@ -189,7 +190,7 @@ def test_each_optimisation_can_be_switched_off(fleet: Build, model: str, backend
     np.testing.assert_allclose(without["loss_history"], with_it["loss_history"], rtol=1e-12)
 
 
-# --- evaluation and its verdicts ------------------------------------------------------------------------------------------
+# --- evaluation and its verdicts --------------------------------------------------------------------------------------
 
 
 def expected_scores(graph: Graph, run: Fleet, weights: dict[str, Array]) -> dict[str, Any]:
@@ -251,7 +252,7 @@ def test_an_early_stop_gives_the_weights_of_the_verdict_whatever_the_order(fleet
     assert len(digests) == 1
 
 
-# --- any order, any fault -------------------------------------------------------------------------------------------------
+# --- any order, any fault ---------------------------------------------------------------------------------------------
 
 
 class Ledger(list[dict[str, Any]]):
@@ -391,7 +392,8 @@ def async_in_any_order(fleet: Build, backend: str, staleness: int, seeds: range)
     return tally
 
 
-#: The first seeds stand for the others, which make test-long tries: a fault of the scheduler shows itself in many of them.
+#: The first seeds stand for the others, which make test-long tries: a fault of the
+#: scheduler shows itself in many of them.
 FEW = pytest.param(0, id="few")
 MORE = pytest.param(1, id="more", marks=pytest.mark.long)
 
@@ -446,7 +448,7 @@ def test_features_go_to_workers_in_the_width_of_rows(fleet: Build, rows: str):
     assert found == {"uint16" if rows == "bfloat16" else "float32"}
 
 
-# --- parameter servers --------------------------------------------------------------------------------------------------
+# --- parameter servers ------------------------------------------------------------------------------------------------
 
 
 def chosen_of(run: Fleet) -> Counter[tuple[int, int, int]]:
@@ -506,7 +508,7 @@ def test_intervals_share_a_parameter_server_by_subtrees_of_the_sum(intervals: in
     assert run_of(intervals, param_servers) == run
 
 
-# --- staleness ----------------------------------------------------------------------------------------------------------
+# --- staleness --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
@@ -569,7 +571,8 @@ def test_async_keeps_its_bounds_over_hundreds_of_seeds(fleet: Build, backend: st
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_task_seconds_are_those_of_the_run_whatever_the_clock_said_before(fleet: Build, parts: int) -> None:
-    """A server that is alone starts to compute before any message tells it the time; its machine may be up for months."""
+    """A server that is alone starts to compute before any message tells it the time;
+    its machine may be up for months."""
     run = fleet({"data.parts": parts, "train.epochs": 2})
     run.now = begun = 1e6
     run.train()

@@ -1,4 +1,5 @@
-"""GAT on whole fleets: exact on any number of servers and in both placements of ApplyEdge, whatever the order and the faults."""
+"""GAT on whole fleets: exact on any number of servers and in both placements of ApplyEdge,
+whatever the order and the faults."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def fleet(prepared: Callable[..., ShardSet]) -> Build:
     return build
 
 
-# --- exactness ----------------------------------------------------------------------------------------------------------
+# --- exactness --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("apply_edge", PLACEMENTS)
@@ -129,7 +130,7 @@ def test_single_precision_and_rows_of_16_bits_stay_near(fleet: Build, rows: str,
     assert store.records.dtype == ("bfloat16" if rows == "bfloat16" else "float32")
 
 
-# --- any order, any fault -------------------------------------------------------------------------------------------------
+# --- any order, any fault ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("apply_edge", PLACEMENTS)
@@ -167,7 +168,7 @@ def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(fleet: Build
     assert len(histories) > 3  # they do differ
 
 
-# --- the wire ---------------------------------------------------------------------------------------------------------------
+# --- the wire ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", ["exact", "bfloat16"])

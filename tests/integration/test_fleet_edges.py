@@ -77,7 +77,7 @@ def close(actual: dict[str, Array], expected: dict[str, Array]) -> None:
         np.testing.assert_allclose(actual[name], W, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
-# --- relations ----------------------------------------------------------------------------------------------------------
+# --- relations --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
@@ -108,7 +108,7 @@ def test_relations_in_async_mode_with_stale_gradients_dropped_finish(fleet: Buil
     assert np.isfinite(run.train()["loss_history"]).all()
 
 
-# --- links --------------------------------------------------------------------------------------------------------------
+# --- links ------------------------------------------------------------------------------------------------------------
 
 
 def held_to_oracle(run: Fleet, graph: str) -> None:

@@ -1,9 +1,11 @@
-"""The weights of a trained model are the same bits on every machine: one golden digest for each model and number of partitions.
+"""The weights of a trained model are the same bits on every machine: one golden digest for
+each model and number of partitions.
 
-Whatever computes them: every instruction set, servers' threads or Lambdas, whatever BLAS NumPy has. Partitions may change the
-order of sums, and so the bits.
+Whatever computes them: every instruction set, servers' threads or Lambdas, whatever BLAS NumPy has. Partitions may
+change the order of sums, and so the bits.
 
-``python -m tests.integration.test_golden_models`` writes the golden file anew: only where siafu is meant to compute otherwise.
+``python -m tests.integration.test_golden_models`` writes the golden file anew: only where
+siafu is meant to compute otherwise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a run says of its cost when functions outlive it: the service goes on with them after the launcher has hung up."""
+"""What a run says of its cost when functions outlive it: the service goes on with them
+after the launcher has hung up."""
 
 from __future__ import annotations
 

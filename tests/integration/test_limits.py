@@ -1,4 +1,5 @@
-"""Runs that come to their limits: they end in time, with weights, a result that says why, and an exit code of their own."""
+"""Runs that come to their limits: they end in time, with weights, a result that says
+why, and an exit code of their own."""
 
 from __future__ import annotations
 

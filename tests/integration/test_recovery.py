@@ -1,4 +1,5 @@
-"""Runs that lose members, and runs that were stopped and go on: real processes. The oracle is the undisturbed run's bits."""
+"""Runs that lose members, and runs that were stopped and go on: real processes. The
+oracle is the undisturbed run's bits."""
 
 from __future__ import annotations
 
@@ -207,13 +208,14 @@ def test_a_run_that_begins_anew_keeps_its_history_straight_and_its_bill(
     assert epochs[0]["usage"]["tasks"] > epochs[1]["usage"]["tasks"] - epochs[0]["usage"]["tasks"]  # three epochs more
 
 
-# --- the data of a run -------------------------------------------------------------------------------------------------
+# --- the data of a run ------------------------------------------------------------------------------------------------
 
 EPOCHS = ("--backend", "cpu", "--checkpoint-every", "2")
 
 
 def write_graph(file: Path, shift: int = 0) -> None:
-    """The same vertices and edges; ``shift``: of labels, and of the splits, whose training and test vertices change places."""
+    """The same vertices and edges; ``shift``: of labels, and of the splits, whose training
+    and test vertices change places."""
     rng = np.random.default_rng(3)
     labels, split = rng.integers(0, 3, 90), rng.integers(0, 3, 90)
     edges, x = rng.integers(0, 90, (2, 400)), rng.normal(size=(90, 6)).astype(np.float32)
@@ -226,7 +228,8 @@ def write_graph(file: Path, shift: int = 0) -> None:
 
 @pytest.fixture
 def trained_on_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
-    """The directory of a run of ten epochs on ``graph.npz``, which it names relative to the folder it was started in."""
+    """The directory of a run of ten epochs on ``graph.npz``, which it names relative
+    to the folder it was started in."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     write_graph(tmp_path / "graph.npz")

@@ -1,7 +1,7 @@
 """What a gather reads does not change while it runs, whatever arrives and whoever scatters meanwhile (docs/adr/0033).
 
-In ``tests.fleet`` a computation begins in one event and is carried out in a later one: between the two, anything may happen
-that pool threads and the server's thread may do beside it.
+In ``tests.fleet`` a computation begins in one event and is carried out in a later one: between the two, anything may
+happen that pool threads and the server's thread may do beside it.
 """
 
 from __future__ import annotations

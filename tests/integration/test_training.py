@@ -1,6 +1,7 @@
 """What is learnt, and how it is stepped, through a whole fleet: each option against the textbook on one machine.
 
-Regression, label smoothing, clipped gradients, warm starts; and inductive training, whose two lanes see different graphs.
+Regression, label smoothing, clipped gradients, warm starts; and inductive training,
+whose two lanes see different graphs.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def scores_of(graph: Graph, spec: ModelSpec, weights: dict[str, Array]) -> dict[
     return metric.scores(metric.tally(reference.predict(graph, spec, weights), graph.labels, graph.split[:, 0]))
 
 
-# --- what is counted ------------------------------------------------------------------------------------------------------
+# --- what is counted --------------------------------------------------------------------------------------------------
 
 
 def test_tasks_and_bytes_are_counted_by_what_they_are_for(tmp_path: Path):
@@ -85,7 +86,7 @@ def test_tasks_and_bytes_are_counted_by_what_they_are_for(tmp_path: Path):
     assert found["train"]["ghost_bytes"] == 5 * run.coordinator.status.ghost_bytes > 0
 
 
-# --- regression -----------------------------------------------------------------------------------------------------------
+# --- regression -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("columns", [None, 3])
@@ -114,7 +115,7 @@ def test_label_smoothing_is_for_classes(tmp_path: Path):
         ModelSpec.of(Config().replace({"train.label_smoothing": 0.1}), shards.manifest)
 
 
-# --- how it is stepped ----------------------------------------------------------------------------------------------------
+# --- how it is stepped ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["cpu", "lambda"])
@@ -148,7 +149,7 @@ def test_a_warm_start_goes_on_where_a_saved_model_was(tmp_path: Path):
     close(second.final_weights(), expected.weights)
 
 
-# --- inductive ------------------------------------------------------------------------------------------------------------
+# --- inductive --------------------------------------------------------------------------------------------------------
 
 
 def among_training_vertices(graph: Graph) -> Graph:

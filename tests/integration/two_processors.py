@@ -1,4 +1,5 @@
-"""A Lambda function whose environments are as those of two kinds of processors: other compiled kernels, another OpenBLAS."""
+"""A Lambda function whose environments are as those of two kinds of processors: other
+compiled kernels, another OpenBLAS."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ PATIENCE_S = 120.0
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """The workers of even numbers are of one kind. The first two wait for each other with a task in their hands: both compute."""
+    """The workers of even numbers are of one kind. The first two wait for each other with a
+    task in their hands: both compute."""
     number = int(event["worker"].rpartition("-")[2])
     os.environ["OPENBLAS_CORETYPE"] = CORES[number % 2]  # which OpenBLAS reads when NumPy is loaded
     from siafu.kernels import library

@@ -72,8 +72,8 @@ def hog(event: Event, context: Any) -> str:
 
 
 def rave(event: Event, context: Any) -> None:
-    """Once it waits for its next invocation and ``event["until"]``, a FIFO, is closed, its connection says nonsense: a result
-    that is too large, of nothing. A child says it: the runtime's threads stand still while it waits."""
+    """Once it waits for its next invocation and ``event["until"]``, a FIFO, is closed, its connection says nonsense: a
+    result that is too large, of nothing. A child says it: the runtime's threads stand still while it waits."""
     if os.fork() == 0:
         with open(event["until"]) as fifo:
             fifo.read()

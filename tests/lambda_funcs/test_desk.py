@@ -1,4 +1,5 @@
-"""The desk of a worker: several tasks at once, each waiting for something else, and what comes too early, late or twice."""
+"""The desk of a worker: several tasks at once, each waiting for something else, and what
+comes too early, late or twice."""
 
 from __future__ import annotations
 
@@ -97,7 +98,7 @@ def values(result: wire.TaskResult) -> tuple[Any, ...]:
     return result.loss, {slot: np.asarray(rows).tolist() for slot, rows in result.rows.items()}
 
 
-# --- several tasks --------------------------------------------------------------------------------------------------------
+# --- several tasks ----------------------------------------------------------------------------------------------------
 
 
 def test_weights_of_the_second_task_are_asked_for_before_the_first_is_done():
@@ -131,7 +132,7 @@ def test_tasks_at_once_give_what_they_give_one_after_the_other():
         assert values(results[interval]) == values(perform(alone, task(interval)))
 
 
-# --- parts ----------------------------------------------------------------------------------------------------------------
+# --- parts ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -169,7 +170,7 @@ def test_late_parts_crowd_out_none_of_a_task_on_the_desk():
     assert len(settle(it, [fetch])) == 1
 
 
-# --- twice ----------------------------------------------------------------------------------------------------------------
+# --- twice ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
@@ -192,7 +193,7 @@ def test_an_answer_that_comes_twice_is_ignored():
     assert it.handle(answer(gradient.message)) == []
 
 
-# --- failure --------------------------------------------------------------------------------------------------------------
+# --- failure ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_task_that_raises_is_told_with_its_traceback_and_the_next_one_goes_on():
@@ -217,7 +218,7 @@ def test_parts_of_a_task_that_raises_are_let_go():
     assert not it._parts
 
 
-# --- rows that never change -----------------------------------------------------------------------------------------------
+# --- rows that never change -------------------------------------------------------------------------------------------
 
 
 def test_rows_that_never_change_need_not_come_again():

@@ -60,7 +60,8 @@ def no_collection() -> Iterator[None]:
 
 
 def limit_with_free(count: int) -> int:
-    """The limit below which so many numbers are free: it is on a descriptor's number, and a process that has run for long has holes."""
+    """The limit below which so many numbers are free: it is on a descriptor's number, and a process
+    that has run for long has holes."""
     taken, limit = {int(name) for name in open_descriptors()}, 0
     while count:
         count -= limit not in taken

@@ -1,4 +1,5 @@
-"""A LocalStack for all tests of this folder: that of LOCALSTACK_ENDPOINT where it is set (with Docker, say), else our own."""
+"""A LocalStack for all tests of this folder: that of LOCALSTACK_ENDPOINT where it is set
+(with Docker, say), else our own."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ HANDLERS = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where functions run. ``callback_host``: what they dial to get here; "" where they are processes of this machine."""
+    """Where functions run. ``callback_host``: what they dial to get here; "" where
+    they are processes of this machine."""
 
     endpoint: str
     callback_host: str

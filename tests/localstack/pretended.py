@@ -1,8 +1,9 @@
 """What LocalStack says it has deployed and has not: a stack is CREATE_COMPLETE there whatever is in it.
 
-A resource of a type that it does not know is marked complete, and nothing in a green deployment shows that nothing was made.
-Its physical id gives it away: one word for all of them. That a type is known proves less than one would like, so ``missing``
-asks the service itself for each resource, and for the rules of security groups, which are dropped without a word.
+A resource of a type that it does not know is marked complete, and nothing in a green deployment shows that
+nothing was made. Its physical id gives it away: one word for all of them. That a type is known proves less
+than one would like, so ``missing`` asks the service itself for each resource, and for the rules of security
+groups, which are dropped without a word.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ def _log_group(clients: Clients, id_: str, siblings: Sequence[Resource]) -> bool
 def _call(
     service: str, call: str, argument: str, result: str = ""
 ) -> Callable[[Clients, str, Sequence[Resource]], object]:
-    """A question of one call: ``argument`` takes the id, in a list where it is a plural; ``result`` must not be empty."""
+    """A question of one call: ``argument`` takes the id, in a list where it is a
+    plural; ``result`` must not be empty."""
 
     def ask(clients: Clients, id_: str, siblings: Sequence[Resource]) -> object:
         plural = argument.endswith("Ids") or argument.endswith("Names")

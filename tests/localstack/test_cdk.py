@@ -1,7 +1,8 @@
-"""``siafu deploy`` and ``siafu destroy`` against LocalStack: what it really makes, what it only pretends, and what is left.
+"""``siafu deploy`` and ``siafu destroy`` against LocalStack: what it really makes, what
+it only pretends, and what is left.
 
-The CDK's own command line and templates, CloudFormation's order of things, the function that was deployed, the watchdog: all
-as on AWS. What LocalStack cannot make stands in ``PRETENDED``; anything else that it pretends fails here.
+The CDK's own command line and templates, CloudFormation's order of things, the function that was deployed, the
+watchdog: all as on AWS. What LocalStack cannot make stands in ``PRETENDED``; anything else that it pretends fails here.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Laptop:
         }
 
     def left(self) -> set[str]:
-        """All that carries the deployment's name, asked of each service: LocalStack's tagging service knows few of them."""
+        """All that carries the deployment's name, asked of each service: LocalStack's
+        tagging service knows few of them."""
         client = self.stack.client
         roles = (
             role["RoleName"] for page in client("iam").get_paginator("list_roles").paginate() for role in page["Roles"]

@@ -15,7 +15,8 @@ from tests.localstack.conftest import Deploy, Place
 
 pytestmark = pytest.mark.aws
 
-# Limits that no function of Lambda's can be deployed with: 0.2 s and 64 MB. tests/localstack/test_function.py has others.
+# Limits that no function of Lambda's can be deployed with: 0.2 s and 64 MB.
+# tests/localstack/test_function.py has others.
 del globals()["test_deadline_ends_the_invocation_and_the_environment"]
 del globals()["test_memory_above_the_limit_ends_the_environment"]
 

@@ -1,4 +1,5 @@
-"""``siafu train --on aws`` with everything but the machines from LocalStack: bucket, function, logs. Agents are processes."""
+"""``siafu train --on aws`` with everything but the machines from LocalStack: bucket,
+function, logs. Agents are processes."""
 
 from __future__ import annotations
 

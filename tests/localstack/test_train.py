@@ -1,4 +1,5 @@
-"""Training through real Lambda invocations: the same weights as on the ``local`` launcher, and what LocalStack does to a run."""
+"""Training through real Lambda invocations: the same weights as on the ``local`` launcher,
+and what LocalStack does to a run."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def test_kill_switch_ends_the_run_before_it_starts(tmp_path, place, deploy):
 
 
 def test_throttled_run_ends_with_the_same_weights(tmp_path, place, deploy, local_digest):
-    """Half of the environments are taken away while it runs, and workers leave all the time: most invocations are refused."""
+    """Half of the environments are taken away while it runs, and workers leave all the
+    time: most invocations are refused."""
     short = ("--set", "lambda.timeout_s=3", "--set", "lambda.margin_s=2")
     arguments = (*DIGITS[:-1], "60")
     name = deploy(WORKER, timeout_s=3, reserved=4)

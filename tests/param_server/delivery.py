@@ -1,4 +1,5 @@
-"""A run as the parameter servers see it, delivered in a random order with duplicates; and the same run computed plainly.
+"""A run as the parameter servers see it, delivered in a random order with duplicates;
+and the same run computed plainly.
 
 Intervals fetch, push their gradients, and say that they are done; graph servers report epochs; a coordinator judges. No
 order is kept between any two messages, not even on one link. Nothing here knows of sums, stashes or steps.

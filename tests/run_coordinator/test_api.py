@@ -161,7 +161,7 @@ def test_settings_that_a_model_heeds_are_taken(settings, prepared):
     built(fit(Config().replace({"data.source": str(shards.path), **settings}), shards), shards)
 
 
-# --- where tensor tasks run, and how far steps overlap ----------------------------------------------------------------------
+# --- where tensor tasks run, and how far steps overlap ----------------------------------------------------------------
 
 
 def toml(folder, text):

@@ -1,4 +1,5 @@
-"""A run as the coordinator sees it; members are played by the test. Rules are those of ``run_coordinator.coordinator``."""
+"""A run as the coordinator sees it; members are played by the test. Rules are those of
+``run_coordinator.coordinator``."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ def records(actions: list[Action]) -> list[dict[str, Any]]:
     return [action.values for action in actions if isinstance(action, Record)]
 
 
-# --- rule 1 -------------------------------------------------------------------------------------------------------------
+# --- rule 1 -----------------------------------------------------------------------------------------------------------
 
 
 def test_everybody_learns_where_everybody_listens_once_all_have_said_hello():
@@ -146,7 +147,7 @@ def test_a_member_that_is_not_part_of_the_run_is_refused(stranger: Address):
     assert isinstance(answer.message, Refused)
 
 
-# --- rule 2 -------------------------------------------------------------------------------------------------------------
+# --- rule 2 -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_epochs_loss_is_summed_in_the_order_of_the_intervals_whoever_reports_first():
@@ -220,7 +221,7 @@ def test_evaluations_are_judged_in_order_though_the_counts_of_one_are_late():
     assert core.ledger.judged == 1
 
 
-# --- rule 3 -------------------------------------------------------------------------------------------------------------
+# --- rule 3 -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_evaluation_is_judged_once_all_graph_servers_have_counted():
@@ -262,7 +263,7 @@ def test_without_validation_vertices_there_is_no_validation_score_and_no_best_ep
     assert told["scores"] == told["final_scores"]
 
 
-# --- rule 4 -------------------------------------------------------------------------------------------------------------
+# --- rule 4 -----------------------------------------------------------------------------------------------------------
 
 
 def stops(core: Coordinator, accuracies: list[int]) -> list[bool]:
@@ -313,7 +314,7 @@ def test_what_comes_after_the_stop_and_its_state_changes_nothing():
     assert core.ledger.final["epoch"] == 1
 
 
-# --- rule 5 -------------------------------------------------------------------------------------------------------------
+# --- rule 5 -----------------------------------------------------------------------------------------------------------
 
 
 def limited(**run: Any) -> Coordinator:
@@ -667,7 +668,7 @@ def test_everybody_is_told_to_stop():
     ]
 
 
-# --- what is shown --------------------------------------------------------------------------------------------------------
+# --- what is shown ----------------------------------------------------------------------------------------------------
 
 
 def test_progress_shows_the_sum_over_graph_servers():
@@ -688,7 +689,7 @@ def test_bytes_of_links_are_a_matrix_and_no_total():
     assert links(usage, parts=3, epochs=2) == [[0, 100, 0], [45, 0, 0], [0, 0, 0]]
 
 
-# --- rule 6 -------------------------------------------------------------------------------------------------------------
+# --- rule 6 -----------------------------------------------------------------------------------------------------------
 
 
 def advanced() -> Coordinator:

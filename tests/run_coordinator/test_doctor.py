@@ -1,4 +1,5 @@
-"""run_coordinator.doctor: what it says of the compiled kernels. That a machine can train is tests/siafu/test_cli.py's."""
+"""run_coordinator.doctor: what it says of the compiled kernels. That a machine can
+train is tests/siafu/test_cli.py's."""
 
 from __future__ import annotations
 

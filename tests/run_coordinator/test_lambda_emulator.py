@@ -1,4 +1,5 @@
-"""run_coordinator.lambda_emulator: what a run hears of LocalStack. That it serves is tests/localstack/test_train.py's."""
+"""run_coordinator.lambda_emulator: what a run hears of LocalStack. That it serves is
+tests/localstack/test_train.py's."""
 
 from __future__ import annotations
 

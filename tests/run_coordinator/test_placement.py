@@ -1,4 +1,5 @@
-"""Where ApplyEdge costs less: the choice as a table, and the bytes that its tasks move, against those that they do move."""
+"""Where ApplyEdge costs less: the choice as a table, and the bytes that its tasks move,
+against those that they do move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Many runs below one directory: what counts, what goes on, what stops them. Rules are those of ``run_coordinator.repeat``."""
+"""Many runs below one directory: what counts, what goes on, what stops them. Rules are
+those of ``run_coordinator.repeat``."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def failing(trained: list[Config], monkeypatch: pytest.MonkeyPatch, at: int, err
     monkeypatch.setattr(api, "train", fail)
 
 
-# --- seeds ----------------------------------------------------------------------------------------------------------------
+# --- seeds ------------------------------------------------------------------------------------------------------------
 
 
 def test_runs_differ_by_their_seeds_and_are_summed_up(trained: list[Config]):
@@ -92,7 +93,7 @@ def test_no_runs_are_refused(runs: int, jobs: int):
         repeat.repeat("digits", runs=runs, jobs=jobs)
 
 
-# --- rule 2 ---------------------------------------------------------------------------------------------------------------
+# --- rule 2 -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_same_call_goes_on_where_an_interrupted_one_was(trained: list[Config], monkeypatch: pytest.MonkeyPatch):
@@ -127,7 +128,7 @@ def test_a_directory_with_trials_of_other_settings_is_refused(trained: list[Conf
         repeat.repeat("digits", runs=1, run_dir=str(tmp_path / "else"))
 
 
-# --- rule 3 ---------------------------------------------------------------------------------------------------------------
+# --- rule 3 -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_budget_is_of_all_runs_together_and_counts_those_of_earlier_calls(trained: list[Config]):
@@ -163,7 +164,7 @@ def test_a_run_whose_result_says_nothing_is_not_finished(trained: list[Config], 
     assert [config.train.seed for config in trained] == [0, 1, 0]
 
 
-# --- failures -------------------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [GnnError("epoch 3: the loss is nan"), PeerLost("gone"), ConfigError("no")])
@@ -199,7 +200,7 @@ def test_where_trials_may_diverge_that_is_their_result(
     assert repeat._finished(folder, repeat.seeds_of(config, 4)[3]) is None
 
 
-# --- rule 4, with real runs -----------------------------------------------------------------------------------------------
+# --- rule 4, with real runs -------------------------------------------------------------------------------------------
 
 
 def test_runs_side_by_side_give_the_weights_of_runs_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -57,7 +57,7 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-# --- help ---------------------------------------------------------------------------------------------------------------
+# --- help -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -96,7 +96,7 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"siafu {siafu.__version__}\n"
 
 
-# --- the user's mistakes ------------------------------------------------------------------------------------------------
+# --- the user's mistakes ----------------------------------------------------------------------------------------------
 
 MISTAKES = [
     ("trian", "invalid choice: 'trian'"),
@@ -207,7 +207,8 @@ def test_shards_do_not_replace_what_is_no_prepared_graph(capsys, tmp_path):
 
 
 def assert_one_line(capsys, *words):
-    """On stderr one line with the words, besides what says that work has begun; on stdout nothing, or the error as JSON."""
+    """On stderr one line with the words, besides what says that work has begun; on
+    stdout nothing, or the error as JSON."""
     said = capsys.readouterr()
     (line,) = [line for line in said.err.splitlines() if not line.startswith("preparing ")]
     assert line.startswith("siafu")
@@ -216,7 +217,7 @@ def assert_one_line(capsys, *words):
         assert json.loads(said.out)["error"] in line
 
 
-# --- runs ---------------------------------------------------------------------------------------------------------------
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def test_json_is_one_object_with_the_promised_fields(shards, capsys, tmp_path):

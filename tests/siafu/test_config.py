@@ -21,7 +21,7 @@ def loaded(tmp_path, text: str) -> Config:
     return config.load(path)
 
 
-# --- there and back -------------------------------------------------------------------------------------------------------
+# --- there and back ---------------------------------------------------------------------------------------------------
 
 
 def test_defaults_survive_toml(tmp_path):
@@ -65,7 +65,7 @@ def test_sections_are_those_of_the_documentation():
     assert list(Config().to_dict()) == ["data", "model", "train", "servers", "lambda", "run", "cloud"]
 
 
-# --- digest ---------------------------------------------------------------------------------------------------------------
+# --- digest -----------------------------------------------------------------------------------------------------------
 
 
 def test_equal_configs_have_equal_digests(tmp_path):
@@ -81,7 +81,7 @@ def test_any_other_value_changes_the_digest(key, value):
     assert Config().replace({key: value}).digest != Config().digest
 
 
-# --- help -----------------------------------------------------------------------------------------------------------------
+# --- help -------------------------------------------------------------------------------------------------------------
 
 
 def test_every_field_has_a_help_text():
@@ -90,7 +90,7 @@ def test_every_field_has_a_help_text():
     assert [field for field in FIELDS if not texts[field].strip()] == []
 
 
-# --- strings from the command line ------------------------------------------------------------------------------------------
+# --- strings from the command line ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_one_width_serves_every_hidden_layer(layers, hidden, widths):
     assert config.Model(layers=layers, hidden=hidden).widths == widths
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------------
+# --- what is refused --------------------------------------------------------------------------------------------------
 
 BAD = [
     # key                      value          message

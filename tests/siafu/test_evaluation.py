@@ -41,7 +41,7 @@ def test_without_training_the_first_weights_are_evaluated():
     assert (epochs.after(-1), epochs.after(0)) == (0, None)
 
 
-# --- where nobody says ----------------------------------------------------------------------------------------------------
+# --- where nobody says ------------------------------------------------------------------------------------------------
 
 
 def shards(vertices: int, edges: int, **changes) -> Manifest:

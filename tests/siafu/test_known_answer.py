@@ -1,4 +1,5 @@
-"""The known answer is every instruction set's; without compiled kernels it is another, which is why doctor does not ask then."""
+"""The known answer is every instruction set's; without compiled kernels it is another, which
+is why doctor does not ask then."""
 
 from __future__ import annotations
 

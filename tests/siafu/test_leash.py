@@ -1,4 +1,5 @@
-"""Who holds the leash holds the child's life. That our own kill -9 lets go of it, tests/integration/test_faults.py shows."""
+"""Who holds the leash holds the child's life. That our own kill -9 lets go of it,
+tests/integration/test_faults.py shows."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def random_sparse(seed: int, n: int = 40, width: int = 29, dtype: type = np.floa
     return sparse(dense), dense
 
 
-# --- dropout masks ------------------------------------------------------------------------------------------------------
+# --- dropout masks ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
@@ -129,7 +129,7 @@ def test_an_empty_set_of_rows_has_an_empty_mask():
     assert ops.dropout_mask(sparse(np.zeros((0, 5))), 0.5, **KEY, vertices=np.arange(0)).shape == (0,)
 
 
-# --- sparse rows --------------------------------------------------------------------------------------------------------
+# --- sparse rows ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("block_bytes", [1, 1000, 8 << 20])
@@ -177,7 +177,7 @@ def test_slices_of_sparse_rows_are_those_of_the_dense_matrix(rows):
     np.testing.assert_array_equal(part.dense(), dense[rows])
 
 
-# --- activation, normalisation ------------------------------------------------------------------------------------------
+# --- activation, normalisation ----------------------------------------------------------------------------------------
 
 
 def numeric_gradient(f, X: Array, step: float = 1e-6) -> Array:
@@ -239,7 +239,7 @@ def test_layer_norm_of_a_constant_row_is_its_shift():
     np.testing.assert_array_equal(ops.layer_norm(np.full((1, 3), 7.0), np.ones(3), np.arange(3.0)), [[0, 1, 2]])
 
 
-# --- loss ---------------------------------------------------------------------------------------------------------------
+# --- loss -------------------------------------------------------------------------------------------------------------
 
 
 def test_cross_entropy_in_closed_form():

@@ -157,7 +157,7 @@ def test_connections_that_say_nothing_do_not_keep_others_out(server: Hub) -> Non
             stranger.close()
 
 
-# --- one who does not keep to the rules of a hub -----------------------------------------------------------------------
+# --- one who does not keep to the rules of a hub ----------------------------------------------------------------------
 
 
 class Plain:

@@ -386,7 +386,7 @@ def test_a_file_that_the_manifest_does_not_list_is_not_mapped(prepared):
         ShardSet(prepared.path, replace(prepared.manifest, partitions=parts)).partition(0)
 
 
-# --- compared by default, once per change -------------------------------------------------------------------------------
+# --- compared by default, once per change -----------------------------------------------------------------------------
 
 
 def alter(file):
@@ -421,7 +421,8 @@ def test_another_valid_column_is_noticed_too(prepared):
 
 
 def settle(shards):
-    """Opens every partition until all its files are remembered: no more than the clock's step after they were written."""
+    """Opens every partition until all its files are remembered: no more than the
+    clock's step after they were written."""
     deadline = time.monotonic() + 10
     for p, entry in enumerate(shards.manifest.partitions):
         memory = shards.path / f"part-{p:03d}" / MEMORY

@@ -45,7 +45,8 @@ def siafu(folder: Path, *arguments: str, **variables: str) -> str:
 
 
 def test_a_run_runs_nothing_that_lies_in_the_working_folder(hostile: Path) -> None:
-    """The coordinator, its servers, and a Lambda environment; PYTHONPATH has an empty entry, which means that folder."""
+    """The coordinator, its servers, and a Lambda environment; PYTHONPATH has an empty
+    entry, which means that folder."""
     said = siafu(
         hostile, "train", "digits", "--epochs", "2", "--quiet", "--json", "--backend", "lambda",
         PYTHONPATH=f"{start.ROOT}{os.pathsep}",

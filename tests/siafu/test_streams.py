@@ -1,4 +1,5 @@
-"""siafu.streams: a verb works in every language of a machine, on every terminal, with every name of a file that may be."""
+"""siafu.streams: a verb works in every language of a machine, on every terminal, with
+every name of a file that may be."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path):
         compare(tmp_path / "none.npy", 0)
 
 
-# --- values: the same answer in blocks of any size as from all of them at once -------------------------------------------
+# --- values: the same answer in blocks of any size as from all of them at once ----------------------------------------
 
 
 def says(look: Callable[[], Look], values: Array, size: int) -> str | None:

@@ -43,7 +43,7 @@ def assert_degrees(shards, edges, num_vertices):
         assert np.allclose(shard.degree_ghosts_out, degree[shard.ghosts_out])
 
 
-# --- what a lane gathers along ------------------------------------------------------------------------------------------
+# --- what a lane gathers along ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lane", Lane)
@@ -92,7 +92,7 @@ def test_links_are_predicted_along_training_edges_alone(weighted, lane, tmp_path
     assert_degrees(views, messages, graph.num_vertices)
 
 
-# --- one type, and pairs ------------------------------------------------------------------------------------------------
+# --- one type, and pairs ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -58,7 +58,7 @@ def refused(frames: Any, match: str, run_id: bytes = RUN_ID) -> None:
     assert len(str(caught.value)) < 400
 
 
-# --- there and back -----------------------------------------------------------------------------------------------------
+# --- there and back ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
@@ -136,7 +136,7 @@ def test_nbytes_counts_tensors_alone():
     assert wire.nbytes(wire.Start()) == 0
 
 
-# --- bytes that stay --------------------------------------------------------------------------------------------------------
+# --- bytes that stay --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
@@ -153,7 +153,7 @@ def test_every_golden_file_has_its_message():
     assert names == {golden_path(cls).name for cls in CLASSES}
 
 
-# --- what we do not send ------------------------------------------------------------------------------------------------------
+# --- what we do not send ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_sparse_rows_do_not_fit_a_dense_field():
             wire.encode(rows_message(rows), RUN_ID)
 
 
-# --- what we do not take --------------------------------------------------------------------------------------------------------
+# --- what we do not take ----------------------------------------------------------------------------------------------
 
 START = frames_of(wire.Start())
 ROWS = frames_of(rows_message(np.arange(6.0).reshape(2, 3)))
@@ -360,7 +360,7 @@ def test_sparse_rows_do_not_arrive_in_a_dense_field():
     )
 
 
-# --- fuzz -------------------------------------------------------------------------------------------------------------------
+# --- fuzz -------------------------------------------------------------------------------------------------------------
 
 NUM_MUTATIONS = 200_000
 HOSTILE = (

@@ -103,7 +103,7 @@ def sealed(frames: list[bytes]) -> list[bytes]:
     return [lead + struct.pack("<I", zlib.crc32(text, zlib.crc32(lead))), *frames[1:]]
 
 
-# --- golden files: each frame behind its length (u32) -------------------------------------------------------------------
+# --- golden files: each frame behind its length (u32) -----------------------------------------------------------------
 
 
 def golden_path(cls: Any) -> Path:

@@ -2,11 +2,11 @@
 
     python -m benchmarks.acceptance.baselines.exactness [--epochs 8] [--only cagnet] [--ranks 2 3 4] [--json FILE]
 
-Vanilla, PipeGCN of depth 0, CAGNET (1D and 1.5D) and GNNPipe with one chunk, in float64 with dropout 0.5 and weight decay, of
-every model that baselines have, on a directed weighted graph with vertices without edges, one with sparse features, one with
-several labels per vertex, and one of seven vertices, whose parts are smaller than is convenient; beside the oracle of the
-tests. Their ranks are threads here; ``--processes`` runs GCN of each method over Gloo, too. Gossip on one rank is held
-against Cluster-GCN. The bound is 1e-9.
+Vanilla, PipeGCN of depth 0, CAGNET (1D and 1.5D) and GNNPipe with one chunk, in float64 with dropout 0.5 and weight
+decay, of every model that baselines have, on a directed weighted graph with vertices without edges, one with sparse
+features, one with several labels per vertex, and one of seven vertices, whose parts are smaller than is convenient;
+beside the oracle of the tests. Their ranks are threads here; ``--processes`` runs GCN of each method over Gloo, too.
+Gossip on one rank is held against Cluster-GCN. The bound is 1e-9.
 """
 
 from __future__ import annotations

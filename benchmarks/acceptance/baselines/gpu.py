@@ -9,9 +9,9 @@ kernels   sums over edges and the quantiser, as a share of the card's own copy b
 methods   every method on one rank over NCCL, and on several ranks over Gloo that share the card
 tests     pytest -m gpu: that the card gives the CPU's bytes
 
-Graphs are reddit-small and ogbn-products in full size: preparing them takes minutes, and 20 GB of memory. What cannot be
-measured (no PyG, a method that is not written, too little memory) is listed at the end as skipped, with its reason. Exit
-code 1 if a bar is missed or a method fails.
+Graphs are reddit-small and ogbn-products in full size: preparing them takes minutes, and 20 GB of memory. What cannot
+be measured (no PyG, a method that is not written, too little memory) is listed at the end as skipped, with its reason.
+Exit code 1 if a bar is missed or a method fails.
 """
 
 from __future__ import annotations

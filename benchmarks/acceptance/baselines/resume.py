@@ -1,12 +1,13 @@
-"""Issue 6, acceptance 5: every method goes on from a checkpoint to the same weights, and a killed rank ends its run by name.
+"""Issue 6, acceptance 5: every method goes on from a checkpoint to the same weights, and
+a killed rank ends its run by name.
 
     python -m benchmarks.acceptance.baselines.resume [--source cora] [--epochs 30] [--only pipegcn gossip] [--json FILE]
 
-For each method: one run to the end; the same run, one of whose ranks is killed (SIGKILL) after a third of the epochs, and
-how long the launcher then takes to end, and whom it names: that rank; that run resumed. The digests of the weights must be
-equal. Where there are several ranks, a third run, one of whose ranks is stopped (SIGSTOP), must name that one as silent. Where
-ranks meet in an order that no seed fixes (gossip) two whole runs differ too: this is shown as "free", with both digests.
-Exit code 1 if anything else happens.
+For each method: one run to the end; the same run, one of whose ranks is killed (SIGKILL) after a third of the epochs,
+and how long the launcher then takes to end, and whom it names: that rank; that run resumed. The digests of the weights
+must be equal. Where there are several ranks, a third run, one of whose ranks is stopped (SIGSTOP), must name that one
+as silent. Where ranks meet in an order that no seed fixes (gossip) two whole runs differ too: this is shown as "free",
+with both digests. Exit code 1 if anything else happens.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ def measure(folder: Path, method: str, source: str, epochs: int) -> dict[str, An
 def struck(
     run_dir: Path, flags: Sequence[str], epochs: int, blow: signal.Signals, words: str
 ) -> tuple[float, str, bool]:
-    """A run one of whose ranks gets the signal after so many epochs: how long the launcher takes to end, what it says last,
-    and whether that is in time and ``words`` of that rank."""
+    """A run one of whose ranks gets the signal after so many epochs: how long the launcher takes to end, what it says
+    last, and whether that is in time and ``words`` of that rank."""
     with Training(run_dir, *flags, verb="baseline") as training:
         training.until(lambda: training.epochs() >= epochs, "a third of the epochs", 600)
         victim = min(training.pids("gpu_baselines"))

@@ -1,20 +1,22 @@
-"""Issue 6, acceptance 2: epochs per second of each method beside vanilla's, where the network is what vanilla waits for.
+"""Issue 6, acceptance 2: epochs per second of each method beside vanilla's, where the
+network is what vanilla waits for.
 
     python -m benchmarks.acceptance.baselines.throughput                          every table: about half an hour on two quiet cores
     python -m benchmarks.acceptance.baselines.throughput --only halo --ranks 2
     python -m benchmarks.acceptance.baselines.throughput --only gossip --rounds 5 --json FILE
 
-Every rank's link is emulated (``baseline.link_rate``). Its rate is chosen first, in runs of vanilla alone: without a limit
-to see how long vanilla computes and how much it sends, then with one, until it waits for 65 to 80% of its time. Where
-waiting is nothing but bytes, what hides it is at most 1 / share times as fast: 1.4 at 73%. In ``far`` every message is 5 ms on
-its way, and what does not wait for its turn hides that too.
+Every rank's link is emulated (``baseline.link_rate``). Its rate is chosen first, in runs of vanilla alone: without a
+limit to see how long vanilla computes and how much it sends, then with one, until it waits for 65 to 80% of its time.
+Where waiting is nothing but bytes, what hides it is at most 1 / share times as fast: 1.4 at 73%. In ``far`` every
+message is 5 ms on its way, and what does not wait for its turn hides that too.
 
-All methods of a table then run once per round, one after the other, so that they see the same machine; a ratio is the median
-over rounds of vanilla's epoch over the method's, an epoch the median of a run's; "mean" is the same of mean epochs, in which
-what comes only now and then counts, such as AdaQP's assignments: both must pass the bar. Bytes are those of halo rows and
-gradients per epoch, counted; GNNPipe's must be its formula's. GNNPipe stands beside GCNII on graph-parallel ranks (vanilla),
-gossip beside all-reduce with a rank that computes three times as long and no link that slows. The bars are the issue's; exit
-code 1 if one is missed, or if the first line of a table with slowed links does not wait for its share.
+All methods of a table then run once per round, one after the other, so that they see the same machine; a ratio is
+the median over rounds of vanilla's epoch over the method's, an epoch the median of a run's; "mean" is the same of
+mean epochs, in which what comes only now and then counts, such as AdaQP's assignments: both must pass the bar.
+Bytes are those of halo rows and gradients per epoch, counted; GNNPipe's must be its formula's. GNNPipe stands
+beside GCNII on graph-parallel ranks (vanilla), gossip beside all-reduce with a rank that computes three times as
+long and no link that slows. The bars are the issue's; exit code 1 if one is missed, or if the first line of a table
+with slowed links does not wait for its share.
 """
 
 from __future__ import annotations
@@ -234,8 +236,8 @@ def _show(rows: list[Row]) -> None:
 
 
 def _formula(base: Measured, settings: Mapping[str, Any]) -> int:
-    """Bytes of float32 that a pipeline of M stages sends in an epoch: (M - 1) N H (section 3 of the paper) forward, as much
-    backward, and both again for GCNII's first representation, which goes along."""
+    """Bytes of float32 that a pipeline of M stages sends in an epoch: (M - 1) N H (section 3 of the paper) forward, as
+    much backward, and both again for GCNII's first representation, which goes along."""
     return 4 * 4 * (int(settings["baseline.ranks"]) - 1) * base.num_vertices * int(settings["model.hidden"])
 
 

@@ -1,7 +1,7 @@
 """Where Lambdas run. A launcher invokes the function and says what came of each invocation; it decides nothing.
 
-To add one: a class that keeps the contract, its line in ``LAUNCHERS``, and one in ``siafu.places.PLACES`` of what follows from
-where it is; ``tests/contracts/test_launchers.py`` holds every launcher to the contract.
+To add one: a class that keeps the contract, its line in ``LAUNCHERS``, and one in ``siafu.places.PLACES`` of what
+follows from where it is; ``tests/contracts/test_launchers.py`` holds every launcher to the contract.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Launcher(Protocol):
 
     #: Environments that this graph server may have at a time, by the service's own word.
     limit: int
-    #: Whether ``close`` can do no more than hang up: what is in flight runs on at the service, and only that knows its bill.
+    #: Whether ``close`` can do no more than hang up: what is in flight runs on at the
+    #: service, and only that knows its bill.
     hangs_up: bool
 
     @classmethod

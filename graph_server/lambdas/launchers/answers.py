@@ -2,14 +2,14 @@
 
 Rules:
 1. HTTP 200 with FunctionError set is a failure. FunctionError itself is "Unhandled" for nearly all; the payload's
-   errorType says more where it is one of the platform's ("Runtime.ExitError"); any other is the handler's own exception.
-   The kernel's kill for want of memory comes as Runtime.OutOfMemory, in the payload or the REPORT line alone, or as an
-   ExitError of a process that had all of the memory.
+   errorType says more where it is one of the platform's ("Runtime.ExitError"); any other is the handler's own
+   exception. The kernel's kill for want of memory comes as Runtime.OutOfMemory, in the payload or the REPORT line
+   alone, or as an ExitError of a process that had all of the memory.
 2. The bill is that of the log tail's REPORT line, INIT included (billed since 2025-08-01). Without one it is the
    time that the call took, rounded up.
 3. A refusal costs nothing. A lost answer costs what may have been used until then; the service's bill may be higher, by
-   what a worker with nobody to work for waits before it leaves: ``lambda.idle_s``, but with a task at hand that it waits
-   for the rest of, ``servers.silence_s``.
+   what a worker with nobody to work for waits before it leaves: ``lambda.idle_s``, but with a task at hand that it
+   waits for the rest of, ``servers.silence_s``.
 """
 
 from __future__ import annotations

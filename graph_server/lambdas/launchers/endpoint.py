@@ -59,7 +59,8 @@ class _Call:
 
 
 class EndpointLauncher:
-    """Invokes ``function``. Use with `with`, or call ``close``. ``on_done`` is called from threads of the launcher's."""
+    """Invokes ``function``. Use with `with`, or call ``close``. ``on_done`` is called
+    from threads of the launcher's."""
 
     def __init__(
         self, client: Any, function: str, *, timeout_s: float, limit: int, max_environments: int,
@@ -98,8 +99,8 @@ class EndpointLauncher:
         )  # fmt: skip
 
     def invoke(self, payload: dict[str, Any], request_id: str) -> None:
-        """WorkerError when ``max_environments`` are busy, the payload is beyond the quota, the machine has no more threads, or
-        the launcher is closed."""
+        """WorkerError when ``max_environments`` are busy, the payload is beyond the quota, the machine has no more
+        threads, or the launcher is closed."""
         body = json.dumps(payload).encode()
         if len(body) > MAX_PAYLOAD_NBYTES:
             raise WorkerError(f"invocation {request_id}: payload of {len(body)} bytes, at most {MAX_PAYLOAD_NBYTES}")
@@ -213,8 +214,8 @@ def _invoking() -> ClientConfig:
 
 
 def _session(lambdas: Lambda) -> Any:
-    """AWS gets the user's credentials. LocalStack looks at none: it gets some that mean nothing, whatever the environment
-    holds, or those of the profile that the user names, if they are none of AWS's."""
+    """AWS gets the user's credentials. LocalStack looks at none: it gets some that mean nothing, whatever the
+    environment holds, or those of the profile that the user names, if they are none of AWS's."""
     profile = os.environ.get("AWS_PROFILE", "")
     if lambdas.on != "aws" and not profile:
         return _stand_in(lambdas)
@@ -232,8 +233,8 @@ def _stand_in(lambdas: Lambda) -> Any:
 
 
 def _means_nothing(credentials: Any) -> bool:
-    """Whether they stand in a file, and are none that AWS gives. Of others not even the key is read: a token service would
-    be asked for it."""
+    """Whether they stand in a file, and are none that AWS gives. Of others not even the key is read: a
+    token service would be asked for it."""
     if credentials is None or credentials.method not in STATIC:
         return False
     found = credentials.get_frozen_credentials()

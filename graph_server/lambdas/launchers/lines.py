@@ -1,9 +1,10 @@
 """The connections that invocations are made over: one each, kept alive while the function works, and cut on demand.
 
-botocore signs and reads; that it does not carry has two reasons. An invocation lasts for as long as its worker pulls
-tasks, and nothing is said meanwhile: what stands between (a NAT, a load balancer, a VPC endpoint) forgets a flow that is
-silent for 350 s, and botocore's ``tcp_keepalive`` first asks after the kernel's two hours. And a run that ends must not
-wait 900 s for threads that read. There is no HTTP proxy here: what invokes must be where functions can dial back to.
+botocore signs and reads; that it does not carry has two reasons. An invocation lasts for as long as its worker
+pulls tasks, and nothing is said meanwhile: what stands between (a NAT, a load balancer, a VPC endpoint)
+forgets a flow that is silent for 350 s, and botocore's ``tcp_keepalive`` first asks after the kernel's two
+hours. And a run that ends must not wait 900 s for threads that read. There is no HTTP proxy here: what invokes
+must be where functions can dial back to.
 """
 
 from __future__ import annotations

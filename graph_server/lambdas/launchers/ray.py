@@ -1,5 +1,5 @@
-"""Lambdas as actors of a Ray cluster: each has one environment of ``LocalPool`` on its node, so that a function meets there
-what it meets here, and its bits, bill and errors are the same.
+"""Lambdas as actors of a Ray cluster: each has one environment of ``LocalPool`` on its node, so that a function meets
+there what it meets here, and its bits, bill and errors are the same.
 
 One thread owns the actors. Callers reach it by a queue, and so do Ray's answers; nothing is polled.
 """
@@ -83,8 +83,8 @@ _Event = Callable[[], None] | None  # what the thread does next; None: close
 
 
 class RayLauncher:
-    """Runs ``function`` in at most ``limit`` actors at a time. Use with `with`, or call ``close``. ``on_done`` is called from
-    the launcher's thread; it may call ``invoke``."""
+    """Runs ``function`` in at most ``limit`` actors at a time. Use with `with`, or call ``close``. ``on_done`` is
+    called from the launcher's thread; it may call ``invoke``."""
 
     def __init__(
         self, function: Function, *, limit: int, on_done: Callable[[Invocation], None], log_dir: Path | None = None,
@@ -116,7 +116,8 @@ class RayLauncher:
         cls, config: Config, index: int, max_environments: int, on_done: Callable[[Invocation], None], log_dir: Path
     ) -> RayLauncher:
         """Of graph server ``index``. ConfigError if there is no cluster, or not room for one environment."""
-        # A server on the cluster has its address from who started it: "auto" and 127.0.0.1 are meant for the driver's machine.
+        # A server on the cluster has its address from who started it: "auto" and 127.0.0.1
+        # are meant for the driver's machine.
         told = os.environ.get("RAY_ADDRESS", "") if config.run.on == "ray" else ""
         cluster = ray_cluster.connect(told or config.cloud.ray_address)
         lambdas = config.lambdas
@@ -137,7 +138,8 @@ class RayLauncher:
         self.close()
 
     def invoke(self, payload: dict[str, Any], request_id: str) -> None:
-        """Raises WorkerError when ``limit`` are busy, the payload is beyond Lambda's quota, or the launcher is closed."""
+        """Raises WorkerError when ``limit`` are busy, the payload is beyond Lambda's
+        quota, or the launcher is closed."""
         nbytes = len(json.dumps(payload).encode())
         if nbytes > MAX_PAYLOAD_NBYTES:
             raise WorkerError(f"invocation {request_id}: payload of {nbytes} bytes, at most {MAX_PAYLOAD_NBYTES}")
@@ -263,7 +265,8 @@ class RayLauncher:
 
 
 def share_of(free: dict[str, float], memory_mb: int, parts: int) -> int:
-    """Environments that one of ``parts`` graph servers may have of a cluster's ``free`` resources. ConfigError if none."""
+    """Environments that one of ``parts`` graph servers may have of a cluster's ``free``
+    resources. ConfigError if none."""
     room = min(free.get("CPU", 0.0) * MB_PER_CPU / memory_mb, free.get("memory", 0.0) / (memory_mb << 20))
     share = int(room + 1e-6) // parts
     if share < 1:

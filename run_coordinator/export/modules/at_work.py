@@ -1,6 +1,8 @@
-"""python at_work.py TARGET FOLDER INPUTS.npz LOGITS.npy: the logits of an exported model on a graph. It imports nothing of siafu.
+"""python at_work.py TARGET FOLDER INPUTS.npz LOGITS.npy: the logits of an exported model on a
+graph. It imports nothing of siafu.
 
-With "dgl" alone it only tries whether that can be imported. Of "onnx" the model is written first, as FOLDER/model.onnx, from the torch module beside it, which then goes.
+With "dgl" alone it only tries whether that can be imported. Of "onnx" the model is written first, as FOLDER/model.onnx,
+from the torch module beside it, which then goes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convolutions of DGL, called with rows and a graph, whose edges may have data "weight" and, of relations, "type".
 
-A vertex is put into its own neighbourhood here, and GCNConv's coefficients are computed here. Where DGL normalises itself
-(GCN2Conv, APPNP, SGConv) it takes out-degrees too, which are the same where each edge has its reverse.
+A vertex is put into its own neighbourhood here, and GCNConv's coefficients are computed here. Where DGL normalises
+itself (GCN2Conv, APPNP, SGConv) it takes out-degrees too, which are the same where each edge has its reverse.
 """
 
 from __future__ import annotations

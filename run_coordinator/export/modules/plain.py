@@ -1,7 +1,7 @@
 """Convolutions in plain torch. They are called as PyTorch Geometric's, and their weights have the same names.
 
-x [N, F]; edge_index int64 [2, E]: row 0 sources, row 1 targets; edge_weight [E] or None: all 1. Edges are expected without
-loops of a vertex to itself: convolutions that need those add them.
+x [N, F]; edge_index int64 [2, E]: row 0 sources, row 1 targets; edge_weight [E] or None: all 1. Edges are expected
+without loops of a vertex to itself: convolutions that need those add them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ def test_the_best_number_is_the_smallest_that_is_about_as_fast_as_any():
 
 
 def test_in_the_model_the_slower_side_decides_how_long_an_epoch_takes():
-    #  8 intervals x 4 layers x 15 ms of graph work on 2 threads are 240 ms; half as much tensor work on one environment too
+    #  8 intervals x 4 layers x 15 ms of graph work on 2 threads are 240 ms; half as much
+    #  tensor work on one environment too
     load = Load(threads=2, intervals=8, ratio=0.5, sigma=0, slow_share=0, latency_s=0, cold_s=0)
     graph_s = 8 * 4 * 0.015 / 2
     assert PipelineModel(load, 8, 0).run(1) == pytest.approx(graph_s, rel=0.2)

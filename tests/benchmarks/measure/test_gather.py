@@ -1,4 +1,5 @@
-"""``python -m benchmarks measure gather``: the figures that are asked about, from the times of contenders; and one small real run."""
+"""``python -m benchmarks measure gather``: the figures that are asked about, from the times of
+contenders; and one small real run."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_mistakes_are_named(given: list[str], message: str):
         scaling.measure(arguments(*given))
 
 
-# --- edges --------------------------------------------------------------------------------------------------------------
+# --- edges ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("num_edges", [1, 50, 99_999])
@@ -64,7 +64,7 @@ def test_random_edges_are_mildly_skewed_and_the_same_for_a_seed():
     assert np.array_equal(edges.indices, scaling.random_edges(500_000, seed=1).indices)
 
 
-# --- scheduling ---------------------------------------------------------------------------------------------------------
+# --- scheduling -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["pipe", "async"])
@@ -91,7 +91,7 @@ def test_a_whole_partition_gets_through_with_a_backend_that_answers_at_once(mode
     assert bookkeeping.seconds_per_task(5, mode) > 0
 
 
-# --- Lambdas ------------------------------------------------------------------------------------------------------------
+# --- Lambdas ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_swarm_does_every_task_once_and_counts_the_bytes_of_both_ways():

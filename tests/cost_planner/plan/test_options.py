@@ -88,7 +88,7 @@ def test_unknown_and_retired_types_are_refused():
             Catalogue(replace(ASKED, instances=[name]))
 
 
-# --- GPUs -------------------------------------------------------------------------------------------------------------------
+# --- GPUs -------------------------------------------------------------------------------------------------------------
 
 WITH_GPUS = replace(ASKED, instances=["g6.xlarge", "g4dn.2xlarge", "p4d.24xlarge", "c7g.2xlarge"], servers=[1, 4, 8])
 

@@ -101,7 +101,8 @@ def test_threads_share_the_work():
 
 
 def test_lambdas_hide_behind_threads():
-    """pipe, plenty of environments: what is left is the graph work, but for what cannot begin before the last has scattered."""
+    """pipe, plenty of environments: what is left is the graph work, but for what cannot
+    begin before the last has scattered."""
     found = run(
         epochs=6, work=work(graph_s=0.01, tensor_s=0.01), threads=1, intervals=16, environments=lambdas(count=16)
     )

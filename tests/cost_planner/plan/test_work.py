@@ -38,7 +38,8 @@ def test_products_by_hand():
     first, last = 2 * n * 32 * 48, 2 * n * 48 * 50
     only = work_of(SETTING.config, MODEL, Counts.of(SETTING.manifest), replace(NOTHING, flop_ns=1.0))
     found = [1e9 * one.seconds for step, one in zip(STEPS, only, strict=True) if step.kind in TENSOR_KINDS]
-    # The fused step is forward and two products backwards; the last recomputes its forward, and nobody wants dX of features.
+    # The fused step is forward and two products backwards; the last recomputes its forward,
+    # and nobody wants dX of features.
     assert sum(found) == pytest.approx(first + 3 * last + 2 * first, rel=1e-6)
 
 

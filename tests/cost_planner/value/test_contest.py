@@ -189,7 +189,7 @@ def test_a_directory_can_be_judged_again(trainers: Trainers):
     assert contest.read(held.dir).failed["cpu pipe"] == ["no run of it is finished"]
 
 
-# --- the verb -------------------------------------------------------------------------------------------------------------
+# --- the verb ---------------------------------------------------------------------------------------------------------
 
 #: Keys that whoever reads --json relies on.
 KEYS = {"source", "stand_in", "machines", "run_dir", "target", "split", "relative_to", "rows", "finding"}

@@ -31,7 +31,8 @@ def _json(value: Any) -> bytes:
 
 
 class Archives(Target):
-    """Pickles have a target of their own, and so has npz: here is what lies in JSON and text, and how files fit together."""
+    """Pickles have a target of their own, and so has npz: here is what lies in JSON and
+    text, and how files fit together."""
 
     name = "archives"
     modules = (

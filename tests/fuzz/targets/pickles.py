@@ -19,7 +19,8 @@ FILE = "pickle"
 
 
 class Pickles(Target):
-    """A module that a pickle names is never imported, and a state is never set on anything but what stands for an array."""
+    """A module that a pickle names is never imported, and a state is never set on
+    anything but what stands for an array."""
 
     name = "pickles"
     modules = ("graph_data.archives.plainpickle", "graph_data.archives.sparsematrix")

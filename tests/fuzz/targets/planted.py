@@ -11,8 +11,8 @@ from tests.fuzz.targets import Target
 
 
 class Planted(Target):
-    """A mistake behind three bytes, each of which is a line of its own and a bit from the example's: by chance alone it takes
-    millions of changes to hit all of them."""
+    """A mistake behind three bytes, each of which is a line of its own and a bit from the example's: by chance alone it
+    takes millions of changes to hit all of them."""
 
     name = "planted"
     modules = ("tests.fuzz.targets.planted",)

@@ -35,7 +35,7 @@ def by_trying(pairs: Sequence[Pair], balance: float) -> float:
     return min(float(terms.objective(*cost(pairs, np.split(np.array(widths), cuts)))) for widths in every)
 
 
-# --- the problem --------------------------------------------------------------------------------------------------------
+# --- the problem ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -125,7 +125,7 @@ def test_the_costs_do_not_matter_where_all_links_are_alike() -> None:
         assert np.array_equal(one, other)
 
 
-# --- the cost of links --------------------------------------------------------------------------------------------------
+# --- the cost of links ------------------------------------------------------------------------------------------------
 
 
 def test_a_line_is_found_through_its_points() -> None:

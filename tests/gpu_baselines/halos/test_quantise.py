@@ -1,4 +1,5 @@
-"""The quantiser's rules (gpu_baselines/halos/quantise.py, by number), and that every implementation makes the same bytes."""
+"""The quantiser's rules (gpu_baselines/halos/quantise.py, by number), and that every
+implementation makes the same bytes."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def sent(X: Array, layout: Layout, key: int) -> Array:
     return quantise.rows_of(quantise.message(X, layout, key), layout, X.shape[1])
 
 
-# --- rounding -----------------------------------------------------------------------------------------------------------
+# --- rounding ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bits", WIDTHS)
@@ -123,7 +124,7 @@ def test_noise_depends_on_key_row_and_column_alone() -> None:
     assert len(keys) == 64
 
 
-# --- bytes --------------------------------------------------------------------------------------------------------------
+# --- bytes ------------------------------------------------------------------------------------------------------------
 
 
 def test_bytes_of_a_message_by_hand() -> None:
@@ -177,7 +178,7 @@ def test_what_cannot_be_sent_is_refused(bad: float, packing: Callable[[Layout], 
             quantise.message(X, mixed_widths(10), 1)
 
 
-# --- on a GPU -----------------------------------------------------------------------------------------------------------
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
 
 
 def same_bytes_by_triton(device: str) -> None:

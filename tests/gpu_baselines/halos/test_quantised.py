@@ -1,4 +1,5 @@
-"""Training with halo rows in bits: what is counted is what the formula says, losses stay near, and runs repeat and resume."""
+"""Training with halo rows in bits: what is counted is what the formula says, losses stay
+near, and runs repeat and resume."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ def halo_rows(shards: ShardSet) -> int:
     return sum(len(shards.partition(rank).ghosts_in) for rank in range(RANKS))
 
 
-# --- training -----------------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -138,12 +139,13 @@ def test_gat_and_features_that_travel_every_epoch(shards: ShardSet) -> None:
     assert near.bytes["halo"] < exact.bytes["halo"] / 4
 
 
-# --- bytes --------------------------------------------------------------------------------------------------------------
+# --- bytes ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_bytes_are_those_of_the_formula(bits: int, shards: ShardSet) -> None:
-    """Each halo row, in two layers and both directions: 4 bytes of Z and S, and ceil(F b / 8) of codes. float64 has 8 F."""
+    """Each halo row, in two layers and both directions: 4 bytes of Z and S, and ceil(F b
+    / 8) of codes. float64 has 8 F."""
     trained = train(config_of("adaqp", RANKS, **settings(f"fixed, {bits}")), shards, EPOCHS)
     wanted = EPOCHS * 2 * halo_rows(shards) * (PARAMETER_BYTES + row_bytes(HIDDEN, bits))
     assert trained.bytes["halo"] == trained.bytes["gradient"] == wanted
@@ -194,7 +196,7 @@ def test_both_sides_know_the_same_widths_in_every_epoch(shards: ShardSet) -> Non
             assert set(history[0]) == {8}
 
 
-# --- what widths are chosen from ----------------------------------------------------------------------------------------
+# --- what widths are chosen from --------------------------------------------------------------------------------------
 
 
 def test_coefficients_are_the_squares_of_the_adjacency(shards: ShardSet) -> None:
@@ -244,7 +246,7 @@ def test_a_slower_link_gets_fewer_bits(shards: ShardSet, monkeypatch: pytest.Mon
     assert bits[0] + 1 < min(bits[1:])
 
 
-# --- error feedback -----------------------------------------------------------------------------------------------------
+# --- error feedback ---------------------------------------------------------------------------------------------------
 
 
 def test_feedback_makes_up_for_what_was_lost(shards: ShardSet) -> None:
@@ -268,7 +270,7 @@ def test_feedback_makes_up_for_what_was_lost(shards: ShardSet) -> None:
         assert difference < 1e-4  # what is still owed is what is kept
 
 
-# --- errors and checkpoints ---------------------------------------------------------------------------------------------
+# --- errors and checkpoints -------------------------------------------------------------------------------------------
 
 
 def test_a_row_that_is_no_number_is_named(shards: ShardSet) -> None:

@@ -1,4 +1,5 @@
-"""The papers' files as PyG's own data sets read them, where PyG has a reader of the format: the same graph, array by array."""
+"""The papers' files as PyG's own data sets read them, where PyG has a reader of the format:
+the same graph, array by array."""
 
 from __future__ import annotations
 

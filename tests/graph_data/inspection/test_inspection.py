@@ -50,7 +50,7 @@ def pairs(graph):
     return {(min(v, u), max(v, u)) for v, others in enumerate(neighbours(graph)) for u in others}
 
 
-# --- structure ----------------------------------------------------------------------------------------------------------
+# --- structure --------------------------------------------------------------------------------------------------------
 
 
 def test_edges_are_counted_as_listed_and_as_pairs(graph):
@@ -174,7 +174,7 @@ def test_twins_are_those_of_brute_force(sparse):
     assert found.zero_features == rows.count(None)
 
 
-# --- features -----------------------------------------------------------------------------------------------------------
+# --- features ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -229,7 +229,7 @@ def test_counts_of_public_graphs_are_those_that_are_published(name):
     assert expected in (None, twins)
 
 
-# --- what a user sees ---------------------------------------------------------------------------------------------------
+# --- what a user sees -------------------------------------------------------------------------------------------------
 
 
 def test_every_kind_of_graph_is_shown(graph, capsys):

@@ -1,4 +1,5 @@
-"""Files that DGL 2.1.0 wrote, of a graph that is known: ``python -m tests.graph_data.sources.golden_dgl`` writes them again."""
+"""Files that DGL 2.1.0 wrote, of a graph that is known:
+``python -m tests.graph_data.sources.golden_dgl`` writes them again."""
 
 import contextlib
 import io

@@ -1,4 +1,5 @@
-"""Rows, splits, weights and names that a file has and a reader once lost without a word: found, or refused in one line."""
+"""Rows, splits, weights and names that a file has and a reader once lost without a
+word: found, or refused in one line."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def refused(name: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-# --- quotes -------------------------------------------------------------------------------------------------------------
+# --- quotes -----------------------------------------------------------------------------------------------------------
 
 
 def rows(count: int, **changed: str) -> str:
@@ -109,7 +110,7 @@ def test_the_separator_is_found_where_the_twentieth_line_is_within_quotes() -> N
     assert load("edges:e.csv?features=random:2").num_edges == 40
 
 
-# --- tables -------------------------------------------------------------------------------------------------------------
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["edge_id", "index", "weight", "timestamp", "X1", "rownames"])
@@ -180,7 +181,7 @@ def test_labels_whose_vertices_are_in_no_edge_are_refused_where_ids_are_numbers(
     assert said == ["e: 30 of 60 vertices with a label are in no edge"] * 2
 
 
-# --- one folder, two formats --------------------------------------------------------------------------------------------
+# --- one folder, two formats ------------------------------------------------------------------------------------------
 
 
 def test_a_folder_of_tables_and_another_graph_is_refused() -> None:
@@ -202,7 +203,7 @@ def test_a_file_that_is_called_like_a_part_of_an_archive_makes_no_archive_of_tab
     assert load("own?features=random:2").num_edges == 2
 
 
-# --- arrays -------------------------------------------------------------------------------------------------------------
+# --- arrays -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_archive_with_more_than_the_formats_arrays_is_read_by_the_table_of_names() -> None:
@@ -298,7 +299,7 @@ def test_what_a_networkx_graph_carries_itself_is_not_dropped() -> None:
         siafu.from_networkx(graph)
 
 
-# --- archives -----------------------------------------------------------------------------------------------------------
+# --- archives ---------------------------------------------------------------------------------------------------------
 
 
 def test_linqs_ids_that_do_not_meet_are_refused_and_na_is_no_class() -> None:
@@ -393,7 +394,7 @@ def test_planetoids_vertices_of_two_classes_are_refused(monkeypatch: pytest.Monk
     refused("ind.t.graph", r"^ind\.t\.\*: vertex 1 has several classes, must have one$")
 
 
-# --- objects that torch and DGL saved -----------------------------------------------------------------------------------
+# --- objects that torch and DGL saved ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

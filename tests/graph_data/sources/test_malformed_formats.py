@@ -1,4 +1,5 @@
-"""What a user sees who gives siafu a damaged graph of another system: one line, exit code 2, and nothing left behind."""
+"""What a user sees who gives siafu a damaged graph of another system: one line, exit
+code 2, and nothing left behind."""
 
 import json
 import shutil

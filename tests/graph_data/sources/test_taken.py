@@ -37,7 +37,7 @@ def refused(words: str, more: str = "features=u.csv&labels=u.csv%23job", edges: 
     assert "\n" not in str(caught.value)
 
 
-# --- which column is what -----------------------------------------------------------------------------------------------
+# --- which column is what ---------------------------------------------------------------------------------------------
 
 
 def test_a_line_for_each_table_says_what_was_taken_for_what(tmp_path, capsys):
@@ -116,7 +116,7 @@ def test_the_index_of_a_parquet_table_is_no_feature():
     refused(r"^u\.parquet: column '__index_level_0__' has no name of its own .*u\.parquet#age$", "features=u.parquet")
 
 
-# --- headers ------------------------------------------------------------------------------------------------------------
+# --- headers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_header_of_columns_without_names_is_one():
     assert load("features=u.csv").features.tolist() == [[5, 6]] * 4
 
 
-# --- missing values -----------------------------------------------------------------------------------------------------
+# --- missing values ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_dot_and_a_question_mark_are_words():
     assert load().names["classes"] == (".", "?", "baker", "cook")
 
 
-# --- ids that do not meet -----------------------------------------------------------------------------------------------
+# --- ids that do not meet ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_leading_zeros_far_down_a_file_are_refused_until_told(tmp_path):
     )
 
 
-# --- codes as classes ---------------------------------------------------------------------------------------------------
+# --- codes as classes -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", ["csv", "npy"])
@@ -316,7 +316,7 @@ def test_integers_with_gaps_are_classes_by_their_rank(ending, codes, classes, na
     assert [note for note in graph.notes if "numbered" in note] == ([told] if told else [])
 
 
-# --- how text is written ------------------------------------------------------------------------------------------------
+# --- how text is written ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_a_validation_split_of_words_and_notes_reach_the_shards(tmp_path):
     assert shards.names()["features"] == ("age", "income")
 
 
-# --- lists of numbers ---------------------------------------------------------------------------------------------------
+# --- lists of numbers -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float32(), 3)])
@@ -412,7 +412,7 @@ def test_lists_that_are_no_features_are_refused(values, words):
     refused(rf"^u\.parquet: {words}$", "features=u.parquet")
 
 
-# --- partitions ---------------------------------------------------------------------------------------------------------
+# --- partitions -------------------------------------------------------------------------------------------------------
 
 
 def test_a_text_beside_tables_in_a_folder_is_no_table():

@@ -51,7 +51,7 @@ def both(graph, tmp_path, **options):
     )
 
 
-# --- the same bytes -----------------------------------------------------------------------------------------------------
+# --- the same bytes ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -131,7 +131,7 @@ def test_another_graph_of_the_same_edges_is_not_continued(monkeypatch, tmp_path)
     assert all(not shards.partition(p).labels.any() for p in range(2))
 
 
-# --- interrupted --------------------------------------------------------------------------------------------------------
+# --- interrupted ------------------------------------------------------------------------------------------------------
 
 
 class Killed(Exception):
@@ -218,7 +218,7 @@ def test_another_process_in_the_same_folder_is_refused(tmp_path):
         prepare(random_graph(), tmp_path / "out", **OPTIONS)
 
 
-# --- refused ------------------------------------------------------------------------------------------------------------
+# --- refused ----------------------------------------------------------------------------------------------------------
 
 
 def test_metis_names_what_it_would_take(tmp_path):

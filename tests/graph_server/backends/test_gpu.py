@@ -1,4 +1,5 @@
-"""``servers.backend = gpu`` computes what the cpu backend does; on torch's CPU kernels here, and on a GPU where there is one."""
+"""``servers.backend = gpu`` computes what the cpu backend does; on torch's CPU kernels here,
+and on a GPU where there is one."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ def test_the_graph_is_summed_on_the_device(prepared: Any) -> None:
         assert found == {expected}
 
 
-# --- where there is no GPU ----------------------------------------------------------------------------------------------
+# --- where there is no GPU --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -173,7 +174,8 @@ def test_activations_are_the_hosts(ops: Arithmetic, kind: Activation, in_place: 
     found = ops.activate(mine, kind, out=mine if in_place else None)
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
     assert (found is mine) == (in_place or kind == "identity")
-    # 1 - tanh² is a difference of near equals: what one bit of either tanh makes of it is up to 2e-16, and dH is up to 6.
+    # 1 - tanh² is a difference of near equals: what one bit of either tanh makes of it
+    # is up to 2e-16, and dH is up to 6.
     found = ops.activate_backward(dH, N, kind)
     np.testing.assert_allclose(found, host.activate_backward(dH, N, kind), rtol=1e-12, atol=6e-15)
 

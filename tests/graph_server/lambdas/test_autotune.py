@@ -39,7 +39,7 @@ def settled(of: Autotuner, starved: float, working: int, waiting: int = 1000) ->
     return of.wanted
 
 
-# --- rule 1 -------------------------------------------------------------------------------------------------------------
+# --- rule 1 -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_limit_that_becomes_known_later_holds():
     assert settled(made, 0.5, 5) == 5
 
 
-# --- rule 2 -------------------------------------------------------------------------------------------------------------
+# --- rule 2 -----------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_decided_before_a_round_is_over():
@@ -116,7 +116,7 @@ def test_fewer_than_are_wanted_are_enough_if_threads_hardly_starve_with_them():
     assert made.num_decisions == 1
 
 
-# --- rule 3 -------------------------------------------------------------------------------------------------------------
+# --- rule 3 -----------------------------------------------------------------------------------------------------------
 
 
 def test_threads_that_starve_get_as_many_more_as_the_share_says():
@@ -144,12 +144,13 @@ def test_idle_threads_starve_only_while_tensor_tasks_wait():
 
 
 def test_a_task_that_waits_holds_all_threads_back_only_where_all_wait_for_the_last():
-    #  half of the time four threads are idle and one task waits: the mean of 1 and 4 threads is 2, a quarter of the time
+    #  half of the time four threads are idle and one task waits: the mean of 1 and 4
+    #  threads is 2, a quarter of the time
     assert a_round(tuner(wanted=20, in_layers=True), 0.5, 20, waiting=1) == 40
     assert a_round(tuner(wanted=20), 0.5, 20, waiting=1) == 27
 
 
-# --- rule 4 -------------------------------------------------------------------------------------------------------------
+# --- rule 4 -----------------------------------------------------------------------------------------------------------
 
 
 def test_it_closes_in_between_too_few_and_enough_and_stays():
@@ -161,7 +162,7 @@ def test_it_closes_in_between_too_few_and_enough_and_stays():
     assert set(seen[6:]) == {27}
 
 
-# --- rule 5 -------------------------------------------------------------------------------------------------------------
+# --- rule 5 -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_number_that_was_enough_and_no_longer_is_is_left():
@@ -177,7 +178,7 @@ def test_numbers_that_were_too_few_for_heavier_work_may_do_again():
     assert settled(made, 0, 12) == 12
 
 
-# --- on the simulated fleet -----------------------------------------------------------------------------------------------
+# --- on the simulated fleet -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ratio", SIMULATED)

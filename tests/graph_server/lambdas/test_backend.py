@@ -1,5 +1,5 @@
-"""The controller of Lambdas: how many there are, when they are asked for, and what follows when the service refuses. What it
-shares with every backend is in ``tests/contracts/test_backends.py``, whose rig this borrows."""
+"""The controller of Lambdas: how many there are, when they are asked for, and what follows when the service refuses.
+What it shares with every backend is in ``tests/contracts/test_backends.py``, whose rig this borrows."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def told_to_leave(of: Rig) -> list[str]:
     return [send.to.name for send in of.sent if isinstance(send.message, wire.Leave)]
 
 
-# --- rule 1: asked for early ----------------------------------------------------------------------------------------------
+# --- rule 1: asked for early ------------------------------------------------------------------------------------------
 
 
 def expect(of: Rig, *intervals: int) -> None:
@@ -228,7 +228,7 @@ def test_jobs_say_which_tensor_task_they_lead_to():
     assert Job((0,), lambda: lambda: None, lambda value: [], found).leads_to == found
 
 
-# --- rule 3: refusals -----------------------------------------------------------------------------------------------------
+# --- rule 3: refusals -------------------------------------------------------------------------------------------------
 
 
 def refuse(of: Rig, name: str, error: str = THROTTLED, reason: str = "") -> None:
@@ -380,7 +380,7 @@ def test_after_stop_a_refusal_is_no_error():
     assert run.backend.usage["refused"] == 1
 
 
-# --- rule 5: fewer --------------------------------------------------------------------------------------------------------
+# --- rule 5: fewer ----------------------------------------------------------------------------------------------------
 
 
 def test_as_many_are_invoked_as_the_tuner_wants():
@@ -469,7 +469,7 @@ def test_a_silent_worker_is_not_told_to_leave():
     assert told_to_leave(run) == []  # of w0-2 and w0-3 one is retired, and has something to do
 
 
-# --- bounds ---------------------------------------------------------------------------------------------------------------
+# --- bounds -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -510,7 +510,7 @@ def test_the_launchers_limit_bounds_what_is_wanted():
     assert built.num_workers <= 10
 
 
-# --- counts ---------------------------------------------------------------------------------------------------------------
+# --- counts -----------------------------------------------------------------------------------------------------------
 
 
 def test_cold_starts_are_counted_and_their_time_is_that_which_was_billed():
@@ -523,7 +523,7 @@ def test_cold_starts_are_counted_and_their_time_is_that_which_was_billed():
     assert (usage["cold_starts"], usage["init_ms"], usage["billed_ms"]) == (1, 120.5, 2000)
 
 
-# --- sizes ----------------------------------------------------------------------------------------------------------------
+# --- sizes ------------------------------------------------------------------------------------------------------------
 
 
 def measured(mode: str, prefetch: int) -> Rig:
@@ -578,7 +578,7 @@ def test_usage_recommends_memory_once_something_is_known():
     assert measured("async", 0).backend.usage["recommended_memory_mb"] == 128
 
 
-# --- rule 6: memory -------------------------------------------------------------------------------------------------------
+# --- rule 6: memory ---------------------------------------------------------------------------------------------------
 
 
 def unanswered(of: Rig) -> dict[str, list[int]]:
@@ -690,7 +690,7 @@ def test_a_task_that_is_answered_is_forgiven():
         thrift.ran_out([first], 2 << 20, 2, at_most=2)
 
 
-# --- rule 8: a worker speaks for itself alone -------------------------------------------------------------------------------
+# --- rule 8: a worker speaks for itself alone -------------------------------------------------------------------------
 
 
 def held_task(of: Rig, name: str) -> wire.Task:

@@ -20,7 +20,7 @@ def dispatcher(*tasks: TaskId, timeout_s: float = 10.0, relaunches: int = 10) ->
     return made
 
 
-# --- rule 1 -------------------------------------------------------------------------------------------------------------
+# --- rule 1 -----------------------------------------------------------------------------------------------------------
 
 
 def test_tasks_wait_in_order_of_priority():
@@ -67,7 +67,7 @@ def test_tasks_that_come_at_once_are_spread():
     assert given[:2] == ["x", "y"]
 
 
-# --- rule 2 -------------------------------------------------------------------------------------------------------------
+# --- rule 2 -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_result_of_a_task_wins():
@@ -109,7 +109,7 @@ def test_a_result_closes_a_task_that_waits_to_be_given_out_again():
     assert core.pull("y", 1, 12) == []
 
 
-# --- rule 3 -------------------------------------------------------------------------------------------------------------
+# --- rule 3 -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_task_is_relaunched_when_its_time_is_up_and_not_before():
@@ -197,7 +197,7 @@ def test_a_repeated_answer_and_a_failure_are_no_times():
     assert core.timing.limit_s(Likeness.of(A, 0), 0) == 6
 
 
-# --- rule 4 -------------------------------------------------------------------------------------------------------------
+# --- rule 4 -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_worker_gives_its_tasks_back_at_once():
@@ -236,7 +236,7 @@ def test_a_failure_that_is_repeated_changes_nothing():
     assert core.num_relaunches == 1
 
 
-# --- rule 5 -------------------------------------------------------------------------------------------------------------
+# --- rule 5 -----------------------------------------------------------------------------------------------------------
 
 
 def test_too_many_relaunches_end_the_run():
@@ -249,7 +249,7 @@ def test_too_many_relaunches_end_the_run():
         core.lost("x2", 0)
 
 
-# --- rule 6 -------------------------------------------------------------------------------------------------------------
+# --- rule 6 -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("affinity", [False, True])
@@ -311,7 +311,7 @@ def test_a_worker_that_speaks_again_does_not_get_back_what_it_was_silent_about()
     assert core.result(B, "y", 0, 12) == (True, [Assign("y", A, 1)])
 
 
-# --- rule 7, and what a worker holds at most -----------------------------------------------------------------------------
+# --- rule 7, and what a worker holds at most --------------------------------------------------------------------------
 
 
 def test_a_retired_worker_gets_nothing_new_and_its_last_answer_counts():
@@ -385,7 +385,7 @@ def test_it_is_known_how_long_a_worker_had_a_task_alone():
     assert core.alone_s(B, "x", 0, 9) is None  # it was not from the first
 
 
-# --- forget -------------------------------------------------------------------------------------------------------------
+# --- forget -----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_forgotten_comes_back_to_nobody():
@@ -397,7 +397,7 @@ def test_what_is_forgotten_comes_back_to_nobody():
     assert core.num_relaunches == 0
 
 
-# --- affinity (rule 1) --------------------------------------------------------------------------------------------------
+# --- affinity (rule 1) ------------------------------------------------------------------------------------------------
 
 
 def epoch(number: int, *intervals: int) -> list[TaskId]:
@@ -508,7 +508,7 @@ def test_without_affinity_there_are_no_homes():
     assert core.submit(again, (0,), 1) == [Assign("a", again, 0)]
 
 
-# --- all together -------------------------------------------------------------------------------------------------------
+# --- all together -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -33,7 +33,8 @@ def test_what_a_worker_does_not_compute_is_filled(compute_s: float, task_s: floa
 
 
 def test_it_goes_on_until_the_worker_is_full():
-    """With n tasks in hand a round trip of 30 ms and 5 ms of computing gives n results in 35 ms, until it computes always."""
+    """With n tasks in hand a round trip of 30 ms and 5 ms of computing gives n results in
+    35 ms, until it computes always."""
     made, number = Holding(1024), PREFETCH
     for _ in range(5):
         number = worked(made, compute_s=0.005, task_s=max(0.005, 0.035 / number))

@@ -17,7 +17,7 @@ def timing(*seconds: float, first_s: float = 10.0, quantile: float = 0.95) -> Ti
     return times
 
 
-# --- rule 2 -------------------------------------------------------------------------------------------------------------
+# --- rule 2 -----------------------------------------------------------------------------------------------------------
 
 
 def test_tasks_are_alike_by_lane_step_and_power_of_two_of_their_rows():
@@ -31,7 +31,7 @@ def test_tasks_are_alike_by_lane_step_and_power_of_two_of_their_rows():
     ]  # fmt: skip
 
 
-# --- rule 3 -------------------------------------------------------------------------------------------------------------
+# --- rule 3 -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_task_of_which_nothing_is_known_may_take_the_configured_time():
@@ -49,7 +49,7 @@ def test_the_limit_of_quick_tasks_is_the_floor():
     assert timing(*[0.001] * 50).limit_s(KIND, 0) == FLOOR_S
 
 
-# --- rule 4 -------------------------------------------------------------------------------------------------------------
+# --- rule 4 -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_later_attempts_may_take_longer(seconds: list[float], limits: list[float
     assert [timing(*seconds).limit_s(KIND, attempt) for attempt in range(5)] == limits
 
 
-# --- quantiles ----------------------------------------------------------------------------------------------------------
+# --- quantiles --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("quantile", [0.5, 0.9, 0.95, 1.0])

@@ -12,7 +12,7 @@ def entry(interval: int, priority: int, arrival: int, lane: Lane = Lane.TRAIN) -
     return (priority,), arrival, TaskId(lane, 0, interval, 0)
 
 
-# --- tasks --------------------------------------------------------------------------------------------------------------
+# --- tasks ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_is_that_of_lowest_priority_then_that_which_came_first():
@@ -57,7 +57,7 @@ def test_a_task_that_comes_again_stands_where_it_came_last():
     assert tasks.first("") == tasks.first_of_all() == between
 
 
-# --- workers ------------------------------------------------------------------------------------------------------------
+# --- workers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(10))

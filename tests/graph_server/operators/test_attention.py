@@ -1,4 +1,5 @@
-"""Attention on graph servers: how records lie and travel, one layer against arrays with a row per edge, in both placements."""
+"""Attention on graph servers: how records lie and travel, one layer against arrays with a
+row per edge, in both placements."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_an_order_that_comes_while_a_graph_is_fetched_waits_for_it() -> None:
     assert duty.receive(order(2)) == [Start(order(2))]
 
 
-# --- rules 3 and 4 ------------------------------------------------------------------------------------------------------
+# --- rules 3 and 4 ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("member", "gently"), [(G0, False), (COORDINATOR, True)])

@@ -1,4 +1,5 @@
-"""What the function wrote, from CloudWatch into a run directory: by stream, within bounds, and never at the run's expense."""
+"""What the function wrote, from CloudWatch into a run directory: by stream, within bounds,
+and never at the run's expense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The coordinator's side of the bucket: what it takes for a death, and how it gathers its machines. Agents are played."""
+"""The coordinator's side of the bucket: what it takes for a death, and how it gathers
+its machines. Agents are played."""
 
 from __future__ import annotations
 
@@ -158,7 +159,7 @@ def test_reports_are_read_once_for_each_that_is_new(box: Mailbox) -> None:
     assert reports.read()[G0].value["state"] == "running"
 
 
-# --- await_agents -----------------------------------------------------------------------------------------------------------
+# --- await_agents -----------------------------------------------------------------------------------------------------
 
 
 class Agents(threading.Thread):

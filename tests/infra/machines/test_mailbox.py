@@ -388,7 +388,8 @@ def test_growing_files_travel_in_whole_lines_and_changed_ones_anew(box: Mailbox,
 
 @pytest.mark.parametrize("same_sender", [True, False], ids=["one sender", "its successor"])
 def test_a_file_that_was_replaced_begins_anew(box: Mailbox, tmp_path: Path, same_sender: bool) -> None:
-    """As metrics.jsonl is when a run goes on from a checkpoint: epochs that will run again are cut off, and others follow."""
+    """As metrics.jsonl is when a run goes on from a checkpoint: epochs that will run again
+    are cut off, and others follow."""
     run, here, there, late = f"cut-{same_sender}", tmp_path / "here", tmp_path / "there", tmp_path / "late"
     metrics, receiver = here / "metrics.jsonl", Receiver(box, run, there)
     write(here, metrics_jsonl="epoch 1\nepoch 2\n")

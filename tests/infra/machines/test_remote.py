@@ -1,4 +1,5 @@
-"""``siafu train --on aws`` from end to end, on one machine: moto's bucket, agents as processes, and what a laptop sees."""
+"""``siafu train --on aws`` from end to end, on one machine: moto's bucket, agents as
+processes, and what a laptop sees."""
 
 from __future__ import annotations
 

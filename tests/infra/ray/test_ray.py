@@ -1,4 +1,5 @@
-"""Servers and Lambdas on a Ray cluster of three nodes: the bits of local processes, and an end with words when a node is lost."""
+"""Servers and Lambdas on a Ray cluster of three nodes: the bits of local processes, and an end
+with words when a node is lost."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def steps(cloud, monkeypatch, tmp_path) -> list[str]:
     return done
 
 
-# --- order, and going on --------------------------------------------------------------------------------------------------
+# --- order, and going on ----------------------------------------------------------------------------------------------
 
 
 def test_bucket_is_filled_before_the_function_and_servers_are_made_of_it(steps, cloud):
@@ -228,7 +228,8 @@ def test_servers_are_made_in_the_zone_that_was_found(steps, cloud, monkeypatch):
 def test_a_run_that_goes_on_keeps_its_machines_while_the_clock_is_set_anew(
     steps, cloud, monkeypatch, state, age, goes_on
 ):
-    """A newer image, or other sources here, would replace them. ``age``: the machine's interval; below 0 it is silent."""
+    """A newer image, or other sources here, would replace them. ``age``: the machine's
+    interval; below 0 it is silent."""
     make(cloud, PARTS)
     bucket = deployment.bucket("siafu", cloud.account, cloud.region)
     said_of_run = {"state": state, "run": "mine", "every_s": age}
@@ -245,7 +246,7 @@ def test_a_run_that_goes_on_keeps_its_machines_while_the_clock_is_set_anew(
     assert ("siafu-gpu" in stacks_of(cloud)) == goes_on
 
 
-# --- the verb -------------------------------------------------------------------------------------------------------------
+# --- the verb ---------------------------------------------------------------------------------------------------------
 
 
 @needs_node
@@ -334,7 +335,7 @@ def test_node_that_is_missing_is_named(monkeypatch):
         cdk.check_cli()
 
 
-# --- the CDK's command line -------------------------------------------------------------------------------------------------
+# --- the CDK's command line -------------------------------------------------------------------------------------------
 
 
 def fake_npx(folder: Path, script: str, monkeypatch) -> None:

@@ -33,7 +33,7 @@ def nothing_is_left(cloud: Cloud) -> bool:
     return not leftovers.find(cloud) and not stacks_of(cloud)
 
 
-# --- a deploy that crashed ----------------------------------------------------------------------------------------------
+# --- a deploy that crashed --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", range(len(PARTS) + 1))
@@ -117,7 +117,7 @@ def test_stack_that_never_goes_ends_in_an_error_that_names_it(cloud, monkeypatch
         destroy(cloud)
 
 
-# --- what no stack remembers --------------------------------------------------------------------------------------------
+# --- what no stack remembers ------------------------------------------------------------------------------------------
 
 
 def make_orphans(cloud: Cloud) -> None:
@@ -356,7 +356,7 @@ def make_queue(cloud: Cloud) -> str:
     return str(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"])
 
 
-# --- the verb -----------------------------------------------------------------------------------------------------------
+# --- the verb ---------------------------------------------------------------------------------------------------------
 
 
 def test_verb_ends_by_saying_that_nothing_is_left(cloud, monkeypatch, capsys):

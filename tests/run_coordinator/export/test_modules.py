@@ -1,4 +1,5 @@
-"""Every model, in every library that is installed, gives the oracle's logits, from source that holds what it needs alone."""
+"""Every model, in every library that is installed, gives the oracle's logits, from source
+that holds what it needs alone."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ def given(found: Inputs) -> list[Any]:
     return at_work.tensors(arrays)
 
 
-# --- logits -------------------------------------------------------------------------------------------------------------------
+# --- logits -----------------------------------------------------------------------------------------------------------
 
 
 @cases
@@ -131,7 +132,7 @@ def test_edges_are_those_of_the_graph(tmp_path: Path) -> None:
     assert ours == theirs
 
 
-# --- what is written ------------------------------------------------------------------------------------------------------------
+# --- what is written --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("to", ["torch", "pyg", "dgl"])
@@ -170,7 +171,7 @@ def test_the_code_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
 
 
-# --- processes of their own -------------------------------------------------------------------------------------------------------
+# --- processes of their own -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow  # minutes: each is exported in a process

@@ -1,4 +1,5 @@
-"""Every logger in ``LOGGERS`` leaves in the run directory what it was told, readable by its own package, and never ends a run."""
+"""Every logger in ``LOGGERS`` leaves in the run directory what it was told, readable by its
+own package, and never ends a run."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def children() -> list[str]:
     return [line.split()[1] for line in found.splitlines() if not line.startswith("Z") and line.split()[-1] != "ps"]
 
 
-# --- reading them back, by their own packages -----------------------------------------------------------------------------
+# --- reading them back, by their own packages -------------------------------------------------------------------------
 
 
 def tensorboard_of(run_dir: Path) -> Read:
@@ -98,8 +99,8 @@ def wandb_of(run_dir: Path) -> Read:
 
 
 def leveldb_records(log: bytes) -> list[bytes]:
-    """Of LevelDB's log format: pieces of crc (4 bytes), length (2), type (full 1, first 2, middle 3, last 4), in blocks of
-    32 KiB of the file, which begins 7 bytes earlier."""
+    """Of LevelDB's log format: pieces of crc (4 bytes), length (2), type (full 1, first 2, middle 3, last 4), in blocks
+    of 32 KiB of the file, which begins 7 bytes earlier."""
     records, pieces, at = [], b"", 0
     while at + 7 <= len(log):
         left = 32768 - (at + 7) % 32768
@@ -118,7 +119,7 @@ def leveldb_records(log: bytes) -> list[bytes]:
 READERS: dict[str, Callable[[Path], Read]] = {"tensorboard": tensorboard_of, "mlflow": mlflow_of, "wandb": wandb_of}
 
 
-# --- the contract -----------------------------------------------------------------------------------------------------------
+# --- the contract -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -179,7 +180,7 @@ def test_one_that_fails_costs_one_warning(
     ]
 
 
-# --- before a run -------------------------------------------------------------------------------------------------------------
+# --- before a run -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)

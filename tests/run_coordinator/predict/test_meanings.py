@@ -53,7 +53,7 @@ def without(graph: Graph, relation: int) -> Graph:
     )
 
 
-# --- through servers --------------------------------------------------------------------------------------------------------
+# --- through servers --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_an_unknown_class_costs_one_line_and_no_server(run: api.Run, tmp_path: P
     assert sorted(run.dir.iterdir()) == before
 
 
-# --- what is mapped, and what is refused ------------------------------------------------------------------------------------
+# --- what is mapped, and what is refused ------------------------------------------------------------------------------
 
 
 def spec(**fields: int) -> ModelSpec:
@@ -185,7 +185,7 @@ def test_types_of_our_own_are_no_relations(tmp_path: Path) -> None:
     assert meanings({}, num_edge_types=1).of_relations(links, "new") is None
 
 
-# --- columns of labels, and what a warm start takes for what ---------------------------------------------------------------
+# --- columns of labels, and what a warm start takes for what ----------------------------------------------------------
 
 COLUMNS = ("A", "B", "C")
 MANY = replace(

@@ -91,7 +91,7 @@ def test_embeddings_lead_to_the_same_logits(run: api.Run) -> None:
     np.testing.assert_allclose(logits.values, expected, rtol=1e-4, atol=1e-5)
 
 
-# --- the user's mistakes ----------------------------------------------------------------------------------------------------
+# --- the user's mistakes ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
@@ -157,7 +157,7 @@ def test_shards_that_were_normalised_otherwise_are_refused(run: api.Run, tmp_pat
         siafu.predict(run, graph=str(tmp_path / "rows"))
 
 
-# --- columns of features ----------------------------------------------------------------------------------------------------
+# --- columns of features ----------------------------------------------------------------------------------------------
 
 
 def table_of(folder: Path, names: list[str], more: str = "") -> str:
@@ -234,7 +234,7 @@ def test_shards_with_columns_in_another_order_are_refused_and_so_is_a_warm_start
     siafu.predict(run, graph=str(tmp_path / "named"))
 
 
-# --- standardised features --------------------------------------------------------------------------------------------------
+# --- standardised features --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,8 @@ def test_another_graph_is_standardised_as_the_runs_was(standardised: api.Run, tm
 
 
 def test_a_run_that_does_not_know_its_means_takes_no_other_graph(standardised: api.Run, tmp_path: Path) -> None:
-    """Runs of older versions have no standard.npy. By its own means, any graph would be scored as if it were like the run's."""
+    """Runs of older versions have no standard.npy. By its own means, any graph would be
+    scored as if it were like the run's."""
     old = tmp_path / "old"
     shutil.copytree(standardised.dir, old)
     (old / "standard.npy").unlink()

@@ -1,4 +1,5 @@
-"""siafu.kernels.attention against float64 formulas, finite differences and torch, in every instruction set and in numpy."""
+"""siafu.kernels.attention against float64 formulas, finite differences and torch, in
+every instruction set and in numpy."""
 
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ def test_without_training_only_what_inference_needs_is_made(isa):
     assert done.leaned_total.shape == (0, 8)
 
 
-# --- order: a row is the same whoever computes it, and whatever else is computed ------------------------------------------
+# --- order: a row is the same whoever computes it, and whatever else is computed --------------------------------------
 
 
 @pytest.mark.parametrize(("heads", "width"), [(8, 8), (1, 16), (2, 100)])

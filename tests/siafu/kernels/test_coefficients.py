@@ -1,4 +1,5 @@
-"""Attention whose coefficients were made elsewhere is attention: in every instruction set, and with numpy as its Lambda."""
+"""Attention whose coefficients were made elsewhere is attention: in every instruction
+set, and with numpy as its Lambda."""
 
 from __future__ import annotations
 
@@ -191,7 +192,7 @@ def test_in_float64_both_ways_are_the_same():
         assert_close(found, wanted, 1e-12)
 
 
-# --- softmax over segments, alone ---------------------------------------------------------------------------------------
+# --- softmax over segments, alone -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,7 +1,9 @@
-"""Every kernel makes the same bits on every processor: one golden digest each, for all instruction sets and numbers of threads.
+"""Every kernel makes the same bits on every processor: one golden digest each, for all
+instruction sets and numbers of threads.
 
-``python -m tests.siafu.kernels.test_same_bits`` writes the golden file anew: only where a kernel is meant to compute otherwise.
-Products of bfloat16 rows (``matmul_bf16``) are not here: AVX512_BF16 rounds them as no other instruction set does.
+``python -m tests.siafu.kernels.test_same_bits`` writes the golden file anew: only where a kernel is
+meant to compute otherwise. Products of bfloat16 rows (``matmul_bf16``) are not here: AVX512_BF16 rounds
+them as no other instruction set does.
 """
 
 from __future__ import annotations
@@ -93,7 +95,8 @@ def quantised(threads: int) -> Iterator[Array]:
 
 
 def attended(threads: int) -> Iterator[Array]:
-    """Forward and backward, with everything that an edge may have: weights, dropout, great scores, given coefficients."""
+    """Forward and backward, with everything that an edge may have: weights, dropout,
+    great scores, given coefficients."""
     for (heads, width), dtype, hard in product(SHAPES, ("float32", "bfloat16"), (False, True)):
         edges, wide, all_rows = graph(ROWS + GHOSTS, weighted=hard), heads * width, ROWS + GHOSTS
         T, dZ = numbers(all_rows, wide, seed=1), numbers(all_rows, wide, seed=2)

@@ -1,4 +1,5 @@
-"""Edges that lead anywhere are refused by every kernel, at any processor; sanitizers find no byte that is read out of place."""
+"""Edges that lead anywhere are refused by every kernel, at any processor; sanitizers find no
+byte that is read out of place."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.siafu.kernels.wild_edges import drive
 
 SOURCES = Path(siafu.kernels.__file__).with_name("src")
 COMMON, PER_ISA = ("threads", "isa", "gather", "attention", "order"), ("gather_rows", "attention_rows")
-#: What lies on the stack is not watched, and checks are calls: inlined, they make attention a compiler's work of 10 minutes.
+#: What lies on the stack is not watched, and checks are calls: inlined, they make attention
+#: a compiler's work of 10 minutes.
 SANITIZE = (
     "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-sanitize-address-use-after-scope",
     "--param", "asan-stack=0", "--param", "asan-instrumentation-with-call-threshold=0",

@@ -1,7 +1,7 @@
 """Edges that lead anywhere, given to every kernel that walks along edges: it refuses them, or they were good.
 
-``python -m tests.siafu.kernels.wild_edges LIBRARY`` drives another build of the kernels: test_wild_edges.py makes one with
-sanitizers, which end the process at the first byte that is read where there is none.
+``python -m tests.siafu.kernels.wild_edges LIBRARY`` drives another build of the kernels: test_wild_edges.py makes one
+with sanitizers, which end the process at the first byte that is read where there is none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""GAT against ``tests.reference_gat``, finite differences and torch, in both placements of ApplyEdge; and its programs."""
+"""GAT against ``tests.reference_gat``, finite differences and torch, in both placements
+of ApplyEdge; and its programs."""
 
 from __future__ import annotations
 
@@ -199,7 +200,7 @@ def test_intervals_sum_to_the_whole(bounds, apply_edge):
     same(Epoch(graph, spec, weights, bounds=bounds), expected.loss, expected.gradients)
 
 
-# --- torch's opinion of the reference -----------------------------------------------------------------------------------
+# --- torch's opinion of the reference ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("drops", [False, True])
@@ -226,7 +227,8 @@ def test_the_reference_has_the_gradients_of_torch(case, drops):
 
 
 def torch_logits(graph: Graph, spec: ModelSpec, weights: dict[str, torch.Tensor]) -> torch.Tensor:
-    """With dense [N, N] matrices of coefficients: softmax over each row, in which only in-edges and the diagonal count."""
+    """With dense [N, N] matrices of coefficients: softmax over each row, in which only
+    in-edges and the diagonal count."""
     n, edges = graph.num_vertices, reference_gat.EdgeList.of(graph)
     adjacency = torch.zeros(n, n, dtype=torch.float64)  # [target, source]
     adjacency[edges.dst, edges.src] = torch.from_numpy(edges.weight)
@@ -258,7 +260,7 @@ def torch_logits(graph: Graph, spec: ModelSpec, weights: dict[str, torch.Tensor]
     return P
 
 
-# --- programs -----------------------------------------------------------------------------------------------------------
+# --- programs ---------------------------------------------------------------------------------------------------------
 
 
 def test_program_with_apply_edge_on_the_servers():
@@ -336,7 +338,7 @@ def tidied(table: str) -> list[str]:
     return [" ".join(line.split()) for line in table.strip().splitlines()]
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------------
+# --- what is refused --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def links_of(spec: ModelSpec) -> Links:
     return model
 
 
-# --- the oracle ---------------------------------------------------------------------------------------------------------
+# --- the oracle -------------------------------------------------------------------------------------------------------
 
 
 @DECODERS
@@ -86,7 +86,7 @@ def test_the_reference_equals_torch_autograd(decoder: str):
         np.testing.assert_allclose(W[name].grad, gradient, rtol=0, atol=1e-12, err_msg=name)
 
 
-# --- the task -----------------------------------------------------------------------------------------------------------
+# --- the task ---------------------------------------------------------------------------------------------------------
 
 
 def scored(spec: ModelSpec, rows: slice) -> Output:
@@ -121,7 +121,7 @@ def test_float32_stays_float32(decoder: str):
     assert {array.dtype for array in arrays} == {np.dtype(np.float32)}
 
 
-# --- programs and weights -----------------------------------------------------------------------------------------------
+# --- programs and weights ---------------------------------------------------------------------------------------------
 
 
 def test_pairs_stand_between_forward_and_backward():

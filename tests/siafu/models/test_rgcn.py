@@ -1,4 +1,5 @@
-"""R-GCN on graphs whose edges have types, against ``tests.reference_rgcn``, finite differences and torch; and its programs."""
+"""R-GCN on graphs whose edges have types, against ``tests.reference_rgcn``, finite
+differences and torch; and its programs."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Graph, ModelSpec]:
     return case_of(**VARIANTS[request.param])
 
 
-# --- numbers ------------------------------------------------------------------------------------------------------------
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def test_gradients_equal_the_reference(case):
@@ -159,7 +160,7 @@ def dropped(X: torch.Tensor, spec: ModelSpec, key: int) -> torch.Tensor:
     return X * torch.as_tensor(reference.dropout_scale(X.detach().numpy(), spec, EPOCH, key))
 
 
-# --- weights and programs -----------------------------------------------------------------------------------------------
+# --- weights and programs ---------------------------------------------------------------------------------------------
 
 
 def test_more_bases_than_relations_are_refused():

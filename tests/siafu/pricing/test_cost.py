@@ -169,7 +169,7 @@ def test_a_run_on_aws_is_charged_its_servers_time_and_is_as_old_as_its_oldest_pr
     assert found.as_of == "2026-07-20"
 
 
-# --- the lines of a bill, by hand ---------------------------------------------------------------------------------------
+# --- the lines of a bill, by hand -------------------------------------------------------------------------------------
 
 
 def lines(found: cost.Cost) -> dict[str, tuple[str, float, float]]:
@@ -307,7 +307,7 @@ def test_a_baseline_is_its_machine_and_its_disk():
         cost.of_baseline(asked.replace({"cloud.gpu_instance": "p3.2xlarge"}), seconds=1)
 
 
-# --- properties ---------------------------------------------------------------------------------------------------------
+# --- properties -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(20))

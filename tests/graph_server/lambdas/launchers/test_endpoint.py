@@ -1,4 +1,5 @@
-"""What only the endpoint launcher promises; what it shares with all launchers is in tests/contracts/test_launchers.py."""
+"""What only the endpoint launcher promises; what it shares with all launchers is in
+tests/contracts/test_launchers.py."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def config(url: str, on: str = "localstack", **settings: Any) -> Config:
     return Config().replace({"lambda.endpoint": url, "lambda.on": on, **settings})
 
 
-# --- what an answer means -----------------------------------------------------------------------------------------------
+# --- what an answer means ---------------------------------------------------------------------------------------------
 
 
 def test_throttle_is_reported_with_its_reason_and_not_sent_again(start: Start) -> None:
@@ -183,7 +184,7 @@ def test_endpoint_that_cannot_be(url: str, message: str) -> None:
         endpoint(Lambda(on="localstack", endpoint=url))
 
 
-# --- before a run -------------------------------------------------------------------------------------------------------
+# --- before a run -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ def test_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         launchers.build(Config().replace({"lambda.on": "aws"}), 0, 1, print, tmp_path)
 
 
-# --- the end ------------------------------------------------------------------------------------------------------------
+# --- the end ----------------------------------------------------------------------------------------------------------
 
 
 def test_close_reports_what_is_in_flight_once_and_leaves_no_thread(start: Start) -> None:
@@ -321,7 +322,7 @@ def test_error_in_on_done_harms_no_other_invocation(start: Start, caplog: pytest
     assert "on_done failed for invocation r1" in caplog.text
 
 
-# --- connections --------------------------------------------------------------------------------------------------------
+# --- connections ------------------------------------------------------------------------------------------------------
 
 
 def test_silent_connections_are_kept_alive(monkeypatch: pytest.MonkeyPatch, start: Start) -> None:
