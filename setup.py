@@ -73,9 +73,12 @@ class BuildKernels(build_ext):
         """This machine's, in the words of the code that will choose."""
         probe = Path(self.build_temp, "best.so").absolute()
         made = self.compiler.compile(
-            [str(build.FOLDER / "isa.cpp")], output_dir=f"{self.build_temp}/probe", macros=[("SIAFU_SOURCES", '""')],
-            include_dirs=[str(build.FOLDER)], extra_postargs=build.FLAGS,
-        )  # fmt: skip
+            [str(build.FOLDER / "isa.cpp")],
+            output_dir=f"{self.build_temp}/probe",
+            macros=[("SIAFU_SOURCES", '""')],
+            include_dirs=[str(build.FOLDER)],
+            extra_postargs=build.FLAGS,
+        )
         self.compiler.link_shared_object(made, str(probe), target_lang="c++")
         return build.ISAS[ctypes.CDLL(str(probe)).siafu_best()]
 
@@ -101,9 +104,12 @@ class BuildKernels(build_ext):
         if folder == "avx512bf16" and not self._knows_bf16:
             flags, macros = build.X86["avx512"], [("SIAFU_ISA", folder), ("SIAFU_AVX512", "1")]
         made: list[str] = self.compiler.compile(
-            [str(build.FOLDER / f"{name}.cpp")], output_dir=f"{self.build_temp}/{folder}", macros=macros,
-            include_dirs=[str(build.FOLDER)], extra_postargs=build.FLAGS + flags,
-        )  # fmt: skip
+            [str(build.FOLDER / f"{name}.cpp")],
+            output_dir=f"{self.build_temp}/{folder}",
+            macros=macros,
+            include_dirs=[str(build.FOLDER)],
+            extra_postargs=build.FLAGS + flags,
+        )
         return made[0]
 
     def get_ext_filename(self, fullname: str) -> str:

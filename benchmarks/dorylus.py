@@ -47,7 +47,7 @@ ASSUMED = (
     "The paper's 0.85 (async / pipe), 1.9 (no-pipe / async) and 2.82 (4 to 16 servers) are of epochs; times against the CPUs' hold epochs to one accuracy, async's "
     "1.00, 1.09 and 1.08 times pipe's (the paper), and as many as pipe's where it gives none (GAT).",
     "Parameter servers and weights' way to them take next to no time.",
-)  # fmt: skip
+)
 #: Speeds that were chosen so that the eleven ratios come out: least squares, then rounded. The others are the paper's,
 #: or assumed; of these flop_ns, proxied_ns, latency_s and the random ghosts are near what a wider search had found.
 CHOSEN = ("edge_ns", "value_ns", "element_ns", "row_ns", "score_ns")
@@ -157,10 +157,20 @@ def plan_of(cluster: Cluster, machines: Machines, mode: str) -> Plan:
         count=cluster.lambdas, core=m.lambda_core, link=LinkRate(rate), latency_s=m.latency_s, cold_s=0.0, prefetch=1
     )
     return Plan(
-        Program(tuple(step for step, _ in steps)), [work for _, work in steps], servers=cluster.servers, threads=cluster.vcpus,
-        intervals=cluster.lambdas, mode=mode, freshness=0.0, ahead=1.0, link=LinkRate(cluster.gbps * 1e9 / 8),
-        environments=environments, exchange_s=0.0, update_s=0.01, cores=cluster.vcpus,
-    )  # fmt: skip
+        Program(tuple(step for step, _ in steps)),
+        [work for _, work in steps],
+        servers=cluster.servers,
+        threads=cluster.vcpus,
+        intervals=cluster.lambdas,
+        mode=mode,
+        freshness=0.0,
+        ahead=1.0,
+        link=LinkRate(cluster.gbps * 1e9 / 8),
+        environments=environments,
+        exchange_s=0.0,
+        update_s=0.01,
+        cores=cluster.vcpus,
+    )
 
 
 def cpu_epoch_s(cluster: Cluster, machines: Machines) -> float:
@@ -257,7 +267,7 @@ def _gcn(parts: _Parts, f: int, h: int, c: int) -> list[tuple[Step, StepWork]]:
         (Step(Kind.SC_B, 1, ("dZ1",), publishes="dZ1"), parts.scatter(h)),
         (Step(Kind.GA_B, 1, writes=("dH1",), gathers="dZ1"), parts.gather(h)),
         (Step(Kind.AV_B, 0, ("Z0", "dH1")), parts.tensor(backward, (h, 2 * h), (f + 2 * h, 0))),
-    ]  # fmt: skip
+    ]
 
 
 def _gat(parts: _Parts, f: int, h: int, c: int) -> list[tuple[Step, StepWork]]:
@@ -279,7 +289,7 @@ def _gat(parts: _Parts, f: int, h: int, c: int) -> list[tuple[Step, StepWork]]:
         (Step(Kind.AE_B, 0, writes=("dE0",), gathers="dZ0"), parts.scores_backward(h)),
         (Step(Kind.GA_B, 0, writes=("dT0",), gathers="dZ0"), parts.gather(h, times=2)),
         (Step(Kind.AV_B, 0, ("H0", "dT0")), parts.tensor(2 * f * h, (0, 0), (f + h, 0))),
-    ]  # fmt: skip
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

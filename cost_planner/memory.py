@@ -26,8 +26,11 @@ from siafu.tasks import TENSOR_KINDS, Lane, Program, is_of_edges
 from siafu.tensor_task import KEPT_VERSIONS
 
 GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER = (
-    "graph servers", "parameter servers", "Lambda environments", "launcher",
-)  # fmt: skip
+    "graph servers",
+    "parameter servers",
+    "Lambda environments",
+    "launcher",
+)
 ROLES = (GRAPH_SERVERS, PARAM_SERVERS, LAMBDAS, LAUNCHER)
 
 MB = 1_000_000
@@ -101,18 +104,26 @@ def predict(config: Config, manifest: Manifest, *, aggregated: bool = False, cor
         ),
         Part(LAUNCHER, "best and final weights", 4 * weights),
         *_param_servers(config, weights),
-        *(part for entry in manifest.partitions for part in _graph_server(config, model, manifest, entry, weights, aggregated, cores)),
+        *(
+            part
+            for entry in manifest.partitions
+            for part in _graph_server(config, model, manifest, entry, weights, aggregated, cores)
+        ),
         *(_lambdas(config, model, manifest, weights, cores) if config.servers.backend == "lambda" else ()),
-    ]  # fmt: skip
+    ]
     return Prediction(tuple(_merged(parts)))
 
 
 def processes(config: Config, cores: int) -> Counter[str]:
     """How many of each role a run has."""
-    return Counter({
-        GRAPH_SERVERS: config.data.parts, PARAM_SERVERS: config.servers.param_servers, LAUNCHER: 1,
-        LAMBDAS: config.data.parts * num_environments(config, cores) if config.servers.backend == "lambda" else 0,
-    })  # fmt: skip
+    return Counter(
+        {
+            GRAPH_SERVERS: config.data.parts,
+            PARAM_SERVERS: config.servers.param_servers,
+            LAUNCHER: 1,
+            LAMBDAS: config.data.parts * num_environments(config, cores) if config.servers.backend == "lambda" else 0,
+        }
+    )
 
 
 def _merged(parts: list[Part]) -> list[Part]:

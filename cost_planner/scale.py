@@ -100,14 +100,25 @@ class Setting:
 
     @property
     def config(self) -> Config:
-        return Config().replace({
-            "data.parts": self.servers, "servers.param_servers": self.param_servers, "train.intervals": self.intervals,
-            "model.hidden": str(self.graph.hidden), "model.rows": self.rows, "lambda.on": "aws", "run.on": "aws", "servers.backend": "lambda",
-            "lambda.count": math.ceil(self.environments / self.servers), "cloud.graph_instance": self.graph_instance,
-            "cloud.param_instance": self.param_instance, "cloud.volume_gib": 50,
-            "servers.threads": instance(self.graph_instance).vcpu,
-            "train.mode": "async", "train.eval_every": 0,
-        })  # fmt: skip
+        return Config().replace(
+            {
+                "data.parts": self.servers,
+                "servers.param_servers": self.param_servers,
+                "train.intervals": self.intervals,
+                "model.hidden": str(self.graph.hidden),
+                "model.rows": self.rows,
+                "lambda.on": "aws",
+                "run.on": "aws",
+                "servers.backend": "lambda",
+                "lambda.count": math.ceil(self.environments / self.servers),
+                "cloud.graph_instance": self.graph_instance,
+                "cloud.param_instance": self.param_instance,
+                "cloud.volume_gib": 50,
+                "servers.threads": instance(self.graph_instance).vcpu,
+                "train.mode": "async",
+                "train.eval_every": 0,
+            }
+        )
 
     @property
     def ghosts(self) -> int:
@@ -122,18 +133,37 @@ class Setting:
         graph, parts = self.graph, self.servers
         n, m, g = graph.vertices // parts, graph.edges // parts, self.ghosts
         sizes = {
-            "in_indptr.npy": 8 * (n + 1), "in_indices.npy": 4 * m, "vertices.npy": 8 * n, "ghosts_in.npy": 12 * g,
-            "degree.npy": 8 * (n + g), "features.npy": 4 * n * graph.features, "labels.npy": 8 * n, "split.npy": n,
-        }  # fmt: skip
+            "in_indptr.npy": 8 * (n + 1),
+            "in_indices.npy": 4 * m,
+            "vertices.npy": 8 * n,
+            "ghosts_in.npy": 12 * g,
+            "degree.npy": 8 * (n + g),
+            "features.npy": 4 * n * graph.features,
+            "labels.npy": 8 * n,
+            "split.npy": n,
+        }
         files = {name: FileEntry(nbytes, "", 0) for name, nbytes in sizes.items()}
         entry = PartitionEntry(n, m, m, int(self.crossing * m), g, g, files)
         return Manifest(
-            siafu="", name=graph.name, num_vertices=graph.vertices, num_edges=graph.edges, num_features=graph.features,
-            num_classes=graph.classes, multilabel=False, directed=False, weighted=False, sparse_features=False,
-            feature_norm="none", partitioner="", order="given", seed=0, num_partitions=parts,
+            siafu="",
+            name=graph.name,
+            num_vertices=graph.vertices,
+            num_edges=graph.edges,
+            num_features=graph.features,
+            num_classes=graph.classes,
+            multilabel=False,
+            directed=False,
+            weighted=False,
+            sparse_features=False,
+            feature_norm="none",
+            partitioner="",
+            order="given",
+            seed=0,
+            num_partitions=parts,
             splits=(SplitSizes(int(0.66 * graph.vertices), int(0.1 * graph.vertices), 0),),
-            cut_edges=int(self.crossing * graph.edges), partitions=(entry,) * parts,
-        )  # fmt: skip
+            cut_edges=int(self.crossing * graph.edges),
+            partitions=(entry,) * parts,
+        )
 
 
 #: What docs/scale.md compares.
@@ -142,8 +172,10 @@ SETTINGS = (
     Setting("paper's servers, half the edges cut"),
     Setting("the same, bfloat16 rows", rows="bfloat16"),
     Setting("more network", graph_instance="c7gn.4xlarge", param_instance="c7gn.2xlarge"),
-    Setting("more network, bfloat16 rows", graph_instance="c7gn.4xlarge", param_instance="c7gn.2xlarge", rows="bfloat16"),
-)  # fmt: skip
+    Setting(
+        "more network, bfloat16 rows", graph_instance="c7gn.4xlarge", param_instance="c7gn.2xlarge", rows="bfloat16"
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -311,19 +343,22 @@ def tables(settings: Sequence[Setting] = SETTINGS) -> str:
         for name, value in {
             **{f"invocations per second: {name}": value for name, value in list(calls.items())[:3]},
             "seconds until all environments are there": calls["seconds until all are there"],
-            "tasks of an epoch per server": tasks(first), "of them tensor tasks": tensor_tasks(first),
+            "tasks of an epoch per server": tasks(first),
+            "of them tensor tasks": tensor_tasks(first),
             "messages with ghosts' rows, per server and epoch, each way": traffic(first).messages,
             "MB of gradients to each parameter server, per epoch": traffic(first).gradients / 1e6,
             "GB of constants to the workers of a server, once": traffic(first).constants / GB,
             "MB of memory that an environment fills": 1024 * memory_gib(first)[memory.LAMBDAS],
             **{f"shards: {name}": value for name, value in shards(first).items()},
         }.items()
-    ]  # fmt: skip
-    return "\n\n".join([
-        _markdown(list(rows[0]), [list(row.values()) for row in rows]),
-        _markdown(["per member", *connections(first), "the same with twice as many workers"], limits),
-        _markdown(["once", first.name], once),
-    ])  # fmt: skip
+    ]
+    return "\n\n".join(
+        [
+            _markdown(list(rows[0]), [list(row.values()) for row in rows]),
+            _markdown(["per member", *connections(first), "the same with twice as many workers"], limits),
+            _markdown(["once", first.name], once),
+        ]
+    )
 
 
 def _row(setting: Setting) -> dict[str, str]:
@@ -332,13 +367,19 @@ def _row(setting: Setting) -> dict[str, str]:
     money = usd_per_hour(setting)
     total = sum(money.values())
     return {
-        "setting": setting.name, "servers": f"{setting.servers} {found.name}, {found.network_baseline_gbps:g} Gbps",
-        "ghosts M": f"{setting.ghosts / 1e6:.1f}", "GiB": f"{memory_gib(setting)[memory.GRAPH_SERVERS]:.1f} of {found.mem_gib:g}",
-        "GB/epoch ghosts": f"{moved.ghosts / GB:.2f}", "Lambdas down": f"{moved.down / GB:.2f}", "up": f"{moved.up / GB:.2f}",
-        "epoch s at least": f"{floors[slowest]:.1f} ({slowest})", "Lambdas enough": f"{environments_enough(setting)}",
-        "USD/h servers": f"{total - money['lambda']:.2f}", "Lambdas": f"{money['lambda']:.2f}",
+        "setting": setting.name,
+        "servers": f"{setting.servers} {found.name}, {found.network_baseline_gbps:g} Gbps",
+        "ghosts M": f"{setting.ghosts / 1e6:.1f}",
+        "GiB": f"{memory_gib(setting)[memory.GRAPH_SERVERS]:.1f} of {found.mem_gib:g}",
+        "GB/epoch ghosts": f"{moved.ghosts / GB:.2f}",
+        "Lambdas down": f"{moved.down / GB:.2f}",
+        "up": f"{moved.up / GB:.2f}",
+        "epoch s at least": f"{floors[slowest]:.1f} ({slowest})",
+        "Lambdas enough": f"{environments_enough(setting)}",
+        "USD/h servers": f"{total - money['lambda']:.2f}",
+        "Lambdas": f"{money['lambda']:.2f}",
         "USD/epoch": f"{total * floors[slowest] / 3600:.3f}",
-    }  # fmt: skip
+    }
 
 
 def _limits(setting: Setting, count: Any) -> list[str]:
@@ -361,13 +402,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     whole = {
         setting.name: {
-            "ghosts": setting.ghosts, "traffic": vars(traffic(setting)), "memory_gib": memory_gib(setting),
-            "epoch_floor_s": epoch_floor_s(setting), "usd_per_hour": usd_per_hour(setting),
-            "connections": connections(setting), "descriptors": descriptors(setting),
-            "invocations": invocations(setting), "shards": shards(setting),
+            "ghosts": setting.ghosts,
+            "traffic": vars(traffic(setting)),
+            "memory_gib": memory_gib(setting),
+            "epoch_floor_s": epoch_floor_s(setting),
+            "usd_per_hour": usd_per_hour(setting),
+            "connections": connections(setting),
+            "descriptors": descriptors(setting),
+            "invocations": invocations(setting),
+            "shards": shards(setting),
         }
         for setting in settings
-    }  # fmt: skip
+    }
     print(json.dumps(whole))
     return 0
 

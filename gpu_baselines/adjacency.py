@@ -40,10 +40,13 @@ class Half:
         if key not in made:
             value = np.ones(len(self.edges.indices), np.float32) if self.edges.weight is None else self.edges.weight
             made[key] = torch.sparse_csr_tensor(
-                torch.from_numpy(np.array(self.edges.indptr)), torch.from_numpy(np.array(self.edges.indices)).long(),
-                torch.from_numpy(np.array(value)).to(X.dtype), (len(self.edges.indptr) - 1, self.num_columns),
-                device=X.device, check_invariants=False,
-            )  # fmt: skip
+                torch.from_numpy(np.array(self.edges.indptr)),
+                torch.from_numpy(np.array(self.edges.indices)).long(),
+                torch.from_numpy(np.array(value)).to(X.dtype),
+                (len(self.edges.indptr) - 1, self.num_columns),
+                device=X.device,
+                check_invariants=False,
+            )
         return made[key]
 
 

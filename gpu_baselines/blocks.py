@@ -128,9 +128,19 @@ class BlockGraph:
     training = True
 
     def __init__(
-        self, part: Part, shard: Shard, grid: Grid, carrier: Carrier, ids: list[Array], masks: Masks, clock: Clock,
-        *, aggregation: str, threads: int, preaggregate: bool,
-    ):  # fmt: skip
+        self,
+        part: Part,
+        shard: Shard,
+        grid: Grid,
+        carrier: Carrier,
+        ids: list[Array],
+        masks: Masks,
+        clock: Clock,
+        *,
+        aggregation: str,
+        threads: int,
+        preaggregate: bool,
+    ):
         """shard: whose part it is, as the training lane sees it. ids: the vertices of every block. Collective."""
         self.part, self.num_inner, self.epoch = part, part.num_inner, 0
         self._grid, self._carrier, self._masks, self._clock = grid, carrier, masks, clock
@@ -313,11 +323,21 @@ def _sides(
     every = np.concatenate([degree, shard.degree_ghosts_out])
     out = Scales.of(aggregation, every, len(every), device, dtype)
     return (
-        made(part.outer.edges, np.asarray(shard.ghosts_in), np.asarray(shard.ghosts_in_owner), into.target,
-             None if into.source is None else into.source[n:]),
-        made(outward, np.asarray(shard.ghosts_out), np.asarray(shard.ghosts_out_owner),
-             None if out.source is None else out.source[:n], None if out.target is None else out.target[n:]),
-    )  # fmt: skip
+        made(
+            part.outer.edges,
+            np.asarray(shard.ghosts_in),
+            np.asarray(shard.ghosts_in_owner),
+            into.target,
+            None if into.source is None else into.source[n:],
+        ),
+        made(
+            outward,
+            np.asarray(shard.ghosts_out),
+            np.asarray(shard.ghosts_out_owner),
+            None if out.source is None else out.source[:n],
+            None if out.target is None else out.target[n:],
+        ),
+    )
 
 
 def _places(ghosts: Array, counts: list[int], ids: list[Array], device: torch.device) -> list[tuple[Tensor, int]]:

@@ -47,9 +47,7 @@ class Table:
 class Memory:
     """What the chunks of a rank share: history, this epoch's rows, and the way to the other ranks of the stage."""
 
-    def __init__(
-        self, whole: PartGraph, chunk_of: Array, group: Group, masks: Masks, clock: Clock, between: float
-    ):  # fmt: skip
+    def __init__(self, whole: PartGraph, chunk_of: Array, group: Group, masks: Masks, clock: Clock, between: float):
         """whole: this rank's share of all chunks, as it is evaluated. chunk_of: int [N], of
         every vertex. group: the stage."""
         self.whole, self.group, self.masks, self.clock = whole, group, masks, clock

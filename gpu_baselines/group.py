@@ -257,8 +257,11 @@ class TorchGroup:
     def _new(self, members: list[int], backend: str = "") -> Group:
         with self._named("of the others"):
             of = dist.new_group(
-                members, backend=backend or dist.get_backend(), timeout=timedelta(seconds=self._timeout_s), use_local_synchronization=True
-            )  # fmt: skip
+                members,
+                backend=backend or dist.get_backend(),
+                timeout=timedelta(seconds=self._timeout_s),
+                use_local_synchronization=True,
+            )
         return TorchGroup(timeout_s=self._timeout_s, link=self._link, traffic=self.traffic, of=of, members=members)
 
     def _count(self, tensor: Tensor, peer: int, kind: str) -> None:

@@ -20,9 +20,12 @@ class Link:
     is slowed; ``delay_s`` one way."""
 
     def __init__(
-        self, rate: float = 0.0, delay_s: float = 0.0, clock: Callable[[], float] = time.monotonic,
+        self,
+        rate: float = 0.0,
+        delay_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-    ):  # fmt: skip
+    ):
         self.rate, self.delay_s = rate, delay_s
         self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()

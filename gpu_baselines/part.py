@@ -53,9 +53,18 @@ class Part:
 
 
 def load(
-    shard: Shard, group: Group, aggregation: str, *, edge_types: EdgeTypes, lane: Lane, split: int, num_train: int,
-    device: torch.device, dtype: torch.dtype, threads: int = 1,
-) -> Part:  # fmt: skip
+    shard: Shard,
+    group: Group,
+    aggregation: str,
+    *,
+    edge_types: EdgeTypes,
+    lane: Lane,
+    split: int,
+    num_train: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    threads: int = 1,
+) -> Part:
     """The part that a rank trains (or evaluates: ``lane``) with. aggregation: "gcn" or "mean". Collective."""
     shard = seen(shard, edge_types, lane)
     part = alone(shard, aggregation, split=split, num_train=num_train, device=device, dtype=dtype, threads=threads)
@@ -73,14 +82,19 @@ def seen(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
     out, place_out = _mentioned(found.out_edges, n, len(found.ghosts_out))
     edges = replace(found.in_edges, indices=place[found.in_edges.indices])
     return replace(
-        found, in_edges=edges,
+        found,
+        in_edges=edges,
         out_edges=edges if found.undirected else replace(found.out_edges, indices=place_out[found.out_edges.indices]),
-        ghosts_in=np.asarray(found.ghosts_in)[into], ghosts_in_owner=np.asarray(found.ghosts_in_owner)[into],
-        ghosts_out=np.asarray(found.ghosts_out)[out], ghosts_out_owner=np.asarray(found.ghosts_out_owner)[out],
+        ghosts_in=np.asarray(found.ghosts_in)[into],
+        ghosts_in_owner=np.asarray(found.ghosts_in_owner)[into],
+        ghosts_out=np.asarray(found.ghosts_out)[out],
+        ghosts_out_owner=np.asarray(found.ghosts_out_owner)[out],
         degree_ghosts_in=np.asarray(found.degree_ghosts_in)[into],
         degree_ghosts_out=np.asarray(found.degree_ghosts_out)[out],
-        train_degree=None, train_degree_ghosts_in=None, train_degree_ghosts_out=None,
-    )  # fmt: skip
+        train_degree=None,
+        train_degree_ghosts_in=None,
+        train_degree_ghosts_out=None,
+    )
 
 
 def _mentioned(edges: Edges, n: int, ghosts: int) -> tuple[Array, Array]:
@@ -91,20 +105,38 @@ def _mentioned(edges: Edges, n: int, ghosts: int) -> tuple[Array, Array]:
 
 
 def alone(
-    shard: Shard, aggregation: str, *, split: int, num_train: int, device: torch.device, dtype: torch.dtype,
+    shard: Shard,
+    aggregation: str,
+    *,
+    split: int,
+    num_train: int,
+    device: torch.device,
+    dtype: torch.dtype,
     threads: int = 1,
-) -> Part:  # fmt: skip
+) -> Part:
     """The part of a shard as it is, which nothing travels to or from: ``wanted`` and ``given`` are empty."""
     n, halo = len(shard.vertices), np.asarray(shard.ghosts_in)
     degree = np.concatenate([shard.degree, shard.degree_ghosts_in])
     scales = Scales.of(aggregation, degree, n, device, dtype)
     return Part(
-        vertices=np.asarray(shard.vertices), halo=halo,
+        vertices=np.asarray(shard.vertices),
+        halo=halo,
         inner=Adjacency(columns(shard.in_edges, 0, n), n, scales.target, scales.source_of(0, n), threads),
-        outer=Adjacency(columns(shard.in_edges, n, n + len(halo)), len(halo), scales.target, scales.source_of(n, n + len(halo)), threads),
-        own_scale=scales.own, features=shard.features, labels=torch.from_numpy(np.array(shard.labels)).to(device),
-        split=np.asarray(shard.split)[:, split], num_train=num_train, wanted=[], given=[],
-    )  # fmt: skip
+        outer=Adjacency(
+            columns(shard.in_edges, n, n + len(halo)),
+            len(halo),
+            scales.target,
+            scales.source_of(n, n + len(halo)),
+            threads,
+        ),
+        own_scale=scales.own,
+        features=shard.features,
+        labels=torch.from_numpy(np.array(shard.labels)).to(device),
+        split=np.asarray(shard.split)[:, split],
+        num_train=num_train,
+        wanted=[],
+        given=[],
+    )
 
 
 @dataclass(frozen=True)

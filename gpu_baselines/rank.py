@@ -103,9 +103,13 @@ def _serve(args: argparse.Namespace, rank: int) -> None:
     transport = _transport(baseline.transport, device, int(os.environ.get("LOCAL_WORLD_SIZE", str(size))))
     try:
         dist.init_process_group(
-            transport, rank=rank, world_size=size, timeout=timedelta(seconds=baseline.timeout_s),
-            device_id=device if transport == "nccl" else None, store=_store(rank, size, baseline.timeout_s),
-        )  # fmt: skip
+            transport,
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=baseline.timeout_s),
+            device_id=device if transport == "nccl" else None,
+            store=_store(rank, size, baseline.timeout_s),
+        )
     except (RuntimeError, ValueError) as error:
         raise _not_met(rank, transport, baseline.timeout_s, str(error)) from error
     group = TorchGroup(timeout_s=baseline.timeout_s, link=Link(baseline.link_rate, baseline.link_delay_s))
@@ -134,9 +138,13 @@ def _store(rank: int, size: int, timeout_s: float) -> Any:
     if MEETING not in os.environ:
         return None
     return dist.TCPStore(  # type: ignore[attr-defined]
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, is_master=not rank,
-        timeout=timedelta(seconds=timeout_s), master_listen_fd=None if rank else int(os.environ[MEETING]),
-    )  # fmt: skip
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        size,
+        is_master=not rank,
+        timeout=timedelta(seconds=timeout_s),
+        master_listen_fd=None if rank else int(os.environ[MEETING]),
+    )
 
 
 def _device(baseline: Baseline) -> torch.device:

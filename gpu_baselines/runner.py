@@ -108,10 +108,16 @@ class Runner:
         progress.losses.append(loss)
         progress.epoch_seconds.append(slowest)
         record = {
-            "event": "epoch", "epoch": progress.epoch + 1, "loss": loss, "time_s": time.monotonic() - self._started,
-            "epoch_s": slowest, "ghost_bytes": total.get("halo", 0) + total.get("gradient", 0), "bytes": total,
-            "seconds": seconds, "usd": 0.0,
-        }  # fmt: skip
+            "event": "epoch",
+            "epoch": progress.epoch + 1,
+            "loss": loss,
+            "time_s": time.monotonic() - self._started,
+            "epoch_s": slowest,
+            "ghost_bytes": total.get("halo", 0) + total.get("gradient", 0),
+            "bytes": total,
+            "seconds": seconds,
+            "usd": 0.0,
+        }
         progress.epoch += 1
         self._record(record)
 
@@ -164,15 +170,22 @@ class Runner:
         per_epoch, links = max(1, epochs), progress.links or [[0] * run.group.size] * run.group.size
         nbytes = {kind: total // per_epoch for kind, total in progress.bytes.items()}
         return {
-            "method": run.baseline.method, "ranks": run.group.size,
-            **outcome(progress.best, progress.final, train), "epochs": epochs, "stopped": progress.stopped,
-            "train_seconds": progress.time_s, "epoch_seconds_median": float(np.median(later)) if later else 0.0,
+            "method": run.baseline.method,
+            "ranks": run.group.size,
+            **outcome(progress.best, progress.final, train),
+            "epochs": epochs,
+            "stopped": progress.stopped,
+            "train_seconds": progress.time_s,
+            "epoch_seconds_median": float(np.median(later)) if later else 0.0,
             "seconds_per_epoch": {phase: total / per_epoch for phase, total in progress.seconds.items()},
-            "bytes_per_epoch": nbytes, "bytes_per_link": [[n // per_epoch for n in row] for row in links],
+            "bytes_per_epoch": nbytes,
+            "bytes_per_link": [[n // per_epoch for n in row] for row in links],
             "ghost_bytes_per_epoch": nbytes.get("halo", 0) + nbytes.get("gradient", 0),
-            "loss_history": progress.losses, "weights_digest": digests.pop(), "metric": self.metric.name,
+            "loss_history": progress.losses,
+            "weights_digest": digests.pop(),
+            "metric": self.metric.name,
             **self.method.facts(),
-        }  # fmt: skip
+        }
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -30,9 +30,14 @@ def subgraph(run: Run, number: int, masks: Masks) -> PartGraph:
     """A partition as a batch: a part whose halo is empty, to and from which nothing travels."""
     shard = by_itself(view(run.shards.partition(number), run.shards.manifest.edge_types, Lane.TRAIN))
     part = alone(
-        shard, models.build(run.spec).aggregate, split=run.config.data.split, num_train=run.spec.num_train,
-        device=run.device, dtype=run.dtype, threads=run.threads,
-    )  # fmt: skip
+        shard,
+        models.build(run.spec).aggregate,
+        split=run.config.data.split,
+        num_train=run.spec.num_train,
+        device=run.device,
+        dtype=run.dtype,
+        threads=run.threads,
+    )
     nobody = [torch.zeros(0, dtype=torch.int64, device=run.device)] * run.group.size
     part = replace(part, wanted=[0] * run.group.size, given=nobody)
     halo = Exact(Routes(part, run.group, run.clock, kind="setup"), run.clock, overlap=False)
@@ -46,10 +51,19 @@ def by_itself(shard: Shard) -> Shard:
     edges = columns(shard.in_edges, 0, n)
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
     return replace(
-        shard, vertices=np.array(shard.vertices), in_edges=edges, out_edges=edges, ghosts_in=none,
-        ghosts_in_owner=none.astype(np.int32), ghosts_out=none, ghosts_out_owner=none.astype(np.int32),
-        degree=_weighted_degree(edges), degree_ghosts_in=nothing, degree_ghosts_out=nothing, split=np.array(shard.split),
-    )  # fmt: skip
+        shard,
+        vertices=np.array(shard.vertices),
+        in_edges=edges,
+        out_edges=edges,
+        ghosts_in=none,
+        ghosts_in_owner=none.astype(np.int32),
+        ghosts_out=none,
+        ghosts_out_owner=none.astype(np.int32),
+        degree=_weighted_degree(edges),
+        degree_ghosts_in=nothing,
+        degree_ghosts_out=nothing,
+        split=np.array(shard.split),
+    )
 
 
 def merged_part(run: Run, lane: Lane = Lane.EVAL) -> Part:
@@ -59,10 +73,17 @@ def merged_part(run: Run, lane: Lane = Lane.EVAL) -> Part:
     numbers = range(group.rank, manifest.num_partitions, group.size)
     mine = [view(run.shards.partition(number), manifest.edge_types, lane) for number in numbers]
     return load(
-        joined(mine, np.arange(manifest.num_partitions) % group.size), group, models.build(run.spec).aggregate,
-        edge_types="none", lane=lane, split=run.config.data.split, num_train=run.spec.num_train, device=run.device,
-        dtype=run.dtype, threads=run.threads,
-    )  # fmt: skip
+        joined(mine, np.arange(manifest.num_partitions) % group.size),
+        group,
+        models.build(run.spec).aggregate,
+        edge_types="none",
+        lane=lane,
+        split=run.config.data.split,
+        num_train=run.spec.num_train,
+        device=run.device,
+        dtype=run.dtype,
+        threads=run.threads,
+    )
 
 
 def _weighted_degree(edges: Edges) -> Array:

@@ -174,11 +174,20 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError("--plot is for --inspect" if args.plot else "--out DIR is missing: where do the shards go?")
     print(f"preparing {source}", file=sys.stderr)
     options = {
-        "parts": args.parts, "partitioner": args.partitioner, "order": args.order, "directed": args.directed,
-        "feature_norm": args.feature_norm, "seed": args.seed, "train_per_class": args.train_per_class,
-        "val_per_class": args.val_per_class, "inductive": args.inductive, "features_as": args.features_as,
-        **{key: getattr(args, key) for key in (flag.replace("-", "_") for flag in TASK_FLAGS)}, "memory": args.memory, "stream": True if args.stream else None,
-    }  # fmt: skip
+        "parts": args.parts,
+        "partitioner": args.partitioner,
+        "order": args.order,
+        "directed": args.directed,
+        "feature_norm": args.feature_norm,
+        "seed": args.seed,
+        "train_per_class": args.train_per_class,
+        "val_per_class": args.val_per_class,
+        "inductive": args.inductive,
+        "features_as": args.features_as,
+        **{key: getattr(args, key) for key in (flag.replace("-", "_") for flag in TASK_FLAGS)},
+        "memory": args.memory,
+        "stream": True if args.stream else None,
+    }
     guess = estimate(source, **options)
     shards = prepare(source, args.out, **options, say=lambda line: print(line, file=sys.stderr, flush=True))
     manifest = shards.manifest

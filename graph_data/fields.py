@@ -26,11 +26,23 @@ from siafu.sparse import Array
 #: What an array is -> what it is called by us (first), PyG, DGL, OGB, GraphStorm and the
 #: archives of published data sets
 VERTICES = {
-    "x": ("x", "feat", "feats", "feature", "features", "node_feat", "node_feats", "node_feature", "node_features", "attr",
-          "node_attr", "node_attrs"),
+    "x": (
+        "x",
+        "feat",
+        "feats",
+        "feature",
+        "features",
+        "node_feat",
+        "node_feats",
+        "node_feature",
+        "node_features",
+        "attr",
+        "node_attr",
+        "node_attrs",
+    ),
     "y": ("y", "label", "labels", "node_label", "node_labels"),
     "n_id": ("n_id", "node_id", "node_ids", "orig_id", "_id"),
-}  # fmt: skip
+}
 EDGES = {
     "edge_weight": ("edge_weight", "edge_weights", "weight", "weights", "w", "edge_attr"),
     "edge_type": ("edge_type", "edge_types", "etype", "etypes", "_type", "rel_type", "relation", "relations", "rel"),

@@ -63,9 +63,14 @@ def messages(graph: Graph) -> Graph:
     chosen = graph.edge_type == MESSAGE
     weight = None if graph.weight is None else graph.weight[chosen]
     return replace(
-        graph, src=graph.src[chosen], dst=graph.dst[chosen], weight=weight, edge_type=None, num_edge_types=1,
+        graph,
+        src=graph.src[chosen],
+        dst=graph.dst[chosen],
+        weight=weight,
+        edge_type=None,
+        num_edge_types=1,
         directed=False,
-    )  # fmt: skip
+    )
 
 
 def hold_out(graph: Graph, shares: Shares, seed: int) -> Graph:

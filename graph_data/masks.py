@@ -23,9 +23,30 @@ PARTS = {
 MASK = {"mask", "masks"}
 #: Words beside a part's name: train_idx, idx_train, train_nid, train_node_ids, split_idx.train
 BESIDE = MASK | {
-    "split", "splits", "idx", "idxs", "index", "indices", "indexes", "ind", "inds", "id", "ids", "nid", "nids", "node",
-    "nodes", "vertex", "vertices", "list", "lst", "role", "roles", "set", "sets",
-}  # fmt: skip
+    "split",
+    "splits",
+    "idx",
+    "idxs",
+    "index",
+    "indices",
+    "indexes",
+    "ind",
+    "inds",
+    "id",
+    "ids",
+    "nid",
+    "nids",
+    "node",
+    "nodes",
+    "vertex",
+    "vertices",
+    "list",
+    "lst",
+    "role",
+    "roles",
+    "set",
+    "sets",
+}
 
 
 def role_of(name: str) -> int | None:

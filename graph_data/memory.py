@@ -11,9 +11,21 @@ from siafu import allotment
 from siafu.errors import ConfigError
 
 UNITS = {
-    "": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9, "T": 10**12, "TB": 10**12,
-    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
-}  # fmt: skip
+    "": 1,
+    "B": 1,
+    "K": 10**3,
+    "KB": 10**3,
+    "M": 10**6,
+    "MB": 10**6,
+    "G": 10**9,
+    "GB": 10**9,
+    "T": 10**12,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
 SHARE = 0.6  # of the available memory, where no limit is given
 RESERVED = 48 << 20  # bytes that readers and allocators take beside our arrays: Parquet's pages, above all
 LEAST_WORKING = 16 << 20  # bytes of arrays without which nothing moves

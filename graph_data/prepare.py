@@ -94,9 +94,22 @@ def prepare(
     Raises: DatasetError for a source that is unknown or malformed; ConfigError for an option that cannot be.
     """
     options = Options(
-        parts, partitioner, order, directed, feature_norm, seed, train_per_class, val_per_class, task, inductive,
-        val_edges, test_edges, negatives, eval_negatives, os.fspath(features_as),
-    )  # fmt: skip
+        parts,
+        partitioner,
+        order,
+        directed,
+        feature_norm,
+        seed,
+        train_per_class,
+        val_per_class,
+        task,
+        inductive,
+        val_edges,
+        test_edges,
+        negatives,
+        eval_negatives,
+        os.fspath(features_as),
+    )
     options.check()
     with ShardWriter(out) as writer:  # first, so that a bad destination costs no time
         found = found_in(source)

@@ -89,9 +89,13 @@ class PublishedSlot:
     """
 
     def __init__(
-        self, store: Store, places: dict[int, Index], policy: StalePolicy = _USE, scale: Array | None = None,
+        self,
+        store: Store,
+        places: dict[int, Index],
+        policy: StalePolicy = _USE,
+        scale: Array | None = None,
         nothing: Array | float = 0.0,
-    ):  # fmt: skip
+    ):
         """``nothing``: a row that adds nothing to what is gathered, or the number that all its columns are."""
         self.store, self.places, self.policy, self.nothing = store, places, policy, nothing
         self.scale = scale  # [inner + ghosts]

@@ -60,13 +60,16 @@ class Ghosts:
     def greet(self) -> list[Send]:
         vertices = np.asarray(self.shard.vertices)
         return [
-            Send(graph_server(peer), GhostMap(
-                self.shard.index, backward, interval, self.wants_features, vertices[start + rows].astype(np.int64)
-            ))
+            Send(
+                graph_server(peer),
+                GhostMap(
+                    self.shard.index, backward, interval, self.wants_features, vertices[start + rows].astype(np.int64)
+                ),
+            )
             for backward, plan in self.needed.items()
             for peer, by_interval in plan.items()
             for interval, (start, _), rows in zip(self.intervals, self.bounds, by_interval, strict=True)
-        ]  # fmt: skip
+        ]
 
     def add_map(self, message: GhostMap) -> None:
         self._places[message.backward].add(message.server, message.interval, message.vertices)

@@ -57,7 +57,7 @@ from siafu.wire import (
     Start,
     TaskResult,
     WeightsReady,
-)  # fmt: skip
+)
 
 Work = Callable[[], Any]
 FEATURES = "H0"  # the slot of the features; what gathers them is a constant
@@ -65,9 +65,15 @@ FEATURES = "H0"  # the slot of the features; what gathers them is a constant
 
 class Partition:
     def __init__(
-        self, config: Config, shard: Shard, model: Model, backend: Backend, num_threads: int, kept: Kept | None = None,
+        self,
+        config: Config,
+        shard: Shard,
+        model: Model,
+        backend: Backend,
+        num_threads: int,
+        kept: Kept | None = None,
         edge_types: EdgeTypes = "none",
-    ):  # fmt: skip
+    ):
         """``kept``: where layer 0's aggregate is kept from run to run; ``edge_types``: what the shard's stand for."""
         self.config, self.shard, self.model, self.backend = config, shard, model, backend
         self.edge_types = edge_types
@@ -218,10 +224,17 @@ class Partition:
             epochs = range(train.epochs) if lane is Lane.TRAIN else self.evaluated
             self._make_buffers(lane)
             self.schedulers[lane] = Scheduler(
-                self.programs[lane], lane, self.intervals, epochs, forward=crossing[False], backward=crossing[True],
-                freshness=1.0 if pipe or lane is Lane.EVAL else train.freshness, warmup_epochs=train.warmup_epochs,
-                max_ahead=max(train.ahead > 0, int(train.ahead * len(self.intervals))), in_step=not self.config.overlaps,
-            )  # fmt: skip
+                self.programs[lane],
+                lane,
+                self.intervals,
+                epochs,
+                forward=crossing[False],
+                backward=crossing[True],
+                freshness=1.0 if pipe or lane is Lane.EVAL else train.freshness,
+                warmup_epochs=train.warmup_epochs,
+                max_ahead=max(train.ahead > 0, int(train.ahead * len(self.intervals))),
+                in_step=not self.config.overlaps,
+            )
         return [*self.ghosts.features_for_peers(), *(self._ready() if self.ghosts.complete else [])]
 
     @property
@@ -255,9 +268,12 @@ class Partition:
             step = self.programs[lane][pc]
             operator = self._operators[lane, step.operator]
             self.published[lane, slot] = PublishedSlot(
-                operator.store(step, num_rows), places, policy, operator.scale(step),
+                operator.store(step, num_rows),
+                places,
+                policy,
+                operator.scale(step),
                 operator.nothing(step) if kind == "drop" else 0.0,
-            )  # fmt: skip
+            )
             if lane is Lane.TRAIN:
                 self._rows_due += len(places) - len(self.intervals)
 
@@ -502,10 +518,13 @@ class Partition:
 
         return [
             Job(
-                self._priority(task), begin, then, counted_as=name_of(task.lane, step.kind),
+                self._priority(task),
+                begin,
+                then,
+                counted_as=name_of(task.lane, step.kind),
                 may_begin=lambda: slot.may_write(task.interval, task.epoch),
             )
-        ]  # fmt: skip
+        ]
 
     def _arrived(self, sender: Address, message: PublishedRows) -> list[Action]:
         """Rows of a peer's interval. Raises RemoteProtocolError if they cannot be. Those that replace what a gather
@@ -575,10 +594,14 @@ class Partition:
 
         return [
             Job(
-                self._priority(task), begin, then, task, name_of(task.lane, step.kind),
+                self._priority(task),
+                begin,
+                then,
+                task,
+                name_of(task.lane, step.kind),
                 may_begin=lambda: slot.may_read(reads, task.epoch),
             )
-        ]  # fmt: skip
+        ]
 
     def _submit(self, task: TaskId, step: Step, wanted: dict[str, TaskRows]) -> list[Action]:
         constants = self._constants[task.lane][task.interval - self.intervals[0]]

@@ -64,9 +64,14 @@ class Server:
         self.spec = ModelSpec.of(self.config, shards.manifest)
         self.backend = backends.build(self.config, self.spec, self.index, time.perf_counter)
         self.partition = Partition(
-            self.config, shards.partition(self.index), models.build(self.spec), self.backend, num_threads(self.config),
-            _kept(self.config, shards, self.index, self.spec), shards.manifest.edge_types,
-        )  # fmt: skip
+            self.config,
+            shards.partition(self.index),
+            models.build(self.spec),
+            self.backend,
+            num_threads(self.config),
+            _kept(self.config, shards, self.index, self.spec),
+            shards.manifest.edge_types,
+        )
         self._events: SimpleQueue[tuple[Callable[..., list[Action]], tuple[Any, ...]]] = SimpleQueue()
         self._pool = stack.enter_context(ThreadPoolExecutor(num_threads(self.config), "graph"))
         self._launcher = (
@@ -176,13 +181,21 @@ class Server:
         assert self._launcher is not None
         lambdas = self.config.lambdas
         payload = {
-            "worker": name, "graph_server": self._as_called_back(self.hub.endpoint), "index": self.index,
-            "param_servers": [self._as_called_back(endpoint) for endpoint in self.roster.param_servers], "run_id": self.hub.run_id.hex(),
-            "config_digest": self.config.digest, "spec": dataclasses.asdict(self.spec), "idle_s": lambdas.idle_s,
-            "margin_s": lambdas.margin_s, "prefetch": credits, "proxy": lambdas.proxy,
+            "worker": name,
+            "graph_server": self._as_called_back(self.hub.endpoint),
+            "index": self.index,
+            "param_servers": [self._as_called_back(endpoint) for endpoint in self.roster.param_servers],
+            "run_id": self.hub.run_id.hex(),
+            "config_digest": self.config.digest,
+            "spec": dataclasses.asdict(self.spec),
+            "idle_s": lambdas.idle_s,
+            "margin_s": lambdas.margin_s,
+            "prefetch": credits,
+            "proxy": lambdas.proxy,
             "keep_bytes": (lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
-            "wait_s": self.config.servers.silence_s, "keys": self._workers_keys,
-        }  # fmt: skip
+            "wait_s": self.config.servers.silence_s,
+            "keys": self._workers_keys,
+        }
         self._running_invocations += 1
         self._launcher.invoke(payload, name)
 

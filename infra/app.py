@@ -34,14 +34,16 @@ from siafu.errors import ConfigError
 def build(config: Config, made: Made, outdir: Path | None = None, parts: Collection[str] = PARTS) -> cdk.App:
     """The app, not synthesised yet. ``parts``: of which stacks; those that they use must be among them."""
     app = cdk.App(
-        outdir=None if outdir is None else str(outdir), analytics_reporting=False,
+        outdir=None if outdir is None else str(outdir),
+        analytics_reporting=False,
         # A template says what it makes, and nothing of the tree that it was made from.
         context={
-            "aws:cdk:disable-asset-staging": True, "aws:cdk:version-reporting": False,
+            "aws:cdk:disable-asset-staging": True,
+            "aws:cdk:version-reporting": False,
             # A stack whose outputs another one uses cannot go before it: what teardown does anyway.
             "@aws-cdk/core:defaultCrossStackReferences": "strong",
         },
-    )  # fmt: skip
+    )
     name = config.cloud.name
 
     def options(part: str) -> dict[str, object]:

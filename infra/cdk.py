@@ -46,11 +46,21 @@ def deploy(assembly: Path, stacks: Sequence[str], region: str, endpoint: str = "
     """Makes these stacks, or changes them; what they use must be there or among them. GnnError if one fails."""
     _run(
         [
-            "deploy", *stacks, "--app", str(assembly), "--exclusively", "--require-approval", "never", "--concurrency", "4",
-            "--progress", "events",
+            "deploy",
+            *stacks,
+            "--app",
+            str(assembly),
+            "--exclusively",
+            "--require-approval",
+            "never",
+            "--concurrency",
+            "4",
+            "--progress",
+            "events",
         ],
-        region, endpoint,
-    )  # fmt: skip
+        region,
+        endpoint,
+    )
 
 
 def _run(arguments: list[str], region: str, endpoint: str) -> None:
@@ -60,9 +70,15 @@ def _run(arguments: list[str], region: str, endpoint: str) -> None:
     leash = Leash()
     said: list[str] = []
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=_environment(os.environ, region, endpoint), start_new_session=True, pass_fds=(leash.fd,),
-    )  # fmt: skip
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=_environment(os.environ, region, endpoint),
+        start_new_session=True,
+        pass_fds=(leash.fd,),
+    )
     try:
         leash.tie(process.pid)
         assert process.stdout is not None
@@ -93,18 +109,29 @@ def _environment(ours: Mapping[str, str], region: str, endpoint: str) -> dict[st
     if endpoint:
         key, secret = service.stand_in_keys(ours)
         found |= {
-            "AWS_ENDPOINT_URL": endpoint, "AWS_ENDPOINT_URL_S3": endpoint, "AWS_ACCESS_KEY_ID": key,
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ENDPOINT_URL_S3": endpoint,
+            "AWS_ACCESS_KEY_ID": key,
             "AWS_SECRET_ACCESS_KEY": secret,
-        }  # fmt: skip
+        }
         found.pop("AWS_SESSION_TOKEN", None)
     return found
 
 
 #: Beginnings of lines that say nothing: node's age, what is behind names, that templates are on their way.
 _IDLE = (
-    "!!", "[Warning", "npm warn", "(node:", "Stack ARN:", "arn:", "Outputs:", "Trusted accounts", "Using default execution",
-    "✨", "Acknowledge with",
-)  # fmt: skip
+    "!!",
+    "[Warning",
+    "npm warn",
+    "(node:",
+    "Stack ARN:",
+    "arn:",
+    "Outputs:",
+    "Trusted accounts",
+    "Using default execution",
+    "✨",
+    "Acknowledge with",
+)
 
 
 def _shown(line: str) -> str:

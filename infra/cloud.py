@@ -19,12 +19,20 @@ from siafu.errors import ConfigError, GnnError
 ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
 #: What the service says when the caller is nobody, or may not.
 _NOBODY = {
-    "InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "SignatureDoesNotMatch",
+    "InvalidClientTokenId",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "UnrecognizedClientException",
+    "SignatureDoesNotMatch",
     "AuthFailure",
-}  # fmt: skip
+}
 _DENIED = {
-    "AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "AuthorizationErrorException",
-}  # fmt: skip
+    "AccessDenied",
+    "AccessDeniedException",
+    "UnauthorizedOperation",
+    "AuthorizationError",
+    "AuthorizationErrorException",
+}
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,14 @@ from datetime import datetime
 from siafu.config import Config
 
 EXPIRY, DATA, NETWORK, FUNCTION, SERVERS, GPU, WATCH = PARTS = (
-    "expiry", "data", "network", "function", "servers", "gpu", "watch",
-)  # fmt: skip
+    "expiry",
+    "data",
+    "network",
+    "function",
+    "servers",
+    "gpu",
+    "watch",
+)
 #: Made one after the other: the watchdog before anything that it must remove; and before the bucket is filled, from
 #: which servers and the function are made, what holds it.
 FIRST, SECOND = (EXPIRY,), (DATA, NETWORK)

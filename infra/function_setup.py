@@ -51,10 +51,14 @@ def deploy(function: Definition, endpoint: str, region: str = service.LOCAL_REGI
         role = _role(service.client("iam", region, endpoint), f"{function.name}-role")
         api = service.client("lambda", region, endpoint)
         settings = {
-            "FunctionName": function.name, "Role": role, "Runtime": function.runtime, "Handler": function.handler,
-            "MemorySize": function.memory_mb, "Timeout": math.ceil(function.timeout_s),
+            "FunctionName": function.name,
+            "Role": role,
+            "Runtime": function.runtime,
+            "Handler": function.handler,
+            "MemorySize": function.memory_mb,
+            "Timeout": math.ceil(function.timeout_s),
             "Environment": {"Variables": dict(function.variables)},
-        }  # fmt: skip
+        }
         code = {"ZipFile": function.package.read_bytes()}
         try:
             api.create_function(**settings, Code=code, Architectures=[function.arch])

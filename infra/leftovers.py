@@ -217,10 +217,12 @@ def _alarms(cloud: Cloud) -> list[str]:
     api, stack = cloud.client("cloudwatch"), deployment.stack(cloud.name, deployment.WATCH)
     pages = api.get_paginator("describe_alarms").paginate(AlarmNamePrefix=f"{stack}-")
     return [
-        alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"]
+        alarm["AlarmName"]
+        for page in pages
+        for alarm in page["MetricAlarms"]
         if _is_made_name(stack, alarm["AlarmName"])
         and _tags(api.list_tags_for_resource, ResourceARN=alarm["AlarmArn"]).get(TAG) == cloud.name
-    ]  # fmt: skip
+    ]
 
 
 def _topics(cloud: Cloud) -> list[str]:
@@ -240,9 +242,11 @@ def _budgets(cloud: Cloud) -> list[str]:
 
 def _secrets(cloud: Cloud) -> list[str]:
     """Of runs whose coordinator was lost before it removed them (``infra.machines.secret_store``)."""
-    pages = cloud.client("ssm").get_paginator("describe_parameters").paginate(
-        ParameterFilters=[{"Key": "Name", "Option": "BeginsWith", "Values": [f"/siafu/{cloud.name}/"]}]
-    )  # fmt: skip
+    pages = (
+        cloud.client("ssm")
+        .get_paginator("describe_parameters")
+        .paginate(ParameterFilters=[{"Key": "Name", "Option": "BeginsWith", "Values": [f"/siafu/{cloud.name}/"]}])
+    )
     return [item["Name"] for page in pages for item in page["Parameters"]]
 
 
@@ -278,34 +282,82 @@ LIVING = ("pending", "running", "stopping", "stopped")
 ROLES = ("graph_server", "param_server", "gpu")
 KINDS = (
     Kind("Auto Scaling group", "autoscaling:", _groups, _remove_group, local=False),
-    Kind("instance", "ec2:instance/", _of_ec2("describe_instances", "Reservations", "InstanceId", nested="Instances",
-         states=LIVING), _ec2("terminate_instances", "InstanceIds", many=True)),
-    Kind("launch template", "ec2:launch-template/", _of_ec2("describe_launch_templates", "LaunchTemplates",
-         "LaunchTemplateId"), _ec2("delete_launch_template", "LaunchTemplateId")),
+    Kind(
+        "instance",
+        "ec2:instance/",
+        _of_ec2("describe_instances", "Reservations", "InstanceId", nested="Instances", states=LIVING),
+        _ec2("terminate_instances", "InstanceIds", many=True),
+    ),
+    Kind(
+        "launch template",
+        "ec2:launch-template/",
+        _of_ec2("describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
+        _ec2("delete_launch_template", "LaunchTemplateId"),
+    ),
     Kind("function", "lambda:function:", _functions, _call("lambda", "delete_function", "FunctionName")),
-    Kind("schedule group", "scheduler:", _schedule_groups, _call("scheduler", "delete_schedule_group", "Name"), local=False),
-    Kind("dashboard", "cloudwatch:dashboard", _dashboards, _call("cloudwatch", "delete_dashboards", "DashboardNames",
-         many=True), local=False),
+    Kind(
+        "schedule group",
+        "scheduler:",
+        _schedule_groups,
+        _call("scheduler", "delete_schedule_group", "Name"),
+        local=False,
+    ),
+    Kind(
+        "dashboard",
+        "cloudwatch:dashboard",
+        _dashboards,
+        _call("cloudwatch", "delete_dashboards", "DashboardNames", many=True),
+        local=False,
+    ),
     Kind("alarm", "cloudwatch:alarm:", _alarms, _call("cloudwatch", "delete_alarms", "AlarmNames", many=True)),
     Kind("topic", "sns:", _topics, _call("sns", "delete_topic", "TopicArn")),
-    Kind("budget", "budgets:", _budgets, lambda cloud, id: cloud.client("budgets").delete_budget(
-         AccountId=cloud.account, BudgetName=id), local=False),
+    Kind(
+        "budget",
+        "budgets:",
+        _budgets,
+        lambda cloud, id: cloud.client("budgets").delete_budget(AccountId=cloud.account, BudgetName=id),
+        local=False,
+    ),
     Kind("secret", "ssm:parameter/siafu/", _secrets, _call("ssm", "delete_parameter", "Name")),
-    Kind("flow log", "ec2:vpc-flow-log/", _of_ec2("describe_flow_logs", "FlowLogs", "FlowLogId"),
-         _ec2("delete_flow_logs", "FlowLogIds", many=True)),
-    Kind("VPC endpoint", "ec2:vpc-endpoint/", _of_ec2("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),
-         _ec2("delete_vpc_endpoints", "VpcEndpointIds", many=True)),
-    Kind("network interface", "ec2:network-interface/", _of_ec2("describe_network_interfaces", "NetworkInterfaces",
-         "NetworkInterfaceId"), _ec2("delete_network_interface", "NetworkInterfaceId")),
-    Kind("volume", "ec2:volume/", _of_ec2("describe_volumes", "Volumes", "VolumeId"), _ec2("delete_volume", "VolumeId")),
-    Kind("security group", "ec2:security-group/", _of_ec2("describe_security_groups", "SecurityGroups", "GroupId"),
-         _ec2("delete_security_group", "GroupId")),
-    Kind("subnet", "ec2:subnet/", _of_ec2("describe_subnets", "Subnets", "SubnetId"), _ec2("delete_subnet", "SubnetId")),
-    Kind("route table", "ec2:route-table/", _of_ec2("describe_route_tables", "RouteTables", "RouteTableId"),
-         _ec2("delete_route_table", "RouteTableId")),
+    Kind(
+        "flow log",
+        "ec2:vpc-flow-log/",
+        _of_ec2("describe_flow_logs", "FlowLogs", "FlowLogId"),
+        _ec2("delete_flow_logs", "FlowLogIds", many=True),
+    ),
+    Kind(
+        "VPC endpoint",
+        "ec2:vpc-endpoint/",
+        _of_ec2("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),
+        _ec2("delete_vpc_endpoints", "VpcEndpointIds", many=True),
+    ),
+    Kind(
+        "network interface",
+        "ec2:network-interface/",
+        _of_ec2("describe_network_interfaces", "NetworkInterfaces", "NetworkInterfaceId"),
+        _ec2("delete_network_interface", "NetworkInterfaceId"),
+    ),
+    Kind(
+        "volume", "ec2:volume/", _of_ec2("describe_volumes", "Volumes", "VolumeId"), _ec2("delete_volume", "VolumeId")
+    ),
+    Kind(
+        "security group",
+        "ec2:security-group/",
+        _of_ec2("describe_security_groups", "SecurityGroups", "GroupId"),
+        _ec2("delete_security_group", "GroupId"),
+    ),
+    Kind(
+        "subnet", "ec2:subnet/", _of_ec2("describe_subnets", "Subnets", "SubnetId"), _ec2("delete_subnet", "SubnetId")
+    ),
+    Kind(
+        "route table",
+        "ec2:route-table/",
+        _of_ec2("describe_route_tables", "RouteTables", "RouteTableId"),
+        _ec2("delete_route_table", "RouteTableId"),
+    ),
     Kind("VPC", "ec2:vpc/", _of_ec2("describe_vpcs", "Vpcs", "VpcId"), _ec2("delete_vpc", "VpcId")),
     Kind("instance profile", "iam:instance-profile/", _profiles, _remove_profile),
     Kind("role", "iam:role/", _roles, _remove_role),
     Kind("bucket", "s3:", _buckets, _remove_bucket),
     Kind("log group", "logs:log-group:", _log_groups, _call("logs", "delete_log_group", "logGroupName")),
-)  # fmt: skip
+)

@@ -49,11 +49,32 @@ KERNELS = library.PATH.relative_to(ROOT).as_posix()
 
 #: Of the wheels, nothing at run time reads these. Folders end with a slash.
 NOT_NEEDED = (
-    "*/tests/", "*.pyi", "*.pxd", "*.pyx", "*.h", "*.hpp", "*.c", "*.a", "*.lib", "*.typed", "*.dist-info/RECORD",
-    "*.dist-info/WHEEL", "*.dist-info/INSTALLER", "*.dist-info/entry_points.txt", "*_tests.*.so", "numpy/f2py/",
-    "numpy/doc/", "numpy/_core/include/", "numpy/_core/lib/", "numpy/random/lib/", "numpy/random/_examples/",
-    "numpy/distutils/", "numpy/_pyinstaller/", "zmq/utils/*.json", "*.data/",
-)  # fmt: skip
+    "*/tests/",
+    "*.pyi",
+    "*.pxd",
+    "*.pyx",
+    "*.h",
+    "*.hpp",
+    "*.c",
+    "*.a",
+    "*.lib",
+    "*.typed",
+    "*.dist-info/RECORD",
+    "*.dist-info/WHEEL",
+    "*.dist-info/INSTALLER",
+    "*.dist-info/entry_points.txt",
+    "*_tests.*.so",
+    "numpy/f2py/",
+    "numpy/doc/",
+    "numpy/_core/include/",
+    "numpy/_core/lib/",
+    "numpy/random/lib/",
+    "numpy/random/_examples/",
+    "numpy/distutils/",
+    "numpy/_pyinstaller/",
+    "zmq/utils/*.json",
+    "*.data/",
+)
 
 
 @dataclass(frozen=True)
@@ -213,9 +234,16 @@ def _described(target: Target, path: Path) -> Package:
     numpys = sum(size for name, size in sizes.items() if name.startswith(("numpy/", "numpy.libs/", "numpy-")))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Package(
-        path, digest, HANDLER, target.runtime, target.arch, path.stat().st_size, unzipped, unzipped - numpys,
+        path,
+        digest,
+        HANDLER,
+        target.runtime,
+        target.arch,
+        path.stat().st_size,
+        unzipped,
+        unzipped - numpys,
         sizes.get(KERNELS, 0),
-    )  # fmt: skip
+    )
 
 
 def _requirements(target: Target) -> list[tuple[str, str]]:

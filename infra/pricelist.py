@@ -32,9 +32,13 @@ from siafu.pricing.prices import Instance
 PRICING_REGION = "us-east-1"
 #: What a plain Linux machine that nobody has reserved is, among EC2's products.
 ON_DEMAND = {
-    "productFamily": "Compute Instance", "operatingSystem": "Linux", "preInstalledSw": "NA", "tenancy": "Shared",
-    "capacitystatus": "Used", "marketoption": "OnDemand",
-}  # fmt: skip
+    "productFamily": "Compute Instance",
+    "operatingSystem": "Linux",
+    "preInstalledSw": "NA",
+    "tenancy": "Shared",
+    "capacitystatus": "Used",
+    "marketoption": "OnDemand",
+}
 LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 COLUMNS = (*prices.OF_INSTANCE, *(name for name in prices.OF_ITEM if name not in prices.OF_INSTANCE), *prices.COMMON)
 
@@ -59,9 +63,23 @@ SERVICES = (
     Service("volume_gp3", "", "AmazonEC2", {"productFamily": "Storage", "volumeApiName": "gp3"}, "EBS:VolumeUsage.gp3"),
     Service("s3_put", "", "AmazonS3", {"group": "S3-API-Tier1"}, "Requests-Tier1"),
     Service("s3_get", "", "AmazonS3", {"group": "S3-API-Tier2"}, "Requests-Tier2"),
-    Service("traffic_zone", "", "AWSDataTransfer", {"transferType": "IntraRegion"}, "DataTransfer-Regional-Bytes", "fromRegionCode"),
-    Service("traffic_out", "", "AWSDataTransfer", {"transferType": "AWS Outbound"}, "DataTransfer-Out-Bytes", "fromRegionCode"),
-)  # fmt: skip
+    Service(
+        "traffic_zone",
+        "",
+        "AWSDataTransfer",
+        {"transferType": "IntraRegion"},
+        "DataTransfer-Regional-Bytes",
+        "fromRegionCode",
+    ),
+    Service(
+        "traffic_out",
+        "",
+        "AWSDataTransfer",
+        {"transferType": "AWS Outbound"},
+        "DataTransfer-Out-Bytes",
+        "fromRegionCode",
+    ),
+)
 
 Clients = Callable[[str, str], Any]
 
@@ -184,19 +202,30 @@ def _instance_row(machine: Instance, usd: float, published: str, spot: list[floa
     saving = round(max(0.0, 100 * (1 - mean(spot) / usd)), 1) if spot else None
     zones = f"; spot: EC2, mean of {len(spot)} zones" if spot else ""
     return {
-        "instance": machine.name, "arch": machine.arch, "vcpu": machine.vcpu, "mem_gib": machine.mem_gib,
-        "network_baseline_gbps": machine.network_baseline_gbps, "network_gbps": machine.network_gbps, "gpu": machine.gpu,
-        "gpu_mem_gib": machine.gpu_mem_gib, "usd_per_hour_on_demand": usd, "spot_saving_pct": saving,
+        "instance": machine.name,
+        "arch": machine.arch,
+        "vcpu": machine.vcpu,
+        "mem_gib": machine.mem_gib,
+        "network_baseline_gbps": machine.network_baseline_gbps,
+        "network_gbps": machine.network_gbps,
+        "gpu": machine.gpu,
+        "gpu_mem_gib": machine.gpu_mem_gib,
+        "usd_per_hour_on_demand": usd,
+        "spot_saving_pct": saving,
         "source": _source(published) + zones,
-    }  # fmt: skip
+    }
 
 
 def _rate_rows(one: Service, tiers: Iterable[Tier]) -> Iterator[dict[str, Any]]:
     for tier in tiers:
         yield {
-            "item": one.item, "arch": one.arch, "above": f"{tier.above:.0f}", "usd": tier.usd, "unit": prices.ITEMS[one.item],
+            "item": one.item,
+            "arch": one.arch,
+            "above": f"{tier.above:.0f}",
+            "usd": tier.usd,
+            "unit": prices.ITEMS[one.item],
             "source": _source(tier.published),
-        }  # fmt: skip
+        }
 
 
 def _source(published: str) -> str:

@@ -122,11 +122,26 @@ def _forget_old(cache: Path) -> None:
 
 def _download(target: Target, folder: Path, constraints: Path) -> None:
     command = start.command(
-        "pip", "download", "--quiet", "--only-binary=:all:", "--no-input", "--disable-pip-version-check",
-        "--retries", "2", "--implementation", "cp", "--python-version", target.runtime.removeprefix("python"),
-        *(f"--platform={tag}" for tag in target.tags), "--constraint", str(constraints), "--dest", str(folder),
-        *_pinned(), *TOOLS,
-    )  # fmt: skip
+        "pip",
+        "download",
+        "--quiet",
+        "--only-binary=:all:",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--retries",
+        "2",
+        "--implementation",
+        "cp",
+        "--python-version",
+        target.runtime.removeprefix("python"),
+        *(f"--platform={tag}" for tag in target.tags),
+        "--constraint",
+        str(constraints),
+        "--dest",
+        str(folder),
+        *_pinned(),
+        *TOOLS,
+    )
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
     except subprocess.TimeoutExpired:

@@ -105,9 +105,20 @@ def wheel(target: Target, name: str, version: str, cache: Path) -> Path:
 def _download(requirement: str, folder: Path, options: list[str]) -> Path:
     """Has pip put the wheel into ``folder``. ConfigError with pip's own words if it cannot."""
     command = start.command(
-        "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-input",
-        "--disable-pip-version-check", "--retries", "2", *options, "--dest", str(folder), requirement,
-    )  # fmt: skip
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--retries",
+        "2",
+        *options,
+        "--dest",
+        str(folder),
+        requirement,
+    )
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=False)
     except subprocess.TimeoutExpired:

@@ -104,9 +104,13 @@ class LocalPool:
                 "Lambdas; use --backend cpu, or Linux"
             )
         return cls(
-            handler=lambdas.handler, memory_mb=lambdas.memory_mb, timeout_s=lambdas.timeout_s,
-            max_environments=max_environments, on_done=on_done, log_dir=log_dir,
-        )  # fmt: skip
+            handler=lambdas.handler,
+            memory_mb=lambdas.memory_mb,
+            timeout_s=lambdas.timeout_s,
+            max_environments=max_environments,
+            on_done=on_done,
+            log_dir=log_dir,
+        )
 
     def __enter__(self) -> "LocalPool":
         return self

@@ -56,9 +56,14 @@ class Replica:
     Only ``handle`` changes its state."""
 
     def __init__(
-        self, index: int, config: Config, model: Model, num_graph_servers: int, num_leaves: int,
+        self,
+        index: int,
+        config: Config,
+        model: Model,
+        num_graph_servers: int,
+        num_leaves: int,
         first: Mapping[str, Array] | None = None,
-    ):  # fmt: skip
+    ):
         """``first``: the weights to begin with; None: those that the model draws."""
         self.index, self.train, self.run = index, config.train, config.run
         self.num_graph_servers, self.num_leaves = num_graph_servers, num_leaves

@@ -51,23 +51,52 @@ RESULT = "result.json"
 OF_LINKS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 #: Short names of keyword arguments and command-line flags -> config keys.
 SHORT = {
-    "parts": "data.parts", "partitioner": "data.partitioner", "order": "data.order", "directed": "data.directed",
-    "feature_norm": "data.feature_norm", "split": "data.split",
-    "task": "data.task", "inductive": "data.inductive",
-    "model": "model.name", "layers": "model.layers", "hidden": "model.hidden", "dropout": "model.dropout",
-    "heads": "model.heads", "attn_dropout": "model.attn_dropout", "residual": "model.residual",
-    "epochs": "train.epochs", "lr": "train.lr", "weight_decay": "train.weight_decay", "seed": "train.seed",
+    "parts": "data.parts",
+    "partitioner": "data.partitioner",
+    "order": "data.order",
+    "directed": "data.directed",
+    "feature_norm": "data.feature_norm",
+    "split": "data.split",
+    "task": "data.task",
+    "inductive": "data.inductive",
+    "model": "model.name",
+    "layers": "model.layers",
+    "hidden": "model.hidden",
+    "dropout": "model.dropout",
+    "heads": "model.heads",
+    "attn_dropout": "model.attn_dropout",
+    "residual": "model.residual",
+    "epochs": "train.epochs",
+    "lr": "train.lr",
+    "weight_decay": "train.weight_decay",
+    "seed": "train.seed",
     "warm_start": "train.warm_start",
-    "mode": "train.mode", "staleness": "train.staleness", "intervals": "train.intervals",
-    "target_acc": "train.target_acc", "eval_every": "train.eval_every", "patience": "train.patience",
+    "mode": "train.mode",
+    "staleness": "train.staleness",
+    "intervals": "train.intervals",
+    "target_acc": "train.target_acc",
+    "eval_every": "train.eval_every",
+    "patience": "train.patience",
     "stop_on": "train.stop_on",
-    "stale_gradients": "train.stale_gradients", "stale_rows": "train.stale_rows",
-    "param_servers": "servers.param_servers", "backend": "servers.backend",
-    "lambdas": "lambda.count", "lambda_memory": "lambda.memory_mb", "lambda_on": "lambda.on",
-    "checkpoint_every": "run.checkpoint_every", "checkpoint_seconds": "run.checkpoint_seconds", "keep": "run.keep",
-    "restarts": "run.restarts", "security": "servers.security", "run_dir": "run.dir", "trace": "run.trace",
-    "logger": "run.loggers", "on": "run.on", "budget": "run.budget_usd", "max_time": "run.max_seconds",
-}  # fmt: skip
+    "stale_gradients": "train.stale_gradients",
+    "stale_rows": "train.stale_rows",
+    "param_servers": "servers.param_servers",
+    "backend": "servers.backend",
+    "lambdas": "lambda.count",
+    "lambda_memory": "lambda.memory_mb",
+    "lambda_on": "lambda.on",
+    "checkpoint_every": "run.checkpoint_every",
+    "checkpoint_seconds": "run.checkpoint_seconds",
+    "keep": "run.keep",
+    "restarts": "run.restarts",
+    "security": "servers.security",
+    "run_dir": "run.dir",
+    "trace": "run.trace",
+    "logger": "run.loggers",
+    "on": "run.on",
+    "budget": "run.budget_usd",
+    "max_time": "run.max_seconds",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,9 +178,12 @@ def train(
 
 
 def conduct(
-    config: Config, shards_path: Path, on_status: Callable[[Status], None], run_dir: Path | None = None,
+    config: Config,
+    shards_path: Path,
+    on_status: Callable[[Status], None],
+    run_dir: Path | None = None,
     before: Callable[[Model], TrainingState | None] = lambda model: None,
-) -> Run:  # fmt: skip
+) -> Run:
     """Trains on shards. ``run_dir``: of the run that goes on, from the state that
     ``before`` gives; None: one is made."""
     shards = ShardSet.open(shards_path)
@@ -205,8 +237,12 @@ def _far_away() -> Callable[..., dict[str, Any]]:
 
 
 def carry_out(
-    config: Config, shards: ShardSet, run_dir: Path, on_status: Callable[[Status], None], before: TrainingState | None = None
-) -> dict[str, Any]:  # fmt: skip
+    config: Config,
+    shards: ShardSet,
+    run_dir: Path,
+    on_status: Callable[[Status], None],
+    before: TrainingState | None = None,
+) -> dict[str, Any]:
     """Trains, with this process as coordinator; the result. The models, and all that a run leaves, are in ``run_dir``.
     ``before``: what it goes on from."""
     spec = ModelSpec.of(config, shards.manifest)
@@ -274,9 +310,14 @@ def code_of(config: Config) -> list[str]:
 
 
 def resolve(
-    source: str, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any],
-    preset: str = "", *, many: bool = False,
-) -> Config:  # fmt: skip
+    source: str,
+    config: Config | str | Path | None,
+    settings: Mapping[str, Any] | None,
+    short: Mapping[str, Any],
+    preset: str = "",
+    *,
+    many: bool = False,
+) -> Config:
     """Defaults < config < preset < settings < keyword arguments, and where tensor tasks
     run (``servers.backend``) decided.
 
@@ -353,12 +394,24 @@ def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> P
     if in_memory is None and (Path(data.source) / MANIFEST).is_file():
         return Path(data.source)
     return cached(
-        data.source if in_memory is None else in_memory, cache_dir=data.cache_dir, parts=data.parts, partitioner=data.partitioner,
-        order=data.order, directed=data.directed, feature_norm=data.feature_norm, seed=data.seed,
-        train_per_class=data.train_per_class, val_per_class=data.val_per_class, task=data.task,
-        inductive=data.split if data.inductive else None, val_edges=data.val_edges, test_edges=data.test_edges,
-        negatives=data.negatives, eval_negatives=data.eval_negatives, features_as=features_as,
-    )  # fmt: skip
+        data.source if in_memory is None else in_memory,
+        cache_dir=data.cache_dir,
+        parts=data.parts,
+        partitioner=data.partitioner,
+        order=data.order,
+        directed=data.directed,
+        feature_norm=data.feature_norm,
+        seed=data.seed,
+        train_per_class=data.train_per_class,
+        val_per_class=data.val_per_class,
+        task=data.task,
+        inductive=data.split if data.inductive else None,
+        val_edges=data.val_edges,
+        test_edges=data.test_edges,
+        negatives=data.negatives,
+        eval_negatives=data.eval_negatives,
+        features_as=features_as,
+    )
 
 
 def num_parts(config: Config) -> int:
@@ -374,10 +427,15 @@ def fit(config: Config, shards: ShardSet) -> Config:
     manifest = shards.manifest
     links, inductive = manifest.edge_types == "links", manifest.edge_types == "inductive"
     held = {
-        "parts": manifest.num_partitions, "partitioner": manifest.partitioner, "order": manifest.order,
-        "directed": manifest.directed and not links, "feature_norm": manifest.feature_norm, "seed": manifest.seed,
-        "task": "link" if links else "node", "inductive": inductive,
-    }  # fmt: skip
+        "parts": manifest.num_partitions,
+        "partitioner": manifest.partitioner,
+        "order": manifest.order,
+        "directed": manifest.directed and not links,
+        "feature_norm": manifest.feature_norm,
+        "seed": manifest.seed,
+        "task": "link" if links else "node",
+        "inductive": inductive,
+    }
     if inductive:
         held["split"] = manifest.inductive_split
     if links:
@@ -393,9 +451,10 @@ def fit(config: Config, shards: ShardSet) -> Config:
             raise ConfigError(f"data.{key} = {asked}: is for data.task = link")
     every = config.train.eval_every
     fixed = {
-        "train.intervals": intervals.of(config, manifest), "data.source": _from_anywhere(config.data.source),
+        "train.intervals": intervals.of(config, manifest),
+        "data.source": _from_anywhere(config.data.source),
         "train.eval_every": every if every >= 0 else usual_eval_every(manifest),
-    }  # fmt: skip
+    }
     return config.replace({**{f"data.{key}": value for key, value in held.items()}, **fixed})
 
 
@@ -552,15 +611,26 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
     """config.toml, and manifest.json: what ran where, on which data. ConfigError if they cannot be written."""
     graph = shards.manifest
     manifest = {
-        "siafu": __version__, "python": platform.python_version(), "numpy": np.__version__,
-        "machine": platform.platform(), "cores": allotment.cores(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        **_told_before(run_dir), "config_digest": config.digest, "shards": str(shards.path.resolve()), "shards_digest": shards.manifest.digest,
-        "data": dict(shards.manifest.fingerprint), "seed": config.train.seed,
+        "siafu": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": platform.platform(),
+        "cores": allotment.cores(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        **_told_before(run_dir),
+        "config_digest": config.digest,
+        "shards": str(shards.path.resolve()),
+        "shards_digest": shards.manifest.digest,
+        "data": dict(shards.manifest.fingerprint),
+        "seed": config.train.seed,
         "graph": {
-            "name": graph.name, "vertices": graph.num_vertices, "edges": graph.num_edges, "features": graph.num_features,
+            "name": graph.name,
+            "vertices": graph.num_vertices,
+            "edges": graph.num_edges,
+            "features": graph.num_features,
             "classes": graph.num_classes,
         },
-    }  # fmt: skip
+    }
     try:
         (run_dir / CONFIG).write_text(configs.dump(config))
         (run_dir / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")

@@ -135,9 +135,15 @@ def _layer(spec: ModelSpec, config: Config, edges: Edges, heads: int, columns: i
 
 
 def _given(
-    sample: Edges, k: int, sources: Records, targets: Records, T: Array, scores: tuple[Array, Array], slope: float,
+    sample: Edges,
+    k: int,
+    sources: Records,
+    targets: Records,
+    T: Array,
+    scores: tuple[Array, Array],
+    slope: float,
     how: dict[str, Any],
-) -> tuple[float, float]:  # fmt: skip
+) -> tuple[float, float]:
     """Seconds of the whole sample: on the server, and in the edge tasks."""
     s, t = scores
     indptr, weight = kernels.segments(sample, 0, k, add_self=True), None

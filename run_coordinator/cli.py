@@ -19,14 +19,36 @@ from siafu.progress import Display, dollars, summary, written
 
 #: Config section -> title of its flags.
 GROUPS = {
-    "data": "graph", "model": "model", "train": "training", "servers": "servers", "lambda": "Lambdas", "run": "run directory",
-}  # fmt: skip
+    "data": "graph",
+    "model": "model",
+    "train": "training",
+    "servers": "servers",
+    "lambda": "Lambdas",
+    "run": "run directory",
+}
 _METAVARS = {
-    "data.parts": "P", "model.name": "NAME", "model.hidden": "H", "train.intervals": "K", "train.epochs": "E",
-    "train.staleness": "S", "train.warm_start": "MODEL", "servers.param_servers": "Q", "lambda.memory_mb": "MB", "lambda.on": "WHERE", "run.dir": "DIR",
-    "baseline.ranks": "R", "baseline.link_rate": "RATE", "baseline.link_delay_s": "TIME", "baseline.fanouts": "N[,…]",
-    "run.checkpoint_every": "K", "run.checkpoint_seconds": "T", "run.keep": "K", "run.loggers": "NAME[,…]", "run.budget_usd": "USD", "run.max_seconds": "TIME",
-}  # fmt: skip
+    "data.parts": "P",
+    "model.name": "NAME",
+    "model.hidden": "H",
+    "train.intervals": "K",
+    "train.epochs": "E",
+    "train.staleness": "S",
+    "train.warm_start": "MODEL",
+    "servers.param_servers": "Q",
+    "lambda.memory_mb": "MB",
+    "lambda.on": "WHERE",
+    "run.dir": "DIR",
+    "baseline.ranks": "R",
+    "baseline.link_rate": "RATE",
+    "baseline.link_delay_s": "TIME",
+    "baseline.fanouts": "N[,…]",
+    "run.checkpoint_every": "K",
+    "run.checkpoint_seconds": "T",
+    "run.keep": "K",
+    "run.loggers": "NAME[,…]",
+    "run.budget_usd": "USD",
+    "run.max_seconds": "TIME",
+}
 
 #: Exit code of a run that its budget or its time has stopped: what it has learnt is saved.
 EXIT_AT_LIMIT = 3
@@ -97,9 +119,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--preset", default="", metavar="paper", help="begin with what the model's own paper published for this graph"
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE",
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
         help="any setting of a config.toml, also those without a flag; may be repeated",
-    )  # fmt: skip
+    )
 
 
 def add_flag(
@@ -168,9 +193,13 @@ def asked(args: argparse.Namespace, *, many: bool = False) -> Config:
 def _many(args: argparse.Namespace, config: Config) -> int:
     with going_on():
         found = repeat.repeat(
-            runs=args.runs, data_seeds=args.data_seeds, jobs=args.jobs, config=config,
-            watch=watch(args), on_done=lambda done: say(args, done),
-        )  # fmt: skip
+            runs=args.runs,
+            data_seeds=args.data_seeds,
+            jobs=args.jobs,
+            config=config,
+            watch=watch(args),
+            on_done=lambda done: say(args, done),
+        )
     print(json.dumps(dict(found.summary)) if args.json else "\n".join(repeat.lines(found.summary)))
     return incomplete(f"siafu train: {len(found.runs)} of {args.runs} runs", len(found.runs) == args.runs)
 

@@ -64,7 +64,7 @@ from siafu.wire import (
     Stopped,
     Tensors,
     Usage,
-)  # fmt: skip
+)
 
 #: How long a run that has come to its limit waits for the reports that make its state a checkpoint.
 STATE_S = 2.0
@@ -72,9 +72,12 @@ STATE_S = 2.0
 
 class Coordinator:
     def __init__(
-        self, config: Config, target: str = "classes", before: TrainingState | None = None,
+        self,
+        config: Config,
+        target: str = "classes",
+        before: TrainingState | None = None,
         spent: Mapping[str, Any] | None = None,
-    ):  # fmt: skip
+    ):
         """``target``: what is learnt (``ModelSpec.target``); ``before``: what the run goes on from; ``spent``: the
         ledger of one that failed before it had anything to go on from."""
         self.config, self.metric, self.before = config, METRICS[target], before
@@ -283,10 +286,16 @@ class Coordinator:
         if not np.isfinite(loss) and self.config.run.on_nan == "stop" and not self.stopped:
             raise Diverged(f"epoch {epoch + 1}: the loss is {loss}; {nan_advice(epoch)}")
         record = {
-            "event": "epoch", "epoch": epoch + 1, "loss": loss, "time_s": now - self.started_at,
-            "epoch_s": self.ledger.epoch_seconds[-1], "ghost_bytes": ghost_bytes, "staleness": staleness.tolist(),
-            "usage": usage, "usd": self.meter.cost(now).usd,
-        }  # fmt: skip
+            "event": "epoch",
+            "epoch": epoch + 1,
+            "loss": loss,
+            "time_s": now - self.started_at,
+            "epoch_s": self.ledger.epoch_seconds[-1],
+            "ghost_bytes": ghost_bytes,
+            "staleness": staleness.tolist(),
+            "usage": usage,
+            "usd": self.meter.cost(now).usd,
+        }
         return [Record(record), *self._settle(now)]
 
     def _skipped(self, message: Skipped) -> list[Action]:
@@ -427,15 +436,23 @@ class Coordinator:
         epochs = finals[0].version
         return {
             **outcome(self.ledger.best, self.ledger.final, self.config.train),
-            "epochs": epochs, "stopped": self.stopped,
+            "epochs": epochs,
+            "stopped": self.stopped,
             "train_seconds": self.stopped_at - self.started_at if self.started_at else 0.0,
             "epoch_seconds_median": float(np.median(later)) if later else 0.0,
-            "loss_history": self.ledger.losses[:epochs], "lambda": of_lambda(usage), "usage": usage,
-            "usage_complete": self.usage_complete, "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
-            "ghost_bytes_per_epoch": self.status.ghost_bytes, "lanes": lanes(usage),
+            "loss_history": self.ledger.losses[:epochs],
+            "lambda": of_lambda(usage),
+            "usage": usage,
+            "usage_complete": self.usage_complete,
+            "cost": self.meter.cost(max(self.heard.values(), default=0.0)).to_dict(),
+            "ghost_bytes_per_epoch": self.status.ghost_bytes,
+            "lanes": lanes(usage),
             "bytes_per_link": links(self.usages.totals, self.config.data.parts, epochs),
             "resumed_from": None if self.before is None else self.before.version,
-            "stash_peak_versions": max(model.stash_peak for model in finals), "weights_digest": digests.pop(),
-            "metric": self.metric.name, "skipped_steps": len(self.ledger.skipped), "processors": kinds,
+            "stash_peak_versions": max(model.stash_peak for model in finals),
+            "weights_digest": digests.pop(),
+            "metric": self.metric.name,
+            "skipped_steps": len(self.ledger.skipped),
+            "processors": kinds,
             "arithmetic": arithmetic(self.config, kinds),
-        }  # fmt: skip
+        }

@@ -97,8 +97,11 @@ def examine() -> dict[str, Any]:
     checks = [_products(), _arithmetic(), _loopback(), _environment(), _disk()]
     return {
         "machine": {
-            "siafu": __version__, "python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}",
-            "cores": allotment.cores(), "memory_gib": round(allotment.memory_bytes() / 2**30, 1),
+            "siafu": __version__,
+            "python": platform.python_version(),
+            "platform": f"{platform.system()} {platform.machine()}",
+            "cores": allotment.cores(),
+            "memory_gib": round(allotment.memory_bytes() / 2**30, 1),
         },
         "packages": {name: _version(name) for name in PACKAGES},
         "checks": [asdict(check) for check in checks],
@@ -106,7 +109,7 @@ def examine() -> dict[str, Any]:
         "extras": [{"name": name, "for": what, "found": _version(brings)} for name, (brings, what) in EXTRAS.items()],
         "tools": [_gpus(), _node(), _localstack()],
         "ok": all(check.ok for check in checks),
-    }  # fmt: skip
+    }
 
 
 def _show(report: dict[str, Any], console: Console) -> None:
@@ -158,10 +161,11 @@ def _arithmetic() -> Check:
     if found == known_answer.KNOWN:
         return Check("arithmetic", True, f"as everywhere ({found})")
     return Check(
-        "arithmetic", False,
+        "arithmetic",
+        False,
         f"{found}, must be {known_answer.KNOWN}: this machine computes other bits than all others; please report it with its "
         f"processor ({kernels.ISA})",
-    )  # fmt: skip
+    )
 
 
 def compiled_kernels() -> Check:

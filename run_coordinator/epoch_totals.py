@@ -45,11 +45,14 @@ class Ledger:
         """JSON: what is known of the epochs before ``version``; the rest of the arguments,
         since the run began, goes with it."""
         return {
-            "losses": self.losses[:version], "epoch_seconds": self.epoch_seconds[:version],
-            **(self._verdicts or self.verdicts()), "usage": {str(server): dict(totals) for server, totals in usage.items()}, "seconds": seconds,
+            "losses": self.losses[:version],
+            "epoch_seconds": self.epoch_seconds[:version],
+            **(self._verdicts or self.verdicts()),
+            "usage": {str(server): dict(totals) for server, totals in usage.items()},
+            "seconds": seconds,
             "role_seconds": role_seconds,
             "skipped": {str(epoch): where for epoch, where in self.skipped.items() if epoch < version},
-        }  # fmt: skip
+        }
 
     @staticmethod
     def usage_of(dumped: Mapping[str, Any]) -> dict[int, dict[str, float]]:

@@ -69,9 +69,14 @@ def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
     log = logs / "localstack.log"
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=start.environment(),
-            start_new_session=True, pass_fds=(leash.fd,),
-        )  # fmt: skip
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            env=start.environment(),
+            start_new_session=True,
+            pass_fds=(leash.fd,),
+        )
         leash.tie(process.pid)
 
     def check() -> None:

@@ -53,9 +53,14 @@ WEIGHTS_S = 20.0
 
 
 def run(
-    config: Config, shards: ShardSet, shards_path: Path, run_dir: Path, on_status: Callable[[Status], None],
-    check: Callable[[], None] = lambda: None, before: TrainingState | None = None,
-) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+    config: Config,
+    shards: ShardSet,
+    shards_path: Path,
+    run_dir: Path,
+    on_status: Callable[[Status], None],
+    check: Callable[[], None] = lambda: None,
+    before: TrainingState | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains as the config says; returns the result (``Coordinator.result``) and the best and final weights.
 
     metrics.jsonl, checkpoints and logs are left in ``run_dir``. A run that comes to its limit (``run.budget_usd``,
@@ -73,9 +78,13 @@ def run(
         check_loopback()
     spec = ModelSpec.of(config, shards.manifest)
     store = Store(
-        run_dir / "checkpoints", spec, config.digest, shards.manifest.fingerprint, config.run.keep,
+        run_dir / "checkpoints",
+        spec,
+        config.digest,
+        shards.manifest.fingerprint,
+        config.run.keep,
         mirror_of(config.run.checkpoint_to, run_dir.name),
-    )  # fmt: skip
+    )
     guard.tell_run(str(run_dir), config.servers.silence_s)
     supervisor, restarts = Supervisor(config.run.restarts), list[dict[str, Any]]()
     spent: Mapping[str, Any] | None = None
@@ -170,14 +179,27 @@ class _Attempt:
             hosts.build(config, self.run_dir, self.shards_path, self.run_dir / "config.toml", run_id) as host,
             contextlib.nullcontext(_keys(config, host.listen)) as keys,
             Hub(
-                COORDINATOR, run_id, listen=host.listen, ports=config.servers.port_range,
+                COORDINATOR,
+                run_id,
+                listen=host.listen,
+                ports=config.servers.port_range,
                 ring=None if keys is None else keys.ring(COORDINATOR),
             ) as hub,
-        ):  # fmt: skip
+        ):
             session = _Session(
-                config, self.spec, self.coordinator, host, self.run_dir, hub, metrics, self.on_status, self.check, self.tell,
-                self.saver, keys,
-            )  # fmt: skip
+                config,
+                self.spec,
+                self.coordinator,
+                host,
+                self.run_dir,
+                hub,
+                metrics,
+                self.on_status,
+                self.check,
+                self.tell,
+                self.saver,
+                keys,
+            )
             try:
                 session.train(restarts[-1] if restarts else {})
                 guard.over()
@@ -198,10 +220,20 @@ class _Session:
     """The coordinator's loop."""
 
     def __init__(
-        self, config: Config, spec: ModelSpec, coordinator: Coordinator, host: Host, run_dir: Path, hub: Hub,
-        metrics: RawIOBase, on_status: Callable[[Status], None], check: Callable[[], None] = lambda: None,
-        tell: loggers.Tell = lambda record: None, saver: Saver | None = None, keys: Keys | None = None,
-    ):  # fmt: skip
+        self,
+        config: Config,
+        spec: ModelSpec,
+        coordinator: Coordinator,
+        host: Host,
+        run_dir: Path,
+        hub: Hub,
+        metrics: RawIOBase,
+        on_status: Callable[[Status], None],
+        check: Callable[[], None] = lambda: None,
+        tell: loggers.Tell = lambda record: None,
+        saver: Saver | None = None,
+        keys: Keys | None = None,
+    ):
         self.config, self.spec, self.coordinator, self.hub = config, spec, coordinator, hub
         self.host, self.run_dir, self._keys = host, run_dir, keys
         self.metrics, self.on_status, self._check, self._tell, self._saver = metrics, on_status, check, tell, saver

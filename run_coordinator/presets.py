@@ -27,38 +27,77 @@ class Preset:
 
 _GCN = Preset(
     {
-        "model.layers": 2, "model.hidden": 16, "model.dropout": 0.5, "model.bias": False, "model.activation": "relu",
-        "train.epochs": 200, "train.lr": 0.01, "train.optimizer": "adam", "train.weight_decay": 5e-4,
-        "train.weight_decay_rest": 0.0, "train.patience": 10, "train.stop_on": "loss", "data.feature_norm": "row",
+        "model.layers": 2,
+        "model.hidden": 16,
+        "model.dropout": 0.5,
+        "model.bias": False,
+        "model.activation": "relu",
+        "train.epochs": 200,
+        "train.lr": 0.01,
+        "train.optimizer": "adam",
+        "train.weight_decay": 5e-4,
+        "train.weight_decay_rest": 0.0,
+        "train.patience": 10,
+        "train.stop_on": "loss",
+        "data.feature_norm": "row",
     },
     "Kipf & Welling, ICLR 2017, section 5.2; tkipf/gcn train.py",
     "the epoch of the lowest validation loss instead of the last; their code adds weight decay to that loss and compares "
     "it with the mean of 10 epochs",
-)  # fmt: skip
+)
 _GAT = {
-    "model.layers": 2, "model.hidden": 64, "model.heads": 8, "model.out_heads": 1, "model.activation": "elu",
-    "model.dropout": 0.6, "model.attn_dropout": 0.6, "model.slope": 0.2, "train.epochs": 100_000, "train.patience": 100,
-    "train.stop_on": "both", "train.lr": 0.005, "train.optimizer": "adam", "train.weight_decay": 5e-4,
+    "model.layers": 2,
+    "model.hidden": 64,
+    "model.heads": 8,
+    "model.out_heads": 1,
+    "model.activation": "elu",
+    "model.dropout": 0.6,
+    "model.attn_dropout": 0.6,
+    "model.slope": 0.2,
+    "train.epochs": 100_000,
+    "train.patience": 100,
+    "train.stop_on": "both",
+    "train.lr": 0.005,
+    "train.optimizer": "adam",
+    "train.weight_decay": 5e-4,
     "data.feature_norm": "row",
-}  # fmt: skip
+}
 _GAT_SOURCE = "Velickovic et al., ICLR 2018, section 3.3; PetarV-/GAT execute_cora.py"
 _GAT_DIFFERS = "their code also drops transformed rows, and adds a bias to the scores of vertices"
 _GCNII = {
-    "model.alpha": 0.1, "model.activation": "relu", "train.lr": 0.01, "train.optimizer": "adam",
-    "train.weight_decay": 0.01, "train.weight_decay_rest": 5e-4, "train.epochs": 1500, "train.patience": 100,
-    "train.stop_on": "loss", "data.feature_norm": "row",
-}  # fmt: skip
+    "model.alpha": 0.1,
+    "model.activation": "relu",
+    "train.lr": 0.01,
+    "train.optimizer": "adam",
+    "train.weight_decay": 0.01,
+    "train.weight_decay_rest": 5e-4,
+    "train.epochs": 1500,
+    "train.patience": 100,
+    "train.stop_on": "loss",
+    "data.feature_norm": "row",
+}
 _GCNII_SOURCE = "Chen et al., ICML 2020, table 6; chennnM/GCNII semi.sh"
 _GCNII_DIFFERS = (
     "first weights are Glorot's and biases 0; their code draws W_l from U(-1, 1) / sqrt(F), and the dense layers and their "
     "biases as torch does"
 )
 _APPNP = {
-    "model.layers": 2, "model.hidden": 64, "model.hops": 10, "model.alpha": 0.1, "model.dropout": 0.5,
-    "model.bias": False, "model.activation": "relu", "train.lr": 0.01, "train.optimizer": "adam",
-    "train.weight_decay": 5e-3, "train.weight_decay_rest": 0.0, "train.epochs": 10_000, "train.patience": 100,
-    "train.stop_on": "both", "data.feature_norm": "row",
-}  # fmt: skip
+    "model.layers": 2,
+    "model.hidden": 64,
+    "model.hops": 10,
+    "model.alpha": 0.1,
+    "model.dropout": 0.5,
+    "model.bias": False,
+    "model.activation": "relu",
+    "train.lr": 0.01,
+    "train.optimizer": "adam",
+    "train.weight_decay": 5e-3,
+    "train.weight_decay_rest": 0.0,
+    "train.epochs": 10_000,
+    "train.patience": 100,
+    "train.stop_on": "both",
+    "data.feature_norm": "row",
+}
 _APPNP_SOURCE = "Gasteiger et al., ICLR 2019, section 5 and appendix B; gasteigerjo/ppnp reproduce_results"
 _APPNP_DIFFERS = (
     "no dropout of edges; the graph's own split instead of random ones; their validation loss has weight decay in it, and of "
@@ -69,12 +108,17 @@ _APPNP_DIFFERS = (
 def _sgc(weight_decay: float, epochs: int = 100) -> Preset:
     return Preset(
         {
-            "model.hops": 2, "model.dropout": 0.0, "train.lr": 0.2, "train.optimizer": "adam",
-            "train.weight_decay": weight_decay, "train.epochs": epochs, "data.feature_norm": "row",
+            "model.hops": 2,
+            "model.dropout": 0.0,
+            "train.lr": 0.2,
+            "train.optimizer": "adam",
+            "train.weight_decay": weight_decay,
+            "train.epochs": epochs,
+            "data.feature_norm": "row",
         },
         "Wu et al., ICML 2019, section 5.1; Tiiiger/SGC citation.py --tuned",
         "the epoch is chosen by validation accuracy, not the last one",
-    )  # fmt: skip
+    )
 
 
 PAPER: Mapping[tuple[str, str], Preset] = {
@@ -98,7 +142,11 @@ PAPER: Mapping[tuple[str, str], Preset] = {
     ),
     ("gcnii", "pubmed"): Preset(
         {
-            **_GCNII, "model.layers": 16, "model.hidden": 256, "model.dropout": 0.5, "model.theta": 0.4,
+            **_GCNII,
+            "model.layers": 16,
+            "model.hidden": 256,
+            "model.dropout": 0.5,
+            "model.theta": 0.4,
             "train.weight_decay": 5e-4,
         },
         _GCNII_SOURCE,
@@ -112,14 +160,20 @@ PAPER: Mapping[tuple[str, str], Preset] = {
     ("sgc", "pubmed"): _sgc(7.403929623323868e-05),
     ("sage", "reddit"): Preset(
         {
-            "model.layers": 2, "model.hidden": 128, "model.activation": "relu", "model.dropout": 0.0, "train.lr": 0.01,
-            "train.optimizer": "adam", "train.weight_decay": 0.0, "data.feature_norm": "standard",
+            "model.layers": 2,
+            "model.hidden": 128,
+            "model.activation": "relu",
+            "model.dropout": 0.0,
+            "train.lr": 0.01,
+            "train.optimizer": "adam",
+            "train.weight_decay": 0.0,
+            "data.feature_norm": "standard",
         },
         "Hamilton et al., NeurIPS 2017, section 4 and appendix; williamleif/GraphSAGE supervised_train.py",
         "whole neighbourhoods instead of 25 and 10 sampled ones, one step an epoch instead of one per 512 vertices: so "
         "epochs stay yours; one vector per layer instead of two side by side, not normalised to length 1",
     ),
-}  # fmt: skip
+}
 
 #: Models whose papers have no graph that fits, and what they have.
 ELSEWHERE = {

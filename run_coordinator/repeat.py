@@ -128,9 +128,12 @@ def repeat(
 
 
 def asked(
-    source: Any, config: Config | str | Path | None, settings: Mapping[str, Any] | None, short: Mapping[str, Any],
+    source: Any,
+    config: Config | str | Path | None,
+    settings: Mapping[str, Any] | None,
+    short: Mapping[str, Any],
     preset: str,
-) -> tuple[Config, Any]:  # fmt: skip
+) -> tuple[Config, Any]:
     """The config that all trials begin with, and the source if it is a graph in memory, else None."""
     if isinstance(source, str | Path):
         return api.resolve(str(source), config, settings, short, preset), None
@@ -252,10 +255,16 @@ def trained(trial: Trial, on_status: OnStatus) -> api.Run:
 
 
 def carry_out(
-    trials: Sequence[Trial], folder: Path, config: Config, *, jobs: int = 1,
-    watch: Watch = lambda trial: contextlib.nullcontext(), may_diverge: bool = False, may_fail: bool = False,
+    trials: Sequence[Trial],
+    folder: Path,
+    config: Config,
+    *,
+    jobs: int = 1,
+    watch: Watch = lambda trial: contextlib.nullcontext(),
+    may_diverge: bool = False,
+    may_fail: bool = False,
     train: Trainer = trained,
-) -> Iterator[Done]:  # fmt: skip
+) -> Iterator[Done]:
     """Yields every trial that is finished, those of earlier calls first, until all are or a limit is reached.
 
     may_diverge: a trial that diverged is an answer, too; may_fail: so is one that failed for any reason, which the next
@@ -333,9 +342,13 @@ def _started(trial: Trial, folder: Path) -> subprocess.Popen[str]:
     file.write_text(configs.dump(trial.config))
     command = start.command("siafu", "train", "--config", str(file), "--quiet", "--json", *api.code_of(trial.config))
     return subprocess.Popen(
-        command, env=start.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        command,
+        env=start.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 def _last_word(process: subprocess.Popen[str], wait_s: float) -> str | None:

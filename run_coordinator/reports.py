@@ -21,8 +21,9 @@ MOST = 1 << 63
 NEEDS = ("recommended_memory_mb", "split_in")
 #: What a server has, which is no more after another attempt: how both make one number.
 HAS: dict[str, Callable[[float, float], float]] = {
-    "environments_wanted": lambda before, now: now, "environments_wanted_peak": max
-}  # fmt: skip
+    "environments_wanted": lambda before, now: now,
+    "environments_wanted_peak": max,
+}
 
 
 def total(usage: dict[int, dict[str, float]]) -> dict[str, float]:
@@ -76,11 +77,12 @@ def lanes(usage: Mapping[str, float]) -> dict[str, dict[str, float]]:
     seconds = {Lane.TRAIN: sum(usage.get(f"{kind.name}_s", 0.0) for kind in Kind), Lane.EVAL: usage.get("eval_s", 0.0)}
     return {
         lane.value: {
-            "tensor_tasks": usage.get(f"{lane.value}_tasks", 0), "ghost_bytes": usage.get(f"{lane.value}_ghost_bytes", 0),
+            "tensor_tasks": usage.get(f"{lane.value}_tasks", 0),
+            "ghost_bytes": usage.get(f"{lane.value}_ghost_bytes", 0),
             "compute_s": seconds[lane],
         }
         for lane in Lane
-    }  # fmt: skip
+    }
 
 
 def of_lambda(usage: dict[str, float]) -> dict[str, float]:

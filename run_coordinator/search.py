@@ -72,9 +72,12 @@ class Search:
         ]
         found = bool(self.points) and not self.best.diverged
         return {
-            "best": self.best_settings if found else None, "metric": self.metric, "points": points,
-            "asked": self.num_asked, "run_dir": str(self.dir),
-        }  # fmt: skip
+            "best": self.best_settings if found else None,
+            "metric": self.metric,
+            "points": points,
+            "asked": self.num_asked,
+            "run_dir": str(self.dir),
+        }
 
 
 def search(

@@ -59,9 +59,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     with cli.going_on():
         found = search(
-            over=_over(args.grid), random=args.random, seed=args.search_seed, runs=args.runs, jobs=args.jobs,
-            config=cli.asked(args), watch=cli.watch(args), on_done=lambda done: cli.say(args, done),
-        )  # fmt: skip
+            over=_over(args.grid),
+            random=args.random,
+            seed=args.search_seed,
+            runs=args.runs,
+            jobs=args.jobs,
+            config=cli.asked(args),
+            watch=cli.watch(args),
+            on_done=lambda done: cli.say(args, done),
+        )
     if args.json:
         print(json.dumps(found.to_dict()))
     elif found.points:

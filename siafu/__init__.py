@@ -10,12 +10,25 @@ __version__ = "0.1.0"
 
 # Loaded when first asked for, by name alone: siafu imports nothing of the rooms above it.
 _ELSEWHERE = {
-    "prepare": "graph_data.prepare", "train": "run_coordinator.api", "Run": "run_coordinator.api", "repeat": "run_coordinator.repeat", "search": "run_coordinator.search",
-    "resume": "run_coordinator.recovery.resume", "predict": "run_coordinator.predict", "export": "run_coordinator.export", "train_baseline": "run_coordinator.baseline", "Graph": "siafu.graph",
-    "from_arrays": "graph_data.objects.arrays", "from_dgl": "graph_data.objects.dgl", "from_pyg": "graph_data.objects.pyg",
-    "from_networkx": "graph_data.objects.networkx", "from_scipy": "graph_data.objects.scipy",
-    "to_dgl": "graph_data.objects.dgl", "to_pyg": "graph_data.objects.pyg", "convert": "graph_data.convert",
-}  # fmt: skip
+    "prepare": "graph_data.prepare",
+    "train": "run_coordinator.api",
+    "Run": "run_coordinator.api",
+    "repeat": "run_coordinator.repeat",
+    "search": "run_coordinator.search",
+    "resume": "run_coordinator.recovery.resume",
+    "predict": "run_coordinator.predict",
+    "export": "run_coordinator.export",
+    "train_baseline": "run_coordinator.baseline",
+    "Graph": "siafu.graph",
+    "from_arrays": "graph_data.objects.arrays",
+    "from_dgl": "graph_data.objects.dgl",
+    "from_pyg": "graph_data.objects.pyg",
+    "from_networkx": "graph_data.objects.networkx",
+    "from_scipy": "graph_data.objects.scipy",
+    "to_dgl": "graph_data.objects.dgl",
+    "to_pyg": "graph_data.objects.pyg",
+    "convert": "graph_data.convert",
+}
 
 
 def __getattr__(name: str) -> "Any":

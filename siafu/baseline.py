@@ -32,23 +32,58 @@ MEETING = "SIAFU_MEETING_FD"
 COMMON = frozenset({"method", "ranks", "device", "transport", "timeout_s", "link_rate", "link_delay_s"})
 _FULL = frozenset({"norm", "preaggregate"})
 _HALO = _FULL | {
-    "overlap", "depth", "smooth", "gamma", "correct", "scheme", "bits", "period", "group_size", "balance", "solver", "feedback",
-}  # fmt: skip
+    "overlap",
+    "depth",
+    "smooth",
+    "gamma",
+    "correct",
+    "scheme",
+    "bits",
+    "period",
+    "group_size",
+    "balance",
+    "solver",
+    "feedback",
+}
 _PIPE = frozenset({"chunks", "groups", "freeze", "shuffle", "unbiased", "recover"})
 _BATCH = frozenset({"subgraphs", "interval", "slow_rank", "slow_factor"})
 
 METHODS: dict[str, Method] = {
-    "vanilla": Method("halo:HaloTraining", "partition-parallel: halo rows travel in every layer, and all wait", {}, _HALO),
-    "pipegcn": Method("halo:HaloTraining", "PipeGCN: halo rows one epoch late, hidden behind compute", {"baseline.depth": 1}, _HALO),
-    "adaqp": Method("halo:HaloTraining", "AdaQP: halo rows in 2, 4 or 8 bits, chosen for each", {"baseline.scheme": "adaptive"}, _HALO),
-    "gnnpipe": Method("gnnpipe:GNNPipe", "GNNPipe: each rank holds layers, chunks of the graph flow through", {}, _PIPE),
+    "vanilla": Method(
+        "halo:HaloTraining", "partition-parallel: halo rows travel in every layer, and all wait", {}, _HALO
+    ),
+    "pipegcn": Method(
+        "halo:HaloTraining", "PipeGCN: halo rows one epoch late, hidden behind compute", {"baseline.depth": 1}, _HALO
+    ),
+    "adaqp": Method(
+        "halo:HaloTraining",
+        "AdaQP: halo rows in 2, 4 or 8 bits, chosen for each",
+        {"baseline.scheme": "adaptive"},
+        _HALO,
+    ),
+    "gnnpipe": Method(
+        "gnnpipe:GNNPipe", "GNNPipe: each rank holds layers, chunks of the graph flow through", {}, _PIPE
+    ),
     "allreduce": Method("allreduce:AllReduceGCN", "Cluster-GCN batches, gradients averaged among all", {}, _BATCH),
-    "gossip": Method("gossip:GossipGCN", "Cluster-GCN batches from a work pool, gradients averaged in pairs", {}, _BATCH | {"gossip"}),
-    "cluster": Method("allreduce:ClusterGCN", "Cluster-GCN on one worker", {"baseline.ranks": 1}, _BATCH - {"interval"}),
-    "sancus": Method("sancus:Sancus", "SANCUS: rows are broadcast only once they have changed enough", {}, frozenset({"skip", "max_skips", "preaggregate"})),
-    "cagnet": Method("cagnet:Cagnet", "CAGNET: block rows are broadcast, 1D or 1.5D", {}, frozenset({"replicas", "preaggregate"})),
-    "sampling": Method("sampling:Sampling", "GraphSAGE mini-batches of sampled neighbourhoods", {}, frozenset({"fanouts", "batch"})),
-}  # fmt: skip
+    "gossip": Method(
+        "gossip:GossipGCN", "Cluster-GCN batches from a work pool, gradients averaged in pairs", {}, _BATCH | {"gossip"}
+    ),
+    "cluster": Method(
+        "allreduce:ClusterGCN", "Cluster-GCN on one worker", {"baseline.ranks": 1}, _BATCH - {"interval"}
+    ),
+    "sancus": Method(
+        "sancus:Sancus",
+        "SANCUS: rows are broadcast only once they have changed enough",
+        {},
+        frozenset({"skip", "max_skips", "preaggregate"}),
+    ),
+    "cagnet": Method(
+        "cagnet:Cagnet", "CAGNET: block rows are broadcast, 1D or 1.5D", {}, frozenset({"replicas", "preaggregate"})
+    ),
+    "sampling": Method(
+        "sampling:Sampling", "GraphSAGE mini-batches of sampled neighbourhoods", {}, frozenset({"fanouts", "batch"})
+    ),
+}
 #: Models that baselines have layers of.
 BASELINE_MODELS = ("gcn", "sage", "gat", "gcnii")
 
@@ -99,10 +134,28 @@ class Baseline:
         if self.method not in METHODS:
             raise ConfigError(f"baseline.method = {self.method}: must be one of {', '.join(METHODS)}")
         at_least(
-            self, ranks=1, timeout_s=1, link_rate=0, link_delay_s=0, depth=0, gamma=0, period=1, group_size=1, balance=0,
-            chunks=0, groups=1, freeze=1, subgraphs=1, interval=1, slow_rank=-1, slow_factor=1, skip=0,
-            max_skips=0, replicas=1, batch=1,
-        )  # fmt: skip
+            self,
+            ranks=1,
+            timeout_s=1,
+            link_rate=0,
+            link_delay_s=0,
+            depth=0,
+            gamma=0,
+            period=1,
+            group_size=1,
+            balance=0,
+            chunks=0,
+            groups=1,
+            freeze=1,
+            subgraphs=1,
+            interval=1,
+            slow_rank=-1,
+            slow_factor=1,
+            skip=0,
+            max_skips=0,
+            replicas=1,
+            batch=1,
+        )
         if not self.timeout_s <= 1e6:
             raise ConfigError(f"baseline.timeout_s = {self.timeout_s}: must be <= 1e6")
         if self.bits not in (2, 4, 8):

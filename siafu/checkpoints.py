@@ -64,8 +64,14 @@ class Store:
     """
 
     def __init__(
-        self, folder: Path, spec: ModelSpec, config_digest: str, data: Fingerprint, keep: int, mirror: Mirror | None = None
-    ):  # fmt: skip
+        self,
+        folder: Path,
+        spec: ModelSpec,
+        config_digest: str,
+        data: Fingerprint,
+        keep: int,
+        mirror: Mirror | None = None,
+    ):
         self.folder, self.spec, self.config_digest, self.keep, self.mirror = folder, spec, config_digest, keep, mirror
         self.data = data
         self._at_work = threading.Lock()  # its holder alone changes the folder

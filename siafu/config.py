@@ -64,9 +64,17 @@ class Data:
 
     def __post_init__(self) -> None:
         at_least(
-            self, parts=1, split=0, seed=0, train_per_class=1, val_per_class=0, val_edges=0, test_edges=0, negatives=1,
+            self,
+            parts=1,
+            split=0,
+            seed=0,
+            train_per_class=1,
+            val_per_class=0,
+            val_edges=0,
+            test_edges=0,
+            negatives=1,
             eval_negatives=1,
-        )  # fmt: skip
+        )
         if not self.val_edges + self.test_edges < 1:
             raise ConfigError(f"data.val_edges + data.test_edges = {self.val_edges + self.test_edges:g}: must be < 1")
         if self.inductive and self.task == "link":
@@ -161,10 +169,29 @@ class Train:
 
     def __post_init__(self) -> None:
         at_least(
-            self, epochs=0, lr=0, momentum=0, weight_decay=0, step_epochs=1, step_factor=0, seed=0, staleness=0,
-            intervals=0, ahead=0, freshness=0, smoothing=0, freeze_epochs=1, stale_lr=0, warmup_epochs=0, eval_every=-1,
-            target_acc=0, patience=0, weight_decay_rest=-1, clip_norm=0, label_smoothing=0,
-        )  # fmt: skip
+            self,
+            epochs=0,
+            lr=0,
+            momentum=0,
+            weight_decay=0,
+            step_epochs=1,
+            step_factor=0,
+            seed=0,
+            staleness=0,
+            intervals=0,
+            ahead=0,
+            freshness=0,
+            smoothing=0,
+            freeze_epochs=1,
+            stale_lr=0,
+            warmup_epochs=0,
+            eval_every=-1,
+            target_acc=0,
+            patience=0,
+            weight_decay_rest=-1,
+            clip_norm=0,
+            label_smoothing=0,
+        )
         for key in ("momentum", "ahead", "freshness", "smoothing", "target_acc", "label_smoothing"):
             if not getattr(self, key) <= 1:
                 raise ConfigError(f"train.{key} = {getattr(self, key)}: must be <= 1")
@@ -238,9 +265,19 @@ class Lambda:
 
     def __post_init__(self) -> None:
         at_least(
-            self, count=0, memory_mb=128, timeout_s=1, margin_s=0, idle_s=0.01, task_timeout_s=0.01, relaunches=0,
-            prefetch=0, relaunch_factor=1, relaunch_quantile=0.01, refused_s=1,
-        )  # fmt: skip
+            self,
+            count=0,
+            memory_mb=128,
+            timeout_s=1,
+            margin_s=0,
+            idle_s=0.01,
+            task_timeout_s=0.01,
+            relaunches=0,
+            prefetch=0,
+            relaunch_factor=1,
+            relaunch_quantile=0.01,
+            refused_s=1,
+        )
         if self.relaunch_quantile > 1:
             raise ConfigError(f"lambda.relaunch_quantile = {self.relaunch_quantile}: must be <= 1")
         if self.memory_mb > 10_240:

@@ -100,10 +100,14 @@ def outcome(kept: Mapping[str, Any], final: Mapping[str, Any], train: Train) -> 
     version = kept["epoch"] if kept else None
     why = f"the best by validation {train.stop_on}" if val else "no validation vertices: the last epoch is kept"
     return {
-        "test_acc": test.get("acc"), "val_acc": val.get("acc"), "val_loss": val.get("loss"),
-        "best_epoch": version if val else None, "kept": {"epoch": version, "why": why} if kept else None,
-        "scores": _by_split(kept), "final_scores": _by_split(final),
-    }  # fmt: skip
+        "test_acc": test.get("acc"),
+        "val_acc": val.get("acc"),
+        "val_loss": val.get("loss"),
+        "best_epoch": version if val else None,
+        "kept": {"epoch": version, "why": why} if kept else None,
+        "scores": _by_split(kept),
+        "final_scores": _by_split(final),
+    }
 
 
 def _by_split(record: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -355,8 +355,10 @@ def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | Non
         log.warning(
             "%s: %d edges of %d types are listed one way alone, and will run backwards with the same type; if they have "
             "inverses of other types, or are to have none, keep directions: --directed, directed=True",
-            graph.name, len(src) - listed, types,
-        )  # fmt: skip
+            graph.name,
+            len(src) - listed,
+            types,
+        )
     return src, dst, None if weight is None else as_kept(weight, src, dst), kind
 
 

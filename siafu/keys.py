@@ -29,9 +29,11 @@ SECRET_BYTES = 32
 PublicOf = Callable[[bytes], str]
 #: Who dials whose mailbox; nobody else is let in. The coordinator answers over the links of its members.
 DIALLED_BY = {
-    "coordinator": ("graph_server", "param_server"), "graph_server": ("graph_server", "worker"),
-    "param_server": ("graph_server", "param_server", "worker"), "worker": (),
-}  # fmt: skip
+    "coordinator": ("graph_server", "param_server"),
+    "graph_server": ("graph_server", "worker"),
+    "param_server": ("graph_server", "param_server", "worker"),
+    "worker": (),
+}
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 
 
@@ -62,11 +64,12 @@ class Ring:
         """Public key -> name of all who may dial ``host``. A graph server's workers dial no other graph server."""
         roles = DIALLED_BY[host.role]
         return {
-            key: name for name, key in self.public.items()
+            key: name
+            for name, key in self.public.items()
             if name.partition("/")[0] in roles
             and name != name_of(host)
             and (host.role != "graph_server" or not name.startswith("worker/") or name == _workers(host))
-        }  # fmt: skip
+        }
 
     def dump(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -91,8 +94,9 @@ class Keys:
         #: Name -> public key, of everybody.
         self.public = {name_of(member): public_of(own) for member, own in secrets.items()} | {
             _workers(member): public_of(workers_secret(own, member))
-            for member, own in secrets.items() if member.role == "graph_server"
-        }  # fmt: skip
+            for member, own in secrets.items()
+            if member.role == "graph_server"
+        }
 
     def role_secret(self, role: str) -> bytes:
         """From which the members of a role derive theirs."""

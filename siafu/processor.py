@@ -22,9 +22,7 @@ UNKNOWN = "unknown"
 #: Kinds of workers that one graph server names; a fleet has a few.
 MOST_KINDS = 16
 _KIND = re.compile(r"[\w.-]{1,24}( [\w.-]{1,24}){0,2}", re.ASCII)
-_CORE_NAMES = tuple(
-    f"{prefix}openblas_get_corename{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "")
-)  # fmt: skip
+_CORE_NAMES = tuple(f"{prefix}openblas_get_corename{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", ""))
 
 
 #: What the kind of a process without compiled kernels ends with.

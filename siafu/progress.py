@@ -53,9 +53,15 @@ class Display:
         self._console = console or Console(stderr=True, quiet=quiet)
         self._title, self._epochs = title, epochs
         self._bar = Progress(
-            TextColumn("[bold]{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(),
-            TimeElapsedColumn(), TextColumn("ETA"), TimeRemainingColumn(compact=True), console=self._console, expand=True,
-        )  # fmt: skip
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(compact=True),
+            console=self._console,
+            expand=True,
+        )
         self._task = self._bar.add_task("preparing", total=epochs)
         # All mutable state:
         self._status: Status | None = None

@@ -75,9 +75,14 @@ class Hub:
     """One member's sockets. Use in a ``with`` block."""
 
     def __init__(
-        self, me: Address, run_id: bytes, *, listen: str | None = None, ports: tuple[int, int] | None = None,
+        self,
+        me: Address,
+        run_id: bytes,
+        *,
+        listen: str | None = None,
+        ports: tuple[int, int] | None = None,
         ring: Ring | None = None,
-    ):  # fmt: skip
+    ):
         """``listen``: address to bind, at a free port of ``ports`` (first, last) or at any; None: no mailbox (a
         worker). ``ring``: our keys; None: whoever dials is let in. PeerLost if it cannot be bound."""
         self.me, self.run_id = me, run_id
@@ -174,10 +179,11 @@ class Hub:
     def counts(self) -> dict[str, int]:
         """Totals of messages that did not get through, by what was wrong with them."""
         return {
-            "messages_malformed": self.malformed, "messages_repeated": self.numbers.num_repeated,
+            "messages_malformed": self.malformed,
+            "messages_repeated": self.numbers.num_repeated,
             "messages_lost": self.numbers.num_lost,
             "connections_refused": 0 if self._gate is None else self._gate.num_refused,
-        }  # fmt: skip
+        }
 
     def send(self, to: Address, message: Message) -> bool:
         """Whether the message is on its way; False if nobody of that address is connected."""

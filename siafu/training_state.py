@@ -90,7 +90,15 @@ class Manifest:
             raise DatasetError(f"{file}: its digest is not that of its content: it was altered")
         try:
             files = {name: FileEntry(**raw["files"][name]) for name in FILES}
-            return cls(raw["siafu"], int(raw["version"]), tuple(map(int, raw["versions"])), raw["model"], raw["config"], dict(raw["data"]), files)  # fmt: skip
+            return cls(
+                raw["siafu"],
+                int(raw["version"]),
+                tuple(map(int, raw["versions"])),
+                raw["model"],
+                raw["config"],
+                dict(raw["data"]),
+                files,
+            )
         except (KeyError, TypeError, ValueError, OverflowError):
             raise DatasetError(f"{file}: fields are missing or malformed") from None
 

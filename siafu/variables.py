@@ -13,9 +13,13 @@ from collections.abc import Mapping
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 #: The user's choice of kernels: OpenBLAS, MKL, and NumPy's own loops.
 KERNELS = (
-    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "NPY_ENABLE_CPU_FEATURES",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NPY_ENABLE_CPU_FEATURES",
     "NPY_DISABLE_CPU_FEATURES",
-)  # fmt: skip
+)
 LOCALE = {"LANG": "C.UTF-8", "TZ": ":UTC"}
 
 

@@ -102,9 +102,14 @@ class FakeLambda:
         self._over = threading.Event()
         self._outcomes: dict[str, queue.SimpleQueue[Invocation]] = {}
         self._pool = LocalPool(
-            handler=self.handler, memory_mb=self.memory_mb, timeout_s=self.timeout_s,
-            max_environments=MAX_ENVIRONMENTS, on_done=self._done, log_dir=self.log_dir, init_timeout_s=COLD_S,
-        )  # fmt: skip
+            handler=self.handler,
+            memory_mb=self.memory_mb,
+            timeout_s=self.timeout_s,
+            max_environments=MAX_ENVIRONMENTS,
+            on_done=self._done,
+            log_dir=self.log_dir,
+            init_timeout_s=COLD_S,
+        )
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fake-lambda")
@@ -140,8 +145,11 @@ class FakeLambda:
             return 200, {} if self.reserved is None else {"ReservedConcurrentExecutions": self.reserved}
         if path == f"/2015-03-31/functions/{self.name}/configuration":
             return 200, {
-                "FunctionName": self.name, "MemorySize": self.memory_mb, "Timeout": round(self.timeout_s), "State": "Active",
-            }  # fmt: skip
+                "FunctionName": self.name,
+                "MemorySize": self.memory_mb,
+                "Timeout": round(self.timeout_s),
+                "State": "Active",
+            }
         return 404, {"__type": "ResourceNotFoundException", "Message": f"not found: {path}"}
 
     def invoke(self, payload: bytes) -> Invocation | Trouble:

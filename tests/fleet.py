@@ -113,9 +113,14 @@ class SimulatedWorker:
 
 class Fleet:
     def __init__(
-        self, config: Config, shards: ShardSet, seed: int, faults: Faults | None = None, num_threads: int = 2,
+        self,
+        config: Config,
+        shards: ShardSet,
+        seed: int,
+        faults: Faults | None = None,
+        num_threads: int = 2,
         before: TrainingState | None = None,
-    ):  # fmt: skip
+    ):
         """``before``: what the run goes on from."""
         self.config, self.faults = config, faults or Faults()
         self._is_faulty = self.faults != Faults()
@@ -167,9 +172,15 @@ class Fleet:
         tuner = Moody(2 * count, self.rng) if self._is_faulty and self.rng.random() < 0.5 else None
         most = 2 * count if tuner else count
         return LambdaBackend(
-            self.config.lambdas, models.build(self.spec), most, f"w{index}", tuner, self.rng,
-            exact=self.config.train.mode != "async", intervals=self.config.train.intervals,
-        )  # fmt: skip
+            self.config.lambdas,
+            models.build(self.spec),
+            most,
+            f"w{index}",
+            tuner,
+            self.rng,
+            exact=self.config.train.mode != "async",
+            intervals=self.config.train.intervals,
+        )
 
     def _choose_slow(self) -> tuple[Address | None, Address | None]:
         """(from, to) of the slow link, None standing for everybody: also for a server's own computations."""

@@ -202,8 +202,13 @@ def sgc(graph: Graph, spec: ModelSpec, W: Leaves, epoch: int | None) -> Node:
 
 #: Logits [N, C] of every vertex. ``epoch``: whose dropout masks; None: no dropout.
 MODELS: dict[str, Callable[[Graph, ModelSpec, Leaves, int | None], Node]] = {
-    "gcn": convolution, "sage": convolution, "gin": convolution, "gcnii": gcnii, "appnp": appnp, "sgc": sgc,
-}  # fmt: skip
+    "gcn": convolution,
+    "sage": convolution,
+    "gin": convolution,
+    "gcnii": gcnii,
+    "appnp": appnp,
+    "sgc": sgc,
+}
 
 
 def loss_and_gradients(

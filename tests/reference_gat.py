@@ -100,9 +100,14 @@ def loss_and_gradients(
 
 
 def layer_backward(
-    edges: EdgeList, spec: ModelSpec, layer: int, dP: Array, kept: dict[str, Any], weights: dict[str, Array],
+    edges: EdgeList,
+    spec: ModelSpec,
+    layer: int,
+    dP: Array,
+    kept: dict[str, Any],
+    weights: dict[str, Array],
     gradients: dict[str, Array],
-) -> Array:  # fmt: skip
+) -> Array:
     """dX [N, F_in]; adds the gradients of the layer's parameters."""
     X, T, alpha, slope, mask = (kept[name] for name in ("X", "T", "alpha", "slope", "mask"))
     heads = T.shape[1]

@@ -16,15 +16,7 @@ import numpy as np
 
 from graph_data.link_split import messages
 from siafu import ops
-from siafu.graph import (
-    TEST_NEGATIVE,
-    TEST_PAIR,
-    TRAIN_NEGATIVE,
-    TRAIN_PAIR,
-    VAL_NEGATIVE,
-    VAL_PAIR,
-    Graph,
-)  # fmt: skip
+from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR, Graph
 from siafu.models import ModelSpec
 from siafu.sparse import Array
 from tests import reference, reference_rgcn, tape

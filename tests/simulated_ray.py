@@ -34,15 +34,22 @@ class SimulatedRay:
         self._folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # short: it holds sockets
         self._mark = f"/marked{os.urandom(8).hex()}"  # in the PATH of all that runs on the cluster
         environ = {
-            **os.environ, "PATH": f"{os.environ['PATH']}{os.pathsep}{self._mark}", "RAY_TMPDIR": str(self._folder),
-            "TMPDIR": str(self._folder), "RAY_USAGE_STATS_ENABLED": "0",
-        }  # fmt: skip
+            **os.environ,
+            "PATH": f"{os.environ['PATH']}{os.pathsep}{self._mark}",
+            "RAY_TMPDIR": str(self._folder),
+            "TMPDIR": str(self._folder),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
         environ.pop("RAY_ADDRESS", None)
         with (self._folder / "cluster.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.simulated_ray", str(self._folder)], env=environ, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=log, cwd=Path(__file__).parent.parent,
-            )  # fmt: skip
+                [sys.executable, "-m", "tests.simulated_ray", str(self._folder)],
+                env=environ,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=Path(__file__).parent.parent,
+            )
         said = self._answer()
         self.address: str = said["address"]
         self.nodes: dict[str, int] = said["nodes"]  # address -> pid of Ray's daemon

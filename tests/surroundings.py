@@ -84,7 +84,11 @@ VARIABLES: tuple[tuple[str, str | None, str], ...] = (
     ("NUMEXPR_*", None, "threads"),
     ("NPY_*", None, "which instructions numpy may use, and how it promotes types"),
     # --- AWS: nobody's account is asked
-    ("AWS_*", None, "credentials, profiles, regions, endpoints; LOCALSTACK_ENDPOINT names a LocalStack to test against"),
+    (
+        "AWS_*",
+        None,
+        "credentials, profiles, regions, endpoints; LOCALSTACK_ENDPOINT names a LocalStack to test against",
+    ),
     ("AWS_CONFIG_FILE", NOTHING, "no profiles"),
     ("AWS_SHARED_CREDENTIALS_FILE", NOTHING, "no credentials"),
     ("AWS_EC2_METADATA_DISABLED", "true", "no credentials of the machine's role, and no seconds of waiting for them"),
@@ -103,7 +107,7 @@ VARIABLES: tuple[tuple[str, str | None, str], ...] = (
     ("WANDB_*", None, "likewise, and the key to it"),
     ("DGLBACKEND", None, "what DGL computes with"),
     ("MPL*", None, "what matplotlib draws with, and the folder of its settings"),
-)  # fmt: skip
+)
 
 #: Python begins with these ignored, and gives them back to the processes that ``subprocess`` starts.
 IGNORED_BY_PYTHON = {getattr(signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(signal, name)}

@@ -10,9 +10,17 @@ from pathlib import Path
 
 TREE = Path(__file__).parents[1]
 ROOMS = (
-    "siafu", "graph_data", "graph_server", "param_server", "lambda_funcs", "run_coordinator", "cost_planner", "infra",
-    "gpu_baselines", "benchmarks",
-)  # fmt: skip
+    "siafu",
+    "graph_data",
+    "graph_server",
+    "param_server",
+    "lambda_funcs",
+    "run_coordinator",
+    "cost_planner",
+    "infra",
+    "gpu_baselines",
+    "benchmarks",
+)
 #: Calls that leave everything as it was. Another name is added here only once its function has been read.
 WITHOUT_EFFECT = {"isinstance", "len", "list", "set", "values", "setting", "num_endpoints"}
 
@@ -37,17 +45,21 @@ def test_no_assertion_does_work() -> None:
 
 def test_work_in_an_assertion_is_found() -> None:
     assert doing_work("assert seen.setdefault(1, x) is x\nassert (n := 3)\nassert len(x) == 2") == [
-        "seen.setdefault(1, x) is x", "(n := 3)",
-    ]  # fmt: skip
+        "seen.setdefault(1, x) is x",
+        "(n := 3)",
+    ]
 
 
 def test_messages_are_known_without_assertions() -> None:
     counted = [
         subprocess.run(
             [sys.executable, *flags, "-c", "from siafu import wire; print(len(wire.MESSAGES))"],
-            env={**os.environ, "PYTHONPATH": str(TREE)}, capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONPATH": str(TREE)},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for flags in ([], ["-O"], ["-OO"])
-    ]  # fmt: skip
+    ]
     assert len(set(counted)) == 1
     assert int(counted[0]) > 30

@@ -86,8 +86,13 @@ class Net(torch.nn.Module):
         if epoch is None or not self.spec.dropout:
             return X
         mask = ops.dropout_mask(
-            X.detach().numpy(), self.spec.dropout, seed=self.spec.seed, epoch=epoch, layer=key, vertices=np.arange(len(X))
-        )  # fmt: skip
+            X.detach().numpy(),
+            self.spec.dropout,
+            seed=self.spec.seed,
+            epoch=epoch,
+            layer=key,
+            vertices=np.arange(len(X)),
+        )
         kept = 1 - round(self.spec.dropout * 65536) / 65536
         return torch.where(torch.from_numpy(mask), X / kept, 0.0)
 
@@ -277,7 +282,7 @@ def test_each_split_trains_on_its_own_vertices():
 # One edge 0 -> 1 of weight 3 and a vertex 2 without edges.
 LINE = replace(
     random_graph(0, 3, num_edges=0), src=np.array([0]), dst=np.array([1]), weight=np.array([3.0], np.float32)
-)  # fmt: skip
+)
 
 
 def test_gcn_matrix_in_closed_form():

@@ -18,9 +18,17 @@ from tests.test_imports import ROOMS
 CODE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml", "code", "codeop"}
 #: Calls that run text, a shell, or names that somebody else has chosen.
 CODE_CALLS = {
-    "eval", "exec", "compile", "__import__", "input", "os.system", "os.popen", "subprocess.getoutput",
-    "subprocess.getstatusoutput", "tempfile.mktemp",
-}  # fmt: skip
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "input",
+    "os.system",
+    "os.popen",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+    "tempfile.mktemp",
+}
 #: Readers that unpickle unless told otherwise: what they must be told, as it stands there.
 READERS = {"torch.load": ("weights_only", True), "numpy.load": ("allow_pickle", False)}
 
@@ -89,12 +97,22 @@ def test_nothing_that_comes_in_becomes_code() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "import pickle", "from pickle import loads", "def f():\n    import yaml", "eval('1')", "exec(x)", "__import__(name)",
-        "import os\nos.system('ls')", "from os import system\nsystem('ls')", "import subprocess as s\ns.run('ls', shell=True)",
-        "import subprocess\nsubprocess.Popen(x, shell=wanted)", "import numpy as np\nnp.load(f, allow_pickle=True)",
-        "import torch\ntorch.load(f)", "import torch\ntorch.load(f, weights_only=False)", "compile(text, 'x', 'exec')",
+        "import pickle",
+        "from pickle import loads",
+        "def f():\n    import yaml",
+        "eval('1')",
+        "exec(x)",
+        "__import__(name)",
+        "import os\nos.system('ls')",
+        "from os import system\nsystem('ls')",
+        "import subprocess as s\ns.run('ls', shell=True)",
+        "import subprocess\nsubprocess.Popen(x, shell=wanted)",
+        "import numpy as np\nnp.load(f, allow_pickle=True)",
+        "import torch\ntorch.load(f)",
+        "import torch\ntorch.load(f, weights_only=False)",
+        "compile(text, 'x', 'exec')",
     ],
-)  # fmt: skip
+)
 def test_the_reader_sees(text: str) -> None:
     assert offences(ast.parse(text))
 
@@ -102,9 +120,14 @@ def test_the_reader_sees(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "import re\nre.compile('x')", "model.eval()", "import numpy as np\nnp.load(f)", "import torch\ntorch.load(f, weights_only=True)",
-        "import subprocess\nsubprocess.run(['ls'])", "con.exec_('x')", "import numpy as np\nnp.load(f, allow_pickle=False)",
+        "import re\nre.compile('x')",
+        "model.eval()",
+        "import numpy as np\nnp.load(f)",
+        "import torch\ntorch.load(f, weights_only=True)",
+        "import subprocess\nsubprocess.run(['ls'])",
+        "con.exec_('x')",
+        "import numpy as np\nnp.load(f, allow_pickle=False)",
     ],
-)  # fmt: skip
+)
 def test_the_reader_passes(text: str) -> None:
     assert not offences(ast.parse(text))

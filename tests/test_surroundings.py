@@ -85,8 +85,10 @@ def expect_variables(found: dict[str, str]) -> None:
     assert {name: value for name, value in HOSTILE.items() if found.get(name) == value} == {}
     assert {name for name in found if name.startswith("LC_")} == {"LC_ALL"}
     assert {name for name in found if name.startswith("AWS_")} == {
-        "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_EC2_METADATA_DISABLED",
-    }  # fmt: skip
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_EC2_METADATA_DISABLED",
+    }
     assert not {"COLUMNS", "LINES"} & set(found)
     assert found["HOME"] == found[MARK]
 
@@ -156,9 +158,17 @@ def pytest_of_its_own(
     variables: dict[str, str], *options: str, tests: tuple[str, ...] = SEEN
 ) -> subprocess.CompletedProcess[str]:
     command = [
-        sys.executable, "-c", HOSTILE_START, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options,
+        sys.executable,
+        "-c",
+        HOSTILE_START,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *options,
         *(f"{Path(__file__).relative_to(ROOT)}::{test}" for test in tests),
-    ]  # fmt: skip
+    ]
     around = {
         "PATH": os.environ["PATH"],
         **{name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},

@@ -24,9 +24,17 @@ from tests.toy_graphs import random_graph
 PAGE = Path(__file__).parent.parent / "docs" / "adding-a-model.md"
 GRAPH = random_graph(5)
 SPEC = ModelSpec(
-    "tagcn", GRAPH.num_features, GRAPH.num_classes, int((GRAPH.split[:, 0] == 1).sum()), widths=(6,), dropout=0.3,
-    norm="layer", activation="tanh", seed=2, dtype="float64",
-)  # fmt: skip
+    "tagcn",
+    GRAPH.num_features,
+    GRAPH.num_classes,
+    int((GRAPH.split[:, 0] == 1).sum()),
+    widths=(6,),
+    dropout=0.3,
+    norm="layer",
+    activation="tanh",
+    seed=2,
+    dtype="float64",
+)
 
 
 def blocks(language: str) -> list[str]:
@@ -79,11 +87,20 @@ def test_it_trains_on_two_servers_as_on_one_machine(tmp_path, backend):
     shards = prepare(GRAPH, tmp_path / "shards", parts=2, partitioner="random", order="random", directed=True)
     config = Config().replace(
         {
-            "data.directed": True, "data.parts": 2, "model.name": "tagcn", "model.hidden": 6, "model.dropout": 0.3,
-            "model.dtype": "float64", "train.epochs": 4, "train.intervals": 2, "train.mode": "pipe", "train.lr": 0.05,
-            "servers.backend": backend, "lambda.count": 2,
+            "data.directed": True,
+            "data.parts": 2,
+            "model.name": "tagcn",
+            "model.hidden": 6,
+            "model.dropout": 0.3,
+            "model.dtype": "float64",
+            "train.epochs": 4,
+            "train.intervals": 2,
+            "train.mode": "pipe",
+            "train.lr": 0.05,
+            "servers.backend": backend,
+            "lambda.count": 2,
         }
-    )  # fmt: skip
+    )
     fleet = Fleet(config, shards, seed=1)
     expected = reference.train(GRAPH, fleet.spec, epochs=4, lr=0.05)
     np.testing.assert_allclose(fleet.train()["loss_history"], expected.losses, rtol=1e-9)

@@ -22,9 +22,29 @@ SHIPPED = set(ROOMS) - {"benchmarks"}
 NEIGHBOUR = "datasets"
 #: Packages of extras, which a plain installation does not have.
 EXTRAS = {
-    "torch", "torch_geometric", "triton", "dgl", "boto3", "botocore", "ray", "aws_cdk", "cdk_nag", "constructs", "localstack",
-    "localstack_client", "pyarrow", "pandas", "matplotlib", "jinja2", "markupsafe", "networkx", "tensorboard", "mlflow", "wandb", "onnxruntime",
-}  # fmt: skip
+    "torch",
+    "torch_geometric",
+    "triton",
+    "dgl",
+    "boto3",
+    "botocore",
+    "ray",
+    "aws_cdk",
+    "cdk_nag",
+    "constructs",
+    "localstack",
+    "localstack_client",
+    "pyarrow",
+    "pandas",
+    "matplotlib",
+    "jinja2",
+    "markupsafe",
+    "networkx",
+    "tensorboard",
+    "mlflow",
+    "wandb",
+    "onnxruntime",
+}
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

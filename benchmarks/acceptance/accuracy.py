@@ -191,11 +191,17 @@ def torch_settings(case: Case, placement: str) -> dict[str, Any]:
         section, name = key.split(".")
         options[name] = getattr(getattr(config, section), name)
     return options | {
-        "model": config.model.name, "layers": config.model.layers, "hidden": config.model.hidden[0],
-        "dropout": config.model.dropout, "lr": config.train.lr, "weight_decay": config.train.weight_decay,
-        "epochs": config.train.epochs, "eval_every": config.train.eval_every, "split": config.data.split,
+        "model": config.model.name,
+        "layers": config.model.layers,
+        "hidden": config.model.hidden[0],
+        "dropout": config.model.dropout,
+        "lr": config.train.lr,
+        "weight_decay": config.train.weight_decay,
+        "epochs": config.train.epochs,
+        "eval_every": config.train.eval_every,
+        "split": config.data.split,
         "placement": placement,
-    }  # fmt: skip
+    }
 
 
 def run_siafu(case: Case, seed: int, results: Results) -> None:
@@ -206,10 +212,15 @@ def run_siafu(case: Case, seed: int, results: Results) -> None:
     with tempfile.TemporaryDirectory(prefix="siafu-accuracy-") as folder:
         run = api.train(config=case.config.replace({"train.seed": seed, "run.dir": f"{folder}/run"})).result
     record = {
-        "test": run["test_acc"], "val": run["val_acc"], "best_epoch": run["best_epoch"],
-        "final_test": run["final_scores"]["test"]["acc"], "epoch_s": run["epoch_seconds_median"],
-        "weights_digest": run["weights_digest"], "commit": commit(), "seconds": time.monotonic() - started,
-    }  # fmt: skip
+        "test": run["test_acc"],
+        "val": run["val_acc"],
+        "best_epoch": run["best_epoch"],
+        "final_test": run["final_scores"]["test"]["acc"],
+        "epoch_s": run["epoch_seconds_median"],
+        "weights_digest": run["weights_digest"],
+        "commit": commit(),
+        "seconds": time.monotonic() - started,
+    }
     results.add(key, record)
 
 
@@ -220,9 +231,13 @@ def run_torch(case: Case, placement: str, seeds: Iterable[int], results: Results
     if not missing:
         return
     command = start.command(
-        "tests.torch_reference", str(api.shards_of(case.config)), "--settings",
-        json.dumps(torch_settings(case, placement)), "--seeds", *map(str, missing),
-    )  # fmt: skip
+        "tests.torch_reference",
+        str(api.shards_of(case.config)),
+        "--settings",
+        json.dumps(torch_settings(case, placement)),
+        "--seeds",
+        *map(str, missing),
+    )
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -288,9 +303,13 @@ def line(case: Case, cases: list[Case], results: Results) -> dict[str, Any]:
     if case.like == "pipe":
         other = of(next(c for c in cases if c.like == "torch" and c.graph == case.graph))
     result: dict[str, Any] = {
-        "graph": case.graph, "model": case.config.model.name, "mode": case.mode, "siafu": mine,
-        **{f"torch_{p}": c for p, c in torch.items()}, "compared_with": case.like,
-    }  # fmt: skip
+        "graph": case.graph,
+        "model": case.config.model.name,
+        "mode": case.mode,
+        "siafu": mine,
+        **{f"torch_{p}": c for p, c in torch.items()},
+        "compared_with": case.like,
+    }
     for name, reference in (("", other), ("_mixed", torch["mixed"])):
         if mine.scores and reference.scores:
             result[f"difference{name}"] = mine.mean - reference.mean

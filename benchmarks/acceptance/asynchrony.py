@@ -80,9 +80,17 @@ def measure(
             values |= {key: value + seed if key == "train.seed" else value for key, value in more.items()}
             with tempfile.TemporaryDirectory() as folder:
                 run = api.train(
-                    source, settings=values, parts=2, intervals=16, hidden=64, epochs=epochs, backend=backend,
-                    run_dir=f"{folder}/run", **short, **settings,
-                )  # fmt: skip
+                    source,
+                    settings=values,
+                    parts=2,
+                    intervals=16,
+                    hidden=64,
+                    epochs=epochs,
+                    backend=backend,
+                    run_dir=f"{folder}/run",
+                    **short,
+                    **settings,
+                )
                 accuracy = [line["val"]["acc"] for line in run.metrics() if line["event"] == "evaluation"]
                 if staleness is not None:
                     check_bound(run.dir, staleness)
@@ -94,14 +102,17 @@ def measure(
         reference = [first(r["accuracy"], bar) for r, bar in zip(results["pipe"], bars, strict=True)]
         rows.append(
             {
-                "graph": name, "variant": variant, "epochs": reached, "missed": reached.count(None),
+                "graph": name,
+                "variant": variant,
+                "epochs": reached,
+                "missed": reached.count(None),
                 # A seed that never gets there counts with all the epochs it was given: the ratio is then a lower bound.
                 "ratio": sum(n or epochs for n in reached) / sum(n or epochs for n in reference),
                 "best": float(np.mean([max(r["accuracy"]) for r in results[variant]])),
                 "epoch_s": float(np.median([r["epoch_s"] for r in results[variant]])),
                 "curves": [r["accuracy"] for r in results[variant]],
             }
-        )  # fmt: skip
+        )
     return rows
 
 

@@ -45,19 +45,27 @@ class Case:
 
 
 TYPED = {
-    "data.source": "synthetic:typed?vertices=4000&relations=8&classes=4&degree=16", "model.name": "rgcn", "model.hidden": 16,
-    "train.epochs": 100, "train.weight_decay": 5e-4,
-}  # fmt: skip
+    "data.source": "synthetic:typed?vertices=4000&relations=8&classes=4&degree=16",
+    "model.name": "rgcn",
+    "model.hidden": 16,
+    "train.epochs": 100,
+    "train.weight_decay": 5e-4,
+}
 LINKS = {
-    "data.task": "link", "data.feature_norm": "row", "model.hidden": 128, "model.outputs": 64, "train.epochs": 100,
-    "train.eval_every": 10, "data.negatives": 64,
-}  # fmt: skip
+    "data.task": "link",
+    "data.feature_norm": "row",
+    "model.hidden": 128,
+    "model.outputs": 64,
+    "train.epochs": 100,
+    "train.eval_every": 10,
+    "data.negatives": 64,
+}
 CASES = (
     Case("relations", "acc", TYPED),
     Case("relations, 3 bases", "acc", {**TYPED, "model.bases": 3}),
     Case("links, cora", "auc", {**LINKS, "data.source": "cora"}),
     Case("links, coauthor_cs", "auc", {**LINKS, "data.source": "coauthor_cs"}),
-)  # fmt: skip
+)
 
 
 def of_siafu(case: Case, seed: int) -> dict[str, Any]:
@@ -70,10 +78,16 @@ def of_pyg(case: Case, seeds: Sequence[int]) -> list[dict[str, Any]]:
     """Raises CalledProcessError if it fails."""
     data, model, train = case.config.data, case.config.model, case.config.train
     settings = {
-        "task": data.task, "hidden": model.hidden[0], "outputs": model.outputs, "dropout": model.dropout,
-        "bases": model.bases, "lr": train.lr, "weight_decay": train.weight_decay, "epochs": train.epochs,
+        "task": data.task,
+        "hidden": model.hidden[0],
+        "outputs": model.outputs,
+        "dropout": model.dropout,
+        "bases": model.bases,
+        "lr": train.lr,
+        "weight_decay": train.weight_decay,
+        "epochs": train.epochs,
         "eval_every": train.eval_every,
-    }  # fmt: skip
+    }
     command = start.command("tests.pyg_reference", str(api.shards_of(case.config)), "--settings")
     done = subprocess.run(
         [*command, json.dumps(settings), "--seeds", *map(str, seeds)], check=True, stdout=subprocess.PIPE, text=True
@@ -104,10 +118,12 @@ def _mean_std(values: list[float]) -> tuple[float, float]:
 
 def show(found: dict[str, Any]) -> str:
     of = {
-        system: ", ".join(f"{when} {found[system][when][found['score']][0]:.4f} ± {found[system][when][found['score']][1]:.4f}"
-                          for when in ("best", "last"))
+        system: ", ".join(
+            f"{when} {found[system][when][found['score']][0]:.4f} ± {found[system][when][found['score']][1]:.4f}"
+            for when in ("best", "last")
+        )
         for system in ("siafu", "pyg")
-    }  # fmt: skip
+    }
     verdict = "ok" if found["holds"] else "BELOW PyG"
     return (
         f"{found['case']}: {found['score']}  siafu {of['siafu']}  PyG {of['pyg']}  "

@@ -86,7 +86,7 @@ def throttled(reason: str) -> Scenario:
     trouble = throttle(reason)
     return Scenario(
         f"429 {reason}", {trouble: 0.3}, (None, None, *[trouble] * 4), fewer=reason in (CONCURRENCY, RESERVED)
-    )  # fmt: skip
+    )
 
 
 def hopeless(code: str, status: int, advice: str) -> Scenario:
@@ -97,12 +97,19 @@ def hopeless(code: str, status: int, advice: str) -> Scenario:
 EVERYTHING = Scenario(
     "everything at once",
     {
-        throttle(CONCURRENCY): 0.05, throttle(RATES[0]): 0.05, refuse("ServiceException", 500): 0.05,
-        refuse("EC2ThrottledException", 502): 0.05, Trouble("delay", seconds=0.3): 0.1, Trouble("twice"): 0.1,
-        Trouble("lose call"): 0.05, Trouble("lose answer"): 0.05, Trouble("hang up"): 0.1,
-        Trouble("fail", "Runtime.ExitError"): 0.05, Trouble("crash", seconds=0.5): 0.1,
+        throttle(CONCURRENCY): 0.05,
+        throttle(RATES[0]): 0.05,
+        refuse("ServiceException", 500): 0.05,
+        refuse("EC2ThrottledException", 502): 0.05,
+        Trouble("delay", seconds=0.3): 0.1,
+        Trouble("twice"): 0.1,
+        Trouble("lose call"): 0.05,
+        Trouble("lose answer"): 0.05,
+        Trouble("hang up"): 0.1,
+        Trouble("fail", "Runtime.ExitError"): 0.05,
+        Trouble("crash", seconds=0.5): 0.1,
     },
-)  # fmt: skip
+)
 
 SCENARIOS = (
     Scenario("quiet"),
@@ -110,9 +117,15 @@ SCENARIOS = (
     Scenario("429 for the first ten calls", first=(throttle(CONCURRENCY),) * 10),
     Scenario("2 environments for 6", allowed=2, fewer=True),
     Scenario(f"outage of {OUTAGE_S:g} s", outage_s=OUTAGE_S),
-    Scenario("500, 502, 503", {
-        refuse("ServiceException", 500): 0.1, refuse("EC2ThrottledException", 502): 0.1,
-        refuse("ENINotReadyException", 502): 0.1, refuse("SlowDown", 503): 0.1}),
+    Scenario(
+        "500, 502, 503",
+        {
+            refuse("ServiceException", 500): 0.1,
+            refuse("EC2ThrottledException", 502): 0.1,
+            refuse("ENINotReadyException", 502): 0.1,
+            refuse("SlowDown", 503): 0.1,
+        },
+    ),
     Scenario("delayed by 0.5 s", {Trouble("delay", seconds=0.5): 0.5}),
     Scenario("run twice", {Trouble("twice"): 0.5}),
     Scenario("call lost", {Trouble("lose call"): 0.3}),
@@ -128,7 +141,7 @@ SCENARIOS = (
     hopeless("AccessDeniedException", 403, "the credentials may not"),
     hopeless("ExpiredTokenException", 403, "the AWS credentials have expired"),
     hopeless("KMSDisabledException", 502, "the key of the function's variables is disabled"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -142,9 +155,22 @@ class Setting:
     def arguments(self, *more: str) -> list[str]:
         deadline = f"--set=lambda.timeout_s={TIMEOUT_S}", f"--set=lambda.margin_s={MARGIN_S}"
         return [
-            self.source, "--mode", "pipe", "--parts", str(PARTS), "--lambdas", str(LAMBDAS), "--intervals", "8",
-            "--epochs", str(self.epochs), "--dropout", "0.5", *deadline, *more,
-        ]  # fmt: skip
+            self.source,
+            "--mode",
+            "pipe",
+            "--parts",
+            str(PARTS),
+            "--lambdas",
+            str(LAMBDAS),
+            "--intervals",
+            "8",
+            "--epochs",
+            str(self.epochs),
+            "--dropout",
+            "0.5",
+            *deadline,
+            *more,
+        ]
 
 
 def run_locally(setting: Setting, run_dir: Path) -> dict[str, Any]:
@@ -166,11 +192,19 @@ def run(setting: Setting, scenario: Scenario, run_dir: Path, expected: str) -> d
             last = (training.errors.strip().splitlines() or [""])[-1]
             gone = training.all_gone(60)
     row = {
-        "name": scenario.name, "code": code, "last": last, "calls": len(fake.calls),
-        "troubled": sum(call.trouble is not None for call in fake.calls), "busiest_second": fake.most_calls(1.0),
-        "answers": dict(Counter(call.answer for call in fake.calls)), "most_running": fake.most_running,
-        "seconds": seconds, "called_at": [call.at - fake.calls[0].at for call in fake.calls], "weights_digest": result["weights_digest"], "usage": result["usage"],
-    }  # fmt: skip
+        "name": scenario.name,
+        "code": code,
+        "last": last,
+        "calls": len(fake.calls),
+        "troubled": sum(call.trouble is not None for call in fake.calls),
+        "busiest_second": fake.most_calls(1.0),
+        "answers": dict(Counter(call.answer for call in fake.calls)),
+        "most_running": fake.most_running,
+        "seconds": seconds,
+        "called_at": [call.at - fake.calls[0].at for call in fake.calls],
+        "weights_digest": result["weights_digest"],
+        "usage": result["usage"],
+    }
     wrong = [what for what, right in _checks(row, scenario, expected).items() if not right]
     return {**row, "wrong": wrong if gone else [*wrong, "processes are left"]}
 
@@ -186,10 +220,12 @@ def _checks(row: dict[str, Any], scenario: Scenario, expected: str) -> dict[str,
     }
     counted = {reason: row["usage"].get(f"refused_{reason}") for reason in throttles}
     return {
-        **bounded, "weights": row["weights_digest"] == expected, "throttles are counted by reason": counted == throttles,
+        **bounded,
+        "weights": row["weights_digest"] == expected,
+        "throttles are counted by reason": counted == throttles,
         "calls in the outage": not scenario.outage_s or row["troubled"] <= OUTAGE_CALLS,
         "environments at a time": scenario.fewer is None or (row["most_running"] <= FEWER) is scenario.fewer,
-    }  # fmt: skip
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -224,9 +260,15 @@ def _show(rows: list[dict[str, Any]], title: str) -> None:
     for row in rows:
         ended = f"weights {row['weights_digest'][:16]}" if row["code"] == 0 else row["last"]
         table.add_row(
-            row["name"], str(row["calls"]), str(row["troubled"]), str(row["busiest_second"]), str(row["most_running"]),
-            f"{row['seconds']:.1f}", ended, ", ".join(row["wrong"]) or "ok",
-        )  # fmt: skip
+            row["name"],
+            str(row["calls"]),
+            str(row["troubled"]),
+            str(row["busiest_second"]),
+            str(row["most_running"]),
+            f"{row['seconds']:.1f}",
+            ended,
+            ", ".join(row["wrong"]) or "ok",
+        )
     Console(width=150).print(table)
 
 

@@ -105,11 +105,19 @@ class Measurement:
         heeded = backend == "lambda"
         options = {key: value for key, value in MODELS[model].items() if heeded or not key.startswith("lambda.")}
         run = api.train(
-            str(shards), run_dir=str(self.folder / f"run-{self._num_runs}"), mode="pipe", backend=backend,
-            param_servers=param_servers, epochs=self.epochs, intervals=self.intervals, hidden=16, dropout=0.5,
-            weight_decay=WEIGHT_DECAY, eval_every=0,
+            str(shards),
+            run_dir=str(self.folder / f"run-{self._num_runs}"),
+            mode="pipe",
+            backend=backend,
+            param_servers=param_servers,
+            epochs=self.epochs,
+            intervals=self.intervals,
+            hidden=16,
+            dropout=0.5,
+            weight_decay=WEIGHT_DECAY,
+            eval_every=0,
             settings={"model.name": model, "model.dtype": dtype, **options},
-        )  # fmt: skip
+        )
         expected = self._expected(graph, configs.load(run.dir / "config.toml"), ShardSet.open(shards).manifest)
         found = np.array(run.result["loss_history"])
         return Row(graph, model, dtype, backend, parts, param_servers, float(np.max(np.abs(found / expected - 1))))
@@ -135,9 +143,12 @@ class Measurement:
             self._references[key] = trained.losses
         elif key not in self._references:
             trained = reference.train(
-                self._graphs[graph], spec, epochs=self.epochs, weight_decay=WEIGHT_DECAY,
+                self._graphs[graph],
+                spec,
+                epochs=self.epochs,
+                weight_decay=WEIGHT_DECAY,
                 weight_decay_rest=config.train.weight_decay_rest,
-            )  # fmt: skip
+            )
             self._references[key] = trained.losses
         return self._references[key]
 
@@ -145,9 +156,11 @@ class Measurement:
 def _options(shares: Shares) -> dict[str, Any]:
     """As ``prepare`` calls them."""
     return {
-        "val_edges": shares.val, "test_edges": shares.test, "negatives": shares.negatives,
+        "val_edges": shares.val,
+        "test_edges": shares.test,
+        "negatives": shares.negatives,
         "eval_negatives": shares.eval_negatives,
-    }  # fmt: skip
+    }
 
 
 def _number_of_pairs(spec: ModelSpec) -> int:

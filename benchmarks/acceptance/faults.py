@@ -58,18 +58,38 @@ def measure(folder: Path, source: str, epochs: int, seed: int) -> dict[str, Any]
     """Seed 0 is the quiet run."""
     name = f"troubled {seed}" if seed else "quiet"
     arguments = [
-        source, "--mode", "pipe", "--parts", "2", "--param-servers", "2", "--epochs", str(epochs), "--dropout", "0.5",
-        "--weight-decay", "5e-4", "--feature-norm", "row", "--lambdas", "6", *(["--set", HANDLER] if seed else []),
-    ]  # fmt: skip
+        source,
+        "--mode",
+        "pipe",
+        "--parts",
+        "2",
+        "--param-servers",
+        "2",
+        "--epochs",
+        str(epochs),
+        "--dropout",
+        "0.5",
+        "--weight-decay",
+        "5e-4",
+        "--feature-norm",
+        "row",
+        "--lambdas",
+        "6",
+        *(["--set", HANDLER] if seed else []),
+    ]
     killed = 0
     with Training(folder / name.replace(" ", "-"), *arguments) as training:
         if seed:
             killed = kill_every_third(training, seed, KILLED_WITHIN_S)
         result = training.result
     return {
-        "run": name, "killed": killed, **{k: int(result["lambda"][k]) for k in ("invocations", "relaunches", "duplicates")},
-        "seconds": result["train_seconds"], "test_acc": result["test_acc"], "weights_digest": result["weights_digest"],
-    }  # fmt: skip
+        "run": name,
+        "killed": killed,
+        **{k: int(result["lambda"][k]) for k in ("invocations", "relaunches", "duplicates")},
+        "seconds": result["train_seconds"],
+        "test_acc": result["test_acc"],
+        "weights_digest": result["weights_digest"],
+    }
 
 
 def kill_every_third(training: Training, seed: int, within_s: float) -> int:

@@ -57,13 +57,23 @@ from siafu.wire import (
 
 PORTS = (27100, 27119)
 SETTINGS: dict[str, Any] = {
-    "data.source": "digits", "data.parts": 2, "servers.param_servers": 2, "lambda.count": 2, "train.mode": "pipe",
-    "servers.security": "curve", "servers.ports": f"{PORTS[0]}-{PORTS[1]}",
-}  # fmt: skip
+    "data.source": "digits",
+    "data.parts": 2,
+    "servers.param_servers": 2,
+    "lambda.count": 2,
+    "train.mode": "pipe",
+    "servers.security": "curve",
+    "servers.ports": f"{PORTS[0]}-{PORTS[1]}",
+}
 KINDS = {
-    "none": "nobody", "keyless": "without keys", "stranger": "with keys of its own", "other run": "with keys of another run",
-    "worker": "with a Lambda's key, as everybody else", "liar": "with a Lambda's key and name, with lies", "flood": "connections that say nothing",
-}  # fmt: skip
+    "none": "nobody",
+    "keyless": "without keys",
+    "stranger": "with keys of its own",
+    "other run": "with keys of another run",
+    "worker": "with a Lambda's key, as everybody else",
+    "liar": "with a Lambda's key and name, with lies",
+    "flood": "connections that say nothing",
+}
 CLAIMS = (COORDINATOR, graph_server(0), graph_server(1), param_server(0), worker("w1-0"))
 LIAR = worker("w0-99")  # no such one was invoked, but only its graph server knows
 PAUSE_S = 0.2  # between two rounds of an intruder: it shall not win by taking the processor
@@ -117,9 +127,15 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     alone = outcomes[0]
     for o in outcomes:
         table.add_row(
-            "ok" if _sound(o, alone) else "BAD", KINDS[o.kind], o.digest, f"{o.attempts:,}", f"{o.refused:,}", f"{o.malformed:,}",
-            str(o.log_lines), f"{o.train_s:.1f} s, {100 * (o.train_s / alone.train_s - 1):+.0f}%",
-        )  # fmt: skip
+            "ok" if _sound(o, alone) else "BAD",
+            KINDS[o.kind],
+            o.digest,
+            f"{o.attempts:,}",
+            f"{o.refused:,}",
+            f"{o.malformed:,}",
+            str(o.log_lines),
+            f"{o.train_s:.1f} s, {100 * (o.train_s / alone.train_s - 1):+.0f}%",
+        )
     return table
 
 
@@ -189,10 +205,15 @@ def _beside(kind: str, epochs: int, flood: int, *, elsewhere: bool = False) -> O
     result = run.result
     usage = result["usage"]
     return Outcome(
-        kind, result["weights_digest"], len(result["restarts"]), result["train_seconds"],
-        int(usage["connections_refused"]), int(usage["messages_malformed"]),
-        logs.count("refused a connection") + logs.count("dropped a message"), attempts,
-    )  # fmt: skip
+        kind,
+        result["weights_digest"],
+        len(result["restarts"]),
+        result["train_seconds"],
+        int(usage["connections_refused"]),
+        int(usage["messages_malformed"]),
+        logs.count("refused a connection") + logs.count("dropped a message"),
+        attempts,
+    )
 
 
 def _end(intruder: subprocess.Popen[str]) -> int:
@@ -244,9 +265,12 @@ def _knock(ports: Sequence[int], told: dict[str, Any]) -> Iterator[int]:
 def _lies() -> list[Any]:
     gradient: wire.Tensors = {"0.weight": np.full((64, 16), 1e30, np.float32)}
     return [
-        Hello("graph_server", 1, "0" * 16, "tcp://127.0.0.1:1"), Stop("by an intruder"), Gradient(0, 0, 0, 0, gradient),
-        EpochDone(0, 1, 16, 0.0), Failed("graph_server", 1, "PeerLost", "a lie", ""),
-    ]  # fmt: skip
+        Hello("graph_server", 1, "0" * 16, "tcp://127.0.0.1:1"),
+        Stop("by an intruder"),
+        Gradient(0, 0, 0, 0, gradient),
+        EpochDone(0, 1, 16, 0.0),
+        Failed("graph_server", 1, "PeerLost", "a lie", ""),
+    ]
 
 
 def _lies_of_a_worker() -> list[Any]:
@@ -258,11 +282,18 @@ def _lies_of_a_worker() -> list[Any]:
     gradient: wire.Tensors = {"0.weight": np.full((64, 16), 1e30, np.float32)}
     theirs = SETTINGS["data.parts"] * Config().train.intervals - 1
     return [
-        Hello("worker", 0, "0" * 16, ""), Pull("w0-0", 1), Pull(LIAR.name, -1), Bye("w0-0"),
-        TaskResult(*task, 0, "w0-0", 0.0, 0.0, rows), TaskResult(*task, 0, LIAR.name, 0.0, math.nan, rows),
-        TaskResult(*task, 0, LIAR.name, -1.0, 0.0, rows), TaskFailed(*task, 0, "w0-0", "a lie"), RowsMissing(*task, 0, "w0-0", 0),
-        *(Gradient(epoch, theirs, 0, 0, gradient) for epoch in range(4)), FetchWeights("train", 3, theirs, 0, 0, ()),
-    ]  # fmt: skip
+        Hello("worker", 0, "0" * 16, ""),
+        Pull("w0-0", 1),
+        Pull(LIAR.name, -1),
+        Bye("w0-0"),
+        TaskResult(*task, 0, "w0-0", 0.0, 0.0, rows),
+        TaskResult(*task, 0, LIAR.name, 0.0, math.nan, rows),
+        TaskResult(*task, 0, LIAR.name, -1.0, 0.0, rows),
+        TaskFailed(*task, 0, "w0-0", "a lie"),
+        RowsMissing(*task, 0, "w0-0", 0),
+        *(Gradient(epoch, theirs, 0, 0, gradient) for epoch in range(4)),
+        FetchWeights("train", 3, theirs, 0, 0, ()),
+    ]
 
 
 def _link(context: Any, port: int, claim: Address, secret: bytes, server_key: str) -> Any:

@@ -35,8 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         invoking = _invoking(args.places.split(","), args.rounds, Path(folder))
         rows = [
             {**costs, **_train(place, source, args.epochs, Path(folder))}
-            for source in sources for place, costs in invoking.items()
-        ]  # fmt: skip
+            for source in sources
+            for place, costs in invoking.items()
+        ]
     _show(
         rows, f"pipe, {args.epochs} epochs, 2 graph servers with 2 environments each; medians of {args.rounds} rounds"
     )
@@ -64,30 +65,59 @@ def _invoking(places: list[str], rounds: int, folder: Path) -> dict[str, dict[st
 
 def _train(place: str, source: str, epochs: int, folder: Path) -> dict[str, Any]:
     result = api.train(
-        source, mode="pipe", parts=2, lambdas=2, intervals=8, epochs=epochs, dropout=0.5, lambda_on=place,
+        source,
+        mode="pipe",
+        parts=2,
+        lambdas=2,
+        intervals=8,
+        epochs=epochs,
+        dropout=0.5,
+        lambda_on=place,
         run_dir=str(folder / f"{place}-{source}"),
-    ).result  # fmt: skip
+    ).result
     print(f"{place}, {source}: {result['weights_digest'][:16]}", file=sys.stderr, flush=True)
     usage = result["usage"]
     return {
-        "place": place, "source": source, "invocations": usage["invocations"],
-        "tasks_per_invocation": usage["tasks"] / usage["invocations"], "billed_ms": usage["billed_ms"],
-        "train_seconds": result["train_seconds"], "test_acc": result["test_acc"],
+        "place": place,
+        "source": source,
+        "invocations": usage["invocations"],
+        "tasks_per_invocation": usage["tasks"] / usage["invocations"],
+        "billed_ms": usage["billed_ms"],
+        "train_seconds": result["train_seconds"],
+        "test_acc": result["test_acc"],
         "weights_digest": result["weights_digest"],
-    }  # fmt: skip
+    }
 
 
 def _show(rows: list[dict[str, Any]], title: str) -> None:
     table = Table(
-        "place", "cold ms", "warm ms", "per s", "source", "invocations", "tasks each", "billed ms", "seconds", "test",
-        "final weights", title=title,
-    )  # fmt: skip
+        "place",
+        "cold ms",
+        "warm ms",
+        "per s",
+        "source",
+        "invocations",
+        "tasks each",
+        "billed ms",
+        "seconds",
+        "test",
+        "final weights",
+        title=title,
+    )
     for row in rows:
         table.add_row(
-            row["place"], f"{row['cold_ms']:.0f}", f"{row['warm_ms']:.2f}", f"{row['per_s']:.0f}", row["source"],
-            f"{row['invocations']:.0f}", f"{row['tasks_per_invocation']:.0f}", f"{row['billed_ms']:.0f}",
-            f"{row['train_seconds']:.1f}", f"{row['test_acc']:.4f}", row["weights_digest"][:16],
-        )  # fmt: skip
+            row["place"],
+            f"{row['cold_ms']:.0f}",
+            f"{row['warm_ms']:.2f}",
+            f"{row['per_s']:.0f}",
+            row["source"],
+            f"{row['invocations']:.0f}",
+            f"{row['tasks_per_invocation']:.0f}",
+            f"{row['billed_ms']:.0f}",
+            f"{row['train_seconds']:.1f}",
+            f"{row['test_acc']:.4f}",
+            row["weights_digest"][:16],
+        )
     Console(width=130).print(table)
 
 

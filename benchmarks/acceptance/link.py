@@ -92,9 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{link}: affinity saves {share:.1%} of the bytes per epoch, must be {AFFINITY_SAVES:.0%}")
     if args.json:
         record = {
-            "arguments": vars(args), "affinity_saves": saved,
+            "arguments": vars(args),
+            "affinity_saves": saved,
             "links": {link: {name: asdict(one) for name, one in measured.items()} for link, measured in links.items()},
-        }  # fmt: skip
+        }
         Path(args.json).write_text(json.dumps(record, indent=1) + "\n")
     return 0 if min(saved.values()) >= AFFINITY_SAVES else 1
 
@@ -110,10 +111,16 @@ def _measure(args: argparse.Namespace, rate: float, settings: dict[str, Any], me
             ):
                 meter = Meter(shaper)
                 run = api.train(
-                    args.source, parts=args.parts, hidden=args.hidden, epochs=args.epochs, mode=args.mode, eval_every=0,
-                    run_dir=f"{folder}/run", on_status=meter,
+                    args.source,
+                    parts=args.parts,
+                    hidden=args.hidden,
+                    epochs=args.epochs,
+                    mode=args.mode,
+                    eval_every=0,
+                    run_dir=f"{folder}/run",
+                    on_status=meter,
                     settings=settings | variant.settings | {"lambda.proxy": shaper.address},
-                )  # fmt: skip
+                )
                 seconds = [line["epoch_s"] for line in run.metrics() if line["event"] == "epoch"]
             variant.epoch_s.append(median(seconds[WARMUP_EPOCHS:]))
             down, up = _per_epoch(meter)
@@ -148,9 +155,14 @@ def _show(measured: dict[str, Variant], title: str) -> None:
     for name, variant in measured.items():
         ratios = variant.slower_than(base)
         table.add_row(
-            name, f"{median(variant.epoch_s):.3f}", f"{median(ratios):.2f}", f"{min(ratios):.2f} … {max(ratios):.2f}",
-            f"{median(variant.down) / 1e6:.1f}", f"{median(variant.up) / 1e6:.1f}", f"{variant.nbytes / base.nbytes:.2f}",
-        )  # fmt: skip
+            name,
+            f"{median(variant.epoch_s):.3f}",
+            f"{median(ratios):.2f}",
+            f"{min(ratios):.2f} … {max(ratios):.2f}",
+            f"{median(variant.down) / 1e6:.1f}",
+            f"{median(variant.up) / 1e6:.1f}",
+            f"{variant.nbytes / base.nbytes:.2f}",
+        )
     Console(width=120).print(table)
 
 

@@ -53,9 +53,13 @@ class Mode:
     def row(self, base: Mode) -> dict[str, Any]:
         ratios = [mine / its for mine, its in zip(self.epoch_s, base.epoch_s, strict=True)]
         return {
-            "epoch_s": median(self.epoch_s), "ratio": median(ratios), "ratios": ratios, "floor_s": median(self.floor_s),
-            "busiest_link_nbytes": median(self.nbytes), "link_use": median(self.floor_s) / median(self.epoch_s),
-        }  # fmt: skip
+            "epoch_s": median(self.epoch_s),
+            "ratio": median(ratios),
+            "ratios": ratios,
+            "floor_s": median(self.floor_s),
+            "busiest_link_nbytes": median(self.nbytes),
+            "link_use": median(self.floor_s) / median(self.epoch_s),
+        }
 
 
 class Meter:
@@ -112,9 +116,17 @@ def _train(args: argparse.Namespace, name: str, settings: dict[str, Any], run_di
     """The result, and with it the seconds of each epoch."""
     mode, more = MODES[name]
     run = api.train(
-        args.source, parts=2, intervals=16, hidden=args.hidden, epochs=args.epochs, mode=mode, eval_every=0,
-        run_dir=run_dir, on_status=meter, settings=more | settings,
-    )  # fmt: skip
+        args.source,
+        parts=2,
+        intervals=16,
+        hidden=args.hidden,
+        epochs=args.epochs,
+        mode=mode,
+        eval_every=0,
+        run_dir=run_dir,
+        on_status=meter,
+        settings=more | settings,
+    )
     return {**run.result, "epoch_s": [line["epoch_s"] for line in run.metrics() if line["event"] == "epoch"]}
 
 

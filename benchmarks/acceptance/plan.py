@@ -75,9 +75,15 @@ class Place:
 
 
 PLACES = (
-    Place(1, 8, 2), Place(1, 16, 2, 50), Place(1, 24, 1), Place(2, 8, 1), Place(2, 12, 2, 25), Place(1, 16, 3, 25),
-    Place(2, 4, 1, 50), Place(2, 16, 1, 10),
-)  # fmt: skip
+    Place(1, 8, 2),
+    Place(1, 16, 2, 50),
+    Place(1, 24, 1),
+    Place(2, 8, 1),
+    Place(2, 12, 2, 25),
+    Place(1, 16, 3, 25),
+    Place(2, 4, 1, 50),
+    Place(2, 16, 1, 10),
+)
 #: What the shaper is calibrated on.
 SHAPED = (Place(1, 12, 2, 200), Place(2, 10, 1, 35), Place(1, 20, 2, 35))
 FACTORS, LATES_S = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0), (0.0, 0.0003, 0.0006)
@@ -143,9 +149,14 @@ def _row(place: Place, mode: str, found: Sequence[Measured], speeds: Speeds, ins
     seen = [run.seen.epoch_s for run in found]
     predicted = predicted_s(plan)
     return {
-        "place": asdict(place), "mode": mode, "measured_s": median(seen), "lowest_s": min(seen), "highest_s": max(seen),
-        "predicted_s": predicted, "off": predicted / median(seen) - 1,
-    }  # fmt: skip
+        "place": asdict(place),
+        "mode": mode,
+        "measured_s": median(seen),
+        "lowest_s": min(seen),
+        "highest_s": max(seen),
+        "predicted_s": predicted,
+        "off": predicted / median(seen) - 1,
+    }
 
 
 @dataclass(frozen=True)
@@ -189,9 +200,13 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
     table = Table("setting", "mode", "measured, ms", "lowest … highest", "predicted, ms", "off")
     for row in rows:
         table.add_row(
-            Place(**row["place"]).words, row["mode"], f"{1000 * row['measured_s']:.0f}",
-            f"{1000 * row['lowest_s']:.0f} … {1000 * row['highest_s']:.0f}", f"{1000 * row['predicted_s']:.0f}", f"{row['off']:+.0%}",
-        )  # fmt: skip
+            Place(**row["place"]).words,
+            row["mode"],
+            f"{1000 * row['measured_s']:.0f}",
+            f"{1000 * row['lowest_s']:.0f} … {1000 * row['highest_s']:.0f}",
+            f"{1000 * row['predicted_s']:.0f}",
+            f"{row['off']:+.0%}",
+        )
     Console(width=130).print(table)
 
 

@@ -68,10 +68,15 @@ def _train(run_dir: Path, where: str, backend: str, arguments: Sequence[str]) ->
         if training.wait() != 0:
             raise SystemExit(training.errors)
     return {
-        "where": where, "backend": backend, "weights_digest": result["weights_digest"], "test_acc": result["test_acc"],
-        "train_seconds": result["train_seconds"], "seconds": time.monotonic() - begun,
-        "invocations": result["lambda"]["invocations"], "billed_ms": result["lambda"]["billed_ms"],
-    }  # fmt: skip
+        "where": where,
+        "backend": backend,
+        "weights_digest": result["weights_digest"],
+        "test_acc": result["test_acc"],
+        "train_seconds": result["train_seconds"],
+        "seconds": time.monotonic() - begun,
+        "invocations": result["lambda"]["invocations"],
+        "billed_ms": result["lambda"]["billed_ms"],
+    }
 
 
 def _lose(cluster: SimulatedRay, run_dir: Path, how: str, base: Sequence[str]) -> dict[str, Any]:
@@ -98,15 +103,29 @@ def _lose(cluster: SimulatedRay, run_dir: Path, how: str, base: Sequence[str]) -
 
 def _show(places: list[dict[str, Any]], losses: list[dict[str, Any]], source: str) -> None:
     table = Table(
-        "servers", "backend", "training s", "whole run s", "invocations", "billed ms", "test", "final weights", "same",
+        "servers",
+        "backend",
+        "training s",
+        "whole run s",
+        "invocations",
+        "billed ms",
+        "test",
+        "final weights",
+        "same",
         title=f"{source}, pipe, {PARTS} graph servers and {PARAM_SERVERS} parameter server",
-    )  # fmt: skip
+    )
     for row in places:
         table.add_row(
-            row["where"], row["backend"], f"{row['train_seconds']:.2f}", f"{row['seconds']:.1f}",
-            f"{row['invocations']:.0f}", f"{row['billed_ms']:.0f}", f"{row['test_acc']:.4f}",
-            row["weights_digest"][:16], "yes" if row["identical"] else "NO",
-        )  # fmt: skip
+            row["where"],
+            row["backend"],
+            f"{row['train_seconds']:.2f}",
+            f"{row['seconds']:.1f}",
+            f"{row['invocations']:.0f}",
+            f"{row['billed_ms']:.0f}",
+            f"{row['test_acc']:.4f}",
+            row["weights_digest"][:16],
+            "yes" if row["identical"] else "NO",
+        )
     Console(width=140).print(table)
     table = Table("node is", "s until the run's end", "exit code", "servers left", "last line", title="A node is lost")
     for row in losses:

@@ -121,18 +121,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
     seconds = 60 * args.minutes
     arguments = [
-        args.source, "--parts", "2", "--param-servers", "2", "--lambdas", "4", "--intervals", "4", "--epochs", "100000000",
-        *(word for setting in (f"run.max_seconds={seconds}", "run.restarts=100", "run.checkpoint_seconds=30", "lambda.task_timeout_s=2", *args.set)
-          for word in ("--set", setting)),
-    ]  # fmt: skip
+        args.source,
+        "--parts",
+        "2",
+        "--param-servers",
+        "2",
+        "--lambdas",
+        "4",
+        "--intervals",
+        "4",
+        "--epochs",
+        "100000000",
+        *(
+            word
+            for setting in (
+                f"run.max_seconds={seconds}",
+                "run.restarts=100",
+                "run.checkpoint_seconds=30",
+                "lambda.task_timeout_s=2",
+                *args.set,
+            )
+            for word in ("--set", setting)
+        ),
+    ]
     watch = Watch()
     logging.getLogger("benchmarks.shaper").setLevel(
         logging.ERROR
     )  # that a Lambda which was killed does not answer is no news
     with tempfile.TemporaryDirectory() as folder:
         trial = suffer(
-            schedule(seconds, args.mode), arguments, Path(folder) / "run", limit_s=seconds + 120, look=watch.look, look_s=LOOK_S
-        )  # fmt: skip
+            schedule(seconds, args.mode),
+            arguments,
+            Path(folder) / "run",
+            limit_s=seconds + 120,
+            look=watch.look,
+            look_s=LOOK_S,
+        )
     return _report(args, trial, watch, WARM_UP * seconds, seconds)
 
 
@@ -148,9 +172,14 @@ def _report(args: argparse.Namespace, trial: Trial, watch: Watch, from_s: float,
         first, last = minutes[0], minutes[-1]
         flat = abs(off) <= FLAT and more <= MORE_FDS
         table.add_row(
-            watched.name, f"{first.memory_mb:.1f}", f"{last.memory_mb:.1f}", f"{off:+.1%}", f"{first.fds:.0f}", f"{more:+d}",
+            watched.name,
+            f"{first.memory_mb:.1f}",
+            f"{last.memory_mb:.1f}",
+            f"{off:+.1%}",
+            f"{first.fds:.0f}",
+            f"{more:+d}",
             "yes" if flat else "NO",
-        )  # fmt: skip
+        )
         rows.append({"name": watched.name, "off": off, "more_fds": more, "flat": flat, "samples": watched.samples})
     Console(width=100).print(table)
     epochs = trial.result.get("epochs")

@@ -34,9 +34,15 @@ EXAMPLES = """examples:
 #: Failures are noticed sooner than by default and few epochs are enough to learn, so that a trial takes
 #: seconds; and every epoch is saved.
 HASTE = (
-    "servers.heartbeat_s=0.2", "servers.silence_s=2", "servers.stall_s=15", "lambda.task_timeout_s=2", "run.checkpoint_every=1",
-    "run.restarts=10", "train.lr=0.03", "train.eval_every=2",
-)  # fmt: skip
+    "servers.heartbeat_s=0.2",
+    "servers.silence_s=2",
+    "servers.stall_s=15",
+    "lambda.task_timeout_s=2",
+    "run.checkpoint_every=1",
+    "run.restarts=10",
+    "train.lr=0.03",
+    "train.eval_every=2",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,8 +94,19 @@ def main(args: argparse.Namespace) -> int:
             raise ConfigError(f"--{flag} {asked:g}: must be >= {least}")
     settings = [word for setting in (*HASTE, *args.set) for word in ("--set", setting)]
     arguments = [
-        args.source, "--parts", "2", "--param-servers", "2", "--lambdas", "4", "--intervals", "4", "--epochs", str(args.epochs), *settings
-    ]  # fmt: skip
+        args.source,
+        "--parts",
+        "2",
+        "--param-servers",
+        "2",
+        "--lambdas",
+        "4",
+        "--intervals",
+        "4",
+        "--epochs",
+        str(args.epochs),
+        *settings,
+    ]
     logging.getLogger("benchmarks.shaper").setLevel(
         logging.ERROR
     )  # that a member which was killed does not answer is no news
@@ -133,7 +150,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _trials(
     args: argparse.Namespace, kinds: Sequence[str], arguments: Sequence[str], base: Path, begun: float
-) -> Iterator[Trial]:  # fmt: skip
+) -> Iterator[Trial]:
     """Of every seed whose turn comes in time, ``--jobs`` at once, as they end."""
     over = threading.Event()
 
@@ -185,10 +202,17 @@ def _judge(trial: Trial, quiet: Trial, band: float) -> str:
 
 def _record(trial: Trial, verdict: str) -> dict[str, Any]:
     return {
-        "seed": trial.seed, "mode": trial.mode, "failure": verdict, "seconds": round(trial.seconds, 2), "keys": trial.keys, "faults": dict(trial.faults),
-        "restarts": trial.restarts, "resumes": [round(seconds, 2) for seconds in trial.resumes],
-        "weights_digest": trial.result.get("weights_digest"), "val_acc": trial.result.get("val_acc"),
-    }  # fmt: skip
+        "seed": trial.seed,
+        "mode": trial.mode,
+        "failure": verdict,
+        "seconds": round(trial.seconds, 2),
+        "keys": trial.keys,
+        "faults": dict(trial.faults),
+        "restarts": trial.restarts,
+        "resumes": [round(seconds, 2) for seconds in trial.resumes],
+        "weights_digest": trial.result.get("weights_digest"),
+        "val_acc": trial.result.get("val_acc"),
+    }
 
 
 def _line(trial: Trial, verdict: str) -> str:
@@ -209,11 +233,17 @@ def summary(trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         times = [r["seconds"] for t in alone for r in t["restarts"] if r.get("seconds") is not None] + [
             s for t in alone for s in t["resumes"]
         ]
-        rows.append({
-            "kind": kind, "faults": sum(trial["faults"][kind] for trial in hit), "runs": len(hit),
-            "came_through": sum(not trial["failure"] for trial in hit),
-            "restarts_alone": len(times), "median_s": round(statistics.median(times), 2) if times else None, "max_s": round(max(times), 2) if times else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "kind": kind,
+                "faults": sum(trial["faults"][kind] for trial in hit),
+                "runs": len(hit),
+                "came_through": sum(not trial["failure"] for trial in hit),
+                "restarts_alone": len(times),
+                "median_s": round(statistics.median(times), 2) if times else None,
+                "max_s": round(max(times), 2) if times else None,
+            }
+        )
     return rows
 
 

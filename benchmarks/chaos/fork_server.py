@@ -35,12 +35,28 @@ from siafu.variables import threads
 #: What members, launchers and Lambda's runtime import; not its client, which reads when it
 #: is imported where it is to ask.
 MODULES = (
-    "awslambdaric.lambda_context", "awslambdaric.lambda_runtime_hooks_runner", "awslambdaric.lambda_runtime_log_utils",
-    "awslambdaric.lambda_runtime_marshaller", "run_coordinator.api", "run_coordinator.cli", "benchmarks.chaos.clock", "benchmarks.chaos.hub", "run_coordinator.hosts.local", "run_coordinator.launch",
-    "run_coordinator.recovery.cli", "graph_server.lambdas.backend", "graph_server.backends.cpu",
-    "graph_server.lambdas.launchers", "graph_server.server", "http.client", "lambda_funcs.handler", "lambda_funcs.local_pool", "multiprocessing",
-    "param_server.server", "safetensors.numpy",
-)  # fmt: skip
+    "awslambdaric.lambda_context",
+    "awslambdaric.lambda_runtime_hooks_runner",
+    "awslambdaric.lambda_runtime_log_utils",
+    "awslambdaric.lambda_runtime_marshaller",
+    "run_coordinator.api",
+    "run_coordinator.cli",
+    "benchmarks.chaos.clock",
+    "benchmarks.chaos.hub",
+    "run_coordinator.hosts.local",
+    "run_coordinator.launch",
+    "run_coordinator.recovery.cli",
+    "graph_server.lambdas.backend",
+    "graph_server.backends.cpu",
+    "graph_server.lambdas.launchers",
+    "graph_server.server",
+    "http.client",
+    "lambda_funcs.handler",
+    "lambda_funcs.local_pool",
+    "multiprocessing",
+    "param_server.server",
+    "safetensors.numpy",
+)
 #: Last names of the modules whose processes start others.
 PARENTS = ("launcher", "graph_server")
 _PR_SET_CHILD_SUBREAPER = 36
@@ -100,16 +116,47 @@ class Popen(subprocess.Popen[Any]):
     births = ""
 
     def _execute_child(  # type: ignore[no-untyped-def]
-        self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
-        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *more,
-    ) -> None:  # fmt: skip
+        self,
+        args,
+        executable,
+        preexec_fn,
+        close_fds,
+        pass_fds,
+        cwd,
+        env,
+        startupinfo,
+        creationflags,
+        shell,
+        p2cread,
+        p2cwrite,
+        c2pread,
+        c2pwrite,
+        errread,
+        errwrite,
+        *more,
+    ) -> None:
         """Where CPython makes the child, once it has opened its pipes."""
         is_module = args[0] == sys.executable and args[1] in (start.FILE, "-m")
         if self.nursery is None or not is_module:
             super()._execute_child(  # type: ignore[misc]
-                args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
-                p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *more,
-            )  # fmt: skip
+                args,
+                executable,
+                preexec_fn,
+                close_fds,
+                pass_fds,
+                cwd,
+                env,
+                startupinfo,
+                creationflags,
+                shell,
+                p2cread,
+                p2cwrite,
+                c2pread,
+                c2pwrite,
+                errread,
+                errwrite,
+                *more,
+            )
         else:
             files = [mine if fd == -1 else fd for mine, fd in enumerate((p2cread, c2pwrite, errwrite))]
             variables, folder = os.environ if env is None else env, os.fspath(cwd or os.getcwd())

@@ -13,10 +13,21 @@ from dataclasses import dataclass
 
 #: Kind -> how often it is drawn, compared with the others.
 KINDS = {
-    "kill graph server": 3, "kill parameter server": 3, "kill Lambda": 3, "kill launcher": 2, "stop graph server": 1, "stop parameter server": 1,
-    "stop Lambda": 1, "pause server": 2, "cut connections": 2, "one-way partition": 1, "slow link": 2, "corrupt bytes": 1, "disk full": 1,
+    "kill graph server": 3,
+    "kill parameter server": 3,
+    "kill Lambda": 3,
+    "kill launcher": 2,
+    "stop graph server": 1,
+    "stop parameter server": 1,
+    "stop Lambda": 1,
+    "pause server": 2,
+    "cut connections": 2,
+    "one-way partition": 1,
+    "slow link": 2,
+    "corrupt bytes": 1,
+    "disk full": 1,
     "clock jump": 1,
-}  # fmt: skip
+}
 
 
 #: What a run may take until its first epoch.

@@ -67,9 +67,14 @@ class Born:
 
 
 def suffer(
-    schedule: Schedule, arguments: Sequence[str], run_dir: Path, over: threading.Event | None = None,
-    limit_s: float = LIMIT_S, look: Callable[[Sequence[Born]], None] | None = None, look_s: float = 10.0,
-) -> Trial:  # fmt: skip
+    schedule: Schedule,
+    arguments: Sequence[str],
+    run_dir: Path,
+    over: threading.Event | None = None,
+    limit_s: float = LIMIT_S,
+    look: Callable[[Sequence[Born]], None] | None = None,
+    look_s: float = 10.0,
+) -> Trial:
     """Runs ``siafu train`` with these arguments under the schedule, or until ``over``. Leaves no process behind.
     Several threads may each have a run at a time. ``look`` is shown who lives, every ``look_s`` seconds."""
     trial = Trial(schedule.seed, schedule.mode, schedule.keys)
@@ -78,8 +83,15 @@ def suffer(
         try:
             security = "curve" if schedule.keys else "auto"
             run.start(
-                "train", *arguments, "--mode", schedule.mode, "--run-dir", str(run_dir), "--set", f"servers.security={security}"
-            )  # fmt: skip
+                "train",
+                *arguments,
+                "--mode",
+                schedule.mode,
+                "--run-dir",
+                str(run_dir),
+                "--set",
+                f"servers.security={security}",
+            )
             run.watch(look, look_s)
         finally:
             run.end()
@@ -89,8 +101,15 @@ def suffer(
 
 class _Run:
     def __init__(
-        self, folder: Path, run_dir: Path, trial: Trial, proxy: ChaosProxy, schedule: Schedule, over: threading.Event, limit_s: float
-    ):  # fmt: skip
+        self,
+        folder: Path,
+        run_dir: Path,
+        trial: Trial,
+        proxy: ChaosProxy,
+        schedule: Schedule,
+        over: threading.Event,
+        limit_s: float,
+    ):
         self.run_dir, self.trial, self.proxy, self.schedule = run_dir, trial, proxy, schedule
         self.log, self._births, self._file = folder / "log", folder / "births", folder / "faults.json"
         self._full, self._clock, self._errors = folder / "full", folder / "clock", folder / "stderr"

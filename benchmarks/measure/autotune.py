@@ -91,14 +91,25 @@ def measure(args: argparse.Namespace) -> Measurement:
             load = Load(threads=args.threads, intervals=args.intervals, ratio=ratio, in_layers=in_layers)
             rows.append(row(load, args.seeds))
     columns = (
-        "mode", "tensor/graph", "best fixed", "ms/epoch", "started at", f"after {DECISIONS} decisions", "off by at most",
-        "epoch time", "changes later", "queue", "queue drift",
-    )  # fmt: skip
+        "mode",
+        "tensor/graph",
+        "best fixed",
+        "ms/epoch",
+        "started at",
+        f"after {DECISIONS} decisions",
+        "off by at most",
+        "epoch time",
+        "changes later",
+        "queue",
+        "queue drift",
+    )
     worst = max(row["off by at most"] for row in rows if row["mode"] == "async")
     return Measurement(
         f"autotuner against a sweep, {args.threads} threads, {args.intervals} intervals, {args.seeds} seeds",
-        columns, rows, {"largest deviation in async": worst},
-    )  # fmt: skip
+        columns,
+        rows,
+        {"largest deviation in async": worst},
+    )
 
 
 def row(load: Load, seeds: int) -> dict[str, Any]:
@@ -107,11 +118,16 @@ def row(load: Load, seeds: int) -> dict[str, Any]:
     runs = [tuned(load, seed) for seed in range(seeds)]
     numbers = sorted(run.wanted for run in runs)
     return {
-        "mode": "pipe" if load.in_layers else "async", "tensor/graph": load.ratio, "best fixed": number,
-        "ms/epoch": 1000 * fixed[number], "started at": min(load.intervals, 100),
+        "mode": "pipe" if load.in_layers else "async",
+        "tensor/graph": load.ratio,
+        "best fixed": number,
+        "ms/epoch": 1000 * fixed[number],
+        "started at": min(load.intervals, 100),
         f"after {DECISIONS} decisions": f"{numbers[0]} to {numbers[-1]}",
         "off by at most": max(abs(n - number) for n in numbers) / number,
         "epoch time": float(np.mean([run.epoch_s for run in runs])) / fastest,
-        "changes later": max(run.changes for run in runs), "queue": float(np.mean([run.queue for run in runs])),
-        "queue drift": max(run.queue_drift for run in runs), "sweep": {str(n): s for n, s in fixed.items()},
-    }  # fmt: skip
+        "changes later": max(run.changes for run in runs),
+        "queue": float(np.mean([run.queue for run in runs])),
+        "queue drift": max(run.queue_drift for run in runs),
+        "sweep": {str(n): s for n, s in fixed.items()},
+    }

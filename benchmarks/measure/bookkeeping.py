@@ -109,10 +109,17 @@ def _graph(num_intervals: int) -> Graph:
     dst = (src + rng.integers(1, 2 * ROWS_PER_INTERVAL, len(src))) % n
     dst[::DEGREE] = rng.integers(0, n, n)
     return Graph(
-        name="ring", num_vertices=n, src=src, dst=dst, weight=None,
-        features=rng.random((n, WIDTH), dtype=np.float32), labels=np.zeros(n, np.int64), num_classes=2,
-        split=np.full((n, 1), TRAIN, np.uint8), directed=True,
-    )  # fmt: skip
+        name="ring",
+        num_vertices=n,
+        src=src,
+        dst=dst,
+        weight=None,
+        features=rng.random((n, WIDTH), dtype=np.float32),
+        labels=np.zeros(n, np.int64),
+        num_classes=2,
+        split=np.full((n, 1), TRAIN, np.uint8),
+        directed=True,
+    )
 
 
 def rows(intervals: list[int], rounds: int) -> list[dict[str, Any]]:
@@ -123,8 +130,11 @@ def rows(intervals: list[int], rounds: int) -> list[dict[str, Any]]:
             seconds[k].append(seconds_per_task(k, "async"))
     return [
         {
-            "part": "bookkeeping", "case": f"{k:,} intervals, whole server, async",
-            "value": 1e6 * float(np.median(seconds[k])), "unit": "µs/task", "intervals": k,
+            "part": "bookkeeping",
+            "case": f"{k:,} intervals, whole server, async",
+            "value": 1e6 * float(np.median(seconds[k])),
+            "unit": "µs/task",
+            "intervals": k,
         }
         for k in intervals
-    ]  # fmt: skip
+    ]

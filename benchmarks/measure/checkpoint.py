@@ -51,9 +51,11 @@ def measure(args: argparse.Namespace) -> Measurement:
     rows = [_row(size, found) for size, found in samples.items()]
     largest = rows[-1]
     return Measurement(
-        f"checkpoints on the disk of {args.folder.resolve()}", COLUMNS, rows,
+        f"checkpoints on the disk of {args.folder.resolve()}",
+        COLUMNS,
+        rows,
         {"save_mb_s": largest["save_mb_s"], "save_over_raw": largest["save_over_raw"]},
-    )  # fmt: skip
+    )
 
 
 def state_of(nbytes: int) -> TrainingState:
@@ -90,10 +92,16 @@ def _sample(folder: Path, state: TrainingState) -> dict[str, float]:
 def _row(size: int, samples: list[dict[str, float]]) -> dict[str, Any]:
     s = {key: statistics.median(sample[key] for sample in samples) for key in samples[0]}
     return {
-        "state_mb": size, "put_us": s["put"] * 1e6, "save_ms": s["save"] * 1e3, "cpu_ms": s["cpu"] * 1e3,
-        "load_ms": s["load"] * 1e3, "raw_write_ms": s["raw"] * 1e3, "save_over_raw": s["save"] / s["raw"],
-        "save_mb_s": size / s["save"], "save_ms_slowest": max(sample["save"] for sample in samples) * 1e3,
-    }  # fmt: skip
+        "state_mb": size,
+        "put_us": s["put"] * 1e6,
+        "save_ms": s["save"] * 1e3,
+        "cpu_ms": s["cpu"] * 1e3,
+        "load_ms": s["load"] * 1e3,
+        "raw_write_ms": s["raw"] * 1e3,
+        "save_over_raw": s["save"] / s["raw"],
+        "save_mb_s": size / s["save"],
+        "save_ms_slowest": max(sample["save"] for sample in samples) * 1e3,
+    }
 
 
 def _write_synced(file: Path, data: bytes) -> None:

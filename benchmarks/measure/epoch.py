@@ -82,9 +82,11 @@ def measure(args: argparse.Namespace) -> Measurement:
         times = race(fitting, args.rounds, {"epochs": args.epochs_per_round})
     times.update(too_large)
     return Measurement(
-        f"epoch of {_words(args)}, {graph.title}, {args.threads} threads", COLUMNS,
-        [_row(name, found) for name, found in times.items()], _summary(args, times),
-    )  # fmt: skip
+        f"epoch of {_words(args)}, {graph.title}, {args.threads} threads",
+        COLUMNS,
+        [_row(name, found) for name, found in times.items()],
+        _summary(args, times),
+    )
 
 
 def _spec(args: argparse.Namespace, graph: Measured) -> ModelSpec:
@@ -109,9 +111,15 @@ def _offered(spec: ModelSpec, name: str) -> bool:
 def _loop(args: argparse.Namespace, graph: Measured, spec: ModelSpec, name: str) -> Contender:
     dtype, cache = LOOPS[name]
     setup = {
-        "subject": "epoch", "shards": str(graph.shards.path.resolve()), "spec": asdict(spec), "threads": args.threads,
-        "dtype": dtype, "cache": cache, "lr": args.lr, "heads": args.heads,
-    }  # fmt: skip
+        "subject": "epoch",
+        "shards": str(graph.shards.path.resolve()),
+        "spec": asdict(spec),
+        "threads": args.threads,
+        "dtype": dtype,
+        "cache": cache,
+        "lr": args.lr,
+        "heads": args.heads,
+    }
     nbytes = 8 * graph.num_edges + 8 * graph.num_vertices * (spec.in_features + 4 * sum(spec.widths))
     return Contender(name, OWN, setup, nbytes, peer=False, blas_threads=1)
 
@@ -120,10 +128,18 @@ def _peer(
     args: argparse.Namespace, graph: Measured, spec: ModelSpec, name: str, python: str, weights: str
 ) -> Contender:
     setup = {
-        "subject": "epoch", "contender": name, "graph": graph.folder, "threads": args.threads, "model": spec.name,
-        "layers": spec.num_layers, "widths": spec.widths, "num_classes": spec.num_classes, "heads": args.heads,
-        "lr": args.lr, "weights": weights,
-    }  # fmt: skip
+        "subject": "epoch",
+        "contender": name,
+        "graph": graph.folder,
+        "threads": args.threads,
+        "model": spec.name,
+        "layers": spec.num_layers,
+        "widths": spec.widths,
+        "num_classes": spec.num_classes,
+        "heads": args.heads,
+        "lr": args.lr,
+        "weights": weights,
+    }
     per_edge = 60 if name == "pyg" else 28
     if spec.name == "gat":  # some tensors [E, heads] of scores, and PyG's messages [E, hidden] too
         per_edge += 32 * args.heads + (16 * args.hidden if name == "pyg" else 0)
@@ -164,11 +180,15 @@ def _summary(args: argparse.Namespace, times: dict[str, Times]) -> dict[str, Any
 
     accuracies = [t.check["test_acc"] for t in times.values() if t.check]
     summary: dict[str, Any] = {
-        "ratio_vs_dgl": ratio("dgl"), "ratio_vs_dgl_cached": ratio("dgl_cached"), "ratio_vs_pyg": ratio("pyg"),
+        "ratio_vs_dgl": ratio("dgl"),
+        "ratio_vs_dgl_cached": ratio("dgl_cached"),
+        "ratio_vs_pyg": ratio("pyg"),
         "bf16_speedup": ratio("siafu", "siafu, bfloat16"),
         "accuracy_spread": max(accuracies) - min(accuracies) if accuracies else None,
-        "servers_over_single": None, "threads": args.threads, "rounds": args.rounds,
-    }  # fmt: skip
+        "servers_over_single": None,
+        "threads": args.threads,
+        "rounds": args.rounds,
+    }
     if args.profile:
         summary |= {
             f"ms of {name}": found.check["phases_ms"] for name, found in times.items() if name in LOOPS and found.check
@@ -205,11 +225,14 @@ def _servers(
             print(f"  {name}: {failed.get(name) or f'{1000 * seconds[name][-1]:.0f} ms'}", file=sys.stderr, flush=True)
     rows = [
         {
-            "contender": name, "ms/epoch": 1000 * median(values) if values else None, "seconds": values,
-            "times siafu": _over(values, seconds["siafu"]), "note": failed.get(name, ""),
+            "contender": name,
+            "ms/epoch": 1000 * median(values) if values else None,
+            "seconds": values,
+            "times siafu": _over(values, seconds["siafu"]),
+            "note": failed.get(name, ""),
         }
         for name, values in seconds.items()
-    ]  # fmt: skip
+    ]
     ratios = {name: _over(values, seconds["siafu"]) for name, values in seconds.items() if name in SERVERS}
     over_peers = {
         f"servers_over_{peer.name}": {name: _over(seconds[name], seconds[peer.name]) for name in SERVERS}
@@ -217,9 +240,11 @@ def _servers(
     }
     title = f"siafu train of {_words(args)}, {graph.title}, {args.threads} threads, against one process"
     return Measurement(
-        title, ("contender", "ms/epoch", "times siafu", "note"), rows,
+        title,
+        ("contender", "ms/epoch", "times siafu", "note"),
+        rows,
         {"servers_over_single": ratios, **over_peers, "threads": args.threads, "rounds": args.rounds},
-    )  # fmt: skip
+    )
 
 
 def _over(values: list[float], base: list[float]) -> float | None:
@@ -230,12 +255,34 @@ def _train(args: argparse.Namespace, flags: tuple[str, ...], run_dir: Path) -> f
     """Median seconds of an epoch of ``siafu train``, without evaluations. Raises: GnnError with its last line."""
     epochs = SERVER_WARMUP_EPOCHS + args.epochs_per_round
     command = start.command(
-        "siafu", "train", args.graph, *flags, "--model", args.model, "--hidden", str(args.hidden),
-        "--layers", str(args.layers), "--lr", str(args.lr), "--mode", "pipe", "--epochs", str(epochs),
-        "--eval-every", "0", "--order", args.order, "--run-dir", str(run_dir), "--quiet", "--json",
-        "--set", f"servers.threads={max(1, args.threads // int(flags[-1]))}",
+        "siafu",
+        "train",
+        args.graph,
+        *flags,
+        "--model",
+        args.model,
+        "--hidden",
+        str(args.hidden),
+        "--layers",
+        str(args.layers),
+        "--lr",
+        str(args.lr),
+        "--mode",
+        "pipe",
+        "--epochs",
+        str(epochs),
+        "--eval-every",
+        "0",
+        "--order",
+        args.order,
+        "--run-dir",
+        str(run_dir),
+        "--quiet",
+        "--json",
+        "--set",
+        f"servers.threads={max(1, args.threads // int(flags[-1]))}",
         *(("--set", f"model.heads={args.heads}") if args.model == "gat" else ()),
-    )  # fmt: skip
+    )
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise GnnError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])

@@ -18,9 +18,7 @@ from siafu.errors import ConfigError
 
 PROC = Path("/proc")
 #: What a command line has in it -> the role of its process.
-ROLES = {
-    "graph_server": "graph servers", "param_server": "parameter servers", "awslambdaric": "Lambda environments",
-}  # fmt: skip
+ROLES = {"graph_server": "graph servers", "param_server": "parameter servers", "awslambdaric": "Lambda environments"}
 LAUNCHER = "launcher"
 SAMPLE_S = 0.05
 
@@ -68,9 +66,12 @@ def watch(command: Sequence[str], *, log: Path, environment: Mapping[str, str] |
     found = Footprint()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
-        )  # fmt: skip
+        )
         try:
             while process.poll() is None:
                 begun = time.monotonic()

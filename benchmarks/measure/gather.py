@@ -34,9 +34,17 @@ UNIFORM = "limit, uniform"  # reading rows at random instead of those that the e
 AT_LEAST_S = 0.2  # a repetition is as many products as take so long
 TRIAD_BYTES = 1 << 28
 COLUMNS = (
-    "width", "contender", "ms", "GB/s", "limit GB/s", "share_of_limit", "times siafu", "ratio_vs_dgl",
-    "ratio_vs_best_peer", "note",
-)  # fmt: skip
+    "width",
+    "contender",
+    "ms",
+    "GB/s",
+    "limit GB/s",
+    "share_of_limit",
+    "times siafu",
+    "ratio_vs_dgl",
+    "ratio_vs_best_peer",
+    "note",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,8 +144,13 @@ def _peer(
     args: argparse.Namespace, graph: Measured, width: int, name: str, python: str, cut: bool = False
 ) -> Contender:
     setup = {
-        "subject": "gather", "contender": name, "graph": graph.folder, "threads": args.threads, "width": width, "cut": cut,
-    }  # fmt: skip
+        "subject": "gather",
+        "contender": name,
+        "graph": graph.folder,
+        "threads": args.threads,
+        "width": width,
+        "cut": cut,
+    }
     nbytes = PEERS[name] * graph.num_edges + 16 * graph.num_vertices * width
     return Contender(name, (python, PEER_PROGRAM), setup, nbytes, peer=True)
 
@@ -212,12 +225,15 @@ def _skew(args: argparse.Namespace, graph: Measured, widths: list[int]) -> Measu
             ratios.append(times["hub"].ratio_to("even"))
             rows += [
                 {
-                    "width": width, "graph": kind, "largest in-degree": largest[kind],
+                    "width": width,
+                    "graph": kind,
+                    "largest in-degree": largest[kind],
                     "ns/edge": None if t.median_s is None else 1e9 * t.median_s / graph.num_edges,
-                    "times even": t.ratio_to("even"), "note": t.failed,
+                    "times even": t.ratio_to("even"),
+                    "note": t.failed,
                 }
                 for kind, t in times.items()
-            ]  # fmt: skip
+            ]
     columns = ("width", "graph", "largest in-degree", "ns/edge", "times even", "note")
     worst = max((ratio for ratio in ratios if ratio is not None), default=None)
     title = f"gather of skewed degrees, {graph.title}, {args.threads} threads, {args.dtype}"

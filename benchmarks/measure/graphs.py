@@ -45,9 +45,11 @@ class Measured:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--graph", default="synthetic:reddit-small?scale=0.05", metavar="SOURCE",
+        "--graph",
+        default="synthetic:reddit-small?scale=0.05",
+        metavar="SOURCE",
         help="what siafu prepare takes [synthetic:reddit-small?scale=0.05]",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--order", default="given", metavar="ORDER", help="of the vertices, for all contenders alike [given]"
     )

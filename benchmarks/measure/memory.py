@@ -43,8 +43,10 @@ def measure(args: argparse.Namespace) -> Measurement:
     found = None if args.predict_only else run(config.replace({"data.source": str(shards_path.resolve())}))
     return Measurement(
         f"peak memory: {shards.manifest.name}, {config.model.name}, {config.data.parts} part(s), {config.servers.backend}",
-        COLUMNS, rows(prediction, found), summary(prediction, found),
-    )  # fmt: skip
+        COLUMNS,
+        rows(prediction, found),
+        summary(prediction, found),
+    )
 
 
 def config_of(args: argparse.Namespace) -> Config:
@@ -80,10 +82,14 @@ def rows(prediction: Prediction, found: Footprint | None) -> list[dict[str, Any]
     for role, predicted in prediction.by_role.items():
         pages = found.by_role.get(role, Pages()) if found else None
         made_of = {part.name: part.nbytes // 1_000_000 for part in prediction.parts if part.role == role}
-        lines.append({
-            "role": role, "processes": found.processes[role] if found else None, **_figures(predicted, pages),
-            "made_of": made_of,
-        })  # fmt: skip
+        lines.append(
+            {
+                "role": role,
+                "processes": found.processes[role] if found else None,
+                **_figures(predicted, pages),
+                "made_of": made_of,
+            }
+        )
     total = Pages(found.peak_nbytes) if found else None
     lines.append({"role": "all", "processes": None, **_figures(prediction.nbytes, total), "made_of": None})
     return lines
@@ -93,16 +99,20 @@ def _figures(predicted: int, pages: Pages | None) -> dict[str, Any]:
     if pages is None:
         return {"predicted_mb": predicted / 1e6, "measured_mb": None, "ratio": None}
     return {
-        "predicted_mb": predicted / 1e6, "measured_mb": pages.nbytes / 1e6, "ratio": predicted / max(1, pages.nbytes),
-        "anonymous_mb": pages.anonymous / 1e6, "mapped_mb": pages.mapped / 1e6,
-    }  # fmt: skip
+        "predicted_mb": predicted / 1e6,
+        "measured_mb": pages.nbytes / 1e6,
+        "ratio": predicted / max(1, pages.nbytes),
+        "anonymous_mb": pages.anonymous / 1e6,
+        "mapped_mb": pages.mapped / 1e6,
+    }
 
 
 def summary(prediction: Prediction, found: Footprint | None) -> dict[str, Any]:
     figures: dict[str, Any] = {"predicted_bytes": prediction.nbytes}
     if found is not None:
         figures |= {
-            "measured_bytes": found.peak_nbytes, "ratio": prediction.nbytes / max(1, found.peak_nbytes),
+            "measured_bytes": found.peak_nbytes,
+            "ratio": prediction.nbytes / max(1, found.peak_nbytes),
             "samples": found.num_samples,
-        }  # fmt: skip
+        }
     return figures

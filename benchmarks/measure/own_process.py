@@ -53,9 +53,15 @@ class Gather:
 
     def gather(self) -> None:
         kernels.gather(
-            self.edges, 0, len(self.rows), self.table, scale=self.aggregation.target, add_self=True, out=self.out,
+            self.edges,
+            0,
+            len(self.rows),
+            self.table,
+            scale=self.aggregation.target,
+            add_self=True,
+            out=self.out,
             threads=self.threads,
-        )  # fmt: skip
+        )
 
     def check(self, options: dict[str, Any]) -> dict[str, Any]:
         step = max(1, len(self.out) // CHECKED_ROWS)
@@ -115,9 +121,14 @@ class Training:
         shard = ShardSet.open(setup["shards"]).partition(0)
         spec = ModelSpec(**{**setup["spec"], "widths": tuple(setup["spec"]["widths"])})
         self.loop = Loop(
-            shard, spec, threads=setup["threads"], dtype=setup["dtype"], cache=setup["cache"], lr=setup["lr"],
+            shard,
+            spec,
+            threads=setup["threads"],
+            dtype=setup["dtype"],
+            cache=setup["cache"],
+            lr=setup["lr"],
             heads=setup["heads"],
-        )  # fmt: skip
+        )
         self.losses = [self.loop.epoch()]  # makes every buffer
         self.loop.phases.clear()
 

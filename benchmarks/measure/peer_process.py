@@ -396,9 +396,12 @@ def torch_csr(graph: Graph, values: Any, dtype: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "sparse CSR is in beta state"
         return torch.sparse_csr_tensor(
-            torch.from_numpy(np.array(graph.indptr)).to(dtype), torch.from_numpy(np.array(graph.indices)).to(dtype),
-            torch.from_numpy(values), (graph.n, graph.n), check_invariants=False,
-        )  # fmt: skip
+            torch.from_numpy(np.array(graph.indptr)).to(dtype),
+            torch.from_numpy(np.array(graph.indices)).to(dtype),
+            torch.from_numpy(values),
+            (graph.n, graph.n),
+            check_invariants=False,
+        )
 
 
 # --- the process ------------------------------------------------------------------------------------------------------

@@ -27,9 +27,18 @@ from siafu.errors import ConfigError, DatasetError
 from siafu.shards import Manifest
 
 COLUMNS = (
-    "partitioner", "parts", "edges", "read_s", "prepare_s", "edges_per_s", "peak_mb", "cut_share", "vertex_balance",
-    "edge_balance", "hours_for_3_6_billion",
-)  # fmt: skip
+    "partitioner",
+    "parts",
+    "edges",
+    "read_s",
+    "prepare_s",
+    "edges_per_s",
+    "peak_mb",
+    "cut_share",
+    "vertex_balance",
+    "edge_balance",
+    "hours_for_3_6_billion",
+)
 #: Edges of Friendster as Dorylus counts them: the largest graph that the project is for.
 FRIENDSTER_EDGES = 3_600_000_000
 #: Sources whose reader is called apart from ``prepare``: they make a graph in memory.
@@ -41,9 +50,11 @@ SYNTHESIZED_DEGREE = 30
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Prepare a graph with every partitioner: edges per second, peak memory, share of edges cut."
     parser.add_argument(
-        "--graph", default="synthetic:reddit-small?scale=0.05", metavar="SOURCE",
+        "--graph",
+        default="synthetic:reddit-small?scale=0.05",
+        metavar="SOURCE",
         help="any source of siafu prepare [synthetic:reddit-small?scale=0.05]",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--synthesize",
         metavar="E",
@@ -137,10 +148,11 @@ def quality(manifest: Manifest) -> dict[str, Any]:
     vertices = [entry.vertices for entry in manifest.partitions]
     in_edges = [entry.in_edges for entry in manifest.partitions]
     return {
-        "edges": manifest.num_edges, "cut_share": manifest.cut_edges / max(1, manifest.num_edges),
+        "edges": manifest.num_edges,
+        "cut_share": manifest.cut_edges / max(1, manifest.num_edges),
         "vertex_balance": max(vertices) * len(vertices) / max(1, sum(vertices)),
         "edge_balance": max(in_edges) * len(in_edges) / max(1, sum(in_edges)),
-    }  # fmt: skip
+    }
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -151,11 +163,15 @@ def _row(name: str, parts: int, outcomes: list[dict[str, Any]]) -> dict[str, Any
     prepare_s = statistics.median(outcome["prepare_s"] for outcome in outcomes)
     rate = last["edges"] / prepare_s
     return {
-        **last, "partitioner": name, "parts": parts, "prepare_s": prepare_s,
+        **last,
+        "partitioner": name,
+        "parts": parts,
+        "prepare_s": prepare_s,
         "read_s": statistics.median(outcome["read_s"] for outcome in outcomes),
-        "edges_per_s": rate, "peak_mb": max(outcome["peak_bytes"] for outcome in outcomes) / 1e6,
+        "edges_per_s": rate,
+        "peak_mb": max(outcome["peak_bytes"] for outcome in outcomes) / 1e6,
         "hours_for_3_6_billion": FRIENDSTER_EDGES / rate / 3600,
-    }  # fmt: skip
+    }
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -165,9 +181,12 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         max(rows, key=lambda row: float(row["edges_per_s"])),
     )
     return {
-        "cuts_least": best["partitioner"], "cut_share": best["cut_share"], "fastest": fastest["partitioner"],
-        "edges_per_s": fastest["edges_per_s"], "hours_for_3_6_billion": fastest["hours_for_3_6_billion"],
-    }  # fmt: skip
+        "cuts_least": best["partitioner"],
+        "cut_share": best["cut_share"],
+        "fastest": fastest["partitioner"],
+        "edges_per_s": fastest["edges_per_s"],
+        "hours_for_3_6_billion": fastest["hours_for_3_6_billion"],
+    }
 
 
 if __name__ == "__main__":

@@ -75,9 +75,13 @@ class Process:
             environment.pop("PYTHONPATH", None)  # it leads to our packages
         self._errors = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
-            self._contender.program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+            self._contender.program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
             env=environment,
-        )  # fmt: skip
+        )
         return self
 
     def __exit__(

@@ -114,10 +114,17 @@ def _gather_row(num_edges: int, width: int, threads: int, rounds: int) -> dict[s
         seconds["limit"].append(float(kernels.read_rows(edges.indices, base, threads)))
     ours, limit = (1e9 * float(np.median(seconds[kind])) / num_edges for kind in ("gather", "limit"))
     return {
-        "part": "gather", "case": f"{num_edges:,} edges", "value": ours, "unit": "ns/edge", "limit": limit,
-        "share_of_limit": limit / ours, "edges": num_edges, "gb_per_s": 4 * width / ours, "isa": kernels.ISA,
+        "part": "gather",
+        "case": f"{num_edges:,} edges",
+        "value": ours,
+        "unit": "ns/edge",
+        "limit": limit,
+        "share_of_limit": limit / ours,
+        "edges": num_edges,
+        "gb_per_s": 4 * width / ours,
+        "isa": kernels.ISA,
         "table_mb": base.nbytes / 1e6,
-    }  # fmt: skip
+    }
 
 
 def random_edges(num_edges: int, seed: int) -> Edges:

@@ -52,9 +52,15 @@ def seconds_per_task(crossing: Crossing, mode: str, *, program: Program | None =
     num_intervals = len(crossing.totals)
     epochs = max(MIN_EPOCHS, NUM_TASKS // (num_intervals * len(program)))
     scheduler = Scheduler(
-        program, Lane.TRAIN, range(num_intervals), range(epochs), forward=crossing, backward=crossing,
-        freshness=MODES[mode], warmup_epochs=1,
-    )  # fmt: skip
+        program,
+        Lane.TRAIN,
+        range(num_intervals),
+        range(epochs),
+        forward=crossing,
+        backward=crossing,
+        freshness=MODES[mode],
+        warmup_epochs=1,
+    )
     picks = random.Random(seed)
     done, start = 0, time.perf_counter()
     running = scheduler.handle(Opened(0, 0))
@@ -89,8 +95,12 @@ def rows(intervals: list[int], rounds: int) -> list[dict[str, Any]]:
             seconds[case].append(seconds_per_task(crossing, mode, seed=number))
     return [
         {
-            "part": "schedule", "case": case, "value": 1e6 * float(np.median(seconds[case])), "unit": "µs/task",
-            "intervals": k, "mode": mode,
+            "part": "schedule",
+            "case": case,
+            "value": 1e6 * float(np.median(seconds[case])),
+            "unit": "µs/task",
+            "intervals": k,
+            "mode": mode,
         }
         for case, (_, mode, k) in cases.items()
-    ]  # fmt: skip
+    ]

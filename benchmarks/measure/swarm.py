@@ -102,9 +102,13 @@ class Swarm:
         self._left -= 1
         task_id = TaskId(Lane.TRAIN, epoch, interval, self._pc)
         task = TensorTask(
-            task_id, self._program[self._pc], (epoch, 0, self._pc, interval), 0, {"Z1": self._rows, **self._own},
+            task_id,
+            self._program[self._pc],
+            (epoch, 0, self._pc, interval),
+            0,
+            {"Z1": self._rows, **self._own},
             tuple(self._own),
-        )  # fmt: skip
+        )
         begun = time.perf_counter()
         actions = self._backend.submit(task, self._now)
         self.server_s += time.perf_counter() - begun
@@ -168,11 +172,16 @@ class _Case:
     def row(self) -> dict[str, Any]:
         server_s = statistics.median(self.server_s)
         return {
-            "part": "lambdas", "case": f"{self.num_workers:,} Lambdas, {self.task_bytes >> 10:,} KiB tasks",
-            "value": 1e6 * server_s, "unit": "µs/task", "tasks_per_s": 1 / server_s,
-            "mb_per_s": self.bytes_per_task / server_s / 1e6, "tasks_per_s_both_ends": 1 / statistics.median(self.both_s),
-            "workers": self.num_workers, "task_bytes": self.task_bytes,
-        }  # fmt: skip
+            "part": "lambdas",
+            "case": f"{self.num_workers:,} Lambdas, {self.task_bytes >> 10:,} KiB tasks",
+            "value": 1e6 * server_s,
+            "unit": "µs/task",
+            "tasks_per_s": 1 / server_s,
+            "mb_per_s": self.bytes_per_task / server_s / 1e6,
+            "tasks_per_s_both_ends": 1 / statistics.median(self.both_s),
+            "workers": self.num_workers,
+            "task_bytes": self.task_bytes,
+        }
 
 
 def rows(workers: list[int], rounds: int) -> list[dict[str, Any]]:

@@ -26,9 +26,21 @@ from siafu.sparse import SparseRows
 from siafu.wire import GradientAck, Message, PublishedRows, Task, Weights
 
 COLUMNS = (
-    "message", "nbytes", "encode_us", "decode_us", "checksum_share", "lambda_codec_us", "echo_us", "raw_echo_us", "echo_ratio",
-    "curve_echo_us", "one_way_gb_s", "curve_one_way_gb_s", "raw_one_way_gb_s", "messages_per_s",
-)  # fmt: skip
+    "message",
+    "nbytes",
+    "encode_us",
+    "decode_us",
+    "checksum_share",
+    "lambda_codec_us",
+    "echo_us",
+    "raw_echo_us",
+    "echo_ratio",
+    "curve_echo_us",
+    "one_way_gb_s",
+    "curve_one_way_gb_s",
+    "raw_one_way_gb_s",
+    "messages_per_s",
+)
 #: Bytes, or messages, that one sample of one way sends: enough to be steady, few enough to be held in buffers.
 FLOOD_BYTES, FLOOD_MESSAGES = 64 << 20, 1000
 #: Seconds that one sample of an echo should take.
@@ -48,9 +60,11 @@ def measure(args: argparse.Namespace) -> Measurement:
         rows = [_row(name, message, links, args.rounds) for name, message in examples(args.width).items()]
     slowest = max(rows, key=lambda row: float(row["echo_ratio"]))
     return Measurement(
-        "messages between two processes over tcp loopback", COLUMNS, rows,
+        "messages between two processes over tcp loopback",
+        COLUMNS,
+        rows,
         {"worst_echo_ratio": slowest["echo_ratio"], "worst_echo_ratio_of": slowest["message"]},
-    )  # fmt: skip
+    )
 
 
 def examples(width: int) -> dict[str, Message]:
@@ -102,15 +116,24 @@ def _row(name: str, message: Message, links: dict[str, Link], rounds: int) -> di
             sample(f"{kind} flood", link.flood(message, flood) / flood)
     s = {key: statistics.median(values) for key, values in samples.items()}
     return {
-        "message": name, "nbytes": nbytes, "encode_us": s["encode"] * 1e6, "decode_us": s["decode"] * 1e6,
-        "encode_mb_s": nbytes / s["encode"] / 1e6, "decode_mb_s": nbytes / s["decode"] / 1e6,
+        "message": name,
+        "nbytes": nbytes,
+        "encode_us": s["encode"] * 1e6,
+        "decode_us": s["decode"] * 1e6,
+        "encode_mb_s": nbytes / s["encode"] / 1e6,
+        "decode_mb_s": nbytes / s["decode"] / 1e6,
         "checksum_share": 2 * s["checksum"] / (s["encode"] + s["decode"]),
-        "lambda_codec_us": s["lambda codec"] * 1e6, "echo_us": s["hub echo"] * 1e6, "raw_echo_us": s["raw echo"] * 1e6,
-        "curve_echo_us": s["curve echo"] * 1e6, "curve_one_way_gb_s": nbytes / s["curve flood"] / 1e9,
+        "lambda_codec_us": s["lambda codec"] * 1e6,
+        "echo_us": s["hub echo"] * 1e6,
+        "raw_echo_us": s["raw echo"] * 1e6,
+        "curve_echo_us": s["curve echo"] * 1e6,
+        "curve_one_way_gb_s": nbytes / s["curve flood"] / 1e9,
         "echo_ratio": s["hub echo"] / s["raw echo"],
-        "one_way_gb_s": nbytes / s["hub flood"] / 1e9, "raw_one_way_gb_s": nbytes / s["raw flood"] / 1e9,
-        "messages_per_s": 1 / s["hub flood"], "raw_messages_per_s": 1 / s["raw flood"],
-    }  # fmt: skip
+        "one_way_gb_s": nbytes / s["hub flood"] / 1e9,
+        "raw_one_way_gb_s": nbytes / s["raw flood"] / 1e9,
+        "messages_per_s": 1 / s["hub flood"],
+        "raw_messages_per_s": 1 / s["raw flood"],
+    }
 
 
 def _repeats(once: Callable[[], Any]) -> int:

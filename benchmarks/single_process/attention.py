@@ -92,9 +92,16 @@ class Attention(Layer):
     def gather(self, weights: Weights) -> None:
         memory = self.memory
         attend(
-            memory.edges, 0, memory.num_rows, self.sources, self.t, slope=SLOPE, add_self=True, out=self.attended,
+            memory.edges,
+            0,
+            memory.num_rows,
+            self.sources,
+            self.t,
+            slope=SLOPE,
+            add_self=True,
+            out=self.attended,
             threads=memory.threads,
-        )  # fmt: skip
+        )
 
     def finish(self, b: slice, worker: Worker, weights: Weights) -> Array:
         P = np.add(self.attended.Z[b], weights[self.bias], out=self._room(b, worker))
@@ -112,9 +119,17 @@ class Attention(Layer):
     def gather_back(self, weights: Weights) -> None:
         memory = self.memory
         attend_backward(
-            memory.out_edges, 0, memory.num_rows, self.targets, self.T, self.s, slope=SLOPE, add_self=True,
-            out=(self.dT, self.ds), threads=memory.threads,
-        )  # fmt: skip
+            memory.out_edges,
+            0,
+            memory.num_rows,
+            self.targets,
+            self.T,
+            self.s,
+            slope=SLOPE,
+            add_self=True,
+            out=(self.dT, self.ds),
+            threads=memory.threads,
+        )
 
     def back_finish(self, b: slice, worker: Worker, weights: Weights) -> Array:
         T, dT = self.T[b], self.dT[b]

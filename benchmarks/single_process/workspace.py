@@ -109,9 +109,16 @@ class Aggregation:
 
     def gather(self, memory: Memory, table: kernels.Table, out: Array, *, back: bool = False, **more: Any) -> None:
         kernels.gather(
-            memory.out_edges if back else memory.edges, 0, memory.num_rows, table,
-            scale=self.source if back else self.target, add_self=self.add_self, out=out, threads=memory.threads, **more,
-        )  # fmt: skip
+            memory.out_edges if back else memory.edges,
+            0,
+            memory.num_rows,
+            table,
+            scale=self.source if back else self.target,
+            add_self=self.add_self,
+            out=out,
+            threads=memory.threads,
+            **more,
+        )
 
     def of_constant(self, memory: Memory, X: Any) -> Array:
         """A X in the dtype of activations, made in slices of columns."""

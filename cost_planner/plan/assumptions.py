@@ -43,14 +43,24 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         "there from beginning to end. Their number is held fixed; lambda.count = 0 finds one while training.",
         f"A run uses up to {USABLE:.0%} of a machine's memory, takes {START_S:.0f} s to start and "
         f"{AWS.s3_bytes_per_s / 1e6:.0f} MB/s from S3; the deployment stands no longer than the run.",
-        "Evaluation: " + (f"every {'epoch' if evaluated == 1 else f'{evaluated} epochs'}." if evaluated else "none while training."),
+        "Evaluation: "
+        + (f"every {'epoch' if evaluated == 1 else f'{evaluated} epochs'}." if evaluated else "none while training."),
         f"Prices of {config.lambdas.region}, {'spot' if config.cloud.spot else 'on demand'}, {as_of}{prices.age(as_of, today)}.",
-        *([f"More than {MOST_LOOKED_AT} servers are beyond what docs/scale.md looks at, and {most} are among these."] if most > MOST_LOOKED_AT else []),
+        *(
+            [f"More than {MOST_LOOKED_AT} servers are beyond what docs/scale.md looks at, and {most} are among these."]
+            if most > MOST_LOOKED_AT
+            else []
+        ),
         *_of_cards(asked, shown),
-        *(["Attention and typed edges count as plain sums over edges with the host: as gcn's, on which it was calibrated, and so too fast."]
-          if operators(config.model.name) - {"linear"} else []),
+        *(
+            [
+                "Attention and typed edges count as plain sums over edges with the host: as gcn's, on which it was calibrated, and so too fast."
+            ]
+            if operators(config.model.name) - {"linear"}
+            else []
+        ),
         *(["Sparse features count as dense ones in what travels to Lambdas."] if sparse else []),
-    ]  # fmt: skip
+    ]
 
 
 def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
@@ -65,11 +75,22 @@ def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
         f"whatever the host orders, {cards.START_S:.0f} s more to start. Their times may be half as long or twice: the ranges say so.",
         "Sums over edges are counted without caches on GPUs; CPUs' were measured on a graph that is partly in theirs. Of large graphs "
         "that flatters CPUs.",
-        *(["gpu: a card in each graph server, copies as graph_server/backends/gpu.py makes them. siafu deploy gives graph servers no driver "
-           "of a GPU and no torch: their image must be prepared by hand."] if "gpu" in kinds else []),
-        *(["vanilla: siafu baseline vanilla on all GPUs of one machine, everything on the cards; no overlap of halo rows and sums."]
-          if "vanilla" in kinds else []),
-    ]  # fmt: skip
+        *(
+            [
+                "gpu: a card in each graph server, copies as graph_server/backends/gpu.py makes them. siafu deploy gives graph servers no driver "
+                "of a GPU and no torch: their image must be prepared by hand."
+            ]
+            if "gpu" in kinds
+            else []
+        ),
+        *(
+            [
+                "vanilla: siafu baseline vanilla on all GPUs of one machine, everything on the cards; no overlap of halo rows and sums."
+            ]
+            if "vanilla" in kinds
+            else []
+        ),
+    ]
 
 
 def of_gpus(asked: Asked, best: Predicted, memory_gib: float) -> list[dict[str, Any]]:
@@ -78,13 +99,17 @@ def of_gpus(asked: Asked, best: Predicted, memory_gib: float) -> list[dict[str, 
     found = [one for one in prices.instances(asked.config.lambdas.region) if one.gpu.startswith("1x")]
     return [
         {
-            "instance": one.name, "gpu": one.gpu, "usd_per_hour": one.usd_per_hour, "gpu_mem_gib": one.gpu_mem_gib,
-            "memory_gib": memory_gib, "fits": memory_gib <= USABLE * (one.gpu_mem_gib or 0.0),
+            "instance": one.name,
+            "gpu": one.gpu,
+            "usd_per_hour": one.usd_per_hour,
+            "gpu_mem_gib": one.gpu_mem_gib,
+            "memory_gib": memory_gib,
+            "fits": memory_gib <= USABLE * (one.gpu_mem_gib or 0.0),
             "break_even_seconds": (seconds := break_even(best.seconds, best.cost.usd, one.usd_per_hour / 3600)),
             "break_even_epoch_s": seconds / asked.epochs.of("pipe", 0),
         }
         for one in sorted(found, key=lambda one: one.usd_per_hour)
-    ]  # fmt: skip
+    ]
 
 
 def quota_note() -> str:

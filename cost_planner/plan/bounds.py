@@ -20,9 +20,17 @@ from siafu.tasks import TENSOR_KINDS, Step
 
 #: Columns of ``Floors.table``; what is Lambda's is of one environment with one core.
 RESOURCES = (
-    "GPU", "graph threads", "main thread", "I/O thread", "processors", "link out", "link in", "parameter servers",
-    "Lambdas' cores", "Lambdas' links",
-)  # fmt: skip
+    "GPU",
+    "graph threads",
+    "main thread",
+    "I/O thread",
+    "processors",
+    "link out",
+    "link in",
+    "parameter servers",
+    "Lambdas' cores",
+    "Lambdas' links",
+)
 CORES, LINKS = RESOURCES.index("Lambdas' cores"), RESOURCES.index("Lambdas' links")
 PROCESSORS, PARAM = RESOURCES.index("processors"), RESOURCES.index("parameter servers")
 OUT, INTO = RESOURCES.index("link out"), RESOURCES.index("link in")
@@ -48,9 +56,12 @@ class Floors:
         here = [work for step, work in zip(plan.program.steps, plan.work, strict=True) if not _is_remote(plan, step)]
         rate = plan.environments.link.bytes_per_s if plan.environments else 1.0
         return cls(
-            table, sum(work.seconds + work.card for work in here) + plan.update_s, sum(work.seconds for work in remote),
-            sum((work.down + work.up) / rate for work in remote), plan.intervals,
-        )  # fmt: skip
+            table,
+            sum(work.seconds + work.card for work in here) + plan.update_s,
+            sum(work.seconds for work in remote),
+            sum((work.down + work.up) / rate for work in remote),
+            plan.intervals,
+        )
 
     def with_environments(self, count: int, core: float) -> Floors:
         """Of a server. More than it has intervals find no task."""
@@ -101,7 +112,14 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     param = k * plan.servers * asked * (plan.exchange_s * (1 + step.has_gradient) + gradient * plan.exchange_byte_s)
     rate, down, up = kind.link.bytes_per_s, work.down * remote, work.up * remote
     return [
-        card, (pool + card) / plan.threads, main, io, (pool + main + io) / (plan.cores or plan.threads + 1),
-        k * (work.peers * others + down) / plan.link.bytes_per_s, k * (work.peers * others + up) / plan.link.bytes_per_s,
-        param / plan.param_servers, k * work.seconds * remote, k * max(down, up + gradient * remote) / rate,
-    ]  # fmt: skip
+        card,
+        (pool + card) / plan.threads,
+        main,
+        io,
+        (pool + main + io) / (plan.cores or plan.threads + 1),
+        k * (work.peers * others + down) / plan.link.bytes_per_s,
+        k * (work.peers * others + up) / plan.link.bytes_per_s,
+        param / plan.param_servers,
+        k * work.seconds * remote,
+        k * max(down, up + gradient * remote) / rate,
+    ]

@@ -47,7 +47,10 @@ LOOPBACK = LinkRate(20e9)
 #: Thread, as ``processor_s`` names it -> constants that its time is made of, and the (role,
 #: thread)s of ``Observed`` that it is.
 THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
-    "pool": (("task_s", "edge_ns", "value_ns", "copy_ns", "flop_ns", "element_ns", "tensor_s"), (("graph_server", "pool"),)),
+    "pool": (
+        ("task_s", "edge_ns", "value_ns", "copy_ns", "flop_ns", "element_ns", "tensor_s"),
+        (("graph_server", "pool"),),
+    ),
     "main": (("main_task_s", "main_tensor_s", "main_byte_ns"), (("graph_server", "main"),)),
     "io": (("io_message_s", "io_byte_ns"), (("graph_server", "io"),)),
     "lambda": (
@@ -59,7 +62,7 @@ THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
         ("exchange_s", "exchange_byte_ns", "update_s", "update_byte_ns"),
         (("param_server", "main"), ("param_server", "io"), ("param_server", "pool")),
     ),
-}  # fmt: skip
+}
 HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
 #: Of each setting's runs that in the middle is taken. The fastest would be that of a machine without neighbours: what
 #: it predicts is then less than what most runs take.
@@ -90,22 +93,40 @@ class Setting:
     @property
     def settings(self) -> dict[str, Any]:
         return {
-            "servers.backend": self.backend, "train.mode": self.mode, "data.parts": self.parts, "train.intervals": self.intervals,
-            "model.hidden": (self.hidden,), "model.layers": self.layers, "lambda.count": self.environments,
-            "train.eval_every": 0, "train.staleness": self.staleness,
-        }  # fmt: skip
+            "servers.backend": self.backend,
+            "train.mode": self.mode,
+            "data.parts": self.parts,
+            "train.intervals": self.intervals,
+            "model.hidden": (self.hidden,),
+            "model.layers": self.layers,
+            "lambda.count": self.environments,
+            "train.eval_every": 0,
+            "train.staleness": self.staleness,
+        }
 
 
 #: What is measured: sizes of tasks, of rows and of the fleet differ, each for itself.
 SETTINGS = (
-    Setting("cpu", intervals=4), Setting("cpu", intervals=32, hidden=16), Setting("cpu", intervals=4, hidden=256),
-    Setting("cpu", intervals=64), Setting("cpu", intervals=16, layers=3, hidden=128), Setting("cpu", parts=2, intervals=8, hidden=128),
-    Setting(intervals=4), Setting(intervals=32, hidden=16), Setting(intervals=8, hidden=256), Setting(intervals=64, environments=1),
-    Setting(mode="no-pipe", intervals=40, hidden=48, environments=1), Setting(mode="no-pipe", intervals=12, environments=1),
-    Setting("cpu", sparse=True), Setting("cpu", hidden=16, intervals=16, sparse=True), Setting("cpu", parts=2, sparse=True),
-    Setting(hidden=128, sparse=True), Setting(parts=2, intervals=4, environments=1, sparse=True),
-    Setting(parts=2, intervals=8, hidden=128, environments=1), Setting(parts=2, intervals=24, hidden=32, environments=1, layers=3),
-)  # fmt: skip
+    Setting("cpu", intervals=4),
+    Setting("cpu", intervals=32, hidden=16),
+    Setting("cpu", intervals=4, hidden=256),
+    Setting("cpu", intervals=64),
+    Setting("cpu", intervals=16, layers=3, hidden=128),
+    Setting("cpu", parts=2, intervals=8, hidden=128),
+    Setting(intervals=4),
+    Setting(intervals=32, hidden=16),
+    Setting(intervals=8, hidden=256),
+    Setting(intervals=64, environments=1),
+    Setting(mode="no-pipe", intervals=40, hidden=48, environments=1),
+    Setting(mode="no-pipe", intervals=12, environments=1),
+    Setting("cpu", sparse=True),
+    Setting("cpu", hidden=16, intervals=16, sparse=True),
+    Setting("cpu", parts=2, sparse=True),
+    Setting(hidden=128, sparse=True),
+    Setting(parts=2, intervals=4, environments=1, sparse=True),
+    Setting(parts=2, intervals=8, hidden=128, environments=1),
+    Setting(parts=2, intervals=24, hidden=32, environments=1, layers=3),
+)
 
 
 @dataclass(frozen=True)
@@ -124,9 +145,21 @@ def local_plan(config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, 
     """A run with every process on this machine; ``link``: of each environment."""
     cores = allotment.cores()
     return plan_of(
-        config, spec, counts, speeds, threads=config.servers.threads or max(1, cores // counts.parts), link=LOOPBACK, together=cores,
-        environments=Environments(count=config.lambdas.count, link=link, latency_s=speeds.hop_s, cold_s=0.0, memory_mb=config.lambdas.memory_mb),
-    )  # fmt: skip
+        config,
+        spec,
+        counts,
+        speeds,
+        threads=config.servers.threads or max(1, cores // counts.parts),
+        link=LOOPBACK,
+        together=cores,
+        environments=Environments(
+            count=config.lambdas.count,
+            link=link,
+            latency_s=speeds.hop_s,
+            cold_s=0.0,
+            memory_mb=config.lambdas.memory_mb,
+        ),
+    )
 
 
 def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any] | None = None) -> Measured:
@@ -138,9 +171,13 @@ def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any]
 
 
 def calibrate(
-    console: Console, source: str = SOURCE, settings: Sequence[Setting] = SETTINGS, epochs: int = 13, rounds: int = ROUNDS,
+    console: Console,
+    source: str = SOURCE,
+    settings: Sequence[Setting] = SETTINGS,
+    epochs: int = 13,
+    rounds: int = ROUNDS,
     path: Path | None = None,
-) -> Calibration:  # fmt: skip
+) -> Calibration:
     """Some minutes on an idle machine. What is found is kept in ``path``, None: where ``Calibration.load`` looks for
     this machine's. Raises what ``siafu.train`` raises."""
     found: dict[Setting, list[Measured]] = {}

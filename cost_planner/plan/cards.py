@@ -89,9 +89,15 @@ def card_of(machine: Instance) -> Card | None:
         return None
     giga = {name: float(row[f"{name}_gb_per_s"]) * 1e9 for name in ("memory", "host", "peer")}
     return Card(
-        row["card"], giga["memory"], float(row["fp32_tflops"]) * 1e12, giga["host"], giga["peer"],
-        machine.gpu_mem_gib / count_of(machine), row["source"], row["as_of"],
-    )  # fmt: skip
+        row["card"],
+        giga["memory"],
+        float(row["fp32_tflops"]) * 1e12,
+        giga["host"],
+        giga["peer"],
+        machine.gpu_mem_gib / count_of(machine),
+        row["source"],
+        row["as_of"],
+    )
 
 
 def gib(nbytes: float) -> float:

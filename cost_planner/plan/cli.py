@@ -72,9 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("what to choose among; lists with commas between")
     group.add_argument(
-        "--backend", metavar="BACKEND[,…]",
+        "--backend",
+        metavar="BACKEND[,…]",
         help="cpu, lambda, gpu (a GPU in each graph server), vanilla (siafu baseline vanilla on one machine's GPUs) [all]",
-    )  # fmt: skip
+    )
     group.add_argument("--mode", metavar="MODE[,…]", help="pipe, async, no-pipe [all]")
     group.add_argument("--staleness", metavar="S[,…]", help="of async [0,1]")
     group.add_argument(
@@ -170,7 +171,10 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     lambdas = _numbers("lambdas", args.lambdas, least=0)
     intervals = _numbers("intervals", args.intervals)
     return Asked(
-        config, graph, epochs, calibration.speeds,
+        config,
+        graph,
+        epochs,
+        calibration.speeds,
         instances=args.instance.split(",") if args.instance else None,
         servers=_numbers("servers", args.servers),
         backends=typing.cast(list[Backend], backends),
@@ -179,7 +183,7 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
         lambdas=lambdas[0] if lambdas else None,
         intervals=intervals[0] if intervals else None,
         concurrency=graphs.count(args.concurrency),
-    )  # fmt: skip
+    )
 
 
 def _graph(args: argparse.Namespace, config: Config) -> Graph:
@@ -221,16 +225,25 @@ def _found(
     within = {"seconds": ranking.cheapest_within, "usd": ranking.fastest_within}
     return {
         "graph": asked.graph.to_dict(),
-        "model": {"name": asked.config.model.name, "layers": asked.config.model.layers, "hidden": list(asked.config.model.hidden)},
+        "model": {
+            "name": asked.config.model.name,
+            "layers": asked.config.model.layers,
+            "hidden": list(asked.config.model.hidden),
+        },
         "epochs_of_pipe": asked.epochs.of_pipe,
         "options": [show.option_json(one, ranking, best) for one in shown],
         "pareto": [place[id(one)] for one in ranking.front],
-        "cheapest_within_time": place[id(within["seconds"])] if _limited(ranking.limits.seconds, within["seconds"]) else None,
+        "cheapest_within_time": place[id(within["seconds"])]
+        if _limited(ranking.limits.seconds, within["seconds"])
+        else None,
         "fastest_within_usd": place[id(within["usd"])] if _limited(ranking.limits.usd, within["usd"]) else None,
-        "finding": finding(ranking.predicted), "gpus": gpus,
-        "considered": len(catalogue.options), "simulated": len(ranking.predicted), "left_out": dict(catalogue.dropped),
+        "finding": finding(ranking.predicted),
+        "gpus": gpus,
+        "considered": len(catalogue.options),
+        "simulated": len(ranking.predicted),
+        "left_out": dict(catalogue.dropped),
         "assumptions": told,
-    }  # fmt: skip
+    }
 
 
 def _limited(limit: float, answer: Any) -> bool:

@@ -43,10 +43,14 @@ class Fitted:
         train = replace(base.train, intervals=max(1, min(intervals, each)), staleness=0, mode="pipe")
         roles = replace(base.servers, backend="gpu" if backend == "vanilla" else backend, threads=threads)
         config = replace(
-            base, data=replace(base.data, parts=servers), servers=roles,
-            run=replace(base.run, on="aws"), lambdas=replace(base.lambdas, on="aws"), train=train,
+            base,
+            data=replace(base.data, parts=servers),
+            servers=roles,
+            run=replace(base.run, on="aws"),
+            lambdas=replace(base.lambdas, on="aws"),
+            train=train,
             cloud=replace(base.cloud, volume_gib=max(base.cloud.volume_gib, math.ceil(2 * shard_bytes / GIB))),
-        )  # fmt: skip
+        )
         trains = tuple(replace(train, mode=mode, staleness=staleness) for mode, staleness in asked.modes)
         gib = _memory_gib(config, replace(manifest, partitions=(largest,)), threads)
         return cls(config, manifest, Counts.of(manifest), shard_bytes, (config, manifest, largest), gib, trains)

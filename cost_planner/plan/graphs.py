@@ -56,9 +56,14 @@ class Graph:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "name": self.name, "vertices": self.vertices, "edges": self.edges, "features": self.features,
-            "classes": self.classes, "cut": self.cut, "cut_source": self.cut_source,
-        }  # fmt: skip
+            "name": self.name,
+            "vertices": self.vertices,
+            "edges": self.edges,
+            "features": self.features,
+            "classes": self.classes,
+            "cut": self.cut,
+            "cut_source": self.cut_source,
+        }
 
 
 def of_counts(vertices: int, edges: int, features: int, classes: int, cut: float | None = None) -> Graph:

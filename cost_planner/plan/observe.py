@@ -63,10 +63,11 @@ def observed(source: str, settings: Mapping[str, Any], epochs: int = 13) -> Obse
     counted = ends[1] - ends[0]
     before, after = lines[WARMUP_EPOCHS - 1]["usage"], lines[epochs - 2]["usage"]
     return Observed(
-        median(seconds), (seconds[3 * len(seconds) // 4] - seconds[len(seconds) // 4]) / 2 / median(seconds),
+        median(seconds),
+        (seconds[3 * len(seconds) // 4] - seconds[len(seconds) // 4]) / 2 / median(seconds),
         {key: (last[key] - first.get(key, 0.0)) / counted for key in last},
         {key: (after[key] - before.get(key, 0)) / counted for key in after if isinstance(after[key], (int, float))},
-    )  # fmt: skip
+    )
 
 
 def _sampled() -> defaultdict[tuple[str, str], float]:

@@ -122,10 +122,13 @@ class Catalogue:
             most = max(1, self.asked.graph.vertices // LEAST_VERTICES)
             counts = [count for count in counts if count <= most]
         found = [
-            option for machine in self._machines() for servers in counts for backend in self.asked.backends
+            option
+            for machine in self._machines()
+            for servers in counts
+            for backend in self.asked.backends
             if backend != "vanilla" and _suits(machine, backend)
             for option in self._of_machine(machine, servers, backend)
-        ]  # fmt: skip
+        ]
         if "vanilla" in self.asked.backends and vanilla.suits(self.asked.config):
             found += [
                 o for machine in self._machines() if cards.count_of(machine) in counts for o in self._vanilla(machine)
@@ -210,9 +213,11 @@ class Catalogue:
         plan = vanilla.plan_of(asked.config, ModelSpec.of(asked.config, fitted.manifest), fitted.counts, card)
         base, epochs = asked.config, asked.epochs.of("pipe", 0)
         config = replace(
-            base, cloud=replace(base.cloud, gpu_instance=machine.name), data=replace(base.data, parts=ranks),
+            base,
+            cloud=replace(base.cloud, gpu_instance=machine.name),
+            data=replace(base.data, parts=ranks),
             train=replace(base.train, epochs=epochs),
-        )  # fmt: skip
+        )
         nbytes = ranks * fitted.shard_bytes
         setup_s = START_S + cards.START_S + nbytes / AWS.s3_bytes_per_s + card.copy_s(fitted.shard_bytes)
         yield Option(machine, config, plan, Floors.of(plan), epochs, setup_s, memory_gib, "vanilla", card)
@@ -243,9 +248,15 @@ class Catalogue:
         config, manifest = fitted.config, fitted.manifest
         kind = Environments(count=1) if config.servers.backend == "lambda" else None
         plan = plan_of(
-            config, ModelSpec.of(config, manifest), fitted.counts, speeds, threads=threads, link=LinkRate(1.0),
-            environments=kind, card=card,
-        )  # fmt: skip
+            config,
+            ModelSpec.of(config, manifest),
+            fitted.counts,
+            speeds,
+            threads=threads,
+            link=LinkRate(1.0),
+            environments=kind,
+            card=card,
+        )
         table = Floors.of(plan).table.sum(axis=0)
         nbytes = float(table[[OUT, INTO]].max()) * self.asked.epochs.of("pipe", 0)
         connections = plan.servers - 1 + (plan.intervals if kind else 0)

@@ -69,12 +69,13 @@ def needed(option: Option) -> dict[str, Any]:
         "endpoints": cost.num_endpoints(config),
         "volumes_gib": volumes,
         "open_files_of_graph_server": {"needed": files, "default": AWS.server_fds},
-    }  # fmt: skip
+    }
     beyond = [f"{files:,} open files of a graph server (ulimit -n)"] if files > AWS.server_fds else []
     beyond += [
         f"{count} vCPUs of {CLASSES[name][config.cloud.spot][0]} instances: a new account has none"
-        for name, count in vcpus.items() if name != "standard"
-    ]  # fmt: skip
+        for name, count in vcpus.items()
+        if name != "standard"
+    ]
     if option.environments:
         found |= {
             "lambda_concurrency": {"needed": option.environments, "default": CONCURRENCY},
@@ -84,7 +85,7 @@ def needed(option: Option) -> dict[str, Any]:
             },
             "seconds_until_all_environments": 10 * option.environments / AWS.new_environments_per_10_s,
             "lambda_network_interfaces": 1,
-        }  # fmt: skip
+        }
         if option.environments > CONCURRENCY:
             beyond.append(f"{option.environments:,} Lambda environments at once")
     return {**found, "raise": beyond}

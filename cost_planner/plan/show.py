@@ -19,8 +19,11 @@ from siafu.config import Config
 from siafu.progress import dollars
 
 ROLES = {
-    memory.GRAPH_SERVERS: "graph_server", memory.PARAM_SERVERS: "param_server", memory.LAMBDAS: "environment", CARD: "gpu",
-}  # fmt: skip
+    memory.GRAPH_SERVERS: "graph_server",
+    memory.PARAM_SERVERS: "param_server",
+    memory.LAMBDAS: "environment",
+    CARD: "gpu",
+}
 MARK, ASSUMED = "◆", "*"
 
 
@@ -31,35 +34,59 @@ def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, 
     backend, mode, staleness = option.kind
     lambdas = {
         "environments": (option.in_pipe.environments.count if option.in_pipe.environments else 0),
-        "environments_total": option.environments, "memory_mb": config.lambdas.memory_mb if backend == "lambda" else None,
-    }  # fmt: skip
+        "environments_total": option.environments,
+        "memory_mb": config.lambdas.memory_mb if backend == "lambda" else None,
+    }
     return {
-        "name": option.name, "backend": backend, "mode": mode or None, "staleness": staleness,
-        "instance": option.machine.name, "gpu": option.machine.gpu or None, "servers": option.machines,
-        "ranks": option.in_pipe.servers if backend == "vanilla" else None, "threads": option.in_pipe.threads,
-        "intervals": option.in_pipe.intervals, "param_instance": config.cloud.param_instance,
-        "param_servers": 0 if backend == "vanilla" else config.servers.param_servers, **lambdas,
-        "epochs": option.epochs, "epoch_s": one.epoch_s, "first_epoch_s": one.first_s, "setup_s": option.setup_s,
-        "seconds": one.seconds, "seconds_range": one.seconds_range, "error": one.error,
+        "name": option.name,
+        "backend": backend,
+        "mode": mode or None,
+        "staleness": staleness,
+        "instance": option.machine.name,
+        "gpu": option.machine.gpu or None,
+        "servers": option.machines,
+        "ranks": option.in_pipe.servers if backend == "vanilla" else None,
+        "threads": option.in_pipe.threads,
+        "intervals": option.in_pipe.intervals,
+        "param_instance": config.cloud.param_instance,
+        "param_servers": 0 if backend == "vanilla" else config.servers.param_servers,
+        **lambdas,
+        "epochs": option.epochs,
+        "epoch_s": one.epoch_s,
+        "first_epoch_s": one.first_s,
+        "setup_s": option.setup_s,
+        "seconds": one.seconds,
+        "seconds_range": one.seconds_range,
+        "error": one.error,
         "basis": "assumed, not measured" if option.card else "calibrated",
-        "usd": one.cost.usd, "usd_range": one.usd_range, "cost": one.cost.to_dict(),
-        "value": one.value, "relative_value": one.value / best.value,
+        "usd": one.cost.usd,
+        "usd_range": one.usd_range,
+        "cost": one.cost.to_dict(),
+        "value": one.value,
+        "relative_value": one.value / best.value,
         "memory_gib": {
-            **{ROLES[role]: gib for role, gib in option.memory_gib.items() if role in ROLES}, "machine": option.machine.mem_gib,
+            **{ROLES[role]: gib for role, gib in option.memory_gib.items() if role in ROLES},
+            "machine": option.machine.mem_gib,
             "gpu_card": option.card.memory_gib if option.card else None,
         },
-        "quotas": quotas.needed(option), "limited_by": option.floors.limit, "floors_s": floors,
-        "pareto": one in ranking.front, "settings": settings_of(option.config), "command": command(option),
-    }  # fmt: skip
+        "quotas": quotas.needed(option),
+        "limited_by": option.floors.limit,
+        "floors_s": floors,
+        "pareto": one in ranking.front,
+        "settings": settings_of(option.config),
+        "command": command(option),
+    }
 
 
 def settings_of(config: Config) -> dict[str, Any]:
     """What differs from the defaults, but for what a command of its own says."""
     mine, ours = config.to_dict(), Config().to_dict()
     return {
-        f"{section}.{key}": value for section, values in mine.items() for key, value in values.items()
+        f"{section}.{key}": value
+        for section, values in mine.items()
+        for key, value in values.items()
         if value != ours[section][key]
-    }  # fmt: skip
+    }
 
 
 def command(option: Option) -> str:
@@ -82,9 +109,15 @@ def _text(value: Any) -> str:
 
 
 def plan(
-    console: Console, graph: Graph, config: Config, ranking: Ranking, dropped: Counter[str], considered: int,
-    gpus: Sequence[Mapping[str, Any]], assumptions: Sequence[str],
-) -> None:  # fmt: skip
+    console: Console,
+    graph: Graph,
+    config: Config,
+    ranking: Ranking,
+    dropped: Counter[str],
+    considered: int,
+    gpus: Sequence[Mapping[str, Any]],
+    assumptions: Sequence[str],
+) -> None:
     shown, best = ranking.shown, ranking.predicted[0]
     widths = "-".join(map(str, (graph.features, *config.model.widths, graph.classes)))
     title = f"{graph.name}: {short(graph.vertices)} vertices, {short(graph.edges)} edges, {config.model.name} {widths}"
@@ -108,21 +141,37 @@ def plan(
 
 
 def table(title: str, shown: Sequence[Predicted], ranking: Ranking, best: Predicted) -> Table:
-    right = [Column(name, justify="right", no_wrap=True) for name in (
-        "Lambdas", "epoch", "epochs", "in all", "dollars", "value", "GiB", "vCPUs",
-    )]  # fmt: skip
-    found = Table(Column("", justify="right"), Column("", no_wrap=True), Column("servers", no_wrap=True), *right,
-                  Column("limited by"), title=title)  # fmt: skip
+    right = [
+        Column(name, justify="right", no_wrap=True)
+        for name in ("Lambdas", "epoch", "epochs", "in all", "dollars", "value", "GiB", "vCPUs")
+    ]
+    found = Table(
+        Column("", justify="right"),
+        Column("", no_wrap=True),
+        Column("servers", no_wrap=True),
+        *right,
+        Column("limited by"),
+        title=title,
+    )
     for one in shown:
         option = one.option
         lambdas = f"{one.simulated.environments} x {option.config.lambdas.memory_mb} MB" if option.environments else ""
         if option.environments and not option.config.lambdas.count:
             lambdas = f"tuned, {option.config.lambdas.memory_mb} MB"
         found.add_row(
-            MARK if one in ranking.front else "", option.name + ASSUMED * bool(option.card), f"{option.machines} x {option.machine.name}", lambdas,
-            duration(one.epoch_s), f"{option.epochs}", duration(one.seconds), dollars(one.cost.usd),
-            f"{one.value / best.value:.2f}", _held(option), f"{quotas.needed(option)['vcpus']}", option.floors.limit,
-        )  # fmt: skip
+            MARK if one in ranking.front else "",
+            option.name + ASSUMED * bool(option.card),
+            f"{option.machines} x {option.machine.name}",
+            lambdas,
+            duration(one.epoch_s),
+            f"{option.epochs}",
+            duration(one.seconds),
+            dollars(one.cost.usd),
+            f"{one.value / best.value:.2f}",
+            _held(option),
+            f"{quotas.needed(option)['vcpus']}",
+            option.floors.limit,
+        )
     return found
 
 

@@ -145,7 +145,7 @@ class Fleet:
             environment_s=there / len(servers),
             environments=max((one.lambdas.num_there for one in servers if one.lambdas), default=0),
             tensor_tasks=sum(one.num_tensor for one in servers) // len(servers),
-        )  # fmt: skip
+        )
 
 
 class Server:
@@ -164,14 +164,19 @@ class Server:
         crossing = _crossing(mine, fleet.num_simulated * plan.intervals)
         self.schedulers = {
             lane: Scheduler(
-                program, lane, mine, range(fleet.epochs) if lane is Lane.TRAIN else fleet.evaluated,
-                forward=crossing, backward=crossing,
+                program,
+                lane,
+                mine,
+                range(fleet.epochs) if lane is Lane.TRAIN else fleet.evaluated,
+                forward=crossing,
+                backward=crossing,
                 freshness=plan.freshness if plan.mode == "async" and lane is Lane.TRAIN else 1.0,
-                warmup_epochs=plan.warmup_epochs, max_ahead=max(1, int(plan.ahead * plan.intervals)),
+                warmup_epochs=plan.warmup_epochs,
+                max_ahead=max(1, int(plan.ahead * plan.intervals)),
                 in_step=plan.mode == "no-pipe",
             )
             for lane, program in self.programs.items()
-        }  # fmt: skip
+        }
         self.lambdas = None if plan.environments is None else Lambdas(self, plan.environments)
         self._rows_due = len(plan.program.publisher) * plan.intervals * (fleet.num_simulated - 1)
         # All mutable state:

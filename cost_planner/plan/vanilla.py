@@ -38,11 +38,21 @@ def plan_of(config: Config, spec: ModelSpec, counts: Counts, card: Card) -> Plan
     rate, ranks = OF_PEAK * card.peer_bytes_per_s, counts.parts
     ring = 2 * (ranks - 1) * (weights / ranks / rate + LATENCY_S)
     return Plan(
-        model.program(Lane.TRAIN), _work(config, model, counts, card, Lane.TRAIN),
-        eval_program=model.program(Lane.EVAL), eval_work=_work(config, model, counts, card, Lane.EVAL),
-        eval_every=config.train.eval_every, servers=ranks, threads=1, intervals=1, mode="pipe", environments=None,
-        link=LinkRate(rate), latency_s=LATENCY_S, exchange_s=0.0, update_s=ORDER_S + ring,
-    )  # fmt: skip
+        model.program(Lane.TRAIN),
+        _work(config, model, counts, card, Lane.TRAIN),
+        eval_program=model.program(Lane.EVAL),
+        eval_work=_work(config, model, counts, card, Lane.EVAL),
+        eval_every=config.train.eval_every,
+        servers=ranks,
+        threads=1,
+        intervals=1,
+        mode="pipe",
+        environments=None,
+        link=LinkRate(rate),
+        latency_s=LATENCY_S,
+        exchange_s=0.0,
+        update_s=ORDER_S + ring,
+    )
 
 
 def suits(config: Config) -> bool:

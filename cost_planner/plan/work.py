@@ -102,9 +102,11 @@ class Counts:
     def of(cls, manifest: Manifest) -> Counts:
         entries = manifest.partitions
         return cls(
-            len(entries), manifest.num_vertices / len(entries),
-            float(np.mean([entry.in_edges for entry in entries])), float(np.mean([entry.ghosts_in for entry in entries])),
-        )  # fmt: skip
+            len(entries),
+            manifest.num_vertices / len(entries),
+            float(np.mean([entry.in_edges for entry in entries])),
+            float(np.mean([entry.ghosts_in for entry in entries])),
+        )
 
 
 def work_of(
@@ -154,11 +156,14 @@ def work_of(
             # Own rows go there, those for peers come back, and those of ghosts go there.
             host, on_card = to_peers, 3 * ORDER_S + card.copy_s((n + 2 * to_peers) * columns * item)
         return StepWork(
-            host * columns * speeds.copy_ns * 1e-9, speeds.task_s, peers=peers,
+            host * columns * speeds.copy_ns * 1e-9,
+            speeds.task_s,
+            peers=peers,
             main=speeds.main_task_s + peers * others * speeds.main_byte_ns * 1e-9,
             io=speeds.io_message_s + peers * speeds.io_byte_ns * 1e-9,
-            pasted=speeds.main_task_s + peers * speeds.main_byte_ns * 1e-9, card=on_card,
-        )  # fmt: skip
+            pasted=speeds.main_task_s + peers * speeds.main_byte_ns * 1e-9,
+            card=on_card,
+        )
 
     def made(step: Step) -> StepWork:
         if step.kind in TENSOR_KINDS:
@@ -179,9 +184,17 @@ def work_of(
 
 
 def plan_of(
-    config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, *, threads: int, link: LinkRate,
-    environments: Environments | None = None, together: float = 0.0, card: Card | None = None,
-) -> Plan:  # fmt: skip
+    config: Config,
+    spec: ModelSpec,
+    counts: Counts,
+    speeds: Speeds,
+    *,
+    threads: int,
+    link: LinkRate,
+    environments: Environments | None = None,
+    together: float = 0.0,
+    card: Card | None = None,
+) -> Plan:
     """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is
     lambda; card: that of each server, if it is gpu; together: processors of the one machine that all processes share,
     0 where each server has its own."""
@@ -189,15 +202,29 @@ def plan_of(
     train = config.train
     weights = float(sum(array.nbytes for array in model.init().values()))
     return Plan(
-        model.program(Lane.TRAIN), work_of(config, model, counts, speeds, card=card),
-        eval_program=model.program(Lane.EVAL), eval_work=work_of(config, model, counts, speeds, Lane.EVAL, card),
-        eval_every=train.eval_every, servers=counts.parts, param_servers=config.servers.param_servers, threads=threads,
-        intervals=train.intervals, mode=train.mode, staleness=train.staleness, freshness=train.freshness, ahead=train.ahead,
-        warmup_epochs=train.warmup_epochs, link=link, latency_s=speeds.hop_s if together else LATENCY_S,
-        cores=together * speeds.usable, together=bool(together), exchange_s=speeds.exchange_s, exchange_byte_s=speeds.exchange_byte_ns * 1e-9,
+        model.program(Lane.TRAIN),
+        work_of(config, model, counts, speeds, card=card),
+        eval_program=model.program(Lane.EVAL),
+        eval_work=work_of(config, model, counts, speeds, Lane.EVAL, card),
+        eval_every=train.eval_every,
+        servers=counts.parts,
+        param_servers=config.servers.param_servers,
+        threads=threads,
+        intervals=train.intervals,
+        mode=train.mode,
+        staleness=train.staleness,
+        freshness=train.freshness,
+        ahead=train.ahead,
+        warmup_epochs=train.warmup_epochs,
+        link=link,
+        latency_s=speeds.hop_s if together else LATENCY_S,
+        cores=together * speeds.usable,
+        together=bool(together),
+        exchange_s=speeds.exchange_s,
+        exchange_byte_s=speeds.exchange_byte_ns * 1e-9,
         update_s=speeds.update_s + weights * speeds.update_byte_ns * 1e-9,
         environments=(environments or Environments()) if config.servers.backend == "lambda" else None,
-    )  # fmt: skip
+    )
 
 
 def processor_s(plan: Plan) -> dict[str, float]:

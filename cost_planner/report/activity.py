@@ -65,9 +65,14 @@ def levels(found: Compared) -> tuple[Figure, str]:
         for number, (what, steps) in enumerate(by.items()):
             edges = [steps[0][0], *(stop for _, stop, _ in steps)]
             axes.stairs(
-                [mean for *_, mean in steps], edges, baseline=None, color=SERIES[number], linewidth=1.5,
-                linestyle=DASHES[number], label=what,
-            )  # fmt: skip
+                [mean for *_, mean in steps],
+                edges,
+                baseline=None,
+                color=SERIES[number],
+                linewidth=1.5,
+                linestyle=DASHES[number],
+                label=what,
+            )
         axes.set_title(name)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))

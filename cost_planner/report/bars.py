@@ -18,9 +18,13 @@ NAME_LETTERS = 36
 
 
 def stack(
-    axes: Axes, stacks: Mapping[str, Mapping[str, float]], order: Sequence[str], label: str, shown: Callable[[float], str],
+    axes: Axes,
+    stacks: Mapping[str, Mapping[str, float]],
+    order: Sequence[str],
+    label: str,
+    shown: Callable[[float], str],
     looks: Mapping[str, tuple[str, str]] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """A bar for each contender, of segments in that order, with its total behind it.
     looks: segment -> colour, hatch."""
     names = [name for name in order if any(one.get(name) for one in stacks.values())]
@@ -30,9 +34,16 @@ def stack(
         colour, hatch = (looks or {}).get(name, default)
         amounts = [one.get(name, 0.0) for one in stacks.values()]
         axes.barh(
-            places, amounts, left=ends, color=colour, hatch=hatch, edgecolor=LIGHT["paper"], linewidth=0.5, height=THICK,
+            places,
+            amounts,
+            left=ends,
+            color=colour,
+            hatch=hatch,
+            edgecolor=LIGHT["paper"],
+            linewidth=0.5,
+            height=THICK,
             label=name,
-        )  # fmt: skip
+        )
         ends = [end + amount for end, amount in zip(ends, amounts, strict=True)]
     for place, end in zip(places, ends, strict=True):
         axes.annotate(shown(end), (end, place), (4, 0), textcoords="offset points", va="center")
@@ -43,9 +54,14 @@ def stack(
     axes.set_xlabel(label)
     across = blended_transform_factory(axes.figure.transFigure, axes.transAxes)
     axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1.02), bbox_transform=across, ncols=4 if max(map(len, names)) > 10 else 9,
-        fontsize=8, handlelength=1.4, columnspacing=1.2,
-    )  # fmt: skip
+        loc="lower left",
+        bbox_to_anchor=(0, 1.02),
+        bbox_transform=across,
+        ncols=4 if max(map(len, names)) > 10 else 9,
+        fontsize=8,
+        handlelength=1.4,
+        columnspacing=1.2,
+    )
 
 
 def rows(axes: Axes, names: Sequence[str]) -> None:

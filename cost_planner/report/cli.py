@@ -35,23 +35,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directories of runs on one graph")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE|FOLDER",
+        "--out",
+        type=Path,
+        metavar="FILE|FOLDER",
         help=f"FILE.html, or a folder for {NAME} [the run's directory; of several runs ./{NAME}]",
-    )  # fmt: skip
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object: files, figures and what is judged")
     group = parser.add_argument_group("judging")
     group.add_argument("--target", type=float, metavar="SCORE", help="score to reach [the highest that all runs reach]")
     group.add_argument("--split", choices=("train", "val", "test"), default="val", help="whose score [val]")
     group.add_argument("--relative-to", default="", metavar="NAME", help="contender whose value is 1 [the first]")
     group.add_argument(
-        "--as", dest="stand_in", default=STAND_IN, metavar="INSTANCE",
+        "--as",
+        dest="stand_in",
+        default=STAND_IN,
+        metavar="INSTANCE",
         help=f"EC2 type that a graph server on this machine stands for [{STAND_IN}]",
-    )  # fmt: skip
+    )
     group.add_argument("--as-param", default="", metavar="INSTANCE", help="and a parameter server [as its config says]")
     group.add_argument(
-        "--as-gpu", default="", metavar="INSTANCE",
+        "--as-gpu",
+        default="",
+        metavar="INSTANCE",
         help=f"and a baseline's ranks, all on one, or a server with a GPU [as its config says, else {GPU_STAND_IN}]",
-    )  # fmt: skip
+    )
     prices.add_argument(group)
 
 

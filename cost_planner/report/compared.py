@@ -47,10 +47,14 @@ class Compared:
         """Of a contender's line: colour, marker and dashes differ, so that any one of them tells it."""
         lap, number = divmod(list(self.groups).index(name), len(SERIES))
         return {
-            "color": SERIES[number], "marker": MARKERS[(number + lap) % len(MARKERS)],
-            "linestyle": DASHES[(number + lap) % len(DASHES)], "linewidth": 1.5, "markersize": 4.5,
-            "markerfacecolor": LIGHT["paper"], "markeredgewidth": 1.2,
-        }  # fmt: skip
+            "color": SERIES[number],
+            "marker": MARKERS[(number + lap) % len(MARKERS)],
+            "linestyle": DASHES[(number + lap) % len(DASHES)],
+            "linewidth": 1.5,
+            "markersize": 4.5,
+            "markerfacecolor": LIGHT["paper"],
+            "markeredgewidth": 1.2,
+        }
 
     def fill(self, name: str) -> dict[str, Any]:
         """Of a contender's bars."""

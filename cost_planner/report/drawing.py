@@ -41,13 +41,32 @@ DASHES = ("-", "--", "-.", ":")
 HATCHES = ("", "///", "\\\\\\", "xxx", "---", "|||", "+++")  # lines alone: dots make large files
 
 _STYLE = {
-    "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "siafu", "font.family": "sans-serif", "font.size": 9.0,
-    "text.color": LIGHT["ink"], "axes.edgecolor": LIGHT["quiet"], "axes.labelcolor": LIGHT["ink"],
-    "xtick.color": LIGHT["quiet"], "ytick.color": LIGHT["quiet"], "xtick.labelcolor": LIGHT["ink"], "ytick.labelcolor": LIGHT["ink"],
-    "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 9.0, "axes.titlelocation": "left",
-    "axes.grid": False, "grid.color": LIGHT["faint"], "grid.linewidth": 0.6, "axes.axisbelow": True, "legend.frameon": False,
-    "hatch.linewidth": 0.6, "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
-}  # fmt: skip
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "siafu",
+    "font.family": "sans-serif",
+    "font.size": 9.0,
+    "text.color": LIGHT["ink"],
+    "axes.edgecolor": LIGHT["quiet"],
+    "axes.labelcolor": LIGHT["ink"],
+    "xtick.color": LIGHT["quiet"],
+    "ytick.color": LIGHT["quiet"],
+    "xtick.labelcolor": LIGHT["ink"],
+    "ytick.labelcolor": LIGHT["ink"],
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9.0,
+    "axes.titlelocation": "left",
+    "axes.grid": False,
+    "grid.color": LIGHT["faint"],
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+}
 WIDTH_IN = 6.4
 #: Of names: letters in a line of a legend, and what a line takes.
 LEGEND_LETTERS, LINE_IN = 42, 0.16

@@ -48,4 +48,4 @@ FIGURES: dict[str, tuple[str, Callable[[Compared], tuple[Figure, str]]]] = {
     "levels": ("Tasks and Lambdas over time", activity.levels),
     "staleness": ("Staleness", activity.staleness),
     "links": ("Bytes by link", activity.bytes_by_link),
-}  # fmt: skip
+}

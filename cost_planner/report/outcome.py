@@ -17,9 +17,15 @@ from siafu.progress import dollars
 
 #: Part of a bill -> what it is called.
 PARTS = {
-    "lambda": "Lambdas", "graph_servers": "graph servers", "param_servers": "parameter servers", "gpu": "GPU machine",
-    "volumes": "disks", "endpoints": "endpoints", "s3": "S3", "traffic": "traffic",
-}  # fmt: skip
+    "lambda": "Lambdas",
+    "graph_servers": "graph servers",
+    "param_servers": "parameter servers",
+    "gpu": "GPU machine",
+    "volumes": "disks",
+    "endpoints": "endpoints",
+    "s3": "S3",
+    "traffic": "traffic",
+}
 #: A logarithmic axis where the longest of what is shown is so many times the shortest.
 LOG_FROM = 8.0
 
@@ -59,9 +65,15 @@ def _curves(
             axes.plot(x, y, **look, markevery=max(1, marked // step), label=name if not number else "_again")
             if (there := run.contender.reaches(target, split)) is not None:
                 axes.plot(
-                    across(run, there), there.scores[split], marker=look["marker"], color=look["color"], markersize=8,
-                    markeredgecolor=LIGHT["ink"], linestyle="none", zorder=5,
-                )  # fmt: skip
+                    across(run, there),
+                    there.scores[split],
+                    marker=look["marker"],
+                    color=look["color"],
+                    markersize=8,
+                    markeredgecolor=LIGHT["ink"],
+                    linestyle="none",
+                    zorder=5,
+                )
     axes.axhline(target, color=LIGHT["quiet"], linewidth=0.9, linestyle=":")
     axes.set_ylabel(found.score)
     if min(longest, default=0) > 0 and max(longest) / min(longest) >= LOG_FROM:

@@ -26,9 +26,7 @@ from siafu.pricing import prices
 from siafu.progress import dollars, share_of_evaluation, written
 
 #: Of the summary -> parts of a bill that it adds up.
-COLUMNS = {
-    "Lambdas": ("lambda",), "servers": ("graph_servers", "param_servers"), "GPU": ("gpu",),
-}  # fmt: skip
+COLUMNS = {"Lambdas": ("lambda",), "servers": ("graph_servers", "param_servers"), "GPU": ("gpu",)}
 REST = "rest"
 
 
@@ -43,14 +41,25 @@ def write(found: Compared, made: Sequence[Drawn], left_out: Mapping[str, str], h
     ConfigError if they cannot be written."""
     folder, finding = html.with_name(f"{html.stem}-figures"), found.judged["finding"]
     said = {
-        "title": _title(found), "facts": _facts(found), "finding": finding["text"] if len(found.groups) > 1 else "", "notices": finding["but"],
-        "summary": _summary(found), "runs": _runs(found), "figures": made, "left_out": left_out, "folder": folder.name,
+        "title": _title(found),
+        "facts": _facts(found),
+        "finding": finding["text"] if len(found.groups) > 1 else "",
+        "notices": finding["but"],
+        "summary": _summary(found),
+        "runs": _runs(found),
+        "figures": made,
+        "left_out": left_out,
+        "folder": folder.name,
         "version": __version__,
-    }  # fmt: skip
+    }
     pages = Environment(
-        loader=FunctionLoader(_template), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        autoescape=select_autoescape(["html"]), keep_trailing_newline=True,
-    )  # fmt: skip
+        loader=FunctionLoader(_template),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=select_autoescape(["html"]),
+        keep_trailing_newline=True,
+    )
     pages.filters |= {"md": _markdown, "safe_svg": Markup}
     texts = {
         html: pages.get_template("report.html").render(said, css=Markup(drawing.css())),  # noqa: S704 (ours, no word of a run in it)

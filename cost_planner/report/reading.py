@@ -77,11 +77,13 @@ def read(folders: Sequence[Path]) -> list[Run]:
     names = names_apart([one.config for one in contenders])
     return [
         Run(
-            dataclasses.replace(one, name=name), _lines(folder / "metrics.jsonl"), _object(folder / "result.json"),
+            dataclasses.replace(one, name=name),
+            _lines(folder / "metrics.jsonl"),
+            _object(folder / "result.json"),
             _object(folder / "manifest.json"),
         )
         for one, name, folder in zip(contenders, names, folders, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _lines(file: Path) -> list[Record]:

@@ -16,10 +16,17 @@ from cost_planner.report.series import EVALUATION, Span, Timeline
 
 #: Kind of step -> colour, hatch: a backward has its forward's colour, hatched. In the order of an epoch.
 KINDS = {
-    "GA": (SERIES[0], ""), "AE": (SERIES[3], ""), "AV": (SERIES[1], ""), "SC": (SERIES[2], ""),
-    "GA'": (SERIES[0], "////"), "AE'": (SERIES[3], "////"), "AV'": (SERIES[1], "////"), "SC'": (SERIES[2], "////"),
-    "WU": (LIGHT["ink"], ""), EVALUATION: (LIGHT["faint"], ""),
-}  # fmt: skip
+    "GA": (SERIES[0], ""),
+    "AE": (SERIES[3], ""),
+    "AV": (SERIES[1], ""),
+    "SC": (SERIES[2], ""),
+    "GA'": (SERIES[0], "////"),
+    "AE'": (SERIES[3], "////"),
+    "AV'": (SERIES[1], "////"),
+    "SC'": (SERIES[2], "////"),
+    "WU": (LIGHT["ink"], ""),
+    EVALUATION: (LIGHT["faint"], ""),
+}
 #: In the timeline itself, whose bars are too thin for hatches, a backward is hollow.
 LOOKS: dict[str, dict[str, Any]] = {
     kind: {"facecolor": LIGHT["paper"] if hatch else colour, "edgecolor": colour, "linewidth": 0.7}

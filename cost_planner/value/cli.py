@@ -61,9 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Compare runs by value = 1 / (time x cost) to the same score."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "words", nargs="*", metavar="SOURCE|RUN",
+        "words",
+        nargs="*",
+        metavar="SOURCE|RUN",
         help="with --contenders what to train on, see siafu train --help; else directories of runs on one graph",
-    )  # fmt: skip
+    )
     parser.add_argument("--paper", choices=PAPERS, help="count again what a paper has published")
     group = parser.add_argument_group("contenders")
     group.add_argument(
@@ -75,9 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ranks", type=int, default=0, metavar="R", help="processes of a baseline [as many as --parts]")
     group = parser.add_argument_group("judging")
     group.add_argument(
-        "--target", type=float, metavar="SCORE",
+        "--target",
+        type=float,
+        metavar="SCORE",
         help="score to reach [what the runs were trained to, else the highest that all reach]",
-    )  # fmt: skip
+    )
     group.add_argument("--split", choices=("train", "val", "test"), default="val", help="whose score [val]")
     group.add_argument("--relative-to", default="", metavar="NAME", help="contender whose value is 1 [the first]")
     group.add_argument(
@@ -89,9 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--as-param", default="", metavar="INSTANCE", help="and a parameter server [as its config says]")
     group.add_argument(
-        "--as-gpu", default="", metavar="INSTANCE",
+        "--as-gpu",
+        default="",
+        metavar="INSTANCE",
         help="and a server with a GPU, or all ranks of a baseline together [as its config says]",
-    )  # fmt: skip
+    )
     prices.add_argument(group)
     train_cli.add_settings(parser, without=NOT_FLAGS)
 
@@ -166,9 +172,8 @@ def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
         raise ConfigError(f"--contenders {needs_gpu[0]}: at the price of which machine? --as-gpu INSTANCE says so")
     with train_cli.going_on():
         held = contest.hold(
-            asked, base, runs=args.runs, ranks=args.ranks,
-            watch=_watch(args), on_done=lambda done: _say(args, done),
-        )  # fmt: skip
+            asked, base, runs=args.runs, ranks=args.ranks, watch=_watch(args), on_done=lambda done: _say(args, done)
+        )
     found = _show_runs(args, stand_in, held.finished, held.failed, held.dir)
     (held.dir / SUMMARY).write_text(json.dumps(found, indent=1) + "\n")
     done = f"siafu value: {held.num_done} of {held.num_asked} runs"
@@ -208,9 +213,12 @@ def _whose(trial: repeat.Trial) -> list[str]:
 
 
 def _show_runs(
-    args: argparse.Namespace, stand_in: judge.StandIn, finished: Sequence[judge.Contender],
-    failed: Mapping[str, Sequence[str]], folder: Path | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    args: argparse.Namespace,
+    stand_in: judge.StandIn,
+    finished: Sequence[judge.Contender],
+    failed: Mapping[str, Sequence[str]],
+    folder: Path | None = None,
+) -> dict[str, Any]:
     """Prints the table or its JSON, which it gives."""
     found = judge.judged(
         finished, stand_in, target=args.target, split=args.split, beside=args.relative_to, failed=failed

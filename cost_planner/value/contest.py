@@ -51,9 +51,14 @@ class Contest:
 
 
 def hold(
-    asked: Sequence[Asked], base: Config, *, runs: int = 1, ranks: int = 0,
-    watch: Watch = lambda trial: contextlib.nullcontext(), on_done: Callable[[Done], None] = lambda done: None,
-) -> Contest:  # fmt: skip
+    asked: Sequence[Asked],
+    base: Config,
+    *,
+    runs: int = 1,
+    ranks: int = 0,
+    watch: Watch = lambda trial: contextlib.nullcontext(),
+    on_done: Callable[[Done], None] = lambda done: None,
+) -> Contest:
     """Trains whatever is missing; ``base.run.dir`` is the directory of all runs. ranks:
     of baselines; 0: as many as parts.
 

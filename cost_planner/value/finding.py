@@ -50,10 +50,13 @@ def _compared(one: Row, other: Row) -> dict[str, Any]:
     least, most = min(one["spread"]["value"]), max(one["spread"]["value"])
     apart = least > max(other["spread"]["value"]) or most < min(other["spread"]["value"])
     return {
-        "name": one["name"], "other": other["name"], "times": one["value"] / other["value"],
+        "name": one["name"],
+        "other": other["name"],
+        "times": one["value"] / other["value"],
         "certain": None if one["reached"] == other["reached"] == 1 else apart,
-        "seconds": one["seconds"], "even_s": even_s(one, other),
-    }  # fmt: skip
+        "seconds": one["seconds"],
+        "even_s": even_s(one, other),
+    }
 
 
 def even_s(one: Row, other: Row) -> float:
@@ -71,9 +74,11 @@ def _lambdas_win(lambdas: Row, cpu: Row) -> dict[str, Any]:
     seconds, usd = (1 - cpu["tensor_share"]) * cpu["seconds"], cpu["cost"]["usd"]
     servers = usd * max(seconds, EC2_MINIMUM_S) / max(cpu["seconds"], EC2_MINIMUM_S)
     return {
-        "tensor_share": cpu["tensor_share"], "least_s": seconds, "usd": cpu["seconds"] * usd / seconds - servers,
+        "tensor_share": cpu["tensor_share"],
+        "least_s": seconds,
+        "usd": cpu["seconds"] * usd / seconds - servers,
         "spent_usd": lambdas["cost"]["parts"].get("lambda", 0.0),
-    }  # fmt: skip
+    }
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

@@ -152,9 +152,14 @@ def name_of(config: Config) -> str:
 
 
 def judged(
-    contenders: Iterable[Contender], stand_in: StandIn, *, target: float | None = None, split: str = "val", beside: str = "",
+    contenders: Iterable[Contender],
+    stand_in: StandIn,
+    *,
+    target: float | None = None,
+    split: str = "val",
+    beside: str = "",
     failed: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The table, JSON. target: None for what all were trained to, else the highest that every run reaches.
     beside: the contender whose value is 1; "": the first that has one. failed: names, in the order of
     rows, and why runs of each failed.
@@ -198,14 +203,26 @@ def _row(
     there = [(one, at) for one in group if (at := one.reaches(target, split))]
     scores = [score for one in group if (score := one.best(split)) is not None]
     row: dict[str, Any] = {
-        "name": name, "runs": len(group) + len(errors), "reached": len(there), "errors": list(dict.fromkeys(errors)),
+        "name": name,
+        "runs": len(group) + len(errors),
+        "reached": len(there),
+        "errors": list(dict.fromkeys(errors)),
         "kind": "method" if any(isinstance(one.config, BaselineConfig) for one in group) else name.partition(" ")[0],
-        "seconds": None, "epochs": None, "scores": None, "cost": None, "value": None, "spread": None,
-        "tensor_share": None, "run_usd": None, "ranks": max(map(_ranks, group), default=0), "devices": sorted({one.device for one in group} - {""}),
+        "seconds": None,
+        "epochs": None,
+        "scores": None,
+        "cost": None,
+        "value": None,
+        "spread": None,
+        "tensor_share": None,
+        "run_usd": None,
+        "ranks": max(map(_ranks, group), default=0),
+        "devices": sorted({one.device for one in group} - {""}),
         "stand_in": any(one.config.run.on != "aws" for one in group),
         "shares_cores": any(_shares_cores(one.config) for one in group),
-        "best": median(scores) if scores else None, "run_dirs": [one.where for one in group],
-    }  # fmt: skip
+        "best": median(scores) if scores else None,
+        "run_dirs": [one.where for one in group],
+    }
     if not there:
         return row
     bills = [spent(one, at, stand_in) for one, at in there]
@@ -218,14 +235,18 @@ def _row(
     splits = set.intersection(*(set(at.scores) for _, at in there))
     return {
         **row,
-        "seconds": median(seconds), "epochs": median(epochs), "cost": middle.to_dict(), "value": median(worth),
+        "seconds": median(seconds),
+        "epochs": median(epochs),
+        "cost": middle.to_dict(),
+        "value": median(worth),
         "scores": {name: median(at.scores[name] for _, at in there) for name in sorted(splits)},
         "spread": {
             key: [min(values), max(values)]
             for key, values in (("seconds", seconds), ("epochs", epochs), ("usd", usd), ("value", worth))
         },
-        "tensor_share": median(shares) if shares else None, "run_usd": median(whole) if whole else None,
-    }  # fmt: skip
+        "tensor_share": median(shares) if shares else None,
+        "run_usd": median(whole) if whole else None,
+    }
 
 
 def _ranks(one: Contender) -> int:

@@ -88,9 +88,12 @@ def systems() -> Iterator[dict[str, Any]]:
     dorylus = {graph: value(seconds, usd) for graph, system, seconds, usd in rows if system == "Dorylus"}
     for graph, system, seconds, usd in rows:
         yield {
-            "name": graph, "system": system, "seconds": seconds, "usd": usd,
+            "name": graph,
+            "system": system,
+            "seconds": seconds,
+            "usd": usd,
             "dorylus_value_vs": dorylus[graph] / value(seconds, usd),
-        }  # fmt: skip
+        }
 
 
 def prices_used() -> dict[str, Any]:

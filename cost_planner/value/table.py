@@ -68,10 +68,14 @@ def _cells(row: Mapping[str, Any], columns: Sequence[Sequence[str]]) -> list[str
     unit = row["value"] / relative if relative else 0.0
     usd = [sum(parts.get(part, 0.0) for part in column) for column in columns]
     return [
-        runs, _spread(row, "seconds", lambda s: f"{s:.1f}" if s < 100 else f"{s:.0f}"), _spread(row, "epochs", "{:g}".format),
-        written(test), *(dollars(amount) if amount else "" for amount in usd),
-        dollars(row["cost"]["usd"]), _spread(row, "value", lambda worth: f"{worth / unit:.2f}") if unit else "",
-    ]  # fmt: skip
+        runs,
+        _spread(row, "seconds", lambda s: f"{s:.1f}" if s < 100 else f"{s:.0f}"),
+        _spread(row, "epochs", "{:g}".format),
+        written(test),
+        *(dollars(amount) if amount else "" for amount in usd),
+        dollars(row["cost"]["usd"]),
+        _spread(row, "value", lambda worth: f"{worth / unit:.2f}") if unit else "",
+    ]
 
 
 def _spread(row: Mapping[str, Any], key: str, shown: Callable[[float], str]) -> str:

@@ -123,10 +123,12 @@ def by_milp(pairs: Sequence[Pair], terms: Terms, limit_s: float = math.inf) -> l
     time = sparse.hstack([spent, sparse.csr_array(-np.ones((len(pairs), 1)))])
     room = np.array([terms.least_seconds - pair.gamma for pair in pairs]) / terms.seconds_range
     found = milp(
-        objective, integrality=np.append(np.ones(3 * groups), 0), bounds=Bounds(0, np.append(np.ones(3 * groups), np.inf)),
+        objective,
+        integrality=np.append(np.ones(3 * groups), 0),
+        bounds=Bounds(0, np.append(np.ones(3 * groups), np.inf)),
         constraints=[LinearConstraint(one.tocsc(), 1, 1), LinearConstraint(time.tocsc(), -np.inf, room)],
         options={"mip_rel_gap": MILP_GAP, "time_limit": limit_s},
-    )  # fmt: skip
+    )
     if found.status == TIME_IS_UP:
         return by_enumeration(pairs, terms)
     if found.x is None:

@@ -38,9 +38,12 @@ class Assignment:
     coefficients: list[Array]  # of the rows that each rank wants of ours, as ``squared_coefficients`` gives them
 
     def __call__(
-        self, ranges: Mapping[Stream, list[Tensor]], columns: Mapping[Stream, int], counts: Mapping[Stream, list[int]],
+        self,
+        ranges: Mapping[Stream, list[Tensor]],
+        columns: Mapping[Stream, int],
+        counts: Mapping[Stream, list[int]],
         costs: LinkCosts,
-    ) -> tuple[Rows, Rows]:  # fmt: skip
+    ) -> tuple[Rows, Rows]:
         """Widths, uint8, of the rows that are sent and of those that come. Collective, for streams in one order.
 
         ranges: sums of (max - min)^2 of the rows sent, by peer; columns: of a row;

@@ -219,7 +219,7 @@ class PartGraph:
 
     def __init__(
         self, part: Part, halo: Halo, group: Group, masks: Masks, *, training: bool, preaggregate: bool = True
-    ):  # fmt: skip
+    ):
         self.part, self.halo, self.num_inner = part, halo, part.num_inner
         self.training, self.epoch = training, 0
         self._masks, self._preaggregate, self._group = masks, preaggregate, group
@@ -349,7 +349,9 @@ def attention_edges(part: Part, device: torch.device, dtype: torch.dtype) -> Att
     source, target, weight = np.concatenate(sources)[order], target[order], np.concatenate(weights)[order]
     everybody = np.concatenate([part.vertices, part.halo])
     return AttentionEdges(
-        torch.from_numpy(source).to(device), torch.from_numpy(target).to(device),
+        torch.from_numpy(source).to(device),
+        torch.from_numpy(target).to(device),
         None if part.inner.edges.weight is None else torch.from_numpy(weight).to(device, dtype),
-        (everybody[source], everybody[target]), n,
-    )  # fmt: skip
+        (everybody[source], everybody[target]),
+        n,
+    )

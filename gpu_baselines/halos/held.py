@@ -35,14 +35,15 @@ class Held:
         self._shards = [seen(run.shards.partition(p), manifest.edge_types, lane) for p in mine]
         self._aggregation: str = models.build(run.spec).aggregate
         self._options: dict[str, Any] = {
-            "split": run.config.data.split, "num_train": run.spec.num_train, "device": run.device, "dtype": run.dtype,
+            "split": run.config.data.split,
+            "num_train": run.spec.num_train,
+            "device": run.device,
+            "dtype": run.dtype,
             "threads": run.threads,
-        }  # fmt: skip
+        }
         member = np.arange(manifest.num_partitions) // self.num_parts
         whole = joined(self._shards, member, features=place.first)
-        self.part: Part = load(
-            whole, place.group, self._aggregation, edge_types="none", lane=lane, **self._options
-        )  # fmt: skip
+        self.part: Part = load(whole, place.group, self._aggregation, edge_types="none", lane=lane, **self._options)
         self.seen = _Seen(Routes(self.part, place.group, run.clock, kind="evaluation"), run.clock, overlap=False)
         self.graph = PartGraph(self.part, self.seen, place.group, masks, training=False)
 

@@ -37,12 +37,24 @@ def joined(shards: Sequence[Shard], owner: Array, *, features: bool = True) -> S
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
     rows = stack([shard.features for shard in shards]) if features else np.zeros((len(vertices), 0), np.float32)
     return replace(
-        shards[0], vertices=vertices, in_edges=edges, out_edges=edges, ghosts_in=ghosts, ghosts_in_owner=belongs,
-        ghosts_out=none, ghosts_out_owner=none.astype(np.int32), degree=_all([s.degree for s in shards]),
-        degree_ghosts_in=_all([s.degree_ghosts_in for s in shards])[first], degree_ghosts_out=nothing, features=rows,
-        labels=_all([s.labels for s in shards]), split=_all([s.split for s in shards]),
-        train_degree=None, train_degree_ghosts_in=None, train_degree_ghosts_out=None,
-    )  # fmt: skip
+        shards[0],
+        vertices=vertices,
+        in_edges=edges,
+        out_edges=edges,
+        ghosts_in=ghosts,
+        ghosts_in_owner=belongs,
+        ghosts_out=none,
+        ghosts_out_owner=none.astype(np.int32),
+        degree=_all([s.degree for s in shards]),
+        degree_ghosts_in=_all([s.degree_ghosts_in for s in shards])[first],
+        degree_ghosts_out=nothing,
+        features=rows,
+        labels=_all([s.labels for s in shards]),
+        split=_all([s.split for s in shards]),
+        train_degree=None,
+        train_degree_ghosts_in=None,
+        train_degree_ghosts_out=None,
+    )
 
 
 class _Places:

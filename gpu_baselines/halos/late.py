@@ -40,9 +40,16 @@ class Late:
     """
 
     def __init__(
-        self, routes: Routes, clock: Clock, smoothing: Smoothing, *, depth: int, correct: bool = False,
-        overlap: bool = True, now: Callable[[], float] = time.perf_counter,
-    ):  # fmt: skip
+        self,
+        routes: Routes,
+        clock: Clock,
+        smoothing: Smoothing,
+        *,
+        depth: int,
+        correct: bool = False,
+        overlap: bool = True,
+        now: Callable[[], float] = time.perf_counter,
+    ):
         """overlap: without, exchanges are waited for where they are asked for: late
         all the same, and nothing hidden."""
         assert depth >= 1, depth

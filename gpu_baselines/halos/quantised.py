@@ -130,9 +130,12 @@ class Quantised:
         }
         if self._asked.scheme == "adaptive":
             found |= {
-                "assignments": self._assignments, "assign_seconds": self._assign_s, "links_alike": self._costs.are_alike,
-                "link_us_per_kb": (self._costs.theta * 8e9).round(3).tolist(), "link_us": (self._costs.gamma * 1e6).round(1).tolist(),
-            }  # fmt: skip
+                "assignments": self._assignments,
+                "assign_seconds": self._assign_s,
+                "links_alike": self._costs.are_alike,
+                "link_us_per_kb": (self._costs.theta * 8e9).round(3).tolist(),
+                "link_us": (self._costs.gamma * 1e6).round(1).tolist(),
+            }
         return found
 
     # --- widths -------------------------------------------------------------------------------------------------------
@@ -145,8 +148,9 @@ class Quantised:
         sent, came = self._assignment(
             {stream: widths.ranges for stream, widths in streams.items()},
             {stream: widths.columns for stream, widths in streams.items()},
-            {stream: self._counts(stream, "came") for stream in streams}, self._costs,
-        )  # fmt: skip
+            {stream: self._counts(stream, "came") for stream in streams},
+            self._costs,
+        )
         for stream, widths in streams.items():
             self._streams[stream] = self._with(sent[stream], came[stream], widths.columns)
         self._assignments += 1

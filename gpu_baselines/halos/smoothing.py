@@ -11,8 +11,11 @@ from gpu_baselines.halos.codec import Stream
 
 #: baseline.smooth -> the directions that it smooths: features, gradients.
 WAYS: Mapping[str, frozenset[str]] = {
-    "none": frozenset(), "F": frozenset({"forward"}), "G": frozenset({"backward"}), "FG": frozenset({"forward", "backward"}),
-}  # fmt: skip
+    "none": frozenset(),
+    "F": frozenset({"forward"}),
+    "G": frozenset({"backward"}),
+    "FG": frozenset({"forward", "backward"}),
+}
 
 
 class Smoothing:

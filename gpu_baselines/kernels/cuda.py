@@ -79,7 +79,7 @@ def _float32(x):  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=["key", "num_rows"])  # type: ignore[untyped-decorator]
 def _quantise(  # type: ignore[no-untyped-def]
     rows, index, parameters, codes, num_rows, width, key, BITS: tl.constexpr, QUADS: tl.constexpr, ROWS: tl.constexpr
-):  # fmt: skip
+):
     own = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     is_row = own < num_rows
     source = tl.load(index + own, mask=is_row, other=0)  # [R]
@@ -118,14 +118,16 @@ def _quantise(  # type: ignore[no-untyped-def]
     row_codes = (width * BITS + 7) // 8
     place = (quad[:, None] * BYTES + byte[None, :])[None, :, :]
     tl.store(
-        codes + own[:, None, None] * row_codes + place, value.to(tl.uint8), mask=is_row[:, None, None] & (place < row_codes)
-    )  # fmt: skip
+        codes + own[:, None, None] * row_codes + place,
+        value.to(tl.uint8),
+        mask=is_row[:, None, None] & (place < row_codes),
+    )
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
 def _dequantise(  # type: ignore[no-untyped-def]
     rows, index, parameters, codes, num_rows, width, BITS: tl.constexpr, QUADS: tl.constexpr, ROWS: tl.constexpr
-):  # fmt: skip
+):
     own = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     is_row = own < num_rows
     target = tl.load(index + own, mask=is_row, other=0)

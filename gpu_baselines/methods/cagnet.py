@@ -39,9 +39,17 @@ class Cagnet:
         masks = Masks(run.spec.dropout, run.spec.seed, run.device, run.dtype)
         shard = seen(run.shards.partition(self._grid.block), manifest.edge_types, Lane.TRAIN)
         self._graph = BlockGraph(
-            self.part, shard, self._grid, self.carrier, ids, masks, run.clock, aggregation=models.build(run.spec).aggregate,
-            threads=run.threads, preaggregate=run.baseline.preaggregate,
-        )  # fmt: skip
+            self.part,
+            shard,
+            self._grid,
+            self.carrier,
+            ids,
+            masks,
+            run.clock,
+            aggregation=models.build(run.spec).aggregate,
+            threads=run.threads,
+            preaggregate=run.baseline.preaggregate,
+        )
         whole = self._loaded(Lane.EVAL) if manifest.edge_types == "inductive" else self.part
         self._evaluation = Evaluation(replace(run, group=self._grid.column), whole, masks)
 
@@ -84,7 +92,14 @@ class Cagnet:
     def _loaded(self, lane: Lane) -> Part:
         run, manifest = self.run, self.run.shards.manifest
         return load(
-            run.shards.partition(self._grid.block), self._grid.column, models.build(run.spec).aggregate,
-            edge_types=manifest.edge_types, lane=lane, split=run.config.data.split, num_train=run.spec.num_train,
-            device=run.device, dtype=run.dtype, threads=run.threads,
-        )  # fmt: skip
+            run.shards.partition(self._grid.block),
+            self._grid.column,
+            models.build(run.spec).aggregate,
+            edge_types=manifest.edge_types,
+            lane=lane,
+            split=run.config.data.split,
+            num_train=run.spec.num_train,
+            device=run.device,
+            dtype=run.dtype,
+            threads=run.threads,
+        )

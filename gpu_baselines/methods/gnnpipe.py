@@ -227,10 +227,11 @@ class GNNPipe:
     def state(self) -> dict[str, Tensor]:
         self._gather()
         found = {
-            **self._learner.state(), "setting": torch.tensor(self._setting),
+            **self._learner.state(),
+            "setting": torch.tensor(self._setting),
             "watch": torch.tensor(self._watch.numbers(), dtype=torch.float64),
             "recoveries": torch.frombuffer(bytearray(json.dumps(self._recoveries).encode()), dtype=torch.uint8),
-        }  # fmt: skip
+        }
         kept = {"history": {str(layer): rows for layer, rows in self._memory.history.items()}, "begun": self._begun}
         for where, tensors in {**kept, "good": self._good}.items():
             found |= {f"{where}:{name}": tensor.clone() for name, tensor in tensors.items()}
@@ -254,10 +255,14 @@ class GNNPipe:
     def facts(self) -> dict[str, object]:
         place = self._place
         return {
-            "stages": place.num_stages, "groups": place.groups, "chunks": self._setting.chunks,
-            "freeze": self._setting.freeze, "bubble": bubble(place.num_stages, self._setting.chunks),
-            "layers_of_stages": [len(layers) for layers in place.layers], "recoveries": self._recoveries,
-        }  # fmt: skip
+            "stages": place.num_stages,
+            "groups": place.groups,
+            "chunks": self._setting.chunks,
+            "freeze": self._setting.freeze,
+            "bubble": bubble(place.num_stages, self._setting.chunks),
+            "layers_of_stages": [len(layers) for layers in place.layers],
+            "recoveries": self._recoveries,
+        }
 
     def close(self) -> None:
         self._links.close()

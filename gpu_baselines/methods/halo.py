@@ -110,10 +110,17 @@ class Evaluation:
 def _part(run: Run, lane: Lane) -> Part:
     manifest = run.shards.manifest
     return load(
-        run.shards.partition(run.group.rank), run.group, models.build(run.spec).aggregate, edge_types=manifest.edge_types,
-        lane=lane, split=run.config.data.split, num_train=run.spec.num_train, device=run.device, dtype=run.dtype,
+        run.shards.partition(run.group.rank),
+        run.group,
+        models.build(run.spec).aggregate,
+        edge_types=manifest.edge_types,
+        lane=lane,
+        split=run.config.data.split,
+        num_train=run.spec.num_train,
+        device=run.device,
+        dtype=run.dtype,
         threads=run.threads,
-    )  # fmt: skip
+    )
 
 
 class _AllReduce(torch.autograd.Function):

@@ -25,9 +25,7 @@ from gpu_baselines.methods.cagnet import Cagnet
 class Sancus(Cagnet):
     def made_carrier(self, grid: Grid, sizes: list[int]) -> Carrier:
         run = self.run
-        return Skipping(
-            grid, sizes, run.clock, run.device, skip=run.baseline.skip, max_skips=run.baseline.max_skips
-        )  # fmt: skip
+        return Skipping(grid, sizes, run.clock, run.device, skip=run.baseline.skip, max_skips=run.baseline.max_skips)
 
 
 class Skipping:
@@ -65,9 +63,10 @@ class Skipping:
         found = {"sancus.counts": torch.tensor([self._given, self._saved])}
         for layer, sent in self._sent.items():
             found |= {
-                f"sancus.{layer}.sent": sent, f"sancus.{layer}.held": self._held[layer],
+                f"sancus.{layer}.sent": sent,
+                f"sancus.{layer}.held": self._held[layer],
                 f"sancus.{layer}.skips": torch.tensor(self._skips[layer]),
-            }  # fmt: skip
+            }
         return found
 
     def restore(self, state: dict[str, Tensor]) -> None:

@@ -39,9 +39,7 @@ def arrays(file: Path, only: Container[str]) -> dict[str, Array]:
         raise DatasetError(f"{file}: not a readable npz archive of plain arrays ({error})") from None
 
 
-def besides(
-    file: Path, read: Container[str], num_vertices: int, shown: str
-) -> tuple[Array, tuple[str, ...]]:  # fmt: skip
+def besides(file: Path, read: Container[str], num_vertices: int, shown: str) -> tuple[Array, tuple[str, ...]]:
     """The split in an archive whose format publishes none, uint8 [N, S], and the note on what else is in it.
 
     Raises: DatasetError for what looks like a weight, a label, or a split that is none.

@@ -34,10 +34,19 @@ def draw(report: Report, path: str) -> None:
     """Writes the picture. Raises: ConfigError if the file system refuses it, or matplotlib is not installed."""
     matplotlib, figures = _matplotlib("matplotlib"), _matplotlib("matplotlib.figure")
     style = {
-        "font.family": "DejaVu Sans", "font.size": 9.5, "text.color": INK, "axes.labelcolor": MUTED,
-        "axes.edgecolor": GRID, "xtick.color": MUTED, "ytick.color": MUTED, "axes.titlesize": 11,
-        "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 10, "svg.fonttype": "none",
-    }  # fmt: skip
+        "font.family": "DejaVu Sans",
+        "font.size": 9.5,
+        "text.color": INK,
+        "axes.labelcolor": MUTED,
+        "axes.edgecolor": GRID,
+        "xtick.color": MUTED,
+        "ytick.color": MUTED,
+        "axes.titlesize": 11,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.titlepad": 10,
+        "svg.fonttype": "none",
+    }
     with matplotlib.rc_context(style):
         figure = figures.Figure(SIZE_INCHES, DPI)
         _headline(figure, report)
@@ -103,11 +112,15 @@ def _components(axes: Any, report: Report) -> None:
     s = report.structure
     listed, n = max(1, s.listed_edges), s.vertices
     rows = [
-        ("listed both ways", s.reciprocity), ("self-loops", s.self_loops / listed), ("repetitions", s.repeated_edges / listed),
-        ("in the largest component", s.largest_component / n), ("isolated", s.isolated / n),
-        ("labelled", report.labels.labelled / n), ("with a twin", report.twins.neighbours.vertices / n),
+        ("listed both ways", s.reciprocity),
+        ("self-loops", s.self_loops / listed),
+        ("repetitions", s.repeated_edges / listed),
+        ("in the largest component", s.largest_component / n),
+        ("isolated", s.isolated / n),
+        ("labelled", report.labels.labelled / n),
+        ("with a twin", report.twins.neighbours.vertices / n),
         ("features all zero", report.twins.zero_features / n),
-    ]  # fmt: skip
+    ]
     _shares(axes, rows, after=3)
     axes.set_title("Shares of edges, and of vertices")
 

@@ -64,9 +64,12 @@ def inspect(graph: Graph, preparation: Estimate | None = None) -> Report:
     features = checked(graph.features, graph.num_vertices, graph.name)
     pairs = pairs_of(graph)
     parts = (
-        structure_of(graph, pairs), degrees_of(pairs), labels_of(graph, pairs), features_of(features, graph.made_features),
+        structure_of(graph, pairs),
+        degrees_of(pairs),
+        labels_of(graph, pairs),
+        features_of(features, graph.made_features),
         twins_of(graph, pairs),
-    )  # fmt: skip
+    )
     return Report(graph.name, *parts, preparation=preparation, warnings=tuple(_warnings(*parts)), notes=graph.notes)
 
 
@@ -152,9 +155,10 @@ def _of_splits(labels: Labels) -> list[str]:
         for role in ("train", "val", "test"):
             if not getattr(split, role):
                 what = {
-                    "train": "nothing to train on", "val": "no epoch is the best: stop by --epochs",
+                    "train": "nothing to train on",
+                    "val": "no epoch is the best: stop by --epochs",
                     "test": "nothing is measured in the end",
-                }[role]  # fmt: skip
+                }[role]
                 found.append(f"split {number} has no {role} vertex: {what}")
         if split.classes_without_train and split.train:
             found.append(

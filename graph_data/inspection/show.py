@@ -54,14 +54,20 @@ def _sections(report: Report) -> dict[str, list[tuple[str, str]]]:
             ("self-loops, repetitions", f"{s.self_loops:,}, {s.repeated_edges:,}"),
             ("listed both ways", f"{s.reciprocity:.1%}"),
             ("isolated vertices", f"{s.isolated:,}"),
-            ("components", f"{s.components:,}; the largest has {s.largest_component:,} ({s.largest_component / s.vertices:.1%})"),
+            (
+                "components",
+                f"{s.components:,}; the largest has {s.largest_component:,} ({s.largest_component / s.vertices:.1%})",
+            ),
             ("degree", f"{d.min:,} least, {d.median:,.4g} median, {d.mean:,.1f} mean, {d.max:,} most"),
             ("inequality", f"Gini {d.gini:.2f}; {d.top_share:.0%} of the ends at {TOP_SHARE:.0%} of the vertices"),
         ],
         "Labels": _label_facts(report),
         "Features": [
             ("columns", f"{f.columns:,} of {f.dtype}{', stored as CSR' if f.stored_sparse else ''}; {f.kind}"),
-            ("values", f"{f.zeros:.1%} are zero; {f.min:.4g} to {f.max:.4g}; {f.constant_columns:,} columns are constant"),
+            (
+                "values",
+                f"{f.zeros:.1%} are zero; {f.min:.4g} to {f.max:.4g}; {f.constant_columns:,} columns are constant",
+            ),
             ("deviation of columns", f"{f.smallest_deviation:.3g} to {f.largest_deviation:.3g}"),
         ],
         "Twins": [
@@ -70,7 +76,7 @@ def _sections(report: Report) -> dict[str, list[tuple[str, str]]]:
             ("same features and targets", _copies(t.both.vertices, t.both.in_train)),
         ],
         **({"Preparing, in one part": _preparation(report)} if report.preparation else {}),
-    }  # fmt: skip
+    }
 
 
 def _label_facts(report: Report) -> list[tuple[str, str]]:
@@ -101,8 +107,11 @@ def _preparation(report: Report) -> list[tuple[str, str]]:
     guess = report.preparation
     assert guess is not None
     return [
-        ("estimate", f"{show_time(guess.seconds)}, {show_bytes(guess.memory_in_memory)} of memory, {show_bytes(guess.disk_bytes)} of disk")
-    ]  # fmt: skip
+        (
+            "estimate",
+            f"{show_time(guess.seconds)}, {show_bytes(guess.memory_in_memory)} of memory, {show_bytes(guess.disk_bytes)} of disk",
+        )
+    ]
 
 
 def _facts(title: str, rows: list[tuple[str, str]]) -> Table:

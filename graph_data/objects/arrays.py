@@ -166,11 +166,19 @@ def from_mapping(
             given = _sparse(there, sizes["num_features"], name)
     edges, notes = _pairs(found, name)
     graph = from_arrays(
-        edges, given, there.get("y"), weight=there.get("edge_weight"), edge_type=there.get("edge_type"),
-        masks=found.splits, num_vertices=sizes["num_nodes"], num_classes=sizes["num_classes"],
-        num_edge_types=sizes["num_edge_types"], target=target,
-        feature_names=there.get("feature_names") if features is None else None, name=name,
-    )  # fmt: skip
+        edges,
+        given,
+        there.get("y"),
+        weight=there.get("edge_weight"),
+        edge_type=there.get("edge_type"),
+        masks=found.splits,
+        num_vertices=sizes["num_nodes"],
+        num_classes=sizes["num_classes"],
+        num_edge_types=sizes["num_edge_types"],
+        target=target,
+        feature_names=there.get("feature_names") if features is None else None,
+        name=name,
+    )
     if features is None and sizes["num_features"] not in (None, graph.num_features):
         raise DatasetError(
             f"{name}: feature rows are [{graph.num_features}] wide, num_features is {sizes['num_features']}"

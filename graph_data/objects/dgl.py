@@ -47,9 +47,16 @@ def from_dgl(graph: Any, *, features: Any = None, target: str = "auto", name: st
             **{key: value for key, value in edges.items() if plain(key) != plain(TYPE)},
         }
     return of_frames(
-        np.concatenate(ends, axis=1), graph.num_nodes(), dict(graph.ndata), edges, num_edge_types=len(kinds), partly=partly,
-        features=features, target=target, name=name,
-    )  # fmt: skip
+        np.concatenate(ends, axis=1),
+        graph.num_nodes(),
+        dict(graph.ndata),
+        edges,
+        num_edge_types=len(kinds),
+        partly=partly,
+        features=features,
+        target=target,
+        name=name,
+    )
 
 
 def joined(frames: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], tuple[str, ...]]:

@@ -28,7 +28,7 @@ from graph_data.sources.dglfile import (
     NUM_CLASSES,
     NUM_EDGE_TYPES,
     UNIT,
-)  # fmt: skip
+)
 from siafu.graph import Graph
 from siafu.sparse import Array
 

@@ -45,8 +45,12 @@ ID_BYTES = 4
 POSITIONAL_SHARES = (0.66, 0.10)  # Dorylus' training and validation vertices of a chunk
 KINDS = {"weight": "iuf", "type": "iu"}  # of numpy's dtypes, that a value of each edge may have
 SIDE_FILES = {
-    "split": "split.npy", "weight": "weight.npy", "type": "type.npy", "types": "num_edge_types.npy", "labels": "labels.npy",
-}  # fmt: skip
+    "split": "split.npy",
+    "weight": "weight.npy",
+    "type": "type.npy",
+    "types": "num_edge_types.npy",
+    "labels": "labels.npy",
+}
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,12 @@ from siafu.graph import Graph
 from siafu.sparse import Array
 
 ARRAY, FILE, HETERO, UNIT, META = (
-    0xDD5E40F096B4A13F, 0xDD2E4FF046B4A13F, 0xDD589FBE35224ABF, 0xDD2E60F0F6B4A127, 0xDD3C5FFE20046ABF,
-)  # fmt: skip
+    0xDD5E40F096B4A13F,
+    0xDD2E4FF046B4A13F,
+    0xDD589FBE35224ABF,
+    0xDD2E60F0F6B4A127,
+    0xDD3C5FFE20046ABF,
+)
 CSR, COO, TENSORS = 0xDD6CD31205DFF127, 0xDD61FFD305DFF127, 0xDD5A9FBE3FA2443F
 GRAPHS_AT = 4096
 BITS_COO, BITS_CSR, BITS_CSC = 1, 2, 4  # of a unit's formats; CSC is a CSR of the edges turned around
@@ -65,11 +69,16 @@ def load(argument: str) -> Graph:
             f"{path}: {twice[0]!r} is in the graph's ndata and in the labels of save_graphs: keep one of them"
         )
     return of_frames(
-        found.ends, found.num_vertices, found.nodes | beside, found.edges, num_classes=_count(path, labels, NUM_CLASSES),
+        found.ends,
+        found.num_vertices,
+        found.nodes | beside,
+        found.edges,
+        num_classes=_count(path, labels, NUM_CLASSES),
         num_edge_types=_count(path, labels, NUM_EDGE_TYPES) or found.num_edge_types,
-        partly=found.partly, name=path.name.partition(".")[0],
+        partly=found.partly,
+        name=path.name.partition(".")[0],
         **given,
-    )  # fmt: skip
+    )
 
 
 def _count(path: Path, labels: dict[str, Array], key: str) -> int | None:

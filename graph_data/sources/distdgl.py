@@ -49,9 +49,15 @@ def load(argument: str) -> Graph:
     if len(config["etypes"]) > 1:
         edges[TYPE] = _types(config, num_edges)
     return of_frames(
-        ends, n, nodes, edges, num_edge_types=len(config["etypes"]), partly=partly, name=str(config["graph_name"]),
+        ends,
+        n,
+        nodes,
+        edges,
+        num_edge_types=len(config["etypes"]),
+        partly=partly,
+        name=str(config["graph_name"]),
         **given,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def _config(path: Path) -> Path:

@@ -42,17 +42,36 @@ from siafu.sparse import Array
 log = logging.getLogger(__name__)
 
 OPTIONS = (
-    "src", "dst", "weight", "type", "num_edge_types", "ids", "num_vertices", "id", "features", "labels", "target", "split", "name",
-)  # fmt: skip
+    "src",
+    "dst",
+    "weight",
+    "type",
+    "num_edge_types",
+    "ids",
+    "num_vertices",
+    "id",
+    "features",
+    "labels",
+    "target",
+    "split",
+    "name",
+)
 #: Names (``columns.plain``) of the columns that are source and target, wherever they stand.
 ENDS = (
     *((f"source{what}", f"target{what}") for what in ("", "id", "node", "nodeid")),
     *((f"src{what}", f"dst{what}") for what in ("", "id", "node", "nodeid")),
     *((f"from{what}", f"to{what}") for what in ("", "id", "node", "nodeid")),
     *((f"start{what}", f"end{what}") for what in ("", "id", "node", "nodeid")),
-    ("u", "v"), ("row", "col"), ("row", "column"), ("head", "tail"), ("subject", "object"), ("citing", "cited"), ("follower", "followee"), ("node1", "node2"),
+    ("u", "v"),
+    ("row", "col"),
+    ("row", "column"),
+    ("head", "tail"),
+    ("subject", "object"),
+    ("citing", "cited"),
+    ("follower", "followee"),
+    ("node1", "node2"),
     ("id1", "id2"),
-)  # fmt: skip
+)
 #: Names of columns that are no end of an edge, though they often stand first
 NO_END = re.compile(
     r"index|rownames?|rownumber|edge|edgeid|eid|linkid|weights?|w|time|timestamp|ts|date|datetime|year|types?|rel|relation"

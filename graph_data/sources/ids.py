@@ -119,9 +119,7 @@ def places(ids: Ids | None, num_vertices: int, keys: Array) -> tuple[Array, Arra
 # --- of which type they are -------------------------------------------------------------------------------------------
 
 
-def type_of(
-    files: Sequence[Path], ends: Sequence[str], how: str, tables: Sequence[tuple[Path, str]] = ()
-) -> Any:  # fmt: skip
+def type_of(files: Sequence[Path], ends: Sequence[str], how: str, tables: Sequence[tuple[Path, str]] = ()) -> Any:
     """The Arrow type of ids; None: integers of 64 bits. In text the first row decides, in Parquet the schema.
 
     ``ends`` are the columns that name vertices, ``tables`` those of other files. Integers with leading zeros, in any of

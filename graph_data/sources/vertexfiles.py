@@ -324,7 +324,7 @@ def _checked(text: str, found: Array, low: int, high: float, must: str, ids: Ids
 
 def split(
     text: str, rows: Table | None, num_vertices: int, id_kind: Kind, ids: Ids | None
-) -> tuple[Array, tuple[str, ...]]:  # fmt: skip
+) -> tuple[Array, tuple[str, ...]]:
     """uint8 [N, S] of NONE, TRAIN, VAL, TEST; a column is a split. And the note on rows that say nothing."""
     if rows is None:
         found = _by_number(text, num_vertices).reshape(num_vertices, -1)

@@ -18,9 +18,19 @@ from siafu.sparse import Array
 
 MAX_CLASSES = 1 << 20
 ROLES = {
-    "0": NONE, "train": TRAIN, "training": TRAIN, "1": TRAIN,
-    "val": VAL, "valid": VAL, "validation": VAL, "dev": VAL, "2": VAL, "test": TEST, "testing": TEST, "3": TEST,
-}  # fmt: skip
+    "0": NONE,
+    "train": TRAIN,
+    "training": TRAIN,
+    "1": TRAIN,
+    "val": VAL,
+    "valid": VAL,
+    "validation": VAL,
+    "dev": VAL,
+    "2": VAL,
+    "test": TEST,
+    "testing": TEST,
+    "3": TEST,
+}
 ROLES_ARE = "train, val (valid, validation), test, none, or 0 (none), 1 (train), 2 (validation), 3 (test)"
 
 

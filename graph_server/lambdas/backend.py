@@ -72,9 +72,17 @@ MOST_COMPUTE_S = 900.0
 
 class LambdaBackend:
     def __init__(
-        self, config: Lambda, model: Model, count: int, name: str, tuner: Autotuner | None = None,
-        rng: Uniform | None = None, *, exact: bool = True, intervals: int = 0,
-    ):  # fmt: skip
+        self,
+        config: Lambda,
+        model: Model,
+        count: int,
+        name: str,
+        tuner: Autotuner | None = None,
+        rng: Uniform | None = None,
+        *,
+        exact: bool = True,
+        intervals: int = 0,
+    ):
         """``count``: environments wanted at most; ``tuner``: says how many, else it is always so many; ``name``: what
         the names of its workers begin with; ``exact``: the bits of results may depend on nothing that is measured."""
         self.config, self.model, self.exact, self.intervals = config, model, exact, intervals
@@ -215,13 +223,18 @@ class LambdaBackend:
     def usage(self) -> dict[str, float]:
         workforce = self._workforce
         return {
-            **self._bill.totals, "bytes_out": self._shipping.nbytes, "relaunches": self._dispatcher.num_relaunches,
-            "duplicates": self._dispatcher.num_duplicates, "environments_wanted": workforce.best,
+            **self._bill.totals,
+            "bytes_out": self._shipping.nbytes,
+            "relaunches": self._dispatcher.num_relaunches,
+            "duplicates": self._dispatcher.num_duplicates,
+            "environments_wanted": workforce.best,
             "environments_wanted_peak": max(workforce.peak, workforce.best),
             "autotuner_decisions": workforce.tuner.num_decisions if workforce.tuner is not None else 0,
-            "split_in": self._shipping.split_in, "recommended_memory_mb": self._sizing.recommended_mb, "environment_s": self._environment_s,
+            "split_in": self._shipping.split_in,
+            "recommended_memory_mb": self._sizing.recommended_mb,
+            "environment_s": self._environment_s,
             **dict.fromkeys((f"{PROCESSOR}{kind}" for kind in sorted(self._processors)), 1),
-        }  # fmt: skip
+        }
 
     # --- what else happens to Lambdas -------------------------------------------------------------------------------
 
@@ -288,8 +301,12 @@ class LambdaBackend:
                 parts = self._thrift.num_parts
                 logger.warning(
                     "%s: %d MB are too little for %s: tasks are split into %d parts; gradients may have other last bits than "
-                    "with more memory", self._workforce.name, self.config.memory_mb, held[0].id, parts,
-                )  # fmt: skip
+                    "with more memory",
+                    self._workforce.name,
+                    self.config.memory_mb,
+                    held[0].id,
+                    parts,
+                )
                 self._shipping.split_in = parts
         return []
 

@@ -43,29 +43,42 @@ NO_ROOM = "LocalResourcesExhausted"
 #: TooManyRequestsException's Reason -> what to do and why.
 THROTTLES: dict[str, tuple[Next, str]] = {
     "ConcurrentInvocationLimitExceeded": (
-        Next.SHRINK, "the account's concurrency is used up: ask AWS for more, or stop what else runs in the region"),
+        Next.SHRINK,
+        "the account's concurrency is used up: ask AWS for more, or stop what else runs in the region",
+    ),
     "ReservedFunctionConcurrentInvocationLimitExceeded": (
-        Next.SHRINK, "the function's reserved concurrency is used up: deploy with a higher cloud.reserved for more"),
+        Next.SHRINK,
+        "the function's reserved concurrency is used up: deploy with a higher cloud.reserved for more",
+    ),
     "FunctionInvocationRateLimitExceeded": (
-        Next.BACK_OFF, "more than 10 invocations a second per environment that the account may have"),
+        Next.BACK_OFF,
+        "more than 10 invocations a second per environment that the account may have",
+    ),
     "ReservedFunctionInvocationRateLimitExceeded": (
-        Next.BACK_OFF, "more than 10 invocations a second per reserved environment"),
+        Next.BACK_OFF,
+        "more than 10 invocations a second per reserved environment",
+    ),
     "CallerRateLimitExceeded": (Next.BACK_OFF, "too many calls a second from this account"),
     "ConcurrentSnapshotCreateLimitExceeded": (Next.BACK_OFF, "too many snapshots are being made at a time"),
-}  # fmt: skip
+}
 
 #: Code of a refusal -> what to do and why.
 REFUSALS: dict[str, tuple[Next, str]] = {
     THROTTLED: (Next.BACK_OFF, "throttled, and no reason that is known"),
     "ThrottlingException": (Next.BACK_OFF, "too many calls a second from this account"),
-    NO_ROOM: (Next.SHRINK, "this machine has no room for another environment: fewer are wanted (ulimit -n, ulimit -u, memory)"),
+    NO_ROOM: (
+        Next.SHRINK,
+        "this machine has no room for another environment: fewer are wanted (ulimit -n, ulimit -u, memory)",
+    ),
     "ServiceQuotaExceededException": (Next.SHRINK, "a quota of the account is used up: ask AWS for more"),
     # The function's network, set up when it is invoked after a while
     "EC2ThrottledException": (Next.BACK_OFF, "EC2 throttles Lambda while it sets up the function's network"),
     "EC2UnexpectedException": (Next.BACK_OFF, "EC2 failed while Lambda set up the function's network"),
     "ENINotReadyException": (Next.BACK_OFF, "the function's network interface is being made, which can take minutes"),
     "ENILimitReachedException": (
-        Next.SHRINK, "the VPC may have no more network interfaces: ask AWS for more, or delete some"),
+        Next.SHRINK,
+        "the VPC may have no more network interfaces: ask AWS for more, or delete some",
+    ),
     "SubnetIPAddressLimitReachedException": (Next.SHRINK, "the function's subnet has no free address: make it larger"),
     "EC2AccessDeniedException": (Next.FAIL, "the function's role may not make network interfaces: deploy again"),
     "InvalidSecurityGroupIDException": (Next.FAIL, "the function's security group is gone: deploy again"),
@@ -79,13 +92,20 @@ REFUSALS: dict[str, tuple[Next, str]] = {
     # The service, or the way to it
     "ServiceException": (Next.BACK_OFF, "Lambda itself failed"),
     "EndpointConnectionError": (
-        Next.BACK_OFF, "nobody answers there: check lambda.endpoint and lambda.region; in a VPC its interface endpoint"),
+        Next.BACK_OFF,
+        "nobody answers there: check lambda.endpoint and lambda.region; in a VPC its interface endpoint",
+    ),
     "ConnectTimeoutError": (
-        Next.BACK_OFF, "no connection: check lambda.endpoint; in a VPC the interface endpoint's security group"),
+        Next.BACK_OFF,
+        "no connection: check lambda.endpoint; in a VPC the interface endpoint's security group",
+    ),
     "ProxyConnectionError": (Next.BACK_OFF, "the HTTP proxy does not answer: check HTTPS_PROXY and NO_PROXY"),
     "ConnectionClosedError": (Next.BACK_OFF, "the connection was lost before the answer came"),
     "SSLError": (Next.FAIL, "no trust in the certificate: check lambda.endpoint and AWS_CA_BUNDLE"),
-    "ReadTimeoutError": (Next.GO_ON, "no answer although the function's time is over: it has ended, the answer is lost"),
+    "ReadTimeoutError": (
+        Next.GO_ON,
+        "no answer although the function's time is over: it has ended, the answer is lost",
+    ),
     # Who we are
     "NoCredentialsError": (Next.FAIL, "no AWS credentials: run aws configure, or give the machine a role"),
     "PartialCredentialsError": (Next.FAIL, "the AWS credentials are incomplete: run aws configure"),
@@ -97,7 +117,10 @@ REFUSALS: dict[str, tuple[Next, str]] = {
     "AccessDenied": (Next.FAIL, "the credentials may not lambda:InvokeFunction on this function"),
     "UnrecognizedClientException": (Next.FAIL, "AWS does not know these credentials: check profile and region"),
     "InvalidClientTokenId": (Next.FAIL, "AWS does not know these credentials: check profile and region"),
-    "InvalidSignatureException": (Next.FAIL, "the signature does not fit: check the secret key and this machine's clock"),
+    "InvalidSignatureException": (
+        Next.FAIL,
+        "the signature does not fit: check the secret key and this machine's clock",
+    ),
     "SignatureDoesNotMatch": (Next.FAIL, "the signature does not fit: check the secret key and this machine's clock"),
     "MissingAuthenticationTokenException": (Next.FAIL, "the call was not signed: check the credentials"),
     "ExpiredTokenException": (Next.FAIL, "the AWS credentials have expired: log in again"),
@@ -105,7 +128,9 @@ REFUSALS: dict[str, tuple[Next, str]] = {
     "OptInRequired": (Next.FAIL, "the account has no Lambda: complete its registration with AWS"),
     # The function itself
     "ResourceNotFoundException": (
-        Next.FAIL, "there is no such function: check lambda.function and lambda.region, or run siafu deploy"),
+        Next.FAIL,
+        "there is no such function: check lambda.function and lambda.region, or run siafu deploy",
+    ),
     "InvalidRuntimeException": (Next.FAIL, "the function's runtime is not supported: deploy again"),
     "InvalidZipFileException": (Next.FAIL, "Lambda cannot unzip the function's package: deploy again"),
     "RuntimeAliasDeletedException": (Next.FAIL, "the function's runtime is no longer offered: deploy again"),
@@ -115,10 +140,15 @@ REFUSALS: dict[str, tuple[Next, str]] = {
     "NoPublishedVersionException": (Next.FAIL, "the function has no published version: deploy again"),
     "ModeNotSupportedException": (Next.FAIL, "the function is for asynchronous calls alone: deploy again"),
     "DurableExecutionAlreadyStartedException": (Next.FAIL, "the function is a durable one: deploy siafu's own"),
-    "RecursiveInvocationException": (Next.FAIL, "Lambda takes it for a loop of functions: call it from outside of Lambda"),
+    "RecursiveInvocationException": (
+        Next.FAIL,
+        "Lambda takes it for a loop of functions: call it from outside of Lambda",
+    ),
     "SnapStartException": (Next.FAIL, "the function fails when its snapshot is restored: deploy it without SnapStart"),
     "SnapStartRegenerationFailureException": (
-        Next.FAIL, "the function's snapshot cannot be made again: deploy it without SnapStart"),
+        Next.FAIL,
+        "the function's snapshot cannot be made again: deploy it without SnapStart",
+    ),
     "KMSAccessDeniedException": (Next.FAIL, "the function's role may not use the key of its variables: check the key"),
     "KMSDisabledException": (Next.FAIL, "the key of the function's variables is disabled: enable it"),
     "KMSInvalidStateException": (Next.FAIL, "the key of the function's variables cannot be used: check the key"),
@@ -138,8 +168,10 @@ REFUSALS: dict[str, tuple[Next, str]] = {
     "UnsupportedMediaTypeException": (Next.FAIL, "Lambda does not accept the payload: a fault of siafu's"),
     "RequestTooLargeException": (Next.FAIL, "the payload is beyond Lambda's limit: fewer or shorter server addresses"),
     "SerializedRequestEntityTooLargeException": (
-        Next.FAIL, "the payload is beyond Lambda's limit: fewer or shorter server addresses"),
-}  # fmt: skip
+        Next.FAIL,
+        "the payload is beyond Lambda's limit: fewer or shorter server addresses",
+    ),
+}
 
 #: Lambda's own names for how a function failed -> why. All others of these families are its own errors: rule 2.
 FAILURES = {

@@ -14,9 +14,18 @@ class Bill:
         self.memory_mb = memory_mb
         # All mutable state:
         self._totals: dict[str, float] = {
-            "invocations": 0, "billed_ms": 0, "init_ms": 0, "cold_starts": 0, "refused": 0, "tasks": 0, "compute_s": 0.0,
-            "lost_workers": 0, "failures": 0, "ignored": 0, "bytes_in": 0,
-        }  # fmt: skip
+            "invocations": 0,
+            "billed_ms": 0,
+            "init_ms": 0,
+            "cold_starts": 0,
+            "refused": 0,
+            "tasks": 0,
+            "compute_s": 0.0,
+            "lost_workers": 0,
+            "failures": 0,
+            "ignored": 0,
+            "bytes_in": 0,
+        }
 
     @property
     def totals(self) -> dict[str, float]:

@@ -83,7 +83,5 @@ class Pairs:
         (so many in the pool for an edge)."""
         one, other = self.ids[row], self.ids[column]
         key = ops.edge_key(self.spec.seed, epoch, layer)
-        kept = ops.edge_dropout(
-            np.minimum(one, other), np.maximum(one, other), 1, 1 - 1 / self.spec.negatives, key
-        )  # fmt: skip
+        kept = ops.edge_dropout(np.minimum(one, other), np.maximum(one, other), 1, 1 - 1 / self.spec.negatives, key)
         return kept[:, 0] > 0

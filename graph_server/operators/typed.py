@@ -144,10 +144,15 @@ class Typed:
             total = np.asarray(rows[name]) if total is None else total + np.asarray(rows[name])
         for r, edges in enumerate(self.edges[step.backward]):
             total = kernels.gather(
-                edges, start, stop, blocks[r % len(blocks)].table, scale=self._scale(step, r, share),
-                add=None if expands else total, out=None if out is None else out[:, r * width : (r + 1) * width],
+                edges,
+                start,
+                stop,
+                blocks[r % len(blocks)].table,
+                scale=self._scale(step, r, share),
+                add=None if expands else total,
+                out=None if out is None else out[:, r * width : (r + 1) * width],
                 threads=self.setting.threads,
-            )  # fmt: skip
+            )
         assert total is not None
         return {target: total if out is None else out}
 

@@ -40,9 +40,12 @@ BEAT_S = 0.5  # between two looks at whether LocalStack is still there
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m infra.localstack", description=__doc__, epilog=EPILOG, allow_abbrev=False,
+        prog="python -m infra.localstack",
+        description=__doc__,
+        epilog=EPILOG,
+        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument(
         "verb", nargs="?", choices=("install", "serve"), help="without one: the place of a run's Lambdas"
     )

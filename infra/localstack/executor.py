@@ -96,9 +96,14 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
         arn = self.function_version.qualified_arn
         with self._lock:
             self._function = Deployed(
-                config.handler, config.memory_size, float(config.timeout), INIT_TIMEOUT_S, variables,
-                code=code, function_arn=arn,
-            )  # fmt: skip
+                config.handler,
+                config.memory_size,
+                float(config.timeout),
+                INIT_TIMEOUT_S,
+                variables,
+                code=code,
+                function_arn=arn,
+            )
             self._environment = self._new()
 
     def invoke(self, payload: dict[str, str]) -> InvocationResult:

@@ -103,10 +103,15 @@ class Stack:
         for room in ROOMS:
             (folder / "path" / room).symlink_to(root / room)
         process = subprocess.Popen(
-            [str(self._python), "-m", "localstack.runtime.main"], cwd=folder, env=self._environment(folder, port),
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            [str(self._python), "-m", "localstack.runtime.main"],
+            cwd=folder,
+            env=self._environment(folder, port),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
             pass_fds=(leash.fd,),
-        )  # fmt: skip
+        )
         leash.tie(process.pid)
         return process
 

@@ -153,19 +153,35 @@ class Post:
         files = folder / "files"
         if self.member == COORDINATOR:
             place = Place(
-                bucket=self.mailbox.bucket, endpoint=self.mailbox.endpoint, region=self.mailbox.region, run=order.run,
-                data=order.data, listen=self.setting.host, poll_s=self.setting.poll_s,
-            )  # fmt: skip
+                bucket=self.mailbox.bucket,
+                endpoint=self.mailbox.endpoint,
+                region=self.mailbox.region,
+                run=order.run,
+                data=order.data,
+                listen=self.setting.host,
+                poll_s=self.setting.poll_s,
+            )
             place.write(files)
             command = start.command(
-                "infra.machines.coordinate", "--config", str(config_file), "--shards", str(self._graph),
-                "--run-dir", str(files),
-            )  # fmt: skip
+                "infra.machines.coordinate",
+                "--config",
+                str(config_file),
+                "--shards",
+                str(self._graph),
+                "--run-dir",
+                str(files),
+            )
             return Child(command, files / "logs" / "coordinator.log")
         return Child.member(
-            self.member, order.coordinator, bytes.fromhex(order.run_id), config_file=config_file, shards=self._graph,
-            run_dir=files, listen=self.setting.host, keys=self._keys(order),
-        )  # fmt: skip
+            self.member,
+            order.coordinator,
+            bytes.fromhex(order.run_id),
+            config_file=config_file,
+            shards=self._graph,
+            run_dir=files,
+            listen=self.setting.host,
+            keys=self._keys(order),
+        )
 
     def _keys(self, order: Order) -> Ring | None:
         """Of the role that the order starts. They leave this process by the child's stdin alone."""
@@ -237,9 +253,15 @@ class Post:
             return
         come, total = self._come
         report: dict[str, Any] = {
-            **said, "every_s": every_s, "machine": self.setting.machine, "host": self.setting.host,
-            "siafu": __version__, "pid": os.getpid(), "fetched_bytes": come, "fetch_bytes": total,
-        }  # fmt: skip
+            **said,
+            "every_s": every_s,
+            "machine": self.setting.machine,
+            "host": self.setting.host,
+            "siafu": __version__,
+            "pid": os.getpid(),
+            "fetched_bytes": come,
+            "fetch_bytes": total,
+        }
         if self._sender is not None:
             report["status"] = read_status(self._sender.folder)
         self.mailbox.write(report_key(self.member), report)

@@ -52,9 +52,11 @@ class Order:
             raise RemoteProtocolError(f"not an order: {', '.join(map(str, value))[:200]}") from None
         checked_run(order.run)
         patterns = {
-            "id": r"[0-9a-f]{8,64}", "do": "fetch|start|stop", "run_id": "([0-9a-f]{16})?",
+            "id": r"[0-9a-f]{8,64}",
+            "do": "fetch|start|stop",
+            "run_id": "([0-9a-f]{16})?",
             "coordinator": r"(tcp://[A-Za-z0-9.:\[\]-]{1,255}:\d{1,5})?",
-        }  # fmt: skip
+        }
         for name, pattern in patterns.items():
             if not re.fullmatch(pattern, getattr(order, name)):
                 raise RemoteProtocolError(f"order of run {order.run}: {name} = {getattr(order, name)[:80]!r}")
@@ -207,7 +209,9 @@ class Duty:
         """What the machine says of this duty."""
         order = self.order
         return {
-            "state": self.state, "order": order.id if order else self._done,
+            "state": self.state,
+            "order": order.id if order else self._done,
             "run": order.run if order else self.end.run if self.end else "",
-            "ended": asdict(self.end) if self.end else None, "error": self.error,
-        }  # fmt: skip
+            "ended": asdict(self.end) if self.end else None,
+            "error": self.error,
+        }

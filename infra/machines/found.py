@@ -74,9 +74,11 @@ def stacks_of(name: str, region: str) -> list[dict[str, Any]]:
 
 def instances_of(name: str, region: str) -> dict[Address, dict[str, str]]:
     """Role -> its EC2 instance, by tags; of several the one that runs. Raises what botocore raises."""
-    pages = service.client("ec2", region).get_paginator("describe_instances").paginate(
-        Filters=[{"Name": "tag:siafu:deployment", "Values": [name]}]
-    )  # fmt: skip
+    pages = (
+        service.client("ec2", region)
+        .get_paginator("describe_instances")
+        .paginate(Filters=[{"Name": "tag:siafu:deployment", "Values": [name]}])
+    )
     result: dict[Address, dict[str, str]] = {}
     for instance in (i for page in pages for reservation in page["Reservations"] for i in reservation["Instances"]):
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
@@ -85,9 +87,11 @@ def instances_of(name: str, region: str) -> dict[Address, dict[str, str]]:
             continue
         member = Address(role, str(int(index)))
         seen = {
-            "id": instance["InstanceId"], "state": instance["State"]["Name"], "type": instance["InstanceType"],
+            "id": instance["InstanceId"],
+            "state": instance["State"]["Name"],
+            "type": instance["InstanceType"],
             "address": instance.get("PrivateIpAddress", ""),
-        }  # fmt: skip
+        }
         if member not in result or seen["state"] in ("running", "pending"):
             result[member] = seen
     return result

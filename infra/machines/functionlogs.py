@@ -26,9 +26,11 @@ def bring(function: str, region: str, since_s: float, folder: Path) -> int:
     count = 0
     begun: set[str] = set()
     try:
-        pages = service.client("logs", region).get_paginator("filter_log_events").paginate(
-            logGroupName=f"/aws/lambda/{function}", startTime=int(1000 * since_s)
-        )  # fmt: skip
+        pages = (
+            service.client("logs", region)
+            .get_paginator("filter_log_events")
+            .paginate(logGroupName=f"/aws/lambda/{function}", startTime=int(1000 * since_s))
+        )
         for page in pages:
             events = page["events"][: MAX_LINES - count]
             for name, text in _by_stream(events).items():

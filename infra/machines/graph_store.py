@@ -126,8 +126,10 @@ def _download(mailbox: Mailbox, key: str, file: Path, entry: FileEntry, count: C
         mailbox.download(key, draft, count)
         nbytes, digest = _measure(draft, count)
         if (nbytes, digest) != (entry.bytes, entry.sha256):
-            raise DatasetError(f"bucket {mailbox.bucket}: {key} has {nbytes} bytes, sha256 {digest[:16]}, must be "
-                               f"{entry.bytes}, {entry.sha256[:16]}")  # fmt: skip
+            raise DatasetError(
+                f"bucket {mailbox.bucket}: {key} has {nbytes} bytes, sha256 {digest[:16]}, must be "
+                f"{entry.bytes}, {entry.sha256[:16]}"
+            )
         os.replace(draft, file)
     finally:
         draft.unlink(missing_ok=True)

@@ -119,9 +119,15 @@ class MachineHost:
         if report is None or report.silent:
             raise PeerLost(absent(member, report))
         order = Order(
-            _id(), "start", self._place.run, self._place.data, self._run_id.hex(), coordinator,
-            secret="" if keys is None else self._deposit(member.role, keys), public=json.dumps(keys.public) if keys else "",
-        )  # fmt: skip
+            _id(),
+            "start",
+            self._place.run,
+            self._place.data,
+            self._run_id.hex(),
+            coordinator,
+            secret="" if keys is None else self._deposit(member.role, keys),
+            public=json.dumps(keys.public) if keys else "",
+        )
         self._orders[member] = [order.id]
         self._mailbox.write(order_key(member), order.value)
 
@@ -256,8 +262,12 @@ class MachineHost:
 
 
 def await_agents(
-    mailbox: Mailbox, place: Place, members: Iterable[Address], limit_s: float, say: Callable[[int, int, list[Address]], None]
-) -> None:  # fmt: skip
+    mailbox: Mailbox,
+    place: Place,
+    members: Iterable[Address],
+    limit_s: float,
+    say: Callable[[int, int, list[Address]], None],
+) -> None:
     """Waits until the machine of every member is there and has its part of the graph.
 
     ``say`` is told bytes that have come, of how many, and whose machines still boot. ConfigError if a
@@ -275,9 +285,10 @@ def await_agents(
             if ended is not None:
                 raise PeerLost(f"{member}: {str(ended.get('last_line'))[:400]} ({found[member].machine})")
         there = {
-            member: report.value for member, report in found.items()
+            member: report.value
+            for member, report in found.items()
             if member in orders and not report.silent and report.value.get("order") == orders[member].id
-        }  # fmt: skip
+        }
         boots = [member for member in orders if member not in found or found[member].silent]
         bytes_here = sum(int(value.get("fetched_bytes", 0)) for value in there.values())
         say(bytes_here, sum(int(value.get("fetch_bytes", 0)) for value in there.values()), boots)

@@ -163,9 +163,12 @@ class Mailbox:
         if endpoint and session.get_credentials() is None:  # a stand-in asks for some, and takes any
             options |= {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
         settings = Settings(
-            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, connect_timeout=5, read_timeout=20,
-            max_pool_connections=64, s3={"addressing_style": "path"},
-        )  # fmt: skip
+            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            connect_timeout=5,
+            read_timeout=20,
+            max_pool_connections=64,
+            s3={"addressing_style": "path"},
+        )
         try:
             self._s3 = session.client("s3", config=settings, **options)
         except (BotoCoreError, ValueError) as error:

@@ -103,8 +103,11 @@ def mind_the_end(config: Config, there: found.Found, now: datetime, on_status: O
     on_status(Status(phase=said))
     limit_s = config.run.max_seconds or SOON_S
     if (there.expires - now).total_seconds() < limit_s:
-        logger.warning("%s, and a run that is not over with it (run.max_seconds = %g); siafu deploy sets its clock anew",
-                       said, config.run.max_seconds)  # fmt: skip
+        logger.warning(
+            "%s, and a run that is not over with it (run.max_seconds = %g); siafu deploy sets its clock anew",
+            said,
+            config.run.max_seconds,
+        )
 
 
 def _await_machine(mailbox: Mailbox, config: Config, on_status: OnStatus) -> None:
@@ -197,9 +200,12 @@ def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tu
         if (run_dir / name).is_file():
             mailbox.upload(run_dir / name, piece_key(run, name))
     request = {
-        "order": order.id, "data": order.data, "graph": shards.manifest.name, "epochs": config.train.epochs,
+        "order": order.id,
+        "data": order.data,
+        "graph": shards.manifest.name,
+        "epochs": config.train.epochs,
         "asked": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-    }  # fmt: skip
+    }
     mailbox.write(run_key(run, "request.json"), request)
     try:
         taken = mailbox.replace(order_key(COORDINATOR), order.value, before)
@@ -333,9 +339,10 @@ def status_of(report: Mapping[str, Any]) -> Status:
     known = {field.name for field in dataclasses.fields(Status)}
     defaults = Status()
     said = {
-        name: value for name, value in (raw if isinstance(raw, dict) else {}).items()
+        name: value
+        for name, value in (raw if isinstance(raw, dict) else {}).items()
         if name in known and (type(value) is type(getattr(defaults, name)) or type(value) is int)
-    }  # fmt: skip
+    }
     return Status(**said) if said else Status(phase="starting the coordinator")
 
 

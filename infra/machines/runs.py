@@ -27,9 +27,10 @@ class Asked:
     @property
     def order(self) -> Order:
         """The one that its coordinator was given."""
-        return Order.of({key: self.request.get(key, "") for key in ("data",)} | {
-            "id": self.request.get("order", ""), "do": "start", "run": self.run,
-        })  # fmt: skip
+        return Order.of(
+            {key: self.request.get(key, "") for key in ("data",)}
+            | {"id": self.request.get("order", ""), "do": "start", "run": self.run}
+        )
 
 
 def newest(mailbox: Mailbox, count: int = SHOWN) -> list[Asked]:

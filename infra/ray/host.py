@@ -43,18 +43,27 @@ class RayHost:
     lag_s = UNREACHABLE_S + PULSE_S
 
     def __init__(
-        self, config: Config, run_dir: Path, shards: Path, config_file: Path, run_id: bytes,
-        cluster: Connection, reserved: Reserved,
-    ):  # fmt: skip
+        self,
+        config: Config,
+        run_dir: Path,
+        shards: Path,
+        config_file: Path,
+        run_id: bytes,
+        cluster: Connection,
+        reserved: Reserved,
+    ):
         self._ray = ray_cluster.load()
         self.listen = str(self._ray.util.get_node_ip_address())
         self.run_dir, self._cluster, self._reserved = run_dir, cluster, reserved
         self._silence_s = config.servers.silence_s
         self._facts: dict[str, Any] = {
-            "run_id": run_id, "config": config_file.read_text(), "shards": str(shards),
-            "manifest": (shards / MANIFEST).read_text(), "cluster": cluster.address,
+            "run_id": run_id,
+            "config": config_file.read_text(),
+            "shards": str(shards),
+            "manifest": (shards / MANIFEST).read_text(),
+            "cluster": cluster.address,
             "driver_node": self._ray.get_runtime_context().get_node_id(),
-        }  # fmt: skip
+        }
         # All mutable state:
         self._watches: dict[Address, _Watch] = {}
 
@@ -82,9 +91,11 @@ class RayHost:
         order = Order(member=member, coordinator=coordinator, listen=node.host, keys=ring, **self._facts)
         # No restarts: a server that starts anew has forgotten where the others are. Four at
         # a time: run, pulse, kill, close.
-        actor = self._ray.remote(Member).options(
-            num_cpus=1, max_restarts=0, max_concurrency=4, scheduling_strategy=there
-        ).remote(order)  # fmt: skip
+        actor = (
+            self._ray.remote(Member)
+            .options(num_cpus=1, max_restarts=0, max_concurrency=4, scheduling_strategy=there)
+            .remote(order)
+        )
         log = self.run_dir / "logs" / f"{member.role}-{member.name}.log"
         self._watches[member] = _Watch(self._ray, member, node, actor, log, self._silence_s)
 

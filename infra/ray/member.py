@@ -93,9 +93,15 @@ class Member:
             os.environ.update({**order.variables, "RAY_ADDRESS": order.cluster})
             if not self._doomed:
                 self._child = Child.member(
-                    order.member, order.coordinator, order.run_id, config_file=config_file, shards=graph,
-                    run_dir=self._home / "run", listen=order.listen, keys=order.keys,
-                )  # fmt: skip
+                    order.member,
+                    order.coordinator,
+                    order.run_id,
+                    config_file=config_file,
+                    shards=graph,
+                    run_dir=self._home / "run",
+                    listen=order.listen,
+                    keys=order.keys,
+                )
             if self._doomed and self._child is not None:  # meanwhile
                 self._child.kill()
         finally:
@@ -206,8 +212,10 @@ def _bring(path: str, file: Path, entry: FileEntry, read: Read, given_up: Callab
                 digest.update(piece)
                 nbytes += len(piece)
         if (nbytes, digest.hexdigest()) != (entry.bytes, entry.sha256):
-            raise DatasetError(f"{path}: {nbytes} bytes, sha256 {digest.hexdigest()[:16]} have come, must be "
-                               f"{entry.bytes}, {entry.sha256[:16]}")  # fmt: skip
+            raise DatasetError(
+                f"{path}: {nbytes} bytes, sha256 {digest.hexdigest()[:16]} have come, must be "
+                f"{entry.bytes}, {entry.sha256[:16]}"
+            )
         os.replace(draft, file)
     finally:
         draft.unlink(missing_ok=True)

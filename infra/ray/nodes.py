@@ -92,8 +92,9 @@ def reserve(members: Sequence[Address], num_graph_servers: int) -> Reserved:
     if len(nodes) < num_graph_servers:
         logger.warning(
             "data.parts = %d, but the cluster has %d nodes: some have several graph servers, and hold as much of the graph",
-            num_graph_servers, len(nodes),
-        )  # fmt: skip
+            num_graph_servers,
+            len(nodes),
+        )
     placed = bundles(members, len(nodes))
     sizes = [list(placed.values()).count(b) for b in sorted(set(placed.values()))]
     if any(size > cpus for size, cpus in zip(sizes, sorted((node.cpus for node in nodes), reverse=True), strict=False)):

@@ -82,6 +82,16 @@ systemctl enable --now siafu.service
 def script(name: str, bucket: str, region: str, wheels: str, python: str) -> str:
     """User data of a server. ``wheels``: prefix in the bucket; ``python``: one of ``PYTHONS``, which they are for."""
     return _SCRIPT.format(
-        home=HOME, work=WORK, python=python, keepalive=KEEPALIVE_S, max_files=MAX_FILES,
-        metadata=_METADATA, name=name, bucket=bucket, region=region, wheels=wheels, role_tag=ROLE_TAG, index_tag=INDEX_TAG,
-    )  # fmt: skip
+        home=HOME,
+        work=WORK,
+        python=python,
+        keepalive=KEEPALIVE_S,
+        max_files=MAX_FILES,
+        metadata=_METADATA,
+        name=name,
+        bucket=bucket,
+        region=region,
+        wheels=wheels,
+        role_tag=ROLE_TAG,
+        index_tag=INDEX_TAG,
+    )

@@ -37,19 +37,33 @@ class ExpiryStack(cdk.Stack):
         name = config.cloud.name
         bucket = deployment.bucket(name, self.account, self.region)
         group = logs.LogGroup(
-            self, "Logs", log_group_name=deployment.log_groups(name)["reaper"],
-            retention=logs.RetentionDays.ONE_WEEK, removal_policy=cdk.RemovalPolicy.DESTROY,
-        )  # fmt: skip
+            self,
+            "Logs",
+            log_group_name=deployment.log_groups(name)["reaper"],
+            retention=logs.RetentionDays.ONE_WEEK,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
         code = Path(reaper.__file__).read_text()
         assert len(code) <= MAX_INLINE_CHARACTERS, len(code)
         function = lambdas.CfnFunction(
-            self, "Reaper", function_name=deployment.reaper(name), handler="index.handler", runtime="python3.14",
-            architectures=["arm64"], timeout=TIMEOUT_S, memory_size=256, role=self._role(name, bucket, group).role_arn,
+            self,
+            "Reaper",
+            function_name=deployment.reaper(name),
+            handler="index.handler",
+            runtime="python3.14",
+            architectures=["arm64"],
+            timeout=TIMEOUT_S,
+            memory_size=256,
+            role=self._role(name, bucket, group).role_arn,
             code=lambdas.CfnFunction.CodeProperty(zip_file=code),
-            environment=lambdas.CfnFunction.EnvironmentProperty(variables={
-                "LEVELS": json.dumps(deployment.levels(name)), "DATA": deployment.stack(name, DATA), "BUCKET": bucket,
-            }),
-        )  # fmt: skip
+            environment=lambdas.CfnFunction.EnvironmentProperty(
+                variables={
+                    "LEVELS": json.dumps(deployment.levels(name)),
+                    "DATA": deployment.stack(name, DATA),
+                    "BUCKET": bucket,
+                }
+            ),
+        )
         self._schedule(name, function, made)
 
     def _role(self, name: str, bucket: str, group: logs.LogGroup) -> iam.Role:
@@ -59,17 +73,30 @@ class ExpiryStack(cdk.Stack):
         ]
         objects = f"arn:{self.partition}:s3:::{bucket}/*"
         role = iam.Role(self, "ReaperRole", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-        policy = iam.Policy(self, "ReaperPolicy", roles=[role], statements=[
-            iam.PolicyStatement(actions=["cloudformation:DescribeStacks", "cloudformation:DeleteStack"], resources=stacks),
-            iam.PolicyStatement(actions=["s3:ListBucketVersions"], resources=[f"arn:{self.partition}:s3:::{bucket}"]),
-            iam.PolicyStatement(actions=["s3:DeleteObject", "s3:DeleteObjectVersion"], resources=[objects]),
-            iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[group.log_group_arn]),
-        ])  # fmt: skip
+        policy = iam.Policy(
+            self,
+            "ReaperPolicy",
+            roles=[role],
+            statements=[
+                iam.PolicyStatement(
+                    actions=["cloudformation:DescribeStacks", "cloudformation:DeleteStack"], resources=stacks
+                ),
+                iam.PolicyStatement(
+                    actions=["s3:ListBucketVersions"], resources=[f"arn:{self.partition}:s3:::{bucket}"]
+                ),
+                iam.PolicyStatement(actions=["s3:DeleteObject", "s3:DeleteObjectVersion"], resources=[objects]),
+                iam.PolicyStatement(
+                    actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[group.log_group_arn]
+                ),
+            ],
+        )
         policy.node.add_dependency(group)
         keep_findings(
-            policy, "IAM5", "the id at the end of a stack's name is not known before it is made",
+            policy,
+            "IAM5",
+            "the id at the end of a stack's name is not known before it is made",
             *(f"Resource::{stack}" for stack in stacks),
-        )  # fmt: skip
+        )
         keep_findings(
             policy, "IAM5", "all objects of the deployment's own bucket: they go with it", f"Resource::{objects}"
         )
@@ -78,22 +105,30 @@ class ExpiryStack(cdk.Stack):
     def _schedule(self, name: str, function: lambdas.CfnFunction, made: Made) -> None:
         group = scheduler.CfnScheduleGroup(self, "Group", name=name)
         role = iam.Role(
-            self, "SchedulerRole",
+            self,
+            "SchedulerRole",
             assumed_by=iam.ServicePrincipal(
                 "scheduler.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": self.account}}
             ),
-            inline_policies={"invoke": iam.PolicyDocument(statements=[
-                iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[function.attr_arn])
-            ])},
-        )  # fmt: skip
+            inline_policies={
+                "invoke": iam.PolicyDocument(
+                    statements=[iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[function.attr_arn])]
+                )
+            },
+        )
         scheduler.CfnSchedule(
-            self, "Schedule", name=f"{name}-expiry", group_name=group.ref,
+            self,
+            "Schedule",
+            name=f"{name}-expiry",
+            group_name=group.ref,
             description=f"removes deployment {name} when its time is over",
-            schedule_expression=f"rate({STEP_MINUTES} minutes)", start_date=made.expires.strftime(found.TIME),
+            schedule_expression=f"rate({STEP_MINUTES} minutes)",
+            start_date=made.expires.strftime(found.TIME),
             flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
             target=scheduler.CfnSchedule.TargetProperty(
-                arn=function.attr_arn, role_arn=role.role_arn,
+                arn=function.attr_arn,
+                role_arn=role.role_arn,
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(maximum_retry_attempts=0),
             ),
-        )  # fmt: skip
+        )
         cdk.CfnOutput(self, found.EXPIRES, value=made.expires.strftime(found.TIME))

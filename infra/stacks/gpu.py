@@ -23,8 +23,15 @@ class GpuStack(cdk.Stack):
         super().__init__(scope, deployment.stack(config.cloud.name, GPU), **options)  # type: ignore[arg-type]
         role = machine_role(self, "Role", config, writes=WRITES, shell=True)  # noqa: S604 (no process: Session Manager may come in)
         template = launch_template(
-            self, "Template", config, network, role, kind="gpu", instance=config.cloud.gpu_instance,
+            self,
+            "Template",
+            config,
+            network,
+            role,
+            kind="gpu",
+            instance=config.cloud.gpu_instance,
             image=ec2.MachineImage.from_ssm_parameter(IMAGE.format(arch=architecture(config.cloud.gpu_instance))),
-            volume_gib=cost.volume_gib(config, "gpu"), user_data="#!/bin/bash\n",
-        )  # fmt: skip
+            volume_gib=cost.volume_gib(config, "gpu"),
+            user_data="#!/bin/bash\n",
+        )
         machine(self, "Machine", network, template, {ROLE_TAG: "gpu_baseline"})

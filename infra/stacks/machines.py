@@ -25,9 +25,12 @@ WRITES = ("machines", "runs", "boot")
 COORDINATOR_WRITES = (*WRITES, "orders")
 #: What Session Manager's agent calls.
 SHELL_ACTIONS = [
-    "ssm:UpdateInstanceInformation", "ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel",
-    "ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel",
-]  # fmt: skip
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+]
 
 
 def machine_role(
@@ -53,9 +56,11 @@ def machine_role(
     ]
     if calls_function:
         function = stack.format_arn(
-            service="lambda", resource="function", resource_name=deployment.function(config.cloud.name),
+            service="lambda",
+            resource="function",
+            resource_name=deployment.function(config.cloud.name),
             arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )  # fmt: skip
+        )
         actions = ["lambda:InvokeFunction", "lambda:GetFunctionConfiguration", "lambda:GetFunctionConcurrency"]
         statements += [
             iam.PolicyStatement(actions=actions, resources=[function]),
@@ -70,15 +75,19 @@ def machine_role(
     role = iam.Role(stack, id, assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
     policy = iam.Policy(stack, f"{id}Policy", roles=[role], statements=statements)
     keep_findings(
-        policy, "IAM5", "objects of one folder of the deployment's own bucket; their names are digests and runs",
+        policy,
+        "IAM5",
+        "objects of one folder of the deployment's own bucket; their names are digests and runs",
         *(f"Resource::{arn}/{folder}/*" for folder in dict.fromkeys((*READS, *writes))),
-    )  # fmt: skip
+    )
     if secrets:
         keep_findings(
-            policy, "IAM5", "secrets of this deployment's own runs, which have the runs' names, of one role or to be given",
+            policy,
+            "IAM5",
+            "secrets of this deployment's own runs, which have the runs' names, of one role or to be given",
             f"Resource::{secrets_of(stack, config, secrets)}",
             *((f"Resource::{secrets_of(stack, config)}",) if gives_secrets else ()),
-        )  # fmt: skip
+        )
     if calls_function or shell:
         keep_findings(
             policy, "IAM5", "these actions have no resource: an account's limits, a shell's channels", "Resource::*"
@@ -87,25 +96,53 @@ def machine_role(
 
 
 def launch_template(
-    stack: cdk.Stack, id: str, config: Config, network: NetworkStack, role: iam.Role, *,
-    kind: str, instance: str, image: ec2.IMachineImage, volume_gib: int, user_data: str, device: str = "/dev/xvda",
-) -> ec2.LaunchTemplate:  # fmt: skip
+    stack: cdk.Stack,
+    id: str,
+    config: Config,
+    network: NetworkStack,
+    role: iam.Role,
+    *,
+    kind: str,
+    instance: str,
+    image: ec2.IMachineImage,
+    volume_gib: int,
+    user_data: str,
+    device: str = "/dev/xvda",
+) -> ec2.LaunchTemplate:
     """Of machines of one ``kind``, which is what ``deployment.profile`` calls a role."""
     script = ec2.UserData.custom(user_data)
     profile = iam.InstanceProfile(
-        stack, f"{id}Profile", role=role,
+        stack,
+        f"{id}Profile",
+        role=role,
         instance_profile_name=deployment.profile(config.cloud.name, stack.region, kind),
-    )  # fmt: skip
+    )
     return ec2.LaunchTemplate(
-        stack, id, instance_type=ec2.InstanceType(instance), machine_image=image, instance_profile=profile, user_data=script,
-        security_group=network.servers, associate_public_ip_address=False, detailed_monitoring=False,
-        require_imdsv2=True, http_put_response_hop_limit=1, instance_metadata_tags=True,
-        block_devices=[ec2.BlockDevice(device_name=device, volume=ec2.BlockDeviceVolume.ebs(
-            volume_gib, encrypted=True, delete_on_termination=True, volume_type=ec2.EbsDeviceVolumeType.GP3,
-        ))],
+        stack,
+        id,
+        instance_type=ec2.InstanceType(instance),
+        machine_image=image,
+        instance_profile=profile,
+        user_data=script,
+        security_group=network.servers,
+        associate_public_ip_address=False,
+        detailed_monitoring=False,
+        require_imdsv2=True,
+        http_put_response_hop_limit=1,
+        instance_metadata_tags=True,
+        block_devices=[
+            ec2.BlockDevice(
+                device_name=device,
+                volume=ec2.BlockDeviceVolume.ebs(
+                    volume_gib, encrypted=True, delete_on_termination=True, volume_type=ec2.EbsDeviceVolumeType.GP3
+                ),
+            )
+        ],
         # Bought once: the group asks for another when it is taken back.
-        spot_options=ec2.LaunchTemplateSpotOptions(request_type=ec2.SpotRequestType.ONE_TIME) if config.cloud.spot else None,
-    )  # fmt: skip
+        spot_options=ec2.LaunchTemplateSpotOptions(request_type=ec2.SpotRequestType.ONE_TIME)
+        if config.cloud.spot
+        else None,
+    )
 
 
 def machine(
@@ -118,12 +155,18 @@ def machine(
 ) -> None:
     """A group of one, started anew when EC2 finds it unhealthy or takes it back. ``tags``: of the instance as well."""
     group = autoscaling.CfnAutoScalingGroup(
-        stack, id, auto_scaling_group_name=name, min_size="1", max_size="1", desired_capacity="1", health_check_type="EC2",
+        stack,
+        id,
+        auto_scaling_group_name=name,
+        min_size="1",
+        max_size="1",
+        desired_capacity="1",
+        health_check_type="EC2",
         vpc_zone_identifier=[network.subnet.subnet_id],
         launch_template=autoscaling.CfnAutoScalingGroup.LaunchTemplateSpecificationProperty(
-            launch_template_id=template.launch_template_id, version=template.latest_version_number,
+            launch_template_id=template.launch_template_id, version=template.latest_version_number
         ),
-    )  # fmt: skip
+    )
     # Another template replaces the machine: a role holds nothing that the bucket does not have.
     group.cfn_options.update_policy = cdk.CfnUpdatePolicy(
         auto_scaling_rolling_update=cdk.CfnAutoScalingRollingUpdate(max_batch_size=1, min_instances_in_service=0)

@@ -36,14 +36,20 @@ class NetworkStack(cdk.Stack):
     def __init__(self, scope: Construct, config: Config, **options: object):
         super().__init__(scope, deployment.stack(config.cloud.name, NETWORK), **options)  # type: ignore[arg-type]
         self.vpc = ec2.Vpc(
-            self, "Vpc", ip_addresses=ec2.IpAddresses.cidr(VPC_CIDR), nat_gateways=0, create_internet_gateway=False,
+            self,
+            "Vpc",
+            ip_addresses=ec2.IpAddresses.cidr(VPC_CIDR),
+            nat_gateways=0,
+            create_internet_gateway=False,
             **({"availability_zones": [config.cloud.zone]} if config.cloud.zone else {"max_azs": 1}),
             # It has no member. Emptying its rules takes a function of the CDK's own, with rights of its own.
             restrict_default_security_group=False,
-            subnet_configuration=[ec2.SubnetConfiguration(
-                name="Private", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=SUBNET_MASK,
-            )],
-        )  # fmt: skip
+            subnet_configuration=[
+                ec2.SubnetConfiguration(
+                    name="Private", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=SUBNET_MASK
+                )
+            ],
+        )
         keep(self.vpc, VPC7="its flow log is in the watch stack")
         self.subnet = self.vpc.isolated_subnets[0]
         self.servers, self.functions = self._groups(config)
@@ -78,14 +84,20 @@ class NetworkStack(cdk.Stack):
     def _endpoints(self, config: Config) -> None:
         s3 = self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
         bucket = deployment.bucket(config.cloud.name, self.account, self.region)
-        s3.add_to_policy(iam.PolicyStatement(
-            principals=[iam.AnyPrincipal()], actions=["s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:GetBucketLocation"],
-            resources=[f"arn:{self.partition}:s3:::{bucket}", f"arn:{self.partition}:s3:::{bucket}/*"],
-        ))  # fmt: skip
-        s3.add_to_policy(iam.PolicyStatement(  # Amazon Linux's packages
-            principals=[iam.AnyPrincipal()], actions=["s3:GetObject"],
-            resources=[f"arn:{self.partition}:s3:::al2023-repos-{self.region}-*/*"],
-        ))  # fmt: skip
+        s3.add_to_policy(
+            iam.PolicyStatement(
+                principals=[iam.AnyPrincipal()],
+                actions=["s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:GetBucketLocation"],
+                resources=[f"arn:{self.partition}:s3:::{bucket}", f"arn:{self.partition}:s3:::{bucket}/*"],
+            )
+        )
+        s3.add_to_policy(
+            iam.PolicyStatement(  # Amazon Linux's packages
+                principals=[iam.AnyPrincipal()],
+                actions=["s3:GetObject"],
+                resources=[f"arn:{self.partition}:s3:::al2023-repos-{self.region}-*/*"],
+            )
+        )
         group = ec2.SecurityGroup(
             self, "Endpoints", vpc=self.vpc, allow_all_outbound=False, description="interface endpoints"
         )
@@ -94,10 +106,15 @@ class NetworkStack(cdk.Stack):
         assert len(names) == cost.num_endpoints(config), "what is priced is what is made"
         for service in names:
             endpoint = ec2.InterfaceVpcEndpoint(
-                self, f"{service.title()}Endpoint", vpc=self.vpc, service=ec2.InterfaceVpcEndpointAwsService(service),
-                private_dns_enabled=True, open=False, security_groups=[group],
+                self,
+                f"{service.title()}Endpoint",
+                vpc=self.vpc,
+                service=ec2.InterfaceVpcEndpointAwsService(service),
+                private_dns_enabled=True,
+                open=False,
+                security_groups=[group],
                 subnets=ec2.SubnetSelection(subnets=[self.subnet]),
-            )  # fmt: skip
+            )
             if service == "lambda":
                 self._limit_to_function(endpoint, config)
             if service == "ssm" and not deployment.has_shell(config):
@@ -105,20 +122,29 @@ class NetworkStack(cdk.Stack):
 
     def _limit_to_secrets(self, endpoint: ec2.InterfaceVpcEndpoint, config: Config) -> None:
         """Through it, nobody can reach but the secrets of the deployment's runs."""
-        endpoint.add_to_policy(iam.PolicyStatement(
-            principals=[iam.AnyPrincipal()], resources=[secrets_of(self, config)], actions=[*SECRET_READS, *SECRET_WRITES],
-        ))  # fmt: skip
+        endpoint.add_to_policy(
+            iam.PolicyStatement(
+                principals=[iam.AnyPrincipal()],
+                resources=[secrets_of(self, config)],
+                actions=[*SECRET_READS, *SECRET_WRITES],
+            )
+        )
 
     def _limit_to_function(self, endpoint: ec2.InterfaceVpcEndpoint, config: Config) -> None:
         """Through it, nobody can call but the one function."""
         function = self.format_arn(
-            service="lambda", resource="function", resource_name=deployment.function(config.cloud.name),
+            service="lambda",
+            resource="function",
+            resource_name=deployment.function(config.cloud.name),
             arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )  # fmt: skip
-        endpoint.add_to_policy(iam.PolicyStatement(
-            principals=[iam.AnyPrincipal()], resources=[function],
-            actions=["lambda:InvokeFunction", "lambda:GetFunctionConfiguration", "lambda:GetFunctionConcurrency"],
-        ))  # fmt: skip
-        endpoint.add_to_policy(iam.PolicyStatement(
-            principals=[iam.AnyPrincipal()], actions=["lambda:GetAccountSettings"], resources=["*"],
-        ))  # fmt: skip
+        )
+        endpoint.add_to_policy(
+            iam.PolicyStatement(
+                principals=[iam.AnyPrincipal()],
+                resources=[function],
+                actions=["lambda:InvokeFunction", "lambda:GetFunctionConfiguration", "lambda:GetFunctionConcurrency"],
+            )
+        )
+        endpoint.add_to_policy(
+            iam.PolicyStatement(principals=[iam.AnyPrincipal()], actions=["lambda:GetAccountSettings"], resources=["*"])
+        )

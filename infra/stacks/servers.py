@@ -40,21 +40,36 @@ class ServersStack(cdk.Stack):
             word = role.title().replace("_", "")
             has_keys = config.servers.security != "none"
             rights = machine_role(
-                self, f"{word}Role", config, writes=writes, calls_function=calls, shell=cloud.shell,
-                secrets=role if has_keys else "", gives_secrets=has_keys and writes is COORDINATOR_WRITES,
-            )  # fmt: skip
+                self,
+                f"{word}Role",
+                config,
+                writes=writes,
+                calls_function=calls,
+                shell=cloud.shell,
+                secrets=role if has_keys else "",
+                gives_secrets=has_keys and writes is COORDINATOR_WRITES,
+            )
             arch = architecture(instance)
             template = launch_template(
-                self, f"{word}Template", config, network, rights, kind=role, instance=instance,
+                self,
+                f"{word}Template",
+                config,
+                network,
+                rights,
+                kind=role,
+                instance=instance,
                 image=ec2.MachineImage.latest_amazon_linux2023(
                     cpu_type=ec2.AmazonLinuxCpuType.ARM_64 if arch == "arm64" else ec2.AmazonLinuxCpuType.X86_64
                 ),
                 volume_gib=cloud.volume_gib,
                 user_data=boot.script(
-                    cloud.name, deployment.bucket(cloud.name, self.account, self.region), self.region, f"{made.wheels}/{arch}",
+                    cloud.name,
+                    deployment.bucket(cloud.name, self.account, self.region),
+                    self.region,
+                    f"{made.wheels}/{arch}",
                     made.python,
                 ),
-            )  # fmt: skip
+            )
             for index in range(counts(config)[role]):
                 tags = {ROLE_TAG: role, INDEX_TAG: str(index)}
                 machine(self, f"{word}{index}", network, template, tags, deployment.group(cloud.name, role, index))

@@ -50,72 +50,109 @@ class WatchStack(cdk.Stack):
 
     def _flow_log(self, network: NetworkStack) -> None:
         group = logs.LogGroup(
-            self, "Flows", log_group_name=deployment.log_groups(self._name)["flows"],
-            retention=logs.RetentionDays.ONE_WEEK, removal_policy=cdk.RemovalPolicy.DESTROY,
-        )  # fmt: skip
+            self,
+            "Flows",
+            log_group_name=deployment.log_groups(self._name)["flows"],
+            retention=logs.RetentionDays.ONE_WEEK,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
         role = iam.Role(self, "FlowsRole", assumed_by=iam.ServicePrincipal("vpc-flow-logs.amazonaws.com"))
-        policy = iam.Policy(self, "FlowsPolicy", roles=[role], statements=[iam.PolicyStatement(
-            actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
-            resources=[group.log_group_arn],
-        )])  # fmt: skip
+        policy = iam.Policy(
+            self,
+            "FlowsPolicy",
+            roles=[role],
+            statements=[
+                iam.PolicyStatement(
+                    actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
+                    resources=[group.log_group_arn],
+                )
+            ],
+        )
         flow_log = ec2.CfnFlowLog(
-            self, "FlowLog", resource_id=network.vpc.vpc_id, resource_type="VPC", traffic_type="ALL",
-            log_group_name=group.log_group_name, deliver_logs_permission_arn=role.role_arn,
-        )  # fmt: skip
+            self,
+            "FlowLog",
+            resource_id=network.vpc.vpc_id,
+            resource_type="VPC",
+            traffic_type="ALL",
+            log_group_name=group.log_group_name,
+            deliver_logs_permission_arn=role.role_arn,
+        )
         flow_log.node.add_dependency(policy)
 
     def _topic(self, email: str) -> sns.Topic | None:
         if not email:
             return None
         topic = sns.Topic(self, "Alarms", enforce_ssl=True)
-        topic.add_to_resource_policy(iam.PolicyStatement(
-            principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")], actions=["sns:Publish"],
-            resources=[topic.topic_arn], conditions={"StringEquals": {"aws:SourceAccount": self.account}},
-        ))  # fmt: skip
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+            )
+        )
         topic.add_subscription(subscriptions.EmailSubscription(email))
         return topic
 
     def _of_function(self, metric: str, statistic: str = "Sum", name: str = "") -> cloudwatch.Metric:
         """``name``: of another function than the workers'."""
         return cloudwatch.Metric(
-            namespace="AWS/Lambda", metric_name=metric, statistic=statistic,
-            dimensions_map={"FunctionName": name or deployment.function(self._name)}, period=cdk.Duration.minutes(5),
-        )  # fmt: skip
+            namespace="AWS/Lambda",
+            metric_name=metric,
+            statistic=statistic,
+            dimensions_map={"FunctionName": name or deployment.function(self._name)},
+            period=cdk.Duration.minutes(5),
+        )
 
     @staticmethod
     def _of_machine(group: str, metric: str, statistic: str = "Average") -> cloudwatch.Metric:
         return cloudwatch.Metric(
-            namespace="AWS/EC2", metric_name=metric, statistic=statistic,
-            dimensions_map={"AutoScalingGroupName": group}, period=cdk.Duration.minutes(5),
-        )  # fmt: skip
+            namespace="AWS/EC2",
+            metric_name=metric,
+            statistic=statistic,
+            dimensions_map={"AutoScalingGroupName": group},
+            period=cdk.Duration.minutes(5),
+        )
 
     def _alarms(self, machines: dict[str, str]) -> list[cloudwatch.Alarm]:
         found = [
             cloudwatch.Alarm(
-                self, metric, metric=self._of_function(metric), threshold=MANY, evaluation_periods=1,
+                self,
+                metric,
+                metric=self._of_function(metric),
+                threshold=MANY,
+                evaluation_periods=1,
                 alarm_description=f"{self._name}: more than {MANY} of the function's {metric.lower()} in five minutes",
                 treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
             )
             for metric in ("Errors", "Throttles")
-        ]  # fmt: skip
+        ]
         found += [
             cloudwatch.Alarm(
-                self, f"Machine-{name}", metric=self._of_machine(group, "StatusCheckFailed", "Maximum"), threshold=1,
-                evaluation_periods=2, alarm_description=f"{self._name}: {name} fails EC2's status checks",
+                self,
+                f"Machine-{name}",
+                metric=self._of_machine(group, "StatusCheckFailed", "Maximum"),
+                threshold=1,
+                evaluation_periods=2,
+                alarm_description=f"{self._name}: {name} fails EC2's status checks",
                 comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
                 treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
             )
             for name, group in machines.items()
-        ]  # fmt: skip
+        ]
         found += [
             cloudwatch.Alarm(
-                self, f"Watchdog-{metric}", metric=self._of_function(metric, name=deployment.reaper(self._name)), threshold=1,
-                evaluation_periods=1, treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                self,
+                f"Watchdog-{metric}",
+                metric=self._of_function(metric, name=deployment.reaper(self._name)),
+                threshold=1,
+                evaluation_periods=1,
+                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
                 comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
                 alarm_description=f"{self._name}: the watchdog, which removes it when its time is over: {metric.lower()}",
             )
             for metric in ("Errors", "Throttles")
-        ]  # fmt: skip
+        ]
         return found
 
     def _dashboard(self, machines: dict[str, str], alarms: list[cloudwatch.Alarm]) -> None:
@@ -125,35 +162,56 @@ class WatchStack(cdk.Stack):
         def of_machines(metric: str) -> list[cloudwatch.Metric]:
             return [self._of_machine(group, metric).with_(label=name) for name, group in machines.items()]
 
-        cloudwatch.Dashboard(self, "Dashboard", dashboard_name=deployment.dashboard(self._name, self.region), widgets=[
-            [cloudwatch.AlarmStatusWidget(alarms=list(alarms), width=24)],
-            [
-                graph("Lambda: invocations, errors, throttles",
-                      *map(self._of_function, ("Invocations", "Errors", "Throttles"))),
-                graph("Lambda: environments at work", self._of_function("ConcurrentExecutions", "Maximum")),
+        cloudwatch.Dashboard(
+            self,
+            "Dashboard",
+            dashboard_name=deployment.dashboard(self._name, self.region),
+            widgets=[
+                [cloudwatch.AlarmStatusWidget(alarms=list(alarms), width=24)],
+                [
+                    graph(
+                        "Lambda: invocations, errors, throttles",
+                        *map(self._of_function, ("Invocations", "Errors", "Throttles")),
+                    ),
+                    graph("Lambda: environments at work", self._of_function("ConcurrentExecutions", "Maximum")),
+                ],
+                [
+                    graph(
+                        "Lambda: duration, ms",
+                        self._of_function("Duration", "Average"),
+                        self._of_function("Duration", "Maximum"),
+                    ),
+                    graph("servers: CPU, %", *of_machines("CPUUtilization")),
+                ],
+                [
+                    graph("servers: bytes in", *of_machines("NetworkIn")),
+                    graph("servers: bytes out", *of_machines("NetworkOut")),
+                ],
             ],
-            [graph("Lambda: duration, ms", self._of_function("Duration", "Average"), self._of_function("Duration", "Maximum")),
-             graph("servers: CPU, %", *of_machines("CPUUtilization"))],
-            [graph("servers: bytes in", *of_machines("NetworkIn")), graph("servers: bytes out", *of_machines("NetworkOut"))],
-        ])  # fmt: skip
+        )
 
     def _budget(self, config: Config) -> None:
         """Of the whole account: a filter by our tag sees nothing until somebody activates the tag for billing."""
         budget = budgets.CfnBudget.BudgetDataProperty(
-            budget_name=deployment.budget(self._name, self.region), budget_type="COST", time_unit="MONTHLY",
+            budget_name=deployment.budget(self._name, self.region),
+            budget_type="COST",
+            time_unit="MONTHLY",
             budget_limit=budgets.CfnBudget.SpendProperty(amount=config.cloud.monthly_usd, unit="USD"),
-        )  # fmt: skip
+        )
         told = [budgets.CfnBudget.SubscriberProperty(address=config.cloud.email, subscription_type="EMAIL")]
         warnings = [
             budgets.CfnBudget.NotificationWithSubscribersProperty(
                 notification=budgets.CfnBudget.NotificationProperty(
-                    notification_type="ACTUAL", comparison_operator="GREATER_THAN", threshold=percent,
+                    notification_type="ACTUAL", comparison_operator="GREATER_THAN", threshold=percent
                 ),
                 subscribers=told,
             )
             for percent in BUDGET_PERCENT
-        ]  # fmt: skip
+        ]
         budgets.CfnBudget(
-            self, "Budget", budget=budget, notifications_with_subscribers=warnings,
+            self,
+            "Budget",
+            budget=budget,
+            notifications_with_subscribers=warnings,
             resource_tags=[budgets.CfnBudget.ResourceTagProperty(key=deployment.TAG, value=self._name)],
-        )  # fmt: skip
+        )

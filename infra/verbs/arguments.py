@@ -11,9 +11,12 @@ from siafu.config import Config
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings, such as the one that was deployed")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE",
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
         help="any setting, such as cloud.name or lambda.region; may be repeated",
-    )  # fmt: skip
+    )
     parser.add_argument("--name", metavar="NAME", help="of the deployment: cloud.name [siafu]")
 
 

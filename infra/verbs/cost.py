@@ -46,9 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     prices.add_argument(parser)
     parser.add_argument(
-        "--refresh-prices", default="", metavar="FILE",
+        "--refresh-prices",
+        default="",
+        metavar="FILE",
         help="no run: write today's prices of lambda.region to FILE, from AWS's Price List API and EC2's spot prices",
-    )  # fmt: skip
+    )
     add_config(parser)
 
 
@@ -101,9 +103,14 @@ def examine(run_dir: Path, name: str, *, again: bool = False) -> dict[str, Any]:
             running = max(0.0, epochs[-1].get("usd", 0.0) - spent["usd"])
             spent = {**spent, "usd": spent["usd"] + running, "parts": {**spent["parts"], "running": running}}
     return {
-        "run": name, "finished": bool(result), **spent, "seconds": seconds,
-        "requests": usage.get("invocations", 0), "gb_s": usage.get("gb_s", 0.0), **_servers(config, seconds),
-    }  # fmt: skip
+        "run": name,
+        "finished": bool(result),
+        **spent,
+        "seconds": seconds,
+        "requests": usage.get("invocations", 0),
+        "gb_s": usage.get("gb_s", 0.0),
+        **_servers(config, seconds),
+    }
 
 
 def _of_baseline(
@@ -144,10 +151,16 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         mine = [item for item in items if item["part"] == part]
         name = part.replace("_", " ")
         table += [
-            (name if item is mine[0] else "", item["what"], f"{item['quantity']:,.6g}", _plural(item), _exact(item["usd_per_unit"]),
-             dollars(item["usd"]))
+            (
+                name if item is mine[0] else "",
+                item["what"],
+                f"{item['quantity']:,.6g}",
+                _plural(item),
+                _exact(item["usd_per_unit"]),
+                dollars(item["usd"]),
+            )
             for item in mine
-        ]  # fmt: skip
+        ]
         if not mine:
             table.append((name, "begun and not billed yet" * (part == "running"), "", "", "", dollars(usd)))
     table.append(("all", "", "", "", "", dollars(report["usd"])))

@@ -185,9 +185,10 @@ def _settle(cloud: Cloud, stacks: Sequence[str], say: Say) -> None:
     """Waits for what CloudFormation is still doing for a deploy that was stopped. GnnError if that does not end."""
     api, waited_s, said = cloud.client("cloudformation"), 0.0, ""
     while busy := {
-        name: state for name, state in reaper.states_of(api, list(stacks)).items()
+        name: state
+        for name, state in reaper.states_of(api, list(stacks)).items()
         if state.endswith("_IN_PROGRESS") and state != "REVIEW_IN_PROGRESS"
-    }:  # fmt: skip
+    }:
         text = ", ".join(f"{name} ({state})" for name, state in busy.items())
         if text != said:
             say(f"CloudFormation is still at work on {text}")
@@ -308,11 +309,17 @@ def _as_json(config: Config, planned: Plan) -> dict[str, object]:
         for kind, count in counts.items():
             resources[kind] = resources.get(kind, 0) + count
     return {
-        "name": config.cloud.name, "region": config.lambdas.region, "stacks": list(planned.stacks),
-        "resources": dict(sorted(resources.items())), "usd_per_hour": planned.total, "parts": planned.usd_per_hour,
-        "lambda_usd_per_hour": planned.lambda_usd_per_hour, "unknown": planned.unknown,
-        "ttl_hours": config.cloud.ttl_hours, "as_of": planned.as_of,
-    }  # fmt: skip
+        "name": config.cloud.name,
+        "region": config.lambdas.region,
+        "stacks": list(planned.stacks),
+        "resources": dict(sorted(resources.items())),
+        "usd_per_hour": planned.total,
+        "parts": planned.usd_per_hour,
+        "lambda_usd_per_hour": planned.lambda_usd_per_hour,
+        "unknown": planned.unknown,
+        "ttl_hours": config.cloud.ttl_hours,
+        "as_of": planned.as_of,
+    }
 
 
 def _table(config: Config, planned: Plan) -> str:
@@ -324,7 +331,7 @@ def _table(config: Config, planned: Plan) -> str:
         "param_servers": f"{config.servers.param_servers} x {cloud.param_instance}{cost.bought(config, cloud.param_instance)}",
         "gpu": f"{cloud.gpu_instance}{cost.bought(config, cloud.gpu_instance)}",
         "volumes": f"{cloud.volume_gib} GiB each" + f", gpu {gpu_gib} GiB" * bool(cloud.gpu_instance),
-    }  # fmt: skip
+    }
     lines += [
         f"  {part.replace('_', ' '):16}{usd:9.4f} $/h  {what.get(part, '')}"
         for part, usd in planned.usd_per_hour.items()

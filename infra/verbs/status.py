@@ -60,22 +60,33 @@ def examine(config: Config, mailbox: Mailbox) -> dict[str, Any]:
         for member in sorted((reports.keys() | instances.keys()) - {COORDINATOR})
     ]
     return {
-        "deployment": cloud.name, "region": region, "bucket": mailbox.bucket, "stacks": stacks, "machines": machines,
+        "deployment": cloud.name,
+        "region": region,
+        "bucket": mailbox.bucket,
+        "stacks": stacks,
+        "machines": machines,
         "expires": expires.strftime(found.TIME) if expires else None,
         "removes_itself": found.until(expires, datetime.now(timezone.utc)) if expires else None,
-        "runs": _runs(mailbox, reports.get(COORDINATOR)), "unknown": unknown,
+        "runs": _runs(mailbox, reports.get(COORDINATOR)),
+        "unknown": unknown,
         "disagreements": [text for machine in machines if (text := _disagreement(machine))] if not unknown else [],
-    }  # fmt: skip
+    }
 
 
 def _machine(member: Address, report: Report | None, instance: Mapping[str, str] | None) -> dict[str, Any]:
     said = report.value if report else {}
     return {
-        "role": member.role, "index": member.index, "state": "silent" if report and report.silent else said.get("state"),
-        "run": (said.get("run") if said.get("state") != "waiting" else None) or None, "heard_s": report.age_s if report else None, "machine": said.get("machine"),
-        "host": said.get("host"), "siafu": said.get("siafu"), "notice": said.get("notice") or None,
+        "role": member.role,
+        "index": member.index,
+        "state": "silent" if report and report.silent else said.get("state"),
+        "run": (said.get("run") if said.get("state") != "waiting" else None) or None,
+        "heard_s": report.age_s if report else None,
+        "machine": said.get("machine"),
+        "host": said.get("host"),
+        "siafu": said.get("siafu"),
+        "notice": said.get("notice") or None,
         "instance": dict(instance) if instance else None,
-    }  # fmt: skip
+    }
 
 
 def _name(machine: Mapping[str, Any]) -> str:
@@ -113,9 +124,12 @@ def _runs(mailbox: Mailbox, report: Report | None) -> list[dict[str, Any]]:
         elif report is not None and runs.alive(asked, report):
             status = remote.status_of(report.value)
             line |= {
-                "state": "running", "phase": status.phase, "epoch": status.epoch, "usd": status.usd,
+                "state": "running",
+                "phase": status.phase,
+                "epoch": status.epoch,
+                "usd": status.usd,
                 "loss": None if math.isnan(status.loss) else status.loss,
-            }  # fmt: skip
+            }
         else:
             line |= {"state": "lost"}
         result.append(line)

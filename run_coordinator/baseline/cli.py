@@ -49,9 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="what to train on [digits]")
     parser.add_argument("--resume", default="", metavar="RUN", help="go on from the newest checkpoint of a run")
     parser.add_argument(
-        "--torchrun", action="store_true",
+        "--torchrun",
+        action="store_true",
         help="start nothing: prepare shards and the run directory, and print what to call on every machine",
-    )  # fmt: skip
+    )
     train_cli.add_common(parser)
     own = parser.add_argument_group("baseline")
     for name, key in settings.OWN.items():

@@ -153,9 +153,11 @@ def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: boo
     size = config.baseline.ranks
     command = start.command(*words(shards, run_dir), *(["--resume"] if resume else []))
     shared = {
-        "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
         **threads(max(1, allotment.cores() // size)),
-    }  # fmt: skip
+    }
     children: list[Child] = []
     with socket.create_server(("127.0.0.1", 0), backlog=size + 16) as meeting:
         shared |= {"MASTER_PORT": str(meeting.getsockname()[1]), MEETING: str(meeting.fileno())}
@@ -176,8 +178,14 @@ def _started(config: BaselineConfig, shards: Path, run_dir: Path, *, resume: boo
 def words(shards: Path, run_dir: Path) -> list[str]:
     """A rank's module and what it is told."""
     return [
-        "gpu_baselines", "--config", str(run_dir / "config.toml"), "--shards", str(shards), "--run-dir", str(run_dir),
-    ]  # fmt: skip
+        "gpu_baselines",
+        "--config",
+        str(run_dir / "config.toml"),
+        "--shards",
+        str(shards),
+        "--run-dir",
+        str(run_dir),
+    ]
 
 
 class _Lines:

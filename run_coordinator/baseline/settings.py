@@ -17,29 +17,87 @@ from siafu.shards import ShardSet
 
 #: Flags of siafu train that a baseline has too, by their names in ``api.SHORT``.
 SHARED = (
-    "partitioner", "order", "directed", "feature_norm", "split", "inductive",
-    "model", "layers", "hidden", "dropout", "heads", "attn_dropout", "residual",
-    "epochs", "lr", "weight_decay", "seed", "target_acc", "eval_every", "patience", "stop_on",
-    "checkpoint_every", "run_dir",
-)  # fmt: skip
+    "partitioner",
+    "order",
+    "directed",
+    "feature_norm",
+    "split",
+    "inductive",
+    "model",
+    "layers",
+    "hidden",
+    "dropout",
+    "heads",
+    "attn_dropout",
+    "residual",
+    "epochs",
+    "lr",
+    "weight_decay",
+    "seed",
+    "target_acc",
+    "eval_every",
+    "patience",
+    "stop_on",
+    "checkpoint_every",
+    "run_dir",
+)
 #: Flags of its own -> config keys.
 OWN = {
     name: f"baseline.{name}"
     for name in (
-        "ranks", "device", "transport", "timeout_s", "link_rate", "norm", "depth", "smooth", "gamma", "correct", "scheme",
-        "bits", "period", "feedback", "chunks", "groups", "subgraphs", "interval", "gossip", "slow_rank",
-        "replicas", "fanouts", "batch",
+        "ranks",
+        "device",
+        "transport",
+        "timeout_s",
+        "link_rate",
+        "norm",
+        "depth",
+        "smooth",
+        "gamma",
+        "correct",
+        "scheme",
+        "bits",
+        "period",
+        "feedback",
+        "chunks",
+        "groups",
+        "subgraphs",
+        "interval",
+        "gossip",
+        "slow_rank",
+        "replicas",
+        "fanouts",
+        "batch",
     )
-} | {"link_delay": "baseline.link_delay_s"}  # fmt: skip
+} | {"link_delay": "baseline.link_delay_s"}
 
 _TRAIN = (
-    "mode", "staleness", "intervals", "ahead", "freshness", "stale_gradients", "stale_rows", "smoothing", "freeze_epochs",
-    "stale_lr", "warmup_epochs", "warm_start",
-)  # fmt: skip
+    "mode",
+    "staleness",
+    "intervals",
+    "ahead",
+    "freshness",
+    "stale_gradients",
+    "stale_rows",
+    "smoothing",
+    "freeze_epochs",
+    "stale_lr",
+    "warmup_epochs",
+    "warm_start",
+)
 _RUN = (
-    "trace", "on", "budget_usd", "max_seconds", "loggers", "write", "checkpoint_seconds", "checkpoint_to", "keep", "restarts",
+    "trace",
+    "on",
+    "budget_usd",
+    "max_seconds",
+    "loggers",
+    "write",
+    "checkpoint_seconds",
+    "checkpoint_to",
+    "keep",
+    "restarts",
     "on_nan",
-)  # fmt: skip
+)
 _DATA = ("task", "val_edges", "test_edges", "negatives", "eval_negatives", "keep_aggregate")
 #: What the price of a run is made of.
 PRICED = ("cloud.gpu_instance", "cloud.spot", "lambda.region")

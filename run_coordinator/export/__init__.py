@@ -130,9 +130,15 @@ def _write(
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return {
-        "out": str(out), "to": to, "model": spec.name, "files": sorted(path.name for path in out.iterdir()),
-        "vertices": len(ours), "max_abs_logit_difference": difference, "max_abs_logit": scale, "tolerance": limit,
-    }  # fmt: skip
+        "out": str(out),
+        "to": to,
+        "model": spec.name,
+        "files": sorted(path.name for path in out.iterdir()),
+        "vertices": len(ours),
+        "max_abs_logit_difference": difference,
+        "max_abs_logit": scale,
+        "tolerance": limit,
+    }
 
 
 def _compared(ours: Array, theirs: Array) -> tuple[float, float]:

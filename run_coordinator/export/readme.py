@@ -26,9 +26,11 @@ session = onnxruntime.InferenceSession("model.onnx")
 """,
 }
 NEEDED = {
-    "torch": "torch and safetensors", "pyg": "torch, torch_geometric and safetensors", "dgl": "torch, dgl and safetensors",
+    "torch": "torch and safetensors",
+    "pyg": "torch, torch_geometric and safetensors",
+    "dgl": "torch, dgl and safetensors",
     "onnx": "onnxruntime and numpy",
-}  # fmt: skip
+}
 MEANING = {
     "x": "{dtype} [N, {width}]: features, normalised as for training",
     "edge_index": "int64 [2, E]: sources, then targets; a vertex gathers from its in-edges, an undirected edge stands there twice",

@@ -26,8 +26,11 @@ def source(model: str, to: str) -> str:
         text = (folder / f"{name}.py").read_text()
         statements += [(node, _text(node, text)) for node in ast.parse(text).body]
     net = _net_of(statements, model)
-    statements = [(ast.parse(one).body[0], one) if _names(node) == {"NETS"} else (node, text) for node, text in statements
-                  for one in [f'NETS = {{"{model}": {net}}}']]  # fmt: skip
+    statements = [
+        (ast.parse(one).body[0], one) if _names(node) == {"NETS"} else (node, text)
+        for node, text in statements
+        for one in [f'NETS = {{"{model}": {net}}}']
+    ]
     needed = _needed(statements, "load")
     imports = _imports(statements, needed)
     rest = [
@@ -89,6 +92,9 @@ def _net_of(statements: list[tuple[ast.stmt, str]], model: str) -> str:
     """The class in ``NETS``."""
     (table,) = [node for node, _ in statements if isinstance(node, ast.Assign) and _names(node) == {"NETS"}]
     assert isinstance(table.value, ast.Dict)
-    found = {ast.literal_eval(k): v.id for k, v in zip(table.value.keys, table.value.values, strict=True)
-             if k is not None and isinstance(v, ast.Name)}  # fmt: skip
+    found = {
+        ast.literal_eval(k): v.id
+        for k, v in zip(table.value.keys, table.value.values, strict=True)
+        if k is not None and isinstance(v, ast.Name)
+    }
     return str(found[model])

@@ -144,20 +144,33 @@ def _rgcn(spec: ModelSpec, weights: Weights) -> State:
 
 
 FORMS: dict[str, Callable[[ModelSpec, Weights], State]] = {
-    "gcn": _gcn, "sage": _sage, "gat": _gat, "gin": _gin, "gcnii": _gcnii, "appnp": _appnp, "sgc": _sgc,
+    "gcn": _gcn,
+    "sage": _sage,
+    "gat": _gat,
+    "gin": _gin,
+    "gcnii": _gcnii,
+    "appnp": _appnp,
+    "sgc": _sgc,
     "rgcn": _rgcn,
-}  # fmt: skip
+}
 
 #: The ends of names in PyTorch Geometric, what DGL calls the same, and whether it keeps the matrix turned.
 DGL_NAMES = {
     "gcn": {"lin.weight": ("weight", True)},
-    "sage": {"lin_l.weight": ("fc_neigh.weight", False), "lin_l.bias": ("fc_self.bias", False), "lin_r.weight": ("fc_self.weight", False)},
+    "sage": {
+        "lin_l.weight": ("fc_neigh.weight", False),
+        "lin_l.bias": ("fc_self.bias", False),
+        "lin_r.weight": ("fc_self.weight", False),
+    },
     "gat": {"lin.weight": ("fc.weight", False), "att_src": ("attn_l", False), "att_dst": ("attn_r", False)},
     "sgc": {"lin.weight": ("fc.weight", False), "lin.bias": ("fc.bias", False)},
     "rgcn": {
-        "weight": ("linear_r.W", False), "comp": ("linear_r.coeff", False), "root": ("loop_weight", False), "bias": ("h_bias", False),
+        "weight": ("linear_r.W", False),
+        "comp": ("linear_r.coeff", False),
+        "root": ("loop_weight", False),
+        "bias": ("h_bias", False),
     },
-}  # fmt: skip
+}
 
 
 def _as_dgl(spec: ModelSpec, found: State) -> State:

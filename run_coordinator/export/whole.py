@@ -48,9 +48,11 @@ def inputs_of(shards: ShardSet, *, typed: bool = False, dtype: str = "float32") 
         )
         types.append(np.asarray(kind, np.int64))
     return Inputs(
-        x, np.concatenate(ends, axis=1), np.concatenate(weights) if weights else None,
+        x,
+        np.concatenate(ends, axis=1),
+        np.concatenate(weights) if weights else None,
         np.concatenate(types) if typed else None,
-    )  # fmt: skip
+    )
 
 
 def _ends(shard: Shard, edges: Edges) -> Array:

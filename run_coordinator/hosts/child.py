@@ -27,9 +27,13 @@ class Child:
     """Leads a group of its own. ``close`` it: that kills what is left of the group."""
 
     def __init__(
-        self, command: Sequence[str], log: Path, variables: Mapping[str, str] | None = None, told: str | None = None,
+        self,
+        command: Sequence[str],
+        log: Path,
+        variables: Mapping[str, str] | None = None,
+        told: str | None = None,
         inherited: Sequence[int] = (),
-    ):  # fmt: skip
+    ):
         """``variables``: of its environment, besides ours; ``told``: what it finds on its stdin, where no other process
         and no file sees it; ``inherited``: descriptors that it has too."""
         self.log = log
@@ -39,10 +43,14 @@ class Child:
         try:
             with open(log, "ab") as output, _undisturbed():
                 self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL if told is None else subprocess.PIPE, stdout=output,
-                    stderr=subprocess.STDOUT, env=environment,
-                    start_new_session=True, pass_fds=(self._leash.fd, *inherited),
-                )  # fmt: skip
+                    command,
+                    stdin=subprocess.DEVNULL if told is None else subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,
+                    pass_fds=(self._leash.fd, *inherited),
+                )
                 self._leash.tie(self._process.pid)  # still undisturbed: an interrupt now would leave it behind
         except OSError:
             self._leash.close()
@@ -53,18 +61,39 @@ class Child:
 
     @classmethod
     def member(
-        cls, member: Address, coordinator: str, run_id: bytes, *, config_file: Path, shards: Path, run_dir: Path,
-        listen: str = "", keys: Ring | None = None,
-    ) -> Child:  # fmt: skip
+        cls,
+        member: Address,
+        coordinator: str,
+        run_id: bytes,
+        *,
+        config_file: Path,
+        shards: Path,
+        run_dir: Path,
+        listen: str = "",
+        keys: Ring | None = None,
+    ) -> Child:
         """``graph_server`` or ``param_server``, which logs to ``<run_dir>/logs/<role>-<index>.log``.
 
         ``listen``: the address that it binds; empty: ``servers.listen``. ``keys``: go through its stdin.
         """
         command = start.command(
-            *PROGRAM, member.role, "--coordinator", coordinator, "--run-id", run_id.hex(),
-            "--index", member.name, "--config", str(config_file), "--shards", str(shards), "--run-dir", str(run_dir),
-            *(("--listen", listen) if listen else ()), *(("--keys-on-stdin",) if keys else ()),
-        )  # fmt: skip
+            *PROGRAM,
+            member.role,
+            "--coordinator",
+            coordinator,
+            "--run-id",
+            run_id.hex(),
+            "--index",
+            member.name,
+            "--config",
+            str(config_file),
+            "--shards",
+            str(shards),
+            "--run-dir",
+            str(run_dir),
+            *(("--listen", listen) if listen else ()),
+            *(("--keys-on-stdin",) if keys else ()),
+        )
         log = run_dir / "logs" / f"{member.role}-{member.name}.log"
         return cls(command, log, told=json.dumps(keys.dump()) if keys else None)
 

@@ -32,9 +32,14 @@ class LocalHost:
     def start(self, member: Address, coordinator: str, keys: Keys | None = None) -> None:
         try:
             self._children[member] = Child.member(
-                member, coordinator, self.run_id, config_file=self.config_file, shards=self.shards, run_dir=self.run_dir,
+                member,
+                coordinator,
+                self.run_id,
+                config_file=self.config_file,
+                shards=self.shards,
+                run_dir=self.run_dir,
                 keys=keys.ring(member) if keys else None,
-            )  # fmt: skip
+            )
         except OSError as error:
             raise PeerLost(f"{member}: cannot be started: {error}") from None
 

@@ -22,9 +22,14 @@ class WandB:
         )
         self._alone = library.run is None  # in a notebook the user may have a run of their own
         self._run = library.init(
-            mode="offline", dir=str(run_dir), project="siafu", name=run_dir.name, config=dict(settings),
-            settings=quiet, reinit="create_new",
-        )  # fmt: skip
+            mode="offline",
+            dir=str(run_dir),
+            project="siafu",
+            name=run_dir.name,
+            config=dict(settings),
+            settings=quiet,
+            reinit="create_new",
+        )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step)

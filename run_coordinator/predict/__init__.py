@@ -150,7 +150,14 @@ def _result(plan: Plan, run_dir: Path, shards: ShardSet, rows: JoinedRows, ended
     split = shards.manifest.splits[plan.config.data.split] if shards.manifest.splits else None
     judged = split is not None and bool(split.val + split.test + split.train)
     return {
-        "run_dir": str(run_dir), "graph": plan.config.data.source, "what": plan.kind, "layer": plan.layer,
-        "vertices": rows.num_rows, "columns": rows.width, "scores": ended["scores"] if judged else None,
-        "weights_digest": ended["weights_digest"], "lambda": ended["lambda"], "cost": ended["cost"],
-    }  # fmt: skip
+        "run_dir": str(run_dir),
+        "graph": plan.config.data.source,
+        "what": plan.kind,
+        "layer": plan.layer,
+        "vertices": rows.num_rows,
+        "columns": rows.width,
+        "scores": ended["scores"] if judged else None,
+        "weights_digest": ended["weights_digest"],
+        "lambda": ended["lambda"],
+        "cost": ended["cost"],
+    }

@@ -73,9 +73,14 @@ def main(args: argparse.Namespace) -> int:
     settings |= {key: getattr(args, flag) for flag, key in FLAGS.items() if getattr(args, flag) is not None}
     with Display(f"{args.graph or args.run}, predicted", 0, quiet=args.quiet) as display:
         result = predict_to(
-            out, args.run, graph=args.graph, layer=_layer(args.layer), scores=args.scores, settings=settings,
+            out,
+            args.run,
+            graph=args.graph,
+            layer=_layer(args.layer),
+            scores=args.scores,
+            settings=settings,
             on_status=display,
-        )  # fmt: skip
+        )
     print(json.dumps(result) if args.json else "\n".join(_summary(result)))
     return 0
 

@@ -19,9 +19,7 @@ from siafu.kernels import functions
 from siafu.sparse import Array
 
 #: What a column of values is called, with its number.
-COLUMN: dict[Kind, str] = {
-    "probabilities": "p", "labels": "p", "logits": "logit", "numbers": "y", "embedding": "h",
-}  # fmt: skip
+COLUMN: dict[Kind, str] = {"probabilities": "p", "labels": "p", "logits": "logit", "numbers": "y", "embedding": "h"}
 
 
 @dataclass(frozen=True)

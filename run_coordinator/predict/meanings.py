@@ -61,9 +61,7 @@ class Meanings:
         occurs = np.array(manifest.type_counts or (manifest.num_edges,)) > 0  # of one relation nothing is counted
         return self._numbers(theirs, self.relations, occurs, f"{source}: edge type", "s")
 
-    def _numbers(
-        self, theirs: Sequence[str], ours: Sequence[str], occurs: Array, what: str, plural: str
-    ) -> Numbers:  # fmt: skip
+    def _numbers(self, theirs: Sequence[str], ours: Sequence[str], occurs: Array, what: str, plural: str) -> Numbers:
         """Raises: ConfigError for what occurs (bool [k]) and is none of ours."""
         number = {name: i for i, name in enumerate(ours)}
         place = np.array([number.get(name, -1) for name in theirs], np.int64)

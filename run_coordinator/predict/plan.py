@@ -37,9 +37,15 @@ KINDS: dict[str, str] = {
 Kind = Literal["probabilities", "labels", "logits", "numbers", "embedding"]  # labels: probabilities, one per label
 #: What a run may have asked for that a prediction does not.
 WITHOUT: dict[str, Any] = {
-    "train.epochs": 0, "run.dir": "", "run.checkpoint_every": 0, "run.budget_usd": 0.0, "run.max_seconds": 0.0,
-    "run.loggers": (), "run.trace": False, "lambda.handler": Lambda.handler,  # a run may be somebody else's
-}  # fmt: skip
+    "train.epochs": 0,
+    "run.dir": "",
+    "run.checkpoint_every": 0,
+    "run.budget_usd": 0.0,
+    "run.max_seconds": 0.0,
+    "run.loggers": (),
+    "run.trace": False,
+    "lambda.handler": Lambda.handler,  # a run may be somebody else's
+}
 
 
 @dataclass(frozen=True)
@@ -125,8 +131,13 @@ def model_of(run_dir: Path) -> Path:
 
 
 def plan_of(
-    run_dir: Path, *, graph: str = "", layer: int | None = None, scores: str = "probabilities", settings: Mapping[str, Any]
-) -> Plan:  # fmt: skip
+    run_dir: Path,
+    *,
+    graph: str = "",
+    layer: int | None = None,
+    scores: str = "probabilities",
+    settings: Mapping[str, Any],
+) -> Plan:
     """Raises: ConfigError for a folder without a run in it, and for a layer or scores that the model does not have."""
     if scores not in ("probabilities", "logits"):
         raise ConfigError(f"scores = {scores!r}: must be probabilities or logits")

@@ -29,18 +29,39 @@ _MORE = {"target": "a higher --target-acc", "patience": "a higher --patience", "
 #: Flags of ``siafu train`` that a run may be given anew: those that leave the model and
 #: what it learns from as they are.
 FLAGS = (
-    "parts", "epochs", "lr", "mode", "staleness", "intervals", "target_acc", "eval_every", "patience", "param_servers",
-    "backend", "lambdas", "lambda_memory", "lambda_on", "checkpoint_every", "checkpoint_seconds", "keep", "restarts", "budget",
-    "max_time", "security",
-)  # fmt: skip
+    "parts",
+    "epochs",
+    "lr",
+    "mode",
+    "staleness",
+    "intervals",
+    "target_acc",
+    "eval_every",
+    "patience",
+    "param_servers",
+    "backend",
+    "lambdas",
+    "lambda_memory",
+    "lambda_on",
+    "checkpoint_every",
+    "checkpoint_seconds",
+    "keep",
+    "restarts",
+    "budget",
+    "max_time",
+    "security",
+)
 #: Sections and keys that what was learnt depends on.
 _FIXED = ("model.", "train.optimizer", *(f"data.{f.name}" for f in fields(Data) if f.name not in REPARTITIONS))
 
 
 def resume(
-    run_dir: str | Path, *, settings: Mapping[str, Any] | None = None, on_status: Callable[[Status], None] | None = None,
+    run_dir: str | Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    on_status: Callable[[Status], None] | None = None,
     **short: Any,
-) -> Run:  # fmt: skip
+) -> Run:
     """Goes on with a run that was stopped, by a limit, a crash or Ctrl-C, and returns it finished.
 
     settings, short: as of ``siafu.train``: more epochs, a higher budget, another number of partitions or parameter
@@ -105,8 +126,9 @@ def _state(run_dir: Path, config: Config, model: Model, shards: ShardSet) -> Tra
     if last >= 0 and learning_rate(last, before) != learning_rate(last, replace(before, epochs=config.train.epochs)):
         logger.warning(
             "learning rates from epoch %d on are those of a run of %d epochs: the weights will be no such run's",
-            state.version, config.train.epochs,
-        )  # fmt: skip
+            state.version,
+            config.train.epochs,
+        )
     return state
 
 

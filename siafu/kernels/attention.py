@@ -165,9 +165,17 @@ def attend_backward(
         )
         return dT, ds
     call = Call.of(
-        BACKWARD, out_edges, start, stop, targets, ghosts, slope=slope, add_self=add_self, dropout=dropout,
+        BACKWARD,
+        out_edges,
+        start,
+        stop,
+        targets,
+        ghosts,
+        slope=slope,
+        add_self=add_self,
+        dropout=dropout,
         threads=threads,
-    )  # fmt: skip
+    )
     source, rows = call.set_own(source), call.set_own_rows(rows)
     call.out, call.leaned_total = dT.ctypes.data, ds.ctypes.data
     call.run()

@@ -34,9 +34,19 @@ class Call(ctypes.Structure):
 
     @classmethod
     def of(
-        cls, mode: int, edges: Edges, start: int, stop: int, base: Records, ghosts: Records | None, *, add_self: bool,
-        dropout: EdgeDropout | None, threads: int, slope: float = 1.0,
-    ) -> Call:  # fmt: skip
+        cls,
+        mode: int,
+        edges: Edges,
+        start: int,
+        stop: int,
+        base: Records,
+        ghosts: Records | None,
+        *,
+        add_self: bool,
+        dropout: EdgeDropout | None,
+        threads: int,
+        slope: float = 1.0,
+    ) -> Call:
         call = cls(mode=mode, start=start, stop=stop, threads=threads, heads=base.heads, width=base.width)
         call.slope, call.add_self = slope, add_self
         call.indptr, call.indices = edges.indptr.ctypes.data, edges.indices.ctypes.data

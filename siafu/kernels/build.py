@@ -14,8 +14,15 @@ from typing import NamedTuple
 FOLDER = Path(__file__).with_name("src")
 #: Compiled once per instruction set; they use no templates of the standard library, which the linker would merge.
 PER_ISA = (
-    "gather_rows", "pack_rows", "attention_rows", "dense_rows", "quantise_rows", "dropout_rows", "functions_rows", "plain_rows",
-)  # fmt: skip
+    "gather_rows",
+    "pack_rows",
+    "attention_rows",
+    "dense_rows",
+    "quantise_rows",
+    "dropout_rows",
+    "functions_rows",
+    "plain_rows",
+)
 LONGEST = ("attention_rows", "gather_rows")  # to compile: first, so that nothing is left to wait for at the end
 #: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
 COMMON = (
@@ -51,14 +58,31 @@ X86 = {
     "scalar": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c", "-mbmi2"],
     "avx512": [
-        "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512cd", "-mavx2", "-mfma", "-mf16c", "-mbmi2",
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512vl",
+        "-mavx512dq",
+        "-mavx512cd",
+        "-mavx2",
+        "-mfma",
+        "-mf16c",
+        "-mbmi2",
         "-mprefer-vector-width=512",
     ],
     "avx512bf16": [
-        "-mavx512bf16", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512cd", "-mavx2", "-mfma", "-mf16c",
-        "-mbmi2", "-mprefer-vector-width=512",
+        "-mavx512bf16",
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512vl",
+        "-mavx512dq",
+        "-mavx512cd",
+        "-mavx2",
+        "-mfma",
+        "-mf16c",
+        "-mbmi2",
+        "-mprefer-vector-width=512",
     ],
-}  # fmt: skip
+}
 #: By the number that siafu/kernels/src/isa.hpp gives them.
 ISAS = ("scalar", "neon", "avx2", "avx512", "avx512bf16")
 #: Where nothing is multiplied in bfloat16, one set's functions are the other's.

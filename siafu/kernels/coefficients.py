@@ -174,9 +174,16 @@ def edge_dot(
 
 
 def _check(
-    edges: Edges, start: int, stop: int, base: Records, ghosts: Records | None, alpha: Array | None, add_self: bool,
-    dropout: EdgeDropout | None, threads: int,
-) -> None:  # fmt: skip
+    edges: Edges,
+    start: int,
+    stop: int,
+    base: Records,
+    ghosts: Records | None,
+    alpha: Array | None,
+    add_self: bool,
+    dropout: EdgeDropout | None,
+    threads: int,
+) -> None:
     check_range(edges, start, stop, threads)
     check_bases(base, ghosts, base.num_scores)
     check_dropout(dropout, base, ghosts)

@@ -193,9 +193,17 @@ def matmul_doubles(
         out[...] = out + product if add else product
         return out
     call = _DoubleProduct(
-        X.ctypes.data, W.ctypes.data, out.ctypes.data, *(rows.strides[0] // 8 for rows in (X, W, out)),
-        len(X), X.shape[1], W.shape[1], add, transposed, threads,
-    )  # fmt: skip
+        X.ctypes.data,
+        W.ctypes.data,
+        out.ctypes.data,
+        *(rows.strides[0] // 8 for rows in (X, W, out)),
+        len(X),
+        X.shape[1],
+        W.shape[1],
+        add,
+        transposed,
+        threads,
+    )
     LIBRARY.siafu_multiply_doubles(ctypes.byref(call))
     return out
 
@@ -235,11 +243,22 @@ def _room(out: Array | None, add: bool, shape: tuple[int, int]) -> Array:
 
 def _product(left: Array, right: Array, out: Array, add: bool, threads: int) -> _Product:
     return _Product(
-        left.ctypes.data, right.ctypes.data, out.ctypes.data, None,
-        left.strides[0], right.strides[0], out.strides[0],
-        len(left), left.shape[1], right.shape[1],
-        left.dtype == BFLOAT16, right.dtype == BFLOAT16, add, False, threads,
-    )  # fmt: skip
+        left.ctypes.data,
+        right.ctypes.data,
+        out.ctypes.data,
+        None,
+        left.strides[0],
+        right.strides[0],
+        out.strides[0],
+        len(left),
+        left.shape[1],
+        right.shape[1],
+        left.dtype == BFLOAT16,
+        right.dtype == BFLOAT16,
+        add,
+        False,
+        threads,
+    )
 
 
 def _blocks(X: Array) -> Iterator[slice]:

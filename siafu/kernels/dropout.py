@@ -35,12 +35,15 @@ class _SparseDropout(ctypes.Structure):
     """``SparseDropout`` of dropout.hpp."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("indptr", "indices", "data", "vertices", "out_indptr", "out_indices", "out_data")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("indptr", "indices", "data", "vertices", "out_indptr", "out_indices", "out_data")
+        ),
         ("n", ctypes.c_int64),
         ("key", ctypes.c_uint64),
         ("scale", ctypes.c_float),
         ("threshold", ctypes.c_int32),
-    )  # fmt: skip
+    )
 
 
 def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array, threads: int = 1) -> Rows:

@@ -55,9 +55,11 @@ def _call(rows: Array, index: Array, bits: int, parameters: Array, codes: Array,
     k, width = len(index), rows.shape[1]
     row_codes = (width * bits + 7) // 8
     for name, array, dtype, shape in (
-        ("rows", rows, np.float32, (len(rows), width)), ("index", index, np.int64, (k,)),
-        ("parameters", parameters, np.uint16, (k, 2)), ("codes", codes, np.uint8, (k, row_codes)),
-    ):  # fmt: skip
+        ("rows", rows, np.float32, (len(rows), width)),
+        ("index", index, np.int64, (k,)),
+        ("parameters", parameters, np.uint16, (k, 2)),
+        ("codes", codes, np.uint8, (k, row_codes)),
+    ):
         if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
             raise ValueError(
                 f"{name}: {array.dtype} {list(array.shape)}, must be contiguous {dtype.__name__} {list(shape)}"
@@ -65,5 +67,14 @@ def _call(rows: Array, index: Array, bits: int, parameters: Array, codes: Array,
     if bits not in (2, 4, 8) or not width or threads < 1:
         raise ValueError(f"{width} values in {bits} bits on {threads} threads, must be >= 1, 2, 4 or 8, and >= 1")
     return _Quantise(
-        rows.ctypes.data, index.ctypes.data, parameters.ctypes.data, codes.ctypes.data, k, width, row_codes, 0, bits, threads
-    )  # fmt: skip
+        rows.ctypes.data,
+        index.ctypes.data,
+        parameters.ctypes.data,
+        codes.ctypes.data,
+        k,
+        width,
+        row_codes,
+        0,
+        bits,
+        threads,
+    )

@@ -182,10 +182,17 @@ def to_bfloat16(rows: Array, out: Array | None = None) -> npt.NDArray[np.uint16]
         return out
     out = np.empty(rows.shape, np.uint16) if out is None else out
     call = _Pack(
-        rows=rows.ctypes.data, table=out.ctypes.data, num_rows=len(rows), width=rows.shape[1],
-        stride=rows.strides[0] // rows.itemsize, type=ROW_TYPES.index("bfloat16"), threads=1, row_bytes=out.strides[0],
-        tile_bytes=0, tile=rows.shape[1],
-    )  # fmt: skip
+        rows=rows.ctypes.data,
+        table=out.ctypes.data,
+        num_rows=len(rows),
+        width=rows.shape[1],
+        stride=rows.strides[0] // rows.itemsize,
+        type=ROW_TYPES.index("bfloat16"),
+        threads=1,
+        row_bytes=out.strides[0],
+        tile_bytes=0,
+        tile=rows.shape[1],
+    )
     LIBRARY.siafu_pack(ctypes.byref(call))
     return out
 

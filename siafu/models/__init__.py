@@ -37,9 +37,23 @@ LINKS = "siafu.models.link_prediction:Links"
 
 #: Fields of ModelSpec that some models have and others do not: those say so when they are given.
 OPTIONS = (
-    "activation", "dropout", "norm", "residual", "jump", "heads", "out_heads", "attn_dropout", "slope", "alpha", "theta",
-    "hops", "eps", "train_eps", "bases", "narrow",
-)  # fmt: skip
+    "activation",
+    "dropout",
+    "norm",
+    "residual",
+    "jump",
+    "heads",
+    "out_heads",
+    "attn_dropout",
+    "slope",
+    "alpha",
+    "theta",
+    "hops",
+    "eps",
+    "train_eps",
+    "bases",
+    "narrow",
+)
 
 
 @dataclass(frozen=True)
@@ -100,17 +114,42 @@ class ModelSpec:
                 f"train.label_smoothing = {train.label_smoothing:g}: is for classes, the graph has {target}"
             )
         return cls(
-            name=model.name, in_features=graph.num_features, num_classes=model.outputs or num_outputs, num_train=num_train,
-            widths=model.widths, multilabel=target == "labels", activation=model.activation, bias=model.bias,
-            dropout=model.dropout, norm=model.norm, init=model.init, seed=train.seed, dtype=model.dtype,
-            fuse=config.lambdas.fuse, narrow=model.narrow, rematerialise=config.rematerialises,
-            target=target, label_smoothing=train.label_smoothing, heads=model.heads, out_heads=model.out_heads,
-            attn_dropout=model.attn_dropout, slope=model.slope, residual=model.residual, jump=model.jump,
-            alpha=model.alpha, theta=model.theta, hops=model.hops, eps=model.eps, train_eps=model.train_eps,
-            bases=model.bases, decoder=model.decoder, negatives=negatives,
+            name=model.name,
+            in_features=graph.num_features,
+            num_classes=model.outputs or num_outputs,
+            num_train=num_train,
+            widths=model.widths,
+            multilabel=target == "labels",
+            activation=model.activation,
+            bias=model.bias,
+            dropout=model.dropout,
+            norm=model.norm,
+            init=model.init,
+            seed=train.seed,
+            dtype=model.dtype,
+            fuse=config.lambdas.fuse,
+            narrow=model.narrow,
+            rematerialise=config.rematerialises,
+            target=target,
+            label_smoothing=train.label_smoothing,
+            heads=model.heads,
+            out_heads=model.out_heads,
+            attn_dropout=model.attn_dropout,
+            slope=model.slope,
+            residual=model.residual,
+            jump=model.jump,
+            alpha=model.alpha,
+            theta=model.theta,
+            hops=model.hops,
+            eps=model.eps,
+            train_eps=model.train_eps,
+            bases=model.bases,
+            decoder=model.decoder,
+            negatives=negatives,
             num_edge_types=graph.num_edge_types if graph.edge_types == "relations" else 1,
-            apply_edge="lambda" if config.lambdas.apply_edge == "lambda" else "server", write=config.run.write,
-        )  # fmt: skip
+            apply_edge="lambda" if config.lambdas.apply_edge == "lambda" else "server",
+            write=config.run.write,
+        )
 
     @property
     def num_layers(self) -> int:

@@ -288,9 +288,7 @@ class GAT(Staged):
         scores, products, heads = rows[f"EdZ{layer}"], rows[f"Ep{layer}"].values, self.heads(layer)
         halves, weight = _cut(scores, 3 * heads)
         s = rows[f"s{layer}"]
-        alpha, ds = self.ops.segment_softmax_backward(
-            halves, s, products, scores.indptr, self.spec.slope, weight
-        )  # fmt: skip
+        alpha, ds = self.ops.segment_softmax_backward(halves, s, products, scores.indptr, self.spec.slope, weight)
         return Output({f"Eb{layer}": EdgeRows(scores.indptr, alpha), f"ds{layer}": ds})
 
 

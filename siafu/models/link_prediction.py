@@ -55,9 +55,15 @@ class Links:
         forward = [step for step in steps if not step.backward and step.kind is not Kind.WU]
         reads, made = (self.slot,), (f"d{self.slot}",) if lane is Lane.TRAIN else (SCORES,)
         score = Step(
-            Kind.AE, self.number, reads, made, gathers=self.slot, operator="pairs", fused=lane is Lane.TRAIN,
+            Kind.AE,
+            self.number,
+            reads,
+            made,
+            gathers=self.slot,
+            operator="pairs",
+            fused=lane is Lane.TRAIN,
             parameters=self.spec.decoder == "mlp",
-        )  # fmt: skip
+        )
         scatter = Step(Kind.SC, self.number, reads, publishes=self.slot, operator="pairs")
         return Program((*forward, scatter, score, *steps[len(forward) :]))
 

@@ -217,10 +217,16 @@ class Staged:
     def _gather(self, node: Gathered, lane: Lane) -> list[Step]:
         return [
             Step(
-                Kind.GA, self._layer(node), node.own, (node.slot,), gathers=node.of, operator=node.operator,
-                factor=node.factor, own=node.own_factor,
+                Kind.GA,
+                self._layer(node),
+                node.own,
+                (node.slot,),
+                gathers=node.of,
+                operator=node.operator,
+                factor=node.factor,
+                own=node.own_factor,
             )
-        ]  # fmt: skip
+        ]
 
     def _gradients_of(self, stage: Stage) -> tuple[str, ...]:
         return tuple(f"d{slot}" for slot in stage.reads if slot not in self._constants)
@@ -255,9 +261,15 @@ class Staged:
         layer, gradient = self._layer(node), f"d{node.slot}"
         own, of = tuple(f"d{slot}" for slot in node.own), (f"d{node.of}",)
         scatter = Step(
-            Kind.SC_B, layer, (gradient,), own, publishes=gradient, operator=node.operator, own=node.own_factor,
+            Kind.SC_B,
+            layer,
+            (gradient,),
+            own,
+            publishes=gradient,
+            operator=node.operator,
+            own=node.own_factor,
             adds=adds(own),
-        )  # fmt: skip
+        )
         known = adds(of)
         if node.operator == "linear":  # it adds what it reads as it sums
             return [scatter, Step(Kind.GA_B, layer, known, of, gathers=gradient, factor=node.factor)]

@@ -85,15 +85,27 @@ class Cost:
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a run's result."""
         return {
-            "usd": self.usd, "parts": dict(self.parts), "counted": self.counted, "region": self.region, "as_of": self.as_of,
-            "items": [{**asdict(item), "usd": item.usd} for item in self.items], "amounts": dict(self.amounts),
-        }  # fmt: skip
+            "usd": self.usd,
+            "parts": dict(self.parts),
+            "counted": self.counted,
+            "region": self.region,
+            "as_of": self.as_of,
+            "items": [{**asdict(item), "usd": item.usd} for item in self.items],
+            "amounts": dict(self.amounts),
+        }
 
 
 def of_run(
-    config: Config, *, requests: float, gb_s: float, seconds: float, on_demand: bool = False, init_gb_s: float = 0.0,
-    sent_gb: float = 0.0, zone_gb: float = 0.0,
-) -> Cost:  # fmt: skip
+    config: Config,
+    *,
+    requests: float,
+    gb_s: float,
+    seconds: float,
+    on_demand: bool = False,
+    init_gb_s: float = 0.0,
+    sent_gb: float = 0.0,
+    zone_gb: float = 0.0,
+) -> Cost:
     """Of a run that took ``seconds`` from the start of its roles to their end, or will take.
 
     gb_s: GB-seconds that Lambda bills, of which ``init_gb_s`` are INIT's. sent_gb: GB that functions send to servers.
@@ -120,15 +132,27 @@ def of_run(
     leaves = config.servers.backend == "lambda" and config.lambdas.place.billed and not on_aws
     items += _traffic(sent_gb if leaves else 0.0, zone_gb, region)
     amounts = {
-        "requests": requests, "gb_s": gb_s, "seconds": seconds, "init_gb_s": init_gb_s, "sent_gb": sent_gb, "zone_gb": zone_gb,
-    }  # fmt: skip
+        "requests": requests,
+        "gb_s": gb_s,
+        "seconds": seconds,
+        "init_gb_s": init_gb_s,
+        "sent_gb": sent_gb,
+        "zone_gb": zone_gb,
+    }
     return _bill(items, ", ".join(counted), region, amounts)
 
 
 def predicted(
-    config: Config, *, seconds: float, invocations: float, invocation_s: float, cold_starts: float = 0.0, init_s: float = 0.0,
-    step_ms: int = STEP_MS, sent_gb: float = 0.0,
-) -> Cost:  # fmt: skip
+    config: Config,
+    *,
+    seconds: float,
+    invocations: float,
+    invocation_s: float,
+    cold_starts: float = 0.0,
+    init_s: float = 0.0,
+    step_ms: int = STEP_MS,
+    sent_gb: float = 0.0,
+) -> Cost:
     """Of a run that is planned: so many invocations that take ``invocation_s`` each, so many of them after INIT."""
     init = billed_gb_s(init_s, config.lambdas.memory_mb, invocations=cold_starts, step_ms=step_ms)
     work = billed_gb_s(invocation_s, config.lambdas.memory_mb, invocations=invocations, step_ms=step_ms)
@@ -182,9 +206,12 @@ def memory_gb_s(seconds: float, memory_mb: int) -> float:
 def amounts_of(config: Config, usage: Mapping[str, float], seconds: float) -> dict[str, Any]:
     """Keywords of ``of_run`` for what graph servers say that their Lambdas did (``usage`` of metrics.jsonl)."""
     return {
-        "requests": usage.get("invocations", 0.0), "gb_s": usage.get("gb_s", 0.0), "seconds": seconds,
-        "init_gb_s": memory_gb_s(usage.get("init_ms", 0.0) / 1000, config.lambdas.memory_mb), "sent_gb": usage.get("bytes_in", 0.0) / GB,
-    }  # fmt: skip
+        "requests": usage.get("invocations", 0.0),
+        "gb_s": usage.get("gb_s", 0.0),
+        "seconds": seconds,
+        "init_gb_s": memory_gb_s(usage.get("init_ms", 0.0) / 1000, config.lambdas.memory_mb),
+        "sent_gb": usage.get("bytes_in", 0.0) / GB,
+    }
 
 
 def lambda_usd(
@@ -293,9 +320,10 @@ def _orders(config: Config, hours: float) -> Iterable[Item]:
     """Rule 5."""
     servers = config.data.parts + config.servers.param_servers
     asked = (
-        ("GET", "s3_get", servers * S3_GETS_PER_HOUR), ("PUT", "s3_put", servers * S3_PUTS_PER_HOUR),
+        ("GET", "s3_get", servers * S3_GETS_PER_HOUR),
+        ("PUT", "s3_put", servers * S3_PUTS_PER_HOUR),
         ("LIST", "s3_put", S3_LISTS_PER_HOUR),  # S3 has one price for both
-    )  # fmt: skip
+    )
     for what, item, per_hour in asked:
         (rate,) = rates(item, region=config.lambdas.region)
         yield Item("s3", what, hours * per_hour, rate.unit, rate.usd, rate.as_of, rate.source)

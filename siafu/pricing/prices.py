@@ -34,18 +34,31 @@ ARCHITECTURES = ("arm64", "x86_64")
 #: Columns of a row of either kind; then those of its own.
 COMMON = ("region", "as_of", "source")
 OF_INSTANCE = (
-    "instance", "arch", "vcpu", "mem_gib", "network_baseline_gbps", "network_gbps", "gpu", "gpu_mem_gib",
-    "usd_per_hour_on_demand", "spot_saving_pct", "retired",
-)  # fmt: skip
+    "instance",
+    "arch",
+    "vcpu",
+    "mem_gib",
+    "network_baseline_gbps",
+    "network_gbps",
+    "gpu",
+    "gpu_mem_gib",
+    "usd_per_hour_on_demand",
+    "spot_saving_pct",
+    "retired",
+)
 OF_ITEM = ("item", "arch", "above", "usd", "unit")
 COLUMNS = frozenset((*COMMON, *OF_INSTANCE, *OF_ITEM))
 #: Services -> what their prices are of.
 ITEMS = {
-    "lambda_request": "request", "lambda_compute": "GB-s", "interface_endpoint": "hour", "volume_gp3": "GiB-month",
-    "s3_put": "request", "s3_get": "request",
+    "lambda_request": "request",
+    "lambda_compute": "GB-s",
+    "interface_endpoint": "hour",
+    "volume_gp3": "GiB-month",
+    "s3_put": "request",
+    "s3_get": "request",
     "traffic_zone": "GB",  # between two zones of a region: of either side
     "traffic_out": "GB",  # to the internet
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -101,9 +114,11 @@ _used: PriceList | None = None
 def add_argument(parser: argparse._ActionsContainer) -> None:
     """``--prices FILE``, for ``use``."""
     parser.add_argument(
-        "--prices", default="", metavar="FILE",
+        "--prices",
+        default="",
+        metavar="FILE",
         help="CSV of prices that go before ours, such as siafu cost --refresh-prices writes",
-    )  # fmt: skip
+    )
 
 
 def use(path: str | Path | None) -> None:
@@ -245,12 +260,21 @@ def _instance(row: _Row) -> Instance:
     if vcpu != int(vcpu):
         raise row.wrong(f"vcpu = {vcpu:g}: must be a whole number")
     return Instance(
-        row.text("instance"), row.text("region"), row.day(), row.text("arch", ARCHITECTURES), int(vcpu),
-        row.number("mem_gib", positive=True), row.optional("network_baseline_gbps", positive=True),
-        row.optional("network_gbps", positive=True), row.cell("gpu"), row.optional("gpu_mem_gib", positive=True),
-        row.number("usd_per_hour_on_demand", positive=True), None if saving is None else saving / 100, row.text("source"),
+        row.text("instance"),
+        row.text("region"),
+        row.day(),
+        row.text("arch", ARCHITECTURES),
+        int(vcpu),
+        row.number("mem_gib", positive=True),
+        row.optional("network_baseline_gbps", positive=True),
+        row.optional("network_gbps", positive=True),
+        row.cell("gpu"),
+        row.optional("gpu_mem_gib", positive=True),
+        row.number("usd_per_hour_on_demand", positive=True),
+        None if saving is None else saving / 100,
+        row.text("source"),
         row.text("retired", ("", "yes")) == "yes",
-    )  # fmt: skip
+    )
 
 
 def _rate(row: _Row) -> tuple[tuple[str, str, str], Rate]:

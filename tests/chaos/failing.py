@@ -56,9 +56,16 @@ class FailingFleet(Fleet):
     """One attempt."""
 
     def __init__(
-        self, config: Config, shards: ShardSet, seed: int, faults: Faults | None, troubles: ServerFaults, attempt: int = 0,
-        before: TrainingState | None = None, strays: list[tuple[Address, Address, Parcel]] | None = None,
-    ):  # fmt: skip
+        self,
+        config: Config,
+        shards: ShardSet,
+        seed: int,
+        faults: Faults | None,
+        troubles: ServerFaults,
+        attempt: int = 0,
+        before: TrainingState | None = None,
+        strays: list[tuple[Address, Address, Parcel]] | None = None,
+    ):
         """``strays``: what earlier attempts have left on the way."""
         super().__init__(config, shards, seed, faults, before=before)
         self.troubles, self.attempt = troubles, attempt
@@ -209,9 +216,13 @@ class Outcome:
 
 
 def train(
-    config: Config, shards: ShardSet, seed: int, faults: Faults | None, troubles: ServerFaults,
+    config: Config,
+    shards: ShardSet,
+    seed: int,
+    faults: Faults | None,
+    troubles: ServerFaults,
     watch: Callable[[FailingFleet], None] = lambda fleet: None,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Trains until the weights are there, through attempts and resumes. ``watch`` sees
     each attempt's fleet before it starts.
 

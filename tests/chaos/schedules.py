@@ -41,10 +41,19 @@ FAULTS = Faults(kill=0.01, hang=0.005, stillborn=0.05, refuse=0.05, twice=0.03, 
 TROUBLES = ServerFaults()
 GRAPH = random_graph(1, 12, num_edges=30, num_features=3, num_classes=2)
 SETTINGS: dict[str, Any] = {
-    "data.directed": True, "data.parts": 2, "model.hidden": 2, "model.dropout": 0.3, "train.lr": 0.05, "train.epochs": 3,
-    "servers.param_servers": 2, "servers.backend": "cpu", "lambda.count": 2,
-    "lambda.relaunches": 100, "run.restarts": 100, "run.checkpoint_every": 1,
-}  # fmt: skip
+    "data.directed": True,
+    "data.parts": 2,
+    "model.hidden": 2,
+    "model.dropout": 0.3,
+    "train.lr": 0.05,
+    "train.epochs": 3,
+    "servers.param_servers": 2,
+    "servers.backend": "cpu",
+    "lambda.count": 2,
+    "lambda.relaunches": 100,
+    "run.restarts": 100,
+    "run.checkpoint_every": 1,
+}
 
 
 class Lab:
@@ -118,11 +127,16 @@ def settings(seed: int) -> dict[str, Any]:
     mode = ("pipe", "async")[seed % 2]
     staleness = rng.choice([0, 1, 2]) if mode == "async" else 0
     return {
-        **SETTINGS, "train.mode": mode, "train.staleness": staleness, "train.intervals": rng.choice([1, 1, 2]),
-        "servers.param_servers": rng.choice([1, 2, 2, 3]), "servers.backend": rng.choice(["cpu", "cpu", "cpu", "lambda"]),
-        "train.optimizer": rng.choice(["adam", "sgd"]), "train.patience": rng.choice([0, 0, 1]),
+        **SETTINGS,
+        "train.mode": mode,
+        "train.staleness": staleness,
+        "train.intervals": rng.choice([1, 1, 2]),
+        "servers.param_servers": rng.choice([1, 2, 2, 3]),
+        "servers.backend": rng.choice(["cpu", "cpu", "cpu", "lambda"]),
+        "train.optimizer": rng.choice(["adam", "sgd"]),
+        "train.patience": rng.choice([0, 0, 1]),
         "train.eval_every": rng.choice([2, 3]),  # epochs 1 and 2, or 2 alone
-    }  # fmt: skip
+    }
 
 
 def check(outcome: Outcome) -> None:
@@ -204,8 +218,10 @@ def main() -> int:
             seconds = time.monotonic() - begun
             print(
                 f"\r{counts['schedules']} schedules, {counts['failed']} failed, {60 * counts['schedules'] / seconds:.0f} a minute",
-                end="", file=sys.stderr, flush=True,
-            )  # fmt: skip
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
     print(file=sys.stderr)
     for name, number in sorted(counts.items()):
         print(f"{name:24}{number:>12,}")

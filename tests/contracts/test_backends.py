@@ -65,8 +65,10 @@ def clock() -> Callable[[], float]:
 def task(interval: int, *, priority: int = 0, num_rows: int = ROWS) -> TensorTask:
     rng = np.random.default_rng(interval)
     rows: dict[str, Any] = {
-        "Z1": rng.normal(size=(num_rows, 4)), "label": rng.integers(0, 2, num_rows), "train": rng.random(num_rows) < 0.7,
-    }  # fmt: skip
+        "Z1": rng.normal(size=(num_rows, 4)),
+        "label": rng.integers(0, 2, num_rows),
+        "train": rng.random(num_rows) < 0.7,
+    }
     return TensorTask(TaskId(Lane.TRAIN, 0, interval, FUSED), PROGRAM[FUSED], (priority,), 0, rows)
 
 
@@ -159,8 +161,10 @@ def gpu() -> Rig:
 
 
 MAKE: dict[str, Callable[[], Rig]] = {
-    "cpu": lambda: Rig(CpuBackend(SPEC, "cpu", clock())), "gpu": gpu, "lambda": lambdas,
-}  # fmt: skip
+    "cpu": lambda: Rig(CpuBackend(SPEC, "cpu", clock())),
+    "gpu": gpu,
+    "lambda": lambdas,
+}
 
 
 @pytest.fixture(params=BACKENDS)

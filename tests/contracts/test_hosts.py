@@ -120,15 +120,13 @@ def aws(shards: ShardSet, folder: Path) -> Iterator[Make]:
 def _on_machines(mailbox: Mailbox, shards: ShardSet, config: Config, run_dir: Path, run_id: bytes) -> Host:
     run = f"run-{run_id.hex()}"
     mailbox.put(run_key(run, "config.toml"), configs.dump(config).encode())
-    Place(
-        mailbox.bucket, run, shards.manifest.digest, "127.0.0.1", endpoint=mailbox.endpoint, poll_s=POLL_S
-    ).write(run_dir)  # fmt: skip
+    Place(mailbox.bucket, run, shards.manifest.digest, "127.0.0.1", endpoint=mailbox.endpoint, poll_s=POLL_S).write(
+        run_dir
+    )
     return hosts.build(config, run_dir, shards.path, run_dir / "config.toml", run_id)
 
 
-PLACES: dict[str, Callable[[ShardSet, Path], AbstractContextManager[Make]]] = {
-    "local": local, "aws": aws, "ray": local,
-}  # fmt: skip
+PLACES: dict[str, Callable[[ShardSet, Path], AbstractContextManager[Make]]] = {"local": local, "aws": aws, "ray": local}
 
 
 @pytest.fixture

@@ -47,23 +47,31 @@ def endpoint(
     )
 
 
-def caller(
-    url: str, function: str, outcomes: Outcomes, log_dir: Path, max_environments: int, timeout_s: float
-) -> Any:  # fmt: skip
+def caller(url: str, function: str, outcomes: Outcomes, log_dir: Path, max_environments: int, timeout_s: float) -> Any:
     boto3 = pytest.importorskip("boto3", reason="needs the extra aws")
     from graph_server.lambdas.launchers.endpoint import EndpointLauncher
 
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
     return EndpointLauncher(
-        boto3.client("lambda", endpoint_url=url, **keys), function, timeout_s=timeout_s, limit=max_environments,
-        max_environments=max_environments, on_done=outcomes.put, log_dir=log_dir,
-    )  # fmt: skip
+        boto3.client("lambda", endpoint_url=url, **keys),
+        function,
+        timeout_s=timeout_s,
+        limit=max_environments,
+        max_environments=max_environments,
+        on_done=outcomes.put,
+        log_dir=log_dir,
+    )
 
 
 def ray(
-    stack: ExitStack, outcomes: Outcomes, handler: str, log_dir: Path, max_environments: int,
-    memory_mb: int = 192, timeout_s: float = 60.0,
-) -> Any:  # fmt: skip
+    stack: ExitStack,
+    outcomes: Outcomes,
+    handler: str,
+    log_dir: Path,
+    max_environments: int,
+    memory_mb: int = 192,
+    timeout_s: float = 60.0,
+) -> Any:
     """Actors on the cluster that this process has joined."""
     from graph_server.lambdas.launchers.ray import RayLauncher
 
@@ -307,8 +315,12 @@ def test_log_has_the_platforms_lines_around_the_functions(start: Start, launcher
     name = lines[0].split()[2]
     assert name == "r1" or launcher not in OWN_PROCESSES
     assert lines[:5] == [
-        f"START RequestId: {name} Version: $LATEST", "first line", "x", "last line", f"END RequestId: {name}",
-    ]  # fmt: skip
+        f"START RequestId: {name} Version: $LATEST",
+        "first line",
+        "x",
+        "last line",
+        f"END RequestId: {name}",
+    ]
     fields = [field.partition(":")[0] for field in lines[5].split("\t")]
     cold = ["REPORT RequestId", "Duration", "Billed Duration", "Memory Size", "Max Memory Used", "Init Duration"]
     assert fields == cold

@@ -62,7 +62,12 @@ OF_ONE: dict[str, dict[str, dict[str, Any]]] = {
         "eps": {"eps": 0.3, "dropout": 0.2},
         "learnt eps": {"eps": -0.2, "train_eps": True},
         "learnt eps, residual, jump": {
-            "train_eps": True, "residual": True, "jump": "cat", "widths": (7, 5), "dropout": 0.2, "norm": "layer",
+            "train_eps": True,
+            "residual": True,
+            "jump": "cat",
+            "widths": (7, 5),
+            "dropout": 0.2,
+            "norm": "layer",
         },
         "residual, jump": {"residual": True, "jump": "sum", "widths": (6, 6), "activation": "elu"},
     },
@@ -73,7 +78,7 @@ OF_ONE: dict[str, dict[str, dict[str, Any]]] = {
     "appnp": {"hops": {"hops": 3, "alpha": 0.3, "dropout": 0.2}, "one hop": {"hops": 1}},
     "sgc": {"hops": {"hops": 3, "dropout": 0.2}, "one hop": {"hops": 1}},
     "gat": {"residual": {"residual": True, "heads": 3, "widths": (6, 9), "attn_dropout": 0.3, "out_heads": 2}},
-}  # fmt: skip
+}
 CASES = [(name, variant) for name in MODELS for variant in (*VARIANTS, *OF_ONE.get(name, ()))]
 
 

@@ -27,11 +27,25 @@ def manifest(n: int = 100_000, m: int = 5_000_000, features: int = 600, *, parts
     entries = {name: FileEntry(nbytes, "", 0) for name, nbytes in files.items()}
     part = PartitionEntry(mine, m // parts, m // parts, 0, ghosts, ghosts, entries)
     return Manifest(
-        siafu="0", name="made up", num_vertices=n, num_edges=m, num_features=features, num_classes=40, multilabel=False,
-        directed=False, weighted=False, sparse_features=bool(sparse), feature_norm="none", partitioner="metis",
-        order="given", seed=0, num_partitions=parts, splits=(SplitSizes(n // 2, 0, 0),), cut_edges=0,
+        siafu="0",
+        name="made up",
+        num_vertices=n,
+        num_edges=m,
+        num_features=features,
+        num_classes=40,
+        multilabel=False,
+        directed=False,
+        weighted=False,
+        sparse_features=bool(sparse),
+        feature_norm="none",
+        partitioner="metis",
+        order="given",
+        seed=0,
+        num_partitions=parts,
+        splits=(SplitSizes(n // 2, 0, 0),),
+        cut_edges=0,
         partitions=(part,) * parts,
-    )  # fmt: skip
+    )
 
 
 def config(**changes: Any) -> Config:

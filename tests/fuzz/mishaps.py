@@ -93,9 +93,11 @@ class Table:
     def bytes(self) -> bytes:
         out = io.StringIO()
         writer = csv.writer(
-            out, delimiter=self.separator, lineterminator=self.newline,
+            out,
+            delimiter=self.separator,
+            lineterminator=self.newline,
             quoting=csv.QUOTE_ALL if self.quote_all else csv.QUOTE_MINIMAL,
-        )  # fmt: skip
+        )
         writer.writerows([*([] if self.header is None else [self.header]), *self.rows])
         return (self.before + out.getvalue() + self.behind).encode(self.encoding, "replace")
 
@@ -182,7 +184,9 @@ MISHAPS: dict[str, Mishap] = {
     "zeros dropped": lambda base, e, v, rng: v.column("id", lambda x: x.lstrip("0") or "0"),
     "blanks around ids": lambda base, e, v, rng: v.column("id", lambda x: f" {x} "),
     "blanks behind ids of edges": lambda base, e, v, rng: e.column("target", lambda x: f"{x} "),
-    "an id that is missing": lambda base, e, v, rng: _some(*(_either(e, v, rng),), rng.choice(("id", "source")), rng, "", 0.1),
+    "an id that is missing": lambda base, e, v, rng: _some(
+        *(_either(e, v, rng),), rng.choice(("id", "source")), rng, "", 0.1
+    ),
     "labels as floats": lambda base, e, v, rng: v.column("label", lambda x: f"{x}.0" if x.isdigit() else x),
     "decimal commas": lambda base, e, v, rng: _decimal_commas(v, [*base.features]),
     "a feature that is missing": lambda base, e, v, rng: _some(v, "income", rng, rng.choice(MISSING), 0.1),
@@ -200,7 +204,7 @@ MISHAPS: dict[str, Mishap] = {
     "a column of another kind": lambda base, e, v, rng: _set(
         e, header=None if e.header is None else [*e.header, "when"], rows=[[*row, "2020-01-01"] for row in e.rows]
     ),
-}  # fmt: skip
+}
 
 
 def written(base: Base, names: list[str], rng: random.Random, folder: Path) -> tuple[str, Base]:
@@ -210,10 +214,19 @@ def written(base: Base, names: list[str], rng: random.Random, folder: Path) -> t
     if base.weighted:
         edges.header, edges.rows = ["source", "target", "weight"], [[u, v, f"{w:g}"] for u, v, w in base.edges]
     columns = [*base.features]
-    vertices = Table("users", ["id", *columns, "label", *(["split"] if base.split else [])], [
-        [who, *(f"{base.features[c][v]:g}" for c in columns), base.labels[v], *([base.split[v]] if base.split else [])]
-        for v, who in enumerate(base.ids)
-    ])  # fmt: skip
+    vertices = Table(
+        "users",
+        ["id", *columns, "label", *(["split"] if base.split else [])],
+        [
+            [
+                who,
+                *(f"{base.features[c][v]:g}" for c in columns),
+                base.labels[v],
+                *([base.split[v]] if base.split else []),
+            ]
+            for v, who in enumerate(base.ids)
+        ],
+    )
     wanted = base
     for name in names:
         if name.startswith("labels missing"):

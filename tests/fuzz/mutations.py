@@ -17,9 +17,28 @@ NUMBERS = (
 )  # fmt: skip
 WIDTHS = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
 JSON_VALUES: tuple[Any, ...] = (
-    None, True, False, "", "x", "a\nb", "\x00", "../../etc", "1", [], {}, [[]], {"": {}}, [None], 0.5, -0.0, 1e308,
-    float("nan"), float("inf"), 10**4000, *NUMBERS,
-)  # fmt: skip
+    None,
+    True,
+    False,
+    "",
+    "x",
+    "a\nb",
+    "\x00",
+    "../../etc",
+    "1",
+    [],
+    {},
+    [[]],
+    {"": {}},
+    [None],
+    0.5,
+    -0.0,
+    1e308,
+    float("nan"),
+    float("inf"),
+    10**4000,
+    *NUMBERS,
+)
 MAX_PART = 1 << 14  # a part longer than that is cut: what is long is only slow
 
 Change = Callable[[bytearray, random.Random], None]
@@ -78,9 +97,19 @@ def change_digits(data: bytearray, rng: random.Random) -> None:
 
 
 BYTE_CHANGES: tuple[Change, ...] = (
-    flip_bit, flip_bit, set_byte, add_to_number, set_number, set_number, remove_block, repeat_block, insert_bytes, truncate,
-    change_digits, change_digits,
-)  # fmt: skip
+    flip_bit,
+    flip_bit,
+    set_byte,
+    add_to_number,
+    set_number,
+    set_number,
+    remove_block,
+    repeat_block,
+    insert_bytes,
+    truncate,
+    change_digits,
+    change_digits,
+)
 
 
 def changed(

@@ -149,5 +149,7 @@ def _gcnii(machine: Machine, W: dict[str, Tensor], gather: Gather) -> Tensor:
 
 
 FORWARD: dict[str, Callable[[Machine, dict[str, Tensor], Gather], Tensor]] = {
-    "gcn": _convolution, "sage": _convolution, "gcnii": _gcnii,
-}  # fmt: skip
+    "gcn": _convolution,
+    "sage": _convolution,
+    "gcnii": _gcnii,
+}

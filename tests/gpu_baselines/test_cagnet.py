@@ -62,8 +62,13 @@ def test_any_grid_is_what_one_machine_computes(name: str, ranks: int, replicas: 
 def test_any_graph(name: str, sparse: bool, preaggregate: bool, model: str, replicas: int, folder: Path) -> None:
     graph = with_sparse_features(replace(GRAPHS[name], name=f"{name}, sparse")) if sparse else GRAPHS[name]
     config = config_of(
-        "cagnet", 4, baseline__replicas=replicas, baseline__preaggregate=preaggregate, model__dropout=0.3, **MODELS[model]
-    )  # fmt: skip
+        "cagnet",
+        4,
+        baseline__replicas=replicas,
+        baseline__preaggregate=preaggregate,
+        model__dropout=0.3,
+        **MODELS[model],
+    )
     shards = cut(graph, config, folder)
     wanted = oracle(config, shards, tidy(graph, directed=graph.directed), EPOCHS)
     assert differs_by(train(config, shards, EPOCHS).losses, wanted.losses) < 1e-12

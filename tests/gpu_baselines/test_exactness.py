@@ -21,16 +21,25 @@ EPOCHS = 4
 MODELS: dict[str, dict[str, Any]] = {
     "gcn": {"model__name": "gcn", "model__hidden": "6", "model__layers": 3},
     "gcn, narrow": {"model__name": "gcn", "model__hidden": "6,3", "model__layers": 3, "model__narrow": True},
-    "gcn, LayerNorm, residual": {"model__norm": "layer", "model__residual": True, "model__layers": 3, "model__hidden": "6,5"},
+    "gcn, LayerNorm, residual": {
+        "model__norm": "layer",
+        "model__residual": True,
+        "model__layers": 3,
+        "model__hidden": "6,5",
+    },
     "sage": {"model__name": "sage", "model__hidden": "6", "model__layers": 3},
     "sage, tanh": {"model__name": "sage", "model__hidden": "5", "model__activation": "tanh", "model__bias": False},
     "gat": {"model__name": "gat", "model__hidden": "6", "model__heads": 2, "model__activation": "elu"},
     "gat, more": {
-        "model__name": "gat", "model__hidden": "6", "model__heads": 3, "model__out_heads": 2, "model__attn_dropout": 0.4,
+        "model__name": "gat",
+        "model__hidden": "6",
+        "model__heads": 3,
+        "model__out_heads": 2,
+        "model__attn_dropout": 0.4,
         "model__residual": True,
     },
     "gcnii": {"model__name": "gcnii", "model__hidden": "5", "model__layers": 4},
-}  # fmt: skip
+}
 GRAPHS = {
     "directed, weighted": random_graph(1),
     "undirected": random_graph(2, directed=False, weighted=False),

@@ -134,9 +134,16 @@ def test_stale_rows_and_left_out_gradients_are_as_the_equations_say(
     name: str, stages: int, groups: int, unbiased: bool, folder: Path
 ) -> None:
     config = config_of(
-        "gnnpipe", stages * groups, baseline__groups=groups, baseline__chunks=5, baseline__freeze=2,
-        baseline__unbiased=unbiased, baseline__recover=False, model__dropout=0.5, **PLAIN[name],
-    )  # fmt: skip
+        "gnnpipe",
+        stages * groups,
+        baseline__groups=groups,
+        baseline__chunks=5,
+        baseline__freeze=2,
+        baseline__unbiased=unbiased,
+        baseline__recover=False,
+        model__dropout=0.5,
+        **PLAIN[name],
+    )
     shards = prepared(GRAPH, folder, config.partitions)
     spec = ModelSpec.of(config, shards.manifest)
     dense = Dense(tidy(GRAPH, directed=True), spec, owners(shards) % 5, freeze=2, between=2.0 if unbiased else 1.0)
@@ -249,7 +256,9 @@ class Dense:
         n, p = len(self.X), self.spec.dropout
         if epoch is None:
             return torch.ones(n, width, dtype=torch.float64)
-        keep = ops.dropout_mask(np.zeros((n, width), np.float32), p, seed=self.spec.seed, epoch=epoch, layer=key, vertices=np.arange(n))  # fmt: skip
+        keep = ops.dropout_mask(
+            np.zeros((n, width), np.float32), p, seed=self.spec.seed, epoch=epoch, layer=key, vertices=np.arange(n)
+        )
         assert keep is not None
         return torch.from_numpy(keep).double() * ops.dropout_threshold(p)[1]
 
@@ -358,8 +367,10 @@ def test_a_loss_that_is_no_number_is_recovered_from_step_by_step(folder: Path) -
     # It went back to the first weights: its best window has not ended, and a history of them makes no stale row.
     told = [{key: one[key] for key in ("epoch", "freeze", "chunks")} for one in facts["recoveries"]]  # type: ignore[attr-defined]
     assert told == [
-        {"epoch": 2, "freeze": 1, "chunks": 4}, {"epoch": 4, "freeze": 1, "chunks": 2}, {"epoch": 6, "freeze": 1, "chunks": 1},
-    ]  # fmt: skip
+        {"epoch": 2, "freeze": 1, "chunks": 4},
+        {"epoch": 4, "freeze": 1, "chunks": 2},
+        {"epoch": 6, "freeze": 1, "chunks": 1},
+    ]
     assert facts["recoveries"][0]["why"] == "the loss is nan"  # type: ignore[index]
     assert losses[2] == pytest.approx(losses[0], abs=1e-12)
 

@@ -44,9 +44,14 @@ def test_workers_share_all_batches_and_learn(version: str, ranks: int, interval:
     """Whoever is faster: features say what the labels are. ``train`` holds all ranks to the same losses and weights."""
     easy = replace(GRAPH, name="easy", features=3 * np.eye(GRAPH.num_classes, dtype=np.float32)[GRAPH.labels])
     config = config_of(
-        "gossip", ranks, model__name="sage", train__lr=0.05, baseline__subgraphs=SUBGRAPHS,
-        baseline__gossip=version, baseline__interval=interval,
-    )  # fmt: skip
+        "gossip",
+        ranks,
+        model__name="sage",
+        train__lr=0.05,
+        baseline__subgraphs=SUBGRAPHS,
+        baseline__gossip=version,
+        baseline__interval=interval,
+    )
     trained = train(config, prepared(easy, tmp_path, SUBGRAPHS), 25)
     done = trained.facts["batches_per_rank"]
     assert isinstance(done, list)

@@ -34,10 +34,13 @@ def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("asked", "device", "local_ranks", "found"),
     [
-        ("auto", CPU, 2, "gloo"), ("auto", CUDA, 2, "nccl"), ("auto", CUDA, 3, "gloo"), ("gloo", CUDA, 2, "gloo"),
+        ("auto", CPU, 2, "gloo"),
+        ("auto", CUDA, 2, "nccl"),
+        ("auto", CUDA, 3, "gloo"),
+        ("gloo", CUDA, 2, "gloo"),
         ("nccl", CUDA, 2, "nccl"),
     ],
-)  # fmt: skip
+)
 def test_nccl_is_where_every_rank_has_a_gpu(asked: str, device: torch.device, local_ranks: int, found: str) -> None:
     assert _transport(asked, device, local_ranks) == found
 

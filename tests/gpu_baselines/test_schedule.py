@@ -48,10 +48,14 @@ def test_a_stage_has_one_task_at_a_tick_and_is_idle_for_the_bubble(stages: int, 
 @pytest.mark.parametrize(
     ("layers", "stages", "ends", "sizes"),
     [
-        (3, 1, 0, [3]), (3, 2, 0, [1, 2]), (4, 4, 0, [1, 1, 1, 1]), (34, 4, 1, [9, 8, 8, 9]), (6, 3, 1, [2, 1, 3]),
+        (3, 1, 0, [3]),
+        (3, 2, 0, [1, 2]),
+        (4, 4, 0, [1, 1, 1, 1]),
+        (34, 4, 1, [9, 8, 8, 9]),
+        (6, 3, 1, [2, 1, 3]),
         (3, 1, 1, [3]),
     ],
-)  # fmt: skip
+)
 def test_layers_are_shared_out_evenly(layers: int, stages: int, ends: int, sizes: list[int]) -> None:
     found = split(layers, stages, ends)
     assert [len(part) for part in found] == sizes

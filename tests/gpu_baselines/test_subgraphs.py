@@ -39,10 +39,17 @@ def induced(graph: Graph, vertices: Any) -> Graph:
     inside = (place[graph.src] >= 0) & (place[graph.dst] >= 0)
     features: Any = graph.features.dense() if isinstance(graph.features, SparseRows) else graph.features
     return Graph(
-        name=f"{graph.name}-inside", num_vertices=len(vertices), src=place[graph.src[inside]], dst=place[graph.dst[inside]],
-        weight=None if graph.weight is None else graph.weight[inside], features=features[vertices],
-        labels=graph.labels[vertices], num_classes=graph.num_classes, split=graph.split[vertices], directed=graph.directed,
-    )  # fmt: skip
+        name=f"{graph.name}-inside",
+        num_vertices=len(vertices),
+        src=place[graph.src[inside]],
+        dst=place[graph.dst[inside]],
+        weight=None if graph.weight is None else graph.weight[inside],
+        features=features[vertices],
+        labels=graph.labels[vertices],
+        num_classes=graph.num_classes,
+        split=graph.split[vertices],
+        directed=graph.directed,
+    )
 
 
 MODELS = {"gcn": "gcn", "mean": "sage"}  # by their aggregation

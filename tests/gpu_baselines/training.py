@@ -34,10 +34,14 @@ class Trained(NamedTuple):
 def config_of(method: str, ranks: int, **settings: Any) -> BaselineConfig:
     """settings: "section.key" with a double underscore for the dot: ``model__name="gat"``."""
     changes = {
-        "model.dtype": "float64", "train.lr": LR, "train.weight_decay": WEIGHT_DECAY, "baseline.device": "cpu",
-        **first_settings(method, settings.get("model__name", "gcn")), "baseline.ranks": ranks,
+        "model.dtype": "float64",
+        "train.lr": LR,
+        "train.weight_decay": WEIGHT_DECAY,
+        "baseline.device": "cpu",
+        **first_settings(method, settings.get("model__name", "gcn")),
+        "baseline.ranks": ranks,
         **{key.replace("__", "."): value for key, value in settings.items()},
-    }  # fmt: skip
+    }
     return BaselineConfig().replace(changes)
 
 

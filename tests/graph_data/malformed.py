@@ -79,10 +79,15 @@ def table(**columns: Any) -> Callable[[Path], None]:
 def npz(**changed: Any) -> Callable[[Path], None]:
     """A sound graph of 4 vertices, but for what is changed; None leaves an array out."""
     arrays = {
-        "edge_index": np.array([[0, 1, 2], [1, 2, 3]]), "num_nodes": 4, "num_features": 2, "num_classes": 2,
-        "x": np.ones((4, 2), np.float32), "y": np.array([0, 1, 0, 1]),
-        "train_mask": np.array([True, True, False, False]), "test_mask": np.array([False, False, True, True]),
-    }  # fmt: skip
+        "edge_index": np.array([[0, 1, 2], [1, 2, 3]]),
+        "num_nodes": 4,
+        "num_features": 2,
+        "num_classes": 2,
+        "x": np.ones((4, 2), np.float32),
+        "y": np.array([0, 1, 0, 1]),
+        "train_mask": np.array([True, True, False, False]),
+        "test_mask": np.array([False, False, True, True]),
+    }
     kept = {key: value for key, value in {**arrays, **changed}.items() if value is not None}
     return lambda path: np.savez(path, **kept)
 

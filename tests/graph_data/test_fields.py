@@ -70,14 +70,23 @@ def arrays(**more):
 
 
 MASK_NAMES = [
-    ("train_mask", "val_mask", "test_mask"), ("train_mask", "valid_mask", "test_mask"), ("trn_mask", "dev_mask", "tst_mask"),
-    ("tr_mask", "validation_mask", "te_mask"), ("mask_train", "mask_val", "mask_test"), ("train-mask", "val-mask", "test-mask"),
-    ("Train_Mask", "Val_Mask", "Test_Mask"), ("train_masks", "val_masks", "test_masks"),
-]  # fmt: skip
+    ("train_mask", "val_mask", "test_mask"),
+    ("train_mask", "valid_mask", "test_mask"),
+    ("trn_mask", "dev_mask", "tst_mask"),
+    ("tr_mask", "validation_mask", "te_mask"),
+    ("mask_train", "mask_val", "mask_test"),
+    ("train-mask", "val-mask", "test-mask"),
+    ("Train_Mask", "Val_Mask", "Test_Mask"),
+    ("train_masks", "val_masks", "test_masks"),
+]
 INDEX_NAMES = [
-    ("train_idx", "val_idx", "test_idx"), ("idx_train", "idx_val", "idx_test"), ("train_index", "valid_index", "test_index"),
-    ("train_nid", "val_nid", "test_nid"), ("train", "valid", "test"), ("train_node_ids", "dev_node_ids", "test_node_ids"),
-]  # fmt: skip
+    ("train_idx", "val_idx", "test_idx"),
+    ("idx_train", "idx_val", "idx_test"),
+    ("train_index", "valid_index", "test_index"),
+    ("train_nid", "val_nid", "test_nid"),
+    ("train", "valid", "test"),
+    ("train_node_ids", "dev_node_ids", "test_node_ids"),
+]
 
 
 @every_reader

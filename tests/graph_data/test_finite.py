@@ -60,7 +60,9 @@ def test_normalising_makes_no_number_infinite(row: Array, norm: str, sparse: boo
 @pytest.mark.parametrize(
     ("value", "said"), [(np.nan, "nan"), (np.inf, "inf"), (1e300, "inf")], ids=["nan", "inf", "beyond float32"]
 )
-def test_what_is_no_number_is_refused_by_vertex_and_column(value: float, said: str, sparse: bool, stream: bool, tmp_path: Path):  # fmt: skip
+def test_what_is_no_number_is_refused_by_vertex_and_column(
+    value: float, said: str, sparse: bool, stream: bool, tmp_path: Path
+):
     found = features(np.ones(3), sparse)
     values = found.data.reshape(N, 3) if isinstance(found, SparseRows) else found
     values[4, 1] = value

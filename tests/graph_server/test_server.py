@@ -53,12 +53,21 @@ def test_a_server_that_leaves_says_how_many_invocations_a_service_goes_on_with(
     lambdas = SimpleNamespace(idle_s=1, margin_s=1, proxy="", memory_mb=192, keep_constants=False, callback_host="")
     server = object.__new__(Server)
     server.__dict__.update(
-        hub=SimpleNamespace(endpoint="tcp://127.0.0.1:5", run_id=b"r", counts={}, send=lambda to, said: sent.append((to, said))),
-        config=SimpleNamespace(lambdas=lambdas, digest="d", servers=SimpleNamespace(silence_s=9)), index=0, spec=Spec(),
-        roster=SimpleNamespace(param_servers=[]), backend=Backend(), _events=SimpleQueue(), _workers_keys=None, _trace=None,
-        partition=SimpleNamespace(usage={"gb_s": 2}, perform=lambda actions: actions), _running_invocations=0,
+        hub=SimpleNamespace(
+            endpoint="tcp://127.0.0.1:5", run_id=b"r", counts={}, send=lambda to, said: sent.append((to, said))
+        ),
+        config=SimpleNamespace(lambdas=lambdas, digest="d", servers=SimpleNamespace(silence_s=9)),
+        index=0,
+        spec=Spec(),
+        roster=SimpleNamespace(param_servers=[]),
+        backend=Backend(),
+        _events=SimpleQueue(),
+        _workers_keys=None,
+        _trace=None,
+        partition=SimpleNamespace(usage={"gb_s": 2}, perform=lambda actions: actions),
+        _running_invocations=0,
         _launcher=SimpleNamespace(invoke=lambda payload, name: None, close=lambda: None, hangs_up=hangs_up),
-    )  # fmt: skip
+    )
     for name in "abc":
         server._invoke(name, 2)
     for _ in range(ended):

@@ -56,16 +56,30 @@ class Deployment:
 
     def start_agent(self, member: Address) -> None:
         command = [
-            sys.executable, "-m", "infra.machines.agent", "--bucket", self.mailbox.bucket, "--deployment", "siafu",
-            "--role", member.role, "--index", member.name, "--endpoint", self.mailbox.endpoint,
-            "--work", str(self.folder / f"{member.role}-{member.name}"), "--poll", str(POLL_S),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "infra.machines.agent",
+            "--bucket",
+            self.mailbox.bucket,
+            "--deployment",
+            "siafu",
+            "--role",
+            member.role,
+            "--index",
+            member.name,
+            "--endpoint",
+            self.mailbox.endpoint,
+            "--work",
+            str(self.folder / f"{member.role}-{member.name}"),
+            "--poll",
+            str(POLL_S),
+        ]
         leash = Leash()
         self._leashes.append(leash)
         with open(self.folder / f"agent-{member.role}-{member.name}.log", "ab") as log:
             agent = self.agents[member] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(leash.fd,)
-            )  # fmt: skip
+            )
             leash.tie(agent.pid)
 
     def children(self, member: Address) -> list[int]:
@@ -85,10 +99,7 @@ class Deployment:
         self.folder.mkdir(parents=True, exist_ok=True)
         for member in self.members:
             self.start_agent(member)
-        until(
-            lambda: all(self.mailbox.read(report_key(member)) for member in self.members),
-            "reports of all agents",
-        )  # fmt: skip
+        until(lambda: all(self.mailbox.read(report_key(member)) for member in self.members), "reports of all agents")
         return self
 
     def __exit__(

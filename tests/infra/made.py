@@ -36,23 +36,36 @@ def template(name: str, part: str) -> str:
     """Of a stack that has what its part is about."""
     tags = [{"Key": TAG, "Value": name}]
     groups = deployment.log_groups(name)
-    assume = {"Version": "2012-10-17", "Statement": [{
-        "Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"},
-    }]}  # fmt: skip
+    assume = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"}}],
+    }
     of_role = [*tags, {"Key": REGION_TAG, "Value": REGION}]
     role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": assume, "Tags": of_role}}
     resources = {
         "expiry": {"Logs": _log_group(groups["reaper"], tags), "Role": role},
-        "data": {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {
-            "BucketName": deployment.bucket(name, ACCOUNT, REGION), "Tags": tags}}},
+        "data": {
+            "Bucket": {
+                "Type": "AWS::S3::Bucket",
+                "Properties": {"BucketName": deployment.bucket(name, ACCOUNT, REGION), "Tags": tags},
+            }
+        },
         "network": {"Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16", "Tags": tags}}},
         "function": {"Logs": _log_group(groups["function"], tags), "Role": role},
-        "servers": {"Role": role, "Profile": _profile(name, "graph_server"), "Template": {"Type": "AWS::EC2::LaunchTemplate", "Properties": {
-            "LaunchTemplateData": {"InstanceType": "t3.micro"},
-            "TagSpecifications": [{"ResourceType": "launch-template", "Tags": tags}]}}},
+        "servers": {
+            "Role": role,
+            "Profile": _profile(name, "graph_server"),
+            "Template": {
+                "Type": "AWS::EC2::LaunchTemplate",
+                "Properties": {
+                    "LaunchTemplateData": {"InstanceType": "t3.micro"},
+                    "TagSpecifications": [{"ResourceType": "launch-template", "Tags": tags}],
+                },
+            },
+        },
         "gpu": {"Role": role, "Profile": _profile(name, "gpu")},
         "watch": {"Logs": _log_group(groups["flows"], tags)},
-    }  # fmt: skip
+    }
     return json.dumps({"Resources": resources[part]})
 
 
@@ -73,9 +86,10 @@ def make(cloud: Cloud, parts: Sequence[str]) -> None:
     api = cloud.client("cloudformation")
     for part in parts:
         api.create_stack(
-            StackName=deployment.stack(cloud.name, part), TemplateBody=template(cloud.name, part),
+            StackName=deployment.stack(cloud.name, part),
+            TemplateBody=template(cloud.name, part),
             Tags=[{"Key": TAG, "Value": cloud.name}],
-        )  # fmt: skip
+        )
     if "data" in parts:
         bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
         for key in ("packages/a.zip", "runs/r/request.json", "boot/graph_server-0.log"):
@@ -85,10 +99,16 @@ def make(cloud: Cloud, parts: Sequence[str]) -> None:
 def make_alarm(cloud: Cloud) -> None:
     """As the watch stack has it: moto's CloudFormation makes none."""
     cloud.client("cloudwatch").put_metric_alarm(
-        AlarmName=f"{deployment.stack(cloud.name, 'watch')}-Errors1A2B3C4D-EXAMPLE", MetricName="Errors",
-        Namespace="AWS/Lambda", Period=60, EvaluationPeriods=1, ComparisonOperator="GreaterThanThreshold", Threshold=1,
-        Statistic="Sum", Tags=[{"Key": TAG, "Value": cloud.name}],
-    )  # fmt: skip
+        AlarmName=f"{deployment.stack(cloud.name, 'watch')}-Errors1A2B3C4D-EXAMPLE",
+        MetricName="Errors",
+        Namespace="AWS/Lambda",
+        Period=60,
+        EvaluationPeriods=1,
+        ComparisonOperator="GreaterThanThreshold",
+        Threshold=1,
+        Statistic="Sum",
+        Tags=[{"Key": TAG, "Value": cloud.name}],
+    )
 
 
 def make_topic(cloud: Cloud, name: str = "siafu-watch-Alarms1A2B3C4D-EXAMPLE") -> str:

@@ -29,31 +29,49 @@ def product(attributes: dict[str, str], *tiers: tuple[str, str, str], unit: str 
     sku = "JRTCKXETXF".ljust(16, "0")
     dimensions = {
         f"{sku}.JRTCKXETXF.{number}": {
-            "unit": unit, "beginRange": begin, "endRange": end, "description": "$ per unit", "appliesTo": [],
-            "rateCode": f"{sku}.JRTCKXETXF.{number}", "pricePerUnit": {currency: usd},
+            "unit": unit,
+            "beginRange": begin,
+            "endRange": end,
+            "description": "$ per unit",
+            "appliesTo": [],
+            "rateCode": f"{sku}.JRTCKXETXF.{number}",
+            "pricePerUnit": {currency: usd},
         }
         for number, (begin, end, usd) in enumerate(tiers)
-    }  # fmt: skip
+    }
     term = {
-        "priceDimensions": dimensions, "sku": sku, "effectiveDate": "2026-11-01T00:00:00Z", "offerTermCode": "JRTCKXETXF",
+        "priceDimensions": dimensions,
+        "sku": sku,
+        "effectiveDate": "2026-11-01T00:00:00Z",
+        "offerTermCode": "JRTCKXETXF",
         "termAttributes": {},
-    }  # fmt: skip
+    }
     return json.dumps(
         {
             "product": {"productFamily": "whatever", "attributes": attributes, "sku": sku},
             "serviceCode": "AmazonEC2",
             "terms": {"OnDemand": {f"{sku}.JRTCKXETXF": term}, "Reserved": {}},
-            "version": "20261118021307", "publicationDate": PUBLISHED,
+            "version": "20261118021307",
+            "publicationDate": PUBLISHED,
         }
-    )  # fmt: skip
+    )
 
 
 def machine(name: str, usd: str, **more: Any) -> str:
     attributes = {
-        "instanceType": name, "vcpu": "8", "memory": "16 GiB", "operatingSystem": "Linux", "tenancy": "Shared",
-        "regionCode": "eu-west-1", "location": "EU (Ireland)", "usagetype": f"EU-BoxUsage:{name}", "capacitystatus": "Used",
-        "preInstalledSw": "NA", "marketoption": "OnDemand", "networkPerformance": "Up to 15 Gigabit",
-    }  # fmt: skip
+        "instanceType": name,
+        "vcpu": "8",
+        "memory": "16 GiB",
+        "operatingSystem": "Linux",
+        "tenancy": "Shared",
+        "regionCode": "eu-west-1",
+        "location": "EU (Ireland)",
+        "usagetype": f"EU-BoxUsage:{name}",
+        "capacitystatus": "Used",
+        "preInstalledSw": "NA",
+        "marketoption": "OnDemand",
+        "networkPerformance": "Up to 15 Gigabit",
+    }
     return product(attributes, ("0", "Inf", usd), **more)
 
 
@@ -67,9 +85,13 @@ MACHINES = [
     machine("u7in.metal", "200.0"),
 ]
 COMPUTE = [
-    rate("EU-Lambda-GB-Second-ARM", ("18750000000", "Inf", "0.0000106667"), ("0", "7500000000", "0.0000133334"),
-         ("7500000000", "18750000000", "0.0000120001"))
-]  # fmt: skip
+    rate(
+        "EU-Lambda-GB-Second-ARM",
+        ("18750000000", "Inf", "0.0000106667"),
+        ("0", "7500000000", "0.0000133334"),
+        ("7500000000", "18750000000", "0.0000120001"),
+    )
+]
 #: In the order of ``SERVICES``.
 SERVICES: list[list[str]] = [
     [rate("EU-Request", ("0", "Inf", "0.0000002000"))],
@@ -83,13 +105,28 @@ SERVICES: list[list[str]] = [
     [],
 ]
 SPOT = [
-    {"InstanceType": "c7g.2xlarge", "AvailabilityZone": "eu-west-1a", "SpotPrice": "0.1", "Timestamp": NOW - timedelta(hours=1),
-     "ProductDescription": "Linux/UNIX"},
-    {"InstanceType": "c7g.2xlarge", "AvailabilityZone": "eu-west-1a", "SpotPrice": "0.9", "Timestamp": NOW - timedelta(hours=9),
-     "ProductDescription": "Linux/UNIX"},
-    {"InstanceType": "c7g.2xlarge", "AvailabilityZone": "eu-west-1b", "SpotPrice": "0.1552", "Timestamp": NOW,
-     "ProductDescription": "Linux/UNIX"},
-]  # fmt: skip
+    {
+        "InstanceType": "c7g.2xlarge",
+        "AvailabilityZone": "eu-west-1a",
+        "SpotPrice": "0.1",
+        "Timestamp": NOW - timedelta(hours=1),
+        "ProductDescription": "Linux/UNIX",
+    },
+    {
+        "InstanceType": "c7g.2xlarge",
+        "AvailabilityZone": "eu-west-1a",
+        "SpotPrice": "0.9",
+        "Timestamp": NOW - timedelta(hours=9),
+        "ProductDescription": "Linux/UNIX",
+    },
+    {
+        "InstanceType": "c7g.2xlarge",
+        "AvailabilityZone": "eu-west-1b",
+        "SpotPrice": "0.1552",
+        "Timestamp": NOW,
+        "ProductDescription": "Linux/UNIX",
+    },
+]
 
 
 class Aws:
@@ -114,8 +151,11 @@ class Aws:
                 "get_products", {"PriceList": answer}, {**asked, "ServiceCode": one.code, "Filters": filters}
             )
         asked_spot = {
-            "InstanceTypes": ANY, "ProductDescriptions": ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"], "StartTime": NOW, "EndTime": NOW,
-        }  # fmt: skip
+            "InstanceTypes": ANY,
+            "ProductDescriptions": ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"],
+            "StartTime": NOW,
+            "EndTime": NOW,
+        }
         self.stubs["ec2"].add_response("describe_spot_price_history", {"SpotPriceHistory": spot}, asked_spot)
 
     def __call__(self, name: str, region: str) -> Any:
@@ -178,11 +218,14 @@ def test_spot_that_is_dearer_saves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("aws", "message"),
     [
-        ({"machines": [machine("c5.2xlarge", "3", currency="CNY")]}, "c5.2xlarge: the Price List API's answer has no price in USD ('USD')"),
+        (
+            {"machines": [machine("c5.2xlarge", "3", currency="CNY")]},
+            "c5.2xlarge: the Price List API's answer has no price in USD ('USD')",
+        ),
         ({"machines": []}, "eu-west-1: the Price List API has no price of any type that we know there"),
         ({"machines": ["<html>"]}, "AmazonEC2: the Price List API's answer is no JSON: <html>"),
     ],
-)  # fmt: skip
+)
 def test_answers_that_nobody_understands_leave_the_old_list(aws: dict[str, Any], message: str, tmp_path: Path) -> None:
     file = tmp_path / "eu.csv"
     file.write_text("the old one")

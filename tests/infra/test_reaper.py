@@ -32,15 +32,15 @@ LEVELS_OF_3 = [["watch", "servers"], ["network"], ["expiry"]]
     ("states", "expected"),
     [
         ({"watch": DONE, "servers": DONE, "network": DONE, "expiry": DONE}, ["watch", "servers"]),
-        ({"servers": DONE, "network": DONE, "expiry": DONE},                ["servers"]),
-        ({"servers": "DELETE_IN_PROGRESS", "network": DONE},                []),
-        ({"servers": "DELETE_FAILED", "network": DONE},                     ["servers"]),
-        ({"network": "REVIEW_IN_PROGRESS", "expiry": DONE},                 ["network"]),
-        ({"network": "ROLLBACK_COMPLETE", "expiry": DONE},                  ["network"]),
-        ({"expiry": DONE},                                                  ["expiry"]),
-        ({},                                                                []),
+        ({"servers": DONE, "network": DONE, "expiry": DONE}, ["servers"]),
+        ({"servers": "DELETE_IN_PROGRESS", "network": DONE}, []),
+        ({"servers": "DELETE_FAILED", "network": DONE}, ["servers"]),
+        ({"network": "REVIEW_IN_PROGRESS", "expiry": DONE}, ["network"]),
+        ({"network": "ROLLBACK_COMPLETE", "expiry": DONE}, ["network"]),
+        ({"expiry": DONE}, ["expiry"]),
+        ({}, []),
     ],
-)  # fmt: skip
+)
 def test_stack_goes_when_no_other_uses_it(states, expected):
     assert reaper.due(LEVELS_OF_3, states) == expected
 
@@ -74,7 +74,8 @@ def test_its_file_is_all_of_its_code():
     assert len(source) <= 4096
     imported = {
         alias.name if isinstance(node, ast.Import) else str(node.module)
-        for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
         for alias in node.names
-    }  # fmt: skip
+    }
     assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names | {"boto3", "botocore"}

@@ -24,24 +24,42 @@ from siafu.variables import of_worker
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="the CDK needs node, which is not installed")
 
-CONFIG = Config().replace({
-    "data.parts": 2, "cloud.gpu_instance": "g5.xlarge", "cloud.email": "somebody@example.org", "cloud.spot": True,
-})  # fmt: skip
+CONFIG = Config().replace(
+    {"data.parts": 2, "cloud.gpu_instance": "g5.xlarge", "cloud.email": "somebody@example.org", "cloud.spot": True}
+)
 EXPIRES = datetime(2026, 11, 21, 18, 30, tzinfo=timezone.utc)
 MADE = Made(EXPIRES, "packages/abc.zip", "python3.12", "wheels/def", "python3.13")
 #: Of each stack, the types that it may have: LocalStack's open edition really makes
 #: those of data, network and function.
 LOCALSTACK_MAKES = {
-    "AWS::S3::Bucket", "AWS::S3::BucketPolicy", "AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::RouteTable",
-    "AWS::EC2::SubnetRouteTableAssociation", "AWS::EC2::SecurityGroup", "AWS::EC2::VPCEndpoint", "AWS::Lambda::Function",
-    "AWS::Lambda::EventInvokeConfig", "AWS::IAM::Role", "AWS::IAM::Policy", "AWS::Logs::LogGroup",
-}  # fmt: skip
+    "AWS::S3::Bucket",
+    "AWS::S3::BucketPolicy",
+    "AWS::EC2::VPC",
+    "AWS::EC2::Subnet",
+    "AWS::EC2::RouteTable",
+    "AWS::EC2::SubnetRouteTableAssociation",
+    "AWS::EC2::SecurityGroup",
+    "AWS::EC2::VPCEndpoint",
+    "AWS::Lambda::Function",
+    "AWS::Lambda::EventInvokeConfig",
+    "AWS::IAM::Role",
+    "AWS::IAM::Policy",
+    "AWS::Logs::LogGroup",
+}
 #: That CloudFormation cannot tag, or that are no resource of their own.
 UNTAGGED = {
-    "AWS::S3::BucketPolicy", "AWS::EC2::SubnetRouteTableAssociation", "AWS::IAM::Policy", "AWS::IAM::InstanceProfile",
-    "AWS::Lambda::EventInvokeConfig", "AWS::Scheduler::Schedule", "AWS::CloudWatch::Dashboard", "AWS::SNS::TopicPolicy",
-    "AWS::SNS::Subscription", "AWS::Budgets::Budget", "AWS::EC2::LaunchTemplate",
-}  # fmt: skip
+    "AWS::S3::BucketPolicy",
+    "AWS::EC2::SubnetRouteTableAssociation",
+    "AWS::IAM::Policy",
+    "AWS::IAM::InstanceProfile",
+    "AWS::Lambda::EventInvokeConfig",
+    "AWS::Scheduler::Schedule",
+    "AWS::CloudWatch::Dashboard",
+    "AWS::SNS::TopicPolicy",
+    "AWS::SNS::Subscription",
+    "AWS::Budgets::Budget",
+    "AWS::EC2::LaunchTemplate",
+}
 
 Resources = dict[str, dict[str, Any]]
 
@@ -90,9 +108,14 @@ def as_list(value: Any) -> list[Any]:
 def test_nothing_can_be_reached_from_outside(templates):
     kinds = {one["Type"] for template in templates.values() for one in template["Resources"].values()}
     assert not kinds & {
-        "AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::EIP", "AWS::EC2::VPCGatewayAttachment",
-        "AWS::EC2::Route", "AWS::Lambda::Url", "AWS::Lambda::Permission",
-    }  # fmt: skip
+        "AWS::EC2::InternetGateway",
+        "AWS::EC2::NatGateway",
+        "AWS::EC2::EIP",
+        "AWS::EC2::VPCGatewayAttachment",
+        "AWS::EC2::Route",
+        "AWS::Lambda::Url",
+        "AWS::Lambda::Permission",
+    }
     assert all(not one["MapPublicIpOnLaunch"] for one in everything(templates, "AWS::EC2::Subnet"))
     for template in everything(templates, "AWS::EC2::LaunchTemplate"):
         assert [one["AssociatePublicIpAddress"] for one in template["LaunchTemplateData"]["NetworkInterfaces"]] == [
@@ -104,10 +127,12 @@ def test_security_groups_admit_the_runs_ports_from_the_subnet_alone(templates):
     groups = {one["GroupDescription"]: one for one in everything(templates, "AWS::EC2::SecurityGroup")}
     (subnet,) = everything(templates, "AWS::EC2::Subnet")
     admitted = {
-        name: [(rule["CidrIp"], rule["FromPort"], rule["ToPort"], rule["IpProtocol"])
-               for rule in group.get("SecurityGroupIngress", ())]
+        name: [
+            (rule["CidrIp"], rule["FromPort"], rule["ToPort"], rule["IpProtocol"])
+            for rule in group.get("SecurityGroupIngress", ())
+        ]
         for name, group in groups.items()
-    }  # fmt: skip
+    }
     assert admitted == {
         "graph and parameter servers": [(subnet["CidrBlock"], 7000, 7099, "tcp")],
         "Lambda environments": [],
@@ -152,8 +177,10 @@ def test_machines_have_version_2_metadata_with_tags_and_encrypted_volumes_and_no
         data = one["LaunchTemplateData"]
         assert "KeyName" not in data
         assert data["MetadataOptions"] == {
-            "HttpTokens": "required", "HttpPutResponseHopLimit": 1, "InstanceMetadataTags": "enabled",
-        }  # fmt: skip
+            "HttpTokens": "required",
+            "HttpPutResponseHopLimit": 1,
+            "InstanceMetadataTags": "enabled",
+        }
         assert all(device["Ebs"]["Encrypted"] for device in data["BlockDeviceMappings"])
         assert data["InstanceMarketOptions"] == {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}}
 
@@ -162,8 +189,10 @@ def test_each_role_and_index_is_a_group_of_one_that_its_machine_knows_by_tags(te
     groups = of_type(templates["servers"], "AWS::AutoScaling::AutoScalingGroup")
     tags = [{tag["Key"]: tag["Value"] for tag in one["Tags"] if tag["PropagateAtLaunch"]} for one in groups]
     assert sorted((one["siafu:role"], one["siafu:index"]) for one in tags) == [
-        ("graph_server", "0"), ("graph_server", "1"), ("param_server", "0"),
-    ]  # fmt: skip
+        ("graph_server", "0"),
+        ("graph_server", "1"),
+        ("param_server", "0"),
+    ]
     assert {one[TAG] for one in tags} == {"siafu"}
     assert all((one["MinSize"], one["MaxSize"], one["DesiredCapacity"]) == ("1", "1", "1") for one in groups)
 
@@ -173,9 +202,11 @@ def test_machines_have_names_of_ours_and_what_watches_knows_them_by_these(templa
     names = {one["AutoScalingGroupName"] for one in groups}
     assert names == {"siafu-graph-server-0", "siafu-graph-server-1", "siafu-param-server-0"}
     watched = {
-        dimension["Value"] for one in of_type(templates["watch"], "AWS::CloudWatch::Alarm")
-        for dimension in one["Dimensions"] if dimension["Name"] == "AutoScalingGroupName"
-    }  # fmt: skip
+        dimension["Value"]
+        for one in of_type(templates["watch"], "AWS::CloudWatch::Alarm")
+        for dimension in one["Dimensions"]
+        if dimension["Name"] == "AutoScalingGroupName"
+    }
     assert watched == names
 
 
@@ -226,13 +257,19 @@ def test_no_role_has_a_managed_policy_or_all_rights(templates):
 
 def test_wildcard_resources_are_those_that_have_no_other_name(templates):
     free = {
-        action for template in templates.values() for statement in statements(template)
-        if "*" in as_list(statement["Resource"]) and statement["Effect"] == "Allow" for action in as_list(statement["Action"])
-    }  # fmt: skip
+        action
+        for template in templates.values()
+        for statement in statements(template)
+        if "*" in as_list(statement["Resource"]) and statement["Effect"] == "Allow"
+        for action in as_list(statement["Action"])
+    }
     assert {action.partition(":")[0] for action in free} == {"ec2", "lambda", "ssm", "ssmmessages"}
     assert {action for action in free if action.startswith("lambda")} == {"lambda:GetAccountSettings"}
-    assert all("NetworkInterface" in action or "Subnets" in action or "PrivateIp" in action
-               for action in free if action.startswith("ec2"))  # fmt: skip
+    assert all(
+        "NetworkInterface" in action or "Subnets" in action or "PrivateIp" in action
+        for action in free
+        if action.startswith("ec2")
+    )
 
 
 def test_code_in_the_function_may_not_touch_the_network(templates):
@@ -390,9 +427,10 @@ def test_what_all_regions_share_says_of_which_it_is(templates):
 
 def test_watchdog_that_fails_or_cannot_run_is_told_of(templates):
     watched = {
-        one["MetricName"] for one in of_type(templates["watch"], "AWS::CloudWatch::Alarm")
+        one["MetricName"]
+        for one in of_type(templates["watch"], "AWS::CloudWatch::Alarm")
         if one["Dimensions"] == [{"Name": "FunctionName", "Value": "siafu-reaper"}]
-    }  # fmt: skip
+    }
     assert watched == {"Errors", "Throttles"}
 
 

@@ -33,15 +33,22 @@ class Ec2:
     def paginate(self, LocationType, Filters):
         assert (LocationType, Filters[0]["Name"]) == ("availability-zone", "instance-type")
         for name in Filters[0]["Values"]:  # a page each
-            yield {"InstanceTypeOfferings": [
-                {"InstanceType": name, "Location": f"us-east-1{letter}"} for letter in self.types.get(name, "")
-            ]}  # fmt: skip
+            yield {
+                "InstanceTypeOfferings": [
+                    {"InstanceType": name, "Location": f"us-east-1{letter}"} for letter in self.types.get(name, "")
+                ]
+            }
 
     def describe_vpc_endpoint_services(self, ServiceNames):
-        return {"ServiceDetails": [
-            {"ServiceName": name, "AvailabilityZones": [f"us-east-1{letter}" for letter in ENDPOINTS[name.rpartition(".")[2]]]}
-            for name in ServiceNames
-        ]}  # fmt: skip
+        return {
+            "ServiceDetails": [
+                {
+                    "ServiceName": name,
+                    "AvailabilityZones": [f"us-east-1{letter}" for letter in ENDPOINTS[name.rpartition(".")[2]]],
+                }
+                for name in ServiceNames
+            ]
+        }
 
 
 def zone(types: dict[str, str], subnet: str = "", **settings: str) -> str:

@@ -113,9 +113,20 @@ def test_launcher_killed_takes_everybody_with_it(tmp_path: Path) -> None:
 def test_tasks_that_an_environment_has_no_memory_for_are_split(tmp_path: Path):
     """A task's rows are 67 MB, and its environment takes half of 128 MB before it has any."""
     arguments = (
-        "synthetic:reddit-small?scale=0.12", "--backend", "lambda", "--lambdas", "1", "--intervals", "1", "--epochs", "2", "--hidden", "128",
-        "--mode", "pipe",
-    )  # fmt: skip
+        "synthetic:reddit-small?scale=0.12",
+        "--backend",
+        "lambda",
+        "--lambdas",
+        "1",
+        "--intervals",
+        "1",
+        "--epochs",
+        "2",
+        "--hidden",
+        "128",
+        "--mode",
+        "pipe",
+    )
     results = []
     for megabytes in (128, 1024):
         with Training(tmp_path / str(megabytes), *arguments, "--lambda-memory", str(megabytes)) as training:

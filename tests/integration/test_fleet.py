@@ -44,10 +44,21 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "multi-label": lambda: random_graph(4, multilabel=True),
 }
 SETTINGS: dict[str, Any] = {
-    "data.directed": True, "data.parts": 2, "model.hidden": 5, "model.dropout": 0.3, "model.dtype": "float64",
-    "train.lr": 0.05, "train.weight_decay": 5e-4, "train.epochs": 3, "train.intervals": 2, "train.mode": "pipe",
-    "train.eval_every": 2, "servers.backend": "cpu", "lambda.count": 2, "lambda.relaunches": 100,
-}  # fmt: skip
+    "data.directed": True,
+    "data.parts": 2,
+    "model.hidden": 5,
+    "model.dropout": 0.3,
+    "model.dtype": "float64",
+    "train.lr": 0.05,
+    "train.weight_decay": 5e-4,
+    "train.epochs": 3,
+    "train.intervals": 2,
+    "train.mode": "pipe",
+    "train.eval_every": 2,
+    "servers.backend": "cpu",
+    "lambda.count": 2,
+    "lambda.relaunches": 100,
+}
 
 Build = Callable[..., Fleet]
 
@@ -92,9 +103,14 @@ def textbook(fleet: Fleet, graph: Graph, epochs: int | None = None) -> reference
     """What one machine gets with the fleet's settings."""
     train = fleet.config.train
     return reference.train(
-        graph, fleet.spec, epochs=train.epochs if epochs is None else epochs, lr=train.lr,
-        weight_decay=train.weight_decay, optimizer=train.optimizer, split=fleet.config.data.split,
-    )  # fmt: skip
+        graph,
+        fleet.spec,
+        epochs=train.epochs if epochs is None else epochs,
+        lr=train.lr,
+        weight_decay=train.weight_decay,
+        optimizer=train.optimizer,
+        split=fleet.config.data.split,
+    )
 
 
 def close(actual: dict[str, Array], expected: dict[str, Array], tolerance: float = 1e-9) -> None:
@@ -113,10 +129,14 @@ def close(actual: dict[str, Array], expected: dict[str, Array], tolerance: float
 def test_pipe_equals_full_batch_training(fleet: Build, parts: int, param_servers: int, backend: str, model: str):
     run = fleet(
         {
-            "data.parts": parts, "servers.param_servers": param_servers, "servers.backend": backend, "model.name": model,
-            "train.epochs": 8, "train.intervals": 3,
+            "data.parts": parts,
+            "servers.param_servers": param_servers,
+            "servers.backend": backend,
+            "model.name": model,
+            "train.epochs": 8,
+            "train.intervals": 3,
         }
-    )  # fmt: skip
+    )
     result = run.train()
     expected = textbook(run, GRAPHS["directed"]())
     np.testing.assert_allclose(result["loss_history"], expected.losses, rtol=1e-9)
@@ -335,20 +355,28 @@ def ordeal(run: Fleet) -> dict[str, Any]:
 def pipe_options(seed: int) -> dict[str, Any]:
     """One of 24 settings, in turn."""
     return {
-        "data.parts": (2, 4, 1)[seed % 3], "servers.param_servers": (1, 3)[seed // 3 % 2],
-        "model.name": ("gcn", "sage")[seed // 6 % 2], "train.mode": ("pipe", "pipe", "no-pipe")[seed // 12 % 3],
-    }  # fmt: skip
+        "data.parts": (2, 4, 1)[seed % 3],
+        "servers.param_servers": (1, 3)[seed // 3 % 2],
+        "model.name": ("gcn", "sage")[seed // 6 % 2],
+        "train.mode": ("pipe", "pipe", "no-pipe")[seed // 12 % 3],
+    }
 
 
 def async_options(seed: int, staleness: int) -> dict[str, Any]:
     """Settings drawn at random."""
     rng = random.Random(-1 - seed)
     return {
-        **pipe_options(seed), "train.mode": "async", "train.epochs": 4, "train.ahead": rng.choice([0.1, 0.5, 1.0]),
-        "train.warmup_epochs": rng.choice([0, 1, 1, 2]), "train.freshness": rng.choice([0, 0, 0, 0.5, 0.9]),
-        "train.stale_gradients": "use" if staleness else rng.choice(["use", "use", "drop", "smooth"]), "train.freeze_epochs": 2,
-        "train.stale_rows": "use" if staleness else rng.choice(["use", "use", "smooth", "freeze"]), "train.stale_lr": rng.choice([0.0, 1.0]),
-    }  # fmt: skip
+        **pipe_options(seed),
+        "train.mode": "async",
+        "train.epochs": 4,
+        "train.ahead": rng.choice([0.1, 0.5, 1.0]),
+        "train.warmup_epochs": rng.choice([0, 1, 1, 2]),
+        "train.freshness": rng.choice([0, 0, 0, 0.5, 0.9]),
+        "train.stale_gradients": "use" if staleness else rng.choice(["use", "use", "drop", "smooth"]),
+        "train.freeze_epochs": 2,
+        "train.stale_rows": "use" if staleness else rng.choice(["use", "use", "smooth", "freeze"]),
+        "train.stale_lr": rng.choice([0.0, 1.0]),
+    }
 
 
 class Tally:

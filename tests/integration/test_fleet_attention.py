@@ -32,9 +32,15 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "sparse": lambda: with_sparse_features(random_graph(3)),
 }
 GAT: dict[str, Any] = {
-    **SETTINGS, "model.name": "gat", "model.hidden": 6, "model.heads": 2, "model.out_heads": 3, "model.activation": "elu",
-    "model.attn_dropout": 0.4, "model.residual": True,
-}  # fmt: skip
+    **SETTINGS,
+    "model.name": "gat",
+    "model.hidden": 6,
+    "model.heads": 2,
+    "model.out_heads": 3,
+    "model.activation": "elu",
+    "model.attn_dropout": 0.4,
+    "model.residual": True,
+}
 PLACEMENTS = ("server", "lambda")
 Build = Callable[..., Fleet]
 
@@ -110,9 +116,7 @@ def test_inductive_training_attends_among_training_vertices(fleet: Build, apply_
     is_train = graph.split[:, 0] == TRAIN
     kept = is_train[graph.src] & is_train[graph.dst]
     assert graph.weight is not None
-    inside = Graph(
-        **{**vars(graph), "src": graph.src[kept], "dst": graph.dst[kept], "weight": graph.weight[kept]}
-    )  # fmt: skip
+    inside = Graph(**{**vars(graph), "src": graph.src[kept], "dst": graph.dst[kept], "weight": graph.weight[kept]})
     np.testing.assert_allclose(run.train()["loss_history"], textbook(run, inside).losses, rtol=1e-9)
 
 
@@ -140,9 +144,12 @@ def test_pipe_has_the_same_bits_in_any_order_and_through_any_faults(fleet: Build
         for seed in range(5):
             lambdas = seed % 2 == 1
             options = {
-                "data.parts": parts, "lambda.apply_edge": apply_edge, "servers.backend": "lambda" if lambdas else "cpu",
-                "train.mode": "no-pipe" if seed == 2 else "pipe", "lambda.stream": False,
-            }  # fmt: skip
+                "data.parts": parts,
+                "lambda.apply_edge": apply_edge,
+                "servers.backend": "lambda" if lambdas else "cpu",
+                "train.mode": "no-pipe" if seed == 2 else "pipe",
+                "lambda.stream": False,
+            }
             result = ordeal(fleet(options, seed, FAULTS if lambdas and seed > 2 else None))
             outcomes.add((result["weights_digest"], *result["loss_history"]))
         assert len(outcomes) == 1, parts
@@ -156,12 +163,18 @@ def test_async_keeps_its_bounds_in_any_order_and_through_any_faults(fleet: Build
     for seed in range(6):
         rng, lambdas = random.Random(seed), seed % 2 == 1
         options = {
-            "data.parts": (2, 4)[seed % 3 == 1], "lambda.apply_edge": apply_edge, "train.mode": "async", "train.epochs": 4,
-            "train.staleness": staleness, "servers.backend": "lambda" if lambdas else "cpu",
-            "train.freshness": rng.choice([0, 0.5]), "train.ahead": rng.choice([0.5, 1.0]),
+            "data.parts": (2, 4)[seed % 3 == 1],
+            "lambda.apply_edge": apply_edge,
+            "train.mode": "async",
+            "train.epochs": 4,
+            "train.staleness": staleness,
+            "servers.backend": "lambda" if lambdas else "cpu",
+            "train.freshness": rng.choice([0, 0.5]),
+            "train.ahead": rng.choice([0.5, 1.0]),
             "train.stale_gradients": "use" if staleness else rng.choice(gradients),
-            "train.stale_rows": "use" if staleness else rng.choice(["use", "smooth", "freeze"]), "train.freeze_epochs": 2,
-        }  # fmt: skip
+            "train.stale_rows": "use" if staleness else rng.choice(["use", "smooth", "freeze"]),
+            "train.freeze_epochs": 2,
+        }
         result = ordeal(fleet(options, seed, FAULTS if lambdas else None))
         assert np.isfinite(result["loss_history"]).all()
         histories.add(tuple(result["loss_history"]))

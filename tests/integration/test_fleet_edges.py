@@ -27,10 +27,20 @@ from tests.toy_graphs import random_graph, with_sparse_features
 FAULTS = Faults(kill=0.02, hang=0.01, stillborn=0.1, refuse=0.1, twice=0.05, lose=0.02)
 SHARES = Shares(val=0.1, test=0.2, negatives=3, eval_negatives=4)
 SETTINGS: dict[str, Any] = {
-    "data.parts": 2, "model.hidden": 5, "model.dropout": 0.3, "model.dtype": "float64", "train.lr": 0.05,
-    "train.weight_decay": 5e-4, "train.epochs": 4, "train.intervals": 3, "train.mode": "pipe", "train.eval_every": 2,
-    "servers.backend": "cpu", "lambda.count": 2, "lambda.relaunches": 100,
-}  # fmt: skip
+    "data.parts": 2,
+    "model.hidden": 5,
+    "model.dropout": 0.3,
+    "model.dtype": "float64",
+    "train.lr": 0.05,
+    "train.weight_decay": 5e-4,
+    "train.epochs": 4,
+    "train.intervals": 3,
+    "train.mode": "pipe",
+    "train.eval_every": 2,
+    "servers.backend": "cpu",
+    "lambda.count": 2,
+    "lambda.relaunches": 100,
+}
 ONE_EDGE_TYPE_GRAPHS: dict[str, Callable[[], Graph]] = {
     "weighted": lambda: random_graph(5, 40, num_edges=90, directed=False),
     "sparse": lambda: with_sparse_features(random_graph(6, 40, num_edges=90, directed=False, weighted=False)),

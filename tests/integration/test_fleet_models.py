@@ -24,14 +24,27 @@ from tests.toy_graphs import random_graph, with_sparse_features
 
 EPOCHS = 2
 SETTINGS: dict[str, Any] = {
-    "data.directed": True, "model.hidden": 6, "model.dropout": 0.3, "model.dtype": "float64", "train.lr": 0.05,
-    "train.weight_decay": 5e-4, "train.epochs": EPOCHS, "train.intervals": 2, "train.mode": "pipe", "servers.backend": "lambda", "lambda.count": 2,
+    "data.directed": True,
+    "model.hidden": 6,
+    "model.dropout": 0.3,
+    "model.dtype": "float64",
+    "train.lr": 0.05,
+    "train.weight_decay": 5e-4,
+    "train.epochs": EPOCHS,
+    "train.intervals": 2,
+    "train.mode": "pipe",
+    "servers.backend": "lambda",
+    "lambda.count": 2,
     "lambda.relaunches": 100,
-}  # fmt: skip
+}
 MODELS: dict[str, dict[str, Any]] = {
     "gin": {"model.name": "gin", "model.eps": 0.1},
     "gin with everything": {
-        "model.name": "gin", "model.layers": 3, "model.train_eps": True, "model.jump": "cat", "model.residual": True,
+        "model.name": "gin",
+        "model.layers": 3,
+        "model.train_eps": True,
+        "model.jump": "cat",
+        "model.residual": True,
         "model.norm": "layer",
     },
     "gcn, jump and residual": {"model.layers": 3, "model.jump": "max", "model.residual": True},
@@ -39,7 +52,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "gcnii": {"model.name": "gcnii", "model.layers": 5, "train.weight_decay_rest": 0.01},
     "appnp": {"model.name": "appnp", "model.hops": 3, "model.norm": "layer"},
     "sgc": {"model.name": "sgc", "model.hops": 2},
-}  # fmt: skip
+}
 GRAPH = random_graph(1)
 
 
@@ -78,9 +91,13 @@ def test_pipe_equals_full_batch_training(prepared, model, parts, backend, param_
     fleet = trained(prepared(parts, sparse), parts, **options)
     train = fleet.config.train
     expected = reference.train(
-        GRAPH, fleet.spec, epochs=EPOCHS, lr=train.lr, weight_decay=train.weight_decay,
+        GRAPH,
+        fleet.spec,
+        epochs=EPOCHS,
+        lr=train.lr,
+        weight_decay=train.weight_decay,
         weight_decay_rest=train.weight_decay_rest,
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(fleet.coordinator.result()["loss_history"], expected.losses, rtol=1e-9)
     final = fleet.weights("final")
     assert set(final) == set(expected.weights)

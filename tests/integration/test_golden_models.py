@@ -34,9 +34,17 @@ from tests.toy_graphs import with_sparse_features
 GOLDEN = Path(__file__).parents[1] / "golden" / "models.json"
 PARTS = (1, 2)
 SETTINGS: dict[str, Any] = {
-    "data.directed": True, "model.hidden": 24, "model.dropout": 0.3, "train.lr": 0.05, "train.weight_decay": 5e-4,
-    "train.epochs": 5, "train.intervals": 3, "train.mode": "pipe", "train.clip_norm": 1.0, "train.schedule": "cosine",
-}  # fmt: skip
+    "data.directed": True,
+    "model.hidden": 24,
+    "model.dropout": 0.3,
+    "train.lr": 0.05,
+    "train.weight_decay": 5e-4,
+    "train.epochs": 5,
+    "train.intervals": 3,
+    "train.mode": "pipe",
+    "train.clip_norm": 1.0,
+    "train.schedule": "cosine",
+}
 #: Between them, all that a model may be made of.
 OPTIONS: dict[str, dict[str, Any]] = {
     "gcn": {"model.layers": 3, "model.jump": "cat", "train.label_smoothing": 0.1},
@@ -63,12 +71,19 @@ def graph(model: str) -> Graph:
     features[np.abs(numbers(N, WIDTH, seed=6)) < 0.7] = 0
     made = tidy(
         Graph(
-            name="golden", num_vertices=N, src=src, dst=dst, weight=0.5 + np.abs(numbers(NUM_EDGES, seed=7)),
-            features=features, labels=label, num_classes=CLASSES,
-            split=np.array([1, 1, 2, 3], np.uint8)[np.arange(N) % 4][:, None], directed=True,
+            name="golden",
+            num_vertices=N,
+            src=src,
+            dst=dst,
+            weight=0.5 + np.abs(numbers(NUM_EDGES, seed=7)),
+            features=features,
+            labels=label,
+            num_classes=CLASSES,
+            split=np.array([1, 1, 2, 3], np.uint8)[np.arange(N) % 4][:, None],
+            directed=True,
         ),
         directed=True,
-    )  # fmt: skip
+    )
     if model == "rgcn":
         made = replace(made, edge_type=kind[: made.num_edges].astype(np.uint16), num_edge_types=3)
     return with_sparse_features(made) if model in SPARSE else made

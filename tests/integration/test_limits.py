@@ -55,9 +55,14 @@ def test_a_run_ends_within_its_time_with_the_weights_of_its_last_epoch(
 
     # The weights are those of so many epochs, whole: training for just as long gives the same bits.
     again = api.train(
-        "digits", epochs=kept.version, mode="pipe", intervals=4, run_dir=str(tmp_path / "again"), eval_every=0,
+        "digits",
+        epochs=kept.version,
+        mode="pipe",
+        intervals=4,
+        run_dir=str(tmp_path / "again"),
+        eval_every=0,
         checkpoint_every=result["epochs"],
-    )  # fmt: skip
+    )
     assert again.result["weights_digest"] == digest(kept.weights[kept.version])
     passed, _ = load_model(tmp_path / f"again/checkpoints/epoch-{result['epochs']:04}/model.safetensors")
     assert digest(passed) == result["weights_digest"]

@@ -19,9 +19,22 @@ from siafu.errors import ConfigError
 from tests.integration.processes import Training
 
 RUN = (
-    "digits", "--mode", "pipe", "--parts", "2", "--param-servers", "2", "--lambdas", "2", "--intervals", "4", "--dropout", "0.5",
-    "--epochs", "60",
-)  # fmt: skip
+    "digits",
+    "--mode",
+    "pipe",
+    "--parts",
+    "2",
+    "--param-servers",
+    "2",
+    "--lambdas",
+    "2",
+    "--intervals",
+    "4",
+    "--dropout",
+    "0.5",
+    "--epochs",
+    "60",
+)
 
 
 @pytest.fixture(scope="module")
@@ -296,9 +309,16 @@ def test_a_run_is_found_and_its_graph_too_from_another_folder_and_in_other_parts
 
 def test_what_changes_the_data_is_fixed_for_a_run(trained_on_a_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for setting in (
-        "data.feature_norm=row", "data.train_per_class=5", "data.val_per_class=5", "data.test_edges=0.3", "data.val_edges=0.3",
-        "data.negatives=3", "data.eval_negatives=7", "data.split=1", "data.directed=true",
-    ):  # fmt: skip
+        "data.feature_norm=row",
+        "data.train_per_class=5",
+        "data.val_per_class=5",
+        "data.test_edges=0.3",
+        "data.val_edges=0.3",
+        "data.negatives=3",
+        "data.eval_negatives=7",
+        "data.split=1",
+        "data.directed=true",
+    ):
         assert main(["resume", str(trained_on_a_file), "--epochs", "20", "--set", setting]) == 2
         assert f"{setting.partition('=')[0]} = " in capsys.readouterr().err
 

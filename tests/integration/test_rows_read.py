@@ -27,10 +27,19 @@ from tests.fleet import Fleet
 from tests.toy_graphs import random_graph
 
 SETTINGS: dict[str, Any] = {
-    "data.parts": 2, "data.directed": True, "model.hidden": 4, "model.dropout": 0.0,
-    "model.dtype": "float64", "train.epochs": 4, "train.intervals": 3, "train.mode": "async", "train.freshness": 0.0,
-    "train.staleness": 1, "train.ahead": 1.0, "servers.backend": "cpu",
-}  # fmt: skip
+    "data.parts": 2,
+    "data.directed": True,
+    "model.hidden": 4,
+    "model.dropout": 0.0,
+    "model.dtype": "float64",
+    "train.epochs": 4,
+    "train.intervals": 3,
+    "train.mode": "async",
+    "train.freshness": 0.0,
+    "train.staleness": 1,
+    "train.ahead": 1.0,
+    "servers.backend": "cpu",
+}
 
 
 GAT = {"model.name": "gat", "model.heads": 2, "model.out_heads": 2}

@@ -47,10 +47,20 @@ def test_losses_are_those_of_full_batch_training(
     graph = with_sparse_features(GRAPH) if model == "gcn" else GRAPH
     prepare(graph, tmp_path / "shards", parts=parts, directed=True)
     run = api.train(
-        str(tmp_path / "shards"), run_dir=str(tmp_path / "run"), backend=backend, model=model, layers=3,
-        hidden=8, epochs=10, dropout=0.5, weight_decay=5e-4, parts=parts, param_servers=param_servers, intervals=4,
+        str(tmp_path / "shards"),
+        run_dir=str(tmp_path / "run"),
+        backend=backend,
+        model=model,
+        layers=3,
+        hidden=8,
+        epochs=10,
+        dropout=0.5,
+        weight_decay=5e-4,
+        parts=parts,
+        param_servers=param_servers,
+        intervals=4,
         settings={"model.dtype": dtype, "train.mode": "pipe", **settings},
-    )  # fmt: skip
+    )
     spec = ModelSpec.of(configs.load(run.dir / "config.toml"), ShardSet.open(tmp_path / "shards").manifest)
     expected = reference.train(graph, spec, epochs=10, weight_decay=5e-4)
     np.testing.assert_allclose(run.result["loss_history"], expected.losses, rtol=TOLERANCE[dtype])

@@ -30,10 +30,20 @@ from tests.fleet import Fleet
 from tests.toy_graphs import random_graph
 
 SETTINGS: dict[str, Any] = {
-    "data.directed": True, "data.parts": 2, "model.hidden": 5, "model.dropout": 0.3, "model.dtype": "float64",
-    "train.lr": 0.05, "train.epochs": 5, "train.intervals": 3, "train.mode": "pipe", "train.eval_every": 2,
-    "servers.backend": "cpu", "servers.param_servers": 2, "lambda.count": 2,
-}  # fmt: skip
+    "data.directed": True,
+    "data.parts": 2,
+    "model.hidden": 5,
+    "model.dropout": 0.3,
+    "model.dtype": "float64",
+    "train.lr": 0.05,
+    "train.epochs": 5,
+    "train.intervals": 3,
+    "train.mode": "pipe",
+    "train.eval_every": 2,
+    "servers.backend": "cpu",
+    "servers.param_servers": 2,
+    "lambda.count": 2,
+}
 
 
 def with_numbers(graph: Graph, columns: int | None) -> Graph:
@@ -125,9 +135,12 @@ def test_smoothed_labels_and_clipped_gradients_equal_one_machine(
 ):
     graph = random_graph(1)
     run = fleet(
-        cut(graph, tmp_path / "shards"), servers__backend=backend, train__label_smoothing=label_smoothing,
-        train__clip_norm=clip_norm, train__optimizer="sgd",
-    )  # fmt: skip
+        cut(graph, tmp_path / "shards"),
+        servers__backend=backend,
+        train__label_smoothing=label_smoothing,
+        train__clip_norm=clip_norm,
+        train__optimizer="sgd",
+    )
     result = run.train()
     expected = reference.train(graph, run.spec, epochs=5, lr=0.05, optimizer="sgd", clip_norm=clip_norm)
     np.testing.assert_allclose(result["loss_history"], expected.losses, rtol=1e-9)
@@ -168,10 +181,17 @@ def test_inductive_training_sees_training_vertices_alone_and_evaluation_the_whol
 ):
     graph = with_numbers(random_graph(4, num_edges=110, directed=directed), 2)  # whose scores tell any two models apart
     run = fleet(
-        cut(graph, tmp_path / "shards", inductive=0), model__name=model, data__directed=directed, train__mode=mode,
-        data__inductive=True, model__layers=3, model__hidden="6 4", model__activation="tanh", train__freshness=1.0,
+        cut(graph, tmp_path / "shards", inductive=0),
+        model__name=model,
+        data__directed=directed,
+        train__mode=mode,
+        data__inductive=True,
+        model__layers=3,
+        model__hidden="6 4",
+        model__activation="tanh",
+        train__freshness=1.0,
         servers__backend=backend,
-    )  # fmt: skip
+    )
     result = run.train()
     expected = reference.train(among_training_vertices(graph), run.spec, epochs=5, lr=0.05)
     if mode == "pipe":

@@ -22,9 +22,16 @@ from tests.toy_graphs import random_graph
 
 GRAPH = random_graph(1)
 SETTINGS: dict[str, Any] = {
-    "data.directed": True, "model.hidden": 5, "model.dtype": "float64", "train.epochs": 0, "train.intervals": 3,
-    "servers.backend": "lambda", "lambda.count": 2, "lambda.relaunches": 100, "run.write": "H2",
-}  # fmt: skip
+    "data.directed": True,
+    "model.hidden": 5,
+    "model.dtype": "float64",
+    "train.epochs": 0,
+    "train.intervals": 3,
+    "servers.backend": "lambda",
+    "lambda.count": 2,
+    "lambda.relaunches": 100,
+    "run.write": "H2",
+}
 
 
 class Writing(Fleet):
@@ -59,18 +66,27 @@ def untrained(folder: Path, parts: int, seed: int, faults: Faults | None = None,
     return fleet
 
 
-@pytest.mark.parametrize(("model", "parts", "backend", "mode"), [
-    ("gcn", 1, "cpu", "async"), ("gcn", 3, "lambda", "pipe"), ("sage", 2, "cpu", "no-pipe"), ("gin", 2, "lambda", "async"),
-    ("gcnii", 2, "cpu", "async"), ("appnp", 2, "cpu", "pipe"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "parts", "backend", "mode"),
+    [
+        ("gcn", 1, "cpu", "async"),
+        ("gcn", 3, "lambda", "pipe"),
+        ("sage", 2, "cpu", "no-pipe"),
+        ("gin", 2, "lambda", "async"),
+        ("gcnii", 2, "cpu", "async"),
+        ("appnp", 2, "cpu", "pipe"),
+    ],
+)
 def test_the_first_weights_logits_are_the_textbooks(
     tmp_path: Path, model: str, parts: int, backend: str, mode: str
 ) -> None:
     slot = {"gcnii": "H4"}.get(model, "H2")
     fleet = untrained(
-        tmp_path / "shards", parts, 7,
+        tmp_path / "shards",
+        parts,
+        7,
         **{"model.name": model, "servers.backend": backend, "train.mode": mode, "run.write": slot},
-    )  # fmt: skip
+    )
     expected = reference.predict(GRAPH, fleet.spec, reference.first_weights(fleet.spec))
     np.testing.assert_allclose(fleet.written(), expected, rtol=1e-9, atol=1e-12)
     result = fleet.coordinator.result()

@@ -25,9 +25,20 @@ def test_a_worker_leaves_its_margin_before_the_end_of_its_invocation_even_while_
         Hub(param_server(0), RUN_ID, listen="127.0.0.1") as mute,
     ):
         assignment = Assignment(
-            "w-0", home.endpoint, 0, (mute.endpoint,), RUN_ID, "digest", SPEC, idle_s=1000, margin_s=30, prefetch=2,
-            keep_bytes=0, proxy="", wait_s=1000,
-        )  # fmt: skip
+            "w-0",
+            home.endpoint,
+            0,
+            (mute.endpoint,),
+            RUN_ID,
+            "digest",
+            SPEC,
+            idle_s=1000,
+            margin_s=30,
+            prefetch=2,
+            keep_bytes=0,
+            proxy="",
+            wait_s=1000,
+        )
         end = time.monotonic() + 30.2
         with Worker(assignment, lambda: end - time.monotonic()) as it:
             if busy:
@@ -50,9 +61,20 @@ def test_a_worker_without_work_leaves_in_peace_and_one_that_waits_for_weights_sa
         Hub(param_server(0), RUN_ID, listen="127.0.0.1") as mute,
     ):
         assignment = Assignment(
-            "w-0", home.endpoint, 0, (mute.endpoint,), RUN_ID, "digest", SPEC, idle_s=0.1, margin_s=1, prefetch=2,
-            keep_bytes=0, proxy="", wait_s=0.1,
-        )  # fmt: skip
+            "w-0",
+            home.endpoint,
+            0,
+            (mute.endpoint,),
+            RUN_ID,
+            "digest",
+            SPEC,
+            idle_s=0.1,
+            margin_s=1,
+            prefetch=2,
+            keep_bytes=0,
+            proxy="",
+            wait_s=0.1,
+        )
         with Worker(assignment, lambda: 1000.0) as it:
             if busy:
                 it._take(wire.Task("train", 0, 0, 1, 0, 0, 1, (), {}))

@@ -24,9 +24,14 @@ ROOT = Path(__file__).parents[2]
 ENDPOINT = "LOCALSTACK_ENDPOINT"  # no AWS_ENDPOINT_URL of the caller's comes so far: tests/surroundings.py
 #: What functions of the tests' own are made of, beside the package.
 HANDLERS = (
-    "tests/__init__.py", "tests/integration/__init__.py", "tests/integration/handlers.py", "tests/lambda_funcs/__init__.py",
-    "tests/lambda_funcs/handlers.py", "tests/localstack/__init__.py", "tests/localstack/handlers.py",
-)  # fmt: skip
+    "tests/__init__.py",
+    "tests/integration/__init__.py",
+    "tests/integration/handlers.py",
+    "tests/lambda_funcs/__init__.py",
+    "tests/lambda_funcs/handlers.py",
+    "tests/localstack/__init__.py",
+    "tests/localstack/handlers.py",
+)
 
 
 @dataclass(frozen=True)

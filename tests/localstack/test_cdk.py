@@ -54,17 +54,25 @@ class Laptop:
     def __init__(self, stack: Stack, folder: Path):
         self.stack, self.folder = stack, folder
         self.environ = {
-            **os.environ, "AWS_ENDPOINT_URL": stack.endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+            **os.environ,
+            "AWS_ENDPOINT_URL": stack.endpoint,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_REGION": "us-east-1",
-        }  # fmt: skip
+        }
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         settings = ("--set", f"cloud.name={NAME}", "--set", "data.parts=2")
         with open(self.folder / "siafu.err", "w") as errors:
             return subprocess.Popen(
-                [sys.executable, "-m", "siafu", *arguments, *settings], env=self.environ, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "siafu", *arguments, *settings],
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
 
     def run(self, *arguments: str) -> dict:
         process = self.start(*arguments, "--json")

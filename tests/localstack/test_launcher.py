@@ -29,9 +29,14 @@ def launcher() -> str:
 @pytest.fixture
 def start(place: Place, deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[contract.Start]:
     def localstack(
-        stack: ExitStack, outcomes: contract.Outcomes, handler: str, log_dir: Path, max_environments: int,
-        memory_mb: int = 192, timeout_s: float = 60.0,
-    ) -> Any:  # fmt: skip
+        stack: ExitStack,
+        outcomes: contract.Outcomes,
+        handler: str,
+        log_dir: Path,
+        max_environments: int,
+        memory_mb: int = 192,
+        timeout_s: float = 60.0,
+    ) -> Any:
         name = deploy(handler, memory_mb=memory_mb, timeout_s=timeout_s)
         return stack.enter_context(
             contract.caller(place.endpoint, name, outcomes, log_dir, max_environments, timeout_s)

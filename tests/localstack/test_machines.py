@@ -26,8 +26,12 @@ def test_a_run_on_machines_with_functions_of_the_cloud_ends_with_the_local_weigh
     box = Mailbox(BUCKET, endpoint=place.endpoint, region=LOCAL_REGION)
     place.client("s3").create_bucket(Bucket=BUCKET)
     common = {
-        "train.intervals": 4, "train.mode": "pipe", "model.dropout": 0.5, "lambda.count": 2, "lambda.timeout_s": 60,
-    }  # fmt: skip
+        "train.intervals": 4,
+        "train.mode": "pipe",
+        "model.dropout": 0.5,
+        "lambda.count": 2,
+        "lambda.timeout_s": 60,
+    }
     there = {"run.on": "aws", "cloud.bucket": BUCKET, "lambda.function": deploy("lambda_funcs.handler.handler")}
     near = api.train("digits", parts=2, epochs=5, run_dir=str(tmp_path / "near"), settings=common)
     with Deployment(box, tmp_path / "deployment") as deployment:

@@ -108,7 +108,7 @@ def test_place_of_a_run_ends_when_its_localstack_dies(tmp_path):
     ]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as owner:  # fmt: skip
+    ) as owner:
         found = json.loads(owner.stdout.readline())
         assert answers(found["endpoint"])
         (child,) = Path(f"/proc/{owner.pid}/task/{owner.pid}/children").read_text().split()

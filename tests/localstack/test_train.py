@@ -14,9 +14,22 @@ from tests.localstack.conftest import Place
 pytestmark = pytest.mark.aws
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 DIGITS = (
-    "digits", "--mode", "pipe", "--parts", "2", "--param-servers", "2", "--lambdas", "2", "--intervals", "8",
-    "--dropout", "0.5", "--epochs", "10",
-)  # fmt: skip
+    "digits",
+    "--mode",
+    "pipe",
+    "--parts",
+    "2",
+    "--param-servers",
+    "2",
+    "--lambdas",
+    "2",
+    "--intervals",
+    "8",
+    "--dropout",
+    "0.5",
+    "--epochs",
+    "10",
+)
 WORKER = "lambda_funcs.handler.handler"
 
 

@@ -482,9 +482,12 @@ BAD_MESSAGES = {
 
 #: Who may say such a thing; anybody else would be refused for that alone.
 SPEAKERS = {
-    wire.IntervalDone: graph_server(0), wire.EpochDone: graph_server(0), wire.PartialSums: PEER, wire.Judged: COORDINATOR,
+    wire.IntervalDone: graph_server(0),
+    wire.EpochDone: graph_server(0),
+    wire.PartialSums: PEER,
+    wire.Judged: COORDINATOR,
     wire.GetModel: COORDINATOR,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", BAD_MESSAGES)

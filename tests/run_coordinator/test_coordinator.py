@@ -166,9 +166,16 @@ def test_an_epoch_is_recorded_once_all_graph_servers_have_reported():
     core.handle(G0, epoch_report(0, 0), 11.0)
     (record,) = records(core.handle(G1, epoch_report(1, 0, staleness=[1, 2, 3]), 12.5))
     assert record == {
-        "event": "epoch", "epoch": 1, "loss": 1.0, "time_s": 2.5, "epoch_s": 2.5, "ghost_bytes": 200,
-        "staleness": [5, 2, 3], "usage": {"tasks": 6}, "usd": 0.0,
-    }  # fmt: skip
+        "event": "epoch",
+        "epoch": 1,
+        "loss": 1.0,
+        "time_s": 2.5,
+        "epoch_s": 2.5,
+        "ghost_bytes": 200,
+        "staleness": [5, 2, 3],
+        "usage": {"tasks": 6},
+        "usd": 0.0,
+    }
     assert (core.status.epoch, core.status.loss, core.status.ghost_bytes) == (1, 1.0, 200)
 
 

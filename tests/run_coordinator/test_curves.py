@@ -15,9 +15,16 @@ from run_coordinator.api import Run
 from siafu.errors import ConfigError
 
 RESULT: dict[str, Any] = {
-    "metric": "r2", "epochs": 3, "train_seconds": 1.25, "stopped": "epochs", "best_epoch": 3, "kept": {"epoch": 3}, "cost": {"usd": 0.0123},
-    "scores": {"train": {"acc": 0.9}, "val": {"acc": 0.8}, "test": {"acc": 0.71239}}, "run_dir": "/runs/<mine>",
-}  # fmt: skip
+    "metric": "r2",
+    "epochs": 3,
+    "train_seconds": 1.25,
+    "stopped": "epochs",
+    "best_epoch": 3,
+    "kept": {"epoch": 3},
+    "cost": {"usd": 0.0123},
+    "scores": {"train": {"acc": 0.9}, "val": {"acc": 0.8}, "test": {"acc": 0.71239}},
+    "run_dir": "/runs/<mine>",
+}
 
 
 def metrics(epochs: int = 3) -> list[dict[str, Any]]:

@@ -15,10 +15,25 @@ def shards(vertices: int, features: int, stored: int = 0, parts: int = 2) -> Man
     files = {"features_indices.npy": FileEntry(4 * vertices * stored, "", 0)}
     part = PartitionEntry(vertices, 10 * vertices, 10 * vertices, 0, 0, 0, files)
     return Manifest(
-        siafu="0", name="made up", num_vertices=parts * vertices, num_edges=20 * vertices, num_features=features, num_classes=7,
-        multilabel=False, directed=False, weighted=False, sparse_features=bool(stored), feature_norm="none", partitioner="metis",
-        order="given", seed=0, num_partitions=parts, splits=(SplitSizes(vertices, 0, 0),), cut_edges=0, partitions=(part,) * parts,
-    )  # fmt: skip
+        siafu="0",
+        name="made up",
+        num_vertices=parts * vertices,
+        num_edges=20 * vertices,
+        num_features=features,
+        num_classes=7,
+        multilabel=False,
+        directed=False,
+        weighted=False,
+        sparse_features=bool(stored),
+        feature_norm="none",
+        partitioner="metis",
+        order="given",
+        seed=0,
+        num_partitions=parts,
+        splits=(SplitSizes(vertices, 0, 0),),
+        cut_edges=0,
+        partitions=(part,) * parts,
+    )
 
 
 def found(manifest: Manifest, **settings: Any) -> int:

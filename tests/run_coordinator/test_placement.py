@@ -57,9 +57,17 @@ def test_the_choice(seconds, threads, environments, core, link, here, server_s, 
 def test_bytes_are_those_of_the_tasks(dtype, weighted):
     graph = random_graph(11, weighted=weighted)
     spec = ModelSpec(
-        "gat", 7, 4, int((graph.split[:, 0] == TRAIN).sum()), widths=(6, 4), heads=2, out_heads=3, dtype=dtype,
-        attn_dropout=0.3, apply_edge="lambda",
-    )  # fmt: skip
+        "gat",
+        7,
+        4,
+        int((graph.split[:, 0] == TRAIN).sum()),
+        widths=(6, 4),
+        heads=2,
+        out_heads=3,
+        dtype=dtype,
+        attn_dropout=0.3,
+        apply_edge="lambda",
+    )
     model, bounds = models.build(spec), (0, 6, 17, 23)
     expected = nbytes_of_epoch(model, len(graph.src) + 23, 23, 3, weighted=weighted)
     assert travelled(graph, model, bounds) == expected
@@ -91,8 +99,11 @@ def test_models_without_edge_tasks_have_none():
     assert not edge_steps(models.build(ModelSpec("gcn", 7, 4, 9)))
     assert not edge_steps(models.build(ModelSpec("gat", 7, 4, 9)))
     assert [step.name for step in edge_steps(models.build(ModelSpec("gat", 7, 4, 9, apply_edge="lambda")))] == [
-        "AE0", "AE1", "AE'1", "AE'0"
-    ]  # fmt: skip
+        "AE0",
+        "AE1",
+        "AE'1",
+        "AE'0",
+    ]
 
 
 def test_the_choice_is_explained_by_its_figures():
@@ -102,6 +113,9 @@ def test_the_choice_is_explained_by_its_figures():
     assert said["lambda"] == {"bytes_per_epoch": 5000, "epoch_s": 0.75}
     assert said["load"]["environments"] == 4
     assert explained("lambda", "lambda", 5000, None, None) == {
-        "chosen": "lambda", "asked": "lambda", "server": {"bytes_per_epoch": 0}, "lambda": {"bytes_per_epoch": 5000},
-    }  # fmt: skip
+        "chosen": "lambda",
+        "asked": "lambda",
+        "server": {"bytes_per_epoch": 0},
+        "lambda": {"bytes_per_epoch": 5000},
+    }
     assert np.isfinite([said["server"]["epoch_s"], said["lambda"]["epoch_s"]]).all()

@@ -27,9 +27,14 @@ def test_a_preset_is_a_model_that_can_be_and_names_its_source(model: str, graph:
     if model in MODELS:
         size = SimpleNamespace(train=140, val=500, test=1000)
         manifest = SimpleNamespace(
-            num_features=50, num_classes=7, multilabel=False, target="classes", splits=(size,), num_edge_types=1,
+            num_features=50,
+            num_classes=7,
+            multilabel=False,
+            target="classes",
+            splits=(size,),
+            num_edge_types=1,
             edge_types="none",
-        )  # fmt: skip
+        )
         assert build(ModelSpec.of(config, manifest)).init()  # type: ignore[arg-type]
 
 
@@ -46,9 +51,13 @@ def test_patience_ends_as_its_authors_have_it():
         for (model, _), preset in presets.PAPER.items()
     }
     assert ends == {
-        "gcn": ("loss", 10), "gat": ("both", 100), "gcnii": ("loss", 100), "appnp": ("both", 100), "sgc": (None, None),
+        "gcn": ("loss", 10),
+        "gat": ("both", 100),
+        "gcnii": ("loss", 100),
+        "appnp": ("both", 100),
+        "sgc": (None, None),
         "sage": (None, None),
-    }  # fmt: skip
+    }
     config = api.resolve("cora", None, None, {"model": "gat", "stop_on": "score"}, "paper")
     assert (config.train.stop_on, config.train.patience) == ("score", 100)
 
@@ -70,11 +79,12 @@ def test_a_graph_goes_by_its_file_or_the_name_in_its_shards(tmp_path: Path):
     [
         ("gcn", "digits", "nothing published for gcn on digits, only on cora, citeseer, pubmed"),
         (
-            "gin", "cora",
+            "gin",
+            "cora",
             "nothing published for gin on cora (its paper classifies whole graphs), only for gcn, gat, gcnii, appnp, sgc, sage",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_was_not_published_is_refused_with_what_was(
     model: str, graph: str, complaint: str, capsys: pytest.CaptureFixture[str]
 ):

@@ -27,9 +27,18 @@ def result(config: Config, **changes: Any) -> dict[str, Any]:
     """What a run of that config would give."""
     score = SCORES.get(config.train.seed, 0.6)
     return {
-        "val_acc": score, "test_acc": score - 0.1, "best_epoch": 2, "epochs": 3, "train_seconds": 1.0, "stopped": "epochs",
-        "weights_digest": "0", "metric": "accuracy", "cost": {"usd": 0.25}, "run_dir": config.run.dir, **changes,
-    }  # fmt: skip
+        "val_acc": score,
+        "test_acc": score - 0.1,
+        "best_epoch": 2,
+        "epochs": 3,
+        "train_seconds": 1.0,
+        "stopped": "epochs",
+        "weights_digest": "0",
+        "metric": "accuracy",
+        "cost": {"usd": 0.25},
+        "run_dir": config.run.dir,
+        **changes,
+    }
 
 
 @pytest.fixture
@@ -263,10 +272,17 @@ def test_another_graph_in_memory_and_a_file_written_anew_are_other_trials(traine
     for seed in (1, 2):
         graph = random_graph(seed, 20 + seed)
         np.savez(
-            "my.npz", edge_index=np.stack([graph.src, graph.dst]), x=graph.features, y=graph.labels, num_classes=graph.num_classes,
-            num_nodes=graph.num_vertices, num_features=graph.num_features,
-            train_mask=graph.split[:, 0] == 1, val_mask=graph.split[:, 0] == 2, test_mask=graph.split[:, 0] == 3,
-        )  # fmt: skip
+            "my.npz",
+            edge_index=np.stack([graph.src, graph.dst]),
+            x=graph.features,
+            y=graph.labels,
+            num_classes=graph.num_classes,
+            num_nodes=graph.num_vertices,
+            num_features=graph.num_features,
+            train_mask=graph.split[:, 0] == 1,
+            val_mask=graph.split[:, 0] == 2,
+            test_mask=graph.split[:, 0] == 3,
+        )
         folders.append(repeat.repeat("my.npz", runs=1, settings=_cached(tmp_path)).dir)
     assert folders[0] != folders[1]
 

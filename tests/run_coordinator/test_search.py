@@ -40,9 +40,17 @@ def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[float
             raise Diverged("epoch 2: the loss is nan")
         validation = VALIDATION[rate] + 0.01 * config.train.seed
         found = {
-            "val_acc": validation, "test_acc": 1 - validation, "best_epoch": 2, "epochs": 3, "train_seconds": 1.0,
-            "stopped": "epochs", "weights_digest": "0", "metric": "accuracy", "cost": {"usd": 0.25}, "run_dir": str(folder),
-        }  # fmt: skip
+            "val_acc": validation,
+            "test_acc": 1 - validation,
+            "best_epoch": 2,
+            "epochs": 3,
+            "train_seconds": 1.0,
+            "stopped": "epochs",
+            "weights_digest": "0",
+            "metric": "accuracy",
+            "cost": {"usd": 0.25},
+            "run_dir": str(folder),
+        }
         (folder / "result.json").write_text(json.dumps(found))
         return api.Run(folder, found)
 

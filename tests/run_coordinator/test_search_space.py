@@ -16,8 +16,11 @@ def test_names_are_those_of_flags_or_keys_and_values_those_of_the_config():
         {"lr": "0.01,0.010,5e-3", "model.hidden": "64 32,16", "attn-dropout": [0, 0.5], "model.norm": ["layer"]}
     )
     assert space == {
-        "train.lr": (0.01, 0.005), "model.hidden": ((64, 32), (16,)), "model.attn_dropout": (0.0, 0.5), "model.norm": ("layer",),
-    }  # fmt: skip
+        "train.lr": (0.01, 0.005),
+        "model.hidden": ((64, 32), (16,)),
+        "model.attn_dropout": (0.0, 0.5),
+        "model.norm": ("layer",),
+    }
 
 
 @pytest.mark.parametrize(
@@ -41,7 +44,10 @@ def test_ranges(text: str, name: str, expected: Range):
         ({"lr": "0..1:log"}, "search over lr = 0..1: must be two numbers, LOW < HIGH and LOW > 0"),
         ({"lr": "a..b"}, "search over lr = a..b: must be two numbers, LOW < HIGH"),
         ({"lr": "0..inf"}, "search over lr = 0..inf: must be two numbers, LOW < HIGH"),
-        ({"model.name": "gcn..sage"}, "search over model.name: a range is for numbers, model.name needs values with commas between"),
+        (
+            {"model.name": "gcn..sage"},
+            "search over model.name: a range is for numbers, model.name needs values with commas between",
+        ),
         ({"lr": []}, "search over lr = []: must be values, or LOW..HIGH with :log or without"),
         ({"lr": 0.1}, "search over lr = 0.1: must be values, or LOW..HIGH with :log or without"),
         ({"lr": "fast"}, "train.lr = 'fast': must be a finite number"),
@@ -49,7 +55,7 @@ def test_ranges(text: str, name: str, expected: Range):
         ({"seed": "0,1"}, "search over seed: is no setting of what is learnt"),
         ({"budget": "0,1"}, "search over budget: is no setting of what is learnt"),
     ],
-)  # fmt: skip
+)
 def test_a_space_that_cannot_be_is_refused_in_one_line(over: dict, complaint: str):
     expected = complaint.partition(";")[0]  # what the nearest key is, depends on all of them
     with pytest.raises(ConfigError, match=f"^{re.escape(expected)}"):

@@ -71,10 +71,13 @@ def test_cores(machine: Machine, cgroup: str, files: dict[str, str], options: di
         (
             "0::/a/b",
             {
-                "sys/fs/cgroup/a/memory.max": f"{8 * GIB}", "sys/fs/cgroup/a/memory.current": f"{5 * GIB}",
+                "sys/fs/cgroup/a/memory.max": f"{8 * GIB}",
+                "sys/fs/cgroup/a/memory.current": f"{5 * GIB}",
                 "sys/fs/cgroup/a/memory.stat": f"anon 1\ninactive_file {2 * GIB}",  # files that were read: they can go
             },
-            {}, 8 * GIB, 5 * GIB,
+            {},
+            8 * GIB,
+            5 * GIB,
         ),
         (
             "4:memory:/job",
@@ -84,13 +87,15 @@ def test_cores(machine: Machine, cgroup: str, files: dict[str, str], options: di
                 "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
                 "sys/fs/cgroup/memory/memory.usage_in_bytes": f"{90 * GIB}",
             },
-            {}, 4 * GIB, 3 * GIB,
+            {},
+            4 * GIB,
+            3 * GIB,
         ),
         ("", {}, {"SLURM_MEM_PER_NODE": "6144"}, 6 * GIB, 5 * GIB),
         ("", {}, {"SLURM_MEM_PER_CPU": "1024", "SLURM_CPUS_ON_NODE": "16"}, 16 * GIB, 15 * GIB),
         ("", {}, {"SLURM_MEM_PER_NODE": "0"}, 256 * GIB, 2**63),
     ],
-)  # fmt: skip
+)
 def test_memory(
     machine: Machine, cgroup: str, files: dict[str, str], options: dict[str, str], limit: int, room: int
 ) -> None:

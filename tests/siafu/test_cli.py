@@ -26,19 +26,35 @@ ISSUE_FLAGS = """
     --checkpoint-every --config --set --run-dir --json
 """
 ISSUE_FIELDS = {
-    "test_acc", "val_acc", "epochs", "train_seconds", "epoch_seconds_median", "loss_history", "lambda",
-    "ghost_bytes_per_epoch", "lanes", "stash_peak_versions", "weights_digest", "run_dir",
-}  # fmt: skip
+    "test_acc",
+    "val_acc",
+    "epochs",
+    "train_seconds",
+    "epoch_seconds_median",
+    "loss_history",
+    "lambda",
+    "ghost_bytes_per_epoch",
+    "lanes",
+    "stash_peak_versions",
+    "weights_digest",
+    "run_dir",
+}
 
 
 def arrays(**changes):
     """A path of six vertices with two classes, as the npz format has it; a change to None leaves an array out."""
     first = np.arange(6) < 2
     made = {
-        "edge_index": np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]]), "num_nodes": 6, "num_features": 2, "num_classes": 2,
-        "x": np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2), "y": np.array([0, 1, 0, 1, 0, 1]),
-        "train_mask": first, "val_mask": np.roll(first, 2), "test_mask": np.roll(first, 4),
-    }  # fmt: skip
+        "edge_index": np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]]),
+        "num_nodes": 6,
+        "num_features": 2,
+        "num_classes": 2,
+        "x": np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2),
+        "y": np.array([0, 1, 0, 1, 0, 1]),
+        "train_mask": first,
+        "val_mask": np.roll(first, 2),
+        "test_mask": np.roll(first, 4),
+    }
     return {name: value for name, value in {**made, **changes}.items() if value is not None}
 
 

@@ -12,18 +12,36 @@ from siafu.errors import ConfigError
 
 #: Key -> who refuses it where it does nothing.
 CHECKED = {
-    **dict.fromkeys(("data.val_edges", "data.test_edges", "data.negatives", "data.eval_negatives"), "run_coordinator.api.fit"),
+    **dict.fromkeys(
+        ("data.val_edges", "data.test_edges", "data.negatives", "data.eval_negatives"), "run_coordinator.api.fit"
+    ),
     **dict.fromkeys(
         (
-            "model.activation", "model.dropout", "model.norm", "model.residual", "model.jump", "model.heads", "model.out_heads",
-            "model.attn_dropout", "model.slope", "model.alpha", "model.theta", "model.hops", "model.eps", "model.train_eps",
-            "model.bases", "model.narrow", "model.decoder",
+            "model.activation",
+            "model.dropout",
+            "model.norm",
+            "model.residual",
+            "model.jump",
+            "model.heads",
+            "model.out_heads",
+            "model.attn_dropout",
+            "model.slope",
+            "model.alpha",
+            "model.theta",
+            "model.hops",
+            "model.eps",
+            "model.train_eps",
+            "model.bases",
+            "model.narrow",
+            "model.decoder",
         ),
         "siafu.models.build",
     ),
-    **dict.fromkeys(("model.layers", "model.hidden", "train.weight_decay_rest", "run.write"), "run_coordinator.api.built"),
+    **dict.fromkeys(
+        ("model.layers", "model.hidden", "train.weight_decay_rest", "run.write"), "run_coordinator.api.built"
+    ),
     **dict.fromkeys(("data.inductive", "train.staleness"), "siafu.config"),
-}  # fmt: skip
+}
 #: They mean something in every run.
 ALWAYS = {
     f"{section}.{key}"

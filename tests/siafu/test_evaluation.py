@@ -46,10 +46,26 @@ def test_without_training_the_first_weights_are_evaluated():
 
 def shards(vertices: int, edges: int, **changes) -> Manifest:
     return Manifest(
-        siafu="0", name="made up", num_vertices=vertices, num_edges=edges, num_features=1, num_classes=7,
-        multilabel=False, directed=False, weighted=False, sparse_features=False, feature_norm="none", partitioner="metis",
-        order="given", seed=0, num_partitions=1, splits=(SplitSizes(vertices, 0, 0),), cut_edges=0, partitions=(), **changes,
-    )  # fmt: skip
+        siafu="0",
+        name="made up",
+        num_vertices=vertices,
+        num_edges=edges,
+        num_features=1,
+        num_classes=7,
+        multilabel=False,
+        directed=False,
+        weighted=False,
+        sparse_features=False,
+        feature_norm="none",
+        partitioner="metis",
+        order="given",
+        seed=0,
+        num_partitions=1,
+        splits=(SplitSizes(vertices, 0, 0),),
+        cut_edges=0,
+        partitions=(),
+        **changes,
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,9 +88,14 @@ def test_evaluation_is_below_a_tenth_of_the_work_where_it_looks_along_more_than_
     inductive = usual_eval_every(shards(10**5, 10**6, edge_types="inductive", type_counts=(240_000, 760_000)))
     assert inductive == 42  # 1 / (1 + 42 x 0.24) = 9.0%
     counts = {
-        MESSAGE: 1_700_000, TRAIN_PAIR: 1_700_000, TRAIN_NEGATIVE: 8 * 1_700_000, VAL_PAIR: 50_000,
-        VAL_NEGATIVE: 5_000_000, TEST_PAIR: 100_000, TEST_NEGATIVE: 10_000_000,
-    }  # fmt: skip
+        MESSAGE: 1_700_000,
+        TRAIN_PAIR: 1_700_000,
+        TRAIN_NEGATIVE: 8 * 1_700_000,
+        VAL_PAIR: 50_000,
+        VAL_NEGATIVE: 5_000_000,
+        TEST_PAIR: 100_000,
+        TEST_NEGATIVE: 10_000_000,
+    }
     links = shards(10**5, 10**7, edge_types="links", type_counts=tuple(counts.values()))
     every = usual_eval_every(links)
     assert 1 / 11 > 15_150_000 / (15_150_000 + every * 3_400_000) > 0.09

@@ -26,9 +26,17 @@ def test_who_shows_a_key_of_the_list_is_let_in_by_its_name(gate: Gate) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [request(FOREIGN), request(KEY, b"NULL"), request(KEY, b"PLAIN"), request(b""), request(KEY)[:6],
-     [b"2.0", *request(KEY)[1:]], [], [b"1.0"]],
-)  # fmt: skip
+    [
+        request(FOREIGN),
+        request(KEY, b"NULL"),
+        request(KEY, b"PLAIN"),
+        request(b""),
+        request(KEY)[:6],
+        [b"2.0", *request(KEY)[1:]],
+        [],
+        [b"1.0"],
+    ],
+)
 def test_all_others_are_refused_and_counted(gate: Gate, asked: list[bytes]) -> None:
     verdict = gate.answer(asked, 0)
     assert verdict.reply[2] == b"400"

@@ -80,9 +80,17 @@ def test_a_ring_travels_as_json_and_its_secret_is_in_no_repr() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, [], {}, {"secret": "00", "public": {}}, {"secret": "zz" * 32, "public": {}}, {"secret": "00" * 32},
-     {"secret": "00" * 32, "public": {"graph_server/0": "short"}}, {"secret": "00" * 32, "public": {"graph_server/0": 5}}],
-)  # fmt: skip
+    [
+        None,
+        [],
+        {},
+        {"secret": "00", "public": {}},
+        {"secret": "zz" * 32, "public": {}},
+        {"secret": "00" * 32},
+        {"secret": "00" * 32, "public": {"graph_server/0": "short"}},
+        {"secret": "00" * 32, "public": {"graph_server/0": 5}},
+    ],
+)
 def test_what_is_no_ring_is_refused_without_a_word_of_what_is_in_it(value) -> None:
     with pytest.raises(ConfigError, match=r"^not the keys of a member$") as caught:
         Ring.load(value)
@@ -119,11 +127,18 @@ def test_who_calls_himself_what_his_key_does_not_say_is_found_out(holder, identi
 @pytest.mark.parametrize(
     ("security", "listen", "keys"),
     [
-        ("auto", "127.0.0.1", False), ("auto", "127.8.0.1", False), ("auto", "::1", False), ("auto", "localhost", False),
-        ("auto", "10.0.0.5", True), ("auto", "*", True), ("auto", "0.0.0.0", True), ("auto", "eth0", True),
-        ("curve", "127.0.0.1", True), ("none", "10.0.0.5", False),
+        ("auto", "127.0.0.1", False),
+        ("auto", "127.8.0.1", False),
+        ("auto", "::1", False),
+        ("auto", "localhost", False),
+        ("auto", "10.0.0.5", True),
+        ("auto", "*", True),
+        ("auto", "0.0.0.0", True),
+        ("auto", "eth0", True),
+        ("curve", "127.0.0.1", True),
+        ("none", "10.0.0.5", False),
     ],
-)  # fmt: skip
+)
 def test_keys_are_wanted_wherever_somebody_else_could_dial(security, listen, keys) -> None:
     assert wanted(security, listen) == keys
 

@@ -13,10 +13,13 @@ from siafu.machine import num_environments, num_threads
 def config(*, on: str = "local", run_on: str = "local", parts: int = 1, intervals: int = 16, count: int = 0) -> Config:
     base = Config()
     return dataclasses.replace(
-        base, data=dataclasses.replace(base.data, parts=parts), run=dataclasses.replace(base.run, on=run_on),
-        train=dataclasses.replace(base.train, intervals=intervals), lambdas=configs.Lambda(on=on, count=count),
+        base,
+        data=dataclasses.replace(base.data, parts=parts),
+        run=dataclasses.replace(base.run, on=run_on),
+        train=dataclasses.replace(base.train, intervals=intervals),
+        lambdas=configs.Lambda(on=on, count=count),
         servers=dataclasses.replace(base.servers, backend="lambda"),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,10 @@ def test_classes_and_sets_of_classes_are_counted():
 def test_the_loss_is_the_mean_of_what_training_minimises(target: str, dtype: type, scale: float):
     outputs = (scale * RNG.normal(size=(60, 5))).astype(dtype)
     labels = {
-        "classes": RNG.integers(0, 5, 60), "labels": RNG.integers(0, 2, (60, 5)).astype(np.uint8),
+        "classes": RNG.integers(0, 5, 60),
+        "labels": RNG.integers(0, 2, (60, 5)).astype(np.uint8),
         "numbers": RNG.normal(size=(60, 5)).astype(np.float32),
-    }[target]  # fmt: skip
+    }[target]
     loss = {"classes": ops.cross_entropy, "labels": ops.binary_cross_entropy, "numbers": ops.squared_error}[target]
     found = METRICS[target].scores(merged(target, outputs, labels))
     for i, split in enumerate(SPLITS):

@@ -11,10 +11,15 @@ import pytest
 from siafu.npy import headers_in, mapped, read_archive, read_header
 
 ARRAYS = [
-    np.arange(6, dtype=np.float16).reshape(2, 3), np.zeros((0, 4)), np.array(3), np.array([True, False]),
-    np.asfortranarray(np.arange(6).reshape(2, 3)), np.array(["a", "bc"]), np.arange(3, dtype=np.uint16)[:, None],
+    np.arange(6, dtype=np.float16).reshape(2, 3),
+    np.zeros((0, 4)),
+    np.array(3),
+    np.array([True, False]),
+    np.asfortranarray(np.arange(6).reshape(2, 3)),
+    np.array(["a", "bc"]),
+    np.arange(3, dtype=np.uint16)[:, None],
     np.arange(4, dtype=">i8"),
-]  # fmt: skip
+]
 
 
 def npy(values, version=None):
@@ -68,7 +73,7 @@ def test_archives_of_numpy_are_read(save):
         (npy(np.arange(3))[:-1], "must be 152 by its header"),
         (npy(np.arange(3)) + b"x", "must be 152 by its header"),
     ],
-)  # fmt: skip
+)
 def test_whatever_else_is_a_value_error(data, why, tmp_path):
     (tmp_path / "x.npy").write_bytes(data)
     with pytest.raises(ValueError, match=why.replace("|", r"\|")):

@@ -117,11 +117,16 @@ def test_size(nbytes, words):
 def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = {
-        "metric": "accuracy", "epochs": 200, "train_seconds": 8.31, "epoch_seconds_median": 0.0372, "kept": {"epoch": 78},
-        "scores": SCORES, "run_dir": str(tmp_path / "runs" / "one"),
+        "metric": "accuracy",
+        "epochs": 200,
+        "train_seconds": 8.31,
+        "epoch_seconds_median": 0.0372,
+        "kept": {"epoch": 78},
+        "scores": SCORES,
+        "run_dir": str(tmp_path / "runs" / "one"),
         "lambda": {"invocations": 4, "gb_s": 6.24, "relaunches": 0, "duplicates": 1, "billed_ms": 33280},
         "cost": {"usd": 0.0123456, "counted": "Lambda"},
-    }  # fmt: skip
+    }
     lines = [
         "trained     200 epochs in 8.3 s, 37 ms each (median)",
         "best epoch  78: train accuracy 0.9944, validation 0.9777, test 0.9878",
@@ -136,10 +141,17 @@ def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, mon
 
 def test_what_a_run_computed_with_is_named_where_its_bits_are_not_those_of_every_machine():
     result = {
-        "metric": "accuracy", "epochs": 1, "train_seconds": 1.0, "epoch_seconds_median": 0.1, "scores": None,
-        "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0}, "processors": ["aarch64 neon", "x86_64 avx2"],
+        "metric": "accuracy",
+        "epochs": 1,
+        "train_seconds": 1.0,
+        "epoch_seconds_median": 0.1,
+        "scores": None,
+        "run_dir": "/elsewhere",
+        "lambda": {"invocations": 0},
+        "cost": {"usd": 0.0},
+        "processors": ["aarch64 neon", "x86_64 avx2"],
         "arithmetic": "as everywhere",
-    }  # fmt: skip
+    }
     assert [line.split()[0] for line in summary(result)] == ["trained", "saved"]
     kinds = {"arithmetic": "bfloat16", "processors": ["x86_64 avx2", "x86_64 avx512bf16"]}
     assert summary({**result, **kinds})[1:-1] == [
@@ -155,13 +167,21 @@ def test_what_a_run_computed_with_is_named_where_its_bits_are_not_those_of_every
 
 def test_the_last_lines_say_what_evaluation_costs():
     result = {
-        "metric": "accuracy", "epochs": 9, "train_seconds": 1.0, "epoch_seconds_median": 0.1, "best_epoch": 8,
-        "scores": SCORES, "kept": {"epoch": 8}, "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
+        "metric": "accuracy",
+        "epochs": 9,
+        "train_seconds": 1.0,
+        "epoch_seconds_median": 0.1,
+        "best_epoch": 8,
+        "scores": SCORES,
+        "kept": {"epoch": 8},
+        "run_dir": "/elsewhere",
+        "lambda": {"invocations": 0},
+        "cost": {"usd": 0.0},
         "lanes": {
             "train": {"tensor_tasks": 240, "ghost_bytes": 2000, "compute_s": 0.88},
             "eval": {"tensor_tasks": 160, "ghost_bytes": 1000, "compute_s": 0.12},
         },
-    }  # fmt: skip
+    }
     said = "evaluation  40% of tensor tasks, 12% of computing time, 33% of ghost bytes"
     assert summary(result)[2] == said
     for lane in result["lanes"].values():
@@ -174,9 +194,16 @@ def test_the_last_lines_say_what_evaluation_costs():
 def test_a_split_that_is_never_scored_is_not_mentioned():
     """Training edges, where edges are predicted."""
     result = {
-        "metric": "mrr", "epochs": 9, "train_seconds": 1.0, "epoch_seconds_median": 0.1, "kept": {"epoch": 8},
-        "scores": {**SCORES, "train": None}, "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
-    }  # fmt: skip
+        "metric": "mrr",
+        "epochs": 9,
+        "train_seconds": 1.0,
+        "epoch_seconds_median": 0.1,
+        "kept": {"epoch": 8},
+        "scores": {**SCORES, "train": None},
+        "run_dir": "/elsewhere",
+        "lambda": {"invocations": 0},
+        "cost": {"usd": 0.0},
+    }
     assert summary(result)[1] == "best epoch  8: validation MRR 0.9777, test 0.9878"
 
 
@@ -189,18 +216,31 @@ def test_a_split_that_is_never_scored_is_not_mentioned():
 )
 def test_a_split_without_vertices_has_words_and_no_number(without: str, line: str):
     result = {
-        "metric": "r2", "epochs": 9, "train_seconds": 1.0, "epoch_seconds_median": 0.1,
-        "kept": {"epoch": 9, "why": "no validation vertices: the last epoch is kept"}, "scores": {**SCORES, without: None},
-        "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
-    }  # fmt: skip
+        "metric": "r2",
+        "epochs": 9,
+        "train_seconds": 1.0,
+        "epoch_seconds_median": 0.1,
+        "kept": {"epoch": 9, "why": "no validation vertices: the last epoch is kept"},
+        "scores": {**SCORES, without: None},
+        "run_dir": "/elsewhere",
+        "lambda": {"invocations": 0},
+        "cost": {"usd": 0.0},
+    }
     assert summary(result)[1] == line
 
 
 def test_a_run_that_was_stopped_before_its_first_evaluation_has_no_best_epoch():
     result = {
-        "metric": "accuracy", "epochs": 0, "train_seconds": 0.0, "epoch_seconds_median": 0.0, "best_epoch": None,
-        "scores": None, "run_dir": "/elsewhere", "lambda": {"invocations": 0}, "cost": {"usd": 0.0},
-    }  # fmt: skip
+        "metric": "accuracy",
+        "epochs": 0,
+        "train_seconds": 0.0,
+        "epoch_seconds_median": 0.0,
+        "best_epoch": None,
+        "scores": None,
+        "run_dir": "/elsewhere",
+        "lambda": {"invocations": 0},
+        "cost": {"usd": 0.0},
+    }
     assert summary(result) == ["trained     0 epochs in 0.0 s, 0 ms each (median)", "saved in    /elsewhere"]
 
 

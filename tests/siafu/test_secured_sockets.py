@@ -82,8 +82,14 @@ def test_members_talk_in_both_directions(server: Hub) -> None:
         (Q0, KEYS.ring(Q0), 1),  # answers over links that graph servers have dialled, and dials none
         (worker("w1-0"), KEYS.ring(G1).for_workers(G1, 1, public_key), 1),  # of the other graph server
     ],
-    ids=["without keys", "with an invented key", "with another run's key", "with a key of who does not dial", "a worker of another"],
-)  # fmt: skip
+    ids=[
+        "without keys",
+        "with an invented key",
+        "with another run's key",
+        "with a key of who does not dial",
+        "a worker of another",
+    ],
+)
 def test_strangers_are_refused(server: Hub, me: Address, ring: Ring | None, refused: int | None) -> None:
     if ring is not None and "graph_server/0" not in ring.public:
         ring = Ring(ring.secret, KEYS.public)

@@ -48,9 +48,17 @@ def test_a_run_runs_nothing_that_lies_in_the_working_folder(hostile: Path) -> No
     """The coordinator, its servers, and a Lambda environment; PYTHONPATH has an empty
     entry, which means that folder."""
     said = siafu(
-        hostile, "train", "digits", "--epochs", "2", "--quiet", "--json", "--backend", "lambda",
+        hostile,
+        "train",
+        "digits",
+        "--epochs",
+        "2",
+        "--quiet",
+        "--json",
+        "--backend",
+        "lambda",
         PYTHONPATH=f"{start.ROOT}{os.pathsep}",
-    )  # fmt: skip
+    )
     assert json.loads(said)["epochs"] == 2
 
 
@@ -171,7 +179,7 @@ OTHERWISE = {
     "infra/wheels.py": "says where pip is missing",
     "benchmarks/chaos/fork_server.py": "knows such commands when others give them",
     "run_coordinator/baseline/__init__.py": "for torchrun: gpu_baselines.__main__ leaves the working folder",
-}  # fmt: skip
+}
 
 
 def test_every_python_is_started_by_start() -> None:

@@ -11,17 +11,17 @@ from siafu.stopping import Stopping
 # Of each evaluation: its score and loss, then by rule (best, waited since).
 #    score  loss      score      loss       both
 COURSE = [
-    (0.50,  2.0,   (True, 0),  (True, 0),  (True, 0)),
-    (0.60,  1.5,   (True, 0),  (True, 0),  (True, 0)),
-    (0.60,  1.5,   (False, 1), (False, 1), (True, 0)),   # equalled: for "both" the later one is the best
-    (0.70,  1.6,   (True, 0),  (False, 2), (False, 0)),  # a higher score alone starts patience again
-    (0.65,  1.4,   (False, 1), (True, 0),  (False, 0)),  # and so does a lower loss alone
-    (0.69,  1.41,  (False, 2), (False, 1), (False, 1)),
-    (0.70,  1.45,  (False, 3), (False, 2), (False, 0)),  # the highest score equalled
-    (0.69,  1.4,   (False, 4), (False, 3), (False, 0)),  # the lowest loss equalled
-    (0.60,  1.5,   (False, 5), (False, 4), (False, 1)),  # what was once the best is not now
-    (0.70,  1.4,   (False, 6), (False, 5), (True, 0)),
-]  # fmt: skip
+    (0.50, 2.0, (True, 0), (True, 0), (True, 0)),
+    (0.60, 1.5, (True, 0), (True, 0), (True, 0)),
+    (0.60, 1.5, (False, 1), (False, 1), (True, 0)),  # equalled: for "both" the later one is the best
+    (0.70, 1.6, (True, 0), (False, 2), (False, 0)),  # a higher score alone starts patience again
+    (0.65, 1.4, (False, 1), (True, 0), (False, 0)),  # and so does a lower loss alone
+    (0.69, 1.41, (False, 2), (False, 1), (False, 1)),
+    (0.70, 1.45, (False, 3), (False, 2), (False, 0)),  # the highest score equalled
+    (0.69, 1.4, (False, 4), (False, 3), (False, 0)),  # the lowest loss equalled
+    (0.60, 1.5, (False, 5), (False, 4), (False, 1)),  # what was once the best is not now
+    (0.70, 1.4, (False, 6), (False, 5), (True, 0)),
+]
 
 
 @pytest.mark.parametrize("rule", ["score", "loss", "both"])

@@ -30,9 +30,11 @@ def worker(keep_bytes: int = 0) -> TensorWorker:
 def task(pc: int, *, epoch: int = 0, num_parts: int = 1, rows: dict[str, Any] | None = None) -> wire.Task:
     rng = np.random.default_rng(pc)
     every: dict[str, Any] = {
-        "Z0": rng.normal(size=(ROWS, 3)), "Z1": rng.normal(size=(ROWS, 4)), "label": rng.integers(0, 2, ROWS),
+        "Z0": rng.normal(size=(ROWS, 3)),
+        "Z1": rng.normal(size=(ROWS, 4)),
+        "label": rng.integers(0, 2, ROWS),
         "train": rng.random(ROWS) < 0.7,
-    }  # fmt: skip
+    }
     wanted = {slot: every[slot] for slot in PROGRAM[pc].reads} if rows is None else rows
     return wire.Task("train", epoch, 0, pc, 0, 0, num_parts, ("Z0",) if pc == FIRST else (), wanted)
 

@@ -13,9 +13,13 @@ def test_a_worker_has_one_thread_a_locale_and_the_kernels_that_the_run_chose() -
         "AWS_SECRET_ACCESS_KEY": "hidden",
     }
     assert variables.of_worker(run) == {
-        "OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-        "LANG": "C.UTF-8", "TZ": ":UTC",
-    }  # fmt: skip
+        "OPENBLAS_CORETYPE": "Haswell",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "LANG": "C.UTF-8",
+        "TZ": ":UTC",
+    }
 
 
 def test_an_empty_choice_of_kernels_is_none() -> None:

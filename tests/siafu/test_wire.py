@@ -194,7 +194,7 @@ START = frames_of(wire.Start())
 ROWS = frames_of(rows_message(np.arange(6.0).reshape(2, 3)))
 SPARSE = frames_of(
     task_message(H0=SparseRows(np.array([0, 1, 3]), np.array([4, 0, 2], np.int32), np.ones(3, np.float32), 5))
-)  # fmt: skip
+)
 EDGES = frames_of(task_message(E0=EdgeRows(np.array([0, 1, 1, 3]), np.arange(6.0).reshape(3, 2))))
 
 
@@ -364,11 +364,52 @@ def test_sparse_rows_do_not_arrive_in_a_dense_field():
 
 NUM_MUTATIONS = 200_000
 HOSTILE = (
-    None, True, False, 0, -1, 1, 2, 255, 2**31, 2**62, 2**63, 2**64, -(2**63), 10**30, 10**400, 0.5, -0.0, 1e308, math.nan,
-    math.inf, "", "train", "eval", "f4", "i8", "b1", "O", "\ud800", "\x00", "x" * 300, [], [[]], [0], [2**62], [2**62, 4],
-    [0, 2**62], [-1], [1, 1, 1, 1, 1], {}, {"": 0}, {"d": "f4", "s": [], "c": 0}, {"d": "u1", "s": [0], "c": 0},
-    {"w": 1, "t": []}, {"w": 1, "t": [0, 0, 0]}, {"d": {}, "s": {}, "c": {}},
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    2,
+    255,
+    2**31,
+    2**62,
+    2**63,
+    2**64,
+    -(2**63),
+    10**30,
+    10**400,
+    0.5,
+    -0.0,
+    1e308,
+    math.nan,
+    math.inf,
+    "",
+    "train",
+    "eval",
+    "f4",
+    "i8",
+    "b1",
+    "O",
+    "\ud800",
+    "\x00",
+    "x" * 300,
+    [],
+    [[]],
+    [0],
+    [2**62],
+    [2**62, 4],
+    [0, 2**62],
+    [-1],
+    [1, 1, 1, 1, 1],
+    {},
+    {"": 0},
+    {"d": "f4", "s": [], "c": 0},
+    {"d": "u1", "s": [0], "c": 0},
+    {"w": 1, "t": []},
+    {"w": 1, "t": [0, 0, 0]},
+    {"d": {}, "s": {}, "c": {}},
+)
 
 
 def flip_bits(frames: Frames, rng: random.Random, corpus: list[Frames]) -> None:
@@ -492,9 +533,15 @@ def huge_number(frames: Frames, rng: random.Random, corpus: list[Frames]) -> Non
 
 
 MUTATIONS = (
-    [flip_bits] * 3 + [truncate] * 2 + [splice] * 2 + [shuffle_frames] * 2 + [change_tag] + [edit_header] * 5
-    + [lie_about_a_tensor] * 4 + [huge_number]
-)  # fmt: skip
+    [flip_bits] * 3
+    + [truncate] * 2
+    + [splice] * 2
+    + [shuffle_frames] * 2
+    + [change_tag]
+    + [edit_header] * 5
+    + [lie_about_a_tensor] * 4
+    + [huge_number]
+)
 
 
 def mutant(rng: random.Random, corpus: list[Frames]) -> Frames:

@@ -36,19 +36,35 @@ from siafu.errors import GnnError
 
 NOISES = 2.0
 GCN = {
-    "model.name": "gcn", "model.layers": 2, "model.hidden": 64, "model.dropout": 0.5, "train.lr": 0.01,
-    "train.weight_decay": 5e-4, "train.epochs": 200, "data.feature_norm": "row",
-}  # fmt: skip
+    "model.name": "gcn",
+    "model.layers": 2,
+    "model.hidden": 64,
+    "model.dropout": 0.5,
+    "train.lr": 0.01,
+    "train.weight_decay": 5e-4,
+    "train.epochs": 200,
+    "data.feature_norm": "row",
+}
 DEEP = {
-    "model.name": "gcnii", "model.layers": 32, "model.hidden": 64, "model.dropout": 0.5, "train.lr": 0.01,
-    "train.weight_decay": 0.01, "train.weight_decay_rest": 5e-4, "train.epochs": 300, "data.feature_norm": "row",
-}  # fmt: skip
+    "model.name": "gcnii",
+    "model.layers": 32,
+    "model.hidden": 64,
+    "model.dropout": 0.5,
+    "train.lr": 0.01,
+    "train.weight_decay": 0.01,
+    "train.weight_decay_rest": 5e-4,
+    "train.epochs": 300,
+    "data.feature_norm": "row",
+}
 #: Graph -> what differs from GCN. Its splits are the graph's own, or drawn with the seed.
 GRAPHS: Mapping[str, Mapping[str, Any]] = {
-    "cora": {}, "citeseer": {}, "amazon_computers": {"train.weight_decay": 0.0, "data.feature_norm": "none"},
-    "coauthor_physics": {}, "squirrel": {"train.weight_decay": 5e-5},
+    "cora": {},
+    "citeseer": {},
+    "amazon_computers": {"train.weight_decay": 0.0, "data.feature_norm": "none"},
+    "coauthor_physics": {},
+    "squirrel": {"train.weight_decay": 5e-5},
     "nell": {"train.weight_decay": 1e-5, "model.dropout": 0.1, "data.feature_norm": "none"},  # Kipf & Welling's
-}  # fmt: skip
+}
 #: Variant -> method, its settings, and how many points it may be below vanilla; None: no bar.
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
     "vanilla": ("vanilla", {}, None),

@@ -121,8 +121,15 @@ def _rows(name: str, method: str, settings: Mapping[str, Any], folder: Path, arg
 
 
 def _row(
-    method: str, model: str, graph: str, ranks: int, where: str, losses: list[float], weights: Mapping[str, Any], wanted: Any
-) -> Row:  # fmt: skip
+    method: str,
+    model: str,
+    graph: str,
+    ranks: int,
+    where: str,
+    losses: list[float],
+    weights: Mapping[str, Any],
+    wanted: Any,
+) -> Row:
     off = max(float(np.abs(weights[name] - W).max(initial=0)) for name, W in wanted.weights.items())
     return Row(method, model, graph, ranks, where, training.differs_by(losses, wanted.losses), off)
 

@@ -40,10 +40,12 @@ QUANTISER_SHARE = 0.80
 LAYERS, HIDDEN, HEADS = 3, 128, 4
 #: What a method needs on few ranks.
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "gnnpipe": {"model.name": "gcnii", "model.layers": 4, "model.hidden": 32}, "allreduce": {"baseline.subgraphs": 8},
-    "gossip": {"baseline.subgraphs": 8}, "cluster": {"baseline.subgraphs": 8},
+    "gnnpipe": {"model.name": "gcnii", "model.layers": 4, "model.hidden": 32},
+    "allreduce": {"baseline.subgraphs": 8},
+    "gossip": {"baseline.subgraphs": 8},
+    "cluster": {"baseline.subgraphs": 8},
     "sampling": {"baseline.fanouts": (10, 5), "baseline.batch": 2000},
-}  # fmt: skip
+}
 LIMIT_S = 1800.0
 
 
@@ -68,9 +70,14 @@ def _epochs(args: argparse.Namespace, found: dict[str, Any]) -> None:
         for model in ("gcn", "sage", "gat"):
             row: dict[str, Any] = {"graph": graph, "model": model}
             settings = {
-                "model.name": model, "model.layers": LAYERS, "model.hidden": HIDDEN, "model.dropout": 0.5, **({"model.heads": HEADS} if model == "gat" else {}),
-                "baseline.ranks": 1, "baseline.device": args.device,
-            }  # fmt: skip
+                "model.name": model,
+                "model.layers": LAYERS,
+                "model.hidden": HIDDEN,
+                "model.dropout": 0.5,
+                **({"model.heads": HEADS} if model == "gat" else {}),
+                "baseline.ranks": 1,
+                "baseline.device": args.device,
+            }
             try:
                 row["ours"] = measure("vanilla", graph, settings, args.epochs).epoch_s
             except GnnError as error:
@@ -116,9 +123,13 @@ def _methods(args: argparse.Namespace, found: dict[str, Any]) -> None:
             if method == "cluster" and ranks > 1:
                 continue
             settings = {
-                "model.name": "sage", "model.hidden": 32, **SETTINGS.get(method, {}), "baseline.ranks": ranks,
-                "baseline.device": args.device, "baseline.transport": transport,
-            }  # fmt: skip
+                "model.name": "sage",
+                "model.hidden": 32,
+                **SETTINGS.get(method, {}),
+                "baseline.ranks": ranks,
+                "baseline.device": args.device,
+                "baseline.transport": transport,
+            }
             row: dict[str, Any] = {"method": method, "transport": transport, "ranks": ranks}
             try:
                 now = measure(method, args.small, settings, args.epochs)

@@ -34,10 +34,14 @@ LIMIT_S = 30.0
 PATIENCE_S = 5
 #: Flags that small runs of a method need.
 FLAGS = {
-    "pipegcn": ["--smooth", "FG"], "adaqp": ["--set", "baseline.period=4"],
-    "gnnpipe": ["--model", "gcnii", "--layers", "4"], "allreduce": ["--subgraphs", "6"],
-    "gossip": ["--subgraphs", "6"], "cluster": ["--subgraphs", "6"], "sampling": ["--batch", "64"],
-}  # fmt: skip
+    "pipegcn": ["--smooth", "FG"],
+    "adaqp": ["--set", "baseline.period=4"],
+    "gnnpipe": ["--model", "gcnii", "--layers", "4"],
+    "allreduce": ["--subgraphs", "6"],
+    "gossip": ["--subgraphs", "6"],
+    "cluster": ["--subgraphs", "6"],
+    "sampling": ["--batch", "64"],
+}
 FREE = ("gossip",)
 
 
@@ -72,9 +76,21 @@ def measure(folder: Path, method: str, source: str, epochs: int) -> dict[str, An
     """One method."""
     every = max(1, epochs // 6)
     flags = [
-        method, source, "--epochs", str(epochs), "--checkpoint-every", str(every), "--eval-every", str(epochs), "--hidden", "16",
-        "--dropout", "0.5", "--quiet", *FLAGS.get(method, []),
-    ]  # fmt: skip
+        method,
+        source,
+        "--epochs",
+        str(epochs),
+        "--checkpoint-every",
+        str(every),
+        "--eval-every",
+        str(epochs),
+        "--hidden",
+        "16",
+        "--dropout",
+        "0.5",
+        "--quiet",
+        *FLAGS.get(method, []),
+    ]
     with Training(folder / "whole", *flags, verb="baseline") as whole:
         wanted = whole.result
     begin = max(every + 1, epochs // 3)
@@ -94,9 +110,15 @@ def measure(folder: Path, method: str, source: str, epochs: int) -> dict[str, An
     free = not same and method in FREE and "weights_digest" in again
     verdict = "the same weights" if same else "free" if free else again.get("error", "OTHER weights")
     return {
-        "method": method, "whole": wanted["weights_digest"], "resumed": again.get("weights_digest", ""), "ended_s": ended_s,
-        "stopped_s": stopped_s, "said": told, "verdict": verdict if named else f"{verdict}, NOT NAMED", "holds": (same or free) and named,
-    }  # fmt: skip
+        "method": method,
+        "whole": wanted["weights_digest"],
+        "resumed": again.get("weights_digest", ""),
+        "ended_s": ended_s,
+        "stopped_s": stopped_s,
+        "said": told,
+        "verdict": verdict if named else f"{verdict}, NOT NAMED",
+        "holds": (same or free) and named,
+    }
 
 
 def struck(

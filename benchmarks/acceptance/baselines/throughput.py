@@ -65,7 +65,8 @@ class Plan:
 ADAPTIVE = {"baseline.scheme": "adaptive", "baseline.period": 10}
 PLANS = {
     "halo": Plan(
-        "vanilla", SAGE,
+        "vanilla",
+        SAGE,
         {
             "pipegcn": Peer("pipegcn", {}, 1.7),
             "pipegcn-FG": Peer("pipegcn", {"baseline.smooth": "FG"}),
@@ -75,20 +76,28 @@ PLANS = {
         },
     ),
     "far": Plan(
-        "vanilla", {**SAGE, "baseline.link_delay_s": 0.005},
+        "vanilla",
+        {**SAGE, "baseline.link_delay_s": 0.005},
         {
             "pipegcn": Peer("pipegcn", {}, 1.7),
             "pipegcn-FG": Peer("pipegcn", {"baseline.smooth": "FG"}, 1.7),
             "pipegcn+adaqp": Peer("pipegcn", ADAPTIVE, 3.0),
         },
     ),
-    "others": Plan("vanilla", SAGE, {"sancus": Peer("sancus"), "cagnet": Peer("cagnet"), "cagnet-1.5d": Peer("cagnet", {"baseline.replicas": 2})}),
+    "others": Plan(
+        "vanilla",
+        SAGE,
+        {"sancus": Peer("sancus"), "cagnet": Peer("cagnet"), "cagnet-1.5d": Peer("cagnet", {"baseline.replicas": 2})},
+    ),
     "gnnpipe": Plan("vanilla", GCNII, {"gnnpipe": Peer("gnnpipe", {}, 2.0)}),
     "gossip": Plan(
-        "allreduce", {**SAGE, **SLOWED},
-        {"gossip-v1": Peer("gossip", {"baseline.gossip": "v1"}), "gossip-v2": Peer("gossip", {}, 1.5)}, shaped=False, min_ranks=3,
+        "allreduce",
+        {**SAGE, **SLOWED},
+        {"gossip-v1": Peer("gossip", {"baseline.gossip": "v1"}), "gossip-v2": Peer("gossip", {}, 1.5)},
+        shaped=False,
+        min_ranks=3,
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -193,20 +202,37 @@ def calibrated(method: str, graph: str, settings: Mapping[str, Any], epochs: int
 
 
 def row_of(
-    table: str, graph: str, ranks: int, name: str, peer: Peer, base: list[Measured], mine: list[Measured],
+    table: str,
+    graph: str,
+    ranks: int,
+    name: str,
+    peer: Peer,
+    base: list[Measured],
+    mine: list[Measured],
     settings: Mapping[str, Any],
-) -> Row:  # fmt: skip
+) -> Row:
     """One line of a table: a run per round, of the first line's method and its own."""
     ratios = [its.epoch_s / one.epoch_s for its, one in zip(base, mine, strict=True)]
     means = [its.mean_s / one.mean_s for its, one in zip(base, mine, strict=True)]
     nbytes = median(one.halo_bytes for one in mine)
     whole = median(one.halo_bytes for one in base)
     return Row(
-        table, graph, ranks, name, median(one.epoch_s for one in mine), median(ratios), median(one.share for one in mine),
-        int(nbytes), 1 - nbytes / whole if whole else 0.0, peer.at_least, peer.fewer_bytes,
-        float(settings.get("baseline.link_rate", 0)), ratios, median(means),
+        table,
+        graph,
+        ranks,
+        name,
+        median(one.epoch_s for one in mine),
+        median(ratios),
+        median(one.share for one in mine),
+        int(nbytes),
+        1 - nbytes / whole if whole else 0.0,
+        peer.at_least,
+        peer.fewer_bytes,
+        float(settings.get("baseline.link_rate", 0)),
+        ratios,
+        median(means),
         formula=_formula(base[0], settings) if peer.method == "gnnpipe" else 0,
-    )  # fmt: skip
+    )
 
 
 def _show(rows: list[Row]) -> None:
@@ -226,9 +252,16 @@ def _show(rows: list[Row]) -> None:
     for row in rows:
         bar = f"{row.at_least:.1f}x" if row.at_least else ""
         table.add_row(
-            row.name, f"{row.epoch_s:.3f} s", f"{row.ratio:.2f}x", f"{row.mean_ratio:.2f}x", bar, f"{row.share:.0%}", size(row.nbytes),
-            f"{row.fewer_bytes:.0%}", style="" if row.holds else "red",
-        )  # fmt: skip
+            row.name,
+            f"{row.epoch_s:.3f} s",
+            f"{row.ratio:.2f}x",
+            f"{row.mean_ratio:.2f}x",
+            bar,
+            f"{row.share:.0%}",
+            size(row.nbytes),
+            f"{row.fewer_bytes:.0%}",
+            style="" if row.holds else "red",
+        )
     Console(width=120).print(table)
     for row in rows:
         if row.formula:
@@ -246,9 +279,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=list(PLANS), choices=list(PLANS), help="tables; all")
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
     parser.add_argument(
-        "--graphs", nargs="+", metavar="SOURCE",
+        "--graphs",
+        nargs="+",
+        metavar="SOURCE",
         default=["synthetic:reddit-small?scale=0.03", "synthetic:ogbn-products?scale=0.01"],
-    )  # fmt: skip
+    )
     parser.add_argument("--epochs", type=int, default=20, help="of a run, after the first three [20]")
     parser.add_argument("--rounds", type=int, default=3, help="A B A B A B [3]")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for every run")

@@ -63,9 +63,16 @@ class EndpointLauncher:
     from threads of the launcher's."""
 
     def __init__(
-        self, client: Any, function: str, *, timeout_s: float, limit: int, max_environments: int,
-        on_done: Callable[[Invocation], None], log_dir: Path | None = None,
-    ):  # fmt: skip
+        self,
+        client: Any,
+        function: str,
+        *,
+        timeout_s: float,
+        limit: int,
+        max_environments: int,
+        on_done: Callable[[Invocation], None],
+        log_dir: Path | None = None,
+    ):
         """``client``: of boto3. ``timeout_s``: of the function."""
         self.function, self.limit, self.max_environments, self.hangs_up = function, limit, max_environments, True
         self._client, self._timeout_s, self._on_done = client, timeout_s, on_done
@@ -94,9 +101,14 @@ class EndpointLauncher:
             ) from error
         log_dir.mkdir(parents=True, exist_ok=True)
         return cls(
-            client, lambdas.function, timeout_s=lambdas.timeout_s, limit=limit, max_environments=max_environments,
-            on_done=on_done, log_dir=log_dir,
-        )  # fmt: skip
+            client,
+            lambdas.function,
+            timeout_s=lambdas.timeout_s,
+            limit=limit,
+            max_environments=max_environments,
+            on_done=on_done,
+            log_dir=log_dir,
+        )
 
     def invoke(self, payload: dict[str, Any], request_id: str) -> None:
         """WorkerError when ``max_environments`` are busy, the payload is beyond the quota, the machine has no more

@@ -43,10 +43,14 @@ class Environment:
     def __init__(self, function: Function):
         self._outcomes: queue.SimpleQueue[Invocation] = queue.SimpleQueue()
         self._pool = LocalPool(
-            handler=function.handler, memory_mb=function.memory_mb, timeout_s=function.timeout_s,
-            init_timeout_s=function.init_timeout_s, max_environments=1, on_done=self._outcomes.put,
+            handler=function.handler,
+            memory_mb=function.memory_mb,
+            timeout_s=function.timeout_s,
+            init_timeout_s=function.init_timeout_s,
+            max_environments=1,
+            on_done=self._outcomes.put,
             variables=function.variables,
-        )  # fmt: skip
+        )
 
     def ready(self) -> None:
         """Answers once the actor has a place."""
@@ -87,18 +91,26 @@ class RayLauncher:
     called from the launcher's thread; it may call ``invoke``."""
 
     def __init__(
-        self, function: Function, *, limit: int, on_done: Callable[[Invocation], None], log_dir: Path | None = None,
+        self,
+        function: Function,
+        *,
+        limit: int,
+        on_done: Callable[[Invocation], None],
+        log_dir: Path | None = None,
         cluster: ray_cluster.Connection,
-    ):  # fmt: skip
+    ):
         """``cluster``: is left by ``close``."""
         self.function, self.limit, self.hangs_up = function, limit, False
         self._on_done, self._log_dir, self._cluster = on_done, log_dir, cluster
         self._ray = ray_cluster.load()
         # A death of an actor is an invocation's end: it is not for Ray to start it anew, nor to run anything twice.
         self._new = self._ray.remote(Environment).options(
-            num_cpus=function.memory_mb / MB_PER_CPU, memory=function.memory_mb << 20, max_restarts=0, max_task_retries=0,
+            num_cpus=function.memory_mb / MB_PER_CPU,
+            memory=function.memory_mb << 20,
+            max_restarts=0,
+            max_task_retries=0,
             max_concurrency=2,  # ``close`` comes in the middle of ``invoke``
-        )  # fmt: skip
+        )
         # Between the callers and the thread:
         self._free = threading.Semaphore(limit)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()

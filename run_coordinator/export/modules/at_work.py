@@ -50,9 +50,16 @@ def of_onnx(folder: Path, given: dict[str, Any]) -> Any:
     sizes: list[dict[int, Any]] = [{0: num_vertices}, {1: num_edges}, *({0: num_edges} for _ in edges[1:])]
     names = [name for name in ("x", "edge_index", "edge_type", "edge_weight") if name in given]
     torch.onnx.export(
-        module_in(folder), (rows, *edges), folder / "model.onnx", input_names=names, output_names=["logits"],
-        dynamic_shapes=(sizes[0], tuple(sizes[1:])), dynamo=True, external_data=False, verbose=False,
-    )  # fmt: skip
+        module_in(folder),
+        (rows, *edges),
+        folder / "model.onnx",
+        input_names=names,
+        output_names=["logits"],
+        dynamic_shapes=(sizes[0], tuple(sizes[1:])),
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
     for name in ("model.py", "weights.safetensors", "settings.json"):
         (folder / name).unlink()
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])

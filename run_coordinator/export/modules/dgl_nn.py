@@ -66,8 +66,14 @@ class GINConv(Isomorphism):  # type: ignore[misc]
 
 class GATConv(Attention):  # type: ignore[misc]
     def __init__(
-        self, fan_in: int, width: int, heads: int = 1, concat: bool = True, negative_slope: float = 0.2, bias: bool = True
-    ):  # fmt: skip
+        self,
+        fan_in: int,
+        width: int,
+        heads: int = 1,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+        bias: bool = True,
+    ):
         super().__init__(fan_in, width, heads, negative_slope=negative_slope, bias=bias)
         self.concat = concat
 

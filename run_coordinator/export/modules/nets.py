@@ -15,16 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from run_coordinator.export.modules.plain import (
-    APPNP,
-    GATConv,
-    GCN2Conv,
-    GCNConv,
-    GINConv,
-    RGCNConv,
-    SAGEConv,
-    SGConv,
-)  # fmt: skip
+from run_coordinator.export.modules.plain import APPNP, GATConv, GCN2Conv, GCNConv, GINConv, RGCNConv, SAGEConv, SGConv
 
 ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "elu": nn.ELU}
 
@@ -33,9 +24,17 @@ class Layers(nn.Module):
     """Convolutions one after the other; a subclass makes them."""
 
     def __init__(
-        self, sizes: list[int], *, activation: str, bias: bool, norm: bool = False, residual: bool = False,
-        jump: str = "none", num_classes: int = 0, **of_conv: Any,
-    ):  # fmt: skip
+        self,
+        sizes: list[int],
+        *,
+        activation: str,
+        bias: bool,
+        norm: bool = False,
+        residual: bool = False,
+        jump: str = "none",
+        num_classes: int = 0,
+        **of_conv: Any,
+    ):
         """``sizes``: from features to classes; with ``jump`` to the last hidden layer, and ``num_classes`` behind."""
         super().__init__()
         self.jump, self.num_layers = jump, len(sizes) - 1
@@ -145,9 +144,17 @@ class GCNII(nn.Module):
     """Chen et al., ICML 2020."""
 
     def __init__(
-        self, in_features: int, width: int, num_classes: int, num_layers: int, *, alpha: float, theta: float,
-        activation: str, bias: bool,
-    ):  # fmt: skip
+        self,
+        in_features: int,
+        width: int,
+        num_classes: int,
+        num_layers: int,
+        *,
+        alpha: float,
+        theta: float,
+        activation: str,
+        bias: bool,
+    ):
         super().__init__()
         self.activation = ACTIVATIONS[activation]()
         self.first, self.last = nn.Linear(in_features, width, bias), nn.Linear(width, num_classes, bias)
@@ -164,9 +171,7 @@ class GCNII(nn.Module):
 class APPNPNet(nn.Module):
     """Gasteiger et al., ICLR 2019."""
 
-    def __init__(
-        self, sizes: list[int], *, hops: int, alpha: float, activation: str, bias: bool, norm: bool
-    ):  # fmt: skip
+    def __init__(self, sizes: list[int], *, hops: int, alpha: float, activation: str, bias: bool, norm: bool):
         super().__init__()
         self.activation = ACTIVATIONS[activation]()
         self.layers = nn.ModuleList(nn.Linear(a, b, bias) for a, b in pairwise(sizes))
@@ -194,9 +199,7 @@ class SGC(nn.Module):
         return logits
 
 
-NETS = {
-    "gcn": GCN, "sage": SAGE, "gin": GIN, "gat": GAT, "rgcn": RGCN, "gcnii": GCNII, "appnp": APPNPNet, "sgc": SGC,
-}  # fmt: skip
+NETS = {"gcn": GCN, "sage": SAGE, "gin": GIN, "gat": GAT, "rgcn": RGCN, "gcnii": GCNII, "appnp": APPNPNet, "sgc": SGC}
 
 
 def load(folder: str | Path) -> nn.Module:

@@ -73,8 +73,14 @@ class GINConv(nn.Module):
 
 class GATConv(nn.Module):
     def __init__(
-        self, fan_in: int, width: int, heads: int = 1, concat: bool = True, negative_slope: float = 0.2, bias: bool = True
-    ):  # fmt: skip
+        self,
+        fan_in: int,
+        width: int,
+        heads: int = 1,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+        bias: bool = True,
+    ):
         super().__init__()
         self.heads, self.width, self.concat, self.slope = heads, width, concat, negative_slope
         self.lin = nn.Linear(fan_in, heads * width, bias=False)
@@ -92,10 +98,13 @@ class GATConv(nn.Module):
         alpha = (e - top[target]).exp() * ones(x, edge_index, edge_weight)[:, None]
         own = (own - top).exp()
         total = own.scatter_add(0, places, alpha)
-        found = torch.stack([  # by head, so that no row per edge is made
-            (spread(rows[:, k], edge_index, alpha[:, k]) + own[:, k, None] * rows[:, k]) / total[:, k, None]
-            for k in range(self.heads)
-        ], 1)  # fmt: skip
+        found = torch.stack(
+            [  # by head, so that no row per edge is made
+                (spread(rows[:, k], edge_index, alpha[:, k]) + own[:, k, None] * rows[:, k]) / total[:, k, None]
+                for k in range(self.heads)
+            ],
+            1,
+        )
         found = found.flatten(1) if self.concat else found.mean(1)
         return found if self.bias is None else found + self.bias
 

@@ -40,7 +40,10 @@ def test_the_table_has_a_line_for_each_mode_and_ratio(monkeypatch: pytest.Monkey
     monkeypatch.setattr(autotune, "RATIOS", (0.5, 1.0))
     found = measure(Namespace(threads=1, intervals=4, seeds=1))
     assert [(row["mode"], row["tensor/graph"]) for row in found.rows] == [
-        ("async", 0.5), ("async", 1.0), ("pipe", 0.5), ("pipe", 1.0),
-    ]  # fmt: skip
+        ("async", 0.5),
+        ("async", 1.0),
+        ("pipe", 0.5),
+        ("pipe", 1.0),
+    ]
     assert {column for row in found.rows for column in found.columns} <= set(found.rows[0])
     assert set(found.summary) == {"largest deviation in async"}

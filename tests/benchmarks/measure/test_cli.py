@@ -64,9 +64,16 @@ def test_mistakes_are_one_line_and_exit_code_2(stand_in, capsys, words):
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (None, "–"), (True, "yes"), (1234, "1,234"), (12.345, "12.3"), (0.5, "0.5"), (12345.6, "12,346"), ("x", "x"),
-        ({"16": 2.0, "64": None}, "16 2, 64 –"), ([1.0, 2.5], "1, 2.5"),
+        (None, "–"),
+        (True, "yes"),
+        (1234, "1,234"),
+        (12.345, "12.3"),
+        (0.5, "0.5"),
+        (12345.6, "12,346"),
+        ("x", "x"),
+        ({"16": 2.0, "64": None}, "16 2, 64 –"),
+        ([1.0, 2.5], "1, 2.5"),
     ],
-)  # fmt: skip
+)
 def test_cells_show_three_digits(value, shown):
     assert cli.shown(value) == shown

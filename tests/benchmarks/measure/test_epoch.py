@@ -22,9 +22,12 @@ def times(seconds, test_acc=0.5):
 
 def test_summary_has_the_ratios_that_are_asked_about():
     found = {
-        "siafu": times(2.0), "siafu, bfloat16": times(1.0, 0.52), "dgl": times(8.0), "dgl_cached": times(3.0),
+        "siafu": times(2.0),
+        "siafu, bfloat16": times(1.0, 0.52),
+        "dgl": times(8.0),
+        "dgl_cached": times(3.0),
         "pyg": Times(failed="needs about 90 GiB, 20 are free"),
-    }  # fmt: skip
+    }
     args = argparse.Namespace(threads=2, rounds=1, profile=True)
     summary = epoch._summary(args, found)
     assert (summary["ratio_vs_dgl"], summary["ratio_vs_dgl_cached"], summary["ratio_vs_pyg"]) == (4, 1.5, None)

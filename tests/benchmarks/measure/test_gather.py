@@ -33,10 +33,16 @@ def times(seconds, own=OWN, value=1.0):
 
 def test_rows_place_siafu_beside_its_limit_and_its_peers():
     found = {
-        "siafu": times(2.5), "siafu bfloat16": times(1.0, value=1.001), "packed": times(2.0),
-        "packed bfloat16": times(0.8), "limit": times(1.5), "limit bfloat16": times(0.5),
-        "dgl": times(7.5), "scipy": times(9.0, value=1.5), "pyg": Times(failed="setup: no module"),
-    }  # fmt: skip
+        "siafu": times(2.5),
+        "siafu bfloat16": times(1.0, value=1.001),
+        "packed": times(2.0),
+        "packed bfloat16": times(0.8),
+        "limit": times(1.5),
+        "limit bfloat16": times(0.5),
+        "dgl": times(7.5),
+        "scipy": times(9.0, value=1.5),
+        "pyg": Times(failed="setup: no module"),
+    }
     rows = {row["contender"]: row for row in gather._rows(found, OneGigabyte, 250)}
     assert list(rows) == ["siafu", "siafu bfloat16", "dgl", "scipy", "pyg"]
     mine = rows["siafu"]

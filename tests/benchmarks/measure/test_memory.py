@@ -44,10 +44,18 @@ def test_every_role_has_its_figures_and_the_last_line_is_the_total():
 def test_a_small_run_is_predicted_and_measured(tmp_path: Path):
     found = memory.measure(
         arguments(
-            "--graph", "digits", "--backend", "cpu", "--epochs", "2", "--set", f"data.cache_dir={tmp_path}",
-            "--set", "train.intervals=4",
+            "--graph",
+            "digits",
+            "--backend",
+            "cpu",
+            "--epochs",
+            "2",
+            "--set",
+            f"data.cache_dir={tmp_path}",
+            "--set",
+            "train.intervals=4",
         )
-    )  # fmt: skip
+    )
     roles = [row["role"] for row in found.rows]
     assert roles == ["graph servers", "parameter servers", "launcher", "all"]
     assert all(row["measured_mb"] > 10 for row in found.rows)

@@ -32,9 +32,14 @@ def plan(backend: str, **changes: object) -> Plan:
     )
     manifest = GRAPH.manifest(3)
     found = plan_of(
-        config, ModelSpec.of(config, manifest), Counts.of(manifest), Speeds(), threads=4, link=LinkRate(1e9),
+        config,
+        ModelSpec.of(config, manifest),
+        Counts.of(manifest),
+        Speeds(),
+        threads=4,
+        link=LinkRate(1e9),
         environments=Environments(count=6, core=0.5) if backend == "lambda" else None,
-    )  # fmt: skip
+    )
     return replace(found, **changes)  # type: ignore[arg-type]
 
 

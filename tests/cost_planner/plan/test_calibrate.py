@@ -19,10 +19,16 @@ from siafu.models import ModelSpec
 TRUE = replace(Speeds(), value_ns=0.2, copy_ns=3.0, main_tensor_s=300e-6, hop_s=500e-6, usable=0.9)
 #: Two densities, and both backends.
 SETTINGS = (
-    Setting("cpu", intervals=4), Setting("cpu", intervals=12, hidden=16), Setting("cpu", parts=2, intervals=6, layers=3),
-    Setting(intervals=4, environments=1), Setting(intervals=12, hidden=16), Setting(parts=2, intervals=6, hidden=128),
-    Setting("cpu", intervals=4, sparse=True), Setting(intervals=6, sparse=True), Setting(mode="no-pipe", environments=1),
-)  # fmt: skip
+    Setting("cpu", intervals=4),
+    Setting("cpu", intervals=12, hidden=16),
+    Setting("cpu", parts=2, intervals=6, layers=3),
+    Setting(intervals=4, environments=1),
+    Setting(intervals=12, hidden=16),
+    Setting(parts=2, intervals=6, hidden=128),
+    Setting("cpu", intervals=4, sparse=True),
+    Setting(intervals=6, sparse=True),
+    Setting(mode="no-pipe", environments=1),
+)
 
 
 def as_if(setting: Setting, speeds: Speeds) -> Measured:

@@ -45,7 +45,7 @@ def test_a_graph_of_billions_of_edges_is_answered_with_memory_and_quotas(argv, s
 
 def test_limits_are_answered_by_number(capsys):
     limits = ["--within-time", "10d", "--within-usd", "0.000001"]
-    assert main([*FRIENDSTER, "--servers", "32", *FEW, "--backend", "cpu", "--mode", "pipe", *limits, "--json"]) == 0  # fmt: skip
+    assert main([*FRIENDSTER, "--servers", "32", *FEW, "--backend", "cpu", "--mode", "pipe", *limits, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     dollars = [option["cost"]["usd"] for option in found["options"]]
     assert dollars[found["cheapest_within_time"]] == min(dollars)
@@ -56,9 +56,16 @@ def test_the_table_says_what_it_rests_on(capsys):
     assert main([*FRIENDSTER, "--servers", "32", *FEW, "--within-usd", "1e-6"]) == 0
     out = capsys.readouterr().out
     for words in (
-        "32 x ", "lambda pipe", "cpu async s=0", "fastest within", "none; the cheapest is", "assumed:",
-        "No single GPU holds", "siafu train SOURCE --on aws", "within the error" if "about even" in out else "worth",
-    ):  # fmt: skip
+        "32 x ",
+        "lambda pipe",
+        "cpu async s=0",
+        "fastest within",
+        "none; the cheapest is",
+        "assumed:",
+        "No single GPU holds",
+        "siafu train SOURCE --on aws",
+        "within the error" if "about even" in out else "worth",
+    ):
         assert words in " ".join(out.split())
 
 

@@ -42,9 +42,13 @@ class Found:
 def found(**values: float) -> list[Any]:
     """Backend -> value: best first; calibrated ones are off by a quarter, the others by as much as they are."""
     return [
-        Found(Option(name, "a card" if name in ("gpu", "vanilla") else None), value, 1.0 if name in ("gpu", "vanilla") else 0.25)
+        Found(
+            Option(name, "a card" if name in ("gpu", "vanilla") else None),
+            value,
+            1.0 if name in ("gpu", "vanilla") else 0.25,
+        )
         for name, value in sorted(values.items(), key=lambda item: -item[1])
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

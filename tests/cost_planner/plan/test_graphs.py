@@ -12,8 +12,16 @@ from siafu.errors import ConfigError
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("65.6M", 65_600_000), ("3.6B", 3_600_000_000), ("32", 32), ("1e9", 10**9), ("10k", 10_000), ("1_000", 1000), ("2t", 2 * 10**12)],
-)  # fmt: skip
+    [
+        ("65.6M", 65_600_000),
+        ("3.6B", 3_600_000_000),
+        ("32", 32),
+        ("1e9", 10**9),
+        ("10k", 10_000),
+        ("1_000", 1000),
+        ("2t", 2 * 10**12),
+    ],
+)
 def test_counts_as_people_write_them(text, number):
     assert graphs.count(text) == number
 

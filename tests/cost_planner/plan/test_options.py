@@ -29,8 +29,11 @@ def test_every_combination_that_fits_is_there():
     kinds = {(option.machine.name, option.in_pipe.servers, *option.kind) for option in found}
     assert kinds == {
         (machine, servers, backend, *mode)
-        for machine in ASKED.instances or () for servers in (1, 4) for backend in ("cpu", "lambda") for mode in MODES
-    }  # fmt: skip
+        for machine in ASKED.instances or ()
+        for servers in (1, 4)
+        for backend in ("cpu", "lambda")
+        for mode in MODES
+    }
     assert {option.config.lambdas.memory_mb for option in found if option.kind[0] == "lambda"} <= set(MEMORIES_MB)
 
 
@@ -76,9 +79,11 @@ def test_a_slower_family_has_a_slower_floor_and_its_lambdas_do_not():
     )
     assert slow.floors.table[:, threads].sum() == pytest.approx(fast.floors.table[:, threads].sum() / 0.62)
     core_s = [
-        next(o for o in Catalogue(replace(ASKED, instances=[name], servers=[1], backends=["lambda"], lambdas=2)).options).floors.core_s
+        next(
+            o for o in Catalogue(replace(ASKED, instances=[name], servers=[1], backends=["lambda"], lambdas=2)).options
+        ).floors.core_s
         for name in ("c6g.2xlarge", "c8g.2xlarge")
-    ]  # fmt: skip
+    ]
     assert core_s[0] == pytest.approx(core_s[1])
 
 
@@ -134,9 +139,11 @@ def test_attention_keeps_its_rows_and_sums_on_the_host():
         name: next(iter(Catalogue(one).options)) for name, one in (("gat", gat), ("gcn", replace(gat, config=Config())))
     }
     gathers = {
-        name: [work for step, work in zip(option.in_pipe.program.steps, option.in_pipe.work, strict=True) if step.gathers][1]
+        name: [
+            work for step, work in zip(option.in_pipe.program.steps, option.in_pipe.work, strict=True) if step.gathers
+        ][1]
         for name, option in found.items()
-    }  # fmt: skip
+    }
     assert gathers["gat"].card == 0 < gathers["gcn"].card
     assert gathers["gat"].seconds > gathers["gcn"].seconds
 
@@ -166,9 +173,12 @@ def test_sums_take_a_cards_memory_products_the_longer_of_both_and_copies_ordinar
 
 @pytest.mark.parametrize(
     ("name", "backend", "code", "spot"),
-    [("g6.xlarge", "gpu", "L-DB2E81BA", "L-3819A6DF"), ("p5.4xlarge", "gpu", "L-417A185B", "L-C4BD4855"),
-     ("p4d.24xlarge", "vanilla", "L-417A185B", "L-7212CCBC")],
-)  # fmt: skip
+    [
+        ("g6.xlarge", "gpu", "L-DB2E81BA", "L-3819A6DF"),
+        ("p5.4xlarge", "gpu", "L-417A185B", "L-C4BD4855"),
+        ("p4d.24xlarge", "vanilla", "L-417A185B", "L-7212CCBC"),
+    ],
+)
 def test_vcpus_of_gpus_are_counted_by_quotas_of_their_own(name, backend, code, spot):
     asked = replace(ASKED, instances=[name], backends=[backend], servers=[1, 8])
     option = next(o for o in Catalogue(asked).options if o.in_pipe.servers == (8 if backend == "vanilla" else 1))

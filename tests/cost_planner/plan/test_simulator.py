@@ -149,9 +149,15 @@ def test_cold_starts_delay_the_first_epoch_alone():
 
 def test_the_autotuner_finds_how_many_are_needed():
     busy = run(
-        epochs=60, work=work(graph_s=0.01, tensor_s=0.04), threads=2, intervals=32, mode="async", staleness=0, freshness=0.0,
+        epochs=60,
+        work=work(graph_s=0.01, tensor_s=0.04),
+        threads=2,
+        intervals=32,
+        mode="async",
+        staleness=0,
+        freshness=0.0,
         environments=lambdas(count=0, cold_s=0.2),
-    )  # fmt: skip
+    )
     needed = 2 * TENSOR * 0.04 / (GRAPH * 0.01)
     assert needed <= busy.environments <= 2.5 * needed
 

@@ -83,8 +83,13 @@ def test_a_plan_is_never_faster_than_its_links():
     """The floor of the busiest link in docs/scale.md, and not much above it where it is what limits."""
     link = LinkRate(10e9 / 8)
     plan = plan_of(
-        SETTING.config, ModelSpec.of(SETTING.config, SETTING.manifest), Counts.of(SETTING.manifest), NOTHING, threads=16,
-        link=link, environments=Environments(count=200),
-    )  # fmt: skip
+        SETTING.config,
+        ModelSpec.of(SETTING.config, SETTING.manifest),
+        Counts.of(SETTING.manifest),
+        NOTHING,
+        threads=16,
+        link=link,
+        environments=Environments(count=200),
+    )
     floor = scale.traffic(SETTING).busiest() / link.bytes_per_s
     assert floor <= simulated(plan, 3, Random(0)).epoch_s * 1.001 < 1.6 * floor

@@ -16,29 +16,46 @@ SCORES = (0.3, 0.5, 0.7, 0.8)
 
 
 def write(
-    folder: Path, config: Config, scores: Sequence[float] = SCORES, *, epoch_s: float = 100.0, trace: bool = False,
+    folder: Path,
+    config: Config,
+    scores: Sequence[float] = SCORES,
+    *,
+    epoch_s: float = 100.0,
+    trace: bool = False,
     finished: bool = True,
-) -> Path:  # fmt: skip
+) -> Path:
     """A run whose epochs take ``epoch_s``, each evaluated."""
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(configs.dump(config))
     manifest = {
-        "siafu": "0.1.0", "machine": "Linux", "cores": 2, "started": "2026-11-22T08:00:00+0000", "seed": config.train.seed,
+        "siafu": "0.1.0",
+        "machine": "Linux",
+        "cores": 2,
+        "started": "2026-11-22T08:00:00+0000",
+        "seed": config.train.seed,
         "graph": {"name": "toy", "vertices": 34, "edges": 156, "features": 5, "classes": 2},
-    }  # fmt: skip
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     records: list[dict[str, Any]] = [{"event": "start"}]
     for epoch, score in enumerate(scores):
         records += [
             {
-                "event": "epoch", "epoch": epoch + 1, "loss": 1.0, "time_s": (epoch + 1) * epoch_s, "epoch_s": epoch_s,
+                "event": "epoch",
+                "epoch": epoch + 1,
+                "loss": 1.0,
+                "time_s": (epoch + 1) * epoch_s,
+                "epoch_s": epoch_s,
                 **_of_epoch(config, epoch, epoch_s),
             },
             {
-                "event": "evaluation", "epoch": epoch + 1, "time_s": (epoch + 1) * epoch_s + 1,
-                "train": {"acc": 1.0}, "val": {"acc": score, "loss": 0.1}, "test": {"acc": score},
+                "event": "evaluation",
+                "epoch": epoch + 1,
+                "time_s": (epoch + 1) * epoch_s + 1,
+                "train": {"acc": 1.0},
+                "val": {"acc": score, "loss": 0.1},
+                "test": {"acc": score},
             },
-        ]  # fmt: skip
+        ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     if finished:
         result = {"stopped": "epochs", "metric": "accuracy", "test_acc": scores[-1], "bytes_per_link": _links(config)}
@@ -69,9 +86,13 @@ def _of_epoch(config: Config, epoch: int, epoch_s: float) -> dict[str, Any]:
         }
     done = epoch + 1
     usage = {
-        "GA_s": 2.0 * done, "AV_s": 5.0 * done, "AV_B_s": 7.0 * done, "eval_s": 1.0 * done,
-        "graph_task_s": 3.0 * epoch_s * done, "tensor_task_s": 6.0 * epoch_s * done,
-    }  # fmt: skip
+        "GA_s": 2.0 * done,
+        "AV_s": 5.0 * done,
+        "AV_B_s": 7.0 * done,
+        "eval_s": 1.0 * done,
+        "graph_task_s": 3.0 * epoch_s * done,
+        "tensor_task_s": 6.0 * epoch_s * done,
+    }
     if config.servers.backend == "lambda":
         usage |= {"environment_s": 4.0 * epoch_s * done, "invocations": 4, "gb_s": 100.0 * done}
     return {"staleness": [6, 2] if config.train.mode == "async" else [8], "usage": usage, "usd": 0.0}
@@ -88,10 +109,15 @@ def _trace(server: int, epochs: int, epoch_s: float, begun: float = 5000.0) -> l
     for epoch in range(epochs):
         zero = begun + epoch * epoch_s
         for event, pc, kind, at, more in [
-            ("start", 0, Kind.GA, 0.0, {}), ("begin", 0, Kind.GA, 0.1, {}), ("done", 0, Kind.GA, 0.3, {}),
-            ("start", 1, Kind.AV, 0.3, {}), ("answered", 1, Kind.AV, 0.8, {"compute_s": 0.2 * epoch_s}),
-            ("done", 1, Kind.AV, 0.8, {}), ("start", 2, Kind.WU, 0.8, {}), ("done", 2, Kind.WU, 1.0, {}),
-        ]:  # fmt: skip
+            ("start", 0, Kind.GA, 0.0, {}),
+            ("begin", 0, Kind.GA, 0.1, {}),
+            ("done", 0, Kind.GA, 0.3, {}),
+            ("start", 1, Kind.AV, 0.3, {}),
+            ("answered", 1, Kind.AV, 0.8, {"compute_s": 0.2 * epoch_s}),
+            ("done", 1, Kind.AV, 0.8, {}),
+            ("start", 2, Kind.WU, 0.8, {}),
+            ("done", 2, Kind.WU, 1.0, {}),
+        ]:
             lines.append(
                 {
                     "time_s": zero + at * epoch_s,

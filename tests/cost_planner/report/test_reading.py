@@ -85,8 +85,12 @@ def test_a_timeline_tells_waiting_from_working(tmp_path):
     assert found is not None
     assert (found.epoch, found.seconds, list(found.servers), found.aligned) == (2, 10.0, [0, 1], True)
     assert [(span.kind, round(span.start, 6), round(span.stop, 6)) for span in found.servers[1]] == [
-        ("", 0, 1), ("GA", 1, 3), ("", 3, 6), ("AV", 6, 8), ("WU", 8, 10),
-    ]  # fmt: skip
+        ("", 0, 1),
+        ("GA", 1, 3),
+        ("", 3, 6),
+        ("AV", 6, 8),
+        ("WU", 8, 10),
+    ]
     assert all(span.own and span.interval == 1 for span in found.servers[1])
 
 

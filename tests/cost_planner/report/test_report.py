@@ -19,8 +19,17 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
 ALL = [
-    "accuracy-time", "accuracy-dollars", "value", "cost", "time", "scaling", "timeline", "levels", "staleness", "links",
-]  # fmt: skip
+    "accuracy-time",
+    "accuracy-dollars",
+    "value",
+    "cost",
+    "time",
+    "scaling",
+    "timeline",
+    "levels",
+    "staleness",
+    "links",
+]
 
 
 @pytest.fixture(scope="module")

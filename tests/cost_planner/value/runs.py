@@ -13,9 +13,14 @@ from siafu.pricing import cost
 
 
 def write(
-    folder: Path, config: Config, scores: list[float], *, epoch_s: float = 100.0, gb_s: float = 0.0,
+    folder: Path,
+    config: Config,
+    scores: list[float],
+    *,
+    epoch_s: float = 100.0,
+    gb_s: float = 0.0,
     seconds: Mapping[str, float] | None = None,
-) -> Path:  # fmt: skip
+) -> Path:
     """A run whose epochs take ``epoch_s`` and use ``gb_s``, each evaluated;
     ``seconds``: of an epoch, by kind of step."""
     folder.mkdir(parents=True)

@@ -82,8 +82,12 @@ def test_settings_of_its_own_come_last():
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("cpu pipe s=1", "train.staleness = 1"), ("vanilla lambdas=3", "no baseline heeds it"), ("cpu nonsense=1", "nonsense")],
-)  # fmt: skip
+    [
+        ("cpu pipe s=1", "train.staleness = 1"),
+        ("vanilla lambdas=3", "no baseline heeds it"),
+        ("cpu nonsense=1", "nonsense"),
+    ],
+)
 def test_settings_that_a_contender_has_not_are_refused(text, said):
     with pytest.raises(ConfigError, match=said):
         config_of(parse(text)[0], BASE, 2)

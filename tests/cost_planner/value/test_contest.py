@@ -50,9 +50,15 @@ class Trainers:
             raise error
         write(folder, config, [0.5, 0.9])
         result = {
-            "val_acc": 0.9, "test_acc": 0.8, "epochs": 2, "train_seconds": 200.0, "stopped": "target", "metric": "accuracy",
-            "cost": None if isinstance(config, BaselineConfig) else {"usd": 0.25}, "device": "cpu",
-        }  # fmt: skip
+            "val_acc": 0.9,
+            "test_acc": 0.8,
+            "epochs": 2,
+            "train_seconds": 200.0,
+            "stopped": "target",
+            "metric": "accuracy",
+            "cost": None if isinstance(config, BaselineConfig) else {"usd": 0.25},
+            "device": "cpu",
+        }
         (folder / "result.json").write_text(json.dumps(result))
         return api.Run(folder, result)
 
@@ -75,9 +81,13 @@ def test_contenders_take_turns_seed_by_seed(trainers: Trainers):
     """Rule 1."""
     found = hold("cpu, lambda pipe, vanilla", runs=2)
     assert trainers.trained == [
-        ("cpu pipe", 0), ("lambda pipe", 0), ("vanilla", 0),
-        ("cpu pipe", 1), ("lambda pipe", 1), ("vanilla", 1),
-    ]  # fmt: skip
+        ("cpu pipe", 0),
+        ("lambda pipe", 0),
+        ("vanilla", 0),
+        ("cpu pipe", 1),
+        ("lambda pipe", 1),
+        ("vanilla", 1),
+    ]
     assert [one.name for one in found.finished] == ["cpu pipe", "lambda pipe", "vanilla"] * 2
     assert found.complete
     assert {config.train.target_acc for config in trainers.configs} == {0.8}
@@ -194,9 +204,27 @@ def test_a_directory_can_be_judged_again(trainers: Trainers):
 #: Keys that whoever reads --json relies on.
 KEYS = {"source", "stand_in", "machines", "run_dir", "target", "split", "relative_to", "rows", "finding"}
 ROW = {
-    "name", "kind", "runs", "reached", "errors", "seconds", "epochs", "scores", "cost", "value", "relative_value", "spread",
-    "tensor_share", "run_usd", "ranks", "devices", "stand_in", "shares_cores", "best", "run_dirs",
-}  # fmt: skip
+    "name",
+    "kind",
+    "runs",
+    "reached",
+    "errors",
+    "seconds",
+    "epochs",
+    "scores",
+    "cost",
+    "value",
+    "relative_value",
+    "spread",
+    "tensor_share",
+    "run_usd",
+    "ranks",
+    "devices",
+    "stand_in",
+    "shares_cores",
+    "best",
+    "run_dirs",
+}
 FINDING = {"text", "best", "best_beside_next", "lambda_beside_cpu", "lambdas_win", "gpu_beside_rest", "but"}
 
 

@@ -67,8 +67,9 @@ def test_baselines_cost_what_their_machine_costs(tmp_path):
     run = write(tmp_path / "a", config, [0.9])
     (row,) = judged(run)["rows"]
     assert (row["name"], row["cost"]["parts"]["gpu"]) == (
-        "pipegcn", pytest.approx(instance("g4dn.xlarge").usd_per_hour / 36),
-    )  # fmt: skip
+        "pipegcn",
+        pytest.approx(instance("g4dn.xlarge").usd_per_hour / 36),
+    )
     with pytest.raises(ConfigError, match="on which machine"):
         judged(run, stand_in=StandIn("c5.2xlarge"))
 

@@ -32,10 +32,14 @@ def test_servers_by_price_by_time_are_the_published_dollars(line):
 @pytest.mark.parametrize(
     ("name", "implied", "vs_cpu", "vs_gpu"),
     [
-        ("GCN Reddit-small", 0.037, 1.11, 0.27), ("GCN Reddit-large", 0.221, 1.38, 0.62), ("GCN Amazon", 0.298, 1.19, 2.49),
-        ("GCN Friendster", 5.10, 1.95, 3.86), ("GAT Reddit-small", 0.681, 2.67, 0.25), ("GAT Amazon", 1.441, 2.76, 4.83),
+        ("GCN Reddit-small", 0.037, 1.11, 0.27),
+        ("GCN Reddit-large", 0.221, 1.38, 0.62),
+        ("GCN Amazon", 0.298, 1.19, 2.49),
+        ("GCN Friendster", 5.10, 1.95, 3.86),
+        ("GAT Reddit-small", 0.681, 2.67, 0.25),
+        ("GAT Amazon", 1.441, 2.76, 4.83),
     ],
-)  # fmt: skip
+)
 def test_what_lambdas_cost_and_are_worth(name, implied, vs_cpu, vs_gpu):
     row = ROWS[name]
     assert row["implied_lambda_usd"] == pytest.approx(implied, abs=0.0051 if implied > 5 else 0.00051)

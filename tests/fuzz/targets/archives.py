@@ -43,9 +43,30 @@ class Archives(Target):
         "graph_data.archives.sparsematrix",
     )
     tokens = (
-        b"\t", b",", b"\n", b"[", b"]", b"{}", b"null", b"true", b"1e400", b"-1", b"NaN", b"99999999999999999999", b"16777215",
-        b'"val":', b'"test":', b"symmetric", b"skew-symmetric", b"pattern", b"integer", b"hermitian", b"complex", b"array", b"%",
-    )  # fmt: skip
+        b"\t",
+        b",",
+        b"\n",
+        b"[",
+        b"]",
+        b"{}",
+        b"null",
+        b"true",
+        b"1e400",
+        b"-1",
+        b"NaN",
+        b"99999999999999999999",
+        b"16777215",
+        b'"val":',
+        b'"test":',
+        b"symmetric",
+        b"skew-symmetric",
+        b"pattern",
+        b"integer",
+        b"hermitian",
+        b"complex",
+        b"array",
+        b"%",
+    )
     constant_bytes = 300_000_000  # SciPy, of a matrix with sparsematrix.EMPTY_LINES rows
     bytes_per_byte = 400
 
@@ -63,14 +84,19 @@ class Archives(Target):
         nodes = [{"id": v, "val": v == 1, "test": v == 2} for v in range(3)]
         for ids in (range(3), "abc"):
             yield (
-                ("x-G.json", _json({
-                    "nodes": [node | {"id": one} for node, one in zip(nodes, ids, strict=True)],
-                    "links": [{"source": ids[0], "target": ids[1]}, {"source": 1, "target": 2}],
-                })),
+                (
+                    "x-G.json",
+                    _json(
+                        {
+                            "nodes": [node | {"id": one} for node, one in zip(nodes, ids, strict=True)],
+                            "links": [{"source": ids[0], "target": ids[1]}, {"source": 1, "target": 2}],
+                        }
+                    ),
+                ),
                 ("x-id_map.json", _json({str(one): v for v, one in enumerate(ids)})),
                 ("x-class_map.json", _json({str(one): [v % 2, 1] for v, one in enumerate(ids)})),
                 ("x-feats.npy", feats),
-            )  # fmt: skip
+            )
         for rows in (("0,1", "1,0", "0,0"), ("0,3", "1", "2")):
             lines = "".join(f"{v}\t{row}\t{v % 2}\n" for v, row in enumerate(rows))
             yield (
@@ -82,8 +108,11 @@ class Archives(Target):
             yield (("x.mtx", b"%%MatrixMarket matrix coordinate " + words),)
         masks = {f"{part}_masks": np.eye(3, dtype=bool)[i][None] for i, part in enumerate(("train", "val", "test"))}
         yield (
-            ("x.npz", _saved(np.savez, node_features=FEATURES, node_labels=np.arange(3), edges=np.eye(2, dtype=int), **masks)),
-        )  # fmt: skip
+            (
+                "x.npz",
+                _saved(np.savez, node_features=FEATURES, node_labels=np.arange(3), edges=np.eye(2, dtype=int), **masks),
+            ),
+        )
 
     def run(self, given: Input) -> None:
         folder = self._folder.put(tuple((name.replace("/", "_"), content) for name, content in given if name))

@@ -19,9 +19,13 @@ from tests.fuzz.targets import Folder, Target, replaced
 class Bsnap(Target):
     name = "bsnap"
     modules = (
-        "graph_data.sources.bsnap", "graph_data.rowfile", "graph_data.sources.beside", "graph_data.sources.vertexfiles",
-        "siafu.graph", "numpy.lib.format",
-    )  # fmt: skip
+        "graph_data.sources.bsnap",
+        "graph_data.rowfile",
+        "graph_data.sources.beside",
+        "graph_data.sources.vertexfiles",
+        "siafu.graph",
+        "numpy.lib.format",
+    )
     tokens = (b"\x04\x00\x00\x00", struct.pack("<IQ", 3, 2), b"\x93NUMPY\x01\x00", b"|O", b"<f4", b"'shape': (4,)")
     constant_bytes = 400_000
 

@@ -20,9 +20,31 @@ class Toml(Target):
     tokens = (
         *(f"[{section}]\n".encode() for section in Config().to_dict()),
         *(f"{section}.{key}=".encode() for section, keys in Config().to_dict().items() for key in keys),
-        b'"""', b"'''", b"\\u0000", b"\\", b"inf", b"nan", b"-nan", b"0x", b"1_000", b"1979-05-27T07:32:00Z", b"07:32:00", b"[[",
-        b"]]", b"{a=1}", b"[1,[2]]", b"\r\n", b"\xff", b"true", b"false", b"1e400", b"= \n", b"#", b"a.b.c = 1\n", b"\xef\xbb\xbf",
-    )  # fmt: skip
+        b'"""',
+        b"'''",
+        b"\\u0000",
+        b"\\",
+        b"inf",
+        b"nan",
+        b"-nan",
+        b"0x",
+        b"1_000",
+        b"1979-05-27T07:32:00Z",
+        b"07:32:00",
+        b"[[",
+        b"]]",
+        b"{a=1}",
+        b"[1,[2]]",
+        b"\r\n",
+        b"\xff",
+        b"true",
+        b"false",
+        b"1e400",
+        b"= \n",
+        b"#",
+        b"a.b.c = 1\n",
+        b"\xef\xbb\xbf",
+    )
 
     constant_bytes = 600_000  # every section as a dict, several times
 

@@ -42,18 +42,29 @@ class Npz(Target):
 
     def examples(self) -> Iterator[Input]:
         arrays: dict[str, object] = {
-            "edge_index": np.array([[0, 1, 2], [1, 2, 0]]), "num_nodes": 3, "num_features": 2, "num_classes": 2,
-            "x": np.ones((3, 2), np.float32), "y": np.array([0, 1, -1]), "train_mask": np.array([True, False, False]),
-        }  # fmt: skip
+            "edge_index": np.array([[0, 1, 2], [1, 2, 0]]),
+            "num_nodes": 3,
+            "num_features": 2,
+            "num_classes": 2,
+            "x": np.ones((3, 2), np.float32),
+            "y": np.array([0, 1, -1]),
+            "train_mask": np.array([True, False, False]),
+        }
         yield _parts(arrays)
         yield _parts({**arrays, "edge_weight": np.ones(3), "edge_type": np.array([0, 1, 0]), "num_edge_types": 3})
         yield _parts(
             {
-                "edges": np.array([[0, 1], [1, 2], [2, 0]]), "node_features": np.ones((3, 2)), "label": np.array([[0], [1], [0]]),
-                "train_masks": np.eye(2, 3, dtype=np.uint8), "test_idx": np.array([2]), "w": np.ones((3, 1)),
-                "feature_names": np.array(["a", "b"]), "node_year": np.arange(3), "n_id": np.array([3, 5, 8]),
+                "edges": np.array([[0, 1], [1, 2], [2, 0]]),
+                "node_features": np.ones((3, 2)),
+                "label": np.array([[0], [1], [0]]),
+                "train_masks": np.eye(2, 3, dtype=np.uint8),
+                "test_idx": np.array([2]),
+                "w": np.ones((3, 1)),
+                "feature_names": np.array(["a", "b"]),
+                "node_year": np.arange(3),
+                "n_id": np.array([3, 5, 8]),
             }
-        )  # fmt: skip
+        )
         sparse = {
             "x_indptr": np.array([0, 1, 1, 2]),
             "x_indices": np.array([0, 1], np.int32),

@@ -25,10 +25,24 @@ class Pickles(Target):
     name = "pickles"
     modules = ("graph_data.archives.plainpickle", "graph_data.archives.sparsematrix")
     tokens = (
-        b"cnumpy.core.multiarray\n_reconstruct\n", b"cnumpy\ndtype\n", b"cscipy.sparse.csr\ncsr_matrix\n", b"cposix\nsystem\n",
-        b"c__builtin__\nlist\n", b"ccopy_reg\n_reconstructor\n", b"R", b"b", b"\x81", b"s", b"u", b"\x85", b"(", b"\x94",
-        b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f", b"r\xff\xff\xff\x7f", b"\x96\xff\xff\xff\xff\xff\xff\xff\xff",
-    )  # fmt: skip
+        b"cnumpy.core.multiarray\n_reconstruct\n",
+        b"cnumpy\ndtype\n",
+        b"cscipy.sparse.csr\ncsr_matrix\n",
+        b"cposix\nsystem\n",
+        b"c__builtin__\nlist\n",
+        b"ccopy_reg\n_reconstructor\n",
+        b"R",
+        b"b",
+        b"\x81",
+        b"s",
+        b"u",
+        b"\x85",
+        b"(",
+        b"\x94",
+        b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f",
+        b"r\xff\xff\xff\x7f",
+        b"\x96\xff\xff\xff\xff\xff\xff\xff\xff",
+    )
     constant_bytes = 100_000_000  # SciPy, of a matrix with sparsematrix.EMPTY_LINES rows
     bytes_per_byte = 400  # an opcode of a byte makes an object, its place in the memo, and a matrix of ten arrays
 

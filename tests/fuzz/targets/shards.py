@@ -20,9 +20,7 @@ from tests.fuzz.mutations import edited_json, edited_npy
 from tests.fuzz.targets import Folder, Target, replaced
 from tests.graph_data.graphs import random_graph
 
-SHAPES = (
-    {}, {"weighted": True}, {"sparse": True}, {"types": 3}, {"numbers": 1},
-)  # fmt: skip
+SHAPES = ({}, {"weighted": True}, {"sparse": True}, {"types": 3}, {"numbers": 1})
 
 
 class Shards(Target):

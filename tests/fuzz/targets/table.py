@@ -15,13 +15,40 @@ EDGES, VERTICES, PARQUET = "edges.csv", "vertices.csv", "edges.parquet"
 class Table(Target):
     name = "table"
     modules = (
-        "graph_data.sources.edgelist", "graph_data.sources.textfile", "graph_data.sources.columns", "graph_data.sources.ids",
-        "graph_data.sources.vertexfiles", "graph_data.sources.edgetypes", "graph_data.sources.words", "graph_data.census",
-    )  # fmt: skip
+        "graph_data.sources.edgelist",
+        "graph_data.sources.textfile",
+        "graph_data.sources.columns",
+        "graph_data.sources.ids",
+        "graph_data.sources.vertexfiles",
+        "graph_data.sources.edgetypes",
+        "graph_data.sources.words",
+        "graph_data.census",
+    )
     tokens = (
-        b",", b"\t", b"\n", b"\r\n", b'"', b'""', b"nan", b"NA", b"inf", b"1e400", b"-1", b"9223372036854775808", b"0.5", b"\x00",
-        b"\xff\xfe", b"\x1f\x8b", b"PAR1", b"src,dst\n", b"id,", b"split", b"train", b"\xef\xbb\xbf", b"18446744073709551616",
-    )  # fmt: skip
+        b",",
+        b"\t",
+        b"\n",
+        b"\r\n",
+        b'"',
+        b'""',
+        b"nan",
+        b"NA",
+        b"inf",
+        b"1e400",
+        b"-1",
+        b"9223372036854775808",
+        b"0.5",
+        b"\x00",
+        b"\xff\xfe",
+        b"\x1f\x8b",
+        b"PAR1",
+        b"src,dst\n",
+        b"id,",
+        b"split",
+        b"train",
+        b"\xef\xbb\xbf",
+        b"18446744073709551616",
+    )
     structured = 0.0
     constant_bytes = 6_000_000  # text is read in blocks of 4 MiB
 

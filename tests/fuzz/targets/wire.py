@@ -22,9 +22,27 @@ class Wire(Target):
     name = "wire"
     modules = ("siafu.wire", "siafu.sparse", "siafu.tasks")
     tokens = (
-        b"SIAF", b'{"d":"f4","s":[0],"c":0}', b'"f4"', b'"i8"', b'"b1"', b'"u2"', b'"w":', b'"t":[', b'"e":[', b"NaN",
-        b"Infinity", b"-0", b"1e999", b"[" * 200, b'{"a":' * 200, b'"train"', b'"eval"', b"\\ud800", b"null", b"true",
-    )  # fmt: skip
+        b"SIAF",
+        b'{"d":"f4","s":[0],"c":0}',
+        b'"f4"',
+        b'"i8"',
+        b'"b1"',
+        b'"u2"',
+        b'"w":',
+        b'"t":[',
+        b'"e":[',
+        b"NaN",
+        b"Infinity",
+        b"-0",
+        b"1e999",
+        b"[" * 200,
+        b'{"a":' * 200,
+        b'"train"',
+        b'"eval"',
+        b"\\ud800",
+        b"null",
+        b"true",
+    )
     repeatable = True
     structured = 0.5
 

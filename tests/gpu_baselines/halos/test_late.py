@@ -31,9 +31,17 @@ MODELS: dict[str, dict[str, Any]] = {
     "gcnii": {"model__name": "gcnii", "model__hidden": "5", "model__layers": 3},
 }
 LATENESS = [
-    Lateness(1), Lateness(2), Lateness(1, "F", 0.8), Lateness(1, "G", 0.8), Lateness(1, "FG"), Lateness(2, "FG", 0.5),
-    Lateness(1, correct=True), Lateness(2, correct=True), Lateness(1, "FG", 0.8, True), Lateness(2, "FG", 0.9, True),
-]  # fmt: skip
+    Lateness(1),
+    Lateness(2),
+    Lateness(1, "F", 0.8),
+    Lateness(1, "G", 0.8),
+    Lateness(1, "FG"),
+    Lateness(2, "FG", 0.5),
+    Lateness(1, correct=True),
+    Lateness(2, correct=True),
+    Lateness(1, "FG", 0.8, True),
+    Lateness(2, "FG", 0.9, True),
+]
 
 
 def settings_of(late: Lateness) -> dict[str, Any]:
@@ -50,9 +58,14 @@ def parts(shards: ShardSet) -> Array:
 
 def reference_losses(config: Any, shards: ShardSet, late: Lateness) -> list[float]:
     return pipegcn_reference.losses(
-        tidy(GRAPH, directed=True), parts(shards), ModelSpec.of(config, shards.manifest), late, epochs=EPOCHS, lr=LR,
+        tidy(GRAPH, directed=True),
+        parts(shards),
+        ModelSpec.of(config, shards.manifest),
+        late,
+        epochs=EPOCHS,
+        lr=LR,
         weight_decay=WEIGHT_DECAY,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "adaptive, feedback": {"period": 4, "group_size": 4, "feedback": True},
     "2 bits, feedback": {"scheme": "fixed", "bits": 2, "feedback": True},
     "adaptive, late, feedback, smoothed": {"period": 2, "group_size": 4, "feedback": True, "depth": 1, "smooth": "FG"},
-}  # fmt: skip
+}
 STREAMS = [Stream("forward", 1), Stream("forward", 2), Stream("backward", 1), Stream("backward", 2)]
 UNEVEN = LinkCosts(
     np.array([[0, 1, 3], [1, 0, 1], [1, 1, 0]]) * 1e-9, np.full((3, 3), 1e-5)

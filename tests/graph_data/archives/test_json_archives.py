@@ -61,14 +61,22 @@ def test_graphsaint_of_several_labels(saint):
         ("role.json", '{"tr": [0]}', "must have lists tr, va, te"),
         ("role.json", '{"tr": [0], "va": [9], "te": []}', "vertex 9, must be in 0..3"),
         ("role.json", '{"tr": [0], "va": [0], "te": []}', "vertex 0 is in two parts of the split"),
-        ("role.json", "{", "not readable as JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
+        (
+            "role.json",
+            "{",
+            "not readable as JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
+        ),
         ("class_map.json", "[]", "must be a JSON object"),
         ("class_map.json", '{"x": 1}', "a vertex or a class that is no integer"),
         ("class_map.json", '{"0": [1, 2]}', "a label that is no class, or a list of other numbers than 0 and 1"),
-        ("class_map.json", '{"0": [1], "1": 1}', "must be a class, or a list of 0 and 1 of one length, for each vertex"),
+        (
+            "class_map.json",
+            '{"0": [1], "1": 1}',
+            "must be a class, or a list of 0 and 1 of one length, for each vertex",
+        ),
         ("feats.npy", "no", "not a readable .npy file (it does not begin as one)"),
     ],
-)  # fmt: skip
+)
 def test_graphsaint_that_does_not_fit_is_one_line(saint, part, content, message):
     (saint / part).write_text(content)
     assert refusal(saint) == f"{saint / part}: {message}"

@@ -67,17 +67,35 @@ def test_random_features_and_a_compressed_file():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{HEAD} pattern general\n3 2 1\n1 1\n", "a MatrixMarket file, but the adjacency matrix is [3, 2], must be square"),
-        (f"{HEAD} pattern general\n3 3 99999999999\n1 1\n", "not readable as MatrixMarket (it says that it is of 3 3 99999999999, with 69 bytes at most)"),
-        (f"{HEAD} pattern general\n99999999999 99999999999 1\n1 1\n", "not readable as MatrixMarket (it says that it is of 99999999999 99999999999 1, with 79 bytes at most)"),
-        ("%%MatrixMarket matrix array real general\n1 1\n1\n", "not readable as MatrixMarket (not a matrix of coordinates and of pattern, integer or real values)"),
-        (f"{HEAD} pattern general\n3 3 1\n2 1\0", "not readable as MatrixMarket (could not convert string '1\\x00' to int64 at row 0, column 2.)"),
+        (
+            f"{HEAD} pattern general\n3 2 1\n1 1\n",
+            "a MatrixMarket file, but the adjacency matrix is [3, 2], must be square",
+        ),
+        (
+            f"{HEAD} pattern general\n3 3 99999999999\n1 1\n",
+            "not readable as MatrixMarket (it says that it is of 3 3 99999999999, with 69 bytes at most)",
+        ),
+        (
+            f"{HEAD} pattern general\n99999999999 99999999999 1\n1 1\n",
+            "not readable as MatrixMarket (it says that it is of 99999999999 99999999999 1, with 79 bytes at most)",
+        ),
+        (
+            "%%MatrixMarket matrix array real general\n1 1\n1\n",
+            "not readable as MatrixMarket (not a matrix of coordinates and of pattern, integer or real values)",
+        ),
+        (
+            f"{HEAD} pattern general\n3 3 1\n2 1\0",
+            "not readable as MatrixMarket (could not convert string '1\\x00' to int64 at row 0, column 2.)",
+        ),
         (f"{HEAD} real general\n3 3 2\n1 2 0.5\n", "has 1 entries, and says that it has 2"),
         (f"{HEAD} pattern general\n3 3 1\n4 1\n", "a MatrixMarket file, but a row or column is outside its shape"),
-        (f"{HEAD} pattern general\n3 3 1\n1 2 0.5\n", "not readable as MatrixMarket (the dtype passed requires 2 columns but 3 were found at row 1; use `usecols` to select a subset and avoid this error)"),
+        (
+            f"{HEAD} pattern general\n3 3 1\n1 2 0.5\n",
+            "not readable as MatrixMarket (the dtype passed requires 2 columns but 3 were found at row 1; use `usecols` to select a subset and avoid this error)",
+        ),
         ("1 2\n", "not readable as MatrixMarket (not a matrix of coordinates and of pattern, integer or real values)"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_one_line(text, message):
     assert refusal(write(text) + "?features=random:4") == f"a.mtx: {message}"
 

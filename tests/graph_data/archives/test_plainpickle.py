@@ -89,8 +89,13 @@ def test_what_python_2_wrote_is_read():
     indptr = pickle.dumps(np.array([0, 1], np.int32), 0)[:-1]
     content = (
         b"ccopy_reg\n_reconstructor\n(cscipy.sparse.csr\ncsr_matrix\nc__builtin__\nobject\nNtR(dS'_shape'\n(I1\nI2\ntsS'indices'\n"
-        + indices + b"sS'data'\n" + data + b"sS'indptr'\n" + indptr + b"sb."
-    )  # fmt: skip
+        + indices
+        + b"sS'data'\n"
+        + data
+        + b"sS'indptr'\n"
+        + indptr
+        + b"sb."
+    )
     assert plainpickle.matrix(plainpickle.loads(content, "FILE"), "FILE").toarray().tolist() == [[0, 5]]
     assert plainpickle.loads(b"ccollections\ndefaultdict\n(c__builtin__\nlist\ntR(I0\n(lI1\naI1\n(lu.", "FILE") == {
         0: [1],

@@ -26,9 +26,15 @@ from tests.graph_data.graphs import random_graph, sparse_rows
 DATA = next((folder for folder in (Path("../shared/data"), Path("data")) if folder.is_dir()), None)
 
 GRAPHS = {
-    "plain": {}, "many classes": {"classes": 12}, "sparse": {"sparse": True}, "dense": {"n": 12, "edges": 600},
-    "multi-label": {"multilabel": True}, "weighted": {"weighted": True}, "no edge": {"edges": 0}, "no split": {"splits": 0},
-}  # fmt: skip
+    "plain": {},
+    "many classes": {"classes": 12},
+    "sparse": {"sparse": True},
+    "dense": {"n": 12, "edges": 600},
+    "multi-label": {"multilabel": True},
+    "weighted": {"weighted": True},
+    "no edge": {"edges": 0},
+    "no split": {"splits": 0},
+}
 
 
 @pytest.fixture(params=GRAPHS)
@@ -264,9 +270,13 @@ def test_twins_in_training_are_told_with_their_count():
     split[:20] = TRAIN
     src = np.repeat(np.arange(20, 40), 1)
     both = replace(
-        graph, src=np.concatenate([src, np.arange(20)]), dst=np.full(40, 7), split=split, labels=np.zeros(40, int),
+        graph,
+        src=np.concatenate([src, np.arange(20)]),
+        dst=np.full(40, 7),
+        split=split,
+        labels=np.zeros(40, int),
         features=np.eye(40, dtype=np.float32),
-    )  # fmt: skip
+    )
     assert (
         "40 of 40 vertices have a twin, the same label and the same targets of edges as another one; 20 of 20"
         in warned(both)
@@ -350,9 +360,18 @@ def test_without_matplotlib_the_extra_is_named(saved, capsys, monkeypatch):
 
 def test_thresholds_leave_a_good_graph_alone():
     n = 20  # two cliques, each a class; identity for features
-    src, dst = np.array(list(itertools.permutations(range(n // 2), 2)) + [(u + 10, v + 10) for u, v in itertools.permutations(range(n // 2), 2)] + [(0, 10), (10, 0)]).T  # fmt: skip
+    src, dst = np.array(
+        list(itertools.permutations(range(n // 2), 2))
+        + [(u + 10, v + 10) for u, v in itertools.permutations(range(n // 2), 2)]
+        + [(0, 10), (10, 0)]
+    ).T
     graph = replace(
-        random_graph(n=n, edges=0), src=src, dst=dst, features=np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32),
-        labels=np.repeat([0, 1], n // 2), num_classes=2, split=np.tile([[1], [2], [3], [1]], (5, 1)).astype(np.uint8),
-    )  # fmt: skip
+        random_graph(n=n, edges=0),
+        src=src,
+        dst=dst,
+        features=np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32),
+        labels=np.repeat([0, 1], n // 2),
+        num_classes=2,
+        split=np.tile([[1], [2], [3], [1]], (5, 1)).astype(np.uint8),
+    )
     assert inspect(graph).warnings == ()

@@ -20,8 +20,10 @@ from tests.graph_data.graphs import random_graph
 EDGES = np.array([[0, 1, 2], [1, 2, 0]])
 RANDOM = "random:32"
 MASKS = {
-    "train_mask": np.array([1, 0, 0], bool), "val_mask": np.array([0, 1, 0], bool), "test_mask": np.array([0, 0, 1], bool)
-}  # fmt: skip
+    "train_mask": np.array([1, 0, 0], bool),
+    "val_mask": np.array([0, 1, 0], bool),
+    "test_mask": np.array([0, 0, 1], bool),
+}
 
 
 def test_a_graph_is_taken_as_it_is():
@@ -363,30 +365,36 @@ REFUSED = {
     "edges transposed": (lambda: EDGES.T, r"^arrays: edges are int64 \[3, 2\], must be integers \[2, E\]$"),
     "edges of floats": (lambda: EDGES * 1.0, r"^arrays: edges are float64 \[2, 3\], must be integers \[2, E\]$"),
     "not square": (
-        lambda: scipy.sparse.csr_matrix(np.ones((2, 3))), r"^adjacency: the adjacency is \[2, 3\], must be \[N, N\]$",
+        lambda: scipy.sparse.csr_matrix(np.ones((2, 3))),
+        r"^adjacency: the adjacency is \[2, 3\], must be \[N, N\]$",
     ),
     "other of SciPy": (lambda: scipy.sparse.linalg.aslinearoperator(np.eye(2)), r"^adjacency: .* is no sparse matrix"),
     "node without x": (
-        lambda: networkx.compose(networkx.path_graph(2), _with_x(0)), r"^networkx: node 1 has no 'x', which others have$",
+        lambda: networkx.compose(networkx.path_graph(2), _with_x(0)),
+        r"^networkx: node 1 has no 'x', which others have$",
     ),
     "edge without weight": (
         lambda: networkx.Graph([(0, 1, {"weight": 1.0}), (1, 2)]),
         r"^networkx: edge 1 - 2 has no 'weight', which others have$",
     ),
     "x of two lengths": (
-        lambda: networkx.compose(_with_x(0), _with_x(1, width=3)), r"^networkx: 'x' of nodes differ in length$",
+        lambda: networkx.compose(_with_x(0), _with_x(1, width=3)),
+        r"^networkx: 'x' of nodes differ in length$",
     ),
     "wide edge_attr": (
         lambda: data(edge_attr=np.ones((3, 2))),
         r"^pyg: edge_attr is \[3, 2\], but an edge has one weight: from_pyg\(data, weight=''\), or FILE\.pt\?weight=, leaves it out$",
     ),
     "no edge_index": (lambda: _without_edges(), r"^pyg: has no edge_index, only x: undo transforms"),
-    "widths of kinds": (hetero_of_two_widths, r"^HeteroData: features of its kinds of vertices \(a 4, b 5\) must be of one width$"),
+    "widths of kinds": (
+        hetero_of_two_widths,
+        r"^HeteroData: features of its kinds of vertices \(a 4, b 5\) must be of one width$",
+    ),
     "masks overlap": (
         lambda: data(x=np.eye(3), train_mask=[True, False, False], val_mask=[True, False, False]),
         r"^pyg: vertex 0 is in train_mask and val_mask of split 0, must be in one$",
     ),
-}  # fmt: skip
+}
 
 
 def _with_x(node, width=2):
@@ -429,9 +437,15 @@ def test_every_line_of_the_table_names_a_function():
 def test_an_object_is_prepared_like_the_graph_in_it(tmp_path):
     graph = random_graph(2, weighted=True)
     mapping = {
-        "edge_index": np.stack([graph.src, graph.dst]), "edge_weight": graph.weight, "x": graph.features, "y": graph.labels,
-        "num_classes": 3, "train_mask": graph.split == TRAIN, "val_mask": graph.split == VAL, "test_mask": graph.split == TEST,
-    }  # fmt: skip
+        "edge_index": np.stack([graph.src, graph.dst]),
+        "edge_weight": graph.weight,
+        "x": graph.features,
+        "y": graph.labels,
+        "num_classes": 3,
+        "train_mask": graph.split == TRAIN,
+        "val_mask": graph.split == VAL,
+        "test_mask": graph.split == TEST,
+    }
     ours, theirs = (prepare(found, tmp_path / str(i)).manifest for i, found in enumerate((graph, mapping)))
     assert theirs.partitions == ours.partitions
 

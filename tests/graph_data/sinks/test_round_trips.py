@@ -85,9 +85,17 @@ def without_labels(seed):
 
 
 GRAPHS = (
-    plain, weighted_and_sparse, multilabel_without_split, multilabel_with_gaps, typed_and_weighted, numbers, columns_of_numbers, half_floats,
-    without_edges, without_labels,
-)  # fmt: skip
+    plain,
+    weighted_and_sparse,
+    multilabel_without_split,
+    multilabel_with_gaps,
+    typed_and_weighted,
+    numbers,
+    columns_of_numbers,
+    half_floats,
+    without_edges,
+    without_labels,
+)
 every_graph = pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 
 

@@ -107,10 +107,16 @@ def test_the_disk_gives_the_same_as_memory(kind, tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda file: None)
     monkeypatch.setattr(ids, "MERGE_AT", 50)
     rng = np.random.default_rng(0)
-    names = np.array([f"user-{v:x}" for v in rng.integers(0, 2**60, 300)]) if kind == "text" else rng.integers(-(2**60), 2**60, 300)  # fmt: skip
+    names = (
+        np.array([f"user-{v:x}" for v in rng.integers(0, 2**60, 300)])
+        if kind == "text"
+        else rng.integers(-(2**60), 2**60, 300)
+    )
     for piece in range(3):
         ends = {end: rng.choice(names, 500) for end in ("s", "d")}
-        parquet.write_table(pa.table({**ends, "w": rng.uniform(1, 2, 500)}), tmp_path / f"e{piece}.parquet", row_group_size=100)  # fmt: skip
+        parquet.write_table(
+            pa.table({**ends, "w": rng.uniform(1, 2, 500)}), tmp_path / f"e{piece}.parquet", row_group_size=100
+        )
     table = {"id": rng.permutation(names), "x": rng.random(300), "y": rng.choice(["cat", "dog"], 300)}
     parquet.write_table(pa.table(table), tmp_path / "v.parquet")
     source = f"{tmp_path}/e*.parquet?weight=w&features={tmp_path}/v.parquet&labels={tmp_path}/v.parquet%23y"

@@ -383,9 +383,13 @@ def test_graphsaints_vertices_are_whole_numbers_once_and_missing_labels_are_coun
 
 def test_planetoids_vertices_of_two_classes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: dict[str, Any] = {
-        "x": scipy.sparse.csr_matrix(X[:1]), "y": np.eye(2)[:1], "allx": scipy.sparse.csr_matrix(X[:3]), "ally": np.array([[1, 0], [1, 1], [0, 1]]),
-        "tx": scipy.sparse.csr_matrix(X[3:]), "ty": np.eye(2)[:1],
-    }  # fmt: skip
+        "x": scipy.sparse.csr_matrix(X[:1]),
+        "y": np.eye(2)[:1],
+        "allx": scipy.sparse.csr_matrix(X[:3]),
+        "ally": np.array([[1, 0], [1, 1], [0, 1]]),
+        "tx": scipy.sparse.csr_matrix(X[3:]),
+        "ty": np.eye(2)[:1],
+    }
     for part in (*parts, "graph"):
         Path(f"ind.t.{part}").touch()
     Path("ind.t.test.index").write_text("3\n")

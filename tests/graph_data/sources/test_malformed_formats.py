@@ -54,15 +54,21 @@ def bsnap_level(tmp_path):
 
 
 BSNAP = {
-    "bsnap: no header": (lambda t: bsnap_cut(t, "graph.bsnap", 7), "{t}/d/graph.bsnap: 7 bytes, is too short for its header"),
+    "bsnap: no header": (
+        lambda t: bsnap_cut(t, "graph.bsnap", 7),
+        "{t}/d/graph.bsnap: 7 bytes, is too short for its header",
+    ),
     "bsnap: cut short": (
-        lambda t: bsnap_cut(t, "graph.bsnap", 24), "{t}/d/graph.bsnap: 24 bytes, must be 32 for the 2 edges of its header",
+        lambda t: bsnap_cut(t, "graph.bsnap", 24),
+        "{t}/d/graph.bsnap: 24 bytes, must be 32 for the 2 edges of its header",
     ),
     "bsnap: ids of 8 bytes": (
-        bsnap_level, "{t}/d/graph.bsnap: vertex ids of 8 bytes, must be 4: is it a graph of Dorylus'?",
+        bsnap_level,
+        "{t}/d/graph.bsnap: vertex ids of 8 bytes, must be 4: is it a graph of Dorylus'?",
     ),
     "bsnap: vertex beyond": (
-        lambda t: bsnap(t, edges=[(0, 1), (0, 3)]), "d: edge 1 has target vertex 3, must be in 0..2",
+        lambda t: bsnap(t, edges=[(0, 1), (0, 3)]),
+        "d: edge 1 has target vertex 3, must be in 0..2",
     ),
     "bsnap: features cut short": (
         lambda t: bsnap_cut(t, "features.bsnap", 20),
@@ -73,7 +79,8 @@ BSNAP = {
         "{t}/d/features.bsnap: 36 bytes, must be 28: 3 vertices, as in graph.bsnap, of 2 features",
     ),
     "bsnap: feature not finite": (
-        lambda t: bsnap(t, features=[(1, 2), (3, float("nan")), (5, 6)]), "d: feature 1 of vertex 1 is nan, must be finite",
+        lambda t: bsnap(t, features=[(1, 2), (3, float("nan")), (5, 6)]),
+        "d: feature 1 of vertex 1 is nan, must be finite",
     ),
     "bsnap: labels of fewer": (
         lambda t: bsnap(t, labels=[1, 0]),
@@ -83,11 +90,10 @@ BSNAP = {
     "bsnap: no labels": (lambda t: bsnap_without(t, "labels.bsnap"), "{t}/d/labels.bsnap: No such file or directory"),
     "bsnap: no graph": (lambda t: bsnap_without(t, "graph.bsnap"), "{t}/d/graph.bsnap: No such file or directory"),
     "bsnap: weights of fewer": (
-        lambda t: bsnap_beside(t, "weight.npy", np.ones(1)), "{t}/d/weight.npy: [1], but graph.bsnap has 2 edges",
+        lambda t: bsnap_beside(t, "weight.npy", np.ones(1)),
+        "{t}/d/weight.npy: [1], but graph.bsnap has 2 edges",
     ),
-    "bsnap: type beyond": (
-        lambda t: bsnap_typed(t, [0, 2], np.array([2])), "d: edge 1 has type 2, must be in 0..1",
-    ),
+    "bsnap: type beyond": (lambda t: bsnap_typed(t, [0, 2], np.array([2])), "d: edge 1 has type 2, must be in 0..1"),
     "bsnap: types not counted": (
         lambda t: bsnap_typed(t, [0, 1], np.array([2, 2])),
         "{t}/d/num_edge_types.npy: int64 [2], must be one integer: how many types there are",
@@ -96,9 +102,12 @@ BSNAP = {
         lambda t: bsnap_beside(t, "split.npy", np.ones(2, int)),
         "{t}/d/split.npy: 2 rows of int64, must be 3 rows of numbers",
     ),
-    "bsnap: option": (lambda t: bsnap(t) + "?label=y", "bsnap:{t}/d has no option 'label', only features, split, target, name"),
+    "bsnap: option": (
+        lambda t: bsnap(t) + "?label=y",
+        "bsnap:{t}/d has no option 'label', only features, split, target, name",
+    ),
     "bsnap: chunks": (lambda t: bsnap(t) + "?split=positional:9", "d: split positional:9, must have 1..3 chunks"),
-}  # fmt: skip
+}
 
 # --- OGB --------------------------------------------------------------------------------------------------------------
 
@@ -126,23 +135,24 @@ OGB = {
         lambda t: f"ogb:{t}/nowhere",
         "ogb:{t}/nowhere: no folder raw/ in {t}/nowhere: unpack OGB's download there, or name its folder",
     ),
-    "ogb: no split": (lambda t: ogb_without(t, "split"), "{t}/o: has no split (split/SCHEME/train.csv.gz or split_dict.pt)"),
+    "ogb: no split": (
+        lambda t: ogb_without(t, "split"),
+        "{t}/o: has no split (split/SCHEME/train.csv.gz or split_dict.pt)",
+    ),
     "ogb: unknown split": (
-        lambda t: ogb(t) + "?split=year", "{t}/o: split 'year' is not one of time: ogb:{t}/o?split=SCHEME",
+        lambda t: ogb(t) + "?split=year",
+        "{t}/o: split 'year' is not one of time: ogb:{t}/o?split=SCHEME",
     ),
     "ogb: no features": (
         lambda t: ogb(t, features=None),
         "{t}/o: has no features: name a file of them, or say random:32 for 32 random ones per vertex (siafu prepare",
     ),
     "ogb: features of fewer": (lambda t: ogb(t, features=ogb_folder.FEATURES[:3]), "{t}/o: 3 feature rows, must be 4"),
-    "ogb: labels of fewer": (
-        lambda t: ogb(t, counts=(5, 5)), "{t}/o: labels are [4, 1], must be [5, columns]",
-    ),
-    "ogb: number of edges": (
-        lambda t: ogb(t, counts=(4, 6)), "{t}/o/raw/edge.csv.gz: 5 edges, num-edge-list says 6",
-    ),
+    "ogb: labels of fewer": (lambda t: ogb(t, counts=(5, 5)), "{t}/o: labels are [4, 1], must be [5, columns]"),
+    "ogb: number of edges": (lambda t: ogb(t, counts=(4, 6)), "{t}/o/raw/edge.csv.gz: 5 edges, num-edge-list says 6"),
     "ogb: vertex beyond": (
-        lambda t: ogb(t, edges=np.array([[0, 9], [1, 2]])), "o: edge 1 has source vertex 9, must be in 0..3",
+        lambda t: ogb(t, edges=np.array([[0, 9], [1, 2]])),
+        "o: edge 1 has source vertex 9, must be in 0..3",
     ),
     "ogb: split beyond": (
         lambda t: ogb(t, splits={"train": [4], "valid": [0], "test": [1]}),
@@ -152,21 +162,21 @@ OGB = {
         lambda t: ogb(t, splits={"train": [0, 1], "valid": [1], "test": [2]}),
         "{t}/o/split/time/valid.csv.gz: vertex 1 is in another part of the split too",
     ),
-    "ogb: no gzip": (
-        lambda t: ogb_with(t, "raw/edge.csv.gz", b"0,1\n"), "{t}/o/raw/edge.csv.gz: not readable (",
-    ),
+    "ogb: no gzip": (lambda t: ogb_with(t, "raw/edge.csv.gz", b"0,1\n"), "{t}/o/raw/edge.csv.gz: not readable ("),
     "ogb: three columns": (
-        lambda t: ogb(t, edges=np.zeros((3, 5), int)), "{t}/o/raw/edge.csv.gz: 3 columns, must be 2",
+        lambda t: ogb(t, edges=np.zeros((3, 5), int)),
+        "{t}/o/raw/edge.csv.gz: 3 columns, must be 2",
     ),
     "ogb: words": (
-        lambda t: ogb(t, splits={"train": [0], "valid": ["a"], "test": [1]}), "{t}/o/split/time/valid.csv.gz: not readable (",
+        lambda t: ogb(t, splits={"train": [0], "valid": ["a"], "test": [1]}),
+        "{t}/o/split/time/valid.csv.gz: not readable (",
     ),
     "ogb: several kinds": (
         lambda t: ogb_with(t, "raw/triplet-type-list.csv.gz", b""),
         "{t}/o: has several kinds of vertices (OGB's heterogeneous layout), must have one",
     ),
     "ogb: no edges": (lambda t: ogb_without(t, "raw/edge.csv.gz"), "{t}/o/raw/edge.csv.gz: no such file"),
-}  # fmt: skip
+}
 
 # --- DGL and DistDGL --------------------------------------------------------------------------------------------------
 
@@ -198,13 +208,18 @@ def part_twice(folder):
 
 
 DGL = {
-    "dgl: another file": (lambda t: dgl(t, lambda b: b"x" * 99), "{t}/g.dgl: is not a file of dgl.save_graphs, or damaged at byte 0"),
+    "dgl: another file": (
+        lambda t: dgl(t, lambda b: b"x" * 99),
+        "{t}/g.dgl: is not a file of dgl.save_graphs, or damaged at byte 0",
+    ),
     "dgl: empty": (lambda t: dgl(t, lambda b: b""), "{t}/g.dgl: not readable ("),
     "dgl: cut short": (
-        lambda t: dgl(t, lambda b: b[:5000]), "{t}/g.dgl: is cut short or damaged: 16 bytes at 4994, of 5000",
+        lambda t: dgl(t, lambda b: b[:5000]),
+        "{t}/g.dgl: is cut short or damaged: 16 bytes at 4994, of 5000",
     ),
     "dgl: several graphs": (
-        lambda t: dgl(t, lambda b: b[:24] + struct.pack("<Q", 2) + b[32:]), "{t}/g.dgl: holds 2 graphs, must hold one",
+        lambda t: dgl(t, lambda b: b[:24] + struct.pack("<Q", 2) + b[32:]),
+        "{t}/g.dgl: holds 2 graphs, must hold one",
     ),
     "dgl: old version": (
         lambda t: dgl(t, lambda b: b[:8] + struct.pack("<Q", 1) + b[16:]),
@@ -219,22 +234,25 @@ DGL = {
         "{t}/toy: 0 .json files there, must be one: name it, distdgl:PATH/NAME.json",
     ),
     "distdgl: another JSON": (
-        lambda t: distdgl(t, config(node_map=None)), "{t}/toy/toy.json: not the JSON of a partitioned graph: has no 'node_map'",
+        lambda t: distdgl(t, config(node_map=None)),
+        "{t}/toy/toy.json: not the JSON of a partitioned graph: has no 'node_map'",
     ),
     "distdgl: no JSON": (
-        lambda t: distdgl(t, lambda f: (f / "toy.json").write_text("{")), "{t}/toy/toy.json: not the JSON of a partitioned graph (",
+        lambda t: distdgl(t, lambda f: (f / "toy.json").write_text("{")),
+        "{t}/toy/toy.json: not the JSON of a partitioned graph (",
     ),
     "distdgl: several kinds": (
-        lambda t: distdgl(t, config(ntypes={"a": 0, "b": 1})), "{t}/toy/toy.json: has vertices of 2 kinds, must have one",
+        lambda t: distdgl(t, config(ntypes={"a": 0, "b": 1})),
+        "{t}/toy/toy.json: has vertices of 2 kinds, must have one",
     ),
     "distdgl: partition missing": (
-        lambda t: distdgl(t, config(num_parts=3)), "{t}/toy/toy.json: names no part_graph of part-2",
+        lambda t: distdgl(t, config(num_parts=3)),
+        "{t}/toy/toy.json: names no part_graph of part-2",
     ),
-    "distdgl: partition left out": (
-        lambda t: distdgl(t, config(num_parts=1)), "is owned by no partition, of 40 edges",
-    ),
+    "distdgl: partition left out": (lambda t: distdgl(t, config(num_parts=1)), "is owned by no partition, of 40 edges"),
     "distdgl: a partition twice": (
-        lambda t: distdgl(t, part_twice), "{t}/toy/part1/graph.dgl: owns an edge that another partition owns too",
+        lambda t: distdgl(t, part_twice),
+        "{t}/toy/part1/graph.dgl: owns an edge that another partition owns too",
     ),
     "distdgl: file missing": (
         lambda t: distdgl(t, lambda f: (f / "part1/graph.dgl").unlink()),
@@ -244,7 +262,7 @@ DGL = {
         lambda t: distdgl(t, config(node_map={"_N": [[0, 5], [5, 12]]})),
         "{t}/toy/part0/node_feat.dgl: _N/",
     ),
-}  # fmt: skip
+}
 
 # --- PyG --------------------------------------------------------------------------------------------------------------
 
@@ -268,13 +286,16 @@ class Evil:
 
 PYG = {
     "pyg: missing": (lambda t: f"pyg:{t}/none.pt", "{t}/none.pt: no such file"),
-    "pyg: no file of torch": (text_as_pt, "{t}/g.pt: not a file of torch.save: write it with torch.save(data.to_dict(), path)"),
+    "pyg: no file of torch": (
+        text_as_pt,
+        "{t}/g.pt: not a file of torch.save: write it with torch.save(data.to_dict(), path)",
+    ),
     "pyg: a class": (lambda t: pyg(t, lambda torch: Evil()), "{t}/g.pt: holds a print, which is not read: "),
     "pyg: no edges": (
         lambda t: pyg(t, lambda torch: {"x": torch.eye(2)}),
         "{t}/g.pt: has no tensor edge_index: write it with torch.save(data.to_dict(), path)",
     ),
-}  # fmt: skip
+}
 
 CASES = BSNAP | OGB | DGL | PYG
 

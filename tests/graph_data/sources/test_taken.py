@@ -122,12 +122,15 @@ def test_the_index_of_a_parquet_table_is_no_feature():
 @pytest.mark.parametrize(
     ("users", "words"),
     [
-        ("1,cook\n2,baker\n3,cook\n4,baker\n", r"^u\.csv: its first line, '1,cook', looks like data, not like names of columns: put a line of names above it$"),
+        (
+            "1,cook\n2,baker\n3,cook\n4,baker\n",
+            r"^u\.csv: its first line, '1,cook', looks like data, not like names of columns: put a line of names above it$",
+        ),
         ("0.5,x,1\n1.5,y,2\n", r"^u\.csv: its first line, '0\.5,x,1', looks like data"),
         ("0,1,2\n1,7,8\n2,7,8\n", r"^u\.csv: its first line, '0,1,2', looks like numbers of columns, not like data"),
         ("id,,job\n1,3,a\n", r"^u\.csv: column '' has no name of its own"),
     ],
-)  # fmt: skip
+)
 def test_a_header_that_looks_like_data_and_data_that_look_like_a_header_are_refused(users, words):
     Path("u.csv").write_text(users)
     refused(words, "features=u.csv")
@@ -145,10 +148,14 @@ def test_tables_of_text_ids_without_a_header_lose_no_vertex():
     ("file", "line", "words"),
     [
         ("e.csv", "-,-", r"^e\.csv: its second line, '-,-', says what columns are of, and is no data: leave it out$"),
-        ("e.csv", "from,to", r"^e\.csv: column 'source' is 'from' in its first row and numbers below: a second line of names\? Leave it out$"),
+        (
+            "e.csv",
+            "from,to",
+            r"^e\.csv: column 'source' is 'from' in its first row and numbers below: a second line of names\? Leave it out$",
+        ),
         ("u.csv", "-,years,eur,-", r"^u\.csv: row 1: column 'id' is '-'"),
     ],
-)  # fmt: skip
+)
 def test_a_second_line_of_names_is_refused(file, line, words):
     header, rows = Path(file).read_text().split("\n", 1)
     Path(file).write_text(f"{header}\n{line}\n{rows}")
@@ -400,11 +407,14 @@ def test_embeddings_in_a_list_column_are_features(kind, tmp_path):
     [
         ([[1, 2], [1, 2], [1], [1, 2]], r"row 3: column 'emb' is a list of 1, must be of 2 numbers, as those above"),
         ([[1, 2], None, [1, 2], [1, 2]], r"row 2: column 'emb' is missing, must be a list of numbers"),
-        ([[1, 2], [1, 2], [1, None], [1, 2]], r"row 3: column 'emb' is a list with a missing number, must be a list of numbers"),
+        (
+            [[1, 2], [1, 2], [1, None], [1, 2]],
+            r"row 3: column 'emb' is a list with a missing number, must be a list of numbers",
+        ),
         ([[1, 2], [1, 2], [1, 2], [1, np.nan]], r"row 4: column 'emb' is a list with nan or infinity, must be finite"),
         ([["a"], ["b"], ["c"], ["d"]], r"row 1: column 'emb' is 'a', string, must be a number"),
     ],
-)  # fmt: skip
+)
 def test_lists_that_are_no_features_are_refused(values, words):
     import pyarrow.parquet as pq
 

@@ -58,7 +58,13 @@ def both(graph, tmp_path, **options):
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_every_kind_of_graph(parts, directed, shape, blocks, tmp_path):
-    memory, disk = both(random_graph(seed=7, **{"n": 300, "edges": 2000, **shape}), tmp_path, parts=parts, partitioner="random", directed=directed)  # fmt: skip
+    memory, disk = both(
+        random_graph(seed=7, **{"n": 300, "edges": 2000, **shape}),
+        tmp_path,
+        parts=parts,
+        partitioner="random",
+        directed=directed,
+    )
     assert memory == disk
     ShardSet.open(tmp_path / "disk").verify()
 

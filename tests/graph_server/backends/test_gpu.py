@@ -40,9 +40,17 @@ GRAPHS = {
     "multi-label": random_graph(4, multilabel=True),
 }
 SETTINGS: dict[str, Any] = {
-    "data.parts": 2, "model.hidden": 6, "model.layers": 3, "model.dropout": 0.3, "model.dtype": "float64", "train.lr": 0.05,
-    "train.epochs": 2, "train.intervals": 2, "train.mode": "pipe", "servers.device": "cpu",
-}  # fmt: skip
+    "data.parts": 2,
+    "model.hidden": 6,
+    "model.layers": 3,
+    "model.dropout": 0.3,
+    "model.dtype": "float64",
+    "train.lr": 0.05,
+    "train.epochs": 2,
+    "train.intervals": 2,
+    "train.mode": "pipe",
+    "servers.device": "cpu",
+}
 #: name -> settings, graph
 MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "gcn": ({"model.name": "gcn"}, "directed"),

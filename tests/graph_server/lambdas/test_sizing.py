@@ -12,9 +12,17 @@ MB = 1e6
 
 
 def sizing(
-    *, latency_s: float, mb_per_s: float, compute_s: float, sizes: tuple[float, ...] = (1.0, 2.0, 4.0), memory_mb: int = 192,
-    core: float = 1.0, on_lambda: bool = True, seed: int | None = None, tasks: int = 300,
-) -> Sizing:  # fmt: skip
+    *,
+    latency_s: float,
+    mb_per_s: float,
+    compute_s: float,
+    sizes: tuple[float, ...] = (1.0, 2.0, 4.0),
+    memory_mb: int = 192,
+    core: float = 1.0,
+    on_lambda: bool = True,
+    seed: int | None = None,
+    tasks: int = 300,
+) -> Sizing:
     """After tasks of these sizes (MB) on such a link, with 10% noise if there is a seed."""
     made, rng = Sizing(memory_mb, core, on_lambda=on_lambda), random.Random(seed)
     for number in range(tasks):

@@ -11,9 +11,12 @@ from siafu.tasks import Kind, Lane
 def test_seconds_add_up_by_kind_of_step_and_those_of_evaluations_together():
     sheet = Timesheet()
     for lane, kind, seconds in [
-        (Lane.TRAIN, Kind.GA, 1.0), (Lane.TRAIN, Kind.GA, 2.0), (Lane.TRAIN, Kind.AV_B, 4.0), (Lane.EVAL, Kind.GA, 8.0),
+        (Lane.TRAIN, Kind.GA, 1.0),
+        (Lane.TRAIN, Kind.GA, 2.0),
+        (Lane.TRAIN, Kind.AV_B, 4.0),
+        (Lane.EVAL, Kind.GA, 8.0),
         (Lane.EVAL, Kind.AV, 16.0),
-    ]:  # fmt: skip
+    ]:
         sheet.worked(name_of(lane, kind), seconds)
     assert sheet.totals == {"graph_task_s": 0, "tensor_task_s": 0, "GA_s": 3, "AV_B_s": 4, "eval_s": 24}
 
@@ -41,8 +44,12 @@ def test_tensor_tasks_are_counted_by_lane():
     for lane, kind, seconds in [(Lane.TRAIN, Kind.AV, 1.0), (Lane.EVAL, Kind.AV, 4.0), (Lane.TRAIN, Kind.AV_B, 2.0)]:
         sheet.answered(lane, kind, seconds)
     assert {name: sheet.totals[name] for name in ("train_tasks", "eval_tasks", "AV_s", "AV_B_s", "eval_s")} == {
-        "train_tasks": 2, "eval_tasks": 1, "AV_s": 1, "AV_B_s": 2, "eval_s": 4
-    }  # fmt: skip
+        "train_tasks": 2,
+        "eval_tasks": 1,
+        "AV_s": 1,
+        "AV_B_s": 2,
+        "eval_s": 4,
+    }
 
 
 def test_totals_are_a_copy():

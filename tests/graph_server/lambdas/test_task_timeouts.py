@@ -27,8 +27,10 @@ def test_tasks_are_alike_by_lane_step_and_power_of_two_of_their_rows():
     first = likeness(Lane.TRAIN, 0, 0, 1, 64)
     assert first == likeness(Lane.TRAIN, 7, 3, 1, 127)
     assert first not in [
-        likeness(Lane.EVAL, 0, 0, 1, 64), likeness(Lane.TRAIN, 0, 0, 2, 64), likeness(Lane.TRAIN, 0, 0, 1, 128),
-    ]  # fmt: skip
+        likeness(Lane.EVAL, 0, 0, 1, 64),
+        likeness(Lane.TRAIN, 0, 0, 2, 64),
+        likeness(Lane.TRAIN, 0, 0, 1, 128),
+    ]
 
 
 # --- rule 3 -----------------------------------------------------------------------------------------------------------

@@ -46,9 +46,12 @@ class Instance(http.server.BaseHTTPRequestHandler):
     """The metadata service of an instance."""
 
     answers: ClassVar[dict[str, str]] = {
-        "instance-id": "i-0abc", "local-ipv4": "10.0.1.7", "tags/instance/siafu:role": "graph_server",
-        "tags/instance/siafu:index": "1", "placement/region": "eu-central-1",
-    }  # fmt: skip
+        "instance-id": "i-0abc",
+        "local-ipv4": "10.0.1.7",
+        "tags/instance/siafu:role": "graph_server",
+        "tags/instance/siafu:index": "1",
+        "placement/region": "eu-central-1",
+    }
     tokens: ClassVar[set[str]] = set()
 
     def do_PUT(self) -> None:

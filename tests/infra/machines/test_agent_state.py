@@ -199,8 +199,12 @@ def test_what_was_written_is_reported_as_kept_once_it_is() -> None:
     duty = running()
     duty.exited(1, "no bread")
     assert duty.report()["ended"] == {
-        "order": order(1).id, "run": "run-1", "code": 1, "last_line": "no bread", "kept": False,
-    }  # fmt: skip
+        "order": order(1).id,
+        "run": "run-1",
+        "code": 1,
+        "last_line": "no bread",
+        "kept": False,
+    }
     duty.kept()
     assert duty.report()["ended"]["kept"]
 

@@ -365,8 +365,11 @@ def test_a_run_directory_arrives_as_it_was_left(box: Mailbox, tmp_path: Path) ->
     Receiver(box, "run", there).update()
     files = {path.relative_to(there).as_posix(): path.read_text() for path in there.rglob("*") if path.is_file()}
     assert files == {
-        "metrics.jsonl": "1\n2\n", "result.json": "{}", "logs/a.log": "no end of line", "logs/empty.log": "",
-    }  # fmt: skip
+        "metrics.jsonl": "1\n2\n",
+        "result.json": "{}",
+        "logs/a.log": "no end of line",
+        "logs/empty.log": "",
+    }
 
 
 def test_growing_files_travel_in_whole_lines_and_changed_ones_anew(box: Mailbox, tmp_path: Path) -> None:

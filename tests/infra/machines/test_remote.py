@@ -84,9 +84,13 @@ def test_a_run_on_machines_is_the_run_of_local_processes(
     common = {"lambda.count": 1, "run.trace": True, "run.checkpoint_every": 2}
     said: list[Status] = []
     far = api.train(
-        str(shards), **SHORT, epochs=4, run_dir="far", on_status=lambda status: said.append(status),
+        str(shards),
+        **SHORT,
+        epochs=4,
+        run_dir="far",
+        on_status=lambda status: said.append(status),
         settings=settings(**common, **{"lambda.on": "local"}),
-    )  # fmt: skip
+    )
     near = api.train(str(shards), **SHORT, epochs=4, run_dir="near", settings=common)
     for name in ("weights_digest", "loss_history", "scores", "epochs", "stopped"):
         assert far.result[name] == near.result[name]
@@ -110,8 +114,10 @@ def the_verbs_know_of_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     status = json.loads(call("status", "--json", capsys=capsys))
     assert (status["runs"][0]["run"], status["runs"][0]["state"]) == (name, "done")
     assert [(m["role"], m["index"], m["state"]) for m in status["machines"]] == [
-        ("graph_server", 0, "waiting"), ("graph_server", 1, "waiting"), ("param_server", 0, "waiting"),
-    ]  # fmt: skip
+        ("graph_server", 0, "waiting"),
+        ("graph_server", 1, "waiting"),
+        ("param_server", 0, "waiting"),
+    ]
     assert len(status["disagreements"]) == 3  # moto knows of no instances
     assert "graph_server 0" in call("status", capsys=capsys)
     logs = call("logs", name, "--role", "graph_server", "--index", "1", capsys=capsys)
@@ -255,9 +261,13 @@ def test_more_partitions_than_machines_is_the_users_mistake(
     monkeypatch.setattr(graph_store, "send", None)  # nothing is sent
     with pytest.raises(ConfigError) as error:
         api.train(
-            "digits", parts=3, epochs=1, backend="cpu", run_dir=str(tmp_path / "run"),
+            "digits",
+            parts=3,
+            epochs=1,
+            backend="cpu",
+            run_dir=str(tmp_path / "run"),
             settings=settings(**{"servers.start_timeout_s": 0.5}),
-        )  # fmt: skip
+        )
     assert str(error.value) == (
         "deployment siafu has 2 graph servers and 1 parameter server, the run asks for 3 graph servers and "
         "1 parameter server: siafu deploy --set data.parts=3"
@@ -269,11 +279,15 @@ def test_more_partitions_than_machines_is_the_users_mistake(
     [
         (2, 2, None),
         (1, 1, None),
-        (3, 2, "has 2 graph servers and 2 parameter servers, the run asks for 3 graph servers and 2 parameter servers: "
-               "siafu deploy --set data.parts=3"),
+        (
+            3,
+            2,
+            "has 2 graph servers and 2 parameter servers, the run asks for 3 graph servers and 2 parameter servers: "
+            "siafu deploy --set data.parts=3",
+        ),
         (2, 3, "siafu deploy --set servers.param_servers=3"),
     ],
-)  # fmt: skip
+)
 def test_what_is_deployed_is_known_before_it_has_booted(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, parts: int, param_servers: int, words: str | None
 ) -> None:
@@ -315,8 +329,15 @@ def test_a_machine_that_ec2_does_not_give_is_told_of_with_its_reason(
 
 @pytest.mark.parametrize(
     ("hours", "max_seconds", "warned"),
-    [(12.0, 0.0, False), (12.0, 11 * 3600.0, False), (12.0, 13 * 3600.0, True), (0.5, 0.0, True), (0.5, 60.0, False), (-1.0, 60.0, True)],
-)  # fmt: skip
+    [
+        (12.0, 0.0, False),
+        (12.0, 11 * 3600.0, False),
+        (12.0, 13 * 3600.0, True),
+        (0.5, 0.0, True),
+        (0.5, 60.0, False),
+        (-1.0, 60.0, True),
+    ],
+)
 def test_a_run_is_told_when_its_deployment_removes_itself(
     caplog: pytest.LogCaptureFixture, hours: float, max_seconds: float, warned: bool
 ) -> None:

@@ -73,8 +73,9 @@ def test_what_is_no_secret_is_refused_and_not_shown(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "/aws/reference/x", "/siafu/siafu/graph_server/../x", "/siafu/siafu/coordinator/0123456789abcdef", f"{NAME}0"]
-)  # fmt: skip
+    "name",
+    ["", "/aws/reference/x", "/siafu/siafu/graph_server/../x", "/siafu/siafu/coordinator/0123456789abcdef", f"{NAME}0"],
+)
 def test_orders_name_secrets_of_runs_and_nothing_else(vault: Vault, name: str) -> None:
     with pytest.raises(RemoteProtocolError, match="not the name of a run's secret"):
         vault.get(name)

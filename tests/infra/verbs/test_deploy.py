@@ -78,8 +78,15 @@ def steps(cloud, monkeypatch, tmp_path) -> list[str]:
 def test_bucket_is_filled_before_the_function_and_servers_are_made_of_it(steps, cloud):
     made = deploy.deploy(CONFIG, cloud)
     assert steps == [
-        "bootstrap", "siafu-expiry", "siafu-data", "siafu-network", "upload", "siafu-function", "siafu-servers", "siafu-watch",
-    ]  # fmt: skip
+        "bootstrap",
+        "siafu-expiry",
+        "siafu-data",
+        "siafu-network",
+        "upload",
+        "siafu-function",
+        "siafu-servers",
+        "siafu-watch",
+    ]
     bucket = deployment.bucket("siafu", cloud.account, cloud.region)
     keys = {item["Key"] for item in cloud.client("s3").list_objects_v2(Bucket=bucket)["Contents"]}
     assert {made.package, f"{made.wheels}/arm64/numpy.whl"} <= keys

@@ -145,16 +145,26 @@ def make_orphans(cloud: Cloud) -> None:
     ec2.create_network_interface(SubnetId=subnet, Groups=[group], TagSpecifications=tagged("network-interface"))
     ec2.create_volume(AvailabilityZone="us-east-1a", Size=20, TagSpecifications=tagged("volume"))
     ec2.create_launch_template(
-        LaunchTemplateName="template", LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "t3.micro"},
+        LaunchTemplateName="template",
+        LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "t3.micro"},
         TagSpecifications=tagged("launch-template"),
-    )  # fmt: skip
+    )
     cloud.client("autoscaling").create_auto_scaling_group(
-        AutoScalingGroupName="siafu-servers-GraphServer0", MinSize=1, MaxSize=1, VPCZoneIdentifier=subnet,
-        LaunchTemplate={"LaunchTemplateName": "template"}, Tags=[{**tags[0], "PropagateAtLaunch": True}],
-    )  # fmt: skip
+        AutoScalingGroupName="siafu-servers-GraphServer0",
+        MinSize=1,
+        MaxSize=1,
+        VPCZoneIdentifier=subnet,
+        LaunchTemplate={"LaunchTemplateName": "template"},
+        Tags=[{**tags[0], "PropagateAtLaunch": True}],
+    )
     role = make_role(cloud, "siafu-function-WorkerRole1-EXAMPLE")
-    iam.put_role_policy(RoleName=role, PolicyName="p", PolicyDocument=json.dumps(
-        {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}))  # fmt: skip
+    iam.put_role_policy(
+        RoleName=role,
+        PolicyName="p",
+        PolicyDocument=json.dumps(
+            {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}
+        ),
+    )
     for kind in ("graph_server", "gpu"):  # the second is of no role
         iam.create_instance_profile(InstanceProfileName=deployment.profile("siafu", cloud.region, kind))
     iam.add_role_to_instance_profile(InstanceProfileName="siafu-us-east-1-graph-server", RoleName=role)
@@ -189,9 +199,11 @@ def make_global(cloud: Cloud) -> None:
         DashboardName=deployment.dashboard(cloud.name, cloud.region), DashboardBody="{}"
     )
     budget = {
-        "BudgetName": deployment.budget(cloud.name, cloud.region), "TimeUnit": "MONTHLY", "BudgetType": "COST",
+        "BudgetName": deployment.budget(cloud.name, cloud.region),
+        "TimeUnit": "MONTHLY",
+        "BudgetType": "COST",
         "BudgetLimit": {"Amount": "1", "Unit": "USD"},
-    }  # fmt: skip
+    }
     cloud.client("budgets").create_budget(AccountId=cloud.account, Budget=budget)
 
 
@@ -199,10 +211,27 @@ def test_resources_that_no_stack_has_are_found_and_removed(cloud):
     make_orphans(cloud)
     found = {left.kind for left in leftovers.find(cloud)}
     assert found >= {
-        "Auto Scaling group", "instance", "launch template", "schedule group", "dashboard", "alarm", "topic", "budget", "secret", "VPC endpoint",
-        "network interface", "volume", "security group", "subnet", "route table", "VPC", "instance profile", "role", "bucket",
+        "Auto Scaling group",
+        "instance",
+        "launch template",
+        "schedule group",
+        "dashboard",
+        "alarm",
+        "topic",
+        "budget",
+        "secret",
+        "VPC endpoint",
+        "network interface",
+        "volume",
+        "security group",
+        "subnet",
+        "route table",
+        "VPC",
+        "instance profile",
+        "role",
+        "bucket",
         "log group",
-    }  # fmt: skip
+    }
     assert destroy(cloud).left == []
     assert nothing_is_left(cloud)
 
@@ -232,9 +261,11 @@ def test_the_same_name_in_another_region_is_another_deployment(cloud):
     make_global(europe)
     there = {str(left) for left in leftovers.find(europe)}
     assert there == {
-        "dashboard siafu-eu-west-1", "budget siafu-eu-west-1-monthly", f"role {role}",
+        "dashboard siafu-eu-west-1",
+        "budget siafu-eu-west-1-monthly",
+        f"role {role}",
         *(f"instance profile siafu-eu-west-1-{kind}" for kind in ("graph-server", "param-server", "gpu")),
-    }  # fmt: skip
+    }
     assert destroy(cloud) == teardown.Gone([], [])
     assert {str(left) for left in leftovers.find(europe)} == there
 
@@ -246,9 +277,16 @@ def test_what_has_our_form_of_name_and_anothers_tag_is_not_touched(cloud):
     make_role(somebody, "siafu-gpu-Role1-EXAMPLE")
     cloud.client("iam").create_instance_profile(InstanceProfileName="siafu-gpu-Profile1-EXAMPLE")
     cloud.client("cloudwatch").put_metric_alarm(
-        AlarmName="siafu-watch-Errors-EXAMPLE", MetricName="Errors", Namespace="AWS/Lambda", Period=60, EvaluationPeriods=1,
-        ComparisonOperator="GreaterThanThreshold", Threshold=1, Statistic="Sum", Tags=tags,
-    )  # fmt: skip
+        AlarmName="siafu-watch-Errors-EXAMPLE",
+        MetricName="Errors",
+        Namespace="AWS/Lambda",
+        Period=60,
+        EvaluationPeriods=1,
+        ComparisonOperator="GreaterThanThreshold",
+        Threshold=1,
+        Statistic="Sum",
+        Tags=tags,
+    )
     make_topic(somebody)
     assert leftovers.find(cloud) == []
     assert destroy(cloud) == teardown.Gone([], [])
@@ -297,18 +335,22 @@ def test_what_cannot_be_removed_is_listed_with_the_reason(cloud, monkeypatch):
 
 #: What IAM calls calls otherwise than boto3 does.
 IN_IAM = {
-    "budgets:DeleteBudget": "budgets:ModifyBudget", "budgets:DescribeBudgets": "budgets:ViewBudget",
-    "resourcegroupstaggingapi:GetResources": "tag:GetResources", "s3:DeleteObjects": "s3:DeleteObjectVersion",
-    "s3:ListBuckets": "s3:ListAllMyBuckets", "s3:ListObjectVersions": "s3:ListBucketVersions",
-}  # fmt: skip
+    "budgets:DeleteBudget": "budgets:ModifyBudget",
+    "budgets:DescribeBudgets": "budgets:ViewBudget",
+    "resourcegroupstaggingapi:GetResources": "tag:GetResources",
+    "s3:DeleteObjects": "s3:DeleteObjectVersion",
+    "s3:ListBuckets": "s3:ListAllMyBuckets",
+    "s3:ListObjectVersions": "s3:ListBucketVersions",
+}
 
 
 def test_policy_in_the_docs_allows_whatever_destroy_does(cloud):
     policy = json.loads((ROOT / "docs" / "aws-policy.json").read_text())
     allowed = {
-        action for statement in policy["Statement"]
+        action
+        for statement in policy["Statement"]
         for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
-    }  # fmt: skip
+    }
     make(cloud, ["network"])
     make_orphans(cloud)
     leftovers.find(cloud)  # all clients are there

@@ -50,9 +50,12 @@ def instance(box: Mailbox, member: Address, deployment: str = "mine") -> str:
     """One of EC2's that has the role; its id."""
     tags = {"siafu:deployment": deployment, "siafu:role": member.role, "siafu:index": member.name}
     made = boto3.client("ec2", region_name="us-east-1").run_instances(
-        ImageId="ami-12c6146b", MinCount=1, MaxCount=1, InstanceType="c7g.xlarge",
+        ImageId="ami-12c6146b",
+        MinCount=1,
+        MaxCount=1,
+        InstanceType="c7g.xlarge",
         TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}],
-    )  # fmt: skip
+    )
     return str(made["Instances"][0]["InstanceId"])
 
 
@@ -75,8 +78,9 @@ def test_machines_stand_beside_their_instances(box: Mailbox) -> None:
         say(box, member, name)
     report = status.examine(CONFIG, box)
     assert [(m["role"], m["state"], m["machine"], m["instance"]["id"]) for m in report["machines"]] == [
-        ("graph_server", "waiting", ids[G0], ids[G0]), ("param_server", "waiting", ids[Q0], ids[Q0]),
-    ]  # fmt: skip
+        ("graph_server", "waiting", ids[G0], ids[G0]),
+        ("param_server", "waiting", ids[Q0], ids[Q0]),
+    ]
     assert report["disagreements"] == report["unknown"] == []
 
 
@@ -86,9 +90,7 @@ def test_every_disagreement_is_named(box: Mailbox) -> None:
     say(box, silent, ids[0], every_s=-1.0)
     say(box, moved, "i-old")
     say(box, Q0, "i-ghost")
-    machines = {
-        Address(m["role"], str(m["index"])): m for m in status.examine(CONFIG, box)["machines"]
-    }  # fmt: skip
+    machines = {Address(m["role"], str(m["index"])): m for m in status.examine(CONFIG, box)["machines"]}
     machines[silent] |= {"state": "silent", "heard_s": 99.0}
     assert [status._disagreement(machines[member]) for member in (silent, never, moved, Q0)] == [
         f"graph_server 0: instance {ids[0]} runs, but its agent has said nothing for 99 s",
@@ -161,9 +163,13 @@ def test_without_credentials_one_line_says_so(
 def test_without_boto3_one_line_says_what_to_install(words: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules['boto3'] = None; from siafu.__main__ import main; sys.exit(main({words.split()}))"
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
         env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(Path.cwd())},
-    )  # fmt: skip
+    )
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert "boto3" in line

@@ -60,14 +60,18 @@ def failure(
     [
         ([1, None, -9], {0: LOST}, "rank 2 died: killed by SIGKILL"),
         ([1, 1], {0: OWN, 1: LOST}, "rank 0: RuntimeError: out of memory"),
-        ([1, 1, 1], {0: LOST, 2: OWN, 1: {**OWN, "message": "ValueError: later"}}, "rank 2: RuntimeError: out of memory"),
+        (
+            [1, 1, 1],
+            {0: LOST, 2: OWN, 1: {**OWN, "message": "ValueError: later"}},
+            "rank 2: RuntimeError: out of memory",
+        ),
         ([2, 2], {1: MISTAKE, 0: MISTAKE}, "baseline.norm = batch: is for gcn"),
         ([1, None], {0: LOST}, "rank 1 is silent for more than 20 s (--timeout-s)"),
         ([1, None, None], {0: LOST}, "ranks 1, 2 are silent for more than 20 s (--timeout-s)"),
         ([1, 1], {0: LOST, 1: {**LOST, "message": "rank 1: the others did not come"}}, LOST["message"]),
         ([None, 1], {}, "rank 1 died: exit code 1; ImportError: libsomething.so"),
     ],
-)  # fmt: skip
+)
 def test_the_rank_that_failed_first_for_its_own_reason_is_named(
     codes: list[int | None], said: dict[int, Any], words: str, tmp_path: Path
 ) -> None:

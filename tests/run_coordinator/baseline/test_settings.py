@@ -57,11 +57,22 @@ def test_load_knows_a_config_of_servers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("servers.param_servers", "1"), ("servers.backend", "cpu"), ("lambda.memory_mb", "512"), ("cloud.name", "x"),
-        ("train.staleness", "1"), ("train.mode", "async"), ("run.on", "ray"), ("run.budget_usd", "1"), ("model.rows", "bfloat16"),
-        ("data.task", "link"), ("data.parts", "4"), ("run.on_nan", "skip"), ("run.restarts", "5"), ("run.keep", "1"),
+        ("servers.param_servers", "1"),
+        ("servers.backend", "cpu"),
+        ("lambda.memory_mb", "512"),
+        ("cloud.name", "x"),
+        ("train.staleness", "1"),
+        ("train.mode", "async"),
+        ("run.on", "ray"),
+        ("run.budget_usd", "1"),
+        ("model.rows", "bfloat16"),
+        ("data.task", "link"),
+        ("data.parts", "4"),
+        ("run.on_nan", "skip"),
+        ("run.restarts", "5"),
+        ("run.keep", "1"),
     ],
-)  # fmt: skip
+)
 def test_what_is_for_servers_and_lambdas_is_refused_by_name(key: str, value: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"^{key} = {value}: "):
         resolved(settings={key: value})

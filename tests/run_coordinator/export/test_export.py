@@ -29,13 +29,26 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
         f"{name}_mask": graph.split[:, 0] == role for role, name in ((TRAIN, "train"), (VAL, "val"), (TEST, "test"))
     }
     np.savez(
-        folder / "graph.npz", edge_index=np.stack([graph.src, graph.dst]), edge_weight=graph.weight, num_nodes=60,
-        num_features=graph.num_features, num_classes=graph.num_classes, x=graph.features, y=graph.labels, **masks,
-    )  # fmt: skip
+        folder / "graph.npz",
+        edge_index=np.stack([graph.src, graph.dst]),
+        edge_weight=graph.weight,
+        num_nodes=60,
+        num_features=graph.num_features,
+        num_classes=graph.num_classes,
+        x=graph.features,
+        y=graph.labels,
+        **masks,
+    )
     return api.train(
-        str(folder / "graph.npz"), run_dir=str(folder / "run"), backend="cpu", model="sage", hidden=8, epochs=3,
-        intervals=2, settings={"data.cache_dir": str(folder / "cache")},
-    )  # fmt: skip
+        str(folder / "graph.npz"),
+        run_dir=str(folder / "run"),
+        backend="cpu",
+        model="sage",
+        hidden=8,
+        epochs=3,
+        intervals=2,
+        settings={"data.cache_dir": str(folder / "cache")},
+    )
 
 
 def test_an_export_is_checked_against_the_servers_logits(
@@ -99,15 +112,22 @@ def test_weighted_edges_are_not_left_out_where_a_layer_takes_none(run: api.Run, 
         siafu.export(run, to="pyg", out=tmp_path / "out")
 
 
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"to": "keras"}, "to = 'keras': must be one of torch, pyg, dgl, onnx"),
-    ({"out": "full"}, "out = full: exists already"),
-    ({"run": "empty"}, "empty: no finished run there, it has no model.safetensors"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"to": "keras"}, "to = 'keras': must be one of torch, pyg, dgl, onnx"),
+        ({"out": "full"}, "out = full: exists already"),
+        ({"run": "empty"}, "empty: no finished run there, it has no model.safetensors"),
+    ],
+)
 def test_a_mistake_costs_one_line_and_no_server(
-    run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    changes: dict[str, Any], words: str,
-) -> None:  # fmt: skip
+    run: api.Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+    words: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").touch()

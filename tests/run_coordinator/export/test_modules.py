@@ -51,7 +51,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("rgcn", {"num_edge_types": RELATIONS, "norm": "layer"}),
     ("rgcn", {"num_edge_types": RELATIONS, "bases": 2}),
     ("rgcn", {}),
-]  # fmt: skip
+]
 cases = pytest.mark.parametrize(
     ("model", "options"), OPTIONS, ids=lambda given: given if isinstance(given, str) else ",".join(given) or "plain"
 )

@@ -20,16 +20,30 @@ NAMES = list(loggers.LOGGERS)
 RECORDS = [
     {"event": "start", "siafu": "0"},
     {
-        "event": "epoch", "epoch": 1, "loss": 1.5, "time_s": 0.1, "epoch_s": 0.1, "ghost_bytes": 800, "staleness": [3],
-        "usage": {"gb_s": 0.25}, "usd": 0.001,
+        "event": "epoch",
+        "epoch": 1,
+        "loss": 1.5,
+        "time_s": 0.1,
+        "epoch_s": 0.1,
+        "ghost_bytes": 800,
+        "staleness": [3],
+        "usage": {"gb_s": 0.25},
+        "usd": 0.001,
     },
     {"event": "evaluation", "epoch": 1, "time_s": 0.2, **{s: {"acc": 0.5} for s in ("train", "val", "test")}},
     {
-        "event": "epoch", "epoch": 2, "loss": 1.25, "time_s": 0.3, "epoch_s": 0.2, "ghost_bytes": 800, "staleness": [3],
-        "usage": {"gb_s": 0.5}, "usd": 0.002,
+        "event": "epoch",
+        "epoch": 2,
+        "loss": 1.25,
+        "time_s": 0.3,
+        "epoch_s": 0.2,
+        "ghost_bytes": 800,
+        "staleness": [3],
+        "usage": {"gb_s": 0.5},
+        "usd": 0.002,
     },
     {"event": "stop", "reason": "epochs", "usd": 0.002},
-]  # fmt: skip
+]
 LOSSES = [(1, 1.5), (2, 1.25)]  # after so many epochs
 Read = tuple[dict[str, list[tuple[int, float]]], dict[str, str]]  # curves, hyper-parameters
 

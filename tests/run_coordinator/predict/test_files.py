@@ -105,10 +105,14 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(("out", "words"), [
-    ("p.txt", "must end with one of .parquet, .csv, .npy"), ("nowhere/p.csv", "nowhere is no folder"),
-    ("taken.csv", "taken.csv is a folder"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("p.txt", "must end with one of .parquet, .csv, .npy"),
+        ("nowhere/p.csv", "nowhere is no folder"),
+        ("taken.csv", "taken.csv is a folder"),
+    ],
+)
 def test_a_file_that_cannot_be_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, words: str
 ) -> None:

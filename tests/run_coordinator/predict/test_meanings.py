@@ -25,9 +25,11 @@ WORDS = ("ant", "bee", "moth", "wasp")
 KINDS = ("cites", "likes", "writes")
 BARE = random_graph(5, 60, num_edges=300, num_features=9)
 GRAPH = replace(
-    BARE, edge_type=np.random.default_rng(0).integers(0, 3, BARE.num_edges), num_edge_types=3,
+    BARE,
+    edge_type=np.random.default_rng(0).integers(0, 3, BARE.num_edges),
+    num_edge_types=3,
     names={"classes": WORDS, "edge_types": KINDS},
-)  # fmt: skip
+)
 
 
 def called_otherwise(graph: Graph, names: Mapping[str, tuple[str, ...]]) -> Graph:
@@ -38,9 +40,13 @@ def called_otherwise(graph: Graph, names: Mapping[str, tuple[str, ...]]) -> Grap
     }
     assert graph.edge_type is not None
     return replace(
-        graph, names=names, labels=number["classes"][graph.labels], num_classes=len(names["classes"]),
-        edge_type=number["edge_types"][graph.edge_type], num_edge_types=len(names["edge_types"]),
-    )  # fmt: skip
+        graph,
+        names=names,
+        labels=number["classes"][graph.labels],
+        num_classes=len(names["classes"]),
+        edge_type=number["edge_types"][graph.edge_type],
+        num_edge_types=len(names["edge_types"]),
+    )
 
 
 def without(graph: Graph, relation: int) -> Graph:

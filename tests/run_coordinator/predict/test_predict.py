@@ -29,9 +29,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
     folder = tmp_path_factory.mktemp("predicted")
     prepare(GRAPH, folder / "shards", parts=2, directed=True)
     return api.train(
-        str(folder / "shards"), run_dir=str(folder / "run"), backend="cpu", layers=3, hidden=8, epochs=5, parts=2,
-        intervals=3, lr=0.05, settings={"model.narrow": True},
-    )  # fmt: skip
+        str(folder / "shards"),
+        run_dir=str(folder / "run"),
+        backend="cpu",
+        layers=3,
+        hidden=8,
+        epochs=5,
+        parts=2,
+        intervals=3,
+        lr=0.05,
+        settings={"model.narrow": True},
+    )
 
 
 def test_the_file_says_what_the_run_was_judged_by(
@@ -69,9 +77,17 @@ def test_a_prediction_and_a_run_of_no_epoch_warn_of_nothing(
 
 def test_another_graph_needs_neither_labels_nor_as_many_classes(run: api.Run, tmp_path: Path) -> None:
     bare = Graph(
-        name="bare", num_vertices=60, src=GRAPH.src, dst=GRAPH.dst, weight=GRAPH.weight, features=GRAPH.features,
-        labels=np.full(60, -1), num_classes=1, split=np.zeros((60, 1), np.uint8), directed=True,
-    )  # fmt: skip
+        name="bare",
+        num_vertices=60,
+        src=GRAPH.src,
+        dst=GRAPH.dst,
+        weight=GRAPH.weight,
+        features=GRAPH.features,
+        labels=np.full(60, -1),
+        num_classes=1,
+        split=np.zeros((60, 1), np.uint8),
+        directed=True,
+    )
     prepare(bare, tmp_path / "bare", directed=True)
     ours = siafu.predict(run, scores="logits")
     found = siafu.predict(run, graph=str(tmp_path / "bare"), scores="logits", settings={"servers.backend": "lambda"})
@@ -94,19 +110,26 @@ def test_embeddings_lead_to_the_same_logits(run: api.Run) -> None:
 # --- the user's mistakes ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["--layer", "0"], "layer = 0: model gcn shows what enters layers 1, 2, 3"),
-    (["--layer", "x"], "layer = 'x': must be an integer"),
-    (["--scores", "odds"], "scores = 'odds': must be probabilities or logits"),
-    (["--out", "p.xlsx"], "out = p.xlsx: must end with one of .parquet, .csv, .npy"),
-    (["--on", "aws"], "run.on = aws: siafu predict runs on this machine or on Ray: --on local"),
-    (["--graph", "other"], "other: it has 7 features, the model takes 9"),
-    (["--set", "data.part=2"], "data.part: unknown key; did you mean data.parts?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--layer", "0"], "layer = 0: model gcn shows what enters layers 1, 2, 3"),
+        (["--layer", "x"], "layer = 'x': must be an integer"),
+        (["--scores", "odds"], "scores = 'odds': must be probabilities or logits"),
+        (["--out", "p.xlsx"], "out = p.xlsx: must end with one of .parquet, .csv, .npy"),
+        (["--on", "aws"], "run.on = aws: siafu predict runs on this machine or on Ray: --on local"),
+        (["--graph", "other"], "other: it has 7 features, the model takes 9"),
+        (["--set", "data.part=2"], "data.part: unknown key; did you mean data.parts?"),
+    ],
+)
 def test_a_mistake_costs_one_line_and_no_server(
-    run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    arguments: list[str], words: str,
-) -> None:  # fmt: skip
+    run: api.Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     if "other" in arguments:
         prepare(random_graph(1), "other", directed=True)
@@ -246,9 +269,15 @@ def standardised(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
 
 def as_npz(graph: Graph, file: Path) -> str:
     np.savez(
-        file, edge_index=np.stack([graph.src, graph.dst]), edge_weight=graph.weight, x=graph.features, y=graph.labels,
-        num_nodes=graph.num_vertices, num_features=graph.num_features, num_classes=graph.num_classes,
-    )  # fmt: skip
+        file,
+        edge_index=np.stack([graph.src, graph.dst]),
+        edge_weight=graph.weight,
+        x=graph.features,
+        y=graph.labels,
+        num_nodes=graph.num_vertices,
+        num_features=graph.num_features,
+        num_classes=graph.num_classes,
+    )
     return str(file)
 
 

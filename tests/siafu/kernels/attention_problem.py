@@ -12,8 +12,25 @@ from siafu.ops import edge_dropout, edge_key
 from siafu.shards import Edges
 
 #: heads x width: what the kernel has of its own, and what falls between.
-SHAPES = ((8, 8), (1, 8), (1, 16), (1, 64), (4, 16), (4, 32), (8, 16), (8, 64), (2, 8), (1, 1), (1, 3), (3, 5), (2, 41),
-          (1, 130), (17, 3), (40, 2), (5, 16))  # fmt: skip
+SHAPES = (
+    (8, 8),
+    (1, 8),
+    (1, 16),
+    (1, 64),
+    (4, 16),
+    (4, 32),
+    (8, 16),
+    (8, 64),
+    (2, 8),
+    (1, 1),
+    (1, 3),
+    (3, 5),
+    (2, 41),
+    (1, 130),
+    (17, 3),
+    (40, 2),
+    (5, 16),
+)
 SEGMENT = 4096  # attention.cpp: longer rows are cut
 
 

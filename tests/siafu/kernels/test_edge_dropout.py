@@ -40,9 +40,16 @@ def test_every_implementation_makes_the_same_mask_bit_for_bit(isa, heads, add_se
     problem = Problem(heads, 1, hub=SEGMENT + 7, p=P)
     ones = problem.records(np.ones_like(problem.T))
     found = edge_dot(
-        problem.edges, 2, 30, np.ones((28, heads), np.float32), ones[0], ghosts=ones[1], add_self=add_self,
-        dropout=problem.dropout, threads=2,
-    )  # fmt: skip
+        problem.edges,
+        2,
+        30,
+        np.ones((28, heads), np.float32),
+        ones[0],
+        ghosts=ones[1],
+        add_self=add_self,
+        dropout=problem.dropout,
+        threads=2,
+    )
     indptr, indices = problem.edges.indptr, problem.edges.indices
     rows = [np.append(v, indices[indptr[v] : indptr[v + 1]])[1 - add_self :] for v in range(2, 30)]
     own = np.repeat(np.arange(2, 30), [len(row) for row in rows])

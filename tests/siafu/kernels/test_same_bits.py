@@ -167,9 +167,16 @@ def plain(threads: int) -> Iterator[Array]:
 
 
 KERNELS: dict[str, Callable[[int], Iterator[Array]]] = {
-    "gather": gathered, "dense": multiplied, "passes": passed, "dropout": dropped, "quantise": quantised,
-    "attention": attended, "exponential": exponentials, "functions": functions_of, "plain": plain,
-}  # fmt: skip
+    "gather": gathered,
+    "dense": multiplied,
+    "passes": passed,
+    "dropout": dropped,
+    "quantise": quantised,
+    "attention": attended,
+    "exponential": exponentials,
+    "functions": functions_of,
+    "plain": plain,
+}
 
 
 def digest(kernel: str, threads: int) -> str:

@@ -22,9 +22,14 @@ COMMON, PER_ISA = ("threads", "isa", "gather", "attention", "order"), ("gather_r
 #: What lies on the stack is not watched, and checks are calls: inlined, they make attention
 #: a compiler's work of 10 minutes.
 SANITIZE = (
-    "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-sanitize-address-use-after-scope",
-    "--param", "asan-stack=0", "--param", "asan-instrumentation-with-call-threshold=0",
-)  # fmt: skip
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined",
+    "-fno-sanitize-address-use-after-scope",
+    "--param",
+    "asan-stack=0",
+    "--param",
+    "asan-instrumentation-with-call-threshold=0",
+)
 
 
 @pytest.mark.parametrize("isa", [isa for isa in INSTRUCTION_SETS if isa != "numpy"])
@@ -71,8 +76,11 @@ def test_sanitizers_find_no_byte_that_is_read_out_of_place(tmp_path: Path):
     preloaded = {"LD_PRELOAD": " ".join(map(str, runtimes)), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
     ended = subprocess.run(
         [sys.executable, "-m", "tests.siafu.kernels.wild_edges", str(library)],
-        env={**os.environ, **preloaded}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**os.environ, **preloaded},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert "'refused': " in ended.stdout
 

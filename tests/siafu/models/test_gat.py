@@ -70,9 +70,15 @@ class Epoch:
     """Every interval through every step, each step by all before the next; real operators, one process."""
 
     def __init__(
-        self, graph: Graph, spec: ModelSpec, weights: dict[str, Array], *, lane: Lane = Lane.TRAIN,
-        bounds: Sequence[int] = INTERVALS, cut: float | None = None,
-    ):  # fmt: skip
+        self,
+        graph: Graph,
+        spec: ModelSpec,
+        weights: dict[str, Array],
+        *,
+        lane: Lane = Lane.TRAIN,
+        bounds: Sequence[int] = INTERVALS,
+        cut: float | None = None,
+    ):
         self.model, self.weights, self.lane, self.cut = models.build(spec), weights, lane, cut
         graph_steps, self.loss, self.gradients = GraphSteps(graph, self.model, lane, bounds), 0.0, {}
         self.rows: list[dict[str, Any]] = []

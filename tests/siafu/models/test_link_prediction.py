@@ -142,9 +142,7 @@ def test_pairs_stand_between_forward_and_backward():
     model = links_of(case_of()[1])
     assert written_out(model.program(Lane.TRAIN)) == tidied(table)
     last = model.program(Lane.EVAL).steps[-1]
-    assert last == Step(
-        Kind.AE, 2, ("H2",), (SCORES,), gathers="H2", operator="pairs", parameters=False
-    )  # fmt: skip
+    assert last == Step(Kind.AE, 2, ("H2",), (SCORES,), gathers="H2", operator="pairs", parameters=False)
 
 
 @pytest.mark.parametrize("name", models.MODELS)

@@ -27,9 +27,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "much narrower": {"widths": (9, 2), "bases": 3, "dropout": 0.2},
     "never narrow": {"widths": (9, 2), "narrow": False, "activation": "elu", "dropout": 0.2},
     "everything": {
-        "widths": (6, 2), "bases": 1, "dropout": 0.3, "norm": "layer", "activation": "tanh", "multilabel": True, "bias": False,
+        "widths": (6, 2),
+        "bases": 1,
+        "dropout": 0.3,
+        "norm": "layer",
+        "activation": "tanh",
+        "multilabel": True,
+        "bias": False,
     },
-}  # fmt: skip
+}
 
 
 def typed_graph(*, multilabel: bool = False) -> Graph:
@@ -39,18 +45,19 @@ def typed_graph(*, multilabel: bool = False) -> Graph:
     kind, twice = rng.choice(np.array([0, 0, 1], np.uint16), graph.num_edges), rng.permutation(graph.num_edges)[:9]
     assert graph.weight is not None
     return replace(
-        graph, src=np.append(graph.src, graph.src[twice]), dst=np.append(graph.dst, graph.dst[twice]),
+        graph,
+        src=np.append(graph.src, graph.src[twice]),
+        dst=np.append(graph.dst, graph.dst[twice]),
         weight=np.append(graph.weight, graph.weight[twice] * np.float32(3)),
-        edge_type=np.append(kind, np.full(9, 3, np.uint16)), num_edge_types=RELATIONS,
-    )  # fmt: skip
+        edge_type=np.append(kind, np.full(9, 3, np.uint16)),
+        num_edge_types=RELATIONS,
+    )
 
 
 def case_of(**options: Any) -> tuple[Graph, ModelSpec]:
     graph = typed_graph(multilabel=bool(options.get("multilabel")))
     num_train = int((graph.split[:, 0] == TRAIN).sum())
-    spec = ModelSpec(
-        "rgcn", 7, 4, num_train, widths=(6, 5), seed=3, dtype="float64", num_edge_types=RELATIONS
-    )  # fmt: skip
+    spec = ModelSpec("rgcn", 7, 4, num_train, widths=(6, 5), seed=3, dtype="float64", num_edge_types=RELATIONS)
     return graph, replace(spec, **options)
 
 

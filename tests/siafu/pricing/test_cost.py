@@ -184,9 +184,14 @@ def approximately(expected: dict[str, tuple[str, float, float]]) -> dict[str, tu
 
 
 ON_AWS = {
-    "run__on": "aws", "lambda__on": "aws", "data__parts": 4, "servers__param_servers": 2, "cloud__volume_gib": 100,
-    "cloud__graph_instance": "c5.2xlarge", "cloud__param_instance": "c7g.xlarge",
-}  # fmt: skip
+    "run__on": "aws",
+    "lambda__on": "aws",
+    "data__parts": 4,
+    "servers__param_servers": 2,
+    "cloud__volume_gib": 100,
+    "cloud__graph_instance": "c5.2xlarge",
+    "cloud__param_instance": "c7g.xlarge",
+}
 
 
 def test_a_bill_has_a_line_for_each_thing_that_is_paid_for():

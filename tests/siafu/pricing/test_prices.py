@@ -51,11 +51,15 @@ def test_every_row_has_a_region_a_date_and_a_source(name):
 
 def test_lambda_has_tiers_of_both_architectures():
     assert [(tier.above, tier.usd) for tier in rates("lambda_compute", "x86_64")] == [
-        (0, 0.0000166667), (6e9, 0.000015), (15e9, 0.0000133334),
-    ]  # fmt: skip
+        (0, 0.0000166667),
+        (6e9, 0.000015),
+        (15e9, 0.0000133334),
+    ]
     assert [(tier.above, tier.usd) for tier in rates("lambda_compute", "arm64")] == [
-        (0, 0.0000133334), (7.5e9, 0.0000120001), (18.75e9, 0.0000106667),
-    ]  # fmt: skip
+        (0, 0.0000133334),
+        (7.5e9, 0.0000120001),
+        (18.75e9, 0.0000106667),
+    ]
     assert [tier.usd for tier in rates("lambda_request")] == [2e-7]
 
 
@@ -123,16 +127,28 @@ def test_one_list_may_have_both(tmp_path):
         (",40,", ",140,", "line 2: spot_saving_pct = 140: must be >= 0 and <= 99"),
         ("x9.huge,x86_64", "x9.huge,vax", "line 3: arch = vax: must be one of arm64, x86_64"),
         (",64,", ",6.4,", "line 3: vcpu = 6.4: must be a whole number"),
-        ("2026-11-22,our contract\nx9", "22.11.2026,our contract\nx9", "line 2: as_of = 22.11.2026: must be a date such as 2026-11-22"),
-        ("2026-11-22,our contract\nx9", "2026-02-30,our contract\nx9", "line 2: as_of = 2026-02-30: must be a date such as 2026-11-22"),
+        (
+            "2026-11-22,our contract\nx9",
+            "22.11.2026,our contract\nx9",
+            "line 2: as_of = 22.11.2026: must be a date such as 2026-11-22",
+        ),
+        (
+            "2026-11-22,our contract\nx9",
+            "2026-02-30,our contract\nx9",
+            "line 2: as_of = 2026-02-30: must be a date such as 2026-11-22",
+        ),
         ("2026-11-22,our contract\nx9", ",our contract\nx9", "line 2: as_of is missing"),
         ("our contract\nx9", "\nx9", "line 2: source is missing"),
         ("x9.huge", "", "line 3: a row is of an instance or of an item"),
         (",our contract\nx9", "\nx9", "line 2: must have 9 cells, as line 1 has"),
         ("our contract\nx9", "our contract, of May\nx9", "line 2: must have 9 cells, as line 1 has"),
-        ("x9.huge,x86_64,64,512,3.5,,eu-west-1", "c7g.2xlarge,arm64,8,16,1,,us-east-1", "line 3: c7g.2xlarge in us-east-1 is there already"),
+        (
+            "x9.huge,x86_64,64,512,3.5,,eu-west-1",
+            "c7g.2xlarge,arm64,8,16,1,,us-east-1",
+            "line 3: c7g.2xlarge in us-east-1 is there already",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused_with_its_line(was, is_now, message, tmp_path):
     file = written(tmp_path, MINE.replace(was, is_now, 1))
     with pytest.raises(ConfigError) as refused:
@@ -149,10 +165,12 @@ def test_what_makes_no_sense_is_refused_with_its_line(was, is_now, message, tmp_
         ("volume_gp3,,0,1,hour,us-east-1,2026-11-22,s", ", line 2: unit = hour: must be GiB-month"),
         ("volume_gp3,,0,-1,GiB-month,us-east-1,2026-11-22,s", ", line 2: usd = -1: must be >= 0"),
         ("volume_gp3,,5,1,GiB-month,us-east-1,2026-11-22,s", ": volume_gp3 us-east-1: no tier begins above 0"),
-        ("s3_get,,0,1,request,us-east-1,2026-11-22,s\ns3_get,,0,2,request,us-east-1,2026-11-22,s",
-         ", line 3: s3_get us-east-1 above 0 is there already"),
+        (
+            "s3_get,,0,1,request,us-east-1,2026-11-22,s\ns3_get,,0,2,request,us-east-1,2026-11-22,s",
+            ", line 3: s3_get us-east-1 above 0 is there already",
+        ),
     ],
-)  # fmt: skip
+)
 def test_so_is_a_service_that_is_none(row, message, tmp_path):
     file = written(tmp_path, TIERS + row + "\n")
     with pytest.raises(ConfigError) as refused:

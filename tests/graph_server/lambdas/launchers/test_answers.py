@@ -27,20 +27,26 @@ def error(kind: str, message: str = "it broke") -> bytes:
     [
         (WARM, Report(2, 0.0, 35, timed_out=False)),
         (COLD, Report(102, 100.61, 35, timed_out=False)),
-        ("START RequestId: 3f1c Version: $LATEST\nhello\nEND RequestId: 3f1c\n" + COLD, Report(102, 100.61, 35, timed_out=False)),
+        (
+            "START RequestId: 3f1c Version: $LATEST\nhello\nEND RequestId: 3f1c\n" + COLD,
+            Report(102, 100.61, 35, timed_out=False),
+        ),
         (COLD.replace("\tBilled Duration: 102 ms", ""), Report(102, 100.61, 35, timed_out=False)),  # 101.8 rounded up
         (WARM.replace("\tBilled Duration: 2 ms", ""), Report(2, 0.0, 35, timed_out=False)),
         (WARM.replace("\t\n", "\tStatus: timeout\n"), Report(2, 0.0, 35, timed_out=True)),
         (WARM + "XRAY TraceId: 1-5e\tSegmentId: 4c\tSampled: true\t\n", Report(2, 0.0, 35, timed_out=False)),
         (WARM.replace("\t\n", "\tStatus: error\tError Type: Runtime.ExitError\n"), Report(2, 0.0, 35, timed_out=False)),
-        ("REPORT RequestId: old\tDuration: 9.00 ms\tBilled Duration: 9 ms\n" + WARM, Report(2, 0.0, 35, timed_out=False)),
+        (
+            "REPORT RequestId: old\tDuration: 9.00 ms\tBilled Duration: 9 ms\n" + WARM,
+            Report(2, 0.0, 35, timed_out=False),
+        ),
         ("the function says REPORT RequestId: mine\n" + WARM, Report(2, 0.0, 35, timed_out=False)),
         ("", None),
         ("hello\n", None),
         ("REPORT RequestId: 3f1c", None),
         ("REPORT RequestId: 3f1c\tDuration: soon\tBilled Duration: \n", None),
     ],
-)  # fmt: skip
+)
 def test_report_line(log_tail: str, expected: Report | None) -> None:
     """Rule 2."""
     assert read_report(log_tail) == expected
@@ -68,13 +74,17 @@ def test_bill_without_a_report_is_the_time_it_took_rounded_up() -> None:
         (error("Runtime.OutOfMemory"), WARM, "Runtime.OutOfMemory"),
         (error("Sandbox.Timedout"), WARM, "Sandbox.Timedout"),
         (error("Function.ResponseSizeTooLarge"), WARM, "Function.ResponseSizeTooLarge"),
-        (b'{"errorMessage": "2026-11-20T10:00:00.000Z 3f1c Task timed out after 3.00 seconds"}', WARM, "Sandbox.Timedout"),
+        (
+            b'{"errorMessage": "2026-11-20T10:00:00.000Z 3f1c Task timed out after 3.00 seconds"}',
+            WARM,
+            "Sandbox.Timedout",
+        ),
         (b'{"errorMessage": "gone"}', WARM.replace("\t\n", "\tStatus: timeout\n"), "Sandbox.Timedout"),
         (b"null", WARM, "Unhandled"),
         (b"not json", WARM, "Unhandled"),
         (b"", "", "Unhandled"),
     ],
-)  # fmt: skip
+)
 def test_function_error_is_named_by_the_platform_or_unhandled(payload: bytes, log_tail: str, expected: str) -> None:
     """Rule 1."""
     assert ran("r", payload, "Unhandled", log_tail, 0.1).error == expected
@@ -109,11 +119,26 @@ def test_lost_answer_costs_what_was_used() -> None:
     [
         ("Runtime.OutOfMemory", "it broke", "", "Runtime.OutOfMemory"),
         ("Runtime.ExitError", "it broke", "Status: error\tError Type: Runtime.OutOfMemory", "Runtime.OutOfMemory"),
-        ("Runtime.ExitError", "RequestId: 3f1c Error: Runtime exited with error: signal: killed", "FULL", "Runtime.OutOfMemory"),
-        ("Runtime.ExitError", "RequestId: 3f1c Error: Runtime exited with error: signal: killed", "", "Runtime.ExitError"),
-        ("Runtime.ExitError", "RequestId: 3f1c Error: Runtime exited with error: exit status 1", "FULL", "Runtime.ExitError"),
+        (
+            "Runtime.ExitError",
+            "RequestId: 3f1c Error: Runtime exited with error: signal: killed",
+            "FULL",
+            "Runtime.OutOfMemory",
+        ),
+        (
+            "Runtime.ExitError",
+            "RequestId: 3f1c Error: Runtime exited with error: signal: killed",
+            "",
+            "Runtime.ExitError",
+        ),
+        (
+            "Runtime.ExitError",
+            "RequestId: 3f1c Error: Runtime exited with error: exit status 1",
+            "FULL",
+            "Runtime.ExitError",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_kill_for_want_of_memory_is_one_wherever_the_service_says_so(
     kind: str, message: str, report: str, expected: str
 ) -> None:

@@ -208,7 +208,7 @@ def test_limit_is_this_servers_share_of_what_the_function_may_have_and_leaves_so
         ({"timeout_s": 60.0}, {}, "lambda.timeout_s = 900: siafu was deployed with 60"),
         ({"name": "other"}, {}, "ResourceNotFoundException: GetFunctionConfiguration: .*check lambda.function"),
     ],
-)  # fmt: skip
+)
 def test_function_that_is_not_what_the_config_says_is_refused_before_the_run(
     start: Start, service: Any, settings: Any, message: str
 ) -> None:
@@ -242,7 +242,7 @@ SOURCED = "role_arn = arn:aws:iam::111122223333:role/x\nsource_profile = base\n[
         ({"AWS_PROFILE": "mine"}, SOURCED, "test"),
     ],
     ids=["none", "real", "half", "token", "profile before keys", "real profile", "profile with token", "role"],
-)  # fmt: skip
+)
 def test_localstack_is_sent_no_real_credentials(
     environment: dict[str, str], profile: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
