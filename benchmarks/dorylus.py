@@ -31,21 +31,48 @@ from cost_planner.plan.simulator import simulated
 from siafu.tasks import Kind, Program, Step
 
 ASSUMED = (
-    "Clusters are Table 3's, with the paper's scale-out runs on 4, 8 and 16 c5n.4xlarge; widths, and Lambdas of each server, are those of the public "
-    "code's run scripts (80 and 40 for Reddit-small GCN and GAT, 40 Reddit-large, 90 and 100 Amazon, 50 Friendster).",
-    "Each Lambda has one interval and a task is one invocation (the code), so a server has as many intervals as Lambdas. The autotuner rests.",
-    "Layer 0 is gathered in every epoch; gathered rows go to Lambdas forward and again backward, with the pre-activation, which is kept on the servers (the code; "
-    "the paper says that it is computed again). Attention: z, gradients and one value per edge travel; the loss is the servers'.",
-    "With Lambdas: one gathering thread per vCPU; ghosts are received by a quarter as many, at least two; all bytes to and from Lambdas pass one thread (the "
-    "code's ZeroMQ proxy). All of them share the vCPUs. Of the threads that receive, the processor time of all but one is counted as sending.",
-    "CPU only (the code): one interval, nothing overlaps; all threads gather and multiply matrices, but one thread alone copies tensors, multiplies gradients "
-    "by derivatives, sends ghosts, and fills what attention's backward makes of every edge (a row of the layer's width).",
+    (
+        "Clusters are Table 3's, with the paper's scale-out runs on 4, 8 and 16 c5n.4xlarge; widths, and Lambdas of "
+        "each server, are those of the public code's run scripts (80 and 40 for Reddit-small GCN and GAT, 40 "
+        "Reddit-large, 90 and 100 Amazon, 50 Friendster)."
+    ),
+    (
+        "Each Lambda has one interval and a task is one invocation (the code), so a server has as many intervals as "
+        "Lambdas. The autotuner rests."
+    ),
+    (
+        "Layer 0 is gathered in every epoch; gathered rows go to Lambdas forward and again backward, with the "
+        "pre-activation, which is kept on the servers (the code; the paper says that it is computed again). Attention: "
+        "z, gradients and one value per edge travel; the loss is the servers'."
+    ),
+    (
+        "With Lambdas: one gathering thread per vCPU; ghosts are received by a quarter as many, at least two; all "
+        "bytes to and from Lambdas pass one thread (the code's ZeroMQ proxy). All of them share the vCPUs. Of the "
+        "threads that receive, the processor time of all but one is counted as sending."
+    ),
+    (
+        "CPU only (the code): one interval, nothing overlaps; all threads gather and multiply matrices, but one thread "
+        "alone copies tensors, multiplies gradients by derivatives, sends ghosts, and fills what attention's backward "
+        "makes of every edge (a row of the layer's width)."
+    ),
     "Two vCPUs are one core: speeds are of a vCPU whose other half is busy. Partitions are alike; nobody straggles.",
-    "Ghosts of a partition: its crossing edges' other ends, drawn at random. The code partitions with METIS, which has fewer; the ratios asked for no fewer.",
-    "A Lambda has 0.11 vCPU (the paper). Those of a server share 20 Gbit/s: 100 at 200 Mbit/s and at most 800 for one (the paper's figures).",
-    "Links of servers: their burst, 25 Gbit/s of c5n and 10 of c5 (the paper), all the time: runs take less than half an hour.",
-    "The paper's 0.85 (async / pipe), 1.9 (no-pipe / async) and 2.82 (4 to 16 servers) are of epochs; times against the CPUs' hold epochs to one accuracy, async's "
-    "1.00, 1.09 and 1.08 times pipe's (the paper), and as many as pipe's where it gives none (GAT).",
+    (
+        "Ghosts of a partition: its crossing edges' other ends, drawn at random. The code partitions with METIS, which "
+        "has fewer; the ratios asked for no fewer."
+    ),
+    (
+        "A Lambda has 0.11 vCPU (the paper). Those of a server share 20 Gbit/s: 100 at 200 Mbit/s and at most 800 for "
+        "one (the paper's figures)."
+    ),
+    (
+        "Links of servers: their burst, 25 Gbit/s of c5n and 10 of c5 (the paper), all the time: runs "
+        "take less than half an hour."
+    ),
+    (
+        "The paper's 0.85 (async / pipe), 1.9 (no-pipe / async) and 2.82 (4 to 16 servers) are of epochs; times "
+        "against the CPUs' hold epochs to one accuracy, async's 1.00, 1.09 and 1.08 times pipe's (the paper), and as "
+        "many as pipe's where it gives none (GAT)."
+    ),
     "Parameter servers and weights' way to them take next to no time.",
 )
 #: Speeds that were chosen so that the eleven ratios come out: least squares, then rounded. The others are the paper's,

@@ -93,7 +93,8 @@ def _serve(args: argparse.Namespace, rank: int) -> None:
         raise ConfigError(f"baseline.ranks = {baseline.ranks}: there are {size} ranks")
     if shards.manifest.num_partitions != config.partitions:
         raise ConfigError(
-            f"{args.shards}: {shards.manifest.num_partitions} partitions, {baseline.method} on {size} ranks needs {config.partitions}"
+            f"{args.shards}: {shards.manifest.num_partitions} partitions, {baseline.method} on {size} ranks "
+            f"needs {config.partitions}"
         )
     device = _device(baseline)
     if device.type == "cuda":
@@ -165,8 +166,8 @@ def _transport(asked: str, device: torch.device, local_ranks: int) -> str:
         raise ConfigError("baseline.transport = nccl: it is between GPUs, and this rank computes on the CPU")
     if cards < local_ranks:
         raise ConfigError(
-            f"baseline.transport = nccl: {local_ranks} ranks of this machine have {cards} GPUs, each needs one of its own; "
-            "gloo lets them share"
+            f"baseline.transport = nccl: {local_ranks} ranks of this machine have {cards} GPUs, each needs one of its "
+            "own; gloo lets them share"
         )
     return asked
 

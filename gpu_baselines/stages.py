@@ -29,7 +29,8 @@ class Place:
         self.before, self.after = rank - self.groups, rank + self.groups  # of the same share of the chunks
         if spec.num_layers < self.num_stages:
             raise ConfigError(
-                f"baseline.ranks = {run.group.size}: {self.num_stages} stages, {spec.name} has {spec.num_layers} layers to share out"
+                f"baseline.ranks = {run.group.size}: {self.num_stages} stages, {spec.name} has "
+                f"{spec.num_layers} layers to share out"
             )
         deep = spec.name == "gcnii"  # has a dense layer at either end
         self.layers = split(spec.num_layers + 2 * deep, self.num_stages, int(deep))

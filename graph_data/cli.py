@@ -154,8 +154,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--features-as",
         default="",
         metavar="RUN",
-        help="features as those of a run's graph, or of shards: columns by name, in the same order; standardised by the same "
-        "means and deviations [its own]",
+        help="features as those of a run's graph, or of shards: columns by name, in the same order; standardised by "
+        "the same means and deviations [its own]",
     )
     parser.add_argument("--memory", metavar="LIMIT", help="such as 6GiB or 500MB [60%% of what is free]")
     parser.add_argument("--stream", action="store_true", help="over the disk, whatever the size")

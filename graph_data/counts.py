@@ -35,8 +35,8 @@ class Counts:
         splits = "split" if self.splits == 1 else "splits"
         types = f" of {self.edge_types} types" if self.edge_types > 1 else ""
         return (
-            f"{self.vertices:,} vertices, {self.edges:,} edges{types}, {self.features:,} features, {self.classes} {what}, "
-            f"{self.splits} {splits}, {self.self_loops:,} self-loops, {self.parallel_edges:,} parallel edges"
+            f"{self.vertices:,} vertices, {self.edges:,} edges{types}, {self.features:,} features, {self.classes} "
+            f"{what}, {self.splits} {splits}, {self.self_loops:,} self-loops, {self.parallel_edges:,} parallel edges"
         )
 
 
@@ -75,6 +75,7 @@ def check_labels_met(graph: Graph, met: Array) -> None:
         return
     if apart == total:
         raise DatasetError(
-            f"{graph.name}: none of its {total:,} vertices with a label is in an edge: do ids of labels and of edges mean the same?"
+            f"{graph.name}: none of its {total:,} vertices with a label is in an edge: do ids of labels "
+            "and of edges mean the same?"
         )
     log.warning("%s: %d of %d vertices with a label are in no edge", graph.name, apart, total)

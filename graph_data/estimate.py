@@ -63,8 +63,9 @@ class Estimate:
     def line(self) -> str:
         way = "over the disk" if self.on_disk else "in memory"
         return (
-            f"estimate: {self.num_edges:,} edges, about {self.num_vertices:,} vertices: {way}, {show_time(self.seconds)}, "
-            f"{show_bytes(self.memory_bytes)} of memory (limit {show_bytes(self.budget.limit)}), {show_bytes(self.disk_bytes)} of disk"
+            f"estimate: {self.num_edges:,} edges, about {self.num_vertices:,} vertices: {way}, "
+            f"{show_time(self.seconds)}, {show_bytes(self.memory_bytes)} of memory (limit "
+            f"{show_bytes(self.budget.limit)}), {show_bytes(self.disk_bytes)} of disk"
         )
 
     def check_disk(self, folder: Path) -> None:

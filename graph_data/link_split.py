@@ -158,8 +158,8 @@ def _false_pairs(name: str, edges: Array, count: int, n: int, rng: Rng) -> Array
     free = pairs - len(edges)
     if count > free:
         raise ConfigError(
-            f"{name}: {count:,} false training edges are asked for (negatives per training edge), but only {free:,} pairs "
-            "of vertices are no edge"
+            f"{name}: {count:,} false training edges are asked for (negatives per training edge), but only {free:,} "
+            "pairs of vertices are no edge"
         )
     found = np.empty(0, np.int64)
     while len(found) < count:  # pairs that were drawn before are lost: draw until there are enough

@@ -84,7 +84,8 @@ def split_of(parts: Mapping[str, Any], num_vertices: int, where: str) -> Array:
         if role in named:
             if not np.array_equal(mask, split == role):
                 raise DatasetError(
-                    f"{where}: has {named[role]!r} and {name!r}, two names of one thing, and they differ: keep one of them"
+                    f"{where}: has {named[role]!r} and {name!r}, two names of one thing, and they "
+                    "differ: keep one of them"
                 )
             continue
         twice = mask & (split != 0)

@@ -57,8 +57,8 @@ def one_hot(rows: Array, name: str) -> Array:
     if not good.all():
         v = int(np.argmin(good))
         raise DatasetError(
-            f"{name}: target is classes, but the {rows.shape[1]} columns of vertex {v} are not one-hot (one 1, else 0): "
-            "target=labels is for several classes per vertex"
+            f"{name}: target is classes, but the {rows.shape[1]} columns of vertex {v} are not one-hot (one 1, else "
+            "0): target=labels is for several classes per vertex"
         )
     classes: Array = np.where(unknown, -1, np.argmax(rows, axis=1))
     return classes.astype(np.int64)

@@ -36,7 +36,8 @@ def cross_compiled(target: Target, cache: Path) -> Path:
         wheel = importlib.metadata.distribution("ziglang")
     except importlib.metadata.PackageNotFoundError:
         raise ConfigError(
-            "ziglang, which compiles the kernels of the function's package, is not installed: pip install 'siafu[infra]'"
+            "ziglang, which compiles the kernels of the function's package, is not installed: "
+            "pip install 'siafu[infra]'"
         ) from None
     machine = ARCHITECTURES[target.arch]
     triple = f"{machine}-linux-gnu.2.{target.glibc}"
@@ -81,5 +82,6 @@ def _run(command: list[str], draft: Path) -> None:
         lines = ended.stderr.strip().splitlines() or ["no output"]
         line = next((line for line in lines if "error:" in line), lines[-1])
         raise ConfigError(
-            f"zig cannot compile the function's kernels: {line[:300]}; pip install 'siafu[infra]' brings the zig that can"
+            f"zig cannot compile the function's kernels: {line[:300]}; pip install "
+            "'siafu[infra]' brings the zig that can"
         )

@@ -43,8 +43,9 @@ def check_concurrency(config: Config, cloud: Cloud) -> None:
     if config.cloud.reserved > free - UNRESERVED:
         others = f", {limit - free} are kept for other functions" if limit > free else ""
         raise ConfigError(
-            f"cloud.reserved = {config.cloud.reserved}: this account may run {limit} environments at a time{others}, and "
-            f"{UNRESERVED} cannot be reserved; ask AWS for more, or --set cloud.reserved={max(0, free - UNRESERVED)}"
+            f"cloud.reserved = {config.cloud.reserved}: this account may run {limit} environments at a time{others}, "
+            f"and {UNRESERVED} cannot be reserved; ask AWS for more, or --set "
+            f"cloud.reserved={max(0, free - UNRESERVED)}"
         )
 
 
@@ -80,8 +81,9 @@ def check_vcpus(config: Config, cloud: Cloud) -> None:
         found = cloud.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]
         if vcpus > found["Value"]:
             raise ConfigError(
-                f"this deployment needs {vcpus} vCPUs, the account may have {found['Value']:g} in {cloud.region}: quota {code}, "
-                f"{name}; ask AWS for more (Service Quotas, Amazon EC2), or deploy fewer or smaller machines"
+                f"this deployment needs {vcpus} vCPUs, the account may have {found['Value']:g} in "
+                f"{cloud.region}: quota {code}, {name}; ask AWS for more (Service Quotas, Amazon EC2), or deploy "
+                "fewer or smaller machines"
             )
 
 

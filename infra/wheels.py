@@ -96,8 +96,8 @@ def wheel(target: Target, name: str, version: str, cache: Path) -> Path:
         except NoWheelError:
             newer = [one for one in RUNTIMES if minor(one) > minor(target.runtime)] or ["an older one"]
             raise NoWheelError(
-                f"{name} {version} has no wheel for {target.runtime} on {target.arch} with glibc 2.{target.glibc}: choose "
-                f"another runtime ({', '.join(newer)}) or install another {name}"
+                f"{name} {version} has no wheel for {target.runtime} on {target.arch} with glibc 2.{target.glibc}: "
+                f"choose another runtime ({', '.join(newer)}) or install another {name}"
             ) from None
         return fetched.replace(folder / fetched.name)
 

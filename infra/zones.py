@@ -26,7 +26,8 @@ def settle(config: Config, cloud: Cloud) -> Config:
     there, wanted = _of_subnet(cloud), config.cloud.zone
     if there and wanted and there != wanted:
         raise ConfigError(
-            f"cloud.zone = {wanted}: deployment {cloud.name} is in {there}; siafu destroy removes it, then it can be elsewhere"
+            f"cloud.zone = {wanted}: deployment {cloud.name} is in {there}; siafu destroy removes it, "
+            "then it can be elsewhere"
         )
     try:
         having = zones_of(config, cloud)
@@ -45,9 +46,15 @@ def settle(config: Config, cloud: Cloud) -> Config:
 def _refusal(zone: str, region: str, lacking: list[str], having: dict[str, set[str]], able: set[str]) -> str:
     if zone:
         elsewhere = f"all there is in {', '.join(sorted(able))}" if able else f"no zone of {region} has everything"
-        return f"zone {zone} has no {', '.join(lacking)}; {elsewhere} (cloud.zone, cloud.graph_instance, cloud.param_instance)"
+        return (
+            f"zone {zone} has no {', '.join(lacking)}; {elsewhere} (cloud.zone, "
+            "cloud.graph_instance, cloud.param_instance)"
+        )
     where = "; ".join(f"{what}: {', '.join(sorted(zones)) or 'none'}" for what, zones in having.items())
-    return f"no zone of {region} has everything that the deployment needs ({where}); choose other instance types, or another region"
+    return (
+        f"no zone of {region} has everything that the deployment needs ({where}); choose other instance "
+        "types, or another region"
+    )
 
 
 def _of_subnet(cloud: Cloud) -> str:

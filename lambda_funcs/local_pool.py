@@ -100,8 +100,8 @@ class LocalPool:
         lambdas = config.lambdas
         if config.servers.security == "curve" and not can_tell_peers():
             raise ConfigError(
-                f"servers.security = curve: without {CONNECTIONS} other users of this machine could read the keys of local "
-                "Lambdas; use --backend cpu, or Linux"
+                f"servers.security = curve: without {CONNECTIONS} other users of this machine could read the keys of "
+                "local Lambdas; use --backend cpu, or Linux"
             )
         return cls(
             handler=lambdas.handler,

@@ -67,7 +67,8 @@ class Epoch:
         for layer, total in self.sums.items():
             if not total.complete:
                 raise RemoteProtocolError(
-                    f"epoch {self.epoch} layer {layer}: gradients of {total.num_added} intervals, must be {total.num_leaves}"
+                    f"epoch {self.epoch} layer {layer}: gradients of {total.num_added} intervals, "
+                    f"must be {total.num_leaves}"
                 )
             gradient.update(total.total())
         return gradient

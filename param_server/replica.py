@@ -214,7 +214,10 @@ class Replica:
 
     def _gradient(self, sender: Address, gradient: wire.Gradient) -> list[Send]:
         server = self._server_of(gradient.interval)
-        where = f"gradient of epoch {gradient.epoch} interval {gradient.interval} (graph server {server}) layer {gradient.layer}"
+        where = (
+            f"gradient of epoch {gradient.epoch} interval {gradient.interval} (graph server "
+            f"{server}) layer {gradient.layer}"
+        )
         self._check_range(where, gradient.epoch, gradient.interval)
         self._check_owner(where, sender, gradient.interval)
         values = self._parameters.check(gradient.layer, gradient.tensors, where)

@@ -546,7 +546,8 @@ def _with_first_weights(config: Config, model: Model, shards: ShardSet) -> Confi
     differ = differences(model_file.trained_on(file), shards.manifest.fingerprint)
     if differ == "splits":
         logger.warning(
-            "train.warm_start = %s: trained on this graph with other splits: it may have learnt labels that are scored here",
+            "train.warm_start = %s: trained on this graph with other splits: it may have learnt "
+            "labels that are scored here",
             config.train.warm_start,
         )
     elif differ:
@@ -578,8 +579,9 @@ def check_labels(run_dir: Path, shards: ShardSet, what: str, of: Sequence[str] =
             continue
         if set(ours) & set(theirs):
             raise ConfigError(
-                f"{what}: {which} are {listed(theirs)}, those that {run_dir} was trained on {listed(ours)}: its weights would be taken "
-                "for others of them; give it these, in their order (columns of labels: --labels FILE#COLUMN,COLUMN)"
+                f"{what}: {which} are {listed(theirs)}, those that {run_dir} was trained on {listed(ours)}: its "
+                "weights would be taken for others of them; give it these, in their order (columns of labels: "
+                "--labels FILE#COLUMN,COLUMN)"
             )
         logger.warning(
             "%s: %s are %s, those of %s %s: taken by position", what, which, listed(theirs), run_dir, listed(ours)
@@ -642,8 +644,8 @@ def same_data(run_dir: Path, config: Config, shards: ShardSet) -> None:
     """ConfigError, saying what differs, unless a run that goes on finds the data that it was trained on."""
     if differ := differences(of_run(run_dir), shards.manifest.fingerprint):
         raise ConfigError(
-            f"{config.data.source}: its {differ} differ from those that {run_dir} was trained on: a run goes on with its own "
-            "data alone; train a new one (--warm-start takes the weights)"
+            f"{config.data.source}: its {differ} differ from those that {run_dir} was trained on: a run goes on with "
+            "its own data alone; train a new one (--warm-start takes the weights)"
         )
 
 

@@ -171,7 +171,8 @@ def told(run: api.Run, *, json_wanted: bool, verb: str) -> int:
     again = f", and siafu resume {run.dir} with a higher one goes on" if limits.on != "aws" else f" in {run.dir}"
     limit = f"budget of {dollars(limits.budget_usd)}" if run.stopped == BUDGET else f"limit of {limits.max_seconds:g} s"
     print(
-        f"siafu {verb}: stopped at its {limit} after {_counted(run.result['epochs'])}, {dollars(spent)}; the weights are saved{again}",
+        f"siafu {verb}: stopped at its {limit} after {_counted(run.result['epochs'])}, {dollars(spent)}; the "
+        f"weights are saved{again}",
         file=sys.stderr,
     )
     return EXIT_AT_LIMIT

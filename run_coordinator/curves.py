@@ -36,7 +36,8 @@ def series(metrics: Records) -> dict[str, list[Point]]:
 def html(result: Mapping[str, Any], metrics: Records) -> str:
     """A small table of the result beside its curve."""
     cells = "".join(
-        f"<tr><th style='text-align:left'>{escape.escape(what)}</th><td style='text-align:left'>{escape.escape(value)}</td></tr>"
+        f"<tr><th style='text-align:left'>{escape.escape(what)}</th><td "
+        f"style='text-align:left'>{escape.escape(value)}</td></tr>"
         for what, value in _facts(result)
     )
     return f"<div style='display:flex;gap:1.5em;align-items:center'><table>{cells}</table>{svg(series(metrics))}</div>"
@@ -70,7 +71,8 @@ def svg(curves: Mapping[str, Sequence[Point]]) -> str:
         lines.append(f"<polyline points='{path}' fill='none' stroke='{COLOURS[name]}' stroke-width='1.5'/>")
         left = MARGIN + number * 85
         legend.append(
-            f"<text x='{left}' y='{HEIGHT + 14}' font-size='11' fill='{COLOURS[name]}'>{name} {points[-1][1]:.3f}</text>"
+            f"<text x='{left}' y='{HEIGHT + 14}' font-size='11' fill='{COLOURS[name]}'>{name} "
+            f"{points[-1][1]:.3f}</text>"
         )
     return (
         f"<svg width='{WIDTH}' height='{HEIGHT + 20}' xmlns='http://www.w3.org/2000/svg' font-family='sans-serif'>"

@@ -163,8 +163,8 @@ def _arithmetic() -> Check:
     return Check(
         "arithmetic",
         False,
-        f"{found}, must be {known_answer.KNOWN}: this machine computes other bits than all others; please report it with its "
-        f"processor ({kernels.ISA})",
+        f"{found}, must be {known_answer.KNOWN}: this machine computes other bits than all others; please report it "
+        f"with its processor ({kernels.ISA})",
     )
 
 

@@ -42,8 +42,8 @@ _GCN = Preset(
         "data.feature_norm": "row",
     },
     "Kipf & Welling, ICLR 2017, section 5.2; tkipf/gcn train.py",
-    "the epoch of the lowest validation loss instead of the last; their code adds weight decay to that loss and compares "
-    "it with the mean of 10 epochs",
+    "the epoch of the lowest validation loss instead of the last; their code adds weight decay to that loss and "
+    "compares it with the mean of 10 epochs",
 )
 _GAT = {
     "model.layers": 2,
@@ -78,8 +78,8 @@ _GCNII = {
 }
 _GCNII_SOURCE = "Chen et al., ICML 2020, table 6; chennnM/GCNII semi.sh"
 _GCNII_DIFFERS = (
-    "first weights are Glorot's and biases 0; their code draws W_l from U(-1, 1) / sqrt(F), and the dense layers and their "
-    "biases as torch does"
+    "first weights are Glorot's and biases 0; their code draws W_l from U(-1, 1) / sqrt(F), and the dense layers and "
+    "their biases as torch does"
 )
 _APPNP = {
     "model.layers": 2,
@@ -100,8 +100,8 @@ _APPNP = {
 }
 _APPNP_SOURCE = "Gasteiger et al., ICLR 2019, section 5 and appendix B; gasteigerjo/ppnp reproduce_results"
 _APPNP_DIFFERS = (
-    "no dropout of edges; the graph's own split instead of random ones; their validation loss has weight decay in it, and of "
-    "the epochs of the highest accuracy they take that of the lowest loss"
+    "no dropout of edges; the graph's own split instead of random ones; their validation loss has weight decay in it, "
+    "and of the epochs of the highest accuracy they take that of the lowest loss"
 )
 
 

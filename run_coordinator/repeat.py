@@ -428,7 +428,8 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
         if (values := summary[key]) is not None:
             what = f" {title}" if digits else ""
             said.append(
-                f"{name:<12}{plus_minus(values, digits)}{what}, {values['min']:.{digits}f} to {values['max']:.{digits}f}"
+                f"{name:<12}{plus_minus(values, digits)}{what}, {values['min']:.{digits}f} to "
+                f"{values['max']:.{digits}f}"
             )
     if (seconds := summary["train_seconds"]) is not None:
         said.append(f"seconds     {plus_minus(seconds, 1)} each")

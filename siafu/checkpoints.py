@@ -117,8 +117,8 @@ class Store:
             fetched = self._fetch() if fetch and self.mirror else None
             if damaged and fetched is None:
                 raise DatasetError(
-                    f"{self.folder.parent}: none of its {len(damaged)} checkpoints is whole ({damaged[0]}); without {self.folder} "
-                    "siafu resume begins anew"
+                    f"{self.folder.parent}: none of its {len(damaged)} checkpoints is whole ({damaged[0]}); without "
+                    f"{self.folder} siafu resume begins anew"
                 )
             return fetched
 

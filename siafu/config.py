@@ -199,7 +199,8 @@ class Train:
             raise ConfigError(f"train.staleness = {self.staleness} needs train.mode = async, not {self.mode}")
         if self.staleness and (self.stale_gradients, self.stale_rows) != ("use", "use"):
             raise ConfigError(
-                "train.stale_gradients and train.stale_rows need train.staleness = 0: beyond, one epoch's stale row is another's fresh one"
+                "train.stale_gradients and train.stale_rows need train.staleness = 0: beyond, one epoch's stale "
+                "row is another's fresh one"
             )
 
 

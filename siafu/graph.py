@@ -219,8 +219,8 @@ def _check_numbers(graph: Graph) -> None:
     labels, columns = graph.labels, 1 if graph.labels.ndim == 1 else graph.labels.shape[1]
     if columns != graph.num_classes:
         raise DatasetError(
-            f"{graph.name}: labels are {labels.dtype} {list(labels.shape)}, {columns} number(s) per vertex, but there are "
-            f"{graph.num_classes} classes: make both the same, or classes integers"
+            f"{graph.name}: labels are {labels.dtype} {list(labels.shape)}, {columns} number(s) per vertex, but there "
+            f"are {graph.num_classes} classes: make both the same, or classes integers"
         )
     if not graph.numbers_said:
         check_told(graph.labels, graph.name)
@@ -229,7 +229,8 @@ def _check_numbers(graph: Graph) -> None:
     if infinite.any():
         v = int(np.argwhere(infinite)[0][0])
         raise DatasetError(
-            f"{graph.name}: vertex {v} has label {labels[infinite][0]}, must be a finite float32, or NaN where it is unknown"
+            f"{graph.name}: vertex {v} has label {labels[infinite][0]}, must be a finite float32, "
+            "or NaN where it is unknown"
         )
 
 
@@ -246,9 +247,9 @@ def check_told(labels: Array, name: str) -> None:
     """Raises: DatasetError if it must be said what these labels are: ``zero_and_one``."""
     if zero_and_one(labels):
         raise DatasetError(
-            f"{name}: y is all 0 and 1, in {labels.dtype} {list(labels.shape)}: are these classes? Say target=classes (one-hot "
-            "rows, or one column), target=labels (any number of classes per vertex) or target=numbers (regression): siafu prepare "
-            "--target classes, SOURCE?target=classes, in Python target='classes'"
+            f"{name}: y is all 0 and 1, in {labels.dtype} {list(labels.shape)}: are these classes? Say target=classes "
+            "(one-hot rows, or one column), target=labels (any number of classes per vertex) or target=numbers "
+            "(regression): siafu prepare --target classes, SOURCE?target=classes, in Python target='classes'"
         )
 
 
@@ -353,8 +354,8 @@ def _tidy_edges(graph: Graph, directed: bool) -> tuple[Array, Array, Array | Non
         dst, src, kind = unpack_typed(keys, n, types)
     if kind is not None and len(src) > listed:
         log.warning(
-            "%s: %d edges of %d types are listed one way alone, and will run backwards with the same type; if they have "
-            "inverses of other types, or are to have none, keep directions: --directed, directed=True",
+            "%s: %d edges of %d types are listed one way alone, and will run backwards with the same type; if they "
+            "have inverses of other types, or are to have none, keep directions: --directed, directed=True",
             graph.name,
             len(src) - listed,
             types,

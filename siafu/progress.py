@@ -238,12 +238,13 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     kinds = result.get("processors", ())
     if result.get("arithmetic") == "numpy":
         lines.append(
-            f"arithmetic  NumPy's on {', '.join(kinds)}: without compiled kernels the weights' last bits depend on the processor"
+            f"arithmetic  NumPy's on {', '.join(kinds)}: without compiled kernels the weights' last "
+            "bits depend on the processor"
         )
     elif result.get("arithmetic") == "bfloat16" and len(kinds) > 1:
         lines.append(
-            f"processors  {len(kinds)} kinds ({', '.join(kinds)}): with bfloat16 rows the weights' last bits may differ from those "
-            "of a run on one kind"
+            f"processors  {len(kinds)} kinds ({', '.join(kinds)}): with bfloat16 rows the weights' last bits may "
+            "differ from those of a run on one kind"
         )
     if usage and usage["invocations"]:
         lines.append(

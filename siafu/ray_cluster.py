@@ -118,7 +118,8 @@ def find(address: str) -> str:
         return str(services.canonicalize_bootstrap_address_or_die("auto"))
     except (ConnectionError, ValueError) as error:
         raise ConfigError(
-            f"cloud.ray_address = auto: this machine is in no Ray cluster; ray start --head makes one ({text_of(error)})"
+            "cloud.ray_address = auto: this machine is in no Ray cluster; ray start --head "
+            f"makes one ({text_of(error)})"
         ) from error
 
 

@@ -284,7 +284,8 @@ def main() -> None:
             with args.out.open("a") as out:
                 out.write(json.dumps(line) + "\n")
             print(
-                f"{mutant.path}:{mutant.line} {mutant.kind}: {mutant.old!r} -> {mutant.new!r}: {line['killer'] or 'SURVIVED'}",
+                f"{mutant.path}:{mutant.line} {mutant.kind}: {mutant.old!r} -> {mutant.new!r}: "
+                f"{line['killer'] or 'SURVIVED'}",
                 flush=True,
             )
 

@@ -53,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 table.add_row(model, str(parts), wanted, *found)
     Console(width=160).print(table)
     print(
-        f"{compared} runs have the golden weights, {'no' if same else 'SOME'} others; left out: {', '.join(sorted(missing)) or 'nothing'}"
+        f"{compared} runs have the golden weights, {'no' if same else 'SOME'} others; left out: "
+        f"{', '.join(sorted(missing)) or 'nothing'}"
     )
     return 0 if same and compared else 1
 

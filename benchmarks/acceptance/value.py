@@ -28,8 +28,8 @@ from siafu.pricing import prices
 
 #: Of the synthetic graphs, which take minutes each: who computes on the whole graph.
 FULL_GRAPH = (
-    "lambda async, lambda async s=1, lambda pipe, lambda no-pipe, cpu pipe, cpu async, gpu pipe, vanilla, pipegcn smooth=FG, "
-    "adaqp, sancus, cagnet"
+    "lambda async, lambda async s=1, lambda pipe, lambda no-pipe, cpu pipe, cpu async, gpu pipe, vanilla, pipegcn "
+    "smooth=FG, adaqp, sancus, cagnet"
 )
 
 

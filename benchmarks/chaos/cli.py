@@ -142,7 +142,8 @@ def main(args: argparse.Namespace) -> int:
         _show(trials)
     if failed:
         print(
-            f"python -m benchmarks chaos: {len(failed)} of {len(trials)} runs failed: seeds {', '.join(str(t['seed']) for t in failed)}",
+            f"python -m benchmarks chaos: {len(failed)} of {len(trials)} runs failed: seeds "
+            f"{', '.join(str(t['seed']) for t in failed)}",
             file=sys.stderr,
         )
     return 1 if failed else 0
@@ -220,7 +221,10 @@ def _line(trial: Trial, verdict: str) -> str:
     times = [restart.get("seconds") for restart in trial.restarts] + trial.resumes
     back = f"; back in {', '.join(f'{s:.1f}' for s in times if s is not None)} s" if times else ""
     keys = "; with keys" if trial.keys else ""
-    return f"seed {trial.seed}  {trial.mode:5}  {trial.seconds:5.1f} s  {verdict or 'ok'}  ({', '.join(faults)}{back}{keys})"
+    return (
+        f"seed {trial.seed}  {trial.mode:5}  {trial.seconds:5.1f} s  {verdict or 'ok'}  "
+        f"({', '.join(faults)}{back}{keys})"
+    )
 
 
 def summary(trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -261,7 +265,8 @@ def _show(trials: Sequence[dict[str, Any]]) -> None:
     good = Counter(trial["mode"] for trial in trials if not trial["failure"])
     restarts, resumes = sum(len(t["restarts"]) for t in trials), sum(len(t["resumes"]) for t in trials)
     console.print(
-        f"{good['pipe']} of {modes['pipe']} pipe runs with the bits of an undisturbed one, {good['async']} of {modes['async']} async "
-        f"runs within the band\n{restarts} restarts, {resumes} resumes; {sum(t['keys'] for t in trials)} runs with keys\n"
+        f"{good['pipe']} of {modes['pipe']} pipe runs with the bits of an undisturbed one, {good['async']} of "
+        f"{modes['async']} async runs within the band\n"
+        f"{restarts} restarts, {resumes} resumes; {sum(t['keys'] for t in trials)} runs with keys\n"
         "* restarts and resumes of runs with no other fault of members and links, and how long until training went on"
     )

@@ -42,7 +42,8 @@ def measure(args: argparse.Namespace) -> Measurement:
     prediction = predict(config, shards.manifest, aggregated=is_aggregated(config, shards))
     found = None if args.predict_only else run(config.replace({"data.source": str(shards_path.resolve())}))
     return Measurement(
-        f"peak memory: {shards.manifest.name}, {config.model.name}, {config.data.parts} part(s), {config.servers.backend}",
+        f"peak memory: {shards.manifest.name}, {config.model.name}, {config.data.parts} part(s), "
+        f"{config.servers.backend}",
         COLUMNS,
         rows(prediction, found),
         summary(prediction, found),

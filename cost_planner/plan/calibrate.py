@@ -88,7 +88,10 @@ class Setting:
 
     @property
     def words(self) -> str:
-        return f"{self.backend} {self.mode}, {self.parts} x {self.intervals} intervals, {self.layers} layers, hidden {self.hidden}{', sparse' * self.sparse}"
+        return (
+            f"{self.backend} {self.mode}, {self.parts} x {self.intervals} intervals, {self.layers} layers, hidden "
+            f"{self.hidden}{', sparse' * self.sparse}"
+        )
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -74,7 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--backend",
         metavar="BACKEND[,…]",
-        help="cpu, lambda, gpu (a GPU in each graph server), vanilla (siafu baseline vanilla on one machine's GPUs) [all]",
+        help="cpu, lambda, gpu (a GPU in each graph server), vanilla (siafu baseline vanilla on "
+        "one machine's GPUs) [all]",
     )
     group.add_argument("--mode", metavar="MODE[,…]", help="pipe, async, no-pipe [all]")
     group.add_argument("--staleness", metavar="S[,…]", help="of async [0,1]")

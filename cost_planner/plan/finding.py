@@ -65,7 +65,10 @@ def words(one: Predicted) -> str:
     lambdas = (
         f", {one.simulated.environments} Lambdas of {option.config.lambdas.memory_mb} MB" if option.environments else ""
     )
-    return f"{option.name} on {option.machines} x {option.machine.name}{lambdas}: {duration(one.seconds)}, {dollars(one.cost.usd)}"
+    return (
+        f"{option.name} on {option.machines} x {option.machine.name}{lambdas}: "
+        f"{duration(one.seconds)}, {dollars(one.cost.usd)}"
+    )
 
 
 def duration(seconds: float) -> str:

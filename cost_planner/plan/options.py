@@ -150,8 +150,8 @@ class Catalogue:
             return "; ".join(reason for reason, count in self.dropped.most_common() if count)
         servers = least.config.data.parts
         return (
-            f"a graph server would hold at least {gib:.0f} GiB ({servers} servers), the largest machine has {largest:g}; "
-            "model.rows=bfloat16 and a better cut (--cut) take less"
+            f"a graph server would hold at least {gib:.0f} GiB ({servers} servers), the largest machine has "
+            f"{largest:g}; model.rows=bfloat16 and a better cut (--cut) take less"
         )
 
     def card_of_one(self) -> float:

@@ -185,9 +185,9 @@ def _held(option: Option) -> str:
 def _legend(ranking: Ranking, considered: int) -> str:
     assumed = f"; {ASSUMED}: a GPU's speed and memory, assumed and not measured: half the time to twice as much"
     return (
-        f"value: 1 / (time x dollars), the best = 1. {MARK}: none is both faster and cheaper. Times to within {ranking.error:.0%} or so"
-        f"{assumed * any(one.option.card for one in ranking.shown)}. Rows closer than that are even. {considered:,} options compared, "
-        f"{len(ranking.predicted)} simulated."
+        f"value: 1 / (time x dollars), the best = 1. {MARK}: none is both faster and cheaper. Times to within "
+        f"{ranking.error:.0%} or so{assumed * any(one.option.card for one in ranking.shown)}. Rows closer than that "
+        f"are even. {considered:,} options compared, {len(ranking.predicted)} simulated."
     )
 
 

@@ -39,8 +39,8 @@ def time_by_kind(found: Compared) -> tuple[Figure, str]:
             axes, stacks, order, unit, lambda seconds: f"{seconds:.3g} s", timelines.KINDS if stacks is ours else {}
         )
     return drawn, (
-        "By kind of step (Dorylus, Fig. 10a), of all servers and workers together: more than an epoch lasts where they work side "
-        "by side, and without waiting or transfers. A prime marks the backward of a step."
+        "By kind of step (Dorylus, Fig. 10a), of all servers and workers together: more than an epoch lasts where they "
+        "work side by side, and without waiting or transfers. A prime marks the backward of a step."
     ) * bool(ours) + " Of baselines, the mean of the ranks: what each does or waits for, one after the other." * bool(
         theirs
     )
@@ -80,8 +80,8 @@ def levels(found: Compared) -> tuple[Figure, str]:
     axes.set_xlabel("seconds of training")
     legend(drawn, max(drawn.axes, key=lambda one: len(one.get_legend_handles_labels()[1])))
     return drawn, (
-        "How many there were, the mean of each epoch or of a few: graph tasks run or wait for a thread; tensor tasks wait, "
-        "travel or run; Lambdas are alive, at work or not."
+        "How many there were, the mean of each epoch or of a few: graph tasks run or wait for a thread; tensor tasks "
+        "wait, travel or run; Lambdas are alive, at work or not."
     )
 
 
@@ -124,7 +124,10 @@ def bytes_by_link(found: Compared) -> tuple[Figure, str]:
         axes.set_title(f"{name} ({unit})")
     for axes in list(panels)[len(shown) :]:
         axes.set_visible(False)
-    caption = "Halo rows and their gradients in an epoch of training, from the server of a row to that of a column; a fuller square is more."
+    caption = (
+        "Halo rows and their gradients in an epoch of training, from the server of a row to that of a column; "
+        "a fuller square is more."
+    )
     return drawn, caption + (f" {left_out} more {'is' if left_out == 1 else 'are'} left out." if left_out > 0 else "")
 
 

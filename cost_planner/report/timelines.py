@@ -103,8 +103,10 @@ def _intervals(spans: Sequence[Span]) -> list[int]:
 
 def _caption(shown: Mapping[str, Timeline], counts: Sequence[int]) -> str:
     words = [
-        "A row is an interval, from when its first task of the epoch may run until its last is done. Thin: waiting for a thread, a "
-        "worker or a transfer. Pale: another epoch.",
+        (
+            "A row is an interval, from when its first task of the epoch may run until its last is done. Thin: waiting "
+            "for a thread, a worker or a transfer. Pale: another epoch."
+        ),
     ]
     if any(not line.aligned for line in shown.values()):
         words.append("Servers' clocks differ: each begins at its own first task.")

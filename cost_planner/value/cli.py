@@ -286,6 +286,6 @@ def _show(found: dict[str, Any]) -> None:
 def _slower(found: dict[str, Any], names: Sequence[str]) -> str:
     alone = " and ".join(f"{found['prices'][name]['slowdown']:.2f}x for {name}" for name in names)
     return (
-        f"{', '.join(names)}: how many times the V100's time as many of them may take for the Lambdas' value; for the V100's "
-        f"own value it is {alone}."
+        f"{', '.join(names)}: how many times the V100's time as many of them may take for the Lambdas' value; for the "
+        f"V100's own value it is {alone}."
     )

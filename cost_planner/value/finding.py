@@ -99,15 +99,15 @@ def _text(told: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         said.append(_lambda_or_cpu(pair))
     if win is not None:
         said.append(
-            f"Tensor tasks are {win['tensor_share']:.0%} of what the CPU servers compute: at best, with all of that taken off them "
-            f"and nobody kept waiting, Lambdas would win if they cost less than {dollars(win['usd'])}; here they cost "
-            f"{dollars(win['spent_usd'])}."
+            f"Tensor tasks are {win['tensor_share']:.0%} of what the CPU servers compute: at best, with all of that "
+            f"taken off them and nobody kept waiting, Lambdas would win if they cost less than {dollars(win['usd'])}; "
+            f"here they cost {dollars(win['spent_usd'])}."
         )
     if cards is not None and cards["times"] < 1:
         faster = _times(cards["seconds"] / cards["even_s"])
         said.append(
-            f"{cards['name']}, the best at the price of {found['stand_in']['gpu']}, would have to be {faster} times as fast "
-            f"to be worth as much as {cards['other']}."
+            f"{cards['name']}, the best at the price of {found['stand_in']['gpu']}, would have to be {faster} times as "
+            f"fast to be worth as much as {cards['other']}."
         )
     return " ".join(said)
 
@@ -117,8 +117,8 @@ def _lambda_or_cpu(pair: Mapping[str, Any]) -> str:
     if times >= 1:
         return f"Lambdas ({lambdas}) are worth {_times(times)} times CPU servers alone ({cpu}){sure}."
     return (
-        f"CPU servers alone ({cpu}) are worth {_times(1 / times)} times Lambdas ({lambdas}){sure}; for the same value Lambdas "
-        f"would have to take {pair['even_s']:.3g} s instead of {pair['seconds']:.3g}."
+        f"CPU servers alone ({cpu}) are worth {_times(1 / times)} times Lambdas ({lambdas}){sure}; for the same value "
+        f"Lambdas would have to take {pair['even_s']:.3g} s instead of {pair['seconds']:.3g}."
     )
 
 
@@ -139,13 +139,15 @@ def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         graph = found["stand_in"]["graph"]
         machines = " and ".join(sorted({f"a machine with {one.partition(',')[0]}" for one in found["machines"]}))
         said.append(
-            f"a stand-in, no measurement of EC2: times of {machines or 'this machine'}, at the price of {graph} for each graph server"
+            f"a stand-in, no measurement of EC2: times of {machines or 'this machine'}, at the price of "
+            f"{graph} for each graph server"
         )
     billed = [f"{row['name']} {dollars(row['run_usd'])}" for row in rows if row["run_usd"] is not None]
     if billed:
         where = "; servers that are not on AWS are not in it" if any(row["stand_in"] for row in rows) else ""
         said.append(
-            f"dollars are until the target, on the machines named here; siafu cost has the whole run as it ran: {', '.join(billed)}{where}"
+            "dollars are until the target, on the machines named here; siafu cost has the whole run as it ran: "
+            f"{', '.join(billed)}{where}"
         )
     if any(row["shares_cores"] for row in rows):
         said.append(
@@ -158,7 +160,8 @@ def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     if crowded:
         num_gpus = found["stand_in"]["num_gpus"]
         said.append(
-            f"{', '.join(crowded)}: more ranks than the {num_gpus} GPU{'s' * (num_gpus != 1)} of {gpu}, which they would share"
+            f"{', '.join(crowded)}: more ranks than the {num_gpus} GPU{'s' * (num_gpus != 1)} of "
+            f"{gpu}, which they would share"
         )
     if any(row["seconds"] < EC2_MINIMUM_S for row in rows):
         said.append("servers cost 60 s at least: of runs shorter than that, values hardly tell what servers cost")

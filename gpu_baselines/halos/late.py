@@ -145,7 +145,8 @@ class Late:
     def _arrived(self, message: Message) -> Tensor:
         if message not in self._sent:
             raise DatasetError(
-                f"no halo rows of epoch {message.epoch} for epoch {self._epoch}: the checkpoint is of another baseline.depth"
+                f"no halo rows of epoch {message.epoch} for epoch {self._epoch}: the checkpoint is "
+                "of another baseline.depth"
             )
         found = self._sent[message]
         if isinstance(found, Tensor):

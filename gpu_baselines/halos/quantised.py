@@ -93,8 +93,8 @@ class Quantised:
             message = packing.pack(real, message_key(seed, self._epoch, _number(stream), rank, peer))
         except ValueError:
             raise GnnError(
-                f"epoch {self._epoch}, layer {stream.layer}, {stream.way}: a row for rank {peer} has a value that is no number or "
-                f"is beyond +-{LIMIT:.3g}, it cannot be sent in bits; a smaller learning rate may help"
+                f"epoch {self._epoch}, layer {stream.layer}, {stream.way}: a row for rank {peer} has a value that is "
+                f"no number or is beyond +-{LIMIT:.3g}, it cannot be sent in bits; a smaller learning rate may help"
             ) from None
         if self._asked.feedback:
             came = torch.empty_like(real)

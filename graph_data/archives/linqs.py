@@ -53,8 +53,8 @@ def load(found: Found, given: dict[str, str]) -> Graph:
     missing = len(pairs) - len(known)
     if pairs and not known:
         raise DatasetError(
-            f"{cites}: none of its {len(pairs)} edges is between ids of {content.name}: they are like {pairs[0][0]!r}, those of "
-            f"{content.name} like {rows[0][0]!r}"
+            f"{cites}: none of its {len(pairs)} edges is between ids of {content.name}: they are like {pairs[0][0]!r}, "
+            f"those of {content.name} like {rows[0][0]!r}"
         )
     note = f"{cites.name}: left out {missing} of {len(pairs)} edges, of ids that {content.name} does not have"
     return graph_of(

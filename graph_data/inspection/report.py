@@ -129,15 +129,15 @@ def _of_labels(s: Structure, labels: Labels) -> list[str]:
     adjusted = labels.homophily.adjusted
     if labels.target == "classes" and adjusted is not None and adjusted < APART:
         found.append(
-            f"neighbours seldom share a class (adjusted homophily {adjusted:.2f}): --model sage keeps a vertex apart from "
-            "them; compare with a model of features alone"
+            f"neighbours seldom share a class (adjusted homophily {adjusted:.2f}): --model sage keeps a vertex apart "
+            "from them; compare with a model of features alone"
         )
     if labels.target == "classes" and len(labels.counts) > 1:
         most, least = labels.counts[0], labels.counts[-1]
         if most.vertices > UNEVEN * least.vertices:
             found.append(
-                f"class {most.name} has {most.vertices:,} vertices, class {least.name} {least.vertices:,}: accuracy hardly "
-                "sees the small ones"
+                f"class {most.name} has {most.vertices:,} vertices, class {least.name} {least.vertices:,}: accuracy "
+                "hardly sees the small ones"
             )
     return found
 
@@ -147,8 +147,10 @@ def _of_splits(labels: Labels) -> list[str]:
         return []
     if not labels.splits:
         return [
-            "no split: preparing draws one; --set data.train_per_class=N and data.val_per_class=N of siafu train set its size if "
-            "labels are classes"
+            (
+                "no split: preparing draws one; --set data.train_per_class=N and data.val_per_class=N of siafu train "
+                "set its size if labels are classes"
+            )
         ]
     found = []
     for number, split in enumerate(labels.splits[:1]):
@@ -162,7 +164,8 @@ def _of_splits(labels: Labels) -> list[str]:
                 found.append(f"split {number} has no {role} vertex: {what}")
         if split.classes_without_train and split.train:
             found.append(
-                f"{split.classes_without_train} of {len(labels.counts)} classes have no training vertex in split {number}"
+                f"{split.classes_without_train} of {len(labels.counts)} classes have no training "
+                f"vertex in split {number}"
             )
     return found
 
@@ -190,7 +193,8 @@ def _of_features(s: Structure, features: Features, twins: Twins) -> list[str]:
         found.append(f"features are {features.kind}, the source has none: only edges tell anything of a vertex")
     if twins.zero_features:
         found.append(
-            f"{twins.zero_features:,} of {s.vertices:,} vertices have features of zeros: only neighbours tell them apart"
+            f"{twins.zero_features:,} of {s.vertices:,} vertices have features of zeros: only "
+            "neighbours tell them apart"
         )
     if features.constant_columns:
         found.append(

@@ -109,7 +109,10 @@ def _preparation(report: Report) -> list[tuple[str, str]]:
     return [
         (
             "estimate",
-            f"{show_time(guess.seconds)}, {show_bytes(guess.memory_in_memory)} of memory, {show_bytes(guess.disk_bytes)} of disk",
+            (
+                f"{show_time(guess.seconds)}, {show_bytes(guess.memory_in_memory)} of memory, "
+                f"{show_bytes(guess.disk_bytes)} of disk"
+            ),
         )
     ]
 

@@ -38,8 +38,8 @@ def graph_of(thing: Any) -> Graph:
         if package in OBJECTS:
             return _read(OBJECTS[package], thing)
     raise DatasetError(
-        f"{type(thing).__module__}.{type(thing).__qualname__} is no graph: must be a source's name, a siafu.Graph, a mapping of "
-        f"arrays, or an object of {', '.join(OBJECTS)}"
+        f"{type(thing).__module__}.{type(thing).__qualname__} is no graph: must be a source's name, a siafu.Graph, a "
+        f"mapping of arrays, or an object of {', '.join(OBJECTS)}"
     )
 
 

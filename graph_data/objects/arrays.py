@@ -81,7 +81,8 @@ def from_arrays(
     ]
     if target == "auto" and _are_whole(y):
         notes.append(
-            "labels are whole numbers as floats, taken for numbers to be predicted: target=classes makes classes of them"
+            "labels are whole numbers as floats, taken for numbers to be predicted: "
+            "target=classes makes classes of them"
         )
     return Graph(
         name=name,

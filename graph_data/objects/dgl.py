@@ -29,8 +29,8 @@ def from_dgl(graph: Any, *, features: Any = None, target: str = "auto", name: st
     """
     if len(graph.ntypes) != 1:
         raise DatasetError(
-            f"{name}: has nodes of {len(graph.ntypes)} kinds, must have one: dgl.to_homogeneous(graph, ndata=['feat']) makes them "
-            "one"
+            f"{name}: has nodes of {len(graph.ntypes)} kinds, must have one: dgl.to_homogeneous(graph, "
+            "ndata=['feat']) makes them one"
         )
     ends, kinds, carried = [], [], []
     for number, kind in enumerate(graph.canonical_etypes):
@@ -119,8 +119,8 @@ def to_dgl(graph: Graph) -> Any:
         dgl, torch = import_module("dgl"), import_module("torch")
     except Exception as error:  # DGL raises whatever its binaries, torch and configuration disagree about
         raise ConfigError(
-            f"to_dgl needs DGL, which cannot be imported ({str(error).partition(chr(10))[0]}): siafu convert --to dgl writes "
-            "a file for dgl.load_graphs without it"
+            f"to_dgl needs DGL, which cannot be imported ({str(error).partition(chr(10))[0]}): siafu convert --to dgl "
+            "writes a file for dgl.load_graphs without it"
         ) from None
     nodes, edges = frames_of(graph)
     src, dst = (torch.from_numpy(ids.astype(np.int64)) for ids in (graph.src, graph.dst))

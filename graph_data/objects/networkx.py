@@ -59,7 +59,10 @@ def from_networkx(
     keys = {key for *_, key in graph.edges(keys=True)} if graph.is_multigraph() else set()
     if not all(isinstance(key, int) for key in keys):
         notes += (
-            f"{name}: left out: keys of edges ({listed(sorted(map(str, keys)))}): an attribute type would tell them apart",
+            (
+                f"{name}: left out: keys of edges ({listed(sorted(map(str, keys)))}): an attribute "
+                "type would tell them apart"
+            ),
         )
     return replace(made, notes=made.notes + notes)
 

@@ -61,8 +61,8 @@ def from_fields(
         raise DatasetError(f"{name}: {chosen} is a {type(there[chosen]).__name__}, no tensor of edge weights")
     if chosen and (shape := tuple(there[chosen].shape))[1:] not in ((), (1,)):
         raise DatasetError(
-            f"{name}: {chosen} is {list(shape)}, but an edge has one weight: from_pyg(data, weight=''), or FILE.pt?weight=, leaves "
-            "it out"
+            f"{name}: {chosen} is {list(shape)}, but an edge has one weight: from_pyg(data, weight=''), or "
+            "FILE.pt?weight=, leaves it out"
         )
     if weight is not None:  # the user has said which: the others are none
         there = {key: value for key, value in there.items() if key == weight or plain(key) not in EDGES["edge_weight"]}
@@ -76,7 +76,8 @@ def _homogeneous(data: Any) -> Any:
         for key, value in data[kind].items():
             if role_of(key) and not str(getattr(value, "dtype", "")).endswith("bool"):
                 raise DatasetError(
-                    f"HeteroData: {key} of {kind!r} is no bool mask, and may number vertices of that kind alone: make it a mask [N]"
+                    f"HeteroData: {key} of {kind!r} is no bool mask, and may number vertices of that kind "
+                    "alone: make it a mask [N]"
                 )
     widths = {kind: int(data[kind].x.shape[-1]) if "x" in data[kind] else None for kind in data.node_types}
     if len(set(widths.values())) > 1:

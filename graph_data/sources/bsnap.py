@@ -186,8 +186,8 @@ class Bsnap:
         width = int(head)
         if width < 1 or size != 4 + 4 * width * self.num_vertices:
             raise DatasetError(
-                f"{path}: {size} bytes, must be {4 + 4 * width * self.num_vertices}: {self.num_vertices} vertices, as in "
-                f"{GRAPH}, of {width} features"
+                f"{path}: {size} bytes, must be {4 + 4 * width * self.num_vertices}: {self.num_vertices} vertices, as "
+                f"in {GRAPH}, of {width} features"
             )
         return FeatureFile(path, (self.num_vertices, width))
 
@@ -199,8 +199,8 @@ class Bsnap:
             size, (kinds,) = _head(path, "<u4", 1)
             if size != 4 + 4 * self.num_vertices:
                 raise DatasetError(
-                    f"{path}: {size} bytes, must be {4 + 4 * self.num_vertices}: a label of each of the {self.num_vertices} "
-                    f"vertices of {GRAPH}"
+                    f"{path}: {size} bytes, must be {4 + 4 * self.num_vertices}: a label of each of the "
+                    f"{self.num_vertices} vertices of {GRAPH}"
                 )
         if beside:
             labels = labels_as(RowFile(beside)[:], self.target, str(beside))

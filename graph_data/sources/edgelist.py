@@ -344,7 +344,8 @@ def parse(argument: str) -> EdgeList:
     used = [name for name in (src, dst, weight, type_) if name]
     if len(set(used)) < len(used):
         raise DatasetError(
-            f"edges:{path}: source {src!r}, target {dst!r}, weight {weight!r} and type {type_!r} must be different columns"
+            f"edges:{path}: source {src!r}, target {dst!r}, weight {weight!r} and type {type_!r} "
+            "must be different columns"
         )
     for file in files:
         columns.check_columns(file, used)
@@ -393,15 +394,15 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
     for name in {src, dst} - said:
         if pair is None and not columns.is_nameless(name) and NO_END.fullmatch(columns.plain(name)):
             raise DatasetError(
-                f"{file}: by its name, column {name!r} is no end of an edge: say which columns are source and target, of "
-                f"{', '.join(names)}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
+                f"{file}: by its name, column {name!r} is no end of an edge: say which columns are source and target, "
+                f"of {', '.join(names)}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
             )
     for name in (src, dst):
         if columns.is_nameless(name):
             named = ", ".join(name for name in names if not columns.is_nameless(name))
             raise DatasetError(
-                f"{file}: its column {name!r} has no name of its own (row numbers of a DataFrame?): say which columns are source "
-                f"and target, of {named}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
+                f"{file}: its column {name!r} has no name of its own (row numbers of a DataFrame?): say which columns "
+                f"are source and target, of {named}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
             )
     return src, dst
 

@@ -46,7 +46,7 @@ def random_width(text: str) -> int | None:
 def no_features(name: str) -> DatasetError:
     """The refusal of a graph without features: random ones are no default."""
     return DatasetError(
-        f"{name}: has no features: name a file of them, or say random:{RANDOM_WIDTH} for {RANDOM_WIDTH} random ones per vertex "
-        f"(siafu prepare --features random:{RANDOM_WIDTH}, SOURCE?features=random:{RANDOM_WIDTH}, in Python "
+        f"{name}: has no features: name a file of them, or say random:{RANDOM_WIDTH} for {RANDOM_WIDTH} random ones "
+        f"per vertex (siafu prepare --features random:{RANDOM_WIDTH}, SOURCE?features=random:{RANDOM_WIDTH}, in Python "
         f"features='random:{RANDOM_WIDTH}')"
     )

@@ -89,8 +89,8 @@ def parse(query: str) -> Options:
         and options.seed >= 0
     ):
         raise DatasetError(
-            f"synthetic:typed?{query}: classes must be >= 2, vertices >= 2 classes^2, relations in 1..{MAX_EDGE_TYPES}, "
-            "degree in 1..vertices/2, feature_noise and seed >= 0"
+            f"synthetic:typed?{query}: classes must be >= 2, vertices >= 2 classes^2, relations in "
+            f"1..{MAX_EDGE_TYPES}, degree in 1..vertices/2, feature_noise and seed >= 0"
         )
     return options
 

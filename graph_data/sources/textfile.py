@@ -194,12 +194,13 @@ def column_names(file: Path) -> list[str]:
     counted = [list(map(str, range(start, start + len(numbers)))) for start in (0, 1)]  # of columns without names
     if found.has_header and numbers and (numbers not in counted or found.first[0] == numbers[0]):
         raise DatasetError(
-            f"{file}: its first line, {shown(found)}, looks like data, not like names of columns: put a line of names above it"
+            f"{file}: its first line, {shown(found)}, looks like data, not like names of columns: put "
+            "a line of names above it"
         )
     if not found.has_header and len(numbers) > 2 and numbers == counted[0]:
         raise DatasetError(
-            f"{file}: its first line, {shown(found)}, looks like numbers of columns, not like data: give the columns names, or "
-            "leave the line out"
+            f"{file}: its first line, {shown(found)}, looks like numbers of columns, not like data: give the columns "
+            "names, or leave the line out"
         )
     for i, name in enumerate(found.names):
         if name and name in found.names[:i]:
@@ -207,7 +208,8 @@ def column_names(file: Path) -> list[str]:
     body = found.rows[1:]
     if found.has_header and len(body) > 2 and _says_kinds(body[0]) and not any(map(_says_kinds, body[1:])):
         raise DatasetError(
-            f"{file}: its second line, {found.separator.join(found.rows[1])!r}, says what columns are of, and is no data: leave it out"
+            f"{file}: its second line, {found.separator.join(found.rows[1])!r}, says what columns are of, and "
+            "is no data: leave it out"
         )
     return found.names
 
@@ -246,7 +248,8 @@ def first_value(file: Path, column: str) -> str | None:
     found = values(file, column)
     if len(found) > 2 and not NUMBER.fullmatch(found[0]) and all(NUMBER.fullmatch(value) for value in found[1:]):
         raise DatasetError(
-            f"{file}: column {column!r} is {found[0]!r} in its first row and numbers below: a second line of names? Leave it out"
+            f"{file}: column {column!r} is {found[0]!r} in its first row and numbers below: a second "
+            "line of names? Leave it out"
         )
     return found[0] if found else None
 
@@ -329,7 +332,8 @@ def _check_quotes(file: Path, separator: str, comments: int, *_identity: int) ->
             with _opened(file) as stream:
                 line = 1 + stream.read(above + place).count(b"\n")
             raise DatasetError(
-                f'{file}: line {line}: a quote begins a field and does not end it: close it, or write quotes inside of quotes as two ("")'
+                f"{file}: line {line}: a quote begins a field and does not end it: close it, or write quotes "
+                'inside of quotes as two ("")'
             )
     except (EOFError, zlib.error) as error:
         raise DatasetError(f"{file}: not readable ({first_line_of(error)})") from None

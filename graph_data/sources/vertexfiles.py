@@ -96,8 +96,8 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
     if not chosen and any(map(columns.is_nameless, values)):
         named = ",".join(name for name in values if not columns.is_nameless(name))
         raise DatasetError(
-            f"{files[0]}: column {next(filter(columns.is_nameless, values))!r} has no name of its own (row numbers of a DataFrame?): "
-            f"say which columns to take, {files[0].name}#{named}"
+            f"{files[0]}: column {next(filter(columns.is_nameless, values))!r} has no name of its own (row numbers of "
+            f"a DataFrame?): say which columns to take, {files[0].name}#{named}"
         )
     if not values:
         used = " that is not a label or split" if len(names) > 1 else ""
@@ -135,8 +135,8 @@ def _id_of(file: Path, names: Sequence[str]) -> str:
     if columns.is_nameless(names[0]):
         others = ", ".join(name for name in names if not columns.is_nameless(name))
         raise DatasetError(
-            f"{file}: its first column has no name of its own (row numbers of a DataFrame?): say which column is the id, of "
-            f"{others}: id=COLUMN (siafu prepare --id)"
+            f"{file}: its first column has no name of its own (row numbers of a DataFrame?): say which column is the "
+            f"id, of {others}: id=COLUMN (siafu prepare --id)"
         )
     return names[0]
 
@@ -169,14 +169,16 @@ def features(
         for column, one, k in zip(rows.values, values, widths, strict=True):
             if one.size != k * len(one):
                 raise DatasetError(
-                    f"{rows.files[0]}: column {column!r} has lists of {k} numbers and of {one.size // len(one)}, must be of one length"
+                    f"{rows.files[0]}: column {column!r} has lists of {k} numbers and of "
+                    f"{one.size // len(one)}, must be of one length"
                 )
         out[where] = np.concatenate([one.reshape(len(one), -1) for one in values], axis=1)
     if not seen.all():
         count = int((~seen).sum())
         more = f" and {count - 1:,} more" if count > 1 else ""
         raise DatasetError(
-            f"{text}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}{more}, which edges or another table have"
+            f"{text}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}{more}, which "
+            "edges or another table have"
         )
     return out if scratch is None else RowFile(scratch)
 
@@ -268,7 +270,8 @@ def _check_header(rows: Table, names: Sequence[str]) -> None:
     for file in rows.files:
         if not columns.is_parquet(file) and textfile.has_header(file) and rows.values[0] in names:
             raise DatasetError(
-                f"{file}: {rows.values[0]!r} of its first line is also a class: give it a first line that names its columns"
+                f"{file}: {rows.values[0]!r} of its first line is also a class: give it a first "
+                "line that names its columns"
             )
 
 

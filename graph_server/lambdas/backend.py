@@ -300,8 +300,8 @@ class LambdaBackend:
             case Step.SPLIT:
                 parts = self._thrift.num_parts
                 logger.warning(
-                    "%s: %d MB are too little for %s: tasks are split into %d parts; gradients may have other last bits than "
-                    "with more memory",
+                    "%s: %d MB are too little for %s: tasks are split into %d parts; gradients may have other last "
+                    "bits than with more memory",
                     self._workforce.name,
                     self.config.memory_mb,
                     held[0].id,

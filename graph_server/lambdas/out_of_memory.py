@@ -62,8 +62,8 @@ class Thrift:
         self._in_a_row += 1
         if self._alone[task] >= ALONE or self._in_a_row >= IN_A_ROW:
             raise WorkerError(
-                f"{task}: an environment of lambda.memory_mb = {self.memory_mb} ran out of memory on it alone, though it came "
-                f"in {num_parts} parts; its rows are {nbytes / 2**20:.1f} MiB, its result comes on top: raise "
+                f"{task}: an environment of lambda.memory_mb = {self.memory_mb} ran out of memory on it alone, though "
+                f"it came in {num_parts} parts; its rows are {nbytes / 2**20:.1f} MiB, its result comes on top: raise "
                 f"lambda.memory_mb, or train.intervals = {self.intervals} for smaller tasks"
             )
         return Step.NOTHING

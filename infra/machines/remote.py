@@ -80,8 +80,8 @@ def _settled(config: Config, there: found.Found) -> Config:
             changes["lambda.function"] = there.function
     if config.run.checkpoint_to:
         raise ConfigError(
-            f"run.checkpoint_to = {config.run.checkpoint_to}: deployed machines reach no bucket but their own; checkpoints come "
-            "home with the run's files"
+            f"run.checkpoint_to = {config.run.checkpoint_to}: deployed machines reach no bucket but their own; "
+            "checkpoints come home with the run's files"
         )
     if there.ports and not config.servers.ports:
         changes["servers.ports"] = there.ports

@@ -91,7 +91,8 @@ def reserve(members: Sequence[Address], num_graph_servers: int) -> Reserved:
         raise ConfigError("run.on = ray: the cluster has no node with a processor")
     if len(nodes) < num_graph_servers:
         logger.warning(
-            "data.parts = %d, but the cluster has %d nodes: some have several graph servers, and hold as much of the graph",
+            "data.parts = %d, but the cluster has %d nodes: some have several graph servers, and "
+            "hold as much of the graph",
             num_graph_servers,
             len(nodes),
         )
@@ -116,8 +117,9 @@ def reserve(members: Sequence[Address], num_graph_servers: int) -> Reserved:
 def _no_room(sizes: Sequence[int], nodes: Sequence[Node]) -> str:
     free = ray_cluster.load().available_resources().get("CPU", 0)
     return (
-        f"run.on = ray: {sum(sizes)} servers need {len(sizes)} nodes with {', '.join(map(str, sizes))} free processors; "
-        f"{len(nodes)} nodes are alive, with {sum(node.cpus for node in nodes):g} processors, {free:g} of them free"
+        f"run.on = ray: {sum(sizes)} servers need {len(sizes)} nodes with {', '.join(map(str, sizes))} "
+        f"free processors; {len(nodes)} nodes are alive, with {sum(node.cpus for node in nodes):g} "
+        f"processors, {free:g} of them free"
     )
 
 

@@ -37,8 +37,9 @@ class DataStack(cdk.Stack):
         keep(
             self.bucket,
             S1=(
-                "a server access log would need a second bucket that outlives this one, and deliver after the deployment has "
-                "gone; all access is by the deployment's own roles, and CloudTrail can record it where that is asked for"
+                "a server access log would need a second bucket that outlives this one, and deliver after the "
+                "deployment has gone; all access is by the deployment's own roles, and CloudTrail can record "
+                "it where that is asked for"
             ),
         )
         cdk.CfnOutput(self, found.BUCKET, value=self.bucket.bucket_name)

@@ -230,12 +230,17 @@ def _lies(s3: object, bucket: str, key: str, nbytes: int) -> bool:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "siafu deploy [--config FILE] [--set SECTION.KEY=VALUE ...] [--yes] [--dry-run] [--prices FILE]\n       [--json]"
+    parser.usage = (
+        "siafu deploy [--config FILE] [--set SECTION.KEY=VALUE ...] [--yes] [--dry-run] [--prices FILE]\n"
+        "       [--json]"
+    )
     parser.description = (
         "Make servers, a Lambda function and their network on AWS; they remove themselves after a while."
     )
     parser.epilog = (
-        "examples:\n  siafu deploy --dry-run\n  siafu deploy --set data.parts=4 --set cloud.spot=true --set cloud.ttl_hours=3\n"
+        "examples:\n"
+        "  siafu deploy --dry-run\n"
+        "  siafu deploy --set data.parts=4 --set cloud.spot=true --set cloud.ttl_hours=3\n"
         "  siafu deploy --config run.toml --yes\n"
     )
     arguments.add_config(parser)
@@ -285,7 +290,8 @@ def main(args: argparse.Namespace) -> int:
         print(json.dumps({**_as_json(config, planned), "account": cloud.account, "bucket": bucket, "expires": expires}))
     else:
         print(
-            f"deployment {cloud.name} is there after {time.monotonic() - begun:.0f} s, and removes itself at {expires}\n"
+            f"deployment {cloud.name} is there after {time.monotonic() - begun:.0f} s, and removes itself at "
+            f"{expires}\n"
             "siafu train --on aws trains on it, siafu status shows it, siafu destroy removes it"
         )
     return 0

@@ -89,7 +89,10 @@ def _why(api: object, name: str, state: str) -> str:
     if state != "DELETE_FAILED":
         return ""
     (stack,) = api.describe_stacks(StackName=name)["Stacks"]  # type: ignore[attr-defined]
-    return f" ({stack.get('StackStatusReason', 'no reason given')[:200]}); trying again, network interfaces take up to 20 minutes"
+    return (
+        f" ({stack.get('StackStatusReason', 'no reason given')[:200]}); trying again, network "
+        "interfaces take up to 20 minutes"
+    )
 
 
 # --- the verb ---------------------------------------------------------------------------------------------------------

@@ -98,7 +98,10 @@ def _disagreement(machine: Mapping[str, Any]) -> str:
     name, instance, state = _name(machine), machine["instance"], machine["state"]
     up = instance is not None and instance["state"] == "running"
     if up and state is None:
-        return f"{name}: instance {instance['id']} runs, but its agent has never reported: it boots, or see its console log"
+        return (
+            f"{name}: instance {instance['id']} runs, but its agent has never reported: it "
+            "boots, or see its console log"
+        )
     if up and state == "silent":
         return f"{name}: instance {instance['id']} runs, but its agent has said nothing for {machine['heard_s']:.0f} s"
     if not up and state not in (None, "silent"):

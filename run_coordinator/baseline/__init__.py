@@ -128,8 +128,8 @@ def _fits_here(config: BaselineConfig) -> None:
     cores = allotment.cores()
     if config.baseline.ranks > RANKS_PER_CORE * cores:
         raise ConfigError(
-            f"baseline.ranks = {config.baseline.ranks}: this machine has {cores} cores and takes {RANKS_PER_CORE * cores} ranks; "
-            "--torchrun prepares a run for others"
+            f"baseline.ranks = {config.baseline.ranks}: this machine has {cores} cores and takes "
+            f"{RANKS_PER_CORE * cores} ranks; --torchrun prepares a run for others"
         )
 
 

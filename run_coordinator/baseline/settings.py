@@ -187,7 +187,8 @@ def fitted(config: BaselineConfig, shards: ShardSet) -> BaselineConfig:
     parts, b = shards.manifest.num_partitions, config.baseline
     if parts != config.partitions:
         raise ConfigError(
-            f"{config.data.source}: it was cut into {parts} parts, {b.method} on {b.ranks} ranks needs {config.partitions}"
+            f"{config.data.source}: it was cut into {parts} parts, {b.method} on {b.ranks} ranks "
+            f"needs {config.partitions}"
         )
     found = api.fit(config, shards).replace(
         {"train.intervals": config.train.intervals}

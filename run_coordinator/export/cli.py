@@ -47,7 +47,8 @@ def main(args: argparse.Namespace) -> int:
         print(json.dumps(result))
         return 0
     print(
-        f"checked     logits of {result['vertices']} vertices differ from ours by {result['max_abs_logit_difference']:.3g} at most; "
-        f"the largest is {result['max_abs_logit']:.3g}\nsaved in    {result['out']}: {', '.join(result['files'])}"
+        f"checked     logits of {result['vertices']} vertices differ from ours by "
+        f"{result['max_abs_logit_difference']:.3g} at most; the largest is {result['max_abs_logit']:.3g}\n"
+        f"saved in    {result['out']}: {', '.join(result['files'])}"
     )
     return 0

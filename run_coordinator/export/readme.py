@@ -33,7 +33,9 @@ NEEDED = {
 }
 MEANING = {
     "x": "{dtype} [N, {width}]: features, normalised as for training",
-    "edge_index": "int64 [2, E]: sources, then targets; a vertex gathers from its in-edges, an undirected edge stands there twice",
+    "edge_index": (
+        "int64 [2, E]: sources, then targets; a vertex gathers from its in-edges, an undirected edge stands there twice"
+    ),
     "edge_type": "int64 [E]: the relation of each edge",
     "edge_weight": "float32 [E]: its weight",
 }

@@ -241,8 +241,8 @@ def _check_standard(run_dir: str, shards: ShardSet, source: str) -> None:
     ours, theirs = Standard.load(Path(run_dir)), Standard.load(shards.path)
     if ours is not None and (theirs is None or not theirs.equals(ours)):
         raise ConfigError(
-            f"{source}: its features are not standardised as the run's graph was: siafu prepare --feature-norm standard "
-            f"--features-as {run_dir}"
+            f"{source}: its features are not standardised as the run's graph was: siafu prepare --feature-norm "
+            f"standard --features-as {run_dir}"
         )
 
 

@@ -95,8 +95,8 @@ def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]
                 raise ConfigError(f"{name} = {value}: the run has {before[section][key]}, and cannot go on otherwise")
     if config.run.on == "aws":
         raise ConfigError(
-            f"{run_dir}: its coordinator is on AWS (run.on = aws): siafu attach follows it there; --set run.on=local --lambda-on local "
-            "goes on with it here"
+            f"{run_dir}: its coordinator is on AWS (run.on = aws): siafu attach follows it there; --set run.on=local "
+            "--lambda-on local goes on with it here"
         )
     return config
 

@@ -44,5 +44,6 @@ class Supervisor:
         if not isinstance(error, PeerLost) or not self.restarts or self._in_row <= self.restarts:
             return error
         return PeerLost(
-            f"{error}; that was failure {self._in_row} in a row after {self._version} epochs, run.restarts = {self.restarts}"
+            f"{error}; that was failure {self._in_row} in a row after {self._version} epochs, "
+            f"run.restarts = {self.restarts}"
         )

@@ -95,8 +95,8 @@ def _checked(indptr: Array, indices: Array, data: Array, dtype: Any) -> tuple[Ar
     indptr = np.ascontiguousarray(indptr, np.int64)
     if indptr[0] or (np.diff(indptr) < 0).any() or indptr[-1] > min(len(indices), len(data)):
         raise ValueError(
-            f"sparse rows: they begin at {indptr[0]}, end at {indptr[-1]} of {len(indices)} columns and {len(data)} values, "
-            "or do not follow each other"
+            f"sparse rows: they begin at {indptr[0]}, end at {indptr[-1]} of {len(indices)} columns and {len(data)} "
+            "values, or do not follow each other"
         )
     return indptr, np.ascontiguousarray(indices, np.int32), np.ascontiguousarray(data, dtype)
 

@@ -217,7 +217,8 @@ def main() -> int:
             counts.update(found)
             seconds = time.monotonic() - begun
             print(
-                f"\r{counts['schedules']} schedules, {counts['failed']} failed, {60 * counts['schedules'] / seconds:.0f} a minute",
+                f"\r{counts['schedules']} schedules, {counts['failed']} failed, "
+                f"{60 * counts['schedules'] / seconds:.0f} a minute",
                 end="",
                 file=sys.stderr,
                 flush=True,

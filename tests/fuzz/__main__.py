@@ -51,9 +51,11 @@ def main(argv: list[str]) -> int:
 def told(result: Result) -> str:
     rate = result.executions / max(result.seconds, 1e-9)
     lines = [
-        f"{result.target}: {result.executions:,} runs in {result.seconds:.0f} s ({rate:,.0f} a second), seed {result.seed}: "
-        f"{result.edges:,} edges, {result.inputs} inputs that took new ones ({len(result.corpus)} take them all), "
-        f"{len(result.findings)} findings"
+        (
+            f"{result.target}: {result.executions:,} runs in {result.seconds:.0f} s ({rate:,.0f} a second), seed "
+            f"{result.seed}: {result.edges:,} edges, {result.inputs} inputs that took new ones ({len(result.corpus)} "
+            f"take them all), {len(result.findings)} findings"
+        )
     ]
     for finding in result.findings:
         lines.append(f"  {finding.what}: --replay {name_of(finding.given)} ({size_of(finding.given)} bytes)")

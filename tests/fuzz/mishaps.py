@@ -305,9 +305,10 @@ def outcome(base: Base, names: list[str], rng: random.Random) -> tuple[str, str]
             return "right", "; ".join(graph.notes).replace(folder, "")
         return (
             "WRONG",
-            f"loaded to another graph: {graph.num_vertices} vertices, {graph.num_edges} edges; {'; '.join(graph.notes)}".replace(
-                folder, ""
-            ),
+            (
+                f"loaded to another graph: {graph.num_vertices} vertices, {graph.num_edges} edges; "
+                f"{'; '.join(graph.notes)}"
+            ).replace(folder, ""),
         )
 
 
@@ -336,6 +337,7 @@ def main(count: int, seed: int) -> int:
         if what == "WRONG":
             print(f"{name}, {' + '.join(names)}: {said}")
     print(
-        f"tables: {count} files, seed {seed}: {tally['right']} loaded to the right graph, {tally['refused']} refused, {tally['WRONG']} wrong"
+        f"tables: {count} files, seed {seed}: {tally['right']} loaded to the right graph, {tally['refused']} "
+        f"refused, {tally['WRONG']} wrong"
     )
     return 1 if tally["WRONG"] else 0

@@ -296,13 +296,15 @@ CASES = (
         "a fraction among classes",
         {"e.csv": EDGES, "y.parquet": table(id=[1, 2], y=[0.0, 0.5])},
         "e.csv --labels y.parquet --target classes",
-        "y.parquet: label of vertex 2 is 0.5, must be an integer from 0 on, or -1 for unknown; --target numbers makes numbers of labels",
+        "y.parquet: label of vertex 2 is 0.5, must be an integer from 0 on, or -1 for unknown; --target "
+        "numbers makes numbers of labels",
     ),
     Case(
         "a class of -2",
         {"e.csv": EDGES, "y.csv": b"id,y\n1,0\n2,-2\n"},
         "e.csv --labels y.csv",
-        "y.csv: label of vertex 2 is -2, must be an integer from 0 on, or -1 for unknown; --target numbers makes numbers of labels",
+        "y.csv: label of vertex 2 is -2, must be an integer from 0 on, or -1 for unknown; --target "
+        "numbers makes numbers of labels",
     ),
     Case(
         "two label columns that are not 0 or 1",
@@ -314,7 +316,8 @@ CASES = (
         "a split that is no role",
         {"e.csv": EDGES, "s.csv": b"id,role\n1,train\n2,exam\n"},
         "e.csv --split s.csv",
-        "s.csv: row 2: column 'role' is 'exam', must be train, val (valid, validation), test, none, or 0 (none), 1 (train), 2 (validation), 3 (test)",
+        "s.csv: row 2: column 'role' is 'exam', must be train, val (valid, validation), test, none, or 0 (none), 1 "
+        "(train), 2 (validation), 3 (test)",
     ),
     Case(
         "features that miss a vertex",

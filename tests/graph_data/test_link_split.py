@@ -171,7 +171,8 @@ def test_what_was_made_is_said():
     val, test = round(0.1 * edges), round(0.2 * edges)
     line = counts_line(hold_out(graph, SHARES, seed=0))
     assert line.startswith(
-        f"links: {edges - val - test} training edges and {3 * (edges - val - test)} false ones; {val} validation edges and "
+        f"links: {edges - val - test} training edges and {3 * (edges - val - test)} false ones; "
+        f"{val} validation edges and "
     )
 
 
@@ -193,7 +194,10 @@ REFUSED = {
         {"n": 10, "edges": 60},
         Shares(0.1, 0.1, 8, 1),
         ConfigError,
-        r"random: \d+ false training edges are asked for \(negatives per training edge\), but only \d+ pairs of vertices",
+        (
+            r"random: \d+ false training edges are asked for \(negatives per training edge\), but "
+            r"only \d+ pairs of vertices"
+        ),
     ),
     "ranked": (
         {},

@@ -18,7 +18,10 @@ pytestmark = pytest.mark.skipif(kernels.ISA == "numpy", reason="no compiled kern
 
 def train(folder: Path, handler: str = "lambda_funcs.handler.handler") -> dict[str, Any]:
     """The result of a run with two workers."""
-    flags = f"--backend lambda --mode pipe --epochs 3 --intervals 4 --lambdas 2 --set run.dir={folder} --set lambda.handler={handler}"
+    flags = (
+        f"--backend lambda --mode pipe --epochs 3 --intervals 4 --lambdas 2 --set run.dir={folder} --set "
+        f"lambda.handler={handler}"
+    )
     one_each = "--set lambda.prefetch=1"  # of four tasks, one worker cannot take all
     assert main(["train", "digits", *flags.split(), *one_each.split()]) == 0
     found: dict[str, Any] = json.loads((folder / "result.json").read_text())

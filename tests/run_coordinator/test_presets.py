@@ -81,7 +81,10 @@ def test_a_graph_goes_by_its_file_or_the_name_in_its_shards(tmp_path: Path):
         (
             "gin",
             "cora",
-            "nothing published for gin on cora (its paper classifies whole graphs), only for gcn, gat, gcnii, appnp, sgc, sage",
+            (
+                "nothing published for gin on cora (its paper classifies whole graphs), only for gcn, "
+                "gat, gcnii, appnp, sgc, sage"
+            ),
         ),
     ],
 )

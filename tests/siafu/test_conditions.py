@@ -46,17 +46,26 @@ CHECKED = {
 ALWAYS = {
     f"{section}.{key}"
     for section, keys in {
-        "data": "source parts partitioner order directed feature_norm split seed train_per_class val_per_class cache_dir "
-        "keep_aggregate task",
+        "data": (
+            "source parts partitioner order directed feature_norm split seed train_per_class val_per_class "
+            "cache_dir keep_aggregate task"
+        ),
         "model": "name bias init outputs rows dtype",
-        "train": "epochs lr optimizer weight_decay clip_norm label_smoothing warm_start schedule seed mode intervals eval_every "
-        "target_acc patience stop_on",
+        "train": (
+            "epochs lr optimizer weight_decay clip_norm label_smoothing warm_start schedule seed mode intervals "
+            "eval_every target_acc patience stop_on"
+        ),
         "servers": "param_servers backend threads listen ports start_timeout_s heartbeat_s silence_s security stall_s",
         "lambda": "region",
-        "run": "dir trace checkpoint_every checkpoint_seconds keep checkpoint_to restarts on_nan on budget_usd max_seconds loggers",
+        "run": (
+            "dir trace checkpoint_every checkpoint_seconds keep checkpoint_to restarts on_nan on "
+            "budget_usd max_seconds loggers"
+        ),
         # Of a deployment: siafu deploy reads them from the same file.
-        "cloud": "name graph_instance param_instance gpu_instance spot volume_gib zone shell arch reserved ttl_hours monthly_usd "
-        "email bucket ray_address",
+        "cloud": (
+            "name graph_instance param_instance gpu_instance spot volume_gib zone shell arch reserved ttl_hours "
+            "monthly_usd email bucket ray_address"
+        ),
     }.items()
     for key in keys.split()
 }

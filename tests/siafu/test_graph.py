@@ -165,7 +165,10 @@ REFUSED = {
     ),
     "classes as numbers": (
         {"labels": np.zeros(3)},
-        "g: labels are float64 [3], 1 number(s) per vertex, but there are 2 classes: make both the same, or classes integers",
+        (
+            "g: labels are float64 [3], 1 number(s) per vertex, but there are 2 classes: make both the "
+            "same, or classes integers"
+        ),
     ),
     "number infinite": (
         {"labels": np.array([[0, 1], [2, np.nan], [np.inf, 1]]), "num_classes": 2},

@@ -155,13 +155,18 @@ def test_what_a_run_computed_with_is_named_where_its_bits_are_not_those_of_every
     assert [line.split()[0] for line in summary(result)] == ["trained", "saved"]
     kinds = {"arithmetic": "bfloat16", "processors": ["x86_64 avx2", "x86_64 avx512bf16"]}
     assert summary({**result, **kinds})[1:-1] == [
-        "processors  2 kinds (x86_64 avx2, x86_64 avx512bf16): with bfloat16 rows the weights' last bits may differ from "
-        "those of a run on one kind"
+        (
+            "processors  2 kinds (x86_64 avx2, x86_64 avx512bf16): with bfloat16 rows the weights' last bits may "
+            "differ from those of a run on one kind"
+        )
     ]
     assert len(summary({**result, **kinds, "processors": ["x86_64 avx2"]})) == 2
     kinds = {"arithmetic": "numpy", "processors": ["x86_64 Haswell numpy"]}
     assert summary({**result, **kinds})[1:-1] == [
-        "arithmetic  NumPy's on x86_64 Haswell numpy: without compiled kernels the weights' last bits depend on the processor"
+        (
+            "arithmetic  NumPy's on x86_64 Haswell numpy: without compiled kernels the weights' last "
+            "bits depend on the processor"
+        )
     ]
 
 

@@ -88,7 +88,10 @@ def test_python_m_siafu_leaves_the_working_folder_before_it_imports_anything(hos
 
 @pytest.mark.parametrize("words", ["train", "prepare digits", "doctor"])
 def test_a_working_folder_that_was_deleted_is_said(words: str, tmp_path: Path) -> None:
-    code = f"import os, sys; os.chdir({str(tmp_path)!r}); os.rmdir({str(tmp_path)!r}); os.execv(sys.executable, sys.argv[1:])"
+    code = (
+        f"import os, sys; os.chdir({str(tmp_path)!r}); os.rmdir({str(tmp_path)!r}); "
+        "os.execv(sys.executable, sys.argv[1:])"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", code, sys.executable, "-m", "siafu", *words.split()], capture_output=True, text=True
     )

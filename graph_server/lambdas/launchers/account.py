@@ -51,7 +51,8 @@ def _check_function(deployed: dict[str, Any], config: Config) -> None:
     for key, (name, value) in wanted.items():
         if value and deployed[name] != value:
             raise ConfigError(
-                f"lambda.{key} = {value}: {lambdas.function} was deployed with {deployed[name]}; deploy again, or set it so"
+                f"lambda.{key} = {value}: {lambdas.function} was deployed with {deployed[name]}; "
+                "deploy again, or set it so"
             )
 
 

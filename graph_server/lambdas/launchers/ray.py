@@ -283,7 +283,8 @@ def share_of(free: dict[str, float], memory_mb: int, parts: int) -> int:
     share = int(room + 1e-6) // parts
     if share < 1:
         raise ConfigError(
-            f"lambda.on = ray: the cluster has {free.get('CPU', 0.0):g} processors and {int(free.get('memory', 0)) >> 20} MiB "
-            f"free, room for {int(room)} environments of {memory_mb} MB; {parts} graph servers need one each"
+            f"lambda.on = ray: the cluster has {free.get('CPU', 0.0):g} processors and "
+            f"{int(free.get('memory', 0)) >> 20} MiB free, room for {int(room)} environments of {memory_mb} MB; "
+            f"{parts} graph servers need one each"
         )
     return share

@@ -91,7 +91,10 @@ def test_random_features_and_a_compressed_file():
         (f"{HEAD} pattern general\n3 3 1\n4 1\n", "a MatrixMarket file, but a row or column is outside its shape"),
         (
             f"{HEAD} pattern general\n3 3 1\n1 2 0.5\n",
-            "not readable as MatrixMarket (the dtype passed requires 2 columns but 3 were found at row 1; use `usecols` to select a subset and avoid this error)",
+            (
+                "not readable as MatrixMarket (the dtype passed requires 2 columns but 3 were found at row 1; use "
+                "`usecols` to select a subset and avoid this error)"
+            ),
         ),
         ("1 2\n", "not readable as MatrixMarket (not a matrix of coordinates and of pattern, integer or real values)"),
     ],

@@ -383,7 +383,10 @@ REFUSED = {
     ),
     "wide edge_attr": (
         lambda: data(edge_attr=np.ones((3, 2))),
-        r"^pyg: edge_attr is \[3, 2\], but an edge has one weight: from_pyg\(data, weight=''\), or FILE\.pt\?weight=, leaves it out$",
+        (
+            r"^pyg: edge_attr is \[3, 2\], but an edge has one weight: from_pyg\(data, weight=''\), or "
+            r"FILE\.pt\?weight=, leaves it out$"
+        ),
     ),
     "no edge_index": (lambda: _without_edges(), r"^pyg: has no edge_index, only x: undo transforms"),
     "widths of kinds": (

@@ -307,7 +307,8 @@ def test_linqs_ids_that_do_not_meet_are_refused_and_na_is_no_class() -> None:
     Path("t.cites").write_text("1 2\n2 3\n")
     refused(
         "t.content",
-        r"^t\.cites: none of its 2 edges is between ids of t\.content: they are like '1', those of t\.content like '001'$",
+        r"^t\.cites: none of its 2 edges is between ids of t\.content: they are like '1', those "
+        r"of t\.content like '001'$",
     )
     Path("t.cites").write_text("001 002\n")
     graph = load("t.content")

@@ -48,7 +48,10 @@ def test_a_line_for_each_table_says_what_was_taken_for_what(tmp_path, capsys):
     Path("e.csv").write_text("# two\n# comments\nwhen;source;target;w\n2020;1;2;1\n2021;2;3;1\n2021;3;4;1\n")
     more = "features=u.csv%23age&labels=u.csv%23job&weight=w"
     assert load(more).notes == (
-        "e.csv: edges from [source] to [target], weights [w]; not used: [when]; 2 lines of comments above; separated by ';'",
+        (
+            "e.csv: edges from [source] to [target], weights [w]; not used: [when]; 2 lines of "
+            "comments above; separated by ';'"
+        ),
         "u.csv: vertices by [id], features [age], labels [job]; not used: [income]",
     )
     for stream in (False, True):
@@ -86,13 +89,14 @@ def test_row_numbers_of_a_dataframe_are_no_vertices_and_no_feature(name):
     assert load().num_vertices == 4  # by the names of the others
     Path("e.csv").write_text(f"{name},one,other\n0,1,2\n1,2,3\n2,3,4\n")
     refused(
-        rf"^e\.csv: its column '{name}' has no name of its own \(row numbers of a DataFrame\?\): say which columns are source and "
-        r"target, of one, other: src=COLUMN and dst=COLUMN \(siafu prepare --src, --dst\)$"
+        rf"^e\.csv: its column '{name}' has no name of its own \(row numbers of a DataFrame\?\): say which columns are "
+        r"source and target, of one, other: src=COLUMN and dst=COLUMN \(siafu prepare --src, --dst\)$"
     )
     assert load("features=random:2&src=one&dst=other").num_edges == 3
     Path("u.csv").write_text(f"{name},who,age\n0,1,30\n1,2,40\n2,3,50\n3,4,60\n")
     refused(
-        r"^u\.csv: its first column has no name of its own .*: say which column is the id, of who, age: id=COLUMN \(siafu prepare --id\)$",
+        r"^u\.csv: its first column has no name of its own .*: say which column is the id, of who, age: "
+        r"id=COLUMN \(siafu prepare --id\)$",
         "features=u.csv&src=one&dst=other",
     )
     graph = load("features=u.csv&id=who&src=one&dst=other")
@@ -124,7 +128,10 @@ def test_the_index_of_a_parquet_table_is_no_feature():
     [
         (
             "1,cook\n2,baker\n3,cook\n4,baker\n",
-            r"^u\.csv: its first line, '1,cook', looks like data, not like names of columns: put a line of names above it$",
+            (
+                r"^u\.csv: its first line, '1,cook', looks like data, not like names of columns: put "
+                r"a line of names above it$"
+            ),
         ),
         ("0.5,x,1\n1.5,y,2\n", r"^u\.csv: its first line, '0\.5,x,1', looks like data"),
         ("0,1,2\n1,7,8\n2,7,8\n", r"^u\.csv: its first line, '0,1,2', looks like numbers of columns, not like data"),
@@ -151,7 +158,10 @@ def test_tables_of_text_ids_without_a_header_lose_no_vertex():
         (
             "e.csv",
             "from,to",
-            r"^e\.csv: column 'source' is 'from' in its first row and numbers below: a second line of names\? Leave it out$",
+            (
+                r"^e\.csv: column 'source' is 'from' in its first row and numbers below: a second line "
+                r"of names\? Leave it out$"
+            ),
         ),
         ("u.csv", "-,years,eur,-", r"^u\.csv: row 1: column 'id' is '-'"),
     ],

@@ -241,8 +241,11 @@ def test_auto_is_what_ray_is_told_by_its_own_variable(monkeypatch: pytest.Monkey
     [
         ("one line", "one line"),
         (
-            "The actor died unexpectedly before finishing this task.\n\tpid: 7\nThe actor is dead because its owner has died. "
-            "Owner Id: 01ff",
+            (
+                "The actor died unexpectedly before finishing this task.\n"
+                "\tpid: 7\n"
+                "The actor is dead because its owner has died. Owner Id: 01ff"
+            ),
             "its owner has died.",
         ),
         (

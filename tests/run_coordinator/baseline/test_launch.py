@@ -92,7 +92,10 @@ def test_the_rank_that_failed_first_for_its_own_reason_is_named(
 def test_over_nccl_it_is_who_waits_that_is_aborted(
     codes: list[int | None], said: dict[int, Any], words: str, tmp_path: Path
 ) -> None:
-    log = "[rank0]:[E] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, ...)\nC++ CapturedTraceback:\n"
+    log = (
+        "[rank0]:[E] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, ...)\n"
+        "C++ CapturedTraceback:\n"
+    )
     assert str(failure(tmp_path, codes, said, nccl=True, log=log)) == words
 
 

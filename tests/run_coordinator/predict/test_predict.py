@@ -246,7 +246,10 @@ def test_shards_with_columns_in_another_order_are_refused_and_so_is_a_warm_start
     run, names, _ = of_tables
     source = table_of(tmp_path / "turned", names[::-1], f"&labels={tmp_path}/turned/users.csv%23job")
     prepare(source, tmp_path / "shards")
-    words = rf"shards: feature columns are not those that .* was trained on \(column 0 is '{names[-1]}', not 'x0'\): siafu prepare SOURCE --features-as "
+    words = (
+        rf"shards: feature columns are not those that .* was trained on \(column 0 is '{names[-1]}', not 'x0'\): siafu "
+        r"prepare SOURCE --features-as "
+    )
     with pytest.raises(ConfigError, match=words):
         siafu.predict(run, graph=str(tmp_path / "shards"))
     with pytest.raises(ConfigError, match=words):

@@ -124,8 +124,8 @@ def test_a_type_that_nobody_knows_the_spot_saving_of_is_not_said_to_be_cheaper()
     assert cost.bought(asked, "c8i.2xlarge") == " (spot, counted on demand: what it saves is not known)"
     assert cost.bought(config(), "c7g.2xlarge") == ""
     assert cost.of_run(asked, requests=0, gb_s=0, seconds=1).counted == (
-        "what Lambda would charge for local, servers at spot prices, their volumes and endpoints for as long as the run took, "
-        "of them c8i.2xlarge at on-demand prices: what spot saves is not known"
+        "what Lambda would charge for local, servers at spot prices, their volumes and endpoints for as long as the "
+        "run took, of them c8i.2xlarge at on-demand prices: what spot saves is not known"
     )
 
 
