@@ -249,7 +249,8 @@ def source_with_flags(source: str, flags: dict[str, str | None]) -> str:
                 f"--{next(iter(given)).replace('_', '-')} is for graphs that are read, and {source!r} is made"
             )
         if not (edges_only := [flag for flag in given if flag not in TOLD]):
-            return f"{source}{'&' if path_and_options(resolve(source).argument)[1] else '?'}{urlencode(given, safe='/:*', errors='surrogateescape')}"
+            joint = "&" if path_and_options(resolve(source).argument)[1] else "?"
+            return f"{source}{joint}{urlencode(given, safe='/:*', errors='surrogateescape')}"
         given = dict.fromkeys(edges_only, "")
         raise ConfigError(f"--{next(iter(given)).replace('_', '-')} is for edge lists, and {source!r} is none")
     path, query = path_and_options(source.removeprefix("edges:"))

@@ -1,7 +1,7 @@
 """Gather: each vertex sums the rows of its in-neighbours, or backwards of its out-neighbours, with the model's weights.
 
-    gcn    Z_v = Σ_{u→v} w_uv H_u / sqrt(d_v d_u) + H_v / d_v      d: weighted in-degree of the whole graph + 1 (Kipf & Welling)
-    mean   Z_v = Σ_{u→v} w_uv H_u / D_v                              D: weighted in-degree of the whole graph
+    gcn    Z_v = Σ_{u→v} w_uv H_u / sqrt(d_v d_u) + H_v / d_v   d: D_v + 1 (Kipf & Welling)
+    mean   Z_v = Σ_{u→v} w_uv H_u / D_v                         D: weighted in-degree of the whole graph
     sum    Z_v = Σ_{u→v} w_uv H_u
 
 Backward is the transpose: dH_u = Σ_{u→v} a_vu dZ_v, along the out-edges.

@@ -4,7 +4,8 @@ Asynchronous gathers read rows that their interval has not refreshed in this epo
 such rows when an epoch turns (the mends of PipeGCN §3.3 and GNNPipe §4; MEASURED: docs/adr/0003):
 
     use      the rows of the epoch before (Dorylus)
-    drop     a row that adds nothing, and Gather's ``share`` for the edges that are missing (GNNPipe omits historical gradients)
+    drop     a row that adds nothing, and Gather's ``share`` for the edges that are missing (GNNPipe omits historical
+             gradients)
     smooth   a running mean, ŝ = γ ŝ + (1 - γ) s (PipeGCN's smoothing)
     freeze   the rows as they were at the last multiple of ``freeze_epochs`` (GNNPipe's fixed history)
 """

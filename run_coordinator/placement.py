@@ -7,7 +7,8 @@ pays for the cutting. That is worth it where environments are many and near and 
 are of the server with most edges:
 
     servers   fused · edges / threads
-    Lambdas   max(given · edges / threads + tasks · message, (task · edges / core + bytes / link + tasks · message) / environments)
+    Lambdas   max(given · edges / threads + tasks · message, (task · edges / core + bytes / link + tasks · message)
+                  / environments)
               where environments are processes of this machine, all of it one after the other on the threads
 
 Rows of vertices travel alike in both, and are left out. ``run_coordinator.apply_edge`` measures ``Seconds``.

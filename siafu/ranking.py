@@ -1,11 +1,11 @@
 """What the scores of held-out edges are worth: how high each stands among false ones.
 
-    MRR, hits@10   an edge u -> v is ranked by v among v's own false edges of the same role; of equal scores half are above.
-                   MRR is the mean of 1 / rank over edges, hits@10 the share of ranks of at most 10
-    AUC            the share of (edge, false edge) of a role, whichever vertex ranks them, in which the edge scores higher;
-                   equal scores count half
-    loss           sigmoid cross-entropy, half of it the mean over edges, half that over false edges: training sees about as
-                   many of either
+    MRR, hits@10   an edge u -> v is ranked by v among v's own false edges of the same role; of equal scores half are
+                   above. MRR is the mean of 1 / rank over edges, hits@10 the share of ranks of at most 10
+    AUC            the share of (edge, false edge) of a role, whichever vertex ranks them, in which the edge scores
+                   higher; equal scores count half
+    loss           sigmoid cross-entropy, half of it the mean over edges, half that over false edges: training sees
+                   about as many of either
 
 A tally has a row for each pair: role (0: validation, 1: test), rank (0: a false edge), score, in the
 scores' dtype. All scores come to the coordinator, since AUC is of pairs that no one server has: 12 bytes

@@ -7,8 +7,9 @@ from siafu.config import help_texts
 
 HEAD = """# All settings
 
-Lines of a `config.toml`, with their defaults: `siafu train --config FILE`, or `--set section.key=VALUE`. Many have a flag of their own:
-`siafu train --help`. Values are checked before anything starts; a wrong key is answered with the one that was probably meant.
+Lines of a `config.toml`, with their defaults: `siafu train --config FILE`, or `--set section.key=VALUE`. Many have a
+flag of their own: `siafu train --help`. Values are checked before anything starts; a wrong key is answered with the one
+that was probably meant.
 """
 SECTIONS = {
     "data": "The graph, and how it is cut.",

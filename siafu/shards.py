@@ -5,15 +5,18 @@ This is the format and its reader; ``graph_data.writer`` writes it.
     OUT/manifest.json                counts, options, bytes, sha256 and CRC-32 of every file, and a digest of all of it
     OUT/ids.npy                      int64 [N]      what the source calls vertex v, ascending; only if that is not v
     OUT/ids.parquet                  column "id"    the same, where that is no 64-bit integer
-    OUT/names.json                   what the source calls "classes" and "edge_types" 0, 1, ...; only if it has other names
-    OUT/standard.npy                 float64 [2, F] mean and deviation of every feature (inf: it is constant), before feature_norm
+    OUT/names.json                   what the source calls "classes" and "edge_types" 0, 1, ...; only if it has other
+                                     names
+    OUT/standard.npy                 float64 [2, F] mean and deviation of every feature (inf: it is constant), before
+                                     feature_norm
                                                     "standard" made them 0 and 1; only then
     OUT/part-000/
         vertices.npy                 int64 [n]      global ids in local order
         in_indptr.npy                int64 [n + 1]  edges into the inner vertices, columns sorted in each row:
         in_indices.npy               int32 [m]        column c < n is the inner vertex c, else ghost c - n
         in_weight.npy                float32 [m]    only if the graph is weighted
-        in_type.npy                  uint16 [m]     only if edges have types; columns of a row are sorted by (column, type)
+        in_type.npy                  uint16 [m]     only if edges have types; columns of a row are sorted by (column,
+                                                    type)
         ghosts_in.npy                int64 [g]      global ids, sorted by (owner, id)
         ghosts_in_owner.npy          int32 [g]
         degree_ghosts_in.npy         float64 [g]

@@ -5,8 +5,8 @@
                1 (4 bytes); integers little-endian
     frame 1    UTF-8 JSON object, at most 1 MiB: every field of the message; a tensor stands there as its descriptor;
                a float may be NaN or Infinity (a loss that diverged)
-    frame 2..  one raw little-endian C-order buffer per tensor (three for sparse rows: indptr, indices, data; two for rows
-               of edges: indptr, values), in order
+    frame 2..  one raw little-endian C-order buffer per tensor (three for sparse rows: indptr, indices, data; two for
+               rows of edges: indptr, values), in order
 
 A dense tensor's descriptor is ``{"d": dtype, "s": [shape], "c": crc32}``. Sparse rows are
 ``{"w": width, "t": [three dense descriptors]}``, rows of edges ``{"e": [two dense descriptors]}``. A ``Tensors`` field

@@ -10,8 +10,8 @@ PyG's run is ``tests/pyg_reference.py``, started as a process: torch stays out o
     links      cora and coauthor_cs: GCN encoder of 128 and 64, dot decoder, as PyG's examples/link_pred.py, which draws
                false edges anew: of a pool of 8 per edge (the default) each is seen 12
                times, and PyG too loses 0.016 of AUC
-    relations  synthetic:typed, whose labels the types of edges tell, and nothing else: R-GCN, with and without bases; GCN can
-               but guess
+    relations  synthetic:typed, whose labels the types of edges tell, and nothing else: R-GCN, with and without bases;
+               GCN can but guess
 """
 
 from __future__ import annotations

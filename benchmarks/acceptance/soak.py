@@ -1,7 +1,8 @@
 """Issue 8, acceptance 6: an hour of training under light chaos. Memory and file descriptors of
 every process stay what they were.
 
-    python -m benchmarks.acceptance.soak                         an hour, citeseer on 2 graph servers, 2 parameter servers, 8 Lambdas
+    python -m benchmarks.acceptance.soak                         an hour, citeseer on 2 graph servers, 2 parameter
+                                                                 servers, 8 Lambdas
     python -m benchmarks.acceptance.soak --minutes 15 --mode pipe --json FILE
 
 Light: a Lambda is killed every 20 s, a server stands still for up to a second every minute, one message in a thousand

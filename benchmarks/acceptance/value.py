@@ -1,9 +1,11 @@
 """Issue 7, acceptance 4: ``siafu value`` on published and synthetic graphs, end to end, at the prices of today.
 
-    python -m benchmarks.acceptance.value                             all graphs and contenders, 3 seeds: hours on two cores
+    python -m benchmarks.acceptance.value                             all graphs and contenders, 3 seeds: hours on two
+                                                                      cores
     python -m benchmarks.acceptance.value --only cora --runs 1 --contenders 'cpu, lambda, vanilla'
     python -m benchmarks.acceptance.value --report                    the tables of what has been run already
-    python -m benchmarks.acceptance.value --prices FILE               at other prices, such as siafu cost --refresh-prices writes
+    python -m benchmarks.acceptance.value --prices FILE               at other prices, such as siafu cost
+                                                                      --refresh-prices writes
 
 Each graph is one ``siafu value`` in a directory of its own below ``--dir``, so that a second call goes on where the
 first was interrupted. Two graph servers each, and two ranks for a baseline. A target is a validation score that

@@ -29,7 +29,8 @@ EXAMPLES = """examples:
   python -m benchmarks chaos                                 ten runs on the digits graph, each hit by faults of its own
   python -m benchmarks chaos --seed 17 --runs 1 --keep DIR   one seed again, with its logs
   python -m benchmarks chaos --runs 200 --jobs 2 --minutes 20 --json
-  python -m benchmarks chaos shards/cora --fresh             with every process started anew, as siafu train does: true times to recover
+  python -m benchmarks chaos shards/cora --fresh             every process started anew, as by siafu train: true times
+                                                             to recover
 """
 #: Failures are noticed sooner than by default and few epochs are enough to learn, so that a trial takes
 #: seconds; and every epoch is saved.

@@ -2,8 +2,8 @@
 
 scheme     fixed      every row has ``bits``
            uniform    ``group_size`` neighbouring rows of a message have one width, drawn anew every ``period`` epochs
-           adaptive   8 bits in the first epoch; after it, and every ``period`` epochs from there, ``gpu_baselines.halos.assignment``
-                      chooses from what rows have ranged over since
+           adaptive   8 bits in the first epoch; after it, and every ``period`` epochs from there,
+                      ``gpu_baselines.halos.assignment`` chooses from what rows have ranged over since
 feedback   what quantising lost of a row is added to the row that goes the same way next (error feedback: Seide et al.,
            Interspeech 2014)
 

@@ -1,10 +1,10 @@
 """GNNPipe: each stage of a pipeline has some of the layers, of the whole graph, and chunks of it flow through.
 
 parts      of the graph: see ``gpu_baselines.halos.held``
-rows       a stage's last activations go to the next stage's rank of the same share, their gradients come back; GCNII's first
-           representation goes along
-step       once an epoch; every stage steps its own layers, and an epoch sends no weights. The whole net is gathered where it
-           is wanted: in ``tally`` and ``state``, which every rank calls before anybody looks at ``net``
+rows       a stage's last activations go to the next stage's rank of the same share, their gradients come back; GCNII's
+           first representation goes along
+step       once an epoch; every stage steps its own layers, and an epoch sends no weights. The whole net is gathered
+           where it is wanted: in ``tally`` and ``state``, which every rank calls before anybody looks at ``net``
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Dorylus' graphs: a folder with graph.bsnap, features.bsnap and labels.bsnap, little-endian.
 
-    bsnap:PATH[?features=FILE&split=FILE&target=auto|classes|labels|numbers&name=NAME]        PATH: the folder, or its graph.bsnap
+    bsnap:PATH[?features=FILE&split=FILE&target=auto|classes|labels|numbers&name=NAME]
 
+    PATH             the folder, or its graph.bsnap
     graph.bsnap      i32 4 (bytes of a vertex id), u32 V, u64 E, then E times u32 source, u32 target; no self-loops
     features.bsnap   u32 F, then V rows of F f32
     labels.bsnap     u32 kinds, then V times u32

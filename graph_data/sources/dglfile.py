@@ -7,7 +7,8 @@ All little-endian; a string is its length (u64) and bytes, a list its length (u6
                i64 shape[axes], i64 bytes, the values
     tensors    list of (string name, array)
     features   u64 TENSORS, u64 their number, tensors: a file of save_tensors
-    file       u64 FILE, u64 2, u64 2, u64 graphs; from byte 4096: u64 where the graphs begin, tensors ("labels"), graphs
+    file       u64 FILE, u64 2, u64 2, u64 graphs; from byte 4096: u64 where the graphs begin, tensors ("labels"),
+               graphs
     graph      u64 HETERO, metagraph, list of units (one per kind of edges), list of u64 vertices (per kind); list of
                tensors (per kind of vertices), list of tensors (per kind of edges); lists of strings: names of the kinds
     unit       u64 UNIT, u64 formats, u64 formats allowed; then for each bit of formats: metagraph, matrix

@@ -1,15 +1,16 @@
 """Graphs in the project's own npz format: one compressed archive of plain arrays.
 
-    FILE.npz[?features=FILE&target=auto|classes|labels|numbers]    features: instead of x, such as random:32; target: what y is
+    FILE.npz[?features=FILE&target=auto|classes|labels|numbers]   features: not x but, say, random:32; target: what y is
 
 edge_index                            int [2, E], rows are source and target, as published
 edge_weight                           float [E], optional
-edge_type                             int [E], optional, from 0 on; num_edge_types, int scalar, where the last do not occur
+edge_type                             int [E], optional, from 0 on; num_edge_types, int scalar, where the last do not
+                                      occur
 num_nodes, num_features, num_classes  int scalars, where the arrays do not show them
 x                                     [N, F]; or as CSR: x_indptr [N + 1], x_indices [nnz], x_data [nnz]
 feature_names                         texts [F], optional
-y                                     int [N], -1 = no label; [N, C] of 0 and 1, -1 = unknown (multi-label); or float [N] or [N, C],
-                                      NaN = unknown (numbers: num_classes is 1 or C)
+y                                     int [N], -1 = no label; [N, C] of 0 and 1, -1 = unknown (multi-label); or float
+                                      [N] or [N, C], NaN = unknown (numbers: num_classes is 1 or C)
 train_mask, val_mask, test_mask       bool [N] or [N, S], optional, disjoint; S splits as columns
 
 ``graph_data.fields`` and ``graph_data.masks`` list what else these may be called.

@@ -7,7 +7,8 @@ OGB's package calls a folder ogbn_arxiv; its zips unpack as arxiv, or papers100M
     raw/edge.csv.gz, num-node-list.csv.gz, num-edge-list.csv.gz        without header; edges are "source,target"
     raw/node-feat.csv.gz, raw/node-label.csv.gz                        a row per vertex; nan: no label
     raw/data.npz, raw/node-label.npz        instead, for large graphs: edge_index, node_feat, num_nodes_list; node_label
-    raw/edge_weight.csv.gz, edge_type.csv.gz                           a row per edge, optional; in data.npz: arrays of these names
+    raw/edge_weight.csv.gz, edge_type.csv.gz                           a row per edge, optional; in data.npz: arrays of
+                                                                       these names
     split/SCHEME/train.csv.gz, valid.csv.gz, test.csv.gz               vertex numbers
     split/SCHEME/split_dict.pt                                         instead, as OGB's DatasetSaver writes it
 
@@ -263,7 +264,9 @@ def _saved(path: Path) -> dict[str, Array]:
     found = torchfile.read(
         path,
         [*known, bytes, np.ndarray, np.dtype, *integers],
-        lambda unknown: f"not a dict of lists of vertices ({f'it holds a {unknown}' if unknown else 'not a file of torch.save'})",
+        lambda unknown: (
+            f"not a dict of lists of vertices ({f'it holds a {unknown}' if unknown else 'not a file of torch.save'})"
+        ),
     )
     if not isinstance(found, dict) or not all(part in found for part in ROLES):
         raise DatasetError(f"{path}: not a dict of {', '.join(ROLES)}, as OGB's DatasetSaver writes it")

@@ -7,7 +7,7 @@ mean_r is Σ w_uv X_u / c_vr over the edges u -> v of relation r, c_vr the sum o
 where there is none. Backward, c_v comes with what v publishes, so that nobody needs to know it of a ghost; a
 sum's dZ_v travels once, for all relations.
 
-    SC'  expand: publishes [dZ_v1 / c_v1 | ... | dZ_vR / c_vR];  sum: [dZ_v | 1 / c_v1 ... 1 / c_vR], stored as those R products
+    SC'  expand: publishes [dZ_v1 / c_v1 | ... | dZ_vR / c_vR];  sum: [dZ_v | 1 / c_v1 ... 1 / c_vR], as R products
     GA'  dH_u or dT_ru = Σ w_uv (dZ_vr / c_vr)              along out-edges of relation r; dH sums over r, too
 """
 

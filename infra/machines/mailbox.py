@@ -3,9 +3,11 @@
 Nobody can dial a machine from outside: orders, reports, graphs and run directories are
 objects here, read again and again.
 
-    orders/<role>-<index>.json        what a machine shall do next for that role (``infra.machines.agent_state.Order``): the newest alone.
+    orders/<role>-<index>.json        what a machine shall do next for that role (``infra.machines.agent_state.Order``):
+                                      the newest alone.
                                       The laptop writes the coordinator's, the coordinator those of the servers
-    machines/<role>-<index>.json      what the machine says of itself and of that order (``Duty.report``), every few seconds
+    machines/<role>-<index>.json      what the machine says of itself and of that order (``Duty.report``), every few
+                                      seconds
     shards/<digest>/part-000/*.npy    a prepared graph by its digest: the same one is sent once
     shards/<digest>/manifest.json     written last: with it, the graph is whole
     runs/<run>/config.toml            what a run is, as its config says

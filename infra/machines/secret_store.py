@@ -1,7 +1,8 @@
 """Secrets of a run on machines of a deployment: parameters of AWS Systems Manager,
 encrypted, for as long as members start.
 
-    /siafu/<deployment>/<role>/<run id>    the secret from which the members of that role derive their keys (``siafu.keys``)
+    /siafu/<deployment>/<role>/<run id>    the secret from which the members of that role derive their keys
+                                           (``siafu.keys``)
 
 The coordinator puts one for each role and attempt and removes them when every member runs; a machine's rights end at
 its own role's. Neither the bucket nor a file of a machine ever has them.

@@ -149,7 +149,7 @@ class WatchStack(cdk.Stack):
                 evaluation_periods=1,
                 treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
                 comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                alarm_description=f"{self._name}: the watchdog, which removes it when its time is over: {metric.lower()}",
+                alarm_description=f"{self._name}: {metric.lower()} of the watchdog, which removes it when it is time",
             )
             for metric in ("Errors", "Throttles")
         ]

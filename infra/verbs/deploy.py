@@ -334,7 +334,9 @@ def _table(config: Config, planned: Plan) -> str:
     gpu_gib = cost.volume_gib(config, "gpu")
     what = {
         "graph_servers": f"{config.data.parts} x {cloud.graph_instance}{cost.bought(config, cloud.graph_instance)}",
-        "param_servers": f"{config.servers.param_servers} x {cloud.param_instance}{cost.bought(config, cloud.param_instance)}",
+        "param_servers": (
+            f"{config.servers.param_servers} x {cloud.param_instance}{cost.bought(config, cloud.param_instance)}"
+        ),
         "gpu": f"{cloud.gpu_instance}{cost.bought(config, cloud.gpu_instance)}",
         "volumes": f"{cloud.volume_gib} GiB each" + f", gpu {gpu_gib} GiB" * bool(cloud.gpu_instance),
     }

@@ -66,7 +66,8 @@ It needs {NEEDED[to]}, and not siafu. In this folder, with the graph as {"arrays
 
 {meanings}
 {_files(named, standardised)}
-No edge leads from a vertex to itself: the model adds those that it wants. There is no dropout in it. `logits` is [N, {spec.num_classes}].
+No edge leads from a vertex to itself: the model adds those that it wants. There is no dropout in it.
+`logits` is [N, {spec.num_classes}].
 """
 
 

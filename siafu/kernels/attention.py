@@ -1,7 +1,7 @@
 """Attention over edges (GAT) without a tensor over edges: each edge is read once forwards and once backwards.
 
     e_vu = LeakyReLU(t_v + s_u)        per head, of each edge u -> v; s and t: the source's and the target's score
-    alpha_vu = w_vu exp(e_vu) / sum over the in-edges u' of v of w_vu' exp(e_vu')    (w: the edge's weight > 0; 1 without)
+    alpha_vu = w_vu exp(e_vu) / sum over the in-edges u' of v of w_vu' exp(e_vu')    (w: the edge's weight > 0, or 1)
     Z_v = sum_u m_vu alpha_vu T_u      T [N, heads * width]: heads side by side
     m_vu                               dropout: 0 or 1 / (the share kept), after the softmax; 1 without
 

@@ -6,8 +6,8 @@ head, [edges of the range, heads], rows one after the other; with ``add_self`` e
 vertex to itself, then has its edges in the order of the shard. Edge weights are in alpha already.
 
     forward   segment_softmax(edge_scores: s; own t) -> alpha over in-edges, log_total; here: ``attend_given``
-    backward  segment_softmax_backward(edge_scores: t, log_total, delta; ``edge_dot``; own s) -> alpha over out-edges, ds;
-              here: ``rows_gradient``, dT
+    backward  segment_softmax_backward(edge_scores: t, log_total, delta; ``edge_dot``; own s) -> alpha over out-edges,
+              ds; here: ``rows_gradient``, dT
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 embedding H [N, F], and pairs are scored.
 
     SC:  publishes H
-    AE:  s_uv = <H_u, H_v>  (decoder dot), or MLP(H_u ⊙ H_v) = relu((H_u ⊙ H_v) W + b) w + c  (mlp): symmetric in u and v
+    AE:  s_uv = <H_u, H_v>  (decoder dot), or MLP(H_u ⊙ H_v) = relu((H_u ⊙ H_v) W + b) w + c  (mlp): symmetric
          loss: sigmoid cross-entropy, mean over the pairs of an epoch; dH_v = Σ_u dloss/ds_uv ds_uv/dH_v
     then the model's own backward, from dH
 

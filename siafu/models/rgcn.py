@@ -1,6 +1,6 @@
 """Relational graph convolution (Schlichtkrull et al., ESWC 2018, eq. 2 and 3):
 
-    H'_v = σ(H_v W_0 + Σ_r Σ_{u→v of r} w_uv H_u W_r / c_vr + b),    c_vr: sum of the weights of v's in-edges of relation r
+    H'_v = σ(H_v W_0 + Σ_r Σ_{u→v of r} w_uv H_u W_r / c_vr + b),  c_vr: weights of v's in-edges of relation r, summed
     W_r = Σ_b a_rb V_b  with ``bases``, else a matrix of its own
 
 A sum over edges and a product commute, so rows may be gathered before they are transformed, or after:

@@ -4,9 +4,9 @@ A model lists its graph, in the order of a forward pass, as ``Stage`` and ``Gath
 and backward. All else is derived here: Scatters, the backward program with every slot's gradient added up,
 recomputation, the fused last task, the loss on training rows alone, dropout.
 
-    Gathered("Z1", of="H1", own=("H0",), factor=0.9, own_factor=0.1)        Z1 = 0.9 A H1 + 0.1 H0
-    Stage(1, reads=("Z1",), writes=("H2",))                                 H2 = σ(Z1 W + b), say
-    backward                                                                dZ1 = ...;  dH1 = 0.9 Aᵀ dZ1,  dH0 += 0.1 dZ1
+    Gathered("Z1", of="H1", own=("H0",), factor=0.9, own_factor=0.1)   Z1 = 0.9 A H1 + 0.1 H0
+    Stage(1, reads=("Z1",), writes=("H2",))                            H2 = σ(Z1 W + b), say
+    backward                                                           dZ1 = ...;  dH1 = 0.9 Aᵀ dZ1,  dH0 += 0.1 dZ1
 
 Slots: "H0" are the features, which nobody takes the gradient of; the last stage writes the logits. ``d`` before a
 slot's name is its gradient. A slot may be read by any number of stages and gathers, its own interval's or others'.

@@ -53,9 +53,13 @@ import json, os, socket, sys
 "x".encode("idna")  # loaded while its file can be read
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 requests = nbytes = secrets = served = 0
+greetings = (
+    b"GET /2018-06-01/runtime/invocation/next HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\xff" + bytes(8) + b"\x7f\x03\0NULL" + bytes(48),
+)
 for line in sys.stdin:
     for port in map(int, line.split()):
-        for said in (b"GET /2018-06-01/runtime/invocation/next HTTP/1.1\r\nHost: x\r\n\r\n", b"\xff" + bytes(8) + b"\x7f\x03\0NULL" + bytes(48)):
+        for said in greetings:
             requests += 1
             data = b""
             try:
@@ -65,7 +69,8 @@ for line in sys.stdin:
                     data = link.recv(1 << 16)
             except OSError:
                 pass
-            nbytes, secrets, served = nbytes + len(data), secrets + (b"secret" in data), served + data.startswith(b"HTTP")
+            nbytes, secrets = nbytes + len(data), secrets + (b"secret" in data)
+            served += data.startswith(b"HTTP")
 print(json.dumps({"uid": os.getuid(), "requests": requests, "bytes": nbytes, "secrets": secrets, "served": served}))
 """
 

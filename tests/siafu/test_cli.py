@@ -21,9 +21,9 @@ from siafu.errors import ConfigError
 
 QUICK = ("--backend", "cpu", "--epochs", "5", "--intervals", "2", "--quiet")
 ISSUE_FLAGS = """
-    --model --layers --hidden --epochs --lr --dropout --weight-decay --seed --parts --intervals --param-servers --backend
-    --lambdas --lambda-memory --mode --staleness --partitioner --directed --feature-norm --target-acc --split --lambda-on
-    --checkpoint-every --config --set --run-dir --json
+    --model --layers --hidden --epochs --lr --dropout --weight-decay --seed --parts --intervals --param-servers
+    --backend --lambdas --lambda-memory --mode --staleness --partitioner --directed --feature-norm --target-acc --split
+    --lambda-on --checkpoint-every --config --set --run-dir --json
 """
 ISSUE_FIELDS = {
     "test_acc",

@@ -2,7 +2,8 @@
 
     python -m benchmarks.acceptance.baselines.accuracy                            all: several hours on two cores
     python -m benchmarks.acceptance.baselines.accuracy --only cora citeseer --seeds 5
-    python -m benchmarks.acceptance.baselines.accuracy --only deep --results FILE   GCNII-32 under gnnpipe, and on graph-parallel ranks
+    python -m benchmarks.acceptance.baselines.accuracy --only deep --results FILE   GCNII-32 under gnnpipe, and on
+                                                                                    graph-parallel ranks
     python -m benchmarks.acceptance.baselines.accuracy --report                   the table of what has been run already
 
 Every finished run is a line of the results file, so that a second call goes on where the first was interrupted. A

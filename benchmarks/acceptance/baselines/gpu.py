@@ -2,7 +2,7 @@
 
     python -m benchmarks.acceptance.baselines.gpu --json gpu.json
     python -m benchmarks.acceptance.baselines.gpu --only kernels methods --graphs 'synthetic:reddit-small?scale=0.1'
-    python -m benchmarks.acceptance.baselines.gpu --device cpu --graphs digits --epochs 2     tries out the program itself
+    python -m benchmarks.acceptance.baselines.gpu --device cpu --graphs digits --epochs 2     tries the program out
 
 epochs    of GCN, GraphSAGE and GAT, full graph, our layers beside PyG's and plain torch's (``tests/gpu_reference.py``)
 kernels   sums over edges and the quantiser, as a share of the card's own copy bandwidth; the quantiser's bar is 80%

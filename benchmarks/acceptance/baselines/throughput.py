@@ -1,7 +1,8 @@
 """Issue 6, acceptance 2: epochs per second of each method beside vanilla's, where the
 network is what vanilla waits for.
 
-    python -m benchmarks.acceptance.baselines.throughput                          every table: about half an hour on two quiet cores
+    python -m benchmarks.acceptance.baselines.throughput                          every table: about half an hour on two
+                                                                                  quiet cores
     python -m benchmarks.acceptance.baselines.throughput --only halo --ranks 2
     python -m benchmarks.acceptance.baselines.throughput --only gossip --rounds 5 --json FILE
 

@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[3]
 #: What a nursery is asked to run: as a module, from a file of its own.
 MODULE = """
 import os, sys, time
-print(os.environ["WORD"], os.getsid(0) == os.getpid(), sys.argv[1:], sys.stdin.read(), "numpy" in sys.modules, flush=True)
+leads, heard = os.getsid(0) == os.getpid(), sys.stdin.read()
+print(os.environ["WORD"], leads, sys.argv[1:], heard, "numpy" in sys.modules, flush=True)
 print("a complaint", file=sys.stderr, flush=True)
 time.sleep(float(sys.argv[1]))
 sys.exit(7)
@@ -32,8 +33,9 @@ from siafu import start
 fork_server.Popen.nursery, fork_server.Popen.births = fork_server.Nursery.start(), sys.argv[1]
 
 def born(seconds):
-    return fork_server.Popen(start.command("told", seconds), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={**os.environ, "WORD": "said"}, start_new_session=True)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    env = {**os.environ, "WORD": "said"}
+    return fork_server.Popen(start.command("told", seconds), **pipes, env=env, start_new_session=True)
 
 first, second = born("0"), born("60")
 print(first.communicate(b"heard"), first.returncode)

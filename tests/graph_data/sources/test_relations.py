@@ -70,7 +70,9 @@ def test_one_relation_is_a_graph_without_types():
 
 
 REFUSED = {
-    "colour=3": "synthetic:typed has no option 'colour', only vertices, relations, classes, degree, feature_noise, seed",
+    "colour=3": (
+        "synthetic:typed has no option 'colour', only vertices, relations, classes, degree, feature_noise, seed"
+    ),
     "vertices=many": "synthetic:typed?vertices=many: invalid literal for int() with base 10: 'many'",
     "classes=1": "classes must be >= 2, vertices >= 2 classes^2, relations in 1..65536, degree in 1..vertices/2",
     "vertices=20": "classes must be >= 2, vertices >= 2 classes^2",

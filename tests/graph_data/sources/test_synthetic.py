@@ -102,7 +102,9 @@ REFUSED = {
     "amazon?scale=0": r"synthetic:amazon\?scale=0: scale must be > 0, seed >= 0, feature_noise >= 0",
     "amazon?scale=nan": r"scale must be > 0",
     "amazon?seed=-1": r"seed >= 0",
-    "friendster?scale=1000": r"friendster\?scale=1000 takes about \d+ GiB to make, this machine has \d+: lower its scale",
+    "friendster?scale=1000": (
+        r"friendster\?scale=1000 takes about \d+ GiB to make, this machine has \d+: lower its scale"
+    ),
 }
 
 

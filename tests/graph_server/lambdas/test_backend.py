@@ -326,7 +326,8 @@ def test_refused_for_long_while_somebody_works_is_only_slow():
 
 
 def test_workers_that_worked_until_their_deadline_are_no_time_in_vain():
-    #  two of three work, the third is refused again and again;  890 s  they leave, and those who follow are refused as well
+    #  two of three work, the third is refused again and again;
+    #  890 s  they leave, and those who follow are refused as well
     run = starting(rig(count=3))
     for name in ("w0-0", "w0-1"):
         run.do(run.backend.handle(worker(name), wire.Pull(name, 0), run.now))

@@ -57,7 +57,8 @@ def test_pauses_are_drawn_at_random_from_the_whole_range():
 
 
 def test_refusals_of_one_moment_are_one():
-    #  0 s  five invocations;  1 s  the first is refused: a pause to 1.5 s;  the others' refusals change nothing, even later
+    #  0 s  five invocations;
+    #  1 s  the first is refused: a pause to 1.5 s;  the others' refusals change nothing, even later
     throttle = Throttle(Longest())
     throttle.allows(0)
     throttle.invoked(5)

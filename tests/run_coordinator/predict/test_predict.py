@@ -163,7 +163,8 @@ def test_a_graph_that_has_changed_since_is_not_taken_for_the_runs(run: api.Run, 
     (moved / "manifest.json").write_text('{"data": {"edges": "another"}}')
     with pytest.raises(
         ConfigError,
-        match=r"no longer the graph that .* was trained on: its edges differ; siafu predict --graph .* takes it as it is",
+        match=r"no longer the graph that .* was trained on: its edges differ; "
+        r"siafu predict --graph .* takes it as it is",
     ):
         siafu.predict(moved)
 
