@@ -15,15 +15,11 @@ from graph_data.greedy import PASSES
 from graph_data.memory import Budget, available, show_bytes
 from graph_data.options import Options
 from graph_data.partitioners import RESTREAMING, split_name
-from graph_data.sources import bsnap, edgelist, synthetic
-from graph_data.sources.columns import path_and_options
 from graph_data.sources.names import Source
-from graph_data.sources.randomrows import random_width
-from graph_data.sources.textfile import TEXT
+from graph_data.sources.sizes import Sizes
 from graph_data.stream.work import size_of
 from siafu.errors import DatasetError
 from siafu.graph import Graph
-from siafu.npy import headers_in
 
 # bytes per entry (an edge as gathered: an undirected one counts twice) of memory, where the graph is held in it
 TIDY_BYTES, WEIGHTED_TIDY_BYTES, METIS_BYTES = 55, 110, 110
@@ -31,20 +27,7 @@ VERTEX_BYTES = 48
 # nanoseconds per entry: of everything in memory or over the disk, of reading it as text, of partitioners and orders
 MEMORY_NS, DISK_NS, TEXT_NS, METIS_NS, CLUSTERS_NS, PASS_NS = 150, 100, 100, 450, 200, 18
 FEATURE_NS = 1.5  # per byte
-PACKED = 3  # bytes in memory of a byte of compressed text
 DISK_BYTES, WEIGHTED_DISK_BYTES = 16, 32  # per edge as listed: the most that lies there at once, the shards included
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What is known of a source without reading it."""
-
-    num_vertices: int
-    num_edges: int  # as listed
-    feature_bytes: int
-    weighted: bool = False
-    mirrored: bool = False  # both directions of an edge are listed
-    text: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,54 +105,11 @@ def _passes(options: Options) -> int:
 
 def sizes_of(found: Source | Graph) -> Sizes:
     """What a source holds, from headers and tables alone."""
-    if isinstance(found, Graph):
-        nbytes = found.features.nbytes
-        return Sizes(found.num_vertices, found.num_edges, nbytes, found.weight is not None, not found.directed)
-    if found.kind == "edges":
-        return _of_edges(edgelist.parse(found.argument))
-    if found.kind == "synthetic":
-        n, edges, width = synthetic.counts(found.argument)
-        return Sizes(n, edges, 4 * n * width, mirrored=True)
-    if found.kind == "npz":
-        return _of_archive(Path(path_and_options(found.argument)[0]))
-    if found.kind == "bsnap":
-        return _of_bsnap(bsnap.parse(found.argument))
-    if files := [file for file in found.files() if file.is_file()]:
-        return _of_unopened(files)
-    return Sizes(2000, 40_000, 1 << 20)
-
-
-def _of_edges(edges: edgelist.EdgeList) -> Sizes:
-    listed = edges.num_edges()
-    n = edges.num_vertices or edges.largest_id(default=listed // 8) + 1
-    width = random_width(edges.features)
-    nbytes = 2 * n * width if width else sum(file.stat().st_size for file in edges.vertex_files())
-    text = edges.files[0].name.endswith(tuple(TEXT))
-    return Sizes(n, listed, nbytes, edges.weight is not None, text=text)
-
-
-def _of_bsnap(found: bsnap.Bsnap) -> Sizes:
-    nbytes = sum(file.stat().st_size for file in found.vertex_files())
-    return Sizes(found.num_vertices, found.listed, nbytes, found.weight_dtype is not None)
-
-
-def _of_unopened(files: list[Path]) -> Sizes:
-    """A guess for files whose sizes are not told at their beginning: half of the bytes are features, the rest edges."""
-    nbytes = sum((PACKED if file.suffix == ".gz" else 1) * file.stat().st_size for file in files)
-    return Sizes(nbytes // 1000, nbytes // 32, nbytes // 2)
-
-
-def _of_archive(path: Path) -> Sizes:
-    """From the headers of the arrays in an npz file; an unreadable one is left for its loader to name."""
-    try:
-        with path.open("rb") as stream:
-            headers = headers_in(stream)
-    except (OSError, ValueError):
-        return Sizes(0, 0, 0)
-    shapes = {name: header.shape for name, header in headers.items()}
-    labels, edges = shapes.get("y", ()), shapes.get("edge_index", ())
-    features = sum(header.nbytes for name, header in headers.items() if name == "x" or name.startswith("x_"))
-    return Sizes(labels[0] if labels else 0, edges[-1] if edges else 0, features, "edge_weight" in shapes)
+    if not isinstance(found, Graph):
+        return found.sizes()
+    return Sizes(
+        found.num_vertices, found.num_edges, found.features.nbytes, found.weight is not None, not found.directed
+    )
 
 
 def show_time(seconds: float) -> str:

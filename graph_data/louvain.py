@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from siafu import allotment
 from siafu.kernels.order import move_labels
@@ -92,6 +91,8 @@ def _labels_of(level: Level, within: Array) -> Array:
 
 
 def _contracted(level: Level, label: Array) -> Level:
+    from scipy.sparse import csr_matrix  # slow to load, and few graphs come here
+
     n, k = len(label), int(label.max()) + 1
     weight = np.ones(len(level.indices), np.int32) if level.weight is None else level.weight
     columns = csr_matrix((weight, label[level.indices], level.indptr), shape=(n, k))  # [n, k], with repeated columns

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import cache, cached_property
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from graph_data.cut import entries_of
 from graph_data.louvain import nested_communities
@@ -129,6 +127,9 @@ def rcm_order(inner: Inner) -> Array:
     """Breadth first from the rim, few edges first, backwards (reverse Cuthill-McKee): edges span short distances."""
     indptr, indices = inner.edges()
     n = len(indptr) - 1
+    from scipy.sparse import csr_matrix  # a quarter of a second, and no other order needs it
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
     matrix = csr_matrix((np.ones(len(indices), np.int8), indices, indptr), shape=(n, n))
     return reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64)  # type: ignore[no-any-return]
 

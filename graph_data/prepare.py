@@ -29,8 +29,6 @@ from graph_data.partitioners import partition
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.ids import NamedIds
 from graph_data.sources.names import SOURCES, Source, resolve
-from graph_data.stream.pipeline import Input, check_options, of_graph, prepare_on_disk
-from graph_data.stream.work import Work
 from graph_data.writer import ShardWriter
 from siafu.config import CACHE_ADVICE, cache_folder
 from siafu.errors import DatasetError
@@ -117,12 +115,7 @@ def prepare(
         say(guess.line())
         if not guess.on_disk:
             return _in_memory(found if isinstance(found, Graph) else found.load(), options, writer, say)
-        check_options(options, show_bytes(guess.memory_in_memory))
-        folder = Path(work) if work else writer.out.parent / f".{writer.out.name}.work"
-        guess.check_disk(folder)
-        streamed = _input(found)
-        with Work(folder, _work_key(found, options), say) as unfinished:
-            return prepare_on_disk(streamed, options, writer, unfinished, guess.budget)
+        return _on_disk(found, options, writer, guess, work, say)
 
 
 def found_in(source: Any) -> Source | Graph:
@@ -163,11 +156,27 @@ def _in_memory(graph: Graph, options: Options, writer: ShardWriter, say: Callabl
     return writer.finish(options.manifest(graph, chosen.name, graph.num_edges, writer.entries, chosen.scores))
 
 
-def _input(found: Graph | Source) -> Input:
+def _on_disk(
+    found: Source | Graph,
+    options: Options,
+    writer: ShardWriter,
+    guess: Estimate,
+    work: str | os.PathLike[str] | None,
+    say: Callable[[str], None],
+) -> ShardSet:
+    from graph_data.stream import pipeline  # most graphs fit into memory: nothing of this is loaded for them
+    from graph_data.stream.work import Work
+
+    pipeline.check_options(options, show_bytes(guess.memory_in_memory))
+    folder = Path(work) if work else writer.out.parent / f".{writer.out.name}.work"
+    guess.check_disk(folder)
     if isinstance(found, Source) and (edges := found.streamed):
         edges.check_streams()
-        return Input(edges, edges.census, edges.vertices)
-    return of_graph(found if isinstance(found, Graph) else found.load())
+        streamed = pipeline.Input(edges, edges.census, edges.vertices)
+    else:
+        streamed = pipeline.of_graph(found if isinstance(found, Graph) else found.load())
+    with Work(folder, _work_key(found, options), say) as unfinished:
+        return pipeline.prepare_on_disk(streamed, options, writer, unfinished, guess.budget)
 
 
 def _work_key(found: Graph | Source, options: Options) -> str:

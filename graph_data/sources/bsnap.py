@@ -32,6 +32,7 @@ from graph_data.rowfile import RowFile
 from graph_data.sources.beside import features_of, split_of
 from graph_data.sources.columns import path_and_options
 from graph_data.sources.randomrows import no_features, random_width
+from graph_data.sources.sizes import Sizes
 from graph_data.targets import labels_as
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import NONE, TRAIN, VAL, Graph, id_dtype
@@ -252,6 +253,12 @@ def parse(argument: str) -> Bsnap:
         raise DatasetError(f"{graph}: {size} bytes, must be {nbytes} for the {edges} edges of its header")
     name = given.get("name") or folder.resolve().name
     return Bsnap(name, folder, vertices, edges, given.get("features"), given.get("split"), given.get("target", "auto"))
+
+
+def sizes(argument: str) -> Sizes:
+    found = parse(argument)
+    nbytes = sum(file.stat().st_size for file in found.vertex_files())
+    return Sizes(found.num_vertices, found.listed, nbytes, found.weight_dtype is not None)
 
 
 def positional(chunks: str, num_vertices: int, name: str) -> Array:

@@ -33,6 +33,7 @@ from graph_data.sources.columns import WEIGHTS, Kind
 from graph_data.sources.edgetypes import EdgeTypes
 from graph_data.sources.ids import Seen
 from graph_data.sources.randomrows import no_features, random_width
+from graph_data.sources.sizes import Sizes
 from graph_data.sources.vertexfiles import Table, is_by_number, table
 from graph_data.targets import check_target
 from siafu.errors import ConfigError, DatasetError
@@ -326,6 +327,16 @@ def load(argument: str) -> Graph:
         features=features,
     )
     return EdgeTypes.read(edges.files, edges.type, edges.num_edge_types).of(graph) if edges.type else graph
+
+
+def sizes(argument: str) -> Sizes:
+    edges = parse(argument)
+    listed = edges.num_edges()
+    n = edges.num_vertices or edges.largest_id(default=listed // 8) + 1
+    width = random_width(edges.features)
+    nbytes = 2 * n * width if width else sum(file.stat().st_size for file in edges.vertex_files())
+    text = edges.files[0].name.endswith(tuple(textfile.TEXT))
+    return Sizes(n, listed, nbytes, edges.weight is not None, text=text)
 
 
 def parse(argument: str) -> EdgeList:

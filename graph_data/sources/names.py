@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode
 from graph_data.archives.formats import recognised
 from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, path_and_options
 from graph_data.sources.folders import data_folders
+from graph_data.sources.sizes import SMALL, Sizes, guessed
 from siafu.errors import DatasetError
 from siafu.graph import Graph
 
@@ -32,6 +33,13 @@ SOURCES = {  # kind -> function of the rest of the name; "KIND" and "KIND:REST" 
 #: Kinds whose edges can be read a block at a time, again and again -> function that finds
 #: them: an ``EdgeList``, or the like
 STREAMED = {"bsnap": "graph_data.sources.bsnap:parse", "edges": "graph_data.sources.edgelist:parse"}
+#: Kinds that know how large they are without being read -> function that tells ``Sizes``
+SIZES = {
+    "bsnap": "graph_data.sources.bsnap:sizes",
+    "edges": "graph_data.sources.edgelist:sizes",
+    "npz": "graph_data.sources.npz:sizes",
+    "synthetic": "graph_data.sources.synthetic:sizes",
+}
 #: Kinds that are folders -> function that lists their files
 FOLDERS = {
     "archive": "graph_data.archives.formats:files",
@@ -54,6 +62,14 @@ class Source(NamedTuple):
     def streamed(self) -> Any:
         """Its edges and vertices on disk; None if it can only be loaded."""
         return _called(STREAMED[self.kind], self.argument) if self.kind in STREAMED else None
+
+    def sizes(self) -> Sizes:
+        """From headers and tables; guessed from the sizes of files where these do not tell."""
+        if self.kind in SIZES:
+            found: Sizes = _called(SIZES[self.kind], self.argument)
+            return found
+        files = [file for file in self.files() if file.is_file()]
+        return guessed(files) if files else SMALL
 
     def files(self) -> list[Path]:
         """All that it is read from, those that its options name too; none if it is made."""

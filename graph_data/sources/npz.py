@@ -24,9 +24,11 @@ from pathlib import Path
 
 from graph_data.objects.arrays import from_mapping
 from graph_data.sources.beside import TOLD, options_of
+from graph_data.sources.columns import path_and_options
+from graph_data.sources.sizes import Sizes
 from siafu.errors import DatasetError
 from siafu.graph import Graph
-from siafu.npy import read_archive
+from siafu.npy import headers_in, read_archive
 from siafu.sparse import Array
 
 
@@ -39,6 +41,19 @@ def load(argument: str) -> Graph:
     path = Path(text)
     graph = from_mapping(_read(path), **given, name=str(path))
     return replace(graph, name=path.stem)
+
+
+def sizes(argument: str) -> Sizes:
+    """From the headers of the arrays; an unreadable archive is left for ``load`` to name."""
+    try:
+        with Path(path_and_options(argument)[0]).open("rb") as stream:
+            headers = headers_in(stream)
+    except (OSError, ValueError):
+        return Sizes(0, 0, 0)
+    shapes = {name: header.shape for name, header in headers.items()}
+    labels, edges = shapes.get("y", ()), shapes.get("edge_index", ())
+    features = sum(header.nbytes for name, header in headers.items() if name == "x" or name.startswith("x_"))
+    return Sizes(labels[0] if labels else 0, edges[-1] if edges else 0, features, "edge_weight" in shapes)
 
 
 def _read(path: Path) -> dict[str, Array]:

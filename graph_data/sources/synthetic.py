@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from graph_data.sources import relations
+from graph_data.sources.sizes import Sizes
 from graph_data.splits import by_share
 from siafu import allotment
 from siafu.errors import DatasetError
@@ -100,6 +101,11 @@ def load(argument: str) -> Graph:
         split=by_share(n, family.train, family.val, seed),
         directed=False,
     )
+
+
+def sizes(argument: str) -> Sizes:
+    n, edges, width = counts(argument)
+    return Sizes(n, edges, 4 * n * width, mirrored=True)
 
 
 def counts(argument: str) -> tuple[int, int, int]:
