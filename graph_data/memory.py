@@ -9,23 +9,8 @@ from pathlib import Path
 
 from siafu import allotment
 from siafu.errors import ConfigError
+from siafu.setting import BYTES
 
-UNITS = {
-    "": 1,
-    "B": 1,
-    "K": 10**3,
-    "KB": 10**3,
-    "M": 10**6,
-    "MB": 10**6,
-    "G": 10**9,
-    "GB": 10**9,
-    "T": 10**12,
-    "TB": 10**12,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
 SHARE = 0.6  # of the available memory, where no limit is given
 RESERVED = 48 << 20  # bytes that readers and allocators take beside our arrays: Parquet's pages, above all
 LEAST_WORKING = 16 << 20  # bytes of arrays without which nothing moves
@@ -66,7 +51,7 @@ class Budget:
 def parse_bytes(text: str) -> int:
     """Bytes of "6GiB", "500MB", "1.5G" or "1000000". Raises: ConfigError for anything else, and for 0."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    factor = UNITS.get(match[2].upper()) if match else None
+    factor = BYTES.get(match[2].lower()) if match else None
     nbytes = int(float(match[1]) * factor) if match and factor else 0
     if nbytes < 1:
         raise ConfigError(f"memory limit {text!r} is no size: write 6GiB, 500MB or a number of bytes")

@@ -50,53 +50,7 @@ RESULT = "result.json"
 #: Settings of data that mean nothing but with task link.
 OF_LINKS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 #: Short names of keyword arguments and command-line flags -> config keys.
-SHORT = {
-    "parts": "data.parts",
-    "partitioner": "data.partitioner",
-    "order": "data.order",
-    "directed": "data.directed",
-    "feature_norm": "data.feature_norm",
-    "split": "data.split",
-    "task": "data.task",
-    "inductive": "data.inductive",
-    "model": "model.name",
-    "layers": "model.layers",
-    "hidden": "model.hidden",
-    "dropout": "model.dropout",
-    "heads": "model.heads",
-    "attn_dropout": "model.attn_dropout",
-    "residual": "model.residual",
-    "epochs": "train.epochs",
-    "lr": "train.lr",
-    "weight_decay": "train.weight_decay",
-    "seed": "train.seed",
-    "warm_start": "train.warm_start",
-    "mode": "train.mode",
-    "staleness": "train.staleness",
-    "intervals": "train.intervals",
-    "target_acc": "train.target_acc",
-    "eval_every": "train.eval_every",
-    "patience": "train.patience",
-    "stop_on": "train.stop_on",
-    "stale_gradients": "train.stale_gradients",
-    "stale_rows": "train.stale_rows",
-    "param_servers": "servers.param_servers",
-    "backend": "servers.backend",
-    "lambdas": "lambda.count",
-    "lambda_memory": "lambda.memory_mb",
-    "lambda_on": "lambda.on",
-    "checkpoint_every": "run.checkpoint_every",
-    "checkpoint_seconds": "run.checkpoint_seconds",
-    "keep": "run.keep",
-    "restarts": "run.restarts",
-    "security": "servers.security",
-    "run_dir": "run.dir",
-    "trace": "run.trace",
-    "logger": "run.loggers",
-    "on": "run.on",
-    "budget": "run.budget_usd",
-    "max_time": "run.max_seconds",
-}
+SHORT = configs.flags()
 
 
 @dataclass(frozen=True, repr=False)
@@ -331,7 +285,7 @@ def resolve(
     for name, value in short.items():
         if name not in SHORT:
             raise ConfigError(f"{name}: unknown argument, must be one of {', '.join(SHORT)}")
-        changes[SHORT[name]] = seconds(value) if name == "max_time" else value
+        changes[SHORT[name]] = value
     if source:
         changes["data.source"] = source
     if preset:
@@ -377,14 +331,6 @@ def _backend(config: Config, said: Collection[str]) -> str:
     machine alone, its own threads are faster."""
     asked = any(key.startswith("lambda.") and key != "lambda.region" for key in said)
     return "lambda" if asked or config.run.on != "local" else "cpu"
-
-
-def seconds(text: str | float) -> float:
-    """Of "90", "90s", "30m", "2h" or "1.5d"; a number is taken as it is. ConfigError for anything else."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)([smhd]?)", str(text).strip())
-    if not found:
-        raise ConfigError(f"max_time = {text!r}: must be seconds, or a number and one of s, m, h, d: 90, 30m, 2h")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
 def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> Path:

@@ -26,29 +26,6 @@ GROUPS = {
     "lambda": "Lambdas",
     "run": "run directory",
 }
-_METAVARS = {
-    "data.parts": "P",
-    "model.name": "NAME",
-    "model.hidden": "H",
-    "train.intervals": "K",
-    "train.epochs": "E",
-    "train.staleness": "S",
-    "train.warm_start": "MODEL",
-    "servers.param_servers": "Q",
-    "lambda.memory_mb": "MB",
-    "lambda.on": "WHERE",
-    "run.dir": "DIR",
-    "baseline.ranks": "R",
-    "baseline.link_rate": "RATE",
-    "baseline.link_delay_s": "TIME",
-    "baseline.fanouts": "N[,…]",
-    "run.checkpoint_every": "K",
-    "run.checkpoint_seconds": "T",
-    "run.keep": "K",
-    "run.loggers": "NAME[,…]",
-    "run.budget_usd": "USD",
-    "run.max_seconds": "TIME",
-}
 
 #: Exit code of a run that its budget or its time has stopped: what it has learnt is saved.
 EXIT_AT_LIMIT = 3
@@ -144,7 +121,9 @@ def add_flag(
         options["action"] = argparse.BooleanOptionalAction if default else "store_true"
     else:
         options["metavar"] = (
-            _METAVARS.get(key) or "|".join(_choices(key, of)) or ("N" if isinstance(default, int) else "X")
+            configs.settings(of)[key].metavar
+            or "|".join(_choices(key, of))
+            or ("N" if isinstance(default, int) else "X")
         )
     group.add_argument(f"--{name.replace('_', '-')}", dest=name, **options)
 
@@ -258,7 +237,7 @@ def title(config: Config) -> str:
 
 
 def _help(key: str, default: typing.Any, of: type) -> str:
-    text = configs.help_texts(of)[key]
+    text = configs.settings(of)[key].text
     shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
     return (text if shown == "" or isinstance(default, bool) else f"{text} [{shown}]").replace("%", "%%")
 

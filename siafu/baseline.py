@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 from siafu import config as configs
 from siafu import models
-from siafu.config import Config, at_least
+from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.setting import BYTES_PER_S, SECONDS, check_bounds, setting
 
 
 class Method(NamedTuple):
@@ -90,78 +91,83 @@ BASELINE_MODELS = ("gcn", "sage", "gat", "gcnii")
 
 @dataclass(frozen=True)
 class Baseline:
-    method: str = "vanilla"  # see siafu baseline --help
-    ranks: int = 2  # processes, each with a GPU where there are any
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda where there is one
-    transport: Literal["auto", "gloo", "nccl"] = "auto"  # auto: nccl where every rank has a GPU of its own, else gloo
-    timeout_s: float = 20.0  # a rank that others wait for so long is lost
-    link_rate: float = 0.0  # bytes per second of each rank's link, emulated; 0: as fast as it is
-    link_delay_s: float = 0.0  # one way, emulated
-    norm: Literal["model", "batch"] = "model"  # batch: normalise hidden layers over all vertices of all ranks (SyncBN)
-    preaggregate: bool = True  # sum the features' neighbours once, before training
-    overlap: bool = True  # sum inner edges while halo rows travel
-    depth: int = 0  # epochs that halo rows and their gradients are late
-    smooth: Literal["none", "F", "G", "FG"] = "none"  # late rows (F), late gradients (G): average over epochs
-    gamma: float = 0.95  # share of the old average in a smoothed row
-    correct: bool = False  # divide a smoothed row by the share that is no zero of the start, and fetch the first rows
-    scheme: Literal["none", "fixed", "uniform", "adaptive"] = "none"  # bits per value of halo rows; none: as they are
-    bits: int = 8  # scheme fixed: 2, 4 or 8
-    period: int = 50  # schemes uniform, adaptive: epochs between two assignments
-    group_size: int = 100  # schemes uniform, adaptive: rows that get one width together
-    balance: float = 0.5  # scheme adaptive: weight of the variance against the time (lambda of the paper)
-    solver: Literal["exact", "milp"] = (
-        "exact"  # scheme adaptive: our dynamic programme, or HiGHS; both give the optimum
+    method: str = setting("vanilla", "see siafu baseline --help")
+    ranks: int = setting(2, "processes, each with a GPU where there are any", flag="ranks", metavar="R", least=1)
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto: cuda where there is one", flag="device")
+    transport: Literal["auto", "gloo", "nccl"] = setting(
+        "auto", "auto: nccl where every rank has a GPU of its own, else gloo", flag="transport"
     )
-    feedback: bool = False  # add what quantising lost of a row to the next epoch's
-    chunks: int = 0  # gnnpipe: chunks of the graph; 0: four for each stage
-    groups: int = 1  # gnnpipe: graph-parallel ranks in each stage
-    freeze: int = 23  # gnnpipe: epochs between two snapshots of the history (alpha of the paper)
-    shuffle: bool = True  # gnnpipe: chunks in a new order in every epoch
-    unbiased: bool = True  # gnnpipe: gradients between chunks count twice, as half of them are left out
-    recover: bool = True  # gnnpipe: notice that training has collapsed, and go on from before it
-    subgraphs: int = 40  # allreduce, gossip, cluster: parts of the graph, each of them a batch
-    interval: int = 1  # allreduce, gossip: batches between two averages
-    gossip: Literal["v1", "v2"] = "v2"  # gossip: fixed roles, or a work pool
-    slow_rank: int = -1  # allreduce, gossip: this rank computes slow_factor times as long; -1: none
-    slow_factor: float = 3.0  # how much longer
-    skip: float = 0.05  # sancus: relative change below which rows are not broadcast again
-    max_skips: int = 10  # sancus: broadcasts in a row that a rank skips at most, of rows that have changed
-    replicas: int = 1  # cagnet: ranks that hold the same rows (c of 1.5D); 1: 1D
-    fanouts: tuple[int, ...] = (25, 10)  # sampling: neighbours of a vertex, the last layer's first
-    batch: int = 1000  # sampling: training vertices of a batch, over all ranks
+    timeout_s: float = setting(
+        20.0, "a rank that others wait for so long is lost", flag="timeout_s", least=1, most=1_000_000
+    )
+    link_rate: float = setting(
+        0.0,
+        "bytes per second of each rank's link, emulated; 0: as fast as it is",
+        flag="link_rate",
+        metavar="RATE",
+        least=0,
+        unit=BYTES_PER_S,
+    )
+    link_delay_s: float = setting(0.0, "one way, emulated", flag="link_delay", metavar="TIME", least=0, unit=SECONDS)
+    norm: Literal["model", "batch"] = setting(
+        "model", "batch: normalise hidden layers over all vertices of all ranks (SyncBN)", flag="norm"
+    )
+    preaggregate: bool = setting(True, "sum the features' neighbours once, before training")
+    overlap: bool = setting(True, "sum inner edges while halo rows travel")
+    depth: int = setting(0, "epochs that halo rows and their gradients are late", flag="depth", least=0)
+    smooth: Literal["none", "F", "G", "FG"] = setting(
+        "none", "late rows (F), late gradients (G): average over epochs", flag="smooth"
+    )
+    gamma: float = setting(0.95, "share of the old average in a smoothed row", flag="gamma", least=0)
+    correct: bool = setting(
+        False,
+        "divide a smoothed row by the share that is no zero of the start, and fetch the first rows",
+        flag="correct",
+    )
+    scheme: Literal["none", "fixed", "uniform", "adaptive"] = setting(
+        "none", "bits per value of halo rows; none: as they are", flag="scheme"
+    )
+    bits: int = setting(8, "scheme fixed: 2, 4 or 8", flag="bits")
+    period: int = setting(50, "schemes uniform, adaptive: epochs between two assignments", flag="period", least=1)
+    group_size: int = setting(100, "schemes uniform, adaptive: rows that get one width together", least=1)
+    balance: float = setting(
+        0.5, "scheme adaptive: weight of the variance against the time (lambda of the paper)", least=0, most=1
+    )
+    solver: Literal["exact", "milp"] = setting(
+        "exact", "scheme adaptive: our dynamic programme, or HiGHS; both give the optimum"
+    )
+    feedback: bool = setting(False, "add what quantising lost of a row to the next epoch's", flag="feedback")
+    chunks: int = setting(0, "gnnpipe: chunks of the graph; 0: four for each stage", flag="chunks", least=0)
+    groups: int = setting(1, "gnnpipe: graph-parallel ranks in each stage", flag="groups", least=1)
+    freeze: int = setting(23, "gnnpipe: epochs between two snapshots of the history (alpha of the paper)", least=1)
+    shuffle: bool = setting(True, "gnnpipe: chunks in a new order in every epoch")
+    unbiased: bool = setting(True, "gnnpipe: gradients between chunks count twice, as half of them are left out")
+    recover: bool = setting(True, "gnnpipe: notice that training has collapsed, and go on from before it")
+    subgraphs: int = setting(
+        40, "allreduce, gossip, cluster: parts of the graph, each of them a batch", flag="subgraphs", least=1
+    )
+    interval: int = setting(1, "allreduce, gossip: batches between two averages", flag="interval", least=1)
+    gossip: Literal["v1", "v2"] = setting("v2", "gossip: fixed roles, or a work pool", flag="gossip")
+    slow_rank: int = setting(
+        -1, "allreduce, gossip: this rank computes slow_factor times as long; -1: none", flag="slow_rank", least=-1
+    )
+    slow_factor: float = setting(3.0, "how much longer", least=1)
+    skip: float = setting(0.05, "sancus: relative change below which rows are not broadcast again", least=0)
+    max_skips: int = setting(
+        10, "sancus: broadcasts in a row that a rank skips at most, of rows that have changed", least=0
+    )
+    replicas: int = setting(1, "cagnet: ranks that hold the same rows (c of 1.5D); 1: 1D", flag="replicas", least=1)
+    fanouts: tuple[int, ...] = setting(
+        (25, 10), "sampling: neighbours of a vertex, the last layer's first", flag="fanouts", metavar="N[,…]"
+    )
+    batch: int = setting(1000, "sampling: training vertices of a batch, over all ranks", flag="batch", least=1)
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ConfigError(f"baseline.method = {self.method}: must be one of {', '.join(METHODS)}")
-        at_least(
-            self,
-            ranks=1,
-            timeout_s=1,
-            link_rate=0,
-            link_delay_s=0,
-            depth=0,
-            gamma=0,
-            period=1,
-            group_size=1,
-            balance=0,
-            chunks=0,
-            groups=1,
-            freeze=1,
-            subgraphs=1,
-            interval=1,
-            slow_rank=-1,
-            slow_factor=1,
-            skip=0,
-            max_skips=0,
-            replicas=1,
-            batch=1,
-        )
-        if not self.timeout_s <= 1e6:
-            raise ConfigError(f"baseline.timeout_s = {self.timeout_s}: must be <= 1e6")
+        check_bounds(self, "baseline")
         if self.bits not in (2, 4, 8):
             raise ConfigError(f"baseline.bits = {self.bits}: must be 2, 4 or 8")
-        if not self.balance <= 1:
-            raise ConfigError(f"baseline.balance = {self.balance}: must be <= 1")
         if not self.gamma < 1:
             raise ConfigError(f"baseline.gamma = {self.gamma}: must be < 1, or no row ever comes in")
         if self.smooth != "none" and not self.depth:

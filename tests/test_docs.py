@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import PROGRAM as BENCHMARKS
-from siafu import settings
+from siafu import settings_page
 from siafu.__main__ import SIAFU, Program, _parse
 
 ROOT = Path(__file__).parent.parent
@@ -84,7 +84,7 @@ def anchors(text: str) -> set[str]:
 
 def test_the_page_of_settings_is_that_of_the_code() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
-    assert page == settings.page(), "python -m siafu.settings > docs/settings.md"
+    assert page == settings_page.page(), "python -m siafu.settings_page > docs/settings.md"
 
 
 ROOMS = (

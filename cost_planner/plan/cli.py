@@ -26,6 +26,7 @@ from run_coordinator import api, cli
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.pricing import prices
+from siafu.setting import SECONDS, converted
 
 #: Flags of ``siafu train`` that this verb has too.
 SHARED = ("model", "layers", "hidden", "heads", "epochs", "eval_every", "partitioner", "target_acc")
@@ -123,7 +124,7 @@ def main(args: argparse.Namespace) -> int:
         return _say_calibration(args, calibration)
     asked = _asked(args, calibration)
     limits = Limits(
-        api.seconds(args.within_time) if args.within_time else float("inf"),
+        converted("--within-time", args.within_time, float, SECONDS) if args.within_time else float("inf"),
         float("inf") if args.within_usd is None else args.within_usd,
     )
     with Console(stderr=True, quiet=args.quiet).status("comparing what could be rented, simulating the best of it"):

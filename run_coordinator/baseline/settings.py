@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graph_data.memory import UNITS
 from run_coordinator import api
 from siafu import config as configs
 from siafu.baseline import BaselineConfig, first_settings
@@ -42,34 +40,7 @@ SHARED = (
     "run_dir",
 )
 #: Flags of its own -> config keys.
-OWN = {
-    name: f"baseline.{name}"
-    for name in (
-        "ranks",
-        "device",
-        "transport",
-        "timeout_s",
-        "link_rate",
-        "norm",
-        "depth",
-        "smooth",
-        "gamma",
-        "correct",
-        "scheme",
-        "bits",
-        "period",
-        "feedback",
-        "chunks",
-        "groups",
-        "subgraphs",
-        "interval",
-        "gossip",
-        "slow_rank",
-        "replicas",
-        "fanouts",
-        "batch",
-    )
-} | {"link_delay": "baseline.link_delay_s"}
+OWN = {name: key for name, key in configs.flags(BaselineConfig).items() if key.startswith("baseline.")}
 
 _TRAIN = (
     "mode",
@@ -137,9 +108,6 @@ def resolve(
             changes[OWN[name]] = value
         else:
             raise ConfigError(f"{name}: unknown argument, must be one of {', '.join((*SHARED, *OWN))}")
-    for key, convert in (("baseline.link_rate", rate), ("baseline.link_delay_s", delay)):
-        if key in changes:
-            changes[key] = convert(changes[key])
     for key in changes:
         if key in UNHEEDED or key == "data.parts":
             raise ConfigError(f"{key} = {changes[key]}: {_whose(key)}")
@@ -195,25 +163,3 @@ def fitted(config: BaselineConfig, shards: ShardSet) -> BaselineConfig:
     )  # ranks have none: see UNHEEDED
     assert isinstance(found, BaselineConfig)
     return found
-
-
-def rate(text: Any) -> float:
-    """Bytes per second of "25MB", "1GiB" or a number; 0 for a link that is not slowed. ConfigError for anything
-    else."""
-    if isinstance(text, int | float):
-        return float(text)
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)(?:/s)?\s*", str(text))
-    factor = UNITS.get(found[2].upper()) if found else None
-    if found is None or factor is None:
-        raise ConfigError(f"baseline.link_rate = {text!r}: must be bytes per second: 25MB, 1GiB or a number")
-    return float(found[1]) * factor
-
-
-def delay(text: Any) -> float:
-    """Seconds of "5ms", "200us", "0.1s" or a number. ConfigError for anything else."""
-    if isinstance(text, int | float):
-        return float(text)
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|)\s*", str(text))
-    if found is None:
-        raise ConfigError(f"baseline.link_delay_s = {text!r}: must be a time: 5ms, 200us, 0.1s or seconds")
-    return float(found[1]) * {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}[found[2]]

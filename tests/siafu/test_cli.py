@@ -16,7 +16,8 @@ from run_coordinator.predict.plan import plan_of
 from siafu import config as configs
 from siafu import model_file
 from siafu.__main__ import VERBS, main
-from siafu.config import help_texts
+from siafu.baseline import BaselineConfig
+from siafu.config import settings
 from siafu.errors import ConfigError
 
 QUICK = ("--backend", "cpu", "--epochs", "5", "--intervals", "2", "--quiet")
@@ -99,7 +100,7 @@ def test_train_has_every_flag_that_others_script_against(capsys):
 
 
 def test_every_setting_has_a_help_text():
-    assert [key for key, text in help_texts().items() if not text] == []
+    assert [key for key, said in settings(BaselineConfig).items() if not said.text] == []
 
 
 def test_without_a_verb_the_help_is_shown(capsys):

@@ -85,9 +85,9 @@ def test_any_other_value_changes_the_digest(key, value):
 
 
 def test_every_field_has_a_help_text():
-    texts = config.help_texts()
-    assert list(texts) == FIELDS
-    assert [field for field in FIELDS if not texts[field].strip()] == []
+    said = config.settings()
+    assert list(said) == FIELDS
+    assert [field for field in FIELDS if not said[field].text.strip()] == []
 
 
 # --- strings from the command line ------------------------------------------------------------------------------------

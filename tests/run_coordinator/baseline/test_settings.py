@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graph_data.prepare import prepare
-from run_coordinator.baseline.settings import OWN, SHARED, delay, fitted, rate, resolve
+from run_coordinator.baseline.settings import OWN, SHARED, fitted, resolve
 from siafu import config as configs
 from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig, load
 from siafu.config import Config
@@ -124,7 +124,7 @@ def test_so_are_those_that_are_no_flags(key: str) -> None:
 
 
 def test_every_flag_is_of_a_setting() -> None:
-    known = configs.help_texts(BaselineConfig)
+    known = configs.settings(BaselineConfig)
     assert set(OWN.values()) <= known.keys()
     assert not set(OWN) & set(SHARED)
 
@@ -133,20 +133,27 @@ def test_every_flag_is_of_a_setting() -> None:
     ("text", "bytes_per_s"), [("25MB", 25e6), ("1GiB", 2**30), ("1000", 1000), ("1.5MB/s", 1.5e6), (7, 7), ("0", 0)]
 )
 def test_rates(text: Any, bytes_per_s: float) -> None:
-    assert rate(text) == bytes_per_s
+    assert resolved(link_rate=text).baseline.link_rate == bytes_per_s
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("5ms", 0.005), ("200us", 0.0002), ("0.1s", 0.1), ("2", 2), (0.5, 0.5)])
 def test_delays(text: Any, seconds: float) -> None:
-    assert delay(text) == pytest.approx(seconds)
+    assert resolved(link_delay=text).baseline.link_delay_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
-    ("convert", "text"), [(rate, "fast"), (rate, "-1MB"), (rate, "1 bit"), (delay, "5 minutes"), (delay, "")]
+    ("flag", "text"),
+    [
+        ("link_rate", "fast"),
+        ("link_rate", "-1MB"),
+        ("link_rate", "1 bit"),
+        ("link_delay", "5 minutes"),
+        ("link_delay", ""),
+    ],
 )
-def test_what_is_neither(convert: Any, text: str) -> None:
-    with pytest.raises(ConfigError, match="must be"):
-        convert(text)
+def test_what_is_neither(flag: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^baseline.{flag}\w* = {text!r}: must be "):
+        resolved(**{flag: text})
 
 
 def test_the_config_that_a_run_leaves_may_be_asked_for_again(tmp_path: Path) -> None:
@@ -157,5 +164,5 @@ def test_the_config_that_a_run_leaves_may_be_asked_for_again(tmp_path: Path) -> 
 
 
 def test_a_rank_waits_for_days_at_most() -> None:
-    with pytest.raises(ConfigError, match=r"baseline.timeout_s = 10000000.0: must be <= 1e6"):
+    with pytest.raises(ConfigError, match=r"baseline.timeout_s = 10000000.0: must be <= 1000000"):
         resolved(timeout_s=1e7)

@@ -1,9 +1,9 @@
-"""All settings as a page: ``python -m siafu.settings > docs/settings.md``. A test compares the two."""
+"""All settings as a page: ``python -m siafu.settings_page > docs/settings.md``. A test compares the two."""
 
 from __future__ import annotations
 
 from siafu.baseline import BaselineConfig
-from siafu.config import help_texts
+from siafu.config import settings
 
 HEAD = """# All settings
 
@@ -25,14 +25,16 @@ SECTIONS = {
 
 def page() -> str:
     """Markdown."""
-    texts, values = help_texts(BaselineConfig), BaselineConfig().to_dict()
+    said, values = settings(BaselineConfig), BaselineConfig().to_dict()
     assert list(SECTIONS) == list(values)
     lines = [HEAD]
     for section, what in SECTIONS.items():
-        lines += [f"## [{section}]", "", what, "", "| key | default | |", "|---|---|---|"]
+        lines += [f"## [{section}]", "", what, "", "| key | flag | default | |", "|---|---|---|---|"]
         for key, default in values[section].items():
-            text = texts[f"{section}.{key}"].replace("|", "\\|")
-            lines.append(f"| `{key}` | {_shown(default)} | {text} |")
+            mine = said[f"{section}.{key}"]
+            flag = f"`--{mine.flag.replace('_', '-')}`" if mine.flag else ""
+            text = mine.text.replace("|", "\\|")
+            lines.append(f"| `{key}` | {flag} | {_shown(default)} | {text} |")
         lines.append("")
     return "\n".join(lines)
 

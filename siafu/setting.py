@@ -1,0 +1,139 @@
+"""A setting where it is defined: default, meaning, flag, bounds; and how a value that is given for it is read.
+
+    epochs: int = setting(200, "passes over the graph, at most", flag="epochs", metavar="E", least=0)
+
+is a field of a section of ``siafu.config``. Help texts, docs/settings.md, the flags of every verb, the keywords of
+``siafu.train`` and what is refused all follow from that line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from siafu.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Of a number that may be written with a letter or two behind it, whatever their case."""
+
+    words: str  # what a value must be
+    factors: Mapping[str, float]
+
+    def read(self, text: str) -> float:
+        """Raises: ValueError."""
+        found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([A-Za-z]*)(?:/s)?", text.strip())
+        if not found or found[2].lower() not in self.factors:
+            raise ValueError(text)
+        return float(found[1]) * self.factors[found[2].lower()]
+
+
+BYTES = {
+    "": 1,
+    "b": 1,
+    **{unit + b: 1000**power for power, unit in enumerate("kmgt", 1) for b in ("", "b")},
+    **{f"{unit}ib": 1024**power for power, unit in enumerate("kmgt", 1)},
+}
+SECONDS = Unit(
+    "seconds, or a number and one of us, ms, s, m, h, d: 90, 5ms, 30m, 2h",
+    {"": 1, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400},
+)
+BYTES_PER_S = Unit("bytes per second: 25MB, 1GiB or a number", BYTES)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that is said of a setting beside its name, type and default."""
+
+    text: str  # for help and docs
+    flag: str  # of the command line, and the keyword of siafu.train: with _ for -; "" for --set alone
+    metavar: str
+    least: float | None
+    most: float | None
+    unit: Unit | None
+
+
+def setting(
+    default: T,
+    text: str,
+    *,
+    flag: str = "",
+    metavar: str = "",
+    least: float | None = None,
+    most: float | None = None,
+    unit: Unit | None = None,
+) -> T:
+    """The field of a dataclass."""
+    said = Setting(text, flag, metavar, least, most, unit)
+    return dataclasses.field(default=default, metadata={"setting": said})
+
+
+def settings_of(section: type) -> dict[str, Setting]:
+    """By the names of a section's fields."""
+    return {field.name: field.metadata["setting"] for field in dataclasses.fields(section)}
+
+
+def check_bounds(section: Any, name: str) -> None:
+    """Of all fields. Raises: ConfigError for the first that is beyond."""
+    for key, said in settings_of(type(section)).items():
+        value = getattr(section, key)
+        if said.least is not None and not value >= said.least:
+            raise ConfigError(f"{name}.{key} = {value}: must be >= {said.least}")
+        if said.most is not None and not value <= said.most:
+            raise ConfigError(f"{name}.{key} = {value}: must be <= {said.most}")
+
+
+def converted(key: str, value: Any, hint: Any, unit: Unit | None = None) -> Any:
+    """``value`` as the field's type, parsed if it is a string; ConfigError if it cannot be."""
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        if value not in typing.get_args(hint):
+            raise ConfigError(f"{key} = {value!r}: must be one of {', '.join(map(str, typing.get_args(hint)))}")
+        return value
+    if origin is tuple:
+        items = re.split(r"[ ,\[\]]+", value.strip(" []")) if isinstance(value, str) else value
+        items = items if isinstance(items, (list, tuple)) else [items]
+        return tuple(converted(key, item, typing.get_args(hint)[0]) for item in items)
+    assert not isinstance(hint, types.UnionType), key
+    try:
+        if hint is bool:
+            return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
+        if hint is int:
+            if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+                raise ValueError
+            return int(value)
+        if hint is float:
+            number = _number(value, unit)
+            if isinstance(value, bool) or not math.isfinite(number):
+                raise ValueError
+            return number
+        if not isinstance(value, str):
+            raise ValueError
+        value.encode()
+        return value
+    except UnicodeEncodeError:
+        raise ConfigError(f"{key} = {value!r}: a name that is not UTF-8: rename it") from None
+    except (ValueError, KeyError, TypeError, OverflowError):
+        raise ConfigError(f"{key} = {value!r}: must be {unit.words if unit else _article(hint)}") from None
+
+
+def _number(value: Any, unit: Unit | None) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        if unit is None:
+            raise
+        return unit.read(value)
+
+
+def _article(hint: type) -> str:
+    return {int: "an integer", float: "a finite number", bool: "true or false", str: "a string"}[hint]
