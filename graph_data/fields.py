@@ -4,7 +4,7 @@ Rules:
 
 1. A name counts in any case, and with "-" for "_". What is None is not there.
 2. Two names of one thing are refused, unless both hold the same. Only ``edge_attr`` yields: where there
-  is another weight, it is left out.
+   is another weight, it is left out.
 3. What is left over is refused where it looks like a split, a weight or a label; anything else is named in a note.
 
 The names of splits are in ``graph_data.masks``: there are too many to list.

@@ -2,7 +2,7 @@
 
 1. Every server tells each peer which rows of which interval it will send, in both directions (``GhostMap``).
 2. With all maps in, each knows where every published row will stand, and how its
-  intervals hang together (``Crossing``).
+   intervals hang together (``Crossing``).
 3. Every server sends those peers that want them the features of the vertices that they gather (``ConstantRows``): layer
    0 needs them once, unless its aggregate is there from an earlier run.
 """

@@ -6,7 +6,7 @@ read. Pure: the time is an argument.
 2. A key opens at most so many connections in ``WINDOW_S``: a server needs one for each peer and again after a broken
    one; the workers of a graph server share a key, and open one each time that a function is invoked.
 3. A worker of which ``MALFORMED`` messages were dropped in ``WINDOW_S`` is not listened
-  to any more: its tasks go to others.
+   to any more: its tasks go to others.
 4. What is refused or dropped is said once a second at most: a log must not grow by what strangers do.
 """
 

@@ -5,12 +5,12 @@ its checksum, and its values with their limits, before anybody computes with it.
 tenth of a second per 500 MB; what was good is therefore remembered beside the files, in ``.verified.json``:
 
     1. A file is known by its inode, size, mtime and ctime: a copy, a file put back or
-      one with its mtime set is read again.
+       one with its mtime set is read again.
     2. It is remembered only if it had not changed since the clock of its own file system last moved
        before the reading began. A later change then gets another ctime, however coarse that clock is
        (Git calls the others "racily clean").
     3. Whatever the files were compared with is part of what is remembered
-      (``against``): another manifest knows nothing.
+       (``against``): another manifest knows nothing.
     4. Losing the memory costs a reading. So it is written without a lock, replaced whole, and believed only if it
        parses; where it cannot be written (read-only shards), every start reads the files.
 

@@ -5,7 +5,7 @@
 2. *Money* is what was spent until then (``siafu.pricing.cost``): Lambda's requests and GB-seconds, servers by the
    second, 60 s at least. A run on this machine is charged as if its roles had been the machines that it stands in for.
 3. Runs of one name are repetitions: their medians stand in the table, how far they are
-  apart, and how many of them got there.
+   apart, and how many of them got there.
 
 Pure but for reading run directories.
 """

@@ -21,7 +21,7 @@ Rules:
 4. A task that raises, or whose result is not of the task's shape, is tried once more, elsewhere if there is anybody
    else: a second failure is the task's own and ends the run.
 5. When fewer workers are wanted than are at work, the newest are retired: told to leave
-  as soon as they have nothing to do.
+   as soon as they have nothing to do.
 6. What follows when an environment runs out of memory is ``graph_server.lambdas.out_of_memory``'s.
 7. After ``stop`` nobody is given or sent anything, and nothing counts but what invocations are billed.
 8. A worker speaks for itself alone: of its own name, of attempts that it was given, with times that can be. Anything

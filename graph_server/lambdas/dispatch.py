@@ -6,7 +6,7 @@ Rules:
    interval last (its home, which still holds what does not change), and waits while that one is at work,
    unless another has nothing to do at all.
 2. The first result of a task wins. A later one, or one of a task that nobody waits
-  for, is a duplicate: counted, ignored.
+   for, is a duplicate: counted, ignored.
 3. A task that is not answered in the time that ``graph_server.lambdas.task_timeouts`` allows it is given to another
    worker as well; the silent one gets nothing new until it speaks.
 4. A worker that leaves or dies gives its unanswered tasks back at once.

@@ -12,7 +12,7 @@ Rules:
 3. A refusal is no failure of the function: it is waited out (BACK_OFF), answered by wanting less (SHRINK), or, where
    waiting cannot help, the end of the run (FAIL).
 4. A code that is not in the table is judged by the HTTP status that came with it,
-  which the launcher gives in its place.
+   which the launcher gives in its place.
 """
 
 from __future__ import annotations

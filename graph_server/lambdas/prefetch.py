@@ -12,7 +12,7 @@ Rules:
 2. It is decided anew after ``LEAST_S`` of a worker's time and ``ENOUGH`` results, and only upwards: more than is needed
    costs memory alone. A share beyond ``FULL`` is enough.
 3. Never more than its share of the intervals, nor than an eighth of its memory holds;
-  but two, of which one is on its way.
+   but two, of which one is on its way.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 1. Templates are made first, without an account: what cannot be is known before anything costs money.
 2. What the account or the region does not have is known before anything is made:
-  environments, vCPUs, a zone with everything.
+   environments, vCPUs, a zone with everything.
 3. A part that the config asks for no more (a GPU machine) is removed: it would go on costing money.
 4. The watchdog comes first: whoever loses the laptop from there on has a deployment that still removes itself.
 5. Then the bucket and the network. The function's package and what servers install are put into the bucket,

@@ -12,7 +12,7 @@ prices are ``siafu.pricing.prices``'.
 5. Servers at work ask S3 for orders and report to it (``infra.machines.agent_loop``): half a cent an hour each. Whoever
    coordinates and follows them lists what they say: 2 cents an hour.
 6. Baselines: one machine of ``cloud.gpu_instance`` and its disk, for as long as the run
-  took; without one, nothing is known.
+   took; without one, nothing is known.
 7. With ``cloud.spot`` servers cost what they do on an average day. What spot saves is not known of every type: such a
    one counts at its on-demand price, and ``bought`` says so.
 
