@@ -21,7 +21,6 @@ from infra.deployment import PARTS, REGION_TAG, TAG, Made
 from infra.stacks.data import DataStack
 from infra.stacks.expiry import ExpiryStack
 from infra.stacks.function import FunctionStack
-from infra.stacks.gpu import GpuStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.servers import ServersStack
 from infra.stacks.watch import WatchStack
@@ -59,8 +58,6 @@ def build(config: Config, made: Made, outdir: Path | None = None, parts: Collect
         ServersStack(app, config, made, network, **options("servers"))
     if "watch" in parts:
         WatchStack(app, config, network, **options("watch"))
-    if "gpu" in parts and config.cloud.gpu_instance:
-        GpuStack(app, config, network, **options("gpu"))
     cdk.Tags.of(app).add(TAG, name)
     cdk.Tags.of(app).add(REGION_TAG, cdk.Aws.REGION, include_resource_types=["AWS::IAM::Role"])
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))

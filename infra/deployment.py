@@ -8,7 +8,6 @@ removes the rest when its time is over.
     network   VPC, one subnet, endpoints, security groups
     function  the Lambda
     servers   graph and parameter servers
-    gpu       one machine for the GPU baselines, if the config names its type
     watch     flow logs, alarms, dashboard, budget
 """
 
@@ -20,20 +19,12 @@ from datetime import datetime
 
 from siafu.config import Config
 
-EXPIRY, DATA, NETWORK, FUNCTION, SERVERS, GPU, WATCH = PARTS = (
-    "expiry",
-    "data",
-    "network",
-    "function",
-    "servers",
-    "gpu",
-    "watch",
-)
+EXPIRY, DATA, NETWORK, FUNCTION, SERVERS, WATCH = PARTS = "expiry", "data", "network", "function", "servers", "watch"
 #: Made one after the other: the watchdog before anything that it must remove; and before the bucket is filled, from
 #: which servers and the function are made, what holds it.
 FIRST, SECOND = (EXPIRY,), (DATA, NETWORK)
 #: Whoever removes stacks goes from left to right: those of one group do not use each other.
-LEVELS = ((WATCH, GPU, SERVERS, FUNCTION), (NETWORK,), (DATA,), (EXPIRY,))
+LEVELS = ((WATCH, SERVERS, FUNCTION), (NETWORK,), (DATA,), (EXPIRY,))
 #: Tag of every resource; its value is the deployment's name. Roles are of all regions at
 #: once: a second tag says of which.
 TAG, REGION_TAG = "siafu:deployment", "siafu:region"
@@ -74,15 +65,10 @@ def levels(name: str) -> list[list[str]]:
     return [stacks(name, level) for level in LEVELS]
 
 
-def has_shell(config: Config) -> bool:
-    """A GPU machine runs what somebody types there."""
-    return config.cloud.shell or bool(config.cloud.gpu_instance)
-
-
 def services(config: Config) -> tuple[str, ...]:
     """With an interface endpoint."""
     secret = SECRET_SERVICES if config.servers.security != "none" else ()
-    return (*SERVICES, *(SHELL_SERVICES if has_shell(config) else secret))
+    return (*SERVICES, *(SHELL_SERVICES if config.cloud.shell else secret))
 
 
 def bucket(name: str, account: str, region: str) -> str:

@@ -2,7 +2,7 @@
 
 ``KINDS`` is in the order of removal: who uses comes before who is used. The tagging service comes last: it lags,
 and still lists for an hour what has gone, so it is believed only about kinds that are not asked for themselves. A
-name alone makes nothing ours where another deployment could have it: ``siafu-gpu`` is a stack of ``siafu`` and a
+name alone makes nothing ours where another deployment could have it: ``siafu-watch`` is a stack of ``siafu`` and a
 deployment. Nor do name and tag where all regions are listed at once (roles, instance profiles, budgets,
 dashboards): the region must be ours as well.
 """
@@ -279,7 +279,7 @@ STACKS = "cloudformation:"
 GONE = {"NoSuchEntity", "ResourceNotFoundException", "ResourceNotFound", "NotFound"}
 LIVING = ("pending", "running", "stopping", "stopped")
 #: Whose machines have an instance profile.
-ROLES = ("graph_server", "param_server", "gpu")
+ROLES = ("graph_server", "param_server")
 KINDS = (
     Kind("Auto Scaling group", "autoscaling:", _groups, _remove_group, local=False),
     Kind(

@@ -92,6 +92,4 @@ def instances(config: Config) -> Counter[str]:
     cloud = config.cloud
     count = Counter({cloud.graph_instance: config.data.parts})
     count[cloud.param_instance] += config.servers.param_servers
-    if cloud.gpu_instance:
-        count[cloud.gpu_instance] += 1
     return count

@@ -396,7 +396,7 @@ class Cloud:
     )
     graph_instance: str = setting("c7g.2xlarge", "EC2 type of graph servers, one per partition")
     param_instance: str = setting("c7g.xlarge", "EC2 type of parameter servers")
-    gpu_instance: str = setting("", "EC2 type of one machine for the GPU baselines; empty: none")
+    gpu_instance: str = setting("", "EC2 type whose price the time of a GPU baseline has; empty: none")
     spot: bool = setting(False, "buy servers on the spot market")
     volume_gib: int = setting(50, "disk of each server", least=20)
     zone: str = setting("", "availability zone of everything; empty: the region's first that has all it needs")

@@ -56,7 +56,7 @@ def needed(option: Option) -> dict[str, Any]:
     vcpus = Counter({class_of(option.machine.name): servers * option.machine.vcpu})
     volumes = config.cloud.volume_gib * (servers + param_servers)
     if option.backend == "vanilla":
-        param_servers, volumes = 0, cost.volume_gib(config, "gpu")
+        param_servers, volumes = 0, cost.gpu_volume_gib(config)
     vcpus[class_of(param.name)] += param_servers * param.vcpu
     each = -(-option.environments // servers)
     files = scale.MEASURED.fds_of_graph_server + 2 * each + 3 * (servers - 1) + 2 * param_servers

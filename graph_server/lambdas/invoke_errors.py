@@ -87,8 +87,6 @@ REFUSALS: dict[str, tuple[Next, str]] = {
     "ResourceNotReadyException": (Next.BACK_OFF, "the function slept and its network is being made again"),
     "ResourceConflictException": (Next.BACK_OFF, "the function is being made or changed"),
     "CodeArtifactUserPendingException": (Next.BACK_OFF, "the function is being made"),
-    "SnapStartNotReadyException": (Next.BACK_OFF, "the function's snapshot is being made"),
-    "SnapStartTimeoutException": (Next.BACK_OFF, "the function's snapshot was not restored in time"),
     # The service, or the way to it
     "ServiceException": (Next.BACK_OFF, "Lambda itself failed"),
     "EndpointConnectionError": (
@@ -144,23 +142,6 @@ REFUSALS: dict[str, tuple[Next, str]] = {
         Next.FAIL,
         "Lambda takes it for a loop of functions: call it from outside of Lambda",
     ),
-    "SnapStartException": (Next.FAIL, "the function fails when its snapshot is restored: deploy it without SnapStart"),
-    "SnapStartRegenerationFailureException": (
-        Next.FAIL,
-        "the function's snapshot cannot be made again: deploy it without SnapStart",
-    ),
-    "KMSAccessDeniedException": (Next.FAIL, "the function's role may not use the key of its variables: check the key"),
-    "KMSDisabledException": (Next.FAIL, "the key of the function's variables is disabled: enable it"),
-    "KMSInvalidStateException": (Next.FAIL, "the key of the function's variables cannot be used: check the key"),
-    "KMSNotFoundException": (Next.FAIL, "the key of the function's variables is gone: deploy again"),
-    # A file system, which siafu's function has none of: somebody has given it one
-    "EFSMountConnectivityException": (Next.BACK_OFF, "the function's file system does not answer"),
-    "EFSMountTimeoutException": (Next.BACK_OFF, "the function's file system was not mounted in time"),
-    "EFSIOException": (Next.BACK_OFF, "the function's file system failed"),
-    "EFSMountFailureException": (Next.FAIL, "the function's file system cannot be mounted: deploy without one"),
-    "S3FilesMountConnectivityException": (Next.BACK_OFF, "the function's file system does not answer"),
-    "S3FilesMountTimeoutException": (Next.BACK_OFF, "the function's file system was not mounted in time"),
-    "S3FilesMountFailureException": (Next.FAIL, "the function's file system cannot be mounted: deploy without one"),
     # The call
     "InvalidParameterValueException": (Next.FAIL, "Lambda does not accept the call: check lambda.function"),
     "ValidationException": (Next.FAIL, "Lambda does not accept the call: check lambda.function"),

@@ -51,8 +51,8 @@ StartLimitIntervalSec=0
 [Service]
 User=siafu
 WorkingDirectory={work}
-ExecStart={home}/venv/bin/python -m infra.machines.agent --bucket {bucket} --deployment {name} \\
-  --region {region} --work {work}
+ExecStart={home}/venv/bin/python -m infra.machines.agent --bucket {bucket} --deployment {name} --region {region} \\
+  --work {work}
 Environment=HOME={work}
 Environment=AWS_METADATA_SERVICE_TIMEOUT=5 AWS_METADATA_SERVICE_NUM_ATTEMPTS=5
 Restart=always

@@ -117,7 +117,7 @@ class NetworkStack(cdk.Stack):
             )
             if service == "lambda":
                 self._limit_to_function(endpoint, config)
-            if service == "ssm" and not deployment.has_shell(config):
+            if service == "ssm" and not config.cloud.shell:
                 self._limit_to_secrets(endpoint, config)
 
     def _limit_to_secrets(self, endpoint: ec2.InterfaceVpcEndpoint, config: Config) -> None:

@@ -3,11 +3,10 @@
 1. Templates are made first, without an account: what cannot be is known before anything costs money.
 2. What the account or the region does not have is known before anything is made:
    environments, vCPUs, a zone with everything.
-3. A part that the config asks for no more (a GPU machine) is removed: it would go on costing money.
-4. The watchdog comes first: whoever loses the laptop from there on has a deployment that still removes itself.
-5. Then the bucket and the network. The function's package and what servers install are put into the bucket,
+3. The watchdog comes first: whoever loses the laptop from there on has a deployment that still removes itself.
+4. Then the bucket and the network. The function's package and what servers install are put into the bucket,
    since what comes next is made of them.
-6. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes
+5. CloudFormation does the work and knows how far it is: a second deploy changes what is different and makes
    what is missing. While a run goes on, it sets the watchdog's clock alone: a newer image of the system is
    enough to replace the run's machines.
 """
@@ -100,31 +99,13 @@ def deploy(config: Config, cloud: Cloud, parts: Sequence[str] = PARTS, say: Say 
         stacks = list(plan(config, made, assembly, parts).stacks)
         _bootstrap(cloud, say)
         _settle(cloud, deployment.stacks(cloud.name), say)
-        going = surplus(cloud, stacks, parts)
-        for name in going:  # CloudFormation goes on with it while we make the others
-            say(f"{name}: deleting, the config asks for it no more")
-            reaper.delete(cloud.client("cloudformation"), name)
         _deploy(cloud, assembly, _among(stacks, cloud.name, FIRST), say)
         _deploy(cloud, assembly, _among(stacks, cloud.name, SECOND), say)
         _upload(cloud, files, say)
         _deploy(
             cloud, assembly, _among(stacks, cloud.name, [one for one in PARTS if one not in (*FIRST, *SECOND)]), say
         )
-        _settle(cloud, going, say)
-        if left := reaper.states_of(cloud.client("cloudformation"), going):
-            raise GnnError(f"{', '.join(left)}: not asked for any more, and still there ({', '.join(left.values())})")
     return made
-
-
-def surplus(cloud: Cloud, stacks: Sequence[str], parts: Sequence[str] = PARTS) -> list[str]:
-    """Stacks that are there and not among these, which the config makes; none if only some ``parts`` were asked for.
-
-    No other stack uses one of them: what others use is always made.
-    """
-    if set(parts) != set(PARTS):
-        return []
-    there = reaper.states_of(cloud.client("cloudformation"), deployment.stacks(cloud.name))
-    return [name for name in there if name not in stacks]
 
 
 def _among(stacks: Sequence[str], name: str, parts: Sequence[str]) -> list[str]:
@@ -267,10 +248,6 @@ def main(args: argparse.Namespace) -> int:
         return 0
     cloud = Cloud.of(config)
     print(_table(config, planned), file=sys.stderr)
-    with speaking_plainly(f"deployment {cloud.name} in {cloud.region}"):
-        going = surplus(cloud, list(planned.stacks), parts)
-    if going:
-        print(f"  {', '.join(going)} will be removed: the config asks for it no more", file=sys.stderr)
     if not args.yes:
         consent.ask(f"Make this in account {cloud.account}, {cloud.region}?")
     begun = time.monotonic()
@@ -331,14 +308,12 @@ def _as_json(config: Config, planned: Plan) -> dict[str, object]:
 def _table(config: Config, planned: Plan) -> str:
     cloud, count = config.cloud, sum(sum(kinds.values()) for kinds in planned.stacks.values())
     lines = [f"deployment {cloud.name} in {config.lambdas.region}: {len(planned.stacks)} stacks, {count} resources"]
-    gpu_gib = cost.volume_gib(config, "gpu")
     what = {
         "graph_servers": f"{config.data.parts} x {cloud.graph_instance}{cost.bought(config, cloud.graph_instance)}",
         "param_servers": (
             f"{config.servers.param_servers} x {cloud.param_instance}{cost.bought(config, cloud.param_instance)}"
         ),
-        "gpu": f"{cloud.gpu_instance}{cost.bought(config, cloud.gpu_instance)}",
-        "volumes": f"{cloud.volume_gib} GiB each" + f", gpu {gpu_gib} GiB" * bool(cloud.gpu_instance),
+        "volumes": f"{cloud.volume_gib} GiB each",
     }
     lines += [
         f"  {part.replace('_', ' '):16}{usd:9.4f} $/h  {what.get(part, '')}"

@@ -121,9 +121,9 @@ def of_run(
     if on_aws:
         spot = cloud.spot and not on_demand
         hours = max(seconds, EC2_MINIMUM_S) / HOUR_S
-        items += [*_standing(config, hours, gpu=False, spot=spot), *_orders(config, hours)]
+        items += [*_standing(config, hours, spot=spot), *_orders(config, hours)]
         counted.append(f"servers{' at spot prices' * spot}, their volumes and endpoints for as long as the run took")
-        types = [instance(name, region) for name, _ in _servers(config, gpu=False).values()]
+        types = [instance(name, region) for name, _ in _servers(config).values()]
         unknown = sorted({found.name for found in types if spot and found.spot_saving is None})
         if unknown:
             counted.append(f"of them {', '.join(unknown)} at on-demand prices: what spot saves is not known")
@@ -168,25 +168,25 @@ def of_baseline(config: Config, *, seconds: float) -> Cost | None:
     hours = max(seconds, EC2_MINIMUM_S) / HOUR_S
     items = [
         _machines("gpu", cloud.gpu_instance, 1, hours, region, spot=cloud.spot),
-        _volumes(volume_gib(config, "gpu"), hours, region),
+        _volumes(gpu_volume_gib(config), hours, region),
     ]
     counted = f"one {cloud.gpu_instance}{bought(config, cloud.gpu_instance)} and its disk, for as long as the run took"
     return _bill(items, counted, region, {"seconds": seconds})
 
 
-def standing(config: Config, hours: float = 1.0, *, gpu: bool = True, on_demand: bool = False) -> Cost:
+def standing(config: Config, hours: float = 1.0, *, on_demand: bool = False) -> Cost:
     """Of a deployment that stands for so long while nothing runs: servers, their volumes, interface endpoints.
 
-    Environments come on top when they run: ``lambda_per_hour``. ``gpu``: with the machine for the baselines, if there
-    is one. ``on_demand``: whatever ``cloud.spot`` says. PriceUnknown as ``siafu.pricing.prices`` says.
+    Environments come on top when they run: ``lambda_per_hour``. ``on_demand``: whatever ``cloud.spot`` says.
+    PriceUnknown as ``siafu.pricing.prices`` says.
     """
-    items = _standing(config, hours, gpu=gpu, spot=config.cloud.spot and not on_demand)
+    items = _standing(config, hours, spot=config.cloud.spot and not on_demand)
     return _bill(items, "a deployment while nothing runs", config.lambdas.region, {})
 
 
-def per_hour(config: Config, *, gpu: bool = True, on_demand: bool = False) -> dict[str, float]:
+def per_hour(config: Config, *, on_demand: bool = False) -> dict[str, float]:
     """What ``standing`` costs by the hour, by part."""
-    return dict(standing(config, gpu=gpu, on_demand=on_demand).parts)
+    return dict(standing(config, on_demand=on_demand).parts)
 
 
 # --- Lambda -----------------------------------------------------------------------------------------------------------
@@ -254,15 +254,15 @@ def _tiered(part: str, what: str, quantity: float, tiers: tuple[Rate, ...], used
 
 def num_endpoints(config: Config) -> int:
     """Interface endpoints of a deployment: Lambda's, Systems Manager's for its runs' secrets, and one more for Session
-    Manager where there is a shell. A GPU machine runs what somebody types there: it needs one."""
-    if config.cloud.shell or config.cloud.gpu_instance:
+    Manager where there is a shell."""
+    if config.cloud.shell:
         return 3
     return 1 if config.servers.security == "none" else 2
 
 
-def volume_gib(config: Config, part: str) -> int:
-    """Of the disk of one server of a part of ``per_hour``."""
-    return max(MIN_GPU_VOLUME_GIB, config.cloud.volume_gib) if part == "gpu" else config.cloud.volume_gib
+def gpu_volume_gib(config: Config) -> int:
+    """Of the disk of a baseline's machine: AWS's images with a GPU's driver need more than servers do."""
+    return max(MIN_GPU_VOLUME_GIB, config.cloud.volume_gib)
 
 
 def bought(config: Config, name: str) -> str:
@@ -276,24 +276,21 @@ def bought(config: Config, name: str) -> str:
     return " (spot)" if is_known else " (spot, counted on demand: what it saves is not known)"
 
 
-def _servers(config: Config, *, gpu: bool) -> dict[str, tuple[str, int]]:
-    """Part -> EC2 type and count, of those that there are."""
-    cloud = config.cloud
-    found = {
-        "graph_servers": (cloud.graph_instance, config.data.parts),
-        "param_servers": (cloud.param_instance, config.servers.param_servers),
-        "gpu": (cloud.gpu_instance, 1),
+def _servers(config: Config) -> dict[str, tuple[str, int]]:
+    """Part -> EC2 type and count."""
+    return {
+        "graph_servers": (config.cloud.graph_instance, config.data.parts),
+        "param_servers": (config.cloud.param_instance, config.servers.param_servers),
     }
-    return {part: bought for part, bought in found.items() if part != "gpu" or (gpu and cloud.gpu_instance)}
 
 
-def _standing(config: Config, hours: float, *, gpu: bool, spot: bool) -> list[Item]:
-    region, servers = config.lambdas.region, _servers(config, gpu=gpu)
+def _standing(config: Config, hours: float, *, spot: bool) -> list[Item]:
+    region, servers = config.lambdas.region, _servers(config)
     (endpoint,) = rates("interface_endpoint", region=region)
     quantity = num_endpoints(config) * hours
     return [
         *(_machines(part, name, count, hours, region, spot=spot) for part, (name, count) in servers.items()),
-        _volumes(sum(count * volume_gib(config, part) for part, (_, count) in servers.items()), hours, region),
+        _volumes(config.cloud.volume_gib * sum(count for _, count in servers.values()), hours, region),
         Item(
             "endpoints", "interface endpoints", quantity, endpoint.unit, endpoint.usd, endpoint.as_of, endpoint.source
         ),

@@ -63,7 +63,6 @@ def template(name: str, part: str) -> str:
                 },
             },
         },
-        "gpu": {"Role": role, "Profile": _profile(name, "gpu")},
         "watch": {"Logs": _log_group(groups["flows"], tags)},
     }
     return json.dumps({"Resources": resources[part]})

@@ -89,9 +89,9 @@ def test_environments_that_other_functions_keep_are_not_ours(unreserved, ours, a
         ({}, {"L-1216C47A": 20.0}, ()),
         ({}, {"L-1216C47A": 19.0}, (20, 19, "L-1216C47A")),
         ({"cloud.spot": True}, {"L-34B43A08": 5.0}, (20, 5, "L-34B43A08")),
-        ({"cloud.gpu_instance": "g5.xlarge"}, {"L-1216C47A": 20.0, "L-DB2E81BA": 0.0}, (4, 0, "L-DB2E81BA")),
+        ({"cloud.param_instance": "g5.xlarge"}, {"L-1216C47A": 16.0, "L-DB2E81BA": 0.0}, (4, 0, "L-DB2E81BA")),
         (
-            {"cloud.gpu_instance": "p5.48xlarge", "cloud.spot": True},
+            {"cloud.param_instance": "p5.48xlarge", "cloud.spot": True},
             {"L-34B43A08": 64.0, "L-C4BD4855": 96.0},
             (192, 96, "L-C4BD4855"),
         ),

@@ -25,7 +25,7 @@ from siafu.variables import of_worker
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="the CDK needs node, which is not installed")
 
 CONFIG = Config().replace(
-    {"data.parts": 2, "cloud.gpu_instance": "g5.xlarge", "cloud.email": "somebody@example.org", "cloud.spot": True}
+    {"data.parts": 2, "cloud.shell": True, "cloud.email": "somebody@example.org", "cloud.spot": True}
 )
 EXPIRES = datetime(2026, 11, 21, 18, 30, tzinfo=timezone.utc)
 MADE = Made(EXPIRES, "packages/abc.zip", "python3.12", "wheels/def", "python3.13")
@@ -289,9 +289,7 @@ def test_only_machines_of_the_coordinators_role_give_orders_and_nobody_deletes(t
 
 
 def test_only_graph_servers_call_the_function(templates):
-    callers = [
-        one for part in ("servers", "gpu") for one in statements(templates[part]) if "Invoke" in str(one["Action"])
-    ]
+    callers = [one for one in statements(templates["servers"]) if "Invoke" in str(one["Action"])]
     assert len(callers) == 1
     assert json.dumps(callers[0]["Resource"]).endswith(':function:siafu-worker"]]}')
 
@@ -311,9 +309,7 @@ def test_secrets_are_read_by_their_role_and_given_and_removed_by_the_coordinator
     (gives,) = [name for name in rights if "Put" in name]
     assert gives == "['ssm:PutParameter', 'ssm:DeleteParameters']"
     assert rights[gives] == [":parameter/siafu/siafu/*"]
-    assert not any(
-        "Parameter" in str(one["Action"]) for part in ("gpu", "function") for one in statements(templates[part])
-    )
+    assert not any("Parameter" in str(one["Action"]) for one in statements(templates["function"]))
 
 
 # --- the function and the bucket --------------------------------------------------------------------------------------
@@ -419,7 +415,7 @@ def test_what_all_regions_share_says_of_which_it_is(templates):
     profiles = [json.dumps(one["InstanceProfileName"]) for one in everything(templates, "AWS::IAM::InstanceProfile")]
     assert sorted(profiles) == sorted(
         json.dumps({"Fn::Join": ["", ["siafu-", {"Ref": "AWS::Region"}, f"-{kind}"]]})
-        for kind in ("graph-server", "param-server", "gpu")
+        for kind in ("graph-server", "param-server")
     )
     for kind, key in (("AWS::CloudWatch::Dashboard", "DashboardName"), ("AWS::Budgets::Budget", "Budget")):
         assert all(region in json.dumps(one[key]) for one in everything(templates, kind))

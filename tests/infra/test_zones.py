@@ -59,7 +59,7 @@ def zone(types: dict[str, str], subnet: str = "", **settings: str) -> str:
 def test_the_first_zone_with_all_types_and_endpoints_is_taken():
     types = {"c7g.2xlarge": "abcd", "c7g.xlarge": "acd", "g5.xlarge": "bd"}
     assert zone(types) == "us-east-1c"  # a has no endpoint of Lambda, b no c7g.xlarge
-    assert zone(types, gpu_instance="g5.xlarge") == "us-east-1d"
+    assert zone(types, graph_instance="g5.xlarge") == "us-east-1d"
 
 
 def test_a_zone_that_the_user_wants_is_taken_if_it_has_everything():

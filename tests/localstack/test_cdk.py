@@ -133,8 +133,7 @@ def deployed(laptop: Laptop) -> Laptop:
 
 @pytest.fixture
 def with_the_rest(deployed: Laptop, tmp_path: Path) -> Laptop:
-    """All stacks but that of the GPU machine, whose image has a name that LocalStack does not know."""
-    names = deployment.stacks(NAME, [part for part in deployment.PARTS if part != deployment.GPU])
+    names = deployment.stacks(NAME)
     if rest := [name for name in names if name not in deployed.states()]:
         config = Config().replace({"cloud.name": NAME, "data.parts": 2, "cloud.email": "ant@example.com"})
         app.synthesize(config, app.unmade(config), tmp_path)

@@ -28,7 +28,7 @@ from siafu.address import COORDINATOR
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError
 from tests.infra.deployment import until
-from tests.infra.made import account, make, stacks_of
+from tests.infra.made import account, make
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="the CDK needs node, which is not installed")
 CONFIG = Config().replace({"data.parts": 2})
@@ -51,8 +51,7 @@ def steps(cloud, monkeypatch, tmp_path) -> list[str]:
     built = package.Package(zipped, "abc", package.HANDLER, "python3.12", "arm64", 8, 8, 8, 0)
     monkeypatch.setattr(package, "build", lambda arch: built)
     monkeypatch.setattr(wheelhouse, "build", lambda arch: wheelhouse.Wheelhouse(arch, (wheel,), "def"))
-    parts = [part for part in PARTS if part != "gpu"]
-    plan = deploy.Plan({name: {} for name in deployment.stacks("siafu", parts)}, {}, "", 0.0)
+    plan = deploy.Plan({name: {} for name in deployment.stacks("siafu")}, {}, "", 0.0)
     monkeypatch.setattr(deploy, "plan", lambda *_: plan)
     monkeypatch.setattr(limits, "check", lambda *_: None)
     monkeypatch.setattr(zones, "settle", lambda config, cloud: config)
@@ -159,27 +158,6 @@ def test_deploy_waits_for_what_a_stopped_one_has_begun(steps, cloud, monkeypatch
     assert said == ["CloudFormation is still at work on siafu-data (CREATE_IN_PROGRESS)"]
 
 
-def test_machine_that_the_config_asks_for_no_more_is_removed(steps, cloud):
-    make(cloud, PARTS)
-    said: list[str] = []
-    deploy.deploy(CONFIG, cloud, say=said.append)
-    assert stacks_of(cloud) == sorted(name for name in deployment.stacks("siafu") if name != "siafu-gpu")
-    assert "siafu-gpu: deleting, the config asks for it no more" in said
-
-
-def test_machine_that_does_not_go_ends_deploy_with_its_name(steps, cloud, monkeypatch):
-    make(cloud, PARTS)
-    monkeypatch.setattr(deploy.reaper, "delete", lambda api, name: False)
-    with pytest.raises(GnnError, match=r"siafu-gpu: not asked for any more, and still there \(CREATE_COMPLETE\)"):
-        deploy.deploy(CONFIG, cloud)
-
-
-def test_deploy_of_some_parts_removes_no_other(steps, cloud):
-    make(cloud, PARTS)
-    deploy.deploy(CONFIG, cloud, ["data", "network", "function"])
-    assert stacks_of(cloud) == sorted(deployment.stacks("siafu"))
-
-
 def test_upload_that_fails_ends_in_an_error_of_ours(steps, cloud, monkeypatch):
     """boto3's own, which is none of botocore's."""
 
@@ -250,7 +228,6 @@ def test_a_run_that_goes_on_keeps_its_machines_while_the_clock_is_set_anew(
     assert made.expires - before >= timedelta(hours=24)
     assert (calls == ["siafu-expiry"]) == goes_on
     assert any("run mine goes on: only the clock is set anew" in text for text in said) == goes_on
-    assert ("siafu-gpu" in stacks_of(cloud)) == goes_on
 
 
 # --- the verb ---------------------------------------------------------------------------------------------------------
@@ -296,16 +273,6 @@ def test_nobody_is_charged_who_was_not_asked(monkeypatch, capsys):
         monkeypatch.setattr("sys.stdin", io.StringIO())
         assert main(["deploy"]) == 2
     assert "say --yes" in capsys.readouterr().err
-
-
-@needs_node
-def test_who_is_asked_knows_what_will_be_removed(monkeypatch, capsys):
-    with account(monkeypatch) as cloud:
-        make(cloud, PARTS)
-        monkeypatch.setattr("sys.stdin", io.StringIO())
-        assert main(["deploy"]) == 2
-        assert stacks_of(cloud) == sorted(deployment.stacks("siafu"))
-    assert "siafu-gpu will be removed: the config asks for it no more" in capsys.readouterr().err
 
 
 @needs_node

@@ -165,7 +165,7 @@ def make_orphans(cloud: Cloud) -> None:
             {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}
         ),
     )
-    for kind in ("graph_server", "gpu"):  # the second is of no role
+    for kind in ("graph_server", "param_server"):  # the second is of no role
         iam.create_instance_profile(InstanceProfileName=deployment.profile("siafu", cloud.region, kind))
     iam.add_role_to_instance_profile(InstanceProfileName="siafu-us-east-1-graph-server", RoleName=role)
     bucket = deployment.bucket(cloud.name, cloud.account, cloud.region)
@@ -236,7 +236,7 @@ def test_resources_that_no_stack_has_are_found_and_removed(cloud):
     assert nothing_is_left(cloud)
 
 
-@pytest.mark.parametrize("name", ["siafu-data", "siafu-gpu", "siafu-servers", "siafu-watch", "siafu-watch-watch"])
+@pytest.mark.parametrize("name", ["siafu-data", "siafu-servers", "siafu-watch", "siafu-watch-watch"])
 def test_other_deployments_are_not_touched(cloud, name):
     other = Cloud(name, cloud.account, cloud.region)
     for one in (other, cloud):
@@ -264,7 +264,7 @@ def test_the_same_name_in_another_region_is_another_deployment(cloud):
         "dashboard siafu-eu-west-1",
         "budget siafu-eu-west-1-monthly",
         f"role {role}",
-        *(f"instance profile siafu-eu-west-1-{kind}" for kind in ("graph-server", "param-server", "gpu")),
+        *(f"instance profile siafu-eu-west-1-{kind}" for kind in ("graph-server", "param-server")),
     }
     assert destroy(cloud) == teardown.Gone([], [])
     assert {str(left) for left in leftovers.find(europe)} == there
@@ -274,8 +274,8 @@ def test_what_has_our_form_of_name_and_anothers_tag_is_not_touched(cloud):
     """Of a stack of somebody's own, say, that is called like one of ours."""
     somebody = Cloud("somebody", cloud.account, cloud.region)
     tags = [{"Key": TAG, "Value": "somebody"}]
-    make_role(somebody, "siafu-gpu-Role1-EXAMPLE")
-    cloud.client("iam").create_instance_profile(InstanceProfileName="siafu-gpu-Profile1-EXAMPLE")
+    make_role(somebody, "siafu-servers-Role1-EXAMPLE")
+    cloud.client("iam").create_instance_profile(InstanceProfileName="siafu-servers-Profile1-EXAMPLE")
     cloud.client("cloudwatch").put_metric_alarm(
         AlarmName="siafu-watch-Errors-EXAMPLE",
         MetricName="Errors",

@@ -93,10 +93,10 @@ def test_tiers_begin_at_nothing_and_get_cheaper():
 
 
 def test_a_deployment_costs_its_servers_volumes_and_endpoints_by_the_hour():
-    asked = config(data__parts=4, servers__param_servers=2, cloud__gpu_instance="g4dn.xlarge", cloud__volume_gib=20)
-    volumes = (6 * 20 + 120) * 0.08 / 730  # the GPU machine's image needs more than 20 GiB
+    asked = config(data__parts=4, servers__param_servers=2, cloud__volume_gib=20)
+    volumes = 6 * 20 * 0.08 / 730
     assert cost.per_hour(asked) == pytest.approx(
-        {"graph_servers": 1.16, "param_servers": 0.29, "gpu": 0.526, "volumes": volumes, "endpoints": 0.03}
+        {"graph_servers": 1.16, "param_servers": 0.29, "volumes": volumes, "endpoints": 0.02}
     )
     assert set(cost.per_hour(config())) == {"graph_servers", "param_servers", "volumes", "endpoints"}
     assert cost.per_hour(config(cloud__spot=True))["graph_servers"] == pytest.approx(0.29 * 0.31)
@@ -109,10 +109,9 @@ def test_a_deployment_costs_its_servers_volumes_and_endpoints_by_the_hour():
         ({"servers__security": "none"}, 1),
         ({}, 2),
         ({"cloud__shell": True}, 3),
-        ({"cloud__gpu_instance": "g5.xlarge"}, 3),
     ],
 )
-def test_secrets_a_shell_and_a_gpu_machine_need_more_endpoints(settings: dict[str, object], number: int):
+def test_secrets_and_a_shell_need_more_endpoints(settings: dict[str, object], number: int):
     assert cost.num_endpoints(config(**settings)) == number
 
 
@@ -152,7 +151,7 @@ def test_a_run_on_aws_is_charged_its_servers_time_and_is_as_old_as_its_oldest_pr
         data__parts=8,
         cloud__param_instance="c5.xlarge",
         cloud__volume_gib=20,
-        cloud__gpu_instance="p5.48xlarge",
+        cloud__gpu_instance="p5.48xlarge",  # of baselines alone
     )
     found = cost.of_run(asked, requests=0, gb_s=0, seconds=1800)
     assert found.parts == pytest.approx(
@@ -161,7 +160,7 @@ def test_a_run_on_aws_is_charged_its_servers_time_and_is_as_old_as_its_oldest_pr
             "graph_servers": 8 * 0.145,
             "param_servers": 0.085,
             "volumes": 9 * 20 * 0.04 / 730,
-            "endpoints": 3 * 0.005,
+            "endpoints": 2 * 0.005,
             "s3": 0.5 * (9 * (3600 * 0.0000004 + 720 * 0.000005) + 3960 * 0.000005),
         }
     )
