@@ -12,7 +12,6 @@ sends each peer those that it gathers; every arrival of such rows is an event th
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,24 +20,27 @@ from typing import Any
 import numpy as np
 
 from graph_server import operators
+from graph_server.arrivals import Arrivals
 from graph_server.backends import Action, Backend, Completed, Compute, Job, Keep, Priority, TensorTask
 from graph_server.buffers import PublishedSlot, StalePolicy
+from graph_server.evaluation import Evaluation
 from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts, Reading
+from graph_server.interval_rows import IntervalRows, constants_of
 from graph_server.lambdas.step_times import Timesheet, name_of
 from graph_server.layer_zero import Kept, aggregate
 from graph_server.ledger import Ledger
 from graph_server.operators import Operator, Setting
 from graph_server.operators.linear import Linear
 from graph_server.operators.pairs import Pairs
+from graph_server.param_servers import ParamServers
+from graph_server.pool import Pool
 from graph_server.scheduler import Begin, Event, Opened, Published, Scheduler, StepDone
 from siafu import kernels, processor, views
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
 from siafu.evaluation import EvaluatedEpochs, rounds
-from siafu.graph import TRAIN
-from siafu.metrics import METRICS
 from siafu.models import Model
 from siafu.ops import BFLOAT16
 from siafu.processor import PROCESSOR
@@ -47,7 +49,6 @@ from siafu.sparse import Array, Rows, SparseRows, TaskRows
 from siafu.tasks import TENSOR_KINDS, Kind, Lane, Program, Step, TaskId
 from siafu.wire import (
     ConstantRows,
-    EvalReport,
     GhostMap,
     IntervalDone,
     Judged,
@@ -101,27 +102,18 @@ class Partition:
         self.timesheet = Timesheet()
         self.schedulers: dict[Lane, Scheduler] = {}  # from the moment the peers' maps are in
         self.published: dict[tuple[Lane, str], PublishedSlot] = {}
-        self._constants: dict[Lane, list[dict[str, Rows]]] = {}  # by interval
-        self._slots: dict[tuple[Lane, int], dict[str, TaskRows]] = {(x, i): {} for x in Lane for i in self.intervals}
+        self.rows = IntervalRows(self.intervals)
         self._operators: dict[tuple[Lane, str], Operator] = {}
         self._sources: dict[bool, list[Array]] = {}  # by interval: the other intervals that it gathers from
         self._reading: list[Reading] = []  # by interval, backwards: of train.stale_gradients = drop
-        self._jobs: list[tuple[Priority, int, Job]] = []  # the task queue
-        self._num_jobs = 0
-        self._busy = 0  # pool threads at work
+        self.pool = Pool(num_threads)
         self._held: list[tuple[Address, PublishedRows]] = []  # rows that came while a gather read the older ones
-        self._versions = [0] * config.servers.param_servers
-        self._rows_due = 0  # messages with rows of peers in one training epoch
-        self._rows_in: dict[int, set[tuple[int, int]]] = {}  # training epoch -> (step, interval) of those that are in
-        self._epochs_in = 0  # training epochs whose rows are all in
+        self.arrivals = Arrivals()
+        self.param_servers = ParamServers(self.index, config.servers.param_servers, per_server)
         self._started = False
         self._stopped = False
         self._judged = -1
-        self._param_server: dict[int, int] = {}  # interval -> its parameter server in its current epoch
-        self._load = [0] * config.servers.param_servers  # stashes of ours that each holds
-        self._load_of_others = [0] * config.servers.param_servers  # and those of other graph servers, as it said last
-        self._per_run = run_of(config.train.intervals, config.servers.param_servers)
-        self._tallies: dict[int, dict[int, Array]] = {}  # evaluated epoch -> interval -> its tally
+        self.evaluation = Evaluation(shard, self.split, model.spec.target, self.intervals)
         self.now = 0.0
         self.trace: list[dict[str, Any]] | None = None  # filled if it is a list; whoever made it empties it
 
@@ -140,8 +132,7 @@ class Partition:
             case PublishedRows():
                 return self._do(self._arrived(sender, message))
             case WeightsReady(server=server, version=version, load=load):
-                if version > self._versions[server]:
-                    self._versions[server], self._load_of_others[server] = version, load
+                self.param_servers.told(server, version, load)
                 return self._do(self._open_epochs())
             case Judged():
                 return self._do(self._judge(message))
@@ -158,7 +149,7 @@ class Partition:
     def computed(self, done: Compute, value: Any, now: float, seconds: float = 0.0) -> list[Action]:
         """A pool thread has finished a computation, which took so long."""
         self.now = now
-        self._busy -= 1
+        self.pool.finished()
         if done.counted_as:
             self.timesheet.worked(done.counted_as, seconds)
         return self._do([] if self._stopped else [*done.then(value), *self._take_held()])
@@ -186,26 +177,15 @@ class Partition:
             if isinstance(action, Completed):
                 todo.extend(reversed(self._tensor_done(action.result)))
             elif isinstance(action, Job):
-                self._num_jobs += 1
-                heapq.heappush(self._jobs, (action.priority, self._num_jobs, action))
+                self.pool.add(action)
             else:
                 outside.append(action)
-        waiting: list[tuple[Priority, int, Job]] = []
-        while self._jobs and self._busy < self.num_threads and not self._stopped:
-            queued = heapq.heappop(self._jobs)
-            job = queued[2]
-            if job.may_begin is not None and not job.may_begin():
-                waiting.append(queued)
-                continue
-            self._busy += 1
-            outside.append(Compute(job.begin(), job.then, job.counted_as))
-            if job.leads_to is not None:
-                outside += self.backend.expect(job.leads_to, self.now)
-        for queued in waiting:
-            heapq.heappush(self._jobs, queued)
-        graph_tasks = len(self._jobs) + self._busy
-        self.backend.watch(graph_tasks, self.now)
-        self.timesheet.watch(graph_tasks, self.backend.in_flight, self.now)
+        for compute, following in self.pool.begin():
+            outside.append(compute)
+            if following is not None:
+                outside += self.backend.expect(following, self.now)
+        self.backend.watch(len(self.pool), self.now)
+        self.timesheet.watch(len(self.pool), self.backend.in_flight, self.now)
         return outside
 
     # --- before the first epoch -------------------------------------------------------------------------------------
@@ -275,7 +255,7 @@ class Partition:
                 operator.nothing(step) if kind == "drop" else 0.0,
             )
             if lane is Lane.TRAIN:
-                self._rows_due += len(places) - len(self.intervals)
+                self.arrivals.due += len(places) - len(self.intervals)
 
     def _ready(self) -> list[Action]:
         """The features of every ghost that are wanted are here: layer 0 can be aggregated."""
@@ -301,23 +281,9 @@ class Partition:
     def _set_constants(self, aggregates: dict[Lane, Rows]) -> list[Action]:
         """``aggregates``: layer 0's, ``[n, F]``. What never changes is cut into intervals, and that was all."""
         self._aggregates = {}
-        is_train = self.split == TRAIN
-        H: Rows = self.shard.features
-        if isinstance(H, np.ndarray) and H.dtype == np.float32 and self.storage == "bfloat16":
-            H = kernels.to_bfloat16(H)
-        read = {slot for program in self.programs.values() for step in program.steps for slot in step.reads}
-        for lane in self.lanes:
-            self._constants[lane] = []
-            for start, stop in self.bounds:
-                constants: dict[str, Rows] = {
-                    "H0": H[start:stop],
-                    "vertex": np.asarray(self.shard.vertices[start:stop], np.int64),
-                    "label": np.asarray(self.shard.labels[start:stop]),
-                    "train": is_train[start:stop],
-                }
-                if self.of_features:
-                    constants[self.of_features] = aggregates[lane][start:stop]
-                self._constants[lane].append({slot: rows for slot, rows in constants.items() if slot in read})
+        self.rows.constants = constants_of(
+            self.shard, self.split, self.bounds, self.programs, self.lanes, aggregates, self.of_features, self.storage
+        )
         return [Send(COORDINATOR, Ready("graph_server", self.index))]
 
     # --- epochs -----------------------------------------------------------------------------------------------------
@@ -329,9 +295,9 @@ class Partition:
                 self.schedulers[lane].handle(Begin(first))
         self._started = True
         self._judged = max(self._judged, message.judged)
-        self._versions = [max(version, message.epoch) for version in self._versions]
-        self._epochs_in = max(self._epochs_in, message.epoch)  # others may have started before we heard of it
-        return (self._count_epochs_in() if self._rows_due else []) or self._open_epochs()
+        self.param_servers.begin(message.epoch)
+        self.arrivals.begin(message.epoch)
+        return self._open_epochs()
 
     def _open_epochs(self) -> list[Action]:
         """Rule 2 of the scheduler. ``slowest`` is the number of optimiser steps that every parameter server has
@@ -342,9 +308,9 @@ class Partition:
             return []
         if Lane.TRAIN not in self.lanes:
             return self._step(Lane.EVAL, Opened(0, 0))
-        slowest = min(self._versions)
-        if self._rows_due:
-            slowest = min(slowest, self._epochs_in)
+        slowest = self.param_servers.slowest
+        if self.arrivals.due:
+            slowest = min(slowest, self.arrivals.epochs)
         due = self.evaluated.after(self._judged)
         due = self.config.train.epochs if due is None else due
         # Evaluation runs beside training, but no more than 1 + s epochs behind it, so
@@ -359,7 +325,7 @@ class Partition:
         self._judged = max(self._judged, message.epoch)
         if message.stop:
             self._stopped = True
-            self._jobs.clear()
+            self.pool.stop()
             self.backend.stop()
             return []
         return self._open_epochs()
@@ -382,13 +348,12 @@ class Partition:
 
     def _done(self, task: TaskId) -> list[Action]:
         """A step has finished: slots that nobody reads any more go, and the scheduler says what is next."""
-        slots, program = self._slots[task.lane, task.interval], self.programs[task.lane]
+        program, write = self.programs[task.lane], self.config.run.write
         kept: list[Action] = []
-        if task.lane is Lane.EVAL and self.config.run.write in program[task.pc].writes:
+        if task.lane is Lane.EVAL and write in program[task.pc].writes:
             start, _ = self.bounds[task.interval - self.intervals[0]]
-            kept = [Keep(start, np.asarray(slots[self.config.run.write]))]
-        for slot in [slot for slot in slots if program.last_reader[slot] <= task.pc]:
-            del slots[slot]
+            kept = [Keep(start, self.rows.written(task, write))]
+        self.rows.drop_read(task, program)
         self._note("done", task)
         return [*kept, *self._step(task.lane, StepDone(task))]
 
@@ -406,7 +371,7 @@ class Partition:
                     "interval": task.interval,
                     "pc": task.pc,
                     "step": step.name,
-                    "slowest": min(self._versions),
+                    "slowest": self.param_servers.slowest,
                     **more,
                 }
             )
@@ -425,7 +390,7 @@ class Partition:
             return self._done(task)
         start, stop = self.bounds[local]
         operator = self._operators[task.lane, step.operator]
-        rows = self._rows_of(task)
+        rows = self.rows.of(task)
         slot = self.published[task.lane, str(step.gathers)]
         reads = self._intervals_read(task, step)
 
@@ -435,7 +400,7 @@ class Partition:
 
         def then(made: dict[str, Array]) -> list[Action]:
             slot.hold_read(reads, -1)
-            self._put(task, step, made)
+            self.rows.put(task, step, made)
             return self._done(task)
 
         counted_as = name_of(task.lane, step.kind)
@@ -453,17 +418,6 @@ class Partition:
         slot.turn(task.epoch)
         slot.hold_read(reads, 1)
         return self._note_staleness(task, step, slot)
-
-    def _rows_of(self, task: TaskId) -> dict[str, TaskRows]:
-        """Everything that the interval holds now."""
-        constants = self._constants[task.lane][task.interval - self.intervals[0]]
-        return {**constants, **self._slots[task.lane, task.interval]}
-
-    def _put(self, task: TaskId, step: Step, made: Mapping[str, Any]) -> None:
-        """Takes the slots that a step has written, or added to."""
-        slots = self._slots[task.lane, task.interval]
-        for name, rows in made.items():
-            slots[name] = np.asarray(slots[name]) + rows if name in step.adds else rows
 
     def _tensor_task_after(self, task: TaskId) -> TaskId | None:
         """The next step of the interval, if it is one."""
@@ -486,7 +440,7 @@ class Partition:
         return self._reading[task.interval - self.intervals[0]].share(slot.epoch_of, task.epoch)
 
     def _scatter(self, task: TaskId, step: Step) -> list[Action]:
-        operator, rows = self._operators[task.lane, step.operator], self._rows_of(task)
+        operator, rows = self._operators[task.lane, step.operator], self.rows.of(task)
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
         start, _ = self.bounds[local]
@@ -505,7 +459,7 @@ class Partition:
         def then(done: tuple[dict[str, Array], dict[int, Array]]) -> list[Action]:
             made, cut = done
             slot.hold_write(task.interval, -1)
-            self._put(task, step, made)
+            self.rows.put(task, step, made)
             actions: list[Action] = []
             for peer, values in cut.items():
                 message = PublishedRows(task.lane.value, task.epoch, task.pc, task.interval, values)
@@ -558,21 +512,12 @@ class Partition:
         if slot.epoch_of[message.interval] < message.epoch:
             slot.paste(message.interval, message.epoch, message.values)
         actions = self._step(lane, Published(message.epoch, message.pc, message.interval))
-        if lane is Lane.TRAIN and message.epoch >= self._epochs_in:
-            self._rows_in.setdefault(message.epoch, set()).add((message.pc, message.interval))
-            actions += self._count_epochs_in()
+        if lane is Lane.TRAIN and self.arrivals.add(message.epoch, message.pc, message.interval):
+            actions += self._open_epochs()  # the next ones may be entered
         return actions
 
-    def _count_epochs_in(self) -> list[Action]:
-        """Training epochs whose rows are all here, in order, may let the next ones be entered."""
-        before = self._epochs_in
-        while len(self._rows_in.get(self._epochs_in, ())) == self._rows_due:
-            del self._rows_in[self._epochs_in]
-            self._epochs_in += 1
-        return self._open_epochs() if self._epochs_in > before else []
-
     def _apply(self, task: TaskId, step: Step) -> list[Action]:
-        rows = self._rows_of(task)
+        rows = self.rows.of(task)
         if step.gathers:
             return self._cut_edges(task, step, rows)
         return self._submit(task, step, {slot: rows[slot] for slot in step.reads})
@@ -604,13 +549,9 @@ class Partition:
         ]
 
     def _submit(self, task: TaskId, step: Step, wanted: dict[str, TaskRows]) -> list[Action]:
-        constants = self._constants[task.lane][task.interval - self.intervals[0]]
-        server = task.interval % len(self._load)
-        if task.lane is Lane.TRAIN:
-            if task.interval not in self._param_server:
-                self._param_server[task.interval] = self._least_loaded(task.interval)
-                self._load[self._param_server[task.interval]] += 1
-            server = self._param_server[task.interval]
+        constants = self.rows.fixed(task)
+        servers = self.param_servers
+        server = servers.use(task.interval) if task.lane is Lane.TRAIN else servers.first(task.interval)
         # What a worker keeps has one name in both lanes: an aggregate along other edges is sent each time.
         differs = self.of_features if task.lane is Lane.EVAL and not self._one_view else None
         fixed = tuple(slot for slot in step.reads if slot in constants and slot != differs)
@@ -618,19 +559,6 @@ class Partition:
         following = self._tensor_task_after(task)
         expected = self.backend.expect(following, self.now) if following is not None else []
         return self.backend.submit(tensor_task, self.now) + expected
-
-    def _least_loaded(self, interval: int) -> int:
-        """The parameter server that an interval uses for an epoch: that which holds the fewest stashes, ours and
-        those that it told of (Dorylus §5.1). Of servers within a run of it, that of the interval's run, whose
-        gradients it can then sum further before it must send them to its peers; else ours first, so that graph
-        servers spread (docs/adr/0032)."""
-        loads = [ours + others for ours, others in zip(self._load, self._load_of_others, strict=True)]
-        first = interval - interval % self._per_run
-        for sibling in range(first, first + self._per_run):
-            server = self._param_server.get(sibling)
-            if server is not None and loads[server] < min(loads) + self._per_run:
-                return server
-        return min(range(len(loads)), key=lambda q: (loads[q], (q - self.index) % len(loads)))
 
     def _tensor_done(self, result: TaskResult) -> list[Action]:
         task = result.id
@@ -641,7 +569,7 @@ class Partition:
         self._note("answered", task, compute_s=result.compute_s)
         if step.has_gradient:
             self.ledger[task.epoch].losses[task.interval] += result.loss
-        self._put(task, step, result.rows)
+        self.rows.put(task, step, result.rows)
         if task.lane is Lane.EVAL and task.pc == len(self.programs[Lane.EVAL]) - 1:
             return [self._count(task, result.rows[step.writes[0]])]
         return self._done(task)
@@ -649,40 +577,29 @@ class Partition:
     def _count(self, task: TaskId, outputs: TaskRows) -> Action:
         """The last step of an evaluation: compare with the labels, or with what the pairs are."""
         start, stop = self.bounds[task.interval - self.intervals[0]]
-        split, metric = self.split[start:stop], METRICS[self.model.spec.target]
         pairs = self._operators.get((Lane.EVAL, "pairs"))
-        labels = pairs.types(start, stop) if isinstance(pairs, Pairs) else np.asarray(self.shard.labels[start:stop])
+        pairs = pairs if isinstance(pairs, Pairs) else None
 
         def then(tally: Array) -> list[Action]:
-            tallies = self._tallies.setdefault(task.epoch, {})
-            tallies[task.interval] = tally
-            actions = self._done(task)
-            if len(tallies) == len(self.intervals):
-                del self._tallies[task.epoch]
-                total = metric.merge([tallies[interval] for interval in self.intervals])
-                actions.append(Send(COORDINATOR, EvalReport(self.index, task.epoch, total)))
-            return actions
+            report = self.evaluation.add(task.epoch, task.interval, tally)
+            return [*self._done(task), *([Send(COORDINATOR, report)] if report is not None else [])]
 
         counted_as = name_of(task.lane, self.programs[task.lane][task.pc].kind)
         return Job(
-            self._priority(task), lambda: lambda: metric.tally(outputs, labels, split), then, counted_as=counted_as
+            self._priority(task),
+            lambda: lambda: self.evaluation.tally(outputs, start, stop, pairs),
+            then,
+            counted_as=counted_as,
         )
 
     def _update(self, task: TaskId) -> list[Action]:
-        server = self._param_server.pop(task.interval)
-        self._load[server] -= 1
+        server = self.param_servers.release(task.interval)
         self.ledger[task.epoch].by_param_server[server] += 1
         return [
             Send(param_server(server), IntervalDone(task.epoch, task.interval)),
             *self.ledger.close(task.epoch, lambda: json.dumps(self.usage)),
             *self._done(task),
         ]
-
-
-def run_of(intervals: int, param_servers: int) -> int:
-    """How many neighbouring intervals of a graph server's use one parameter server, if none is more loaded than the
-    others: a subtree of the sum of gradients (docs/adr/0002), of at most half a parameter server's share."""
-    return 1 << max(0, (intervals // (2 * param_servers)).bit_length() - 1)
 
 
 def _gather_of_features(programs: Mapping[Lane, Program]) -> str:

@@ -157,7 +157,7 @@ def check(outcome: Outcome) -> None:
     for partition in fleet.partitions:
         assert all(scheduler.finished for scheduler in partition.schedulers.values())
         assert partition.backend.in_flight == 0
-        assert sum(partition._load) == 0
+        assert partition.param_servers.stashes == 0
     for replica in fleet.replicas:
         assert replica.version == epochs
         assert replica.stash_references == {}

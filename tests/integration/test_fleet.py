@@ -22,7 +22,8 @@ import pytest
 import siafu.tensor_task
 from graph_data.prepare import prepare
 from graph_server.backends import Action, TensorTask
-from graph_server.partition import Partition, run_of
+from graph_server.param_servers import run_of
+from graph_server.partition import Partition
 from siafu import wire
 from siafu.address import COORDINATOR, Address, Send
 from siafu.address import graph_server as graph_server_address
@@ -339,7 +340,7 @@ def ordeal(run: Fleet) -> dict[str, Any]:
             assert number == {"train": steps[Lane.TRAIN] * epochs, "eval": steps[Lane.EVAL] * evaluated}
         assert all(scheduler.finished for scheduler in partition.schedulers.values())
         assert partition.backend.in_flight == 0
-        assert sum(partition._load) == 0
+        assert partition.param_servers.stashes == 0
     for replica in run.replicas:
         assert replica.version == epochs
         assert replica.stash_references == {}

@@ -129,4 +129,4 @@ def test_async_ends_and_leaves_nothing_over(prepared, model, rows):
     assert all(np.isfinite(W).all() for W in fleet.weights("final").values())
     for partition in fleet.partitions:
         assert all(scheduler.finished for scheduler in partition.schedulers.values())
-        assert not any(partition._slots[Lane.TRAIN, interval] for interval in partition.intervals)
+        assert not any(partition.rows._slots[Lane.TRAIN, interval] for interval in partition.intervals)

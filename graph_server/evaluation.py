@@ -1,0 +1,35 @@
+"""How good the outputs of a partition's intervals are: counted one by one, reported once all of an epoch are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graph_server.operators.pairs import Pairs
+from siafu.metrics import METRICS
+from siafu.shards import Shard
+from siafu.sparse import Array, TaskRows
+from siafu.wire import EvalReport
+
+
+class Evaluation:
+    def __init__(self, shard: Shard, split: Array, target: str, intervals: Sequence[int]):
+        """split: uint8 ``[n]``, the roles of the partition's vertices; target: what is learnt, which has its metric."""
+        self.shard, self.split, self.metric, self.intervals = shard, split, METRICS[target], intervals
+        # All mutable state:
+        self._tallies: dict[int, dict[int, Array]] = {}  # evaluated epoch -> interval -> its tally
+
+    def tally(self, outputs: TaskRows, start: int, stop: int, pairs: Pairs | None) -> Array:
+        """Of rows ``start`` to ``stop``: outputs beside labels, or beside what the pairs are. Changes no state."""
+        labels = np.asarray(self.shard.labels[start:stop]) if pairs is None else pairs.types(start, stop)
+        return self.metric.tally(outputs, labels, self.split[start:stop])
+
+    def add(self, epoch: int, interval: int, tally: Array) -> EvalReport | None:
+        """The epoch's report, if it is the last one that was missing."""
+        mine = self._tallies.setdefault(epoch, {})
+        mine[interval] = tally
+        if len(mine) < len(self.intervals):
+            return None
+        del self._tallies[epoch]
+        return EvalReport(self.shard.index, epoch, self.metric.merge([mine[one] for one in self.intervals]))

@@ -1,0 +1,52 @@
+"""The computations that wait for a pool thread, and how many threads are at work. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from graph_server.backends import Compute, Job, Priority
+from siafu.tasks import TaskId
+
+
+class Pool:
+    """Of ``num_threads`` threads, which the shell has."""
+
+    def __init__(self, num_threads: int):
+        self.num_threads = num_threads
+        # All mutable state:
+        self._jobs: list[tuple[Priority, int, Job]] = []  # a heap; of equal priorities the first that came
+        self._num_jobs = 0
+        self._busy = 0
+
+    def __len__(self) -> int:
+        """Waiting and at work."""
+        return len(self._jobs) + self._busy
+
+    def add(self, job: Job) -> None:
+        self._num_jobs += 1
+        heapq.heappush(self._jobs, (job.priority, self._num_jobs, job))
+
+    def begin(self) -> Iterator[tuple[Compute, TaskId | None]]:
+        """Computations for all threads that are free, by priority, but for those that may not begin yet, each with the
+        tensor task that it is followed by. To be exhausted."""
+        held: list[tuple[Priority, int, Job]] = []
+        while self._jobs and self._busy < self.num_threads:
+            queued = heapq.heappop(self._jobs)
+            job = queued[2]
+            if job.may_begin is not None and not job.may_begin():
+                held.append(queued)
+                continue
+            self._busy += 1
+            yield Compute(job.begin(), job.then, job.counted_as), job.leads_to
+        for queued in held:
+            heapq.heappush(self._jobs, queued)
+
+    def finished(self) -> None:
+        """A thread is free again."""
+        self._busy -= 1
+
+    def stop(self) -> None:
+        """What waits, and what still comes, will never run."""
+        self._jobs.clear()
+        self.num_threads = 0
