@@ -42,9 +42,8 @@ class Measured:
     tasks_per_s: float = 12_200  # a graph server with 500 simulated workers, 64 KiB a task
     gather_ns_per_edge: float = 3.3  # of 64 columns, on 2 threads
     prepare_edges_per_s: float = 3.6e6  # from Parquet, streamed, under 6 GiB
-    fds_of_graph_server: int = (
-        36  # and 1 per worker, 1 per invocation, 3 per other graph server, 2 per parameter server
-    )
+    # and 1 per worker, 1 per invocation, 3 per other graph server, 2 per parameter server
+    fds_of_graph_server: int = 36
     fds_of_param_server: int = 15  # and 1 per worker, 1 per graph server, 3 per other parameter server
     fds_of_worker: int = 16  # and 2 per parameter server
 
@@ -60,9 +59,8 @@ class Aws:
     requests_per_s_per_environment: int = 10
     flow_gbps: float = 5.0  # of one TCP connection, outside a placement group
     s3_bytes_per_s: float = 0.5e9  # of one server that downloads its shard over several connections: an assumption
-    flops_per_vcpu: float = (
-        30e9  # float32, of narrow products on an older core: an assumption, a third of what we measure
-    )
+    # float32, of narrow products on an older core: an assumption, a third of what we measure
+    flops_per_vcpu: float = 30e9
     mb_per_vcpu: float = 1769.0
 
 

@@ -19,9 +19,8 @@ from siafu.sparse import Array
 SAMPLE = 1 << 18  # edges that are drawn, to know how they spread over the ids
 SAMPLE_SEED = 0
 FIRST_MAP = 1 << 16  # ids that the map of those seen begins with
-SPREAD = (
-    32  # numbers up to the largest id, for each id there is, that a table may have: one id of 10**9 is no table of 4 GB
-)
+# numbers up to the largest id, for each id there is, that a table may have: one id of 10**9 is no table of 4 GB
+SPREAD = 32
 MERGE_AT = 1 << 20  # new ids that wait until they are merged
 
 

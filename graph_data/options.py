@@ -44,9 +44,8 @@ class Options:
     test_edges: float = 0.1
     negatives: int = 8
     eval_negatives: int = 100
-    features_as: str = (
-        ""  # a run or prepared graph whose feature columns are taken, by name, and whose means and deviations
-    )
+    # a run or prepared graph whose feature columns are taken, by name, and whose means and deviations
+    features_as: str = ""
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:

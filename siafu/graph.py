@@ -45,9 +45,8 @@ class Graph:
     num_classes: int  # C; 1 if labels are float32 [N]
     split: Array  # uint8 [N, S] of NONE, TRAIN, VAL, TEST; S = 0: none published
     directed: bool  # False: every edge is listed in both directions, with one weight
-    ids: Any = (
-        None  # what the source calls vertices, ascending: int64 [N], graph_data.sources.ids.NamedIds; None: 0..N-1
-    )
+    # what the source calls vertices, ascending: int64 [N], graph_data.sources.ids.NamedIds; None: 0..N-1
+    ids: Any = None
     edge_type: Array | None = None  # uint16 [E], below num_edge_types; None: all edges are of one type
     num_edge_types: int = 1
     names: Mapping[str, tuple[str, ...]] = field(

@@ -58,9 +58,8 @@ class Faults:
 
     kill: float = 0.0  # a worker dies when something is delivered to it
     hang: float = 0.0  # or never says a word again, until its invocation times out
-    stillborn: float = (
-        0.0  # an invocation fails at once; its worker's only message may arrive before that is known, or after
-    )
+    # an invocation fails at once; its worker's only message may arrive before that is known, or after
+    stillborn: float = 0.0
     refuse: float = 0.0  # the service refuses an invocation
     twice: float = 0.0  # a message to or from a worker is delivered twice
     lose: float = 0.0  # or not at all

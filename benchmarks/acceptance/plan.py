@@ -163,9 +163,8 @@ def _row(place: Place, mode: str, found: Sequence[Measured], speeds: Speeds, ins
 class Instrument:
     """What the shaper adds, which is no part of the system: it runs on the same processors."""
 
-    factor: float = (
-        1.0  # what its work costs, in its own processor time as it was measured: 3 ns a byte, and 60 us a turn
-    )
+    # what its work costs, in its own processor time as it was measured: 3 ns a byte, and 60 us a turn
+    factor: float = 1.0
     late_s: float = 0.0  # with which it wakes, for each message
 
     def of(self, environments: Environments, bytes_per_s: float) -> Environments:

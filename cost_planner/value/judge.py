@@ -66,9 +66,8 @@ class Evaluated:
     lambda_usd: float
     requests: float
     gb_s: float
-    tensor_share: float | None = (
-        None  # of the seconds that servers computed: AV, AE and their backwards; None: not known
-    )
+    # of the seconds that servers computed: AV, AE and their backwards; None: not known
+    tensor_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,8 @@ class Contender:
     content: str = ""  # digest of the graph, whatever it was cut into; "": not known
     machine: str = ""  # that it ran on, and how many cores it has
     run_usd: float | None = None  # of the whole run where it ran, as siafu cost says; None: unfinished, or not priced
-    device: str = (
-        ""  # of a baseline's ranks: a GPU's name, or "cpu"; "cpu" of servers whose GPU backend does without one
-    )
+    # of a baseline's ranks: a GPU's name, or "cpu"; "cpu" of servers whose GPU backend does without one
+    device: str = ""
 
     def best(self, split: str) -> float | None:
         """None if nothing of the split was scored."""
