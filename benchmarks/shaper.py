@@ -110,9 +110,8 @@ class Shaper:
         """``rate``: bytes per second of each direction of each destination, or of each connection."""
         self.rate, self.delay_s, self.per_connection = rate, delay_s, per_connection
         self._listener = socket.create_server(("127.0.0.1", port), backlog=512)
-        self._listener.setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_NBYTES
-        )  # what it accepts inherits it
+        # what it accepts inherits it
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_NBYTES)
         self._listener.setblocking(False)
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._bell, self._bell_rope = socket.socketpair()
@@ -377,9 +376,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--per-connection", action="store_true", help="a link for each connection, not destination")
     args = parser.parse_args(argv)
     shaper = Shaper(rate=args.rate, delay_s=args.delay, port=args.port, per_connection=args.per_connection)
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # also where a shell began us in the background, deaf to it
+    # also where a shell began us in the background, deaf to it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with shaper, contextlib.suppress(KeyboardInterrupt):
         print(shaper.address, flush=True)
         signal.pause()

@@ -46,9 +46,10 @@ class Grid:
         if replicas > 1:  # else nothing goes along a row
             self.column = group.subgroup([rank for rank in ranks if rank // self.num_blocks == self.replica])
             self.row = group.subgroup([rank for rank in ranks if rank % self.num_blocks == self.block])
+        # by replica
         self.shares = [
             range(self.num_blocks * j // replicas, self.num_blocks * (j + 1) // replicas) for j in range(replicas)
-        ]  # by replica
+        ]
 
     @property
     def share(self) -> range:

@@ -55,17 +55,13 @@ class Memory:
         self.vertices = np.concatenate([part.vertices, part.halo])  # int64 [n + h]
         self.chunk_of, self.between = chunk_of, between
         # All that changes:
-        self.epoch, self.turn, self.refresh = (
-            0,
-            np.zeros(0, np.int64),
-            False,
-        )  # turn: of each chunk, when it goes through
+        # turn: of each chunk, when it goes through
+        self.epoch, self.turn, self.refresh = (0, np.zeros(0, np.int64), False)
         self.history: dict[int, Tensor] = {}  # by layer, [n + h, F]
         self.remembers = False  # whether there is a history: a stage may have no layer that wants one
         self._tables: dict[int, Table] = {}
-        self._asked: dict[
-            int, tuple[Tensor, int | None]
-        ] = {}  # by layer: what is as wide as its rows; their mask's key
+        # by layer: what is as wide as its rows; their mask's key
+        self._asked: dict[int, tuple[Tensor, int | None]] = {}
         self._features: Tensor | None = None
 
     @property

@@ -15,10 +15,8 @@ class Clock:
     """``with clock("communicate"): ...``; an inner phase does not count for the outer one too."""
 
     def __init__(self, synchronise: Callable[[], None] = lambda: None, now: Callable[[], float] = time.perf_counter):
-        self._synchronise, self._now = (
-            synchronise,
-            now,
-        )  # synchronise: waits for the GPU, so that its time is the phase's
+        # synchronise: waits for the GPU, so that its time is the phase's
+        self._synchronise, self._now = (synchronise, now)
         self.seconds: dict[str, float] = defaultdict(float)
         self._inner = 0.0
 

@@ -112,10 +112,8 @@ class TorchGroup:
         self._timeout_s, self._link, self._of = timeout_s, link, of
         self._device = torch.device("cuda" if dist.get_backend(of) == "nccl" else "cpu")
         self._aside: torch.cuda.Stream | None = None  # made when used
-        self._leaving, self._landing = (
-            ThreadPoolExecutor(1, "leaving"),
-            ThreadPoolExecutor(1, "landing"),
-        )  # start when used
+        # start when used
+        self._leaving, self._landing = (ThreadPoolExecutor(1, "leaving"), ThreadPoolExecutor(1, "landing"))
 
     def exchange(self, sends: Sequence[Tensor], recvs: Sequence[Tensor], kind: str = "halo") -> None:
         self._count_all(sends, kind)

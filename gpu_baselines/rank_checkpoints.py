@@ -31,9 +31,8 @@ class Progress:
     epoch: int = 0  # the next one
     losses: list[float] = field(default_factory=list)
     epoch_seconds: list[float] = field(default_factory=list)
-    seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(PHASES, 0.0)
-    )  # of all epochs, mean over ranks
+    # of all epochs, mean over ranks
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     bytes: dict[str, int] = field(default_factory=dict)  # of all epochs and ranks
     links: list[list[int]] = field(default_factory=list)  # of these, halo rows and gradients: by sender and receiver
     best: dict[str, Any] = field(default_factory=dict)  # the best evaluation's record

@@ -33,9 +33,8 @@ class Census:
     ids: Ids | None  # int64 [N], ascending, or names: the id of every vertex; None: ids are 0..N-1
     src: Array  # int64 [S], ids of the ends of edges drawn at random
     dst: Array
-    apart: Mapping[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # table -> its ids, and how many of them are in no edge
+    # table -> its ids, and how many of them are in no edge
+    apart: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def take_census(

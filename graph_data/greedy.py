@@ -42,9 +42,8 @@ def greedy(name: str, sides: list[Edges], parts: int, passes: int) -> Array:
     Their ``indices`` are read by ascending slices and may lie on disk.
     """
     n = len(sides[0].indptr) - 1
-    ends = sum(
-        (side.indptr[1:] for side in sides[1:]), sides[0].indptr[1:]
-    )  # [N], edges of the vertices up to this one
+    # [N], edges of the vertices up to this one
+    ends = sum((side.indptr[1:] for side in sides[1:]), sides[0].indptr[1:])
     weight = np.diff(ends, prepend=0).astype(np.float64)  # [N]
     weight += max(1.0, weight.mean())
     weight /= weight.mean()  # in mean vertices, so that the loads add up to N

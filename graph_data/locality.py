@@ -17,10 +17,8 @@ from siafu.sparse import Array
 
 SAMPLED_EDGES: Final = 1 << 22
 L2_BYTES, L3_BYTES = 1 << 20, 32 << 20
-ROW_BYTES, LINE_BYTES = (
-    256,
-    64,
-)  # 64 values of float32; where they exceed L3, tables are cut into tiles (siafu.kernels.rows)
+# 64 values of float32; where they exceed L3, tables are cut into tiles (siafu.kernels.rows)
+ROW_BYTES, LINE_BYTES = (256, 64)
 TILE_SHARE: Final = 0.6
 INTERVALS: Final = 32  # of a partition, to count crossing edges: what the paper's servers have, about
 #: In the time of an edge whose row is in L2: fitted to the compiled gather at widths 64 and 128. The end of a row costs

@@ -51,9 +51,8 @@ class Ghosts:
         # All mutable state:
         self._maps_due = (shard.num_partitions - 1) * len(intervals) * 2
         self._wanting: set[int] = set()  # peers that want features
-        self._features: dict[
-            int, Rows
-        ] = {}  # a peer's interval -> features of those of its vertices that are ghosts here
+        # a peer's interval -> features of those of its vertices that are ghosts here
+        self._features: dict[int, Rows] = {}
 
     # --- 1 ------------------------------------------------------------------------------------------------------------
 

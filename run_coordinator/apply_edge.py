@@ -51,9 +51,8 @@ def placed(config: Config, shards: ShardSet) -> tuple[Config, dict[str, Any]]:
     ]
     estimate, load = None, None
     chosen: placement.Placement = "lambda" if asked == "lambda" else "server"
-    dropped = (
-        config.train.mode == "async" and config.train.stale_gradients == "drop"
-    )  # run_coordinator.api.built refuses it there
+    # run_coordinator.api.built refuses it there
+    dropped = config.train.mode == "async" and config.train.stale_gradients == "drop"
     if asked == "auto" and config.servers.backend == "lambda" and not dropped:  # else there is nobody to send it to
         largest = int(np.argmax(edges))
         tasks = len(placement.edge_steps(model)) * intervals

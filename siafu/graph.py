@@ -49,14 +49,12 @@ class Graph:
     ids: Any = None
     edge_type: Array | None = None  # uint16 [E], below num_edge_types; None: all edges are of one type
     num_edge_types: int = 1
-    names: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # of "classes", "edge_types" and "features" (columns), if it has words
+    # of "classes", "edge_types" and "features" (columns), if it has words
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     numbers_said: bool = False  # the user says that float labels, all 0 and 1, are numbers
     random_features: bool = False  # the source has none, and the user said "random:F"
-    notes: tuple[
-        str, ...
-    ] = ()  # what of the source was taken for what, and what was left out: a line each, for the user
+    # what of the source was taken for what, and what was left out: a line each, for the user
+    notes: tuple[str, ...] = ()
 
     @property
     def num_edges(self) -> int:

@@ -31,9 +31,8 @@ def num_environments(config: Config, cores: int | None = None) -> int:
     """Lambda environments that one server may want, if the service grants them. An
     interval has one tensor task at a time."""
     lambdas = config.lambdas
-    intervals = (
-        config.train.intervals or 2 * MOST
-    )  # 0 is not settled yet: as many as there are at most (run_coordinator.intervals)
+    # 0 is not settled yet: as many as there are at most (run_coordinator.intervals)
+    intervals = config.train.intervals or 2 * MOST
     if lambdas.count:
         return lambdas.count
     if lambdas.place.same_machine:

@@ -276,9 +276,8 @@ def loss_and_gradient(graph: Graph, spec: ModelSpec, logits: Array, train: Array
         loss = -(y * log_sigmoid(x) + (1 - y) * log_sigmoid(-x)).mean()
         gradient[train] = (np.exp(log_sigmoid(x)) - y) / x.size
         return float(loss), gradient
-    target = (
-        np.eye(spec.num_classes)[y] * (1 - spec.label_smoothing) + spec.label_smoothing / spec.num_classes
-    )  # [n, C]
+    # [n, C]
+    target = np.eye(spec.num_classes)[y] * (1 - spec.label_smoothing) + spec.label_smoothing / spec.num_classes
     peak = x.max(1, keepdims=True)
     log_probability = x - peak - np.log(np.exp(x - peak).sum(1, keepdims=True))
     gradient[train] = (np.exp(log_probability) - target) / len(train)

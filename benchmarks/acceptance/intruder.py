@@ -115,9 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _sound(outcome: Outcome, alone: Outcome) -> bool:
     unharmed = outcome.digest == alone.digest and outcome.restarts == 0
     seen = outcome.refused + outcome.malformed > 0 and outcome.log_lines > 0
-    return unharmed and (
-        seen or outcome.kind in ("none", "flood")
-    )  # silence is heard after 10 s, if a run lasts as long
+    # silence is heard after 10 s, if a run lasts as long
+    return unharmed and (seen or outcome.kind in ("none", "flood"))
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:

@@ -146,9 +146,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ),
     ]
     watch = Watch()
-    logging.getLogger("benchmarks.shaper").setLevel(
-        logging.ERROR
-    )  # that a Lambda which was killed does not answer is no news
+    # that a Lambda which was killed does not answer is no news
+    logging.getLogger("benchmarks.shaper").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         trial = suffer(
             schedule(seconds, args.mode),

@@ -108,9 +108,8 @@ def main(args: argparse.Namespace) -> int:
         str(args.epochs),
         *settings,
     ]
-    logging.getLogger("benchmarks.shaper").setLevel(
-        logging.ERROR
-    )  # that a member which was killed does not answer is no news
+    # that a member which was killed does not answer is no news
+    logging.getLogger("benchmarks.shaper").setLevel(logging.ERROR)
     if fork_server.SUPPORTED and not args.fresh:
         fork_server.Popen.nursery = fork_server.Nursery.start()
     begun, trials = time.monotonic(), list[dict[str, Any]]()

@@ -337,9 +337,8 @@ class PyGTraining(Training):
         return self.net_of(layers, lambda number, layer, H: layer(H, self.adjacency))
 
     def gcn(self, number: int, fan_in: int, fan_out: int) -> Any:
-        layer = package("torch_geometric.nn").GCNConv(
-            fan_in, fan_out, normalize=False
-        )  # normalised once above, which is what cached=True keeps
+        # normalised once above, which is what cached=True keeps
+        layer = package("torch_geometric.nn").GCNConv(fan_in, fan_out, normalize=False)
         self.first(number, "weight", layer.lin.weight, transposed=True)
         self.first(number, "bias", layer.bias)
         return layer
@@ -353,9 +352,8 @@ class PyGTraining(Training):
 
     def gat(self, number: int, fan_in: int, fan_out: int) -> Any:
         heads = self.setup["heads"] if number < self.num_layers - 1 else 1
-        layer = package("torch_geometric.nn").GATConv(
-            fan_in, fan_out // heads, heads, add_self_loops=False
-        )  # they are in the graph
+        # they are in the graph
+        layer = package("torch_geometric.nn").GATConv(fan_in, fan_out // heads, heads, add_self_loops=False)
         self.first(number, "weight", layer.lin.weight, transposed=True)
         self.first(number, "target", layer.att_dst)
         self.first(number, "source", layer.att_src)

@@ -32,9 +32,8 @@ class Observed:
 
     epoch_s: float
     spread: float  # of the epochs' times: half of their interquartile range, relative
-    cpu_s: Mapping[
-        tuple[str, str], float
-    ]  # (role, "main" | "io" | "pool") -> processor seconds per epoch, of all its processes
+    # (role, "main" | "io" | "pool") -> processor seconds per epoch, of all its processes
+    cpu_s: Mapping[tuple[str, str], float]
     usage: Mapping[str, float]  # what the backend counts, per epoch
 
 

@@ -54,9 +54,8 @@ class Labels:
     counts: tuple[ClassCount, ...]  # of classes or labels that some vertex has, the most frequent first
     numbers: tuple[tuple[float, float, float, float], ...]  # of every column of numbers: min, mean, max, deviation
     homophily: Homophily
-    mixing: tuple[
-        tuple[float, ...], ...
-    ]  # [C, C] by class number: share of row's neighbours in column; () if C > MAX_MIXED
+    # [C, C] by class number: share of row's neighbours in column; () if C > MAX_MIXED
+    mixing: tuple[tuple[float, ...], ...]
     splits: tuple[Split, ...]
 
 

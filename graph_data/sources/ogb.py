@@ -41,13 +41,8 @@ from siafu.npy import read_archive
 from siafu.sparse import Array
 
 OPTIONS = ("split", "features")
-READ = (
-    "edge_index",
-    "node_feat",
-    "node_label",
-    "num_nodes_list",
-    "num_edges_list",
-)  # arrays that every graph has a use for
+# arrays that every graph has a use for
+READ = ("edge_index", "node_feat", "node_label", "num_nodes_list", "num_edges_list")
 DOWNLOADS = "dataset"  # where OGB's loaders put what they download, by default
 SAVED = "split_dict.pt"
 ROLES = {"train": TRAIN, "valid": VAL, "test": TEST}
@@ -198,9 +193,8 @@ def _labels(raw: Array, num_vertices: int, folder: Path) -> Array:
         raise DatasetError(f"{folder}: labels are {list(raw.shape)}, must be [{num_vertices}, columns]")
     raw = raw[:, 0] if raw.ndim == 2 and raw.shape[1] == 1 else raw
     if raw.ndim == 2 or raw.dtype.kind in "iu":
-        return labels_of(
-            raw, "labels" if zero_and_one(raw) else "auto", str(folder)
-        )  # OGB's several columns are classes
+        # OGB's several columns are classes
+        return labels_of(raw, "labels" if zero_and_one(raw) else "auto", str(folder))
     whole = np.where(np.isnan(raw), -1, raw)
     if not (whole == np.floor(whole)).all():
         return raw.astype(np.float32)

@@ -36,9 +36,8 @@ class Shipping:
         self.split_in = 0  # parts that tasks are split in because memory is short; 0: it is not
         self._cuts: dict[TaskId, dict[int, _Cut]] = {}  # open task -> attempt -> how it was cut
         self._nbytes_of: dict[TaskId, int] = {}  # open task -> rows that its latest attempt was sent
-        self._given: dict[
-            str, set[tuple[int, int, str]]
-        ] = {}  # worker -> (interval, parts, slot) of constants that it has
+        # worker -> (interval, parts, slot) of constants that it has
+        self._given: dict[str, set[tuple[int, int, str]]] = {}
         self.nbytes = 0  # of rows, in all
 
     def ship(self, task: TensorTask, assign: Assign) -> list[Send]:

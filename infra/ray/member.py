@@ -54,9 +54,8 @@ class Order:
     cluster: str  # the cluster's address, for servers that start Lambdas there
     driver_node: str  # Ray's id of the driver's machine
     keys: Ring | None = None
-    variables: Mapping[str, str] = field(
-        default_factory=kernels
-    )  # the run's choice of kernels, which replaces the node's
+    # the run's choice of kernels, which replaces the node's
+    variables: Mapping[str, str] = field(default_factory=kernels)
 
 
 @dataclass(frozen=True)

@@ -158,8 +158,7 @@ def fitted(config: BaselineConfig, shards: ShardSet) -> BaselineConfig:
             f"{config.data.source}: it was cut into {parts} parts, {b.method} on {b.ranks} ranks "
             f"needs {config.partitions}"
         )
-    found = api.fit(config, shards).replace(
-        {"train.intervals": config.train.intervals}
-    )  # ranks have none: see UNHEEDED
+    # ranks have none: see UNHEEDED
+    found = api.fit(config, shards).replace({"train.intervals": config.train.intervals})
     assert isinstance(found, BaselineConfig)
     return found

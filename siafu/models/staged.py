@@ -81,10 +81,8 @@ class Staged:
             plain = not node.own and node.factor == 1.0 and node.operator == "linear"
             assert node.of != FEATURES or plain, f"{node.slot}: of the features the plain sum alone is gathered"
         self._layers = {node.slot: number for number, node in enumerate(gathers)}
-        self._constants = {
-            FEATURES,
-            *(node.slot for node in gathers if node.of == FEATURES),
-        }  # nobody's gradient is taken
+        # nobody's gradient is taken
+        self._constants = {FEATURES, *(node.slot for node in gathers if node.of == FEATURES)}
         self._widths = {**self.widths_of(), FEATURES: spec.in_features}
 
     # --- what a model says -----------------------------------------------------------------------------------------

@@ -23,9 +23,8 @@ def test_all_ratios_of_the_paper_are_simulated_within_a_fifth(capsys):
 
 
 def test_a_lambda_s_first_task_has_the_bytes_of_its_interval():
-    work = plan_of(AMAZON, Machines(), "async").work[
-        1
-    ]  # AV0: gathered rows there, pre-activations and activations back
+    # AV0: gathered rows there, pre-activations and activations back
+    work = plan_of(AMAZON, Machines(), "async").work[1]
     rows = 9.2e6 / 8 / 90
     assert work.down == pytest.approx(4 * 300 * rows)
     assert work.up == pytest.approx(4 * 2 * 64 * rows)

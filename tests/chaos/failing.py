@@ -257,9 +257,8 @@ def train(
             deliveries += fleet.deliveries
             injected.update(fleet.injected)
         restored += before is not None
-        reached = max(
-            replica.version for replica in fleet.replicas
-        )  # 0 where it failed before it was told what it goes on from
+        # 0 where it failed before it was told what it goes on from
+        reached = max(replica.version for replica in fleet.replicas)
         lost_epochs += max(0, reached - (before.version if before is not None else 0))
         strays, attempt = fleet.strays, attempt + 1
     return Outcome(fleet, result, restarts, resumes, restored, lost_epochs, deliveries, injected)

@@ -50,9 +50,8 @@ def one_fails(lab: Lab) -> bool:
 def test_without_numbers_on_links_runs_do_not_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost messages are then never missed: the checks see a deadlock."""
     monkeypatch.setattr(Links, "check", lambda links: None)
-    assert one_fails(
-        Lab(tmp_path, ServerFaults(kill=0, kill_launcher=0, lose=0.01))
-    )  # a server that dies saves the run
+    # a server that dies saves the run
+    assert one_fails(Lab(tmp_path, ServerFaults(kill=0, kill_launcher=0, lose=0.01)))
 
 
 def test_a_gradient_that_counts_twice_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

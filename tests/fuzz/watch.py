@@ -25,9 +25,8 @@ from tests.fuzz.engine import Finding, Fuzzer, cover
 from tests.fuzz.inputs import Input, pack, unpack
 from tests.fuzz.targets import target_of
 
-MORE_MEMORY = (
-    512 << 20
-)  # of addresses, above what the child has when its corpus has run: a hostile length is a MemoryError
+# of addresses, above what the child has when its corpus has run: a hostile length is a MemoryError
+MORE_MEMORY = 512 << 20
 HANGS_S = 20.0  # without a run: a parser that takes no CPU, or never comes back from a library
 NOTE_BYTES = 1 << 22
 HEAD = struct.Struct("<QI")  # runs so far, length of the input

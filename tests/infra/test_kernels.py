@@ -181,9 +181,8 @@ def needed(elf: bytes) -> tuple[set[str], bytes]:
     segments = [struct.unpack_from("<IIQQQQ", elf, start + size * i) for i in range(count)]
     dynamic = next(segment for segment in segments if segment[0] == 2)  # PT_DYNAMIC
     entries = [struct.unpack_from("<QQ", elf, dynamic[2] + i) for i in range(0, dynamic[5], 16)]
-    address, length = (
-        next(value for tag, value in entries if tag == wanted) for wanted in (5, 10)
-    )  # DT_STRTAB, DT_STRSZ
+    # DT_STRTAB, DT_STRSZ
+    address, length = (next(value for tag, value in entries if tag == wanted) for wanted in (5, 10))
     place = next(
         address - at + offset
         for kind, _, offset, at, _, nbytes in segments

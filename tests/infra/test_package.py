@@ -132,9 +132,8 @@ def test_modules_travel_compiled_and_unchecked_for_our_python(here):
     with zipfile.ZipFile(here.path) as archive:
         tag = sys.implementation.cache_tag
         compiled = archive.read(f"siafu/__pycache__/ops.{tag}.pyc")
-    assert (
-        int.from_bytes(compiled[4:8], "little") == 0b01
-    )  # by hash of the source, and never compared with it (PEP 552)
+    # by hash of the source, and never compared with it (PEP 552)
+    assert int.from_bytes(compiled[4:8], "little") == 0b01
     assert b"/var/task/siafu/ops.py" in compiled
 
 

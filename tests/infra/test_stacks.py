@@ -230,9 +230,8 @@ def test_no_config_takes_away_what_a_stack_of_an_earlier_deploy_uses(templates, 
     from infra import app
 
     used = set().union(*map(imports, templates.values()))
-    small = Config().replace(
-        {"servers.ports": "9000-9009", "cloud.reserved": 0, "cloud.zone": "us-east-1c"}
-    )  # one server, no GPU, nobody told
+    # one server, no GPU, nobody told
+    small = Config().replace({"servers.ports": "9000-9009", "cloud.reserved": 0, "cloud.zone": "us-east-1c"})
     app.synthesize(small, MADE, tmp_path, ["data", "network"])
     files = [tmp_path / f"siafu-{part}.template.json" for part in ("data", "network")]
     assert used == set().union(*(exports(json.loads(file.read_text())) for file in files))

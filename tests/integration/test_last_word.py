@@ -46,9 +46,8 @@ def test_usage_is_not_complete_when_invocations_were_still_running(
 def test_usage_is_complete_when_every_worker_has_left(tmp_path: Path) -> None:
     for attempt in range(5):
         with FakeLambda() as fake:
-            result, found = usage(
-                tmp_path / f"run-{attempt}", fake, 20, count=1
-            )  # of several, one may start at the end
+            # of several, one may start at the end
+            result, found = usage(tmp_path / f"run-{attempt}", fake, 20, count=1)
         assert result["usage_complete"] is ("cut" not in found)
         if result["usage_complete"]:
             return

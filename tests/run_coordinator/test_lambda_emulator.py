@@ -30,9 +30,8 @@ def test_a_run_goes_on_without_the_localstack_that_went_with_it(monkeypatch, tmp
     asked = Config().replace({"servers.backend": "lambda", "lambda.on": "localstack", "lambda.function": "mine"})
     made = {"lambda.endpoint": "http://127.0.0.1:5", "lambda.function": "siafu-x", "lambda.callback_host": "10.0.0.1"}
     (tmp_path / CONFIG).write_text(dump(asked.replace(made)))
-    assert (
-        resume.resolve(tmp_path, {}, {}).lambdas.endpoint == "http://127.0.0.1:5"
-    )  # the user's own: it may be there still
+    # the user's own: it may be there still
+    assert resume.resolve(tmp_path, {}, {}).lambdas.endpoint == "http://127.0.0.1:5"
     (tmp_path / ASKED).write_text(dump(asked))
     for config in (
         as_asked(load(tmp_path / CONFIG), tmp_path),

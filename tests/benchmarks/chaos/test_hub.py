@@ -25,9 +25,8 @@ END = b"the end"
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(FaultyHub, "log", tmp_path / "log")
     monkeypatch.setattr(FaultyHub, "began_at", 0.0)
-    monkeypatch.setattr(
-        "benchmarks.chaos.hub.time", SimpleNamespace(monotonic=lambda: 0.0)
-    )  # its tenths are in the seed
+    # its tenths are in the seed
+    monkeypatch.setattr("benchmarks.chaos.hub.time", SimpleNamespace(monotonic=lambda: 0.0))
     return tmp_path / "log"  # type: ignore[return-value]
 
 

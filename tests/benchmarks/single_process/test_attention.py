@@ -15,12 +15,8 @@ from tests.benchmarks.single_process.test_loop import GRAPHS, prepared, spec_of
 
 torch.set_num_threads(1)
 HEADS = 2
-DENSE = {
-    "directed": True,
-    "weighted": False,
-    "num_vertices": 60,
-    "num_edges": 1800,
-}  # 30 in-edges: whole vectors of them
+# 30 in-edges: whole vectors of them
+DENSE = {"directed": True, "weighted": False, "num_vertices": 60, "num_edges": 1800}
 CASES = {"one layer": (), "two layers": (6,), "three layers": (6, 4)}
 
 

@@ -136,9 +136,8 @@ def test_rows_that_do_not_change_are_never_too_late(
     name: str, late: Lateness, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until the weights move, every epoch is like the one before, and so is its gradient."""
-    moves = 3 * late.depth + 3 * len(
-        late.smooth.replace("none", "")
-    )  # a layer's gradient is exact after those above it
+    # a layer's gradient is exact after those above it
+    moves = 3 * late.depth + 3 * len(late.smooth.replace("none", ""))
     monkeypatch.setattr("gpu_baselines.learner.learning_rate", lambda epoch, train: LR if epoch >= moves else 0.0)
     shards = prepared(GRAPH, folder, 3)
     common = {"model__name": name, "model__hidden": "8", "train__optimizer": "sgd", "train__momentum": 0.0}

@@ -83,9 +83,8 @@ def test_rows_arrive_unbiased_and_vary_as_the_paper_says(bits: int) -> None:
     spread = np.sqrt(np.clip(-below * (S + below), (1e-3 * S) ** 2, None))
     assert np.all(np.abs(errors.mean(0)) <= 5 * spread / np.sqrt(draws))
     assert abs(errors.mean()) <= 5 * S / np.sqrt(6 * columns * draws)
-    even = np.linspace(0, (1 << bits) - 1, 60_000, dtype=np.float32)[:, None] * np.float32(
-        0.25
-    )  # all fractions alike often
+    # all fractions alike often
+    even = np.linspace(0, (1 << bits) - 1, 60_000, dtype=np.float32)[:, None] * np.float32(0.25)
     one = even.T.copy()
     error = sent(one, all_rows_in(bits, 1), key=3)[0].astype(np.float64) - one[0]
     step = float(steps(quantise.message(one, all_rows_in(bits, 1), 3), all_rows_in(bits, 1))[0])

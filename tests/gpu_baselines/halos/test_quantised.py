@@ -46,9 +46,8 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "adaptive, late, feedback, smoothed": {"period": 2, "group_size": 4, "feedback": True, "depth": 1, "smooth": "FG"},
 }
 STREAMS = [Stream("forward", 1), Stream("forward", 2), Stream("backward", 1), Stream("backward", 2)]
-UNEVEN = LinkCosts(
-    np.array([[0, 1, 3], [1, 0, 1], [1, 1, 0]]) * 1e-9, np.full((3, 3), 1e-5)
-)  # measured: no two runs alike
+# measured: no two runs alike
+UNEVEN = LinkCosts(np.array([[0, 1, 3], [1, 0, 1], [1, 1, 0]]) * 1e-9, np.full((3, 3), 1e-5))
 
 
 @pytest.fixture(autouse=True)

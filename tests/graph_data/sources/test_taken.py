@@ -176,9 +176,8 @@ def test_a_second_line_of_names_is_refused(file, line, words):
 def test_a_second_line_that_says_what_columns_are_of_is_no_edge_of_text_ids(line):
     Path("e.csv").write_text(f"source,target\n{line}\nann,bob\nbob,eve\neve,ann\n")
     refused(rf"^e\.csv: its second line, '{re.escape(line)}', says what columns are of", "features=random:2")
-    Path("e.csv").write_text(
-        "source,target\ntext,date\nann,bob\nbob,eve\ntext,number\n"
-    )  # words that occur again are data
+    # words that occur again are data
+    Path("e.csv").write_text("source,target\ntext,date\nann,bob\nbob,eve\ntext,number\n")
     assert load("features=random:2").num_vertices == 6
 
 

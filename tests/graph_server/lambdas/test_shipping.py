@@ -63,9 +63,8 @@ def test_every_attempt_of_a_task_is_cut_as_the_first_was():
     assert shipping.again(one, RowsMissing("train", 0, 0, 1, 0, "x", 4)) is None
     again = shipping.again(one, RowsMissing("train", 0, 0, 1, 1, "y", 3))
     assert again is not None
-    assert (
-        shipping.done(one.id) == 12 * ROWS + 12 * ROWS // 4
-    )  # of the latest attempt, with what it had to be sent again
+    # of the latest attempt, with what it had to be sent again
+    assert shipping.done(one.id) == 12 * ROWS + 12 * ROWS // 4
     assert shipping.again(one, RowsMissing("train", 0, 0, 1, 1, "y", 3)) is None  # asked for too late: the task is done
     assert len(shapes(shipping, one)) == 1
 

@@ -214,9 +214,8 @@ def test_await_agents_names_a_machine_that_is_not_there_or_stands_still(
         with pytest.raises(
             ConfigError, match=r"graph_server 7: no machine of the deployment has this role.* waited 0 s"
         ):
-            await_agents(
-                box, place, [graph_server(7)], 0.1, lambda now, total, boots: None
-            )  # no order for the other one lies about
+            # no order for the other one lies about
+            await_agents(box, place, [graph_server(7)], 0.1, lambda now, total, boots: None)
     assert 0.2 < sum(slept) < 0.3
     monkeypatch.setattr(hosts, "BOOT_S", 60.0)
     agents = Agents(box, {G0: [{"state": "fetching", "fetched_bytes": 2, "fetch_bytes": 5}]})

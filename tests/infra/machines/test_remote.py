@@ -181,9 +181,8 @@ def test_a_killed_role_is_started_again_on_its_machine(deployment: Deployment, s
     again = {"epochs": 250, "settings": settings(**{"run.restarts": 3})}
     run = train_until(2, kill, shards, tmp_path / "run", **again)
     (restart,) = run.result["restarts"]
-    assert (
-        "graph_server 1" in restart["reason"]
-    )  # usually "died: killed by SIGKILL", but its agent may be slow to say so
+    # usually "died: killed by SIGKILL", but its agent may be slow to say so
+    assert "graph_server 1" in restart["reason"]
     assert restart["version"] >= 1
     near = api.train(str(shards), **SHORT, epochs=250, backend="cpu", run_dir=str(tmp_path / "near"))
     assert run.result["weights_digest"] == near.result["weights_digest"]

@@ -215,9 +215,8 @@ def test_columns_of_another_table_are_found_by_their_names(
     settings = {"data.cache_dir": str(folder / "cache")}
     own = siafu.predict(run, scores="logits", settings=settings)
     said: list[str] = []
-    turned = table_of(
-        tmp_path / "turned", [*names[::-1], "height"]
-    )  # job, the label of the run, is a feature of this table
+    # job, the label of the run, is a feature of this table
+    turned = table_of(tmp_path / "turned", [*names[::-1], "height"])
     found = siafu.predict(
         run, graph=turned, scores="logits", settings=settings, on_status=lambda status: said.extend(status.notes)
     )

@@ -53,9 +53,8 @@ def test_every_implementation_makes_the_same_mask_bit_for_bit(isa, heads, add_se
     indptr, indices = problem.edges.indptr, problem.edges.indices
     rows = [np.append(v, indices[indptr[v] : indptr[v + 1]])[1 - add_self :] for v in range(2, 30)]
     own = np.repeat(np.arange(2, 30), [len(row) for row in rows])
-    wanted = edge_dropout(
-        problem.ids[own], problem.ids[np.concatenate(rows)], heads, P, problem.dropout.key
-    )  # of out-edges: rows are the sources
+    # of out-edges: rows are the sources
+    wanted = edge_dropout(problem.ids[own], problem.ids[np.concatenate(rows)], heads, P, problem.dropout.key)
     np.testing.assert_array_equal(found, wanted)
 
 

@@ -80,9 +80,8 @@ def test_a_tile_fills_no_more_than_its_share_of_the_cache(small_cache):
     table = Table(100, 200)
     assert table.tile in (16, 64)
     assert table.nbytes == 4 * 100 * (208 if table.tile == 16 else 256)
-    assert (
-        Table(10_000, 200).tile == 64
-    )  # where not even a line per row stays in the cache, tiles are as wide as may be
+    # where not even a line per row stays in the cache, tiles are as wide as may be
+    assert Table(10_000, 200).tile == 64
     assert Table(10_000, 200, "bfloat16").tile == 64
     assert Table(10_000, 41).tile == 48
 

@@ -225,11 +225,8 @@ def test_every_line_says_where_its_price_is_from():
 def test_spot_is_said_and_charged_where_it_is_known():
     found = cost.of_run(config(**ON_AWS, cloud__spot=True), requests=0, gb_s=0, seconds=3600)
     assert lines(found)["4 x c5.2xlarge, spot"] == ("graph_servers", 4, pytest.approx(4 * 0.34 * 0.44))
-    assert lines(found)["2 x c7g.xlarge"] == (
-        "param_servers",
-        2,
-        pytest.approx(0.29),
-    )  # nobody knows what spot saves of it
+    # nobody knows what spot saves of it
+    assert lines(found)["2 x c7g.xlarge"] == ("param_servers", 2, pytest.approx(0.29))
 
 
 def test_tiers_that_are_reached_have_a_line_each():

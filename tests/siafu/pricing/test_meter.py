@@ -134,9 +134,8 @@ def test_what_goes_on_what_is_over_and_what_was_planned_have_one_price():
     goes_on = core.cost(1000.0)
     core.last_word(0, {"invocations": 3, "gb_s": 7.5, "init_ms": 1500.0}, 1000.0)
     over = core.cost(1000.0)
-    planned = cost.predicted(
-        core.config, seconds=900, invocations=3, invocation_s=2.0, cold_starts=3, init_s=0.5
-    )  # of 1 GB
+    # of 1 GB
+    planned = cost.predicted(core.config, seconds=900, invocations=3, invocation_s=2.0, cold_starts=3, init_s=0.5)
     assert goes_on == over
     assert over.amounts == pytest.approx(planned.amounts)
     assert over.parts == pytest.approx(planned.parts)
@@ -182,9 +181,8 @@ def test_what_is_said_is_never_less_than_what_was_used(seed: int):
 def test_what_attempts_before_have_cost_comes_on_top_of_what_is_counted():
     core = meter()
     core.carry(0, {"invocations": 5, "gb_s": 1000.0}, 100.0)
-    core.report(
-        0, {"invocations": 7, "gb_s": 1000.0}, 100.0, alive=2
-    )  # those of before, and two that are not billed yet
+    # those of before, and two that are not billed yet
+    core.report(0, {"invocations": 7, "gb_s": 1000.0}, 100.0, alive=2)
     assert gb_s(core, 110.0, 7) == pytest.approx(1020)
     core.report(0, {"invocations": 7, "gb_s": 1050.0}, 110.0, alive=0)  # billed now, and more than was counted
     assert gb_s(core, 110.0, 7) == pytest.approx(1050)

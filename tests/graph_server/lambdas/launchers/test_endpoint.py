@@ -398,9 +398,8 @@ def test_answer_that_does_not_come_in_time_is_a_timeout() -> None:
 
 def test_an_answer_is_waited_for_longer_than_the_function_may_run(start: Start) -> None:
     _, caller = start()
-    assert (
-        caller.launcher._lines._read_timeout_s > Config().lambdas.timeout_s + 1
-    )  # else its timeout is a lost connection
+    # else its timeout is a lost connection
+    assert caller.launcher._lines._read_timeout_s > Config().lambdas.timeout_s + 1
 
 
 def test_lines_that_were_cut_carry_nothing_more() -> None:
