@@ -178,6 +178,7 @@ def pytest_of_its_own(
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("there", [True, False], ids=["HOME is there", "HOME is nowhere"])

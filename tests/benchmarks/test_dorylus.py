@@ -12,6 +12,7 @@ from benchmarks.dorylus import TABLE_4, Machines, cpu_epoch_s, main, plan_of
 AMAZON = TABLE_4["GCN", "Amazon"][0]
 
 
+@pytest.mark.long
 def test_all_ratios_of_the_paper_are_simulated_within_a_fifth(capsys):
     assert main(["--json"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -149,6 +149,7 @@ every_host = pytest.mark.parametrize("place", HOSTS, indirect=True)
 # --- the promises -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @every_host
 def test_members_dial_the_coordinator_with_the_config_of_the_run(run: Run) -> None:
     run.start(G0, G1, Q0)
@@ -184,6 +185,7 @@ def test_a_member_that_gives_up_is_found_with_the_last_line_of_its_log(run: Run)
     assert "refused by the coordinator: not today" in death.last_line
 
 
+@pytest.mark.long
 @every_host
 def test_one_that_was_killed_goes_before_one_that_gave_up(run: Run) -> None:
     run.start(G0, G1)
@@ -196,6 +198,7 @@ def test_one_that_was_killed_goes_before_one_that_gave_up(run: Run) -> None:
     assert (death.member, death.code) == (G1, -signal.SIGKILL)
 
 
+@pytest.mark.long
 @every_host
 def test_kill_ends_one_member_and_takes_the_same_or_an_unknown_one_again(run: Run) -> None:
     run.host.kill(G0)
@@ -209,6 +212,7 @@ def test_kill_ends_one_member_and_takes_the_same_or_an_unknown_one_again(run: Ru
     assert run.pids(G1)
 
 
+@pytest.mark.long
 @every_host
 def test_wait_tells_whether_all_have_ended(run: Run) -> None:
     run.start(G0, Q0)
@@ -220,6 +224,7 @@ def test_wait_tells_whether_all_have_ended(run: Run) -> None:
     assert run.host.num_alive == 0
 
 
+@pytest.mark.long
 @every_host
 def test_collect_ends_who_is_left_and_brings_every_log_home(run: Run) -> None:
     run.start(G0, Q0)
@@ -274,6 +279,7 @@ def test_members_have_keys_that_nothing_but_they_has(
         assert secret.hex().encode() not in seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", HOSTS, indirect=True)
 def test_leaving_the_block_leaves_nobody(place: Make, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     config = Config.from_dict({"data": {"parts": 2}, "run": {"on": request.node.callspec.params["place"]}})

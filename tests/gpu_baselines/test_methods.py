@@ -113,6 +113,7 @@ def test_ranks_agree_and_judge_the_weights_exactly(name: str, tmp_path: Path) ->
         assert scores[split] == pytest.approx(expected, abs=1e-9), split
 
 
+@pytest.mark.long
 @every_case
 def test_resumes_to_the_same_weights(name: str, tmp_path: Path) -> None:
     """From the checkpoint after three of five epochs, with rank 0's lines of the epochs done again cut off."""

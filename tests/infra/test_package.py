@@ -88,6 +88,7 @@ def test_two_builds_of_the_same_tree_have_the_same_bytes(here, no_cache):
     assert again.sha256 == here.sha256
 
 
+@pytest.mark.long
 @linux
 def test_a_package_is_built_once(here):
     before = here.path.stat().st_ino
@@ -158,6 +159,7 @@ def test_kernels_of_this_installation_are_shipped_as_they_are(here):
     assert run(here, load) == str(library.LIBRARY.siafu_isa())
 
 
+@pytest.mark.long
 @linux
 def test_without_kernels_here_a_package_for_here_has_none(no_cache, monkeypatch):
     monkeypatch.setattr(library, "LIBRARY", None)
@@ -188,6 +190,7 @@ def test_entries_have_fixed_times_and_may_be_read_by_lambda(here):
     assert {entry.external_attr >> 16 for entry in entries} == {0o100644, 0o100755}
 
 
+@pytest.mark.long
 @linux
 def test_old_packages_leave_the_cache(here, no_cache):
     old = no_cache / "old.zip"
@@ -244,6 +247,7 @@ def test_no_function_gets_a_python_that_aws_has_deprecated(monkeypatch):
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @linux
 def test_command_reports_sizes_and_the_cold_import(here, tmp_path, capsys):
     assert package.main(["--here", "--json", "-o", str(tmp_path / "f.zip")]) == 0

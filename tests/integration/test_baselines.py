@@ -48,6 +48,7 @@ def run(shards: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return train_baseline("vanilla", shards, run_dir=str(folder), epochs=6, hidden=8, dropout=0.5, settings=settings)
 
 
+@pytest.mark.long
 def test_a_run_leaves_what_siafu_train_does(run: Any) -> None:
     files = {path.name for path in run.dir.iterdir()}
     assert {
@@ -83,6 +84,7 @@ def test_graph_servers_predict_with_its_weights(run: Any) -> None:
     assert found.result["scores"]["test"]["acc"] == run.test_acc
 
 
+@pytest.mark.long
 def test_its_model_is_exported(run: Any, tmp_path: Path) -> None:
     assert export(run.dir, to="torch", out=tmp_path / "out")["max_abs_logit_difference"] < 1e-4
 

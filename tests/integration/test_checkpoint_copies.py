@@ -26,6 +26,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"s3://{box.bucket}/kept"
 
 
+@pytest.mark.long
 def test_a_run_goes_on_from_the_bucket_to_the_same_bits(url: str, tmp_path: Path):
     undisturbed = api.train("digits", epochs=6, run_dir=str(tmp_path / "undisturbed"), settings=SETTINGS)
     copied = {**SETTINGS, "run.checkpoint_to": url, "run.checkpoint_every": 2}
@@ -42,6 +43,7 @@ def test_a_bucket_that_is_not_there_is_said_before_anything_starts(url: str, tmp
     assert not (tmp_path / "run" / "logs").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on_nan", ["skip", "stop"])
 def test_steps_with_bad_numbers_are_left_out_or_end_the_run(on_nan: str, tmp_path: Path):
     """The first step goes so far that everything after it overflows."""

@@ -38,6 +38,7 @@ def test_workers_on_two_kinds_of_processors_make_the_bits_of_one(tmp_path: Path)
     assert not any(name.startswith(processor.PROCESSOR) for name in two["usage"])
 
 
+@pytest.mark.long
 def test_a_run_on_one_kind_names_it_in_its_result_alone(tmp_path: Path, capsys: Any) -> None:
     result = train(tmp_path / "run")
     assert result["processors"] == [processor.kind(kernels.ISA)]

@@ -278,6 +278,7 @@ def test_a_checkpoint_of_other_data_is_refused_though_the_runs_manifest_fits(
     assert "was trained on other labels and splits" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_warm_start_says_what_the_weights_were_trained_on(
     trained_on_a_file: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -293,6 +294,7 @@ def test_a_warm_start_says_what_the_weights_were_trained_on(
     assert "trained on other labels and splits" in caplog.text
 
 
+@pytest.mark.long
 def test_a_run_is_found_and_its_graph_too_from_another_folder_and_in_other_parts(
     trained_on_a_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -329,6 +331,7 @@ def test_every_setting_of_data_is_fixed_but_those_that_cut_or_keep_the_same_grap
     assert {"source", "task", "test_edges", "train_per_class", "feature_norm", "inductive", "seed", "split"} < fixed
 
 
+@pytest.mark.long
 def test_a_finished_run_that_goes_on_ends_with_the_bits_of_a_longer_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

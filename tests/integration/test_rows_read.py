@@ -86,6 +86,7 @@ class Watched:
         return id(step), id(slot), start, epoch
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [

@@ -33,6 +33,7 @@ def test_weights_do_not_depend_on_keys(tmp_path: Path, backend: tuple[str, ...])
     assert len(digests) == 1
 
 
+@pytest.mark.long
 def test_keys_are_in_no_arguments_and_the_run_directory_is_its_owners(tmp_path: Path) -> None:
     with Training(tmp_path / "run", *DIGITS, *LAMBDAS, "--epochs", "100000", "--security", "curve") as training:
         training.until(lambda: training.epochs() >= 1, "an epoch")

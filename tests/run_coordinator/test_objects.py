@@ -21,6 +21,7 @@ def test_its_shards_are_kept_like_those_of_any_source(tmp_path):
     assert path.parent == tmp_path
 
 
+@pytest.mark.long
 def test_a_run_of_it_can_be_repeated_from_its_config(tmp_path):
     settings = {"data.cache_dir": str(tmp_path), "servers.backend": "cpu"}
     more = {"epochs": 2, "mode": "pipe", "hidden": 4, "settings": settings}

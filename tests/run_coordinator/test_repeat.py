@@ -212,6 +212,7 @@ def test_where_trials_may_diverge_that_is_their_result(
 # --- rule 4, with real runs -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_runs_side_by_side_give_the_weights_of_runs_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     options = {

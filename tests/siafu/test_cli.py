@@ -250,6 +250,7 @@ def test_json_is_one_object_with_the_promised_fields(shards, capsys, tmp_path):
     assert files >= {"config.toml", "manifest.json", "metrics.jsonl", "model.safetensors", "result.json", "checkpoints"}
 
 
+@pytest.mark.long
 def test_checkpoints_are_the_weights_after_their_epoch(shards, tmp_path):
     """A run of two epochs ends where a longer one with the same settings passes."""
     common = {"backend": "cpu", "mode": "pipe", "intervals": 2, "seed": 3, "param_servers": 2}
@@ -261,6 +262,7 @@ def test_checkpoints_are_the_weights_after_their_epoch(shards, tmp_path):
     assert spec == model_file.load_model(short.dir / "model.safetensors")[1]
 
 
+@pytest.mark.long
 def test_a_run_is_repeated_from_its_own_config(shards, capsys, tmp_path):
     first = siafu.train(shards, mode="pipe", epochs=3, backend="cpu", hidden=8, run_dir=str(tmp_path / "first"))
     again = [

@@ -79,7 +79,7 @@ def test_a_run_says_at_once_that_it_may_open_too_few_files(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

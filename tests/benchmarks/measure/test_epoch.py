@@ -126,6 +126,7 @@ def test_peers_that_are_asked_for_are_measured_beside_the_servers(monkeypatch, c
     assert found["servers_over_dgl"] == {"cpu, 1 part": 1.5, "cpu, 2 parts": 2.0, "lambda, 1 part": 3.0}
 
 
+@pytest.mark.long
 def test_epoch_seconds_of_a_real_training_run(tmp_path):
     args = argparse.Namespace(
         graph=GRAPH, model="gcn", hidden=4, layers=2, lr=0.01, epochs_per_round=2, order="given", threads=2

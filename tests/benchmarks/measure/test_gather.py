@@ -75,6 +75,7 @@ def test_mistakes_are_named(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_measures_a_small_graph_beside_scipy(monkeypatch, capsys):
     monkeypatch.setattr(peers, "interpreter", lambda: sys.executable)
     monkeypatch.setattr(gather, "AT_LEAST_S", 0)

@@ -40,6 +40,7 @@ def test_every_role_has_its_figures_and_the_last_line_is_the_total():
     assert memory.summary(prediction, found)["ratio"] == pytest.approx(100 / 120)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (PROC / "self" / "smaps_rollup").exists(), reason="memory is read from Linux' /proc")
 def test_a_small_run_is_predicted_and_measured(tmp_path: Path):
     found = memory.measure(

@@ -15,6 +15,7 @@ def arguments(*given: str) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+@pytest.mark.long
 def test_partitioners_are_compared_by_rate_memory_and_cut(tmp_path: Path):
     found = prepare.measure(
         arguments("--graph", "digits", "--partitioners", "metis,random", "--work", str(tmp_path), "--rounds", "1")

@@ -15,6 +15,7 @@ def arguments(*given: str) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+@pytest.mark.long
 def test_one_table_has_a_line_per_size_of_every_part():
     found = scaling.measure(
         arguments("--edges", "2e4,4e4", "--width", "8", "--intervals", "4,9", "--lambdas", "2", "--rounds", "1")

@@ -46,6 +46,7 @@ def as_if(setting: Setting, speeds: Speeds) -> Measured:
     return Measured(setting, config, spec, counts, seen)
 
 
+@pytest.mark.long
 def test_the_constants_of_a_machine_are_found():
     runs = [as_if(setting, TRUE) for setting in SETTINGS]
     found = fitted(runs).speeds
@@ -64,6 +65,7 @@ def test_no_constant_is_below_what_was_measured_by_itself():
     assert 1e-4 < least()["flop_ns"] < 10
 
 
+@pytest.mark.long
 def test_a_real_run_is_seen_by_its_members():
     if not Path("/proc/self/task").is_dir():
         pytest.skip("no /proc")

@@ -288,6 +288,7 @@ def test_verb_names_mistakes(trainers: Trainers, capsys: pytest.CaptureFixture[s
     assert not trainers.trained
 
 
+@pytest.mark.long
 def test_contenders_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """For once without stand-ins: on digits, until the target."""
     monkeypatch.chdir(tmp_path)

@@ -96,6 +96,7 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return train(config_of("vanilla", RANKS, **MODEL), prepared(GRAPH, tmp_path_factory.mktemp("exact"), RANKS), EPOCHS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SCHEMES)
 def test_losses_stay_near_those_of_exact_rows_and_are_equal_in_every_run(
     name: str, exact: Trained, shards: ShardSet

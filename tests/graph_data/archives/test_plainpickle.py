@@ -196,9 +196,9 @@ def test_a_missing_file_is_one_line(tmp_path):
         plainpickle.read(Path(tmp_path / "none"))
 
 
-def test_what_is_nested_a_million_deep_or_doubled_a_hundred_times_is_refused_at_once():
+def test_what_is_nested_a_hundred_thousand_deep_or_doubled_a_hundred_times_is_refused_at_once():
     """The hash of nested tuples is taken without a limit of depth, and a text of what is doubled has no end."""
-    deep = b")" + b"\x85" * 1_000_000
+    deep = b")" + b"\x85" * 100_000
     for content in (b"}" + deep + b"Ns.", b"U\x05numpy" + deep + b"\x93.", b"cnumpy\ndtype\n" + deep + b"R."):
         assert refusal(content).startswith("FILE: ")
     doubled = b"]" + b"2\x86" * 100

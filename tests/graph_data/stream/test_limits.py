@@ -38,6 +38,7 @@ def edges(tmp_path_factory):
     return f"{folder}?features=random:32"
 
 
+@pytest.mark.long
 def test_the_limit_holds_where_memory_would_not_do(edges, tmp_path):
     assert estimate(str(edges), memory=LIMIT).on_disk
     command = [sys.executable, "-c", MEASURED, str(edges), str(tmp_path / "out"), str(LIMIT)]

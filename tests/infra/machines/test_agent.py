@@ -330,6 +330,7 @@ def test_what_is_no_order_is_survived(box: Mailbox, tmp_path: Path) -> None:
         thread.join()
 
 
+@pytest.mark.long
 def test_a_killed_agent_takes_its_process_with_it_and_a_polite_one_reports_that(box: Mailbox, tmp_path: Path) -> None:
     shards = prepare(random_graph(1, 30), tmp_path / "toy")
     graph_store.send(box, shards)

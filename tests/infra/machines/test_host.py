@@ -204,6 +204,7 @@ def test_await_agents_names_the_machine_that_cannot_take_its_part(box: Mailbox, 
     agents.join()
 
 
+@pytest.mark.long
 def test_await_agents_names_a_machine_that_is_not_there_or_stands_still(
     box: Mailbox, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -376,6 +376,7 @@ def test_graph_on_its_way_is_given_up_with_the_run(shards: ShardSet, tmp_path: P
         graph_of(order(shards, graph_server(0), "/elsewhere"), tmp_path, counted(shards, []), lambda: True)
 
 
+@pytest.mark.long
 def test_files_come_through_the_object_store(
     ray_cluster: SimulatedRay, shards: ShardSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def nothing_is_left(cloud: Cloud) -> bool:
 # --- a deploy that crashed --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", range(len(PARTS) + 1))
 def test_deploy_that_crashed_after_any_stack_is_removed(cloud, steps):
     make(cloud, PARTS[:steps])

@@ -69,6 +69,7 @@ def without_servers(monkeypatch: pytest.MonkeyPatch, run: api.Run) -> None:
     monkeypatch.setattr(export, "predict", lambda *_, **__: SimpleNamespace(values=logits))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_servers")
 def test_what_columns_mean_goes_with_the_model(run: api.Run, tmp_path: Path) -> None:
     named = tmp_path / "run"
@@ -88,6 +89,7 @@ def test_what_columns_mean_goes_with_the_model(run: api.Run, tmp_path: Path) -> 
     ) in (tmp_path / "out" / "README.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_servers")
 def test_logits_that_differ_leave_nothing(run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "TOLERANCE", 0.0)
@@ -96,6 +98,7 @@ def test_logits_that_differ_leave_nothing(run: api.Run, tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_servers")
 def test_a_model_that_fails_says_why(run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "source", lambda *_: "def load(folder):\n    raise ValueError('no such thing')\n")

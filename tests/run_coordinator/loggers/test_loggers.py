@@ -160,6 +160,7 @@ def test_its_own_package_reads_back_what_it_was_told(
     assert "48" in settings["model.hidden"]
 
 
+@pytest.mark.long
 def test_mlflow_goes_on_in_the_run_of_a_run_that_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("mlflow")
     config = Config().replace({"run.loggers": ("mlflow",)})

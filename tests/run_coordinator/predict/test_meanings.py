@@ -76,6 +76,7 @@ def scored(run: api.Run, graph: Graph, folder: Path) -> Predictions:
     return siafu.predict(run, graph=str(folder), scores="logits")
 
 
+@pytest.mark.long
 def test_a_graph_that_numbers_its_names_otherwise_is_the_same_graph(run: api.Run, tmp_path: Path) -> None:
     otherwise = called_otherwise(GRAPH, {"classes": WORDS[::-1], "edge_types": KINDS[::-1]})
     ours, found = siafu.predict(run, scores="logits"), scored(run, otherwise, tmp_path / "otherwise")
@@ -94,6 +95,7 @@ def test_a_graph_with_fewer_relations_is_one_in_which_the_others_do_not_occur(ru
     np.testing.assert_array_equal(scored(run, subset, tmp_path / "subset").values, known.values)
 
 
+@pytest.mark.long
 def test_a_graph_may_have_one_of_the_relations(run: api.Run, tmp_path: Path) -> None:
     """Shards of one relation keep no types: its name says which."""
     only = without(without(GRAPH, 0), 2)

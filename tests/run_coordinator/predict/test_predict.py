@@ -65,6 +65,7 @@ def test_the_file_says_what_the_run_was_judged_by(
     assert sorted(path.name for path in run.dir.iterdir()) == before
 
 
+@pytest.mark.long
 def test_a_prediction_and_a_run_of_no_epoch_warn_of_nothing(
     run: api.Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,6 +98,7 @@ def test_another_graph_needs_neither_labels_nor_as_many_classes(run: api.Run, tm
     assert (found.classes == found.values.argmax(1)).all()
 
 
+@pytest.mark.long
 def test_embeddings_lead_to_the_same_logits(run: api.Run) -> None:
     hidden, logits = siafu.predict(run, layer=2), siafu.predict(run, layer=3)
     assert (hidden.values.shape, hidden.classes, hidden.result["what"]) == ((60, 8), None, "embedding")
@@ -208,6 +210,7 @@ def of_tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[api.Run, list[s
     return api.train(source, run_dir=str(folder / "run"), backend="cpu", settings=settings), names, folder
 
 
+@pytest.mark.long
 def test_columns_of_another_table_are_found_by_their_names(
     of_tables: tuple[api.Run, list[str], Path], tmp_path: Path
 ) -> None:
@@ -284,6 +287,7 @@ def as_npz(graph: Graph, file: Path) -> str:
     return str(file)
 
 
+@pytest.mark.long
 def test_another_graph_is_standardised_as_the_runs_was(standardised: api.Run, tmp_path: Path) -> None:
     """Were it standardised by its own means, a graph whose features are all moved would look as the run's does."""
     moved = dataclasses.replace(GRAPH, features=np.asarray(GRAPH.features) * 2 + 1)

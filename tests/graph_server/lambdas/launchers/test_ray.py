@@ -56,6 +56,7 @@ def actor_above(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+@pytest.mark.long
 def test_actor_that_dies_ends_its_invocation_and_the_next_gets_another(joined: SimulatedRay, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
