@@ -72,12 +72,14 @@ def test_a_run_leaves_what_siafu_train_does(run: Any) -> None:
     assert siafu.train_baseline is train_baseline
 
 
+@pytest.mark.long
 def test_what_it_cost_is_its_machine_by_the_second(run: Any) -> None:
     found = cost.examine(run.dir, "run")
     assert found["usd"] == run.result["cost"]["usd"] > 0
     assert found["servers"]["gpu"]["type"] == "g4dn.xlarge"
 
 
+@pytest.mark.long
 def test_graph_servers_predict_with_its_weights(run: Any) -> None:
     found = predict(run.dir)
     assert len(found.ids) == GRAPH.num_vertices

@@ -394,6 +394,7 @@ def test_files_come_through_the_object_store(
 # --- a member on its node ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_workers_do_not_import_from_the_drivers_working_folder(
     ray_cluster: SimulatedRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
