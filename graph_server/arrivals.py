@@ -10,10 +10,10 @@ class Arrivals:
         self.epochs = 0  # whose rows are all in, in order
         self._seen: dict[int, set[tuple[int, int]]] = {}  # epoch -> (step, interval) of those that are in
 
-    def begin(self, epoch: int) -> bool:
-        """The run starts there, or goes on from there: others may have started before we heard of it. As ``add``."""
+    def begin(self, epoch: int) -> None:
+        """The run starts there, or goes on from there: others may have started before we heard of it."""
         self.epochs = max(self.epochs, epoch)
-        return self._count()
+        self._count()
 
     def add(self, epoch: int, pc: int, interval: int) -> bool:
         """Whether one more epoch is in. The same rows may come twice."""

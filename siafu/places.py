@@ -1,7 +1,7 @@
 """Where Lambdas can run, ``lambda.on``, and what follows from it for threads, memory, prices and plans. Pure.
 
-A new place is its row here and its launcher's in
-``graph_server.lambdas.launchers.LAUNCHERS``; nobody else asks for a name.
+A new place is its row here and its launcher's in ``graph_server.lambdas.launchers.LAUNCHERS``. Its name is asked for
+where something is done for that place alone (LocalStack is started, AWS is signed in to); all else asks these facts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ Where = Literal["local", "localstack", "aws", "ray"]
 
 @dataclass(frozen=True)
 class Place:
-    same_machine: (
-        bool  # environments share their graph server's cores and memory; else each has a core and a link of its own
-    )
+    # environments share their graph server's cores and memory; else each has a core and a link of its own
+    same_machine: bool
     billed: bool  # by AWS; else the bill says what Lambda would charge
     from_deployment: bool  # machines of siafu deploy reach it
     extra: str = ""  # of pyproject.toml: what brings the client; empty: nothing more is needed

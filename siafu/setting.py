@@ -24,17 +24,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Unit:
-    """Of a number that may be written with a letter or two behind it, whatever their case."""
+    """Of a number that may be written with a unit behind it."""
 
     words: str  # what a value must be
-    factors: Mapping[str, float]
+    factors: Mapping[str, float]  # by unit, in small letters
+    any_case: bool = False  # else 5M, which may be minutes, months or millions, is none of them
 
     def read(self, text: str) -> float:
         """Raises: ValueError."""
-        found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([A-Za-z]*)(?:/s)?", text.strip())
-        if not found or found[2].lower() not in self.factors:
+        found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([A-Za-z/]*)", text.strip())
+        unit = "" if found is None else found[2].lower() if self.any_case else found[2]
+        if found is None or unit not in self.factors:
             raise ValueError(text)
-        return float(found[1]) * self.factors[found[2].lower()]
+        return float(found[1]) * self.factors[unit]
 
 
 BYTES = {
@@ -47,7 +49,11 @@ SECONDS = Unit(
     "seconds, or a number and one of us, ms, s, m, h, d: 90, 5ms, 30m, 2h",
     {"": 1, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400},
 )
-BYTES_PER_S = Unit("bytes per second: 25MB, 1GiB or a number", BYTES)
+BYTES_PER_S = Unit(
+    "bytes per second: 25MB, 1GiB or a number",
+    {**BYTES, **{f"{unit}/s": factor for unit, factor in BYTES.items() if unit}},
+    any_case=True,
+)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ This is the format and its reader; ``graph_data.writer`` writes it.
     OUT/names.json                   what the source calls "classes" and "edge_types" 0, 1, ...; only if it has other
                                      names
     OUT/standard.npy                 float64 [2, F] mean and deviation of every feature (inf: it is constant), before
-                                     feature_norm
-                                                    "standard" made them 0 and 1; only then
+                                                    feature_norm "standard" made them 0 and 1; only then
     OUT/part-000/
         vertices.npy                 int64 [n]      global ids in local order
         in_indptr.npy                int64 [n + 1]  edges into the inner vertices, columns sorted in each row:

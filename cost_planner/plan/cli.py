@@ -119,12 +119,17 @@ def main(args: argparse.Namespace) -> int:
     prices.use(args.prices)
     if args.within_usd is not None and not args.within_usd >= 0:
         raise ConfigError(f"--within-usd {args.within_usd:g}: must be >= 0")
+    within_s = float("inf")
+    if args.within_time is not None:
+        within_s = converted("--within-time", args.within_time, float, SECONDS)
+    if within_s < 0:
+        raise ConfigError(f"--within-time {args.within_time}: must be >= 0")
     calibration = _calibration(args)
     if args.calibrate and not args.source and not any(getattr(args, name) for name in COUNTS):
         return _say_calibration(args, calibration)
     asked = _asked(args, calibration)
     limits = Limits(
-        converted("--within-time", args.within_time, float, SECONDS) if args.within_time else float("inf"),
+        within_s,
         float("inf") if args.within_usd is None else args.within_usd,
     )
     with Console(stderr=True, quiet=args.quiet).status("comparing what could be rented, simulating the best of it"):

@@ -1,9 +1,8 @@
 """What an option needs of an AWS account's quotas, and of other limits. Pure.
 
-1. EC2 counts vCPUs of all standard families together, those of G and VT, and those of
-   P, each on demand and on spot, where
-   P5 counts by itself; what an account may have depends on its age: only it can say. Of
-     G, VT and P a new one may have none.
+1. EC2 counts vCPUs of all standard families together, those of G and VT, and those of P, each on demand and on
+   spot, where P5 counts by itself; what an account may have depends on its age: only it can say. Of G, VT and P a new
+   one may have none.
 2. Lambda: environments at once, 1,000 in a region unless more were asked for; ten requests a second for each of those;
    a thousand new environments of a function every ten seconds.
 3. Lambda's network interfaces are one for each pair of subnet and security group, however many environments there are.

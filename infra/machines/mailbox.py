@@ -4,8 +4,7 @@ Nobody can dial a machine from outside: orders, reports, graphs and run director
 objects here, read again and again.
 
     orders/<role>-<index>.json        what a machine shall do next for that role (``infra.machines.agent_state.Order``):
-                                      the newest alone.
-                                      The laptop writes the coordinator's, the coordinator those of the servers
+                                      the newest alone. The laptop writes the coordinator's, which writes the servers'
     machines/<role>-<index>.json      what the machine says of itself and of that order (``Duty.report``), every few
                                       seconds
     shards/<digest>/part-000/*.npy    a prepared graph by its digest: the same one is sent once

@@ -237,9 +237,8 @@ class Model(Protocol):
     aggregate: Literal["gcn", "mean", "sum"]  # how Gather weighs an edge (graph_server.aggregate)
     takes: frozenset[str]  # those of OPTIONS that it has
     unheeded: tuple[str, ...]  # fields of [model] that every config has and it does not heed
-    layered: (
-        bool  # slot ``H<l>`` holds what enters layer l; else vertices are transformed once, and logits are gathered
-    )
+    # slot ``H<l>`` holds what enters layer l; else vertices are transformed once, and logits are gathered
+    layered: bool
 
     def program(self, lane: Lane) -> Program:
         """The steps of one epoch; the evaluation's last one writes the logits and nothing else."""

@@ -135,6 +135,8 @@ def test_a_run_within_its_limits_is_not_touched_by_them(tmp_path: Path, capsys: 
     [
         (["--max-time", "soon"], f"run.max_seconds = 'soon': must be {SECONDS.words}"),
         (["--max-time", "-1"], "run.max_seconds = -1.0: must be >= 0"),
+        (["--max-time", "30M"], f"run.max_seconds = '30M': must be {SECONDS.words}"),
+        (["--max-time", "30m/s"], f"run.max_seconds = '30m/s': must be {SECONDS.words}"),
         (["--budget", "-1"], "run.budget_usd = -1.0: must be >= 0"),
     ],
 )

@@ -33,9 +33,8 @@ class Measured(NamedTuple):
     mean_s: float  # what comes only now and then is in it: assignments of widths, evaluations are not
     share: float  # of the time that ranks wait for others
     nbytes: Mapping[str, int]  # per epoch, all ranks, by kind
-    busiest: (
-        float  # bytes per epoch of the rank that sends most, of halo rows and gradients, and its share of the reduction
-    )
+    # bytes per epoch of the rank that sends most, of halo rows and gradients, and its share of the reduction
+    busiest: float
     num_vertices: int
     result: Mapping[str, Any]
 

@@ -142,6 +142,8 @@ def test_another_machines_calibration_is_taken(tmp_path, capsys):
         ([*FRIENDSTER, "--mode", "sync"], "must be of pipe, async, no-pipe"),
         ([*FRIENDSTER, "--servers", "0"], "must be whole numbers of at least 1"),
         ([*FRIENDSTER, "--within-time", "soon"], "must be seconds"),
+        ([*FRIENDSTER, "--within-time", "-5"], "--within-time -5: must be >= 0"),
+        ([*FRIENDSTER, "--within-time", ""], "must be seconds"),
         ([*FRIENDSTER, "--hidden", "4096", "--servers", "4"], "nothing fits: a graph server would hold at least"),
         ([*FRIENDSTER, "--like", "nowhere"], "not a run directory"),
         ([*FRIENDSTER, "--calibration", "nowhere.json"], "no calibration"),
