@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -61,6 +61,7 @@ from siafu.wire import (
 )
 
 Work = Callable[[], Any]
+_T = TypeVar("_T")
 FEATURES = "H0"  # the slot of the features; what gathers them is a constant
 
 
@@ -146,7 +147,7 @@ class Partition:
                 return self._do(self._start(message))
         return self._do(self.backend.handle(sender, message, now))
 
-    def computed(self, done: Compute, value: Any, now: float, seconds: float = 0.0) -> list[Action]:
+    def computed(self, done: Compute[_T], value: _T, now: float, seconds: float = 0.0) -> list[Action]:
         """A pool thread has finished a computation, which took so long."""
         self.now = now
         self.pool.finished()

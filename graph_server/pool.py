@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from typing import Any
 
 from graph_server.backends import Compute, Job, Priority
 from siafu.tasks import TaskId
@@ -15,7 +16,7 @@ class Pool:
     def __init__(self, num_threads: int):
         self.num_threads = num_threads
         # All mutable state:
-        self._jobs: list[tuple[Priority, int, Job]] = []  # a heap; of equal priorities the first that came
+        self._jobs: list[tuple[Priority, int, Job[Any]]] = []  # a heap; of equal priorities the first that came
         self._num_jobs = 0
         self._busy = 0
 
@@ -23,14 +24,14 @@ class Pool:
         """Waiting and at work."""
         return len(self._jobs) + self._busy
 
-    def add(self, job: Job) -> None:
+    def add(self, job: Job[Any]) -> None:
         self._num_jobs += 1
         heapq.heappush(self._jobs, (job.priority, self._num_jobs, job))
 
-    def begin(self) -> Iterator[tuple[Compute, TaskId | None]]:
+    def begin(self) -> Iterator[tuple[Compute[Any], TaskId | None]]:
         """Computations for all threads that are free, by priority, but for those that may not begin yet, each with the
         tensor task that it is followed by. To be exhausted."""
-        held: list[tuple[Priority, int, Job]] = []
+        held: list[tuple[Priority, int, Job[Any]]] = []
         while self._jobs and self._busy < self.num_threads:
             queued = heapq.heappop(self._jobs)
             job = queued[2]

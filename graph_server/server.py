@@ -144,14 +144,14 @@ class Server:
                 case Keep(start=start, rows=rows):
                     self._rows_written.write(start, rows)
 
-    def _compute(self, action: Compute) -> None:
+    def _compute(self, action: Compute[Any]) -> None:
         def hand_over(future: Future[Any]) -> None:
             self._events.put((self._computed, (action, future)))
             self.hub.wake()
 
         self._pool.submit(_timed, action.work).add_done_callback(hand_over)
 
-    def _computed(self, action: Compute, future: Future[Any]) -> list[Action]:
+    def _computed(self, action: Compute[Any], future: Future[Any]) -> list[Action]:
         value, seconds = future.result()
         return self.partition.computed(action, value, time.monotonic(), seconds)
 

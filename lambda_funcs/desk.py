@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from siafu.address import Address, Send, param_server
 from siafu.tensor_task import NextPart, Reply, Request, TensorWorker, conversation
-from siafu.wire import Message, RowsMissing, Task, TaskFailed, TaskPart, TaskResult
+from siafu.wire import GradientAck, Message, RowsMissing, Task, TaskFailed, TaskPart, TaskResult, Weights
 
 Conversation = tuple[object, ...]
 #: Parts that are kept of tasks that are not on the desk: they overtook their task, or it is done.
@@ -48,11 +48,11 @@ class Desk:
                 opened = _Open(message, self.tensor.perform(message))
                 return self._resume(opened, None)
             case TaskPart():
-                talk: Conversation | None = ("part", message.id, message.attempt, message.part)
-            case _:
+                talk: Conversation = ("part", message.id, message.attempt, message.part)
+            case Weights() | GradientAck():
                 talk = conversation(message)
-        if talk is None:
-            return []
+            case _:
+                return []
         waiting = self._waiting.pop(talk, None)
         if waiting is not None:
             return self._resume(waiting, message)
@@ -82,20 +82,16 @@ class Desk:
                 )
                 return [Send(self.home, failed)]
             if not isinstance(request, NextPart):
-                self._wait(conversation(request), opened)
+                self._waiting[conversation(request)] = opened
                 return [Send(param_server(task.param_server), request)]
             talk = ("part", task.id, task.attempt, request.part)
             if talk not in self._parts:
-                self._wait(talk, opened)
+                self._waiting[talk] = opened
                 return [Send(self.home, self._missing(task, request.part))] if request.lost else []
             reply = self._parts.pop(talk)
 
     def _missing(self, task: Task, part: int) -> RowsMissing:
         return RowsMissing(task.lane, task.epoch, task.interval, task.pc, task.attempt, self.tensor.name, part)
-
-    def _wait(self, talk: Conversation | None, opened: _Open) -> None:
-        assert talk is not None
-        self._waiting[talk] = opened
 
     def _keep(self, talk: Conversation, part: TaskPart) -> None:
         self._parts[talk] = part

@@ -43,8 +43,10 @@ class NextPart:
     lost: bool = False
 
 
-Request = FetchWeights | Gradient | NextPart
-Reply = Weights | GradientAck | TaskPart | None
+Question = FetchWeights | Gradient  # to a parameter server
+Answer = Weights | GradientAck
+Request = Question | NextPart
+Reply = Answer | TaskPart | None
 
 
 class TensorWorker:
@@ -172,14 +174,11 @@ def _stacked(parts: list[Any]) -> Any:
     return EdgeRows(indptr, np.concatenate([part.values for part in parts]))
 
 
-def conversation(message: object) -> tuple[object, ...] | None:
-    """What a question to a parameter server and its answer have in common; None for any other message.
+def conversation(message: Question | Answer) -> tuple[object, ...]:
+    """What a question to a parameter server and its answer have in common.
 
     A late answer to an earlier attempt or task belongs to another conversation.
     """
-    match message:
-        case FetchWeights() | Weights():
-            return "weights", message.lane, message.epoch, message.interval, message.layer, message.attempt
-        case Gradient() | GradientAck():
-            return "gradient", message.epoch, message.interval, message.layer, message.attempt
-    return None
+    if isinstance(message, FetchWeights | Weights):
+        return "weights", message.lane, message.epoch, message.interval, message.layer, message.attempt
+    return "gradient", message.epoch, message.interval, message.layer, message.attempt

@@ -30,7 +30,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -62,12 +62,19 @@ TENSOR, TENSORS, LANE = "Tensor", "Tensors", "LaneName"  # as they stand in anno
 Frame = bytes | bytearray | memoryview
 Checksum = Callable[[Frame], int]
 Buffer = tuple[memoryview, Checksum]  # a frame, and how it is checked
-Message = Any  # one of the classes registered below
 #: What totals of a ``usage`` begin with that are of one link: bytes of rows to that graph server.
 BYTES_TO = "bytes_to_"
 
-MESSAGES: dict[int, Any] = {}  # tag -> class
+
+class Message:
+    """What every message is; its kinds, each with its own tag, stand below."""
+
+    tag: ClassVar[int]
+
+
+MESSAGES: dict[int, type[Message]] = {}  # tag -> class
 _C = TypeVar("_C")
+_M = TypeVar("_M", bound=Message)
 
 if typing.TYPE_CHECKING:
     from typing import dataclass_transform  # Python 3.11; only type checkers need it
@@ -78,14 +85,13 @@ else:
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
-def message(tag: int) -> Callable[[type[_C]], type[_C]]:
+def message(tag: int) -> Callable[[type[_M]], type[_M]]:
     """Class decorator: a frozen dataclass that travels under this tag."""
 
-    def register(cls: type[_C]) -> type[_C]:
-        made: Any = dataclass(frozen=True, eq=False)(cls)
+    def register(cls: type[_M]) -> type[_M]:
         assert tag not in MESSAGES, f"tag {tag} is taken"
-        MESSAGES[tag] = made
-        made.tag = tag
+        cls.tag = tag
+        MESSAGES[tag] = dataclass(frozen=True, eq=False)(cls)
         return cls
 
     return register
@@ -95,7 +101,7 @@ def message(tag: int) -> Callable[[type[_C]], type[_C]]:
 
 
 @message(1)
-class Hello:
+class Hello(Message):
     """First on every link. ``address``: where the sender listens, empty for a worker."""
 
     role: str  # "graph_server", "param_server" or "worker"
@@ -105,7 +111,7 @@ class Hello:
 
 
 @message(2)
-class Welcome:
+class Welcome(Message):
     """The answer to a Hello that fits."""
 
     role: str
@@ -113,20 +119,20 @@ class Welcome:
 
 
 @message(3)
-class Refused:
+class Refused(Message):
     """The answer to one that does not; the sender of the Hello gives up."""
 
     reason: str
 
 
 @message(4)
-class Heartbeat:
+class Heartbeat(Message):
     role: str
     index: int
 
 
 @message(5)
-class Failed:
+class Failed(Message):
     """A role gives up; ``text`` is for the user, ``trace`` for the log."""
 
     role: str
@@ -140,7 +146,7 @@ class Failed:
 
 
 @message(10)
-class Roster:
+class Roster(Message):
     """Coordinator to servers: where everyone listens, by index."""
 
     graph_servers: tuple[str, ...]
@@ -148,7 +154,7 @@ class Roster:
 
 
 @message(11)
-class Ready:
+class Ready(Message):
     """Server to coordinator: every link of mine stands."""
 
     role: str
@@ -156,7 +162,7 @@ class Ready:
 
 
 @message(12)
-class Start:
+class Start(Message):
     """Coordinator to servers: training may begin with ``epoch``; evaluations up to that
     after ``judged`` (-1: none) are in."""
 
@@ -165,7 +171,7 @@ class Start:
 
 
 @message(13)
-class EpochReport:
+class EpochReport(Message):
     """Graph server to coordinator: its intervals are through a training epoch."""
 
     server: int
@@ -177,7 +183,7 @@ class EpochReport:
 
 
 @message(14)
-class EvalReport:
+class EvalReport(Message):
     """Graph server to coordinator: counts of its vertices under the weights after an epoch."""
 
     server: int
@@ -186,7 +192,7 @@ class EvalReport:
 
 
 @message(15)
-class Judged:
+class Judged(Message):
     """Coordinator to servers: the evaluation after ``epoch`` is in. ``best``: keep its weights. ``stop``: the last."""
 
     epoch: int
@@ -195,14 +201,14 @@ class Judged:
 
 
 @message(16)
-class GetModel:
+class GetModel(Message):
     """Coordinator to parameter server. ``which``: "best", "final" or "latest"."""
 
     which: str
 
 
 @message(17)
-class ModelWeights:
+class ModelWeights(Message):
     """The answer."""
 
     which: str
@@ -212,14 +218,14 @@ class ModelWeights:
 
 
 @message(18)
-class Stop:
+class Stop(Message):
     """Coordinator to servers: leave now."""
 
     reason: str
 
 
 @message(19)
-class Usage:
+class Usage(Message):
     """Graph server to coordinator, now and then: what the progress line shows."""
 
     server: int
@@ -229,7 +235,7 @@ class Usage:
 
 
 @message(20)
-class Stopped:
+class Stopped(Message):
     """A server's last word; ``usage`` as in EpochReport, with everything billed."""
 
     role: str
@@ -238,12 +244,12 @@ class Stopped:
 
 
 @message(21)
-class GetState:
+class GetState(Message):
     """Coordinator to parameter server: send your state now."""
 
 
 @message(22)
-class ParamState:
+class ParamState(Message):
     """All that a parameter server goes on from after ``version`` steps: from it, where the coordinator asked or a
     checkpoint is due, and to it before ``Start``.
 
@@ -261,7 +267,7 @@ class ParamState:
 
 
 @message(23)
-class Skipped:
+class Skipped(Message):
     """Parameter server to coordinator: the step of ``epoch`` is left out
     (``run.on_nan``), for what came from ``where``."""
 
@@ -274,7 +280,7 @@ class Skipped:
 
 
 @message(30)
-class GhostMap:
+class GhostMap(Message):
     """Once per link: which vertices the rows of each interval will be. ``backward``: for gradient rows.
 
     ``wants_features``: the sender still has to aggregate layer 0, and needs the
@@ -289,7 +295,7 @@ class GhostMap:
 
 
 @message(31)
-class PublishedRows:
+class PublishedRows(Message):
     """The rows of an interval that the receiver has as ghosts, in the order of its GhostMap."""
 
     lane: LaneName
@@ -300,7 +306,7 @@ class PublishedRows:
 
 
 @message(32)
-class ConstantRows:
+class ConstantRows(Message):
     """Once per interval and peer, before the first epoch: the features of the vertices of the forward GhostMap."""
 
     server: int
@@ -312,7 +318,7 @@ class ConstantRows:
 
 
 @message(40)
-class Pull:
+class Pull(Message):
     """Worker to graph server: I can take ``credits`` more tasks. ``processor``: ``siafu.processor.kind``."""
 
     worker: str
@@ -321,7 +327,7 @@ class Pull:
 
 
 @message(41)
-class Task:
+class Task(Message):
     """Graph server to worker: part 0 of a tensor task.
 
     ``constants``: slots whose rows never change. Those that come with a part are to be kept, those that do not come
@@ -346,7 +352,7 @@ class Task:
 
 
 @message(42)
-class TaskPart:
+class TaskPart(Message):
     """Graph server to worker: the rows that follow."""
 
     lane: LaneName
@@ -363,7 +369,7 @@ class TaskPart:
 
 
 @message(43)
-class TaskResult:
+class TaskResult(Message):
     """Worker to graph server, last of all: after the parameter server has acknowledged the gradients."""
 
     lane: LaneName
@@ -382,7 +388,7 @@ class TaskResult:
 
 
 @message(44)
-class TaskFailed:
+class TaskFailed(Message):
     """Worker to graph server: the task raised; ``trace`` is the remote traceback."""
 
     lane: LaneName
@@ -399,19 +405,19 @@ class TaskFailed:
 
 
 @message(45)
-class Bye:
+class Bye(Message):
     """Worker to graph server: I leave (idle, or near my deadline)."""
 
     worker: str
 
 
 @message(46)
-class Leave:
+class Leave(Message):
     """Graph server to worker: there is nothing more to do."""
 
 
 @message(47)
-class RowsMissing:
+class RowsMissing(Message):
     """Worker to graph server: send all rows of this part again (``TaskPart``)."""
 
     lane: LaneName
@@ -431,7 +437,7 @@ class RowsMissing:
 
 
 @message(50)
-class FetchWeights:
+class FetchWeights(Message):
     """Asks for the parameters of a layer. The first of (interval, epoch) fixes the version that all later ones get."""
 
     lane: LaneName
@@ -443,7 +449,7 @@ class FetchWeights:
 
 
 @message(51)
-class Weights:
+class Weights(Message):
     """``tensors`` is empty if the asker has ``version`` already."""
 
     lane: LaneName
@@ -456,7 +462,7 @@ class Weights:
 
 
 @message(52)
-class Gradient:
+class Gradient(Message):
     """The gradients of one interval's layer; the first of (epoch, interval, layer) counts."""
 
     epoch: int
@@ -467,7 +473,7 @@ class Gradient:
 
 
 @message(53)
-class GradientAck:
+class GradientAck(Message):
     epoch: int
     interval: int
     layer: int
@@ -475,7 +481,7 @@ class GradientAck:
 
 
 @message(54)
-class IntervalDone:
+class IntervalDone(Message):
     """Graph server to parameter server: WU of an interval; its stash can go."""
 
     epoch: int
@@ -483,7 +489,7 @@ class IntervalDone:
 
 
 @message(55)
-class EpochDone:
+class EpochDone(Message):
     """Graph server to every parameter server: all my intervals are through; ``intervals`` of them were yours."""
 
     server: int
@@ -493,7 +499,7 @@ class EpochDone:
 
 
 @message(56)
-class PartialSums:
+class PartialSums(Message):
     """Parameter server to its peers: its share of an epoch's gradient, as complete subtrees of the summation tree."""
 
     server: int
@@ -505,7 +511,7 @@ class PartialSums:
 
 
 @message(57)
-class WeightsReady:
+class WeightsReady(Message):
     """Parameter server to graph servers: it has stepped; ``version`` optimiser steps are in its latest weights.
 
     ``load``: weights that it holds for intervals of other graph servers than the one that is told, now."""
@@ -552,12 +558,12 @@ def encode(msg: Message, run_id: bytes, checksum: Checksum = zlib.crc32, number:
 
     Raises LocalProtocolError for what the protocol does not allow.
     """
-    cls: Any = type(msg)
+    cls = type(msg)
     if MESSAGES.get(getattr(cls, "tag", -1)) != cls:
         raise LocalProtocolError(f"{cls.__name__} is not a message of this protocol")
     head: dict[str, Any] = {}
     buffers: list[Frame] = []
-    for field in _layout(cls):
+    for field in _layout(msg.tag):
         value = getattr(msg, field.name)
         if field.kind == TENSOR:
             head[field.name] = _describe_dense(value, buffers, field.where, checksum)
@@ -595,8 +601,7 @@ def number_of(frames: Sequence[Frame]) -> int:
 def nbytes(msg: Message) -> int:
     """Bytes of the message's tensors."""
     total = 0
-    cls: Any = type(msg)
-    for field in _layout(cls):
+    for field in _layout(msg.tag):
         value = getattr(msg, field.name)
         if field.kind == TENSOR:
             total += value.nbytes
@@ -615,7 +620,8 @@ class _Field(NamedTuple):
 
 
 @cache
-def _layout(cls: type) -> tuple[_Field, ...]:
+def _layout(tag: int) -> tuple[_Field, ...]:
+    cls: type = MESSAGES[tag]
     # Annotations are strings here; our own three kinds stay strings, the rest are resolved to types.
     hints = typing.get_type_hints(cls)
     made = []
@@ -628,8 +634,8 @@ def _layout(cls: type) -> tuple[_Field, ...]:
 
 
 @cache
-def _names(cls: type) -> frozenset[str]:
-    return frozenset(field.name for field in _layout(cls))
+def _names(tag: int) -> frozenset[str]:
+    return frozenset(field.name for field in _layout(tag))
 
 
 def _plain(value: Any, field: _Field) -> Any:
@@ -687,8 +693,8 @@ def _decode(frames: list[memoryview], run_id: bytes, checksum: Checksum) -> Mess
     if lead != _seal(lead[: _LEAD.size], text):
         raise RemoteProtocolError(f"{cls.__name__}: checksum of the header differs, it was corrupted on its way")
     head = json.loads(str(text, "utf-8"))
-    layout = _layout(cls)
-    if not isinstance(head, dict) or head.keys() != _names(cls):
+    layout = _layout(tag)
+    if not isinstance(head, dict) or head.keys() != _names(tag):
         raise RemoteProtocolError(f"{cls.__name__}: must have the fields {', '.join(field.name for field in layout)}")
     buffers = ((frame, checksum) for frame in frames[2:])
     values = {field.name: _parse(head[field.name], field, buffers) for field in layout}

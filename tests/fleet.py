@@ -344,7 +344,7 @@ class Fleet:
                 case Launch(worker=name, credits=credits):
                     self._launch(me, name, credits)
 
-    def _finish(self, index: int, job: Compute) -> None:
+    def _finish(self, index: int, job: Compute[Any]) -> None:
         self.computing[index] -= 1
         self._do(index, self.partitions[index].computed(job, job.work(), self.now))
 

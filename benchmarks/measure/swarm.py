@@ -26,7 +26,7 @@ from siafu.kernels.checksum import crc32
 from siafu.models import ModelSpec
 from siafu.sparse import Array
 from siafu.tasks import Lane, TaskId
-from siafu.wire import Frame, Message, Pull, Task, TaskPart, TaskResult
+from siafu.wire import Frame, Pull, Task, TaskPart, TaskResult
 
 RUN_ID = bytes(wire.RUN_ID_BYTES)
 WIDTH = 128  # of the rows of a task
@@ -46,7 +46,7 @@ class _Worker:
     inbox: deque[list[Frame]] = field(default_factory=deque)
     due: int = 0  # parts of its task that have not come yet
 
-    def take(self, message: Message) -> TaskResult | None:
+    def take(self, message: Task | TaskPart) -> TaskResult | None:
         """The result, once every part of a task is here. Parts of one task follow each other."""
         self.due = message.num_parts - 1 if isinstance(message, Task) else self.due - 1
         if self.due:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from siafu.address import Address, Send
 from siafu.config import Config
@@ -25,6 +25,7 @@ BACKENDS = {
 }
 
 Priority = tuple[int, ...]
+_T = TypeVar("_T")  # what a computation gives
 
 
 class TensorTask(NamedTuple):
@@ -39,7 +40,7 @@ class TensorTask(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Generic[_T]):
     """Action: queue a computation for the pool.
 
     ``begin`` is called on the server's thread when a pool thread is free for it, and returns the work: so a job sees
@@ -50,19 +51,19 @@ class Job:
     """
 
     priority: Priority
-    begin: Callable[[], Callable[[], Any]]
-    then: Callable[[Any], list[Action]]
+    begin: Callable[[], Callable[[], _T]]
+    then: Callable[[_T], list[Action]]
     leads_to: TaskId | None = None
     counted_as: str = ""
     may_begin: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True)
-class Compute:
+class Compute(Generic[_T]):
     """Action: run ``work`` on a pool thread now; the rest is its job's."""
 
-    work: Callable[[], Any]
-    then: Callable[[Any], list[Action]]
+    work: Callable[[], _T]
+    then: Callable[[_T], list[Action]]
     counted_as: str = ""
 
 
@@ -89,7 +90,7 @@ class Keep:
     rows: Array
 
 
-Action = Send | Job | Compute | Completed | Launch | Keep
+Action = Send | Job[Any] | Compute[Any] | Completed | Launch | Keep
 
 
 class Backend(Protocol):

@@ -7,7 +7,6 @@ parameter server before a task takes a thread, and the gradient's acknowledgemen
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any
 
 from graph_server.backends import Action, Completed, Job, TensorTask
 from siafu import arithmetic
@@ -15,8 +14,21 @@ from siafu.address import Address, Send, param_server
 from siafu.config import Config
 from siafu.models import ModelSpec, TensorOps
 from siafu.tasks import TaskId
-from siafu.tensor_task import PARTS, NextPart, Reply, Request, TensorWorker, conversation, num_parts, split
-from siafu.wire import Message, Task, TaskPart, TaskResult, Tensors
+from siafu.tensor_task import (
+    PARTS,
+    Answer,
+    NextPart,
+    Question,
+    Reply,
+    Request,
+    TensorWorker,
+    conversation,
+    num_parts,
+    split,
+)
+from siafu.wire import GradientAck, Message, Task, TaskPart, TaskResult, Tensors, Weights
+
+Run = Generator[Question, Answer | None, TaskResult]  # of one task; it asks a parameter server alone
 
 
 class CpuBackend:
@@ -27,7 +39,7 @@ class CpuBackend:
         self._parts = parts
         self._worker = TensorWorker(spec, name, clock, ops=ops)
         # All mutable state:
-        self._open: dict[TaskId, tuple[TensorTask, Generator[Request, Reply, TaskResult]]] = {}
+        self._open: dict[TaskId, tuple[TensorTask, Run]] = {}
         self._waiting: dict[object, TaskId] = {}  # conversation with a parameter server -> task
         self._tasks = 0
         self._compute_s = 0.0
@@ -52,7 +64,7 @@ class CpuBackend:
         run = _with_parts(self._worker.perform(first), first, parts)
         self._open[task.id] = (task, run)
 
-        def then(request: Request | TaskResult) -> list[Action]:
+        def then(request: Question | TaskResult) -> list[Action]:
             return self._went_on(task.id, request)
 
         # Weights are asked for when it is the task's turn, not before: an interval that is ahead of others should not
@@ -60,12 +72,14 @@ class CpuBackend:
         return [Job(task.priority, lambda: lambda: _resume(run, None), then)]
 
     def handle(self, sender: Address, message: Message, now: float) -> list[Action]:
+        if not isinstance(message, Weights | GradientAck):
+            return []
         task_id = self._waiting.pop(conversation(message), None)
         if task_id is None:
             return []
         task, run = self._open[task_id]
 
-        def then(outcome: Request | TaskResult) -> list[Action]:
+        def then(outcome: Question | TaskResult) -> list[Action]:
             return self._went_on(task_id, outcome)
 
         return [Job(task.priority, lambda: lambda: _resume(run, message), then)]
@@ -86,7 +100,7 @@ class CpuBackend:
     def usage(self) -> dict[str, float]:
         return {"tasks": self._tasks, "compute_s": self._compute_s}
 
-    def _went_on(self, task_id: TaskId, outcome: Request | TaskResult) -> list[Action]:
+    def _went_on(self, task_id: TaskId, outcome: Question | TaskResult) -> list[Action]:
         if task_id not in self._open:  # it was computing when we stopped
             return []
         if isinstance(outcome, TaskResult):
@@ -98,9 +112,7 @@ class CpuBackend:
         return [Send(param_server(self._open[task_id][0].param_server), outcome)]
 
 
-def _with_parts(
-    run: Generator[Request, Reply, TaskResult], task: Task, parts: list[Tensors]
-) -> Generator[Request, Reply, TaskResult]:
+def _with_parts(run: Generator[Request, Reply, TaskResult], task: Task, parts: list[Tensors]) -> Run:
     """``run``, whose questions for rows are answered here."""
     reply: Reply = None
     try:
@@ -117,7 +129,7 @@ def _with_parts(
         return result
 
 
-def _resume(run: Generator[Request, Reply, TaskResult], reply: Any) -> Request | TaskResult:
+def _resume(run: Run, reply: Answer | None) -> Question | TaskResult:
     try:
         return run.send(reply)
     except StopIteration as stop:

@@ -30,11 +30,11 @@ Rules:
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from graph_server.backends import Action, Completed, Launch, TensorTask
 from graph_server.lambdas.autotune import Autotuner
@@ -70,6 +70,14 @@ SIZE_EVERY_S = 1.0
 MOST_COMPUTE_S = 900.0
 
 
+@dataclass
+class _Open:
+    """A task without a result."""
+
+    task: TensorTask
+    failed: set[int] = field(default_factory=set)  # attempts
+
+
 class LambdaBackend:
     def __init__(
         self,
@@ -100,10 +108,9 @@ class LambdaBackend:
             self._dispatcher.hold_at_most(PREFETCH, 0.0)
         self._thrift = Thrift(config.memory_mb, intervals)
         self._bill = Bill(config.memory_mb)
-        self._open: dict[TaskId, TensorTask] = {}
+        self._open: dict[TaskId, _Open] = {}
         self._expected: set[TaskId] = set()
         self._said: set[str] = set()  # verdicts, each of which is worth one warning
-        self._failed_attempts: dict[TaskId, set[int]] = {}
         self._processors: set[str] = set()  # kinds that workers have told
         self._environment_s = 0.0  # environments alive, integrated over time
         self._watched_at: float | None = None
@@ -113,7 +120,7 @@ class LambdaBackend:
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> LambdaBackend:
         lambdas = config.lambdas
         if not config.overlaps:
-            lambdas = dataclasses.replace(lambdas, stream=False, prefetch=1)
+            lambdas = replace(lambdas, stream=False, prefetch=1)
         model, most = build_model(spec), num_environments(config)
         tuner = None
         if not lambdas.count:
@@ -136,7 +143,7 @@ class LambdaBackend:
         if self._stopped:
             return []
         self._expected.discard(task.id)
-        self._open[task.id] = task
+        self._open[task.id] = _Open(task)
         return self._send(self._dispatcher.submit(task.id, task.priority, now, num_rows(task.rows)), now)
 
     def watch(self, graph_tasks: int, now: float) -> None:
@@ -212,7 +219,6 @@ class LambdaBackend:
         self._stopped = True
         self._open.clear()
         self._expected.clear()
-        self._failed_attempts.clear()
         self._dispatcher.forget()
 
     @property
@@ -288,7 +294,7 @@ class LambdaBackend:
         }
         if not attempts or (self._thrift.on and not thrifty):
             return []
-        held = [self._open[task] for task in attempts]
+        held = [self._open[task].task for task in attempts]
         nbytes = sum(rows.nbytes for task in held for rows in task.rows.values())
         num_parts, at_most = self._shipping.parts_of(held[0].id, attempts[held[0].id]), max(1, num_rows(held[0].rows))
         match self._thrift.ran_out([task.id for task in held], nbytes, num_parts, at_most=at_most):
@@ -352,7 +358,6 @@ class LambdaBackend:
                 self._sizing.observe(nbytes, message.compute_s, alone_s)
             self._holding.answered(message.compute_s, nbytes)
             del self._open[message.id]
-            self._failed_attempts.pop(message.id, None)
             self._thrift.done(message.id)
             self._bill.done(message)
             if self._workforce.tuner is not None:
@@ -362,9 +367,9 @@ class LambdaBackend:
 
     def _fault(self, result: TaskResult) -> str | None:
         """What is wrong with the rows of an open task's result."""
-        task = self._open.get(result.id)
-        if task is None:
+        if (opened := self._open.get(result.id)) is None:
             return None
+        task = opened.task
         dtype, length = self.model.spec.dtype, num_rows(task.rows)
         edges = next((len(rows.values) for rows in task.rows.values() if isinstance(rows, EdgeRows)), 0)
         expected = {
@@ -377,11 +382,10 @@ class LambdaBackend:
     def _failed(self, message: TaskFailed | TaskResult, why: str, now: float) -> list[Action]:
         """Rule 4."""
         task_id = message.id
-        if task_id in self._open:
-            failed = self._failed_attempts.setdefault(task_id, set())
-            self._bill.failed(message.attempt not in failed)
-            failed.add(message.attempt)
-            if len(failed) > 1:
+        if (opened := self._open.get(task_id)) is not None:
+            self._bill.failed(message.attempt not in opened.failed)
+            opened.failed.add(message.attempt)
+            if len(opened.failed) > 1:
                 raise WorkerError(f"{task_id} failed on {message.worker}:\n{why}")
         actions = self._send(self._dispatcher.failed(task_id, message.worker, message.attempt, now), now)
         return actions + self._dismiss(message.worker, now)
@@ -389,13 +393,13 @@ class LambdaBackend:
     def _send(self, assigned: list[Assign], now: float) -> list[Action]:
         actions: list[Action] = []
         for assign in assigned:
-            actions += self._shipping.ship(self._open[assign.task], assign)
+            actions += self._shipping.ship(self._open[assign.task].task, assign)
         return actions + self._launches(now)
 
     def _resend(self, sender: Address, message: RowsMissing) -> list[Action]:
         """A worker has had to let go of what it was sent: the part again, whole. One that waits for rows of a task that
         somebody else has done meanwhile would wait in vain, and may go."""
-        task = self._open.get(message.id)
+        task = opened.task if (opened := self._open.get(message.id)) is not None else None
         again = self._shipping.again(task, message) if task is not None and message.worker in self._workforce else None
         self._bill.ignored(again is None)
         if again is not None:

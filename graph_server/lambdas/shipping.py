@@ -9,7 +9,7 @@ when the worker asks for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graph_server.backends import TensorTask
 from graph_server.lambdas.dispatch import Assign
@@ -26,6 +26,14 @@ class _Cut:
     on_request: bool = False  # parts but the first are sent when they are asked for
 
 
+@dataclass
+class _Open:
+    """What was sent of a task without a result."""
+
+    cuts: dict[int, _Cut] = field(default_factory=dict)  # by attempt
+    nbytes: int = 0  # of rows, to the latest attempt
+
+
 class Shipping:
     """``keep_constants``: workers keep them; ``num_parts``: that long tasks travel in from now on."""
 
@@ -34,15 +42,14 @@ class Shipping:
         # All mutable state:
         self.num_parts = num_parts
         self.split_in = 0  # parts that tasks are split in because memory is short; 0: it is not
-        self._cuts: dict[TaskId, dict[int, _Cut]] = {}  # open task -> attempt -> how it was cut
-        self._nbytes_of: dict[TaskId, int] = {}  # open task -> rows that its latest attempt was sent
+        self._open: dict[TaskId, _Open] = {}
         # worker -> (interval, parts, slot) of constants that it has
         self._given: dict[str, set[tuple[int, int, str]]] = {}
         self.nbytes = 0  # of rows, in all
 
     def ship(self, task: TensorTask, assign: Assign) -> list[Send]:
         constants = task.constants if self.keep_constants else ()
-        cut = self._cut_of(task, assign.attempt)
+        cut = self._cut_now(task, assign.attempt)
         before, parts = self.nbytes, split(task.rows, cut.num_parts)
         given = self._given.setdefault(assign.worker, set())
         keys = {slot: (task.id.interval, len(parts), slot) for slot in constants}
@@ -52,12 +59,12 @@ class Shipping:
         for number, rows in enumerate(parts[:1] if cut.on_request else parts):
             sent = {slot: value for slot, value in rows.items() if slot not in known}
             sends.append(self._part(task, assign, number, cut, sent, constants))
-        self._nbytes_of[task.id] = self.nbytes - before
+        self._open[task.id].nbytes = self.nbytes - before
         return sends
 
     def again(self, task: TensorTask, message: RowsMissing) -> Send | None:
         """A part whole, for a worker that misses rows of it; None if there is no such part."""
-        cut = self._cuts.get(task.id, {}).get(message.attempt)
+        cut = self._cut(task.id, message.attempt)
         if cut is None or not 0 <= message.part < cut.num_parts:
             return None
         parts = split(task.rows, cut.num_parts)
@@ -65,14 +72,13 @@ class Shipping:
         self._given[message.worker] = {key for key in given if key[0] != message.interval}
         assign, before = Assign(message.worker, task.id, message.attempt), self.nbytes
         send = self._follow_up(task, assign, message.part, parts[message.part])
-        if message.attempt == max(self._cuts[task.id]):
-            self._nbytes_of[task.id] = self._nbytes_of.get(task.id, 0) + self.nbytes - before
+        if message.attempt == max((opened := self._open[task.id]).cuts):
+            opened.nbytes += self.nbytes - before
         return send
 
     def done(self, task: TaskId) -> int:
         """Nothing of it will be sent any more; how many bytes its latest attempt was."""
-        self._cuts.pop(task, None)
-        return self._nbytes_of.pop(task, 0)
+        return self._open.pop(task).nbytes
 
     def gone(self, worker: str) -> None:
         self._given.pop(worker, None)
@@ -80,12 +86,17 @@ class Shipping:
     def parts_of(self, task: TaskId, attempt: int) -> int:
         """That this attempt was split in because memory is short; 1: its worker could
         have all of its rows at a time."""
-        cut = self._cuts.get(task, {}).get(attempt)
+        cut = self._cut(task, attempt)
         return cut.num_parts if cut is not None and cut.on_request else 1
 
-    def _cut_of(self, task: TensorTask, attempt: int) -> _Cut:
+    def _cut(self, task: TaskId, attempt: int) -> _Cut | None:
+        """How it was cut; None if it was not sent."""
+        opened = self._open.get(task)
+        return None if opened is None else opened.cuts.get(attempt)
+
+    def _cut_now(self, task: TensorTask, attempt: int) -> _Cut:
         """Every attempt like the one before, whatever is chosen meanwhile, unless memory is short."""
-        attempts = self._cuts.setdefault(task.id, {})
+        attempts = self._open.setdefault(task.id, _Open()).cuts
         if self.split_in:
             cut = _Cut(max(1, min(self.split_in, num_rows(task.rows))), on_request=True)
         elif attempts:

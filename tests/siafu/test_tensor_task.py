@@ -162,7 +162,6 @@ def test_a_question_and_its_answer_are_one_conversation_and_other_attempts_are_n
     assert conversation(ask) != conversation(wire.Weights("train", 3, 1, 0, 1, 9, {}))
     assert conversation(wire.Gradient(3, 1, 0, 2, {})) == conversation(wire.GradientAck(3, 1, 0, 2))
     assert conversation(wire.Gradient(3, 1, 0, 2, {})) != conversation(ask)
-    assert conversation(wire.GetModel("latest")) is None
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2, 3, 17])

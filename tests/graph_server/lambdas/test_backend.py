@@ -384,6 +384,15 @@ def test_after_stop_a_refusal_is_no_error():
 # --- rule 5: fewer ----------------------------------------------------------------------------------------------------
 
 
+def test_the_tuner_sees_graph_tasks_open_tasks_and_workers_that_have_one():
+    seen = []
+    tuner = Fixed(2, 2)
+    tuner.watch = lambda *what: seen.append(what)  # type: ignore[method-assign]
+    run = busy(rig(2, tuner))
+    run.backend.watch(5, 0.25)
+    assert seen[-1] == (0.25, 5, INTERVALS, 2)
+
+
 def test_as_many_are_invoked_as_the_tuner_wants():
     tuner = Fixed(1, 4)
     run = busy(rig(4, tuner))
