@@ -93,8 +93,8 @@ def predict(config: Config, manifest: Manifest, *, aggregated: bool = False, cor
     """
     cores = cores or allotment.cores()
     spec = ModelSpec.of(config, manifest)
-    model = models.build(spec)
-    weights = sum(array.nbytes for array in model.init().values())
+    model = models.kept(spec)
+    weights = sum(array.nbytes for array in models.shapes(model.spec).values())
     num_processes = processes(config, cores)
     parts = [
         *(Part(role, "interpreters", count * INTERPRETER_BYTES[role]) for role, count in num_processes.items()),

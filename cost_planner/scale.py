@@ -195,7 +195,7 @@ class Traffic:
 def traffic(setting: Setting) -> Traffic:
     """What the model's program moves."""
     config, n = setting.config, setting.graph.vertices // setting.servers
-    model = models.build(ModelSpec.of(config, setting.manifest))
+    model = models.kept(ModelSpec.of(config, setting.manifest))
     program = model.program(Lane.TRAIN)
     stored = 2 if config.model.rows == "bfloat16" else 4
     published = [step.publishes for step in program.steps if step.publishes]
@@ -217,7 +217,7 @@ def _width(model: Model, slots: list[str]) -> int:
 
 
 def _num_weights(model: Model) -> int:
-    return sum(array.size for array in model.init().values())
+    return sum(array.size for array in models.shapes(model.spec).values())
 
 
 def connections(setting: Setting, *, alive: int | None = None) -> dict[str, int]:
@@ -272,7 +272,7 @@ def epoch_floor_s(setting: Setting) -> dict[str, float]:
 def _flops(setting: Setting) -> float:
     """Of one server's tensor tasks in an epoch, at most: forward, recomputed, and two
     products backward per weight and row."""
-    model = models.build(ModelSpec.of(setting.config, setting.manifest))
+    model = models.kept(ModelSpec.of(setting.config, setting.manifest))
     return 8.0 * _num_weights(model) * setting.graph.vertices / setting.servers
 
 
@@ -291,11 +291,11 @@ def environments_enough(setting: Setting) -> int:
 def tasks(setting: Setting) -> int:
     """Of one graph server in an epoch."""
     spec = ModelSpec.of(setting.config, setting.manifest)
-    return setting.intervals * len(models.build(spec).program(Lane.TRAIN))
+    return setting.intervals * len(models.kept(spec).program(Lane.TRAIN))
 
 
 def tensor_tasks(setting: Setting) -> int:
-    program = models.build(ModelSpec.of(setting.config, setting.manifest)).program(Lane.TRAIN)
+    program = models.kept(ModelSpec.of(setting.config, setting.manifest)).program(Lane.TRAIN)
     return setting.intervals * sum(step.kind in TENSOR_KINDS for step in program.steps)
 
 

@@ -35,7 +35,7 @@ from siafu.machine import num_threads
 from siafu.member import Joined, Presence, answer
 from siafu.models import ModelSpec
 from siafu.ops import BFLOAT16
-from siafu.shards import ROWS_FOLDER, ShardSet, folder_of
+from siafu.shards import ROWS_FOLDER, Shard, ShardSet, folder_of
 from siafu.sockets import public_key
 from siafu.wire import Heartbeat, Hello, Leave, Refused, Stop, Stopped, Usage, Welcome
 
@@ -79,7 +79,7 @@ class Server:
         )
         rows_file = joined.run_dir / ROWS_FOLDER / f"{folder_of(self.index)}.npy"
         self._rows_written = stack.enter_context(RowsWritten(rows_file, len(self.partition.shard.vertices)))
-        self.hub.worker_bytes = self._largest_result()
+        self.hub.worker_bytes = largest_result(self.partition.shard, self.spec)
         self._running_invocations = 0
         ring = self.hub.ring
         self._workers_keys = (  # they travel in invocations, and nowhere else
@@ -90,15 +90,6 @@ class Server:
         self._trace = stack.enter_context(_trace_file(joined)) if self.config.run.trace else None
         if self._trace is not None:
             self.partition.trace = []
-
-    def _largest_result(self) -> int:
-        """Bytes that no result of a worker has: 16 numbers for each vertex, edge, column of the
-        widest layer and type would be many."""
-        shard, spec = self.partition.shard, self.spec
-        rows = len(shard.vertices) + len(shard.in_edges.indices)
-        return _LEAST_LIMIT + 64 * rows * max(spec.in_features, spec.num_classes, *spec.widths) * max(
-            1, spec.num_edge_types
-        )
 
     def run(self) -> None:
         for peer, endpoint in enumerate(self.roster.graph_servers):
@@ -240,6 +231,14 @@ class Server:
         if self._trace is not None and self.partition.trace:
             self._trace.writelines(json.dumps(line) + "\n" for line in self.partition.trace)
             self.partition.trace.clear()
+
+
+def largest_result(shard: Shard, spec: ModelSpec) -> int:
+    """Bytes that no result of a worker has: 16 numbers for each vertex, edge, column of the widest layer and type would
+    be many."""
+    rows = len(shard.vertices) + len(shard.in_edges.indices)
+    columns = max(spec.in_features, spec.num_classes, *spec.widths)
+    return _LEAST_LIMIT + 64 * rows * columns * max(1, spec.num_edge_types)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:

@@ -441,7 +441,7 @@ def built(config: Config, shards: ShardSet) -> Model:
     model = models.build(ModelSpec.of(config, shards.manifest))
     _check_judged(config, shards)
     name, rest, write = config.model.name, config.train.weight_decay_rest, config.run.write
-    if rest >= 0 and not any(model.rest(parameter) for parameter in model.init()):
+    if rest >= 0 and not any(model.rest(parameter) for parameter in models.shapes(model.spec)):
         raise ConfigError(f"train.weight_decay_rest = {rest:g}: {name} has no weights that are decayed otherwise")
     if config.lambdas.apply_edge == "lambda" and all(
         s.operator != "attention" for s in model.program(Lane.TRAIN).steps

@@ -33,7 +33,7 @@ SPARE = 1.2
 
 
 def of_graph_server(config: Config, manifest: Manifest, entry: PartitionEntry, threads: int, card: Card) -> float:
-    model, item = models.build(ModelSpec.of(config, manifest)), np.dtype(config.model.dtype).itemsize
+    model, item = models.kept(ModelSpec.of(config, manifest)), np.dtype(config.model.dtype).itemsize
     programs = [model.program(lane) for lane in Lane]
     published = backward = 0.0
     for program in programs:
@@ -55,12 +55,12 @@ def of_graph_server(config: Config, manifest: Manifest, entry: PartitionEntry, t
 
 def holds_rows(config: Config, manifest: Manifest) -> bool:
     """Whether all published rows of a graph server are on its card, and none with the host."""
-    model = models.build(ModelSpec.of(config, manifest))
+    model = models.kept(ModelSpec.of(config, manifest))
     return all(step.operator in ON_GPU for lane in Lane for step in model.program(lane).steps if step.publishes)
 
 
 def of_rank(config: Config, manifest: Manifest, entry: PartitionEntry) -> float:
-    model, item = models.build(ModelSpec.of(config, manifest)), np.dtype(config.model.dtype).itemsize
+    model, item = models.kept(ModelSpec.of(config, manifest)), np.dtype(config.model.dtype).itemsize
     forward = [step for step in model.program(Lane.TRAIN).steps if step.publishes and not step.backward]
     halo = sum(model.width(str(step.publishes)) for step in forward)
     of_edges = sum(model.width(str(step.publishes)) for step in forward if step.operator == "attention")

@@ -33,8 +33,8 @@ LATENCY_S = 2e-5
 
 def plan_of(config: Config, spec: ModelSpec, counts: Counts, card: Card) -> Plan:
     """``counts``: of one rank."""
-    model = models.build(spec)
-    weights = sum(array.nbytes for array in model.init().values())
+    model = models.kept(spec)
+    weights = sum(array.nbytes for array in models.shapes(model.spec).values())
     rate, ranks = OF_PEAK * card.peer_bytes_per_s, counts.parts
     ring = 2 * (ranks - 1) * (weights / ranks / rate + LATENCY_S)
     return Plan(

@@ -198,9 +198,9 @@ def plan_of(
     """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is
     lambda; card: that of each server, if it is gpu; together: processors of the one machine that all processes share,
     0 where each server has its own."""
-    model = models.build(spec)
+    model = models.kept(spec)
     train = config.train
-    weights = float(sum(array.nbytes for array in model.init().values()))
+    weights = float(sum(array.nbytes for array in models.shapes(model.spec).values()))
     return Plan(
         model.program(Lane.TRAIN),
         work_of(config, model, counts, speeds, card=card),
@@ -250,7 +250,7 @@ def weights_of(model: Model) -> tuple[Counter[int], Counter[int], Counter[int]]:
     """Stage -> how many weights its products have, how many columns go into them and come out,
     and the bytes of all its weights."""
     products, sides, nbytes = Counter[int](), Counter[int](), Counter[int]()
-    for name, array in model.init().items():
+    for name, array in models.shapes(model.spec).items():
         stage = model.stage(name)
         nbytes[stage] += array.nbytes
         if array.ndim > 1:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
 
 from siafu import ops as numpy_ops
 from siafu.config import Config
@@ -280,6 +283,19 @@ def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
     if spec.target == "links":
         model = _class(LINKS)(model)
     return model
+
+
+@lru_cache(maxsize=16)
+def kept(spec: ModelSpec) -> Model:
+    """``build(spec)``, once: for whoever asks for its programs again and again."""
+    return build(spec)
+
+
+@lru_cache(maxsize=16)
+def shapes(spec: ModelSpec) -> dict[str, Array]:
+    """The model's parameters for whoever only counts: zeros of their shapes and types that take no memory."""
+    drawn = build(spec).init()
+    return {name: np.broadcast_to(np.zeros((), array.dtype), array.shape) for name, array in drawn.items()}
 
 
 def named(name: str) -> Any:

@@ -20,6 +20,7 @@ from graph_data.cut import shards_of
 from graph_server import operators
 from graph_server.buffers import PublishedSlot
 from graph_server.operators import Operator, Setting
+from siafu import models
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.graph import TRAIN, Graph, tidy
@@ -343,6 +344,14 @@ def test_features_of_a_narrower_dtype_are_computed_in_that_of_the_weights(name, 
     wide = replace(graph, features=graph.features.astype(np.float64))
     for narrow in (graph, with_sparse_features(graph)):
         same(Epoch(narrow, spec, weights), Epoch(wide, spec, weights))
+
+
+def test_shapes_are_those_of_the_parameters_and_take_no_memory(case):
+    _, spec = case
+    drawn, shapes = build(spec).init(), models.shapes(spec)
+    told = {name: (array.shape, array.dtype, array.nbytes) for name, array in shapes.items()}
+    assert told == {name: (W.shape, W.dtype, W.nbytes) for name, W in drawn.items()}
+    assert not any(any(array.strides) for array in shapes.values())
 
 
 def test_float32_stays_float32(case):

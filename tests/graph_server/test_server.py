@@ -12,14 +12,24 @@ import pytest
 
 from graph_server import server as module
 from graph_server.lambdas.backend import LambdaBackend
-from graph_server.server import Server, _timed
+from graph_server.server import Server, _timed, largest_result
 from siafu.address import COORDINATOR
+from siafu.models import ModelSpec
 
 
 def test_the_seconds_of_a_computation_are_those_between_its_start_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 100.25])
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
     assert _timed(lambda: "rows") == ("rows", 0.25)
+
+
+@pytest.mark.parametrize("changed", ["in_features", "num_classes", "widths", "num_edge_types"])
+def test_a_result_may_be_as_large_as_the_widest_layer_makes_it(changed: str) -> None:
+    """A value of float64 for each vertex, column and type of edge, a few times over."""
+    shard = SimpleNamespace(vertices=range(100_000), in_edges=SimpleNamespace(indices=range(0)))
+    wide = {changed: (7, 5000) if changed == "widths" else 5000}
+    spec = ModelSpec(**{"name": "gcn", "in_features": 3, "num_classes": 2, "num_train": 1, "widths": (1,), **wide})
+    assert largest_result(shard, spec) > 2 * 8 * 100_000 * 5000  # type: ignore[arg-type]
 
 
 @dataclass
