@@ -92,6 +92,7 @@ class Setting:
     environments: int = 1000
     intervals: int = 100  # per graph server
     crossing: float = 0.5  # share of edges whose ends are on different servers
+    shared: float = 1.0  # crossing edges of a partition that have one remote end, beside ends drawn at random
     graph_instance: str = "c5n.4xlarge"
     param_instance: str = "c5.xlarge"
     rows: str = "exact"
@@ -124,7 +125,7 @@ class Setting:
         if self.servers == 1:
             return 0
         remote = self.graph.vertices * (1 - 1 / self.servers)
-        return int(remote * -math.expm1(-self.crossing * self.graph.edges / self.servers / remote))
+        return int(drawn(self.crossing * self.graph.edges / self.servers, remote) / self.shared)
 
     @property
     def manifest(self) -> Manifest:
@@ -162,6 +163,11 @@ class Setting:
             cut_edges=int(self.crossing * graph.edges),
             partitions=(entry,) * parts,
         )
+
+
+def drawn(times: float, remote: float) -> float:
+    """Distinct ones of so many vertices, drawn at random so many times."""
+    return remote * -math.expm1(-times / remote)
 
 
 #: What docs/scale.md compares.

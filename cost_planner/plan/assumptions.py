@@ -9,6 +9,7 @@ from typing import Any
 from cost_planner.plan import cards, cores, epochs
 from cost_planner.plan.asked import CONCURRENCY, Asked
 from cost_planner.plan.calibration import Calibration
+from cost_planner.plan.graphs import Graph
 from cost_planner.plan.options import START_S, USABLE
 from cost_planner.plan.ranking import Predicted
 from cost_planner.scale import AWS, SETTINGS
@@ -35,10 +36,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
             "target takes must be told (--epochs, or --like RUN). async needs more epochs than pipe by Dorylus' "
             f"ratios: {ratios}; no-pipe as many."
         ),
-        (
-            f"Cut: {graph.cut:.3g} of the edges cross between many servers ({graph.cut_source}); ghosts as if remote "
-            "ends were drawn at random, more than a real cut has."
-        ),
+        _of_cut(graph),
         (
             f"Speeds were measured on {calibration.machine} on {calibration.measured}, to within "
             f"{calibration.error:.0%}. Nobody has measured EC2 or Lambda: nothing here is a measurement of them."
@@ -83,6 +81,19 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         ),
         *(["Sparse features count as dense ones in what travels to Lambdas."] if sparse else []),
     ]
+
+
+def _of_cut(graph: Graph) -> str:
+    if graph.cut_parts:
+        return (
+            f"Cut: {graph.cut:.3g} of the edges cross between {graph.cut_parts} parts ({graph.cut_source}), between "
+            f"other numbers P in proportion to log P. Ghosts are {graph.shared:.2g} times fewer than random ends of "
+            "crossing edges would be, as there."
+        )
+    return (
+        f"Cut: {graph.cut:.3g} of the edges cross between many servers ({graph.cut_source}). Ghosts are "
+        f"{graph.shared:.2g} times fewer than random ends of crossing edges would be, as in eleven real graphs."
+    )
 
 
 def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:

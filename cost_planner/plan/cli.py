@@ -18,8 +18,9 @@ from cost_planner.plan import epochs as needs
 from cost_planner.plan.asked import BACKENDS, CONCURRENCY, MEMORIES_MB, Asked, Backend, Mode
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.epochs import Epochs
-from cost_planner.plan.finding import finding
+from cost_planner.plan.finding import finding, of_lambdas
 from cost_planner.plan.graphs import Graph
+from cost_planner.plan.lambdas import Lambdas, lambdas_on
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Limits, Ranking
 from run_coordinator import api, cli
@@ -137,13 +138,16 @@ def main(args: argparse.Namespace) -> int:
         if not catalogue.options:
             raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
         found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top), ranking.BUDGET)
+        lambdas = lambdas_on(asked, found.predicted)
     gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.card_of_one())
     told = [*assumptions.of(asked, calibration, found.shown, date.today()), assumptions.quota_note()]
     if args.json:
-        print(json.dumps(_found(asked, catalogue, found, gpus, told)))
+        print(json.dumps(_found(asked, catalogue, found, lambdas, gpus, told)))
     else:
         console = Console(width=None if Console().is_terminal else 150)
-        show.plan(console, asked.graph, asked.config, found, catalogue.dropped, len(catalogue.options), gpus, told)
+        show.plan(
+            console, asked.graph, asked.config, found, catalogue.dropped, len(catalogue.options), lambdas, gpus, told
+        )
     return 0
 
 
@@ -225,7 +229,12 @@ def _numbers(flag: str, text: str | None, least: int = 1) -> list[int] | None:
 
 
 def _found(
-    asked: Asked, catalogue: Catalogue, ranking: Ranking, gpus: list[dict[str, Any]], told: list[str]
+    asked: Asked,
+    catalogue: Catalogue,
+    ranking: Ranking,
+    lambdas: Lambdas | None,
+    gpus: list[dict[str, Any]],
+    told: list[str],
 ) -> dict[str, Any]:
     best, shown = ranking.predicted[0], ranking.shown
     place = {id(one): index for index, one in enumerate(shown)}
@@ -244,7 +253,8 @@ def _found(
         if _limited(ranking.limits.seconds, within["seconds"])
         else None,
         "fastest_within_usd": place[id(within["usd"])] if _limited(ranking.limits.usd, within["usd"]) else None,
-        "finding": finding(ranking.predicted),
+        "finding": [*finding(ranking.predicted), *of_lambdas(lambdas)],
+        "lambdas": show.lambdas_json(lambdas),
         "gpus": gpus,
         "considered": len(catalogue.options),
         "simulated": len(ranking.predicted),

@@ -6,8 +6,9 @@ square of time, as dollars go with time too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from cost_planner.plan.lambdas import Lambdas, Pair
 from cost_planner.plan.ranking import Predicted
 from siafu.progress import dollars
 
@@ -32,6 +33,50 @@ def finding(predicted: Sequence[Predicted]) -> list[str]:
         if next(iter(best.values())).option.card:
             told += [f"Without GPUs: {line}" for line in _compared(measured)]
     return told
+
+
+def of_lambdas(found: Lambdas | None) -> list[str]:
+    """Whether they pay on one cluster, and when they would."""
+    if found is None:
+        return []
+    pair, option = found.asked, found.asked.beside.option
+    number = f"{pair.beside.simulated.environments} Lambdas of {option.config.lambdas.memory_mb} MB"
+    even = _even(pair.alone, pair.beside) and _even(pair.beside, pair.alone)
+    line = (
+        f"On {option.machines} x {option.machine.name}, {number} make the run {pair.faster:.2f} times as fast and "
+        f"worth {pair.worth:.2f} times as much{', which is even within the error' * even}."
+    )
+    return [" ".join([line, *_by_width(found), *_by_price(pair)])]
+
+
+def _by_width(found: Lambdas) -> list[str]:
+    pairs = found.by_width
+    if not pairs:
+        return []
+    faster = _where({width: pair.faster > 1 for width, pair in pairs.items()})
+    worth = _where({width: pair.worth > 1 for width, pair in pairs.items()})
+    return [
+        f"Of hidden layers with {min(pairs)} to {max(pairs):,} columns, they are faster {faster}, worth more {worth}."
+    ]
+
+
+def _where(so: Mapping[int, bool]) -> str:
+    """Widths at which it is so, in words: where that begins and ends."""
+    found = [width for width, is_so in so.items() if is_so]
+    if not found or len(found) == len(so):
+        return "at all" if found else "at none"
+    first, last = min(found), max(found)
+    if last == max(so):
+        return f"from {first:,} on"
+    return (
+        f"up to {last:,}" if first == min(so) else f"at {first:,}" if first == last else f"from {first:,} to {last:,}"
+    )
+
+
+def _by_price(pair: Pair) -> list[str]:
+    if pair.worth >= 1 or pair.even_price is None:
+        return []
+    return [f"As it is, they would be worth as much if Lambda cost {pair.even_price:.2f} times what it does."]
 
 
 def _compared(best: Sequence[Predicted]) -> list[str]:

@@ -11,8 +11,9 @@ from rich.table import Column, Table
 
 from cost_planner import memory
 from cost_planner.plan import quotas
-from cost_planner.plan.finding import duration, finding, words
+from cost_planner.plan.finding import duration, finding, of_lambdas, words
 from cost_planner.plan.graphs import Graph, short
+from cost_planner.plan.lambdas import Lambdas
 from cost_planner.plan.options import CARD, Option
 from cost_planner.plan.ranking import Predicted, Ranking
 from siafu.config import Config
@@ -78,6 +79,25 @@ def option_json(one: Predicted, ranking: Ranking, best: Predicted) -> dict[str, 
     }
 
 
+def lambdas_json(found: Lambdas | None) -> dict[str, Any] | None:
+    """Beside CPUs alone on one cluster."""
+    if found is None:
+        return None
+    pair, option = found.asked, found.asked.beside.option
+    return {
+        "instance": option.machine.name,
+        "servers": option.machines,
+        "environments_total": pair.beside.simulated.environments,
+        "memory_mb": option.config.lambdas.memory_mb,
+        "faster": pair.faster,
+        "relative_value": pair.worth,
+        "break_even_price": pair.even_price,
+        "by_hidden": {
+            width: {"faster": pair.faster, "relative_value": pair.worth} for width, pair in found.by_width.items()
+        },
+    }
+
+
 def settings_of(config: Config) -> dict[str, Any]:
     """What differs from the defaults, but for what a command of its own says."""
     mine, ours = config.to_dict(), Config().to_dict()
@@ -115,6 +135,7 @@ def plan(
     ranking: Ranking,
     dropped: Counter[str],
     considered: int,
+    lambdas: Lambdas | None,
     gpus: Sequence[Mapping[str, Any]],
     assumptions: Sequence[str],
 ) -> None:
@@ -125,7 +146,7 @@ def plan(
         title = f"{graph.name}, {config.model.name} {widths}"
     console.print(table(title, shown, ranking, best))
     console.print(_legend(ranking, considered), highlight=False)
-    for line in [*answers(ranking), *finding(ranking.predicted), *_gpu_line(best, gpus)]:
+    for line in [*answers(ranking), *finding(ranking.predicted), *of_lambdas(lambdas), *_gpu_line(best, gpus)]:
         console.print(line, highlight=False)
     if dropped:
         told = "; ".join(f"{reason} ({count:,})" for reason, count in dropped.most_common())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from graph_server.lambdas.workforce import LEAST_COHORT, Workforce
+from graph_server.lambdas.workforce import LEAST_COHORT, START_S, Workforce
 
 
 def test_workers_asked_for_before_the_first_failure_are_one_cohort():
@@ -24,3 +24,16 @@ def test_workers_asked_for_after_a_failed_cohort_are_another():
     for name in first[1:]:
         workforce.ended(name, 1.0, ran=True)
     assert workforce.hopeless() == LEAST_COHORT
+
+
+def test_one_that_is_overdue_and_then_refused_takes_nobodys_place_among_those_that_may_come_up():
+    workforce = Workforce("w", 4 * LEAST_COHORT, None, random.Random(0))
+    late = workforce.ask(LEAST_COHORT + 1, 0, 0.0)
+    workforce.tick(START_S)
+    workforce.ended(late.pop(), START_S, ran=False)
+    (fresh,) = workforce.ask(1, 0, START_S)
+    for name in late:
+        workforce.ended(name, START_S + 1, ran=True)
+    assert workforce.hopeless() == 0  # the fresh one may come up
+    workforce.ended(fresh, START_S + 2, ran=True)
+    assert workforce.hopeless() == LEAST_COHORT + 1

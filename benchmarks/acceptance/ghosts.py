@@ -1,0 +1,106 @@
+"""Ghosts that a plan foresees from a trial cut into four parts, beside those of real cuts.
+
+    SIAFU_DATA=… python -m benchmarks.acceptance.ghosts
+
+METIS, into 2, 8 and 16 parts. Exit code 1 if half of the predictions are not within 20%, or one is off by more than
+1.75 times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+
+from rich.console import Console
+from rich.table import Table
+
+from cost_planner.plan import graphs
+from run_coordinator import api
+from siafu.config import Config
+from siafu.shards import Manifest, ShardSet
+
+GRAPHS = (
+    "cora",
+    "citeseer",
+    "dblp",
+    "amazon_computers",
+    "coauthor_cs",
+    "coauthor_physics",
+    "blogcatalog",
+    "tolokers",
+    "minesweeper",
+    "squirrel",
+    "nell",
+)
+PARTS = (2, 8, 16)
+HALF_WITHIN, ALL_WITHIN = 1.2, 1.75
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cut; ghosts are of a part, on average."""
+
+    graph: str
+    parts: int
+    cut: float  # share of the edges that cross
+    planned_cut: float
+    ghosts: float
+    planned: float
+    shared: float  # random remote ends over ghosts
+
+    @property
+    def off(self) -> float:
+        """Times, at least 1."""
+        return math.exp(abs(math.log(self.planned / self.ghosts)))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="graphs whose name contains this")
+    parser.add_argument("--json", action="store_true", help="one JSON object per cut")
+    args = parser.parse_args(argv)
+    rows = [row for name in GRAPHS if args.only in name for row in _rows(name)]
+    if args.json:
+        print("\n".join(json.dumps(asdict(row)) for row in rows))
+    else:
+        _show(rows)
+    off, shared = [row.off for row in rows], fmean(math.log(row.shared) for row in rows)
+    print(
+        f"off by {median(off):.2f} times (median), {max(off):.2f} (worst); ends are shared {math.exp(shared):.2f} times"
+    )
+    return 0 if median(off) <= HALF_WITHIN and max(off) <= ALL_WITHIN else 1
+
+
+def _rows(name: str) -> Iterator[Row]:
+    foreseen = graphs.of_manifest(_cut(name, graphs.TRIAL_PARTS))
+    for parts in PARTS:
+        manifest = _cut(name, parts)
+        real, planned = _ghosts(manifest), _ghosts(foreseen.manifest(parts))
+        cut, shared = manifest.cut_edges / manifest.num_edges, graphs.of_manifest(manifest).shared
+        yield Row(name, parts, cut, foreseen.crossing(parts), real, planned, shared)
+
+
+def _cut(name: str, parts: int) -> Manifest:
+    config = Config().replace({"data.source": name, "data.parts": parts, "data.partitioner": "metis"})
+    return ShardSet.open(api.shards_of(config)).manifest
+
+
+def _ghosts(manifest: Manifest) -> float:
+    """Of a part, on average."""
+    return sum(entry.ghosts_in for entry in manifest.partitions) / manifest.num_partitions
+
+
+def _show(rows: Sequence[Row]) -> None:
+    table = Table("graph", "parts", "edges cut", "planned", "ghosts", "planned", "planned / real")
+    for row in rows:
+        cuts, ghosts = (f"{row.cut:.3f}", f"{row.planned_cut:.3f}"), (f"{row.ghosts:,.0f}", f"{row.planned:,.0f}")
+        table.add_row(row.graph, str(row.parts), *cuts, *ghosts, f"{row.planned / row.ghosts:.2f}")
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,101 @@
+"""Whether Lambdas pay on one cluster, and what would have to be otherwise for them to.
+
+1. The cluster is that of the best option of CPUs alone. On it both backends run in pipe mode, each as is best for it.
+2. Width: a product's arithmetic grows with the square of the hidden width, the rows that travel to Lambdas only with
+   the width itself. So the wider a model is, the more Lambdas gain: on servers with F flop/s and links of B bytes/s
+   from about 8 F / 6 B columns on. Both are simulated with every one of ``WIDTHS`` that the cluster holds.
+3. Price: a bill is linear in what Lambda charges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cost_planner.plan.asked import Asked
+from cost_planner.plan.options import Catalogue, Option
+from cost_planner.plan.ranking import Predicted, bill, first_epochs
+from siafu.config import Model
+from siafu.models import named
+
+#: Of hidden layers.
+WIDTHS = tuple(2**n for n in range(4, 13))
+#: Options of a backend that are simulated: those whose floors promise most.
+PROMISING = 2
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The best of CPUs alone, and with Lambdas, on the same servers."""
+
+    alone: Predicted
+    beside: Predicted
+
+    @property
+    def faster(self) -> float:
+        """Time of CPUs alone over that with Lambdas."""
+        return self.alone.seconds / self.beside.seconds
+
+    @property
+    def worth(self) -> float:
+        """Value with Lambdas over that of CPUs alone."""
+        return self.beside.value / self.alone.value
+
+    @property
+    def even_price(self) -> float | None:
+        """Factor of Lambda's prices at which both are worth the same; None: there is none."""
+        of_lambda = self.beside.cost.parts["lambda"]
+        may_cost = self.alone.seconds * self.alone.cost.usd / self.beside.seconds
+        factor = (may_cost - (self.beside.cost.usd - of_lambda)) / of_lambda
+        return factor if factor > 0 else None
+
+
+@dataclass(frozen=True)
+class Lambdas:
+    """Beside CPUs alone on one cluster: as asked, and with hidden layers of other widths."""
+
+    asked: Pair
+    by_width: Mapping[int, Pair]  # narrowest first; empty for a model without hidden layers
+
+
+def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
+    """None where one of the two was not asked for, or does not fit. ``predicted``: best first."""
+    best = next((one for one in predicted if one.option.backend == "cpu"), None)
+    if best is None or "lambda" not in asked.backends:
+        return None
+    machine, servers = best.option.machine.name, best.option.machines
+    cluster = replace(asked, instances=[machine], servers=[servers], backends=("cpu", "lambda"), modes=(("pipe", 0),))
+    pair = _pair(cluster, best.error)
+    if pair is None:
+        return None
+    widths = _widths(asked.config.model)
+    configs = {width: asked.config.replace({"model.hidden": (width,)}) for width in widths}
+    found = {width: _pair(replace(cluster, config=config), best.error) for width, config in configs.items()}
+    return Lambdas(pair, {width: pair for width, pair in found.items() if pair is not None})
+
+
+def _widths(model: Model) -> tuple[int, ...]:
+    """Those that the model's hidden layers can have, if it has any."""
+    made = named(model.name)
+    heads = model.heads if "heads" in made.takes else 1
+    has_hidden = model.num_hidden and "hidden" not in made.unheeded
+    return tuple(width for width in WIDTHS if has_hidden and width % heads == 0)
+
+
+def _pair(asked: Asked, error: float) -> Pair | None:
+    """None where one of them does not fit."""
+    options = Catalogue(asked).options
+    alone, beside = (_best([one for one in options if one.backend == name], error) for name in ("cpu", "lambda"))
+    return None if alone is None or beside is None else Pair(alone, beside)
+
+
+def _best(options: Sequence[Option], error: float) -> Predicted | None:
+    promising = sorted(options, key=_spent)[:PROMISING]
+    found = [Predicted(option, first_epochs(option, seed=0), error) for option in promising]
+    return max(found, key=lambda one: one.value, default=None)
+
+
+def _spent(option: Option) -> float:
+    """Seconds times US dollars, at least."""
+    seconds = option.setup_s + option.epochs * option.floor_s
+    return seconds * bill(option, seconds, option.environments).usd
