@@ -70,8 +70,10 @@ def _compared(one: Row, other: Row, choices: int = 1) -> dict[str, Any]:
 
 
 def even_s(one: Row, other: Row) -> float:
-    """Rule 3: all of one's runs so many times as fast or as slow."""
-    spent, seconds = other["seconds"] * other["cost"]["usd"], one["seconds"]
+    """Rule 3: all of one's runs so many times as fast or as slow; infinite for what is free."""
+    spent, seconds = float(other["seconds"] * other["cost"]["usd"]), float(one["seconds"])
+    if not seconds * one["cost"]["usd"]:
+        return float("inf")
     low, high = 0.0, 1.0
     while seconds * high * _usd(one, high) < spent:
         high *= 2
@@ -83,10 +85,10 @@ def even_s(one: Row, other: Row) -> float:
 
 def _usd(row: Row, factor: float) -> float:
     """Dollars of a success if every run took ``factor`` times its time: Lambdas in proportion, servers by rule 3."""
-    lambda_usd = row["cost"]["parts"].get("lambda", 0.0)
+    usd, lambda_usd = float(row["cost"]["usd"]), float(row["cost"]["parts"].get("lambda", 0.0))
     times = [one["seconds"] for one in row["attempts"] if one["outcome"] != CUT_SHORT]
-    billed, before = (sum(max(t * f, EC2_MINIMUM_S) for t in times) for f in (factor, 1.0))
-    return (row["cost"]["usd"] - lambda_usd) * billed / before + lambda_usd * factor
+    billed, before = (float(sum(max(t * f, EC2_MINIMUM_S) for t in times)) for f in (factor, 1.0))
+    return (usd - lambda_usd) * billed / before + lambda_usd * factor
 
 
 def _lambdas_win(lambdas: Row, cpu: Row) -> dict[str, Any] | None:

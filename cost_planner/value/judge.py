@@ -214,7 +214,7 @@ def _of_successes(counted: Sequence[_Judged], there: Sequence[_Judged]) -> dict[
     """What a row has of a contender that reached the target (rule 3)."""
     bill = _per_success([one.bill for one in counted], len(there))
     seconds = sum(one.seconds for one in counted) / len(there)
-    spreads = {
+    spreads: dict[str, list[float]] = {
         "seconds": [one.seconds for one in there],
         "epochs": [one.at.epoch for one in there],
         "usd": [one.bill.usd for one in there],

@@ -62,7 +62,7 @@ def _legend(found: Mapping[str, Any]) -> list[str]:
     if any(row["runs"] > 1 for row in rows):
         said.append(
             "seconds and dollars: of all runs that ended, those without the target included, per run that reached it; "
-            "below them the least and the most of a run"
+            "below them the least and the most of those that did"
         )
     return said
 
