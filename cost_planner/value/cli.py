@@ -18,6 +18,7 @@ from cost_planner.value.names import names_apart
 from run_coordinator import api, repeat
 from run_coordinator import cli as train_cli
 from siafu.baseline import METHODS
+from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.machine import num_threads
 from siafu.pricing import prices
@@ -172,9 +173,7 @@ def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
     needs_gpu = [one.name for one in asked if one.kind == "gpu" or one.kind in METHODS]
     if needs_gpu and not stand_in.gpu:
         raise ConfigError(f"--contenders {needs_gpu[0]}: at the price of which machine? --as-gpu INSTANCE says so")
-    threads = num_threads(base)
-    if threads != stand_in.vcpus and base.run.on != "aws" and any(one.kind in ("cpu", "lambda") for one in asked):
-        print(f"siafu value: {finding.other_cores(threads, stand_in.to_dict())}", file=sys.stderr)
+    _warn_of_cores(args, base, stand_in, asked)
     with train_cli.going_on():
         held = contest.hold(
             asked, base, runs=args.runs, ranks=args.ranks, watch=_watch(args), on_done=lambda done: _say(args, done)
@@ -183,6 +182,15 @@ def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
     (held.dir / SUMMARY).write_text(json.dumps(found, indent=1) + "\n")
     done = f"siafu value: {held.num_done} of {held.num_asked} runs"
     return train_cli.incomplete(done, held.complete) or (0 if held.finished else 1)
+
+
+def _warn_of_cores(
+    args: argparse.Namespace, base: Config, stand_in: judge.StandIn, asked: Sequence[contenders.Asked]
+) -> None:
+    """Before hours of training: the notes under the table say it too."""
+    threads, has_servers = num_threads(base), any(one.kind in ("cpu", "lambda") for one in asked)
+    if has_servers and base.run.on != "aws" and threads != stand_in.vcpus and not args.quiet:
+        print(f"siafu value: {finding.other_cores(threads, stand_in.to_dict())}", file=sys.stderr)
 
 
 def _check(stand_in: judge.StandIn) -> None:

@@ -227,14 +227,11 @@ def _attempts(rows: Sequence[Row]) -> list[str]:
     cut = [f"{row['name']} {row['cut_short']} of {row['runs']}" for row in rows if row["cut_short"]]
     said = []
     if missed:
-        said.append(
-            f"runs that ended without the target: {', '.join(missed)}; what they spent is in the time and dollars of "
-            "those that reached it"
-        )
+        said.append(f"runs that ended without the target: {', '.join(missed)}; their time and dollars count, see above")
     if cut:
         said.append(
-            f"runs that a limit stopped, or that are not finished: {', '.join(cut)}; they are no failures, and left "
-            "out (siafu resume RUN)"
+            f"runs that a limit stopped, or that are not finished: {', '.join(cut)}; they do not count "
+            "(siafu resume RUN)"
         )
     return said
 

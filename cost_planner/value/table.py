@@ -61,8 +61,8 @@ def _legend(found: Mapping[str, Any]) -> list[str]:
         said.append("seconds: from the start of the processes to the target; start-up: of these, until training began")
     if any(row["runs"] > 1 for row in rows):
         said.append(
-            "seconds and dollars: of all runs that ended, those without the target included, per run that reached it; "
-            "below them the least and the most of those that did"
+            "seconds and dollars: what all runs spent that ended, divided by the runs that reached the target; "
+            "below them the least and the most of those that reached it"
         )
     return said
 

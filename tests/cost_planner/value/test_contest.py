@@ -290,6 +290,16 @@ def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFix
     assert len(trainers.trained) == 6
 
 
+def test_verb_warns_of_cores_that_are_not_those_of_the_type_before_it_trains(
+    trainers: Trainers, capsys: pytest.CaptureFixture[str]
+):
+    for threads, said in ((3, True), (4, False)):
+        words = ["value", "digits", "--contenders", "cpu", "--as", "c7g.xlarge", "--set", f"servers.threads={threads}"]
+        assert main(words) == 0
+        first = capsys.readouterr().err.splitlines()[0]
+        assert ("computes on 3 cores here, c7g.xlarge has 4 vCPUs" in first) == said
+
+
 def test_verb_tells_failures_in_the_table(trainers: Trainers, capsys: pytest.CaptureFixture[str]):
     trainers.raises = lambda config: Diverged("epoch 3: the loss is nan") if config.train.mode == "no-pipe" else None
     assert main(["value", "digits", "--contenders", "cpu, cpu no-pipe"]) == 0

@@ -148,7 +148,7 @@ def test_runs_that_do_not_count_as_successes_are_named(tmp_path):
     table = found(tmp_path, (CPU, 100.0), (LAMBDA, 200.0))
     table["rows"][0] |= {"runs": 3, "missed": 1, "cut_short": 1}
     first, second = finding.of(table)["but"][:2]
-    assert first.startswith("runs that ended without the target: cpu pipe 1 of 3; what they spent is in the time")
+    assert first.startswith("runs that ended without the target: cpu pipe 1 of 3; their time and dollars count")
     assert second.startswith("runs that a limit stopped, or that are not finished: cpu pipe 1 of 3")
 
 
