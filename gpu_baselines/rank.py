@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from datetime import timedelta
@@ -39,8 +40,10 @@ from siafu.shards import ShardSet
 logger = logging.getLogger(__name__)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """0 when trained; 1 for a failure, 2 for the user's mistake: in one line on stderr and in failed-<rank>.json."""
+def main(argv: Sequence[str] | None = None, *, begun: float | None = None) -> int:
+    """0 when trained; 1 for a failure, 2 for the user's mistake: in one line on stderr and in failed-<rank>.json.
+    ``begun``: when the process began, by ``time.monotonic``; None: now."""
+    begun = time.monotonic() if begun is None else begun
     parser = argparse.ArgumentParser(
         prog="python -m gpu_baselines", description="One rank of a baseline; see siafu baseline."
     )
@@ -55,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {rank} %(name)s: %(message)s")
     try:
         _take_place(args.run_dir, resume=args.resume)
-        _serve(args, rank)
+        _serve(args, rank, begun)
     except Exception as error:  # the edge of the process: whoever started us must learn why
         text = str(error) if isinstance(error, GnnError) else f"{type(error).__name__}: {error}"
         code = error.exit_code if isinstance(error, GnnError) else 1
@@ -85,7 +88,7 @@ def _take_place(run_dir: Path, *, resume: bool) -> None:
         raise ConfigError(f"--run-dir {run_dir}: a run was there; --resume goes on with it")
 
 
-def _serve(args: argparse.Namespace, rank: int) -> None:
+def _serve(args: argparse.Namespace, rank: int, begun: float) -> None:
     config = BaselineConfig.from_dict(configs.sections_of(args.config))
     shards = ShardSet.open(args.shards)
     baseline, size = config.baseline, int(os.environ.get("WORLD_SIZE", "1"))
@@ -119,7 +122,7 @@ def _serve(args: argparse.Namespace, rank: int) -> None:
     clock = Clock(lambda: torch.cuda.current_stream().synchronize()) if device.type == "cuda" else Clock()
     run = Run(config, shards, group, ModelSpec.of(config, shards.manifest), device, clock)
     torch.set_num_threads(run.threads)
-    result = runner.train(run, args.run_dir, resume=args.resume)
+    result = runner.train(run, args.run_dir, resume=args.resume, begun=begun)
     if not rank:
         result["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         result["transport"] = transport

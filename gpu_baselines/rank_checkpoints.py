@@ -37,7 +37,8 @@ class Progress:
     links: list[list[int]] = field(default_factory=list)  # of these, halo rows and gradients: by sender and receiver
     best: dict[str, Any] = field(default_factory=dict)  # the best evaluation's record
     final: dict[str, Any] = field(default_factory=dict)
-    time_s: float = 0.0  # since the start, over all sessions
+    setup_s: float = 0.0  # from the start of the process to the start of training, of all sessions
+    time_s: float = 0.0  # since then, over all sessions
     stopped: str = ""  # why there is no next epoch; "": there is one
 
 

@@ -40,13 +40,14 @@ def made(run: Run) -> Method:
     return found
 
 
-def train(run: Run, run_dir: Path, *, resume: bool) -> dict[str, Any]:
-    """Trains to the end; the result, equal on every rank."""
-    return Runner(run, run_dir, resume=resume).result()
+def train(run: Run, run_dir: Path, *, resume: bool, begun: float | None = None) -> dict[str, Any]:
+    """Trains to the end; the result, equal on every rank. ``begun``: when the process began, by ``time.monotonic``;
+    None: now."""
+    return Runner(run, run_dir, resume=resume, begun=time.monotonic() if begun is None else begun).result()
 
 
 class Runner:
-    def __init__(self, run: Run, run_dir: Path, *, resume: bool):
+    def __init__(self, run: Run, run_dir: Path, *, resume: bool, begun: float):
         self.run, self.dir = run, run_dir
         self.metric = METRICS[run.spec.target]
         self.method = made(run)
@@ -55,12 +56,21 @@ class Runner:
         self._best_weights: dict[str, Any] = {}
         if resume:
             self._resume()
-        self._started = time.monotonic() - self.progress.time_s
+        now = time.monotonic()
+        self.progress.setup_s += now - begun
+        self._started = now - self.progress.time_s
 
     def result(self) -> dict[str, Any]:
         train, progress = self.run.config.train, self.progress
+        method, ranks = self.run.baseline.method, self.run.group.size
         self._record(
-            {"event": "start", "siafu": __version__, "method": self.run.baseline.method, "ranks": self.run.group.size}
+            {
+                "event": "start",
+                "siafu": __version__,
+                "method": method,
+                "ranks": ranks,
+                "setup_s": progress.setup_s,
+            }
         )
         try:
             while not progress.stopped:

@@ -254,7 +254,10 @@ class Coordinator:
         self._started = True
         self.status.phase = "training" if self.config.train.epochs else "evaluating"
         first = len(self.ledger.losses)
-        begun = {"event": "start", "siafu": __version__, **({"epoch": first} if self.before is not None else {})}
+        setup_s = self.started_at - self._begun_at  # what time_s leaves out of the time that roles ran
+        begun = {"event": "start", "siafu": __version__, "setup_s": setup_s}
+        if self.before is not None:
+            begun["epoch"] = first
         return [Record(begun), *(Send(member, Start(first, self.ledger.judged)) for member in self.members)]
 
     def _epoch(self, message: EpochReport, now: float) -> list[Action]:

@@ -1,6 +1,6 @@
 """Issue 7, acceptance 4: ``siafu value`` on published and synthetic graphs, end to end, at the prices of today.
 
-    python -m benchmarks.acceptance.value                             all graphs and contenders, 3 seeds: hours on two
+    python -m benchmarks.acceptance.value                             all graphs and contenders, 5 seeds: hours on two
                                                                       cores
     python -m benchmarks.acceptance.value --only cora --runs 1 --contenders 'cpu, lambda, vanilla'
     python -m benchmarks.acceptance.value --report                    the tables of what has been run already
@@ -92,7 +92,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", default=list(CASES), choices=list(CASES), help="graphs; cora of $SIAFU_DATA"
     )
-    parser.add_argument("--runs", type=int, default=3, help="seeds of each contender")
+    parser.add_argument("--runs", type=int, default=5, help="seeds of each contender")
     parser.add_argument(
         "--contenders", default="", help="as of siafu value, instead of a graph's own; cpu pipe among them"
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median
 
-from cost_planner.value import judge
+from cost_planner.value import trained
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -46,9 +46,9 @@ class Epochs:
 def of_runs(runs: Sequence[Path], target: float | None) -> Epochs:
     """Of finished runs of this graph, to a validation score; None: the best that all of them reach. ConfigError if one
     does not reach it, or is a baseline's."""
-    found = [judge.read(run) for run in runs]
+    found = [trained.read(run) for run in runs]
     if target is None:
-        target = judge.reached_by_all(found, "val")
+        target = trained.reached_by_all(found, "val")
     needed: dict[Kind, list[float]] = {}
     for one in found:
         if isinstance(one.config, BaselineConfig):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from cost_planner.report import reading
@@ -77,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
         [run.contender for run in runs], stand_in, target=args.target, split=args.split, beside=args.relative_to
     )
     judged |= {
-        "stand_in": {**asdict(stand_in), "num_gpus": stand_in.num_gpus},
+        "stand_in": stand_in.to_dict(),
         "machines": sorted({run.contender.machine for run in runs} - {""}),
     }
     judged["finding"] = finding.of(judged)

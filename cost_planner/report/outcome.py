@@ -32,8 +32,8 @@ LOG_FROM = 8.0
 
 def accuracy_by_time(found: Compared) -> tuple[Figure, str]:
     return _curves(found, lambda run, at: at.seconds, "seconds of training"), (
-        "Evaluations as they came. The dotted line is the score that all are judged by; a filled mark "
-        "is where a run reaches it."
+        "Evaluations as they came; a baseline stops for them, which is left out. The dotted line is the score that all "
+        "are judged by; a filled mark is where a run reaches it."
     )
 
 

@@ -1,4 +1,4 @@
-"""Run directories, read for a report: what judges them (``cost_planner.value.judge``), and all else that they hold."""
+"""Run directories, read for a report: what judges them (``cost_planner.value.trained``), and what else they hold."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cost_planner.value import judge
-from cost_planner.value.judge import Contender
+from cost_planner.value import trained
 from cost_planner.value.names import names_apart
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
@@ -22,7 +21,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    contender: Contender  # with the name that it has among the others
+    contender: trained.Contender  # with the name that it has among the others
     records: Sequence[Record]  # of metrics.jsonl
     result: Record  # empty while a run is under way, or if it failed
     manifest: Record
@@ -67,11 +66,11 @@ class Run:
 def read(folders: Sequence[Path]) -> list[Run]:
     """``folders``: of runs, and of trials, for all that are finished. ConfigError if one is no run directory, has a
     file that cannot be read, was never evaluated, or is of another graph."""
-    folders = [run for folder in folders for run in judge.runs_in(folder)]
+    folders = [run for folder in folders for run in trained.runs_in(folder)]
     if not folders:
         raise ConfigError("nothing to report: none of these runs is finished")
-    contenders = [judge.read(folder) for folder in folders]
-    graphs = judge.graphs(contenders)
+    contenders = [trained.read(folder) for folder in folders]
+    graphs = trained.graphs(contenders)
     if len(graphs) > 1:
         raise ConfigError(f"runs of {len(graphs)} graphs ({', '.join(graphs[:3])}): a report is of one")
     names = names_apart([one.config for one in contenders])

@@ -6,19 +6,21 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
 
-from cost_planner.value import contenders, contest, finding, judge, paper, table
+from cost_planner.value import contenders, contest, finding, judge, paper, table, trained
 from cost_planner.value.names import names_apart
 from run_coordinator import api, repeat
 from run_coordinator import cli as train_cli
 from siafu.baseline import METHODS
+from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.machine import num_threads
 from siafu.pricing import prices
 from siafu.progress import Display, dollars, from_here, written
 
@@ -26,12 +28,12 @@ PAPERS = ("dorylus",)
 #: What a graph server is priced as if nobody says: Dorylus' own choice.
 STAND_IN = "c5.2xlarge"
 SUMMARY = "value.json"
-WIDTH = 110
+WIDTH = 120
 #: Flags of siafu train that are a contender's own, or mean something else here.
 NOT_FLAGS = ("backend", "mode", "staleness", "target_acc", "split")
 
 EXAMPLES = """examples:
-  siafu value cora --contenders 'lambda, lambda pipe, cpu, vanilla, pipegcn' --target 0.75 --runs 3 --as-gpu g4dn.xlarge
+  siafu value cora --contenders 'lambda, lambda pipe, cpu, vanilla, pipegcn' --target 0.75 --runs 5 --as-gpu g4dn.xlarge
   siafu value amazon_computers --contenders all --parts 2 --hidden 64 --target 0.8 --as c7g.xlarge --as-gpu g6.xlarge
   siafu value cora --contenders 'cpu, lambda async s=1, lambda lambda_memory=512, cpu model.rows=bfloat16' --target 0.75
   siafu value runs/cora-gcn-value-1a2b3c4d --as c7g.xlarge         the same runs, priced otherwise
@@ -47,8 +49,9 @@ contenders:
 Behind each may stand settings of its own, KEY=VALUE: a flag's name without --, a section.key, or s for --staleness.
 
 They train one after the other, seed by seed, each until its validation score reaches the target. Interrupted, the same
-command goes on. Who fails is told in the table, and does not end the rest. Runs of one name are repetitions, whose
-medians are shown. A run on this machine is priced as if every server had been the machine that --as names.
+command goes on. Who fails is told in the table, and does not end the rest. Runs of one name are repetitions: what all
+of them spent, failures too, is divided by those that reached the target. A claim takes 5 seeds of each (--runs 5).
+A run on this machine is priced as if every server had been the machine that --as names.
 """
 
 
@@ -114,15 +117,15 @@ def main(args: argparse.Namespace) -> int:
         return _contest(args, stand_in)
     if not args.words:
         raise ConfigError(f"nothing to judge: SOURCE with --contenders, RUN, or --paper {PAPERS[0]}")
-    finished, failed = _read([Path(word) for word in args.words])
-    if not finished:
+    runs, failed = _read([Path(word) for word in args.words])
+    if all(one.error for one in runs):
         raise ConfigError(f"nothing to judge: none of the runs in {' '.join(args.words)} is finished")
-    graphs = judge.graphs(finished)
+    graphs = trained.graphs(runs)
     if len(graphs) > 1:
         raise ConfigError(
             f"runs of {len(graphs)} graphs ({', '.join(graphs[:3])}): values are of one and the same task"
         )
-    _show_runs(args, stand_in, finished, failed)
+    _show_runs(args, stand_in, runs, failed)
     return 0
 
 
@@ -137,47 +140,57 @@ def _nothing_is_trained(args: argparse.Namespace) -> None:
         raise ConfigError(f"{flag}: nothing is trained without --contenders, which says by whom SOURCE is trained on")
 
 
-def _read(folders: Sequence[Path]) -> tuple[list[judge.Contender], dict[str, list[str]]]:
-    """Runs, those that are finished of earlier calls of this verb and of others that
+def _read(folders: Sequence[Path]) -> tuple[list[trained.Contender], dict[str, list[str]]]:
+    """Runs, those that have ended of earlier calls of this verb and of others that
     train often; who failed, and why."""
-    finished: list[judge.Contender] = []
+    runs: list[trained.Contender] = []
     failed: dict[str, list[str]] = {}
-    trained = [folder for folder in folders if (folder / contest.WHOSE).is_file()]
-    for held in map(contest.read, trained):
-        finished += held.finished
+    contests = [folder for folder in folders if (folder / contest.WHOSE).is_file()]
+    for held in map(contest.read, contests):
+        runs += [*held.finished, *held.broken]
         for name, errors in held.failed.items():
             failed.setdefault(name, []).extend(errors)
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{folder}: not a run directory; to train on it, say by whom: --contenders")
-    others = [judge.read(run) for folder in folders if folder not in trained for run in judge.runs_in(folder)]
+    others = [trained.read(run) for folder in folders if folder not in contests for run in trained.runs_in(folder)]
     names = names_apart([one.config for one in others])
-    return finished + [replace(one, name=name) for one, name in zip(others, names, strict=True)], failed
+    return runs + [replace(one, name=name) for one, name in zip(others, names, strict=True)], failed
 
 
 def _contest(args: argparse.Namespace, stand_in: judge.StandIn) -> int:
     if len(args.words) > 1:
         raise ConfigError(f"{' '.join(args.words)}: --contenders are compared on one SOURCE")
     asked = contenders.parse(args.contenders)
-    names = [one.name for one in asked]
-    if args.relative_to and args.relative_to not in names:
-        raise ConfigError(f"--relative-to {args.relative_to}: must be one of {', '.join(names)}")
     told = {**vars(args), **dict.fromkeys(NOT_FLAGS), "source": "".join(args.words)}
     base = train_cli.asked(argparse.Namespace(**told), many=True)
     if args.target is not None and args.split == "val":
         base = base.replace({"train.target_acc": args.target})
+    names = list(contenders.labels(asked, base, args.ranks or base.data.parts).values())
+    if args.relative_to and args.relative_to not in names:
+        raise ConfigError(f"--relative-to {args.relative_to}: must be one of {', '.join(names)}")
     stand_in = replace(stand_in, gpu=stand_in.gpu or base.cloud.gpu_instance)
     needs_gpu = [one.name for one in asked if one.kind == "gpu" or one.kind in METHODS]
     if needs_gpu and not stand_in.gpu:
         raise ConfigError(f"--contenders {needs_gpu[0]}: at the price of which machine? --as-gpu INSTANCE says so")
+    _warn_of_cores(args, base, stand_in, asked)
     with train_cli.going_on():
         held = contest.hold(
             asked, base, runs=args.runs, ranks=args.ranks, watch=_watch(args), on_done=lambda done: _say(args, done)
         )
-    found = _show_runs(args, stand_in, held.finished, held.failed, held.dir)
+    found = _show_runs(args, stand_in, [*held.finished, *held.broken], held.failed, held.dir)
     (held.dir / SUMMARY).write_text(json.dumps(found, indent=1) + "\n")
     done = f"siafu value: {held.num_done} of {held.num_asked} runs"
     return train_cli.incomplete(done, held.complete) or (0 if held.finished else 1)
+
+
+def _warn_of_cores(
+    args: argparse.Namespace, base: Config, stand_in: judge.StandIn, asked: Sequence[contenders.Asked]
+) -> None:
+    """Before hours of training: the notes under the table say it too."""
+    threads, has_servers = num_threads(base), any(one.kind in ("cpu", "lambda") for one in asked)
+    if has_servers and base.run.on != "aws" and threads != stand_in.vcpus and not args.quiet:
+        print(f"siafu value: {finding.other_cores(threads, stand_in.to_dict())}", file=sys.stderr)
 
 
 def _check(stand_in: judge.StandIn) -> None:
@@ -215,18 +228,16 @@ def _whose(trial: repeat.Trial) -> list[str]:
 def _show_runs(
     args: argparse.Namespace,
     stand_in: judge.StandIn,
-    finished: Sequence[judge.Contender],
+    runs: Sequence[trained.Contender],
     failed: Mapping[str, Sequence[str]],
     folder: Path | None = None,
 ) -> dict[str, Any]:
     """Prints the table or its JSON, which it gives."""
-    found = judge.judged(
-        finished, stand_in, target=args.target, split=args.split, beside=args.relative_to, failed=failed
-    )
+    found = judge.judged(runs, stand_in, target=args.target, split=args.split, beside=args.relative_to, failed=failed)
     found = {
-        "source": finished[0].config.data.source if finished else "".join(args.words),
-        "stand_in": {**asdict(stand_in), "num_gpus": stand_in.num_gpus},
-        "machines": sorted({one.machine for one in finished} - {""}),
+        "source": runs[0].config.data.source if runs else "".join(args.words),
+        "stand_in": stand_in.to_dict(),
+        "machines": sorted({one.machine for one in runs} - {""}),
         "run_dir": None if folder is None else str(folder),
         **found,
     }

@@ -40,8 +40,9 @@ EQUAL = ("data.source", "data.task", "data.split", "data.seed", "train.seed", "t
 #: Of what servers alone heed (``settings.UNHEEDED``), what baselines are asked to do without: who is compared, not what
 #: is learnt. The rest (links, jumping knowledge, a warm start) they refuse by name.
 _OF_SERVERS = ("servers", "lambda", "cloud", "run", "train")
-#: Stands in a name already.
+#: Stand in a name already.
 _STALENESS = re.compile(r"(s|staleness|train\.staleness)=")
+_RANKS = re.compile(r"(ranks|baseline\.ranks)=")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """As ``judge.name_of`` names its runs, and what else is its own."""
+        """As its user calls it: its kind, its mode and what else is its own; see ``labels``."""
         staleness = [f"s={self.own.get('train.staleness', 0)}"] if self.mode == "async" else []
         return " ".join(filter(None, [self.kind, self.mode, *staleness, *self.words]))
 
@@ -116,6 +117,26 @@ def config_of(asked: Asked, base: Config, ranks: int) -> Config:
         return settings.resolve(asked.kind, "", _of_baseline(asked.kind, base, ranks), asked.own, {})
     changes: dict[str, Any] = {"servers.backend": asked.kind, "train.mode": asked.mode, "train.staleness": 0}
     return base.replace({**changes, **asked.own})
+
+
+def labels(asked: Sequence[Asked], base: Config, ranks: int) -> dict[str, str]:
+    """Directory -> name, of each. ConfigError for two of one name."""
+    found: dict[str, str] = {}
+    for one in asked:
+        if (name := _label(one, base, ranks)) in found.values():
+            raise ConfigError(f"--contenders: {name} is there twice")
+        found[one.directory] = name
+    return found
+
+
+def _label(asked: Asked, base: Config, ranks: int) -> str:
+    """As ``trained.name_of`` names its runs, and what else is its own: a baseline's name says its ranks."""
+    if asked.kind not in METHODS:
+        return asked.name
+    usual = first_settings(asked.kind, base.model.name).get("baseline.ranks", ranks)
+    number = asked.own.get("baseline.ranks", usual)
+    words = [word for word in asked.words if _RANKS.match(word) is None]
+    return " ".join([asked.kind, f"ranks={number}", *words])
 
 
 def can_run(asked: Asked, base: Config, ranks: int) -> None:

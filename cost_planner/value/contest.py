@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cost_planner.value import contenders, judge
+from cost_planner.value import contenders, trained
 from cost_planner.value.contenders import Asked
-from cost_planner.value.judge import Contender
+from cost_planner.value.trained import Contender
 from run_coordinator import api, baseline, repeat
 from run_coordinator.actions import Status
 from run_coordinator.repeat import Done, OnStatus, Trial, Watch
@@ -40,7 +40,8 @@ class Contest:
 
     dir: Path
     finished: Sequence[Contender]
-    failed: Mapping[str, Sequence[str]]  # every contender, as asked for: why runs of it failed, or why it has none
+    failed: Mapping[str, Sequence[str]]  # every contender, by its label: why runs of it failed, or why it has none
+    broken: Sequence[Contender] = ()  # the runs that failed and left what they had spent
     num_asked: int = 0  # runs, of those that can run
     num_done: int = 0
 
@@ -69,26 +70,35 @@ def hold(
     shards = ShardSet.open(api.shards_of(base))
     api.built(api.fit(base, shards), shards)
     ranks = ranks or base.data.parts
-    failed: dict[str, list[str]] = {one.name: _left_out(one, base, ranks) for one in asked}
+    labels = contenders.labels(asked, base, ranks)
+    failed: dict[str, list[str]] = {labels[one.directory]: _left_out(one, base, ranks) for one in asked}
     trials = [
-        repeat.seeds_of(contenders.config_of(one, base, ranks), runs, name=one.directory + COMMA, contender=one.name)
+        repeat.seeds_of(contenders.config_of(one, base, ranks), runs, name=one.directory + COMMA, contender=label)
         for one in asked
-        if not failed[one.name]
+        if not failed[label := labels[one.directory]]
     ]
     folder = repeat.folder_of(base, "value", {"ranks": ranks})
-    _sign(folder, asked)
+    _sign(folder, labels)
     order = [trial for same in zip(*trials, strict=True) for trial in same]  # rule 1
-    finished, num_done = [], 0
+    finished, broken, num_done = [], [], 0
     for done in repeat.carry_out(
         order, folder, base, watch=watch, may_diverge=True, may_fail=True, train=_Trainer().train
     ):
         name, num_done = done.trial.settings["contender"], num_done + 1
         if done.result is None:
             failed[name].append(done.error)
+            broken += _broken(folder / done.trial.name, name, done.error)
         else:
-            finished.append(judge.read(folder / done.trial.name, name=name))
+            finished.append(trained.read(folder / done.trial.name, name=name))
         on_done(done)
-    return Contest(folder, finished, failed, len(order), num_done)
+    return Contest(folder, finished, failed, broken, len(order), num_done)
+
+
+def _broken(run: Path, name: str, error: str) -> list[Contender]:
+    """A run that failed, as far as it came; none where it never began."""
+    with contextlib.suppress(ConfigError):
+        return [trained.read(run, name=name, error=error)]
+    return []
 
 
 def read(folder: Path) -> Contest:
@@ -99,15 +109,16 @@ def read(folder: Path) -> Contest:
     except (OSError, ValueError, AttributeError) as error:
         raise ConfigError(f"{folder}: not a directory of siafu value's runs: {error}") from None
     failed: dict[str, list[str]] = {name: [] for name in whose.values()}
-    finished = []
+    finished, broken = [], []
     for name, run in runs:
         if (run / "diverged.json").is_file():
             failed[name].append(json.loads((run / "diverged.json").read_text())["text"])
+            broken += _broken(run, name, failed[name][-1])
         elif (run / "result.json").is_file():
-            finished.append(judge.read(run, name=name))
+            finished.append(trained.read(run, name=name))
     for name in set(failed) - {one.name for one in finished}:
         failed[name] = failed[name] or ["no run of it is finished"]
-    return Contest(folder, finished, failed)
+    return Contest(folder, finished, failed, broken)
 
 
 def _left_out(one: Asked, base: Config, ranks: int) -> list[str]:
@@ -122,11 +133,11 @@ def _left_out(one: Asked, base: Config, ranks: int) -> list[str]:
     return []
 
 
-def _sign(folder: Path, asked: Sequence[Asked]) -> None:
-    """Rule 4. Those of earlier calls stay."""
+def _sign(folder: Path, labels: Mapping[str, str]) -> None:
+    """Rule 4: by what begins the names of directories. Those of earlier calls stay."""
     file = folder / WHOSE
     before = json.loads(file.read_text()) if file.is_file() else {}
-    file.write_text(json.dumps({**before, **{one.directory: one.name for one in asked}}, indent=1) + "\n")
+    file.write_text(json.dumps({**before, **labels}, indent=1) + "\n")
 
 
 class _TimeIsUp(Exception):

@@ -1,13 +1,16 @@
 """What a table of values says, in words: who is worth most, whether the runs are enough to
 say so, and when Lambdas would win.
 
-1. Two contenders are told apart when every run of one is worth more than any run of the other. One run of each tells
-   nothing about noise; where runs overlap, their order may be chance.
-2. *Break-even*: the time in which a contender, priced as it is, would be worth as much as another. Lambdas cost in
+1. What is claimed of two contenders is the ratio of their values over the seeds that both have, with its interval
+   (``cost_planner.value.pairs``): they are told apart where 1 is outside of it. Too few seeds are no claim.
+2. A contender is worth most if it is told apart from every other one. Where the best of several Lambdas stands beside
+   the best of several CPU servers, the interval is widened for that choice.
+3. *Break-even*: the time in which a contender, priced as it is, would be worth as much as another. Lambdas cost in
    proportion to time; so do servers, 60 s at least.
-3. *When Lambdas win*: what they can take off the servers is the tensor tasks. If they took all of that,
-   and for nothing waited, CPU servers would be done in (1 - share) of their time: Lambdas win if what they
-   cost then is less than what is left.
+4. *When Lambdas win*: in the time that they took here, below what price; where their servers alone cost too much for
+   that, no price helps. And what they could take off the servers at best is the tensor tasks. If they took all of that,
+   and for nothing waited, servers would have (1 - share) of their training left: what Lambdas may cost at most for that
+   to pay. It is said only of runs that are longer than the 60 s that servers cost at least.
 
 Pure: rows of ``cost_planner.value.judge`` in, sentences out.
 """
@@ -17,67 +20,91 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cost_planner.value import break_even
+from cost_planner.value import pairs
+from cost_planner.value.judge import CUT_SHORT, attempts
 from siafu.pricing.cost import EC2_MINIMUM_S
 from siafu.progress import dollars
 
 Row = Mapping[str, Any]
+#: Halvings of a factor between 0 and 1: to a double's last bit.
+HALVINGS = 60
 
 
 def of(found: Mapping[str, Any]) -> dict[str, Any]:
     """JSON: ``text``, the figures that it is made of, and ``but``: what a reader must know of how they were got."""
     rows = sorted((row for row in found["rows"] if row["value"]), key=lambda row: -row["value"])
-    cpu, lambdas, cards = (_best(rows, kinds) for kinds in (("cpu",), ("lambda",), ("gpu", "method")))
+    servers, functions = ([row for row in rows if row["kind"] == kind] for kind in ("cpu", "lambda"))
+    cards = [row for row in rows if row["kind"] in ("gpu", "method")]
+    rest = [row for row in rows if row["kind"] in ("cpu", "lambda")]
     told: dict[str, Any] = {
         "best": rows[0]["name"] if rows else None,
-        "best_beside_next": _compared(rows[0], rows[1]) if len(rows) > 1 else None,
-        "lambda_beside_cpu": _compared(lambdas, cpu) if lambdas and cpu else None,
-        "lambdas_win": _lambdas_win(lambdas, cpu) if lambdas and cpu and cpu["tensor_share"] else None,
-        "gpu_beside_rest": _compared(cards, next(row for row in rows if row["kind"] in ("cpu", "lambda")))
-        if cards and (lambdas or cpu)
-        else None,
+        "best_beside_others": [_compared(rows[0], other) for other in rows[1:]],
+        "lambda_beside_cpu": _chosen(functions, servers),
+        "lambdas_win": _lambdas_win(functions[0], servers[0]) if functions and servers else None,
+        "gpu_beside_rest": _chosen(cards, rest),
     }
     return {"text": _text(told, found), **told, "but": _but(found, rows)}
 
 
-def _best(rows: Sequence[Row], kinds: Sequence[str]) -> Row | None:
-    return next((row for row in rows if row["kind"] in kinds), None)
+def _chosen(some: Sequence[Row], others: Sequence[Row]) -> dict[str, Any] | None:
+    """The best of each beside each other (rule 2); None where there is none."""
+    return _compared(some[0], others[0], len(some) * len(others)) if some and others else None
 
 
-def _compared(one: Row, other: Row) -> dict[str, Any]:
-    """times: of the other's value; certain: by rule 1, None with one run of each;
+def _compared(one: Row, other: Row, choices: int = 1) -> dict[str, Any]:
+    """times: of the other's value; interval, certain: by rule 1, None of too few seeds;
     even_s: in which one is worth as much."""
-    least, most = min(one["spread"]["value"]), max(one["spread"]["value"])
-    apart = least > max(other["spread"]["value"]) or most < min(other["spread"]["value"])
+    found = pairs.ratio(attempts(one), attempts(other), choices)
+    found = found or pairs.Ratio(one["value"] / other["value"], 0)
     return {
         "name": one["name"],
         "other": other["name"],
-        "times": one["value"] / other["value"],
-        "certain": None if one["reached"] == other["reached"] == 1 else apart,
+        "times": found.times,
+        "interval": None if found.low is None else [found.low, found.high],
+        "seeds": found.seeds,
+        "choices": choices,
+        "certain": found.certain,
         "seconds": one["seconds"],
         "even_s": even_s(one, other),
     }
 
 
 def even_s(one: Row, other: Row) -> float:
-    """Rule 2."""
-    usd, lambda_usd = one["cost"]["usd"], one["cost"]["parts"].get("lambda", 0.0)
-    servers, lambdas = (usd - lambda_usd) / max(one["seconds"], EC2_MINIMUM_S), lambda_usd / one["seconds"]
-    seconds = break_even(other["seconds"], other["cost"]["usd"], servers + lambdas)
-    if seconds >= EC2_MINIMUM_S:
-        return seconds
-    return break_even(other["seconds"], other["cost"]["usd"], lambdas, fixed_usd=servers * EC2_MINIMUM_S)
+    """Rule 3: all of one's runs so many times as fast or as slow; infinite for what is free."""
+    spent, seconds = float(other["seconds"] * other["cost"]["usd"]), float(one["seconds"])
+    if not seconds * one["cost"]["usd"]:
+        return float("inf")
+    low, high = 0.0, 1.0
+    while seconds * high * _usd(one, high) < spent:
+        high *= 2
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if seconds * middle * _usd(one, middle) < spent else (low, middle)
+    return seconds * high
 
 
-def _lambdas_win(lambdas: Row, cpu: Row) -> dict[str, Any]:
-    """Rule 3: least_s, and what Lambdas may cost for that to be worth as much as ``cpu``."""
-    seconds, usd = (1 - cpu["tensor_share"]) * cpu["seconds"], cpu["cost"]["usd"]
-    servers = usd * max(seconds, EC2_MINIMUM_S) / max(cpu["seconds"], EC2_MINIMUM_S)
+def _usd(row: Row, factor: float) -> float:
+    """Dollars of a success if every run took ``factor`` times its time: Lambdas in proportion, servers by rule 3."""
+    usd, lambda_usd = float(row["cost"]["usd"]), float(row["cost"]["parts"].get("lambda", 0.0))
+    times = [one["seconds"] for one in row["attempts"] if one["outcome"] != CUT_SHORT]
+    billed, before = (float(sum(max(t * f, EC2_MINIMUM_S) for t in times)) for f in (factor, 1.0))
+    return (usd - lambda_usd) * billed / before + lambda_usd * factor
+
+
+def _lambdas_win(lambdas: Row, cpu: Row) -> dict[str, Any] | None:
+    """Rule 4: usd_here: what Lambdas may cost in the time that they took, negative where no price helps; least_s and
+    usd_at_most: at best, None where that is not known or shorter than servers are billed."""
+    lambda_usd, seconds = lambdas["cost"]["parts"].get("lambda", 0.0), lambdas["seconds"]
+    spent, servers = cpu["seconds"] * cpu["cost"]["usd"], lambdas["cost"]["usd"] - lambda_usd
+    share, setup_s = cpu["tensor_share"], cpu["setup_s"] or 0.0
+    least_s = None if share is None else setup_s + (1 - share) * (cpu["seconds"] - setup_s)
+    longer = least_s is not None and least_s >= EC2_MINIMUM_S
     return {
-        "tensor_share": cpu["tensor_share"],
-        "least_s": seconds,
-        "usd": cpu["seconds"] * usd / seconds - servers,
-        "spent_usd": lambdas["cost"]["parts"].get("lambda", 0.0),
+        "tensor_share": share,
+        "least_s": least_s,
+        "usd_at_most": spent / least_s - _usd(cpu, least_s / cpu["seconds"]) if least_s and longer else None,
+        "usd_here": spent / seconds - servers,
+        "spent_usd": lambda_usd,
     }
 
 
@@ -87,23 +114,17 @@ def _lambdas_win(lambdas: Row, cpu: Row) -> dict[str, Any]:
 def _text(told: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     if told["best"] is None:
         return "No contender has reached the target: there is nothing to compare."
-    first, pair, win, cards = (
-        told[key] for key in ("best_beside_next", "lambda_beside_cpu", "lambdas_win", "gpu_beside_rest")
+    others, pair, win, cards = (
+        told[key] for key in ("best_beside_others", "lambda_beside_cpu", "lambdas_win", "gpu_beside_rest")
     )
-    if first is None:
+    if not others:
         return f"{told['best']} alone has reached the target: there is nothing to compare it with."
-    said = []
-    if pair is None or {pair["name"], pair["other"]} != {first["name"], first["other"]}:
-        said.append(f"{first['name']} is worth most: {_times(first['times'])} times {first['other']}{_sure(first)}.")
+    said = _too_few(others)
+    if pair is None or len(others) > 1:
+        said.append(_most(told["best"], others, pair))
     if pair is not None:
-        said.append(_lambda_or_cpu(pair))
-    if win is not None:
-        said.append(
-            f"Tensor tasks are {win['tensor_share']:.0%} of what the CPU servers compute: at best, with all of that "
-            f"taken off them and nobody kept waiting, Lambdas would win if they cost less than {dollars(win['usd'])}; "
-            f"here they cost {dollars(win['spent_usd'])}."
-        )
-    if cards is not None and cards["times"] < 1:
+        said += [_lambda_or_cpu(pair), *_price(win)]
+    if cards is not None and cards["times"] < 1 and cards["certain"] is not False:
         faster = _times(cards["seconds"] / cards["even_s"])
         said.append(
             f"{cards['name']}, the best at the price of {found['stand_in']['gpu']}, would have to be {faster} times as "
@@ -112,43 +133,120 @@ def _text(told: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     return " ".join(said)
 
 
+def _too_few(compared: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rule 4 of ``cost_planner.value.pairs``, where it holds for one of them."""
+    seeds = [one["seeds"] for one in compared if one["certain"] is None]
+    if not seeds:
+        return []
+    needed, there = f"it takes {pairs.MIN_SEEDS} seeds of each contender", min(seeds)
+    if there < pairs.MIN_SEEDS:
+        missing = f"{needed}, here there {'is' if there == 1 else 'are'} {there} (--runs {pairs.MIN_SEEDS})"
+    else:
+        missing = f"{needed}, of which two reach the target"
+    return [f"Not enough runs for a claim: {missing}. In these runs:"]
+
+
+def _most(best: str, others: Sequence[Mapping[str, Any]], pair: Mapping[str, Any] | None) -> str:
+    """Rule 2; ``pair``: what is said next, and need not be said twice."""
+    alike = [one for one in others if one["certain"] is False]
+    if alike:
+        names = ", ".join(f"{one['other']} ({_ratio(one)})" for one in alike)
+        return f"{best} comes out ahead, but the runs do not tell it from {names}."
+    if pair is not None and {pair["name"], pair["other"]} == {best, others[0]["other"]}:
+        return f"{best} is worth most."
+    return f"{best} is worth most: {_ratio(others[0])} the value of {others[0]['other']}, the next."
+
+
 def _lambda_or_cpu(pair: Mapping[str, Any]) -> str:
-    lambdas, cpu, times, sure = pair["name"], pair["other"], pair["times"], _sure(pair)
-    if times >= 1:
-        return f"Lambdas ({lambdas}) are worth {_times(times)} times CPU servers alone ({cpu}){sure}."
+    lambdas, cpu = pair["name"], pair["other"]
+    if pair["certain"] is False:
+        return f"The runs do not tell Lambdas ({lambdas}) from CPU servers alone ({cpu}): {_ratio(pair)} the value."
+    if pair["times"] >= 1:
+        return f"Lambdas ({lambdas}) are worth {_ratio(pair)} CPU servers alone ({cpu})."
     return (
-        f"CPU servers alone ({cpu}) are worth {_times(1 / times)} times Lambdas ({lambdas}){sure}; for the same value "
+        f"CPU servers alone ({cpu}) are worth {_ratio(_turned(pair))} Lambdas ({lambdas}); for the same value "
         f"Lambdas would have to take {pair['even_s']:.3g} s instead of {pair['seconds']:.3g}."
     )
+
+
+def _price(win: Mapping[str, Any]) -> list[str]:
+    """Rule 4."""
+    here, most, spent = win["usd_here"], win["usd_at_most"], dollars(win["spent_usd"])
+    if here <= 0:
+        said = [f"Their price ({spent}) is not the reason: in the time they took, not even free Lambdas would win."]
+    else:
+        said = [f"In the time they took, Lambdas win if they cost less than {dollars(here)}; here they cost {spent}."]
+    if most is not None:
+        said.append(
+            f"Tensor tasks are {win['tensor_share']:.0%} of what the CPU servers compute: with all of that taken off "
+            f"them and no server kept waiting, Lambdas could cost {dollars(most)} at most."
+        )
+    return said
+
+
+def _turned(pair: Mapping[str, Any]) -> dict[str, Any]:
+    """The other beside the one."""
+    interval = pair["interval"]
+    turned = None if interval is None else [1 / interval[1], 1 / interval[0]]
+    return {**pair, "times": 1 / pair["times"], "interval": turned}
+
+
+def _ratio(pair: Mapping[str, Any]) -> str:
+    """Rule 1: "1.32 times (95% interval 1.21 to 1.45, 5 seeds)"."""
+    if pair["interval"] is None:
+        return f"{_times(pair['times'])} times"
+    low, high = map(_times, pair["interval"])
+    chosen = f", widened for the choice among {pair['choices']} pairs" * (pair["choices"] > 1)
+    return f"{_times(pair['times'])} times (95% interval {low} to {high}, {pair['seeds']} seeds{chosen})"
 
 
 def _times(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
 
 
-def _sure(pair: Mapping[str, Any]) -> str:
-    """Rule 1."""
-    if pair["certain"] is None:
-        return " (one run of each: nothing says how much of that is noise)"
-    return " (in every run)" if pair["certain"] else " (but their runs overlap: that may be noise)"
+# --- what a reader must know ------------------------------------------------------------------------------------------
 
 
 def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
-    said, gpu = [], found["stand_in"]["gpu"]
-    if any(row["stand_in"] for row in rows):
-        graph = found["stand_in"]["graph"]
-        machines = " and ".join(sorted({f"a machine with {one.partition(',')[0]}" for one in found["machines"]}))
-        said.append(
-            f"a stand-in, no measurement of EC2: times of {machines or 'this machine'}, at the price of "
-            f"{graph} for each graph server"
-        )
-    billed = [f"{row['name']} {dollars(row['run_usd'])}" for row in rows if row["run_usd"] is not None]
+    said = [*_attempts(found["rows"]), *_machines(found, rows), *_clocks(rows)]
+    billed = [f"{row['name']} {dollars(row['run_usd'])}" for row in rows if row["run_usd"]]
     if billed:
         where = "; servers that are not on AWS are not in it" if any(row["stand_in"] for row in rows) else ""
         said.append(
             "dollars are until the target, on the machines named here; siafu cost has the whole run as it ran: "
             f"{', '.join(billed)}{where}"
         )
+    if any(row["seconds"] < EC2_MINIMUM_S for row in rows):
+        said.append("servers cost 60 s at least: of runs shorter than that, values hardly tell what servers cost")
+    return said
+
+
+def _attempts(rows: Sequence[Row]) -> list[str]:
+    """Rules 3 and 4 of ``cost_planner.value.judge``."""
+    missed = [f"{row['name']} {row['missed']} of {row['runs']}" for row in rows if row["missed"]]
+    cut = [f"{row['name']} {row['cut_short']} of {row['runs']}" for row in rows if row["cut_short"]]
+    said = []
+    if missed:
+        said.append(f"runs that ended without the target: {', '.join(missed)}; their time and dollars count, see above")
+    if cut:
+        said.append(
+            f"runs that a limit stopped, or that are not finished: {', '.join(cut)}; they do not count "
+            "(siafu resume RUN)"
+        )
+    return said
+
+
+def _machines(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
+    said, stand_in = [], found["stand_in"]
+    gpu, num_gpus = stand_in["gpu"], stand_in["num_gpus"]
+    if any(row["stand_in"] for row in rows):
+        machines = " and ".join(sorted({f"a machine with {one.partition(',')[0]}" for one in found["machines"]}))
+        said.append(
+            f"a stand-in, no measurement of EC2: times of {machines or 'this machine'}, at the price of "
+            f"{stand_in['graph']} for each graph server"
+        )
+    threads = {row["threads"] for row in rows if row["kind"] in ("cpu", "lambda") and row["threads"]}
+    said += [other_cores(count, stand_in) for count in sorted(threads) if count != stand_in["vcpus"]]
     if any(row["shares_cores"] for row in rows):
         said.append(
             "Lambdas and servers shared the cores of one machine; on AWS Lambdas bring their own: here they look slower"
@@ -156,13 +254,35 @@ def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     on_cores = [row["name"] for row in rows if row["devices"] == ["cpu"]]
     if on_cores:
         said.append(f"{', '.join(on_cores)}: trained on CPU cores, priced as one {gpu}, whose GPU would be faster")
-    crowded = [row["name"] for row in rows if row["ranks"] > found["stand_in"]["num_gpus"]]
+    crowded = [row["name"] for row in rows if row["ranks"] > num_gpus]
     if crowded:
-        num_gpus = found["stand_in"]["num_gpus"]
         said.append(
             f"{', '.join(crowded)}: more ranks than the {num_gpus} GPU{'s' * (num_gpus != 1)} of "
             f"{gpu}, which they would share"
         )
-    if any(row["seconds"] < EC2_MINIMUM_S for row in rows):
-        said.append("servers cost 60 s at least: of runs shorter than that, values hardly tell what servers cost")
+    return said
+
+
+def other_cores(threads: int, stand_in: Mapping[str, Any]) -> str:
+    """What is said of graph servers here that do not compute on as many cores as the type has that they stand for."""
+    return (
+        f"a graph server computes on {threads} core{'s' * (threads != 1)} here, {stand_in['graph']} has "
+        f"{stand_in['vcpus']} vCPUs: on it the times would differ, by how much is not known"
+    )
+
+
+def _clocks(rows: Sequence[Row]) -> list[str]:
+    """Rule 1 of ``cost_planner.value.judge``, and of ``cost_planner.value.trained``."""
+    said = []
+    if any(row["setup_s"] is None for row in rows):
+        said.append("start-up is in nobody's time: not all of these runs say how long theirs took")
+    beside = [f"{row['name']} {row['evaluation_share']:.0%}" for row in rows if row["evaluation_share"]]
+    if beside:
+        said.append(
+            f"graph servers evaluate beside training, which is in their times; of what they computed: "
+            f"{', '.join(beside)} (--eval-every N)"
+        )
+    apart = [f"{row['name']} {row['evaluation_s']:.2g} s" for row in rows if row["evaluation_s"]]
+    if apart:
+        said.append(f"baselines stop to evaluate, which is left out of their times: {', '.join(apart)} a run")
     return said

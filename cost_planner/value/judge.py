@@ -1,33 +1,41 @@
 """Finished runs, judged: how long each took to the same score, what that cost, and what it is worth beside the others.
 
-1. *Time to the target*: the ``time_s`` of the first epoch whose evaluation reaches the target on the split that is
-   asked for; evaluations of earlier epochs are in it, as they delayed it.
+1. *Time to the target* runs from the start of the roles, as in ``siafu plan``, to the first epoch whose evaluation
+   reaches the target on the split that is asked for: start-up, which is shown apart, and training. Where a run does not
+   say its start-up, nobody's is counted.
 2. *Money* is what was spent until then (``siafu.pricing.cost``): Lambda's requests and GB-seconds, servers by the
    second, 60 s at least. A run on this machine is charged as if its roles had been the machines that it stands in for.
-3. Runs of one name are repetitions: their medians stand in the table, how far they are
-   apart, and how many of them got there.
+3. Runs of one name are repetitions. Their time and money are those of all attempts divided by the successes: a run
+   that was trained to its end without the target, or failed, has spent what the next one must make up for.
+4. A run that a limit stopped, or that is not finished, is neither a success nor a failure: it is left out, and counted.
+   One that stopped at a lower target of its own says nothing of this one, and neither would those that happened to
+   overshoot: it is refused.
 
-Pure but for reading run directories.
+Pure.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
-from cost_planner.value import value
-from run_coordinator.repeat import PLAN
-from siafu.baseline import BaselineConfig, load
+from cost_planner.value import pairs, value
+from cost_planner.value.pairs import Attempt
+from cost_planner.value.trained import Contender, Evaluated, reached_by_all
+from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.pricing import cost
 from siafu.pricing.cost import Cost, Item
 from siafu.pricing.prices import instance
-from siafu.tasks import TENSOR_KINDS, Kind
+from siafu.progress import written
+
+#: What becomes of a run (rules 3 and 4).
+REACHED, MISSED, CUT_SHORT = "reached", "missed", "cut short"
+#: Why a run stops that has had its chance.
+AT_ITS_END = ("epochs", "patience")
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,21 @@ class StandIn:
         """Of ``gpu``. PriceUnknown for one that is not known."""
         return int((instance(self.gpu).gpu or "0x").partition("x")[0]) if self.gpu else 0
 
+    @property
+    def vcpus(self) -> int:
+        """Of ``graph``; 0 where its config says which. PriceUnknown for one that is not known."""
+        return instance(self.graph).vcpu if self.graph else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands beside the table."""
+        return {
+            "graph": self.graph,
+            "param": self.param,
+            "gpu": self.gpu,
+            "num_gpus": self.num_gpus,
+            "vcpus": self.vcpus,
+        }
+
     def priced(self, config: Config) -> Config:
         """The config of the same run on those machines; of one that ran on AWS, its own."""
         if config.run.on == "aws":
@@ -57,96 +80,21 @@ class StandIn:
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """What was known after an epoch."""
+class _Judged:
+    """A run, and what it had spent when it reached the target, or at its end."""
 
-    epoch: int  # counted from 1
-    seconds: float  # since training began
-    scores: Mapping[str, float]  # by split
-    lambda_usd: float
-    requests: float
-    gb_s: float
-    # of the seconds that servers computed: AV, AE and their backwards; None: not known
-    tensor_share: float | None = None
+    run: Contender
+    outcome: str
+    at: Evaluated
+    bill: Cost
 
+    @property
+    def seconds(self) -> float:
+        return (self.run.setup_s or 0.0) + self.at.seconds
 
-@dataclass(frozen=True)
-class Contender:
-    """One run."""
-
-    name: str
-    where: str  # its directory
-    config: Config
-    evaluated: Sequence[Evaluated]
-    content: str = ""  # digest of the graph, whatever it was cut into; "": not known
-    machine: str = ""  # that it ran on, and how many cores it has
-    run_usd: float | None = None  # of the whole run where it ran, as siafu cost says; None: unfinished, or not priced
-    # of a baseline's ranks: a GPU's name, or "cpu"; "cpu" of servers whose GPU backend does without one
-    device: str = ""
-
-    def best(self, split: str) -> float | None:
-        """None if nothing of the split was scored."""
-        return max((one.scores[split] for one in self.evaluated if split in one.scores), default=None)
-
-    def reaches(self, target: float, split: str) -> Evaluated | None:
-        return next((one for one in self.evaluated if one.scores.get(split, float("-inf")) >= target), None)
-
-
-def runs_in(folder: Path) -> list[Path]:
-    """The run itself; of a folder of trials (``run_coordinator.repeat``), those that are finished."""
-    if (folder / "config.toml").is_file() or not (folder / PLAN).is_file():
-        return [folder]
-    return sorted(result.parent for result in folder.glob("*/result.json"))
-
-
-def read(run_dir: Path, metric: str = "", name: str = "") -> Contender:
-    """ConfigError if it is no run directory, or nothing in it was evaluated. ``metric``: "" for the first that
-    evaluations have; ``name``: "" for that of its config."""
-    for needed in ("config.toml", "metrics.jsonl"):
-        if not (run_dir / needed).is_file():
-            raise ConfigError(f"{run_dir}: not a run directory: it has no {needed}")
-    config = load(run_dir / "config.toml")
-    try:
-        whole = (run_dir / "metrics.jsonl").read_text().rpartition("\n")[0]
-        records = [json.loads(line) for line in whole.splitlines()]
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{run_dir}: metrics.jsonl: {error}") from None
-    evaluated = list(_evaluated(records, config, metric))
-    if not evaluated:
-        raise ConfigError(f"{run_dir}: nothing was evaluated: there is no score to compare")
-    made, result = _json(run_dir / "manifest.json"), _json(run_dir / "result.json")
-    machine = f"{made['cores']} cores, {made['machine']}" if "cores" in made else ""
-    device = "cpu" if config.servers.backend == "gpu" and config.servers.device == "cpu" else result.get("device", "")
-    content = json.dumps(made["data"], sort_keys=True) if "data" in made else ""
-    run_usd = (result.get("cost") or {}).get("usd")
-    return Contender(name or name_of(config), str(run_dir), config, evaluated, content, machine, run_usd, str(device))
-
-
-def _json(file: Path) -> Mapping[str, Any]:
-    """Empty where there is none: an unfinished run has no result."""
-    try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def graphs(contenders: Iterable[Contender]) -> list[str]:
-    """Their sources; one where these are different ways to the same graph."""
-    found = list(contenders)
-    sources = sorted({one.config.data.source for one in found})
-    contents = {one.content for one in found}
-    return sources[:1] if len(contents) == 1 and all(contents) else sources
-
-
-def name_of(config: Config) -> str:
-    """What is compared: "lambda async s=0", "cpu pipe", or a baseline's method; of another
-    model or so, all have one name."""
-    if isinstance(config, BaselineConfig):
-        return config.baseline.method
-    train = config.train
-    staleness = f" s={train.staleness}" if train.mode == "async" else ""
-    return f"{config.servers.backend} {train.mode}{staleness}"
+    @property
+    def value(self) -> float:
+        return value(self.seconds, self.bill.usd)
 
 
 def judged(
@@ -160,91 +108,158 @@ def judged(
 ) -> dict[str, Any]:
     """The table, JSON. target: None for what all were trained to, else the highest that every run reaches.
     beside: the contender whose value is 1; "": the first that has one. failed: names, in the order of
-    rows, and why runs of each failed.
+    rows, and why runs of each failed: those among ``contenders`` that have an error, and those that left nothing.
 
-    ConfigError if ``beside`` is none of them, or the runs have no such split;
+    ConfigError if ``beside`` is none of them, the runs have no such split, or one of them stopped at a lower target;
     PriceUnknown for machines without a price."""
     found = list(contenders)
+    if any(one.setup_s is None for one in found):  # rule 1
+        found = [replace(one, setup_s=None) for one in found]
     groups: dict[str, list[Contender]] = {name: [] for name in failed or {}}
     for one in found:
         groups.setdefault(one.name, []).append(one)
     if beside and beside not in groups:
         raise ConfigError(f"--relative-to {beside}: must be one of {', '.join(groups)}")
-    if target is None and found:
-        trained_to = {one.config.train.target_acc for one in found}
-        least = reached_by_all(found, split)
-        target = trained_to.pop() if split == "val" and len(trained_to) == 1 and all(trained_to) else least
-    rows = [
-        _row(name, group, stand_in, target or 0.0, split, (failed or {}).get(name, ()))
-        for name, group in groups.items()
-    ]
+    if target is None:
+        target = _target([one for one in found if not one.error], split)
+    rows = [_row(name, group, stand_in, target, split, (failed or {}).get(name, ())) for name, group in groups.items()]
     first = next((row for row in rows if row["name"] == beside or (not beside and row["value"])), rows[0])
     for row in rows:
         both = row["value"] is not None and first["value"]
         row["relative_value"] = row["value"] / first["value"] if both else None
+        relative = pairs.ratio(attempts(row), attempts(first)) if row is not first else None
+        row["interval"] = [relative.low, relative.high] if relative is not None and relative.low else None
     return {"target": target, "split": split, "relative_to": first["name"], "rows": rows}
 
 
-def reached_by_all(contenders: Iterable[Contender], split: str) -> float:
-    """The highest score that each has reached. ConfigError if one has none."""
-    scores = []
-    for one in contenders:
-        if (score := one.best(split)) is None:
-            raise ConfigError(f"{one.where}: has no {split} score to compare: nothing of that split was scored")
-        scores.append(score)
-    return min(scores)
+def attempts(row: Mapping[str, Any]) -> list[Attempt]:
+    """Of a row of ``judged``."""
+    return [
+        Attempt(one["seed"], one["outcome"] == REACHED, one["seconds"], one["usd"])
+        for one in row["attempts"]
+        if one["outcome"] != CUT_SHORT
+    ]
+
+
+def _target(found: Sequence[Contender], split: str) -> float | None:
+    """What all were trained to, else what all reach; None of no run."""
+    if not found:
+        return None
+    trained_to, least = {one.config.train.target_acc for one in found}, reached_by_all(found, split)
+    return trained_to.pop() if split == "val" and len(trained_to) == 1 and all(trained_to) else least
+
+
+def _judged(one: Contender, target: float | None, split: str, stand_in: StandIn) -> _Judged:
+    """Rules 1 to 4."""
+    at, outcome = (one.reaches(target, split) if target is not None else None), REACHED
+    if at is None:
+        if one.stopped == "target":
+            raise ConfigError(
+                f"{one.where}: stopped at its own target, {one.config.train.target_acc:g} (val), with "
+                f"{written(one.best(split))} ({split}): nothing says when it would reach {target:g}; leave --target "
+                "out to judge by what all reach, or train to a higher one"
+            )
+        at, outcome = one.last, MISSED if one.error or one.stopped in AT_ITS_END else CUT_SHORT
+    return _Judged(one, outcome, at, spent(one, at, stand_in))
 
 
 def _row(
-    name: str, group: Sequence[Contender], stand_in: StandIn, target: float, split: str, errors: Sequence[str]
+    name: str,
+    group: Sequence[Contender],
+    stand_in: StandIn,
+    target: float | None,
+    split: str,
+    errors: Sequence[str],
 ) -> dict[str, Any]:
-    there = [(one, at) for one in group if (at := one.reaches(target, split))]
+    tried = [_judged(one, target, split, stand_in) for one in group]
+    counted, there = (
+        [one for one in tried if one.outcome != CUT_SHORT],
+        [one for one in tried if one.outcome == REACHED],
+    )
     scores = [score for one in group if (score := one.best(split)) is not None]
     row: dict[str, Any] = {
         "name": name,
-        "runs": len(group) + len(errors),
+        "runs": len([one for one in group if not one.error]) + len(errors),
         "reached": len(there),
+        "missed": len(counted) - len(there),
+        "cut_short": len(tried) - len(counted),
         "errors": list(dict.fromkeys(errors)),
         "kind": "method" if any(isinstance(one.config, BaselineConfig) for one in group) else name.partition(" ")[0],
         "seconds": None,
+        "setup_s": None,
+        "evaluation_s": None,
         "epochs": None,
         "scores": None,
         "cost": None,
         "value": None,
         "spread": None,
         "tensor_share": None,
+        "evaluation_share": None,
         "run_usd": None,
         "ranks": max(map(_ranks, group), default=0),
+        "threads": min((one.threads for one in group if one.threads is not None), default=None),
         "devices": sorted({one.device for one in group} - {""}),
         "stand_in": any(one.config.run.on != "aws" for one in group),
         "shares_cores": any(_shares_cores(one.config) for one in group),
         "best": median(scores) if scores else None,
         "run_dirs": [one.where for one in group],
+        "attempts": [
+            {"seed": one.run.seed, "outcome": one.outcome, "seconds": one.seconds, "usd": one.bill.usd} for one in tried
+        ],
     }
-    if not there:
-        return row
-    bills = [spent(one, at, stand_in) for one, at in there]
-    usd = [bill.usd for bill in bills]
-    seconds, epochs = [at.seconds for _, at in there], [at.epoch for _, at in there]
-    worth = [value(at.seconds, bill.usd) for (_, at), bill in zip(there, bills, strict=True)]
-    middle = min(bills, key=lambda bill: abs(bill.usd - median(usd)))
-    whole = [one.run_usd for one in group if one.run_usd is not None]
-    shares = [at.tensor_share for _, at in there if at.tensor_share is not None]
-    splits = set.intersection(*(set(at.scores) for _, at in there))
+    return {**row, **_of_successes(counted, there)} if there else row
+
+
+def _of_successes(counted: Sequence[_Judged], there: Sequence[_Judged]) -> dict[str, Any]:
+    """What a row has of a contender that reached the target (rule 3)."""
+    bill = _per_success([one.bill for one in counted], len(there))
+    seconds = sum(one.seconds for one in counted) / len(there)
+    spreads: dict[str, list[float]] = {
+        "seconds": [one.seconds for one in there],
+        "epochs": [one.at.epoch for one in there],
+        "usd": [one.bill.usd for one in there],
+        "value": [one.value for one in there],
+    }
+    setups = [one.run.setup_s for one in counted if one.run.setup_s is not None]
+    whole = [one.run.run_usd for one in counted if one.run.run_usd is not None]
+    splits = set.intersection(*(set(one.at.scores) for one in there))
     return {
-        **row,
-        "seconds": median(seconds),
-        "epochs": median(epochs),
-        "cost": middle.to_dict(),
-        "value": median(worth),
-        "scores": {name: median(at.scores[name] for _, at in there) for name in sorted(splits)},
-        "spread": {
-            key: [min(values), max(values)]
-            for key, values in (("seconds", seconds), ("epochs", epochs), ("usd", usd), ("value", worth))
-        },
-        "tensor_share": median(shares) if shares else None,
-        "run_usd": median(whole) if whole else None,
+        "seconds": seconds,
+        "setup_s": sum(setups) / len(there) if setups else None,
+        "evaluation_s": mean(one.at.evaluation_s for one in there),
+        "epochs": mean(one.at.epoch for one in there),
+        "cost": bill.to_dict(),
+        "value": value(seconds, bill.usd),
+        "scores": {name: mean(one.at.scores[name] for one in there) for name in sorted(splits)},
+        "spread": {key: [min(values), max(values)] for key, values in spreads.items()},
+        "tensor_share": _mean(one.at.tensor_share for one in there),
+        "evaluation_share": _mean(one.at.evaluation_share for one in there),
+        "run_usd": mean(whole) if whole else None,
     }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Of those that are known."""
+    known = [one for one in values if one is not None]
+    return mean(known) if known else None
+
+
+def _per_success(bills: Sequence[Cost], successes: int) -> Cost:
+    """All bills as one, divided by the successes; equal items are one."""
+    items: dict[tuple[str, ...], Item] = {}
+    for item in (item for bill in bills for item in bill.items):
+        same = (item.part, item.what, item.unit, f"{item.usd_per_unit:.17g}")
+        before = items[same].quantity if same in items else 0.0
+        items[same] = replace(item, quantity=before + item.quantity / successes)
+    parts = dict.fromkeys(part for bill in bills for part in bill.parts)
+    names = dict.fromkeys(name for bill in bills for name in bill.amounts)
+    return replace(
+        bills[0],
+        parts={part: sum(bill.parts.get(part, 0.0) for bill in bills) / successes for part in parts},
+        items=tuple(items.values()),
+        amounts={name: sum(bill.amounts.get(name, 0.0) for bill in bills) / successes for name in names},
+        as_of=min(bill.as_of for bill in bills),
+    )
 
 
 def _ranks(one: Contender) -> int:
@@ -258,16 +273,16 @@ def _shares_cores(config: Config) -> bool:
 
 
 def spent(one: Contender, at: Evaluated, stand_in: StandIn) -> Cost:
-    """Until then."""
+    """Until then, from the start of the roles."""
     if one.config.servers.backend == "gpu" and one.config.run.on != "aws" and not stand_in.gpu:
         raise ConfigError(f"{one.where}: on which machine? --as-gpu INSTANCE says what a server with a GPU stands for")
-    config = stand_in.priced(one.config)
+    config, seconds = stand_in.priced(one.config), (one.setup_s or 0.0) + at.seconds
     if isinstance(config, BaselineConfig):
-        found = cost.of_baseline(config, seconds=at.seconds)
+        found = cost.of_baseline(config, seconds=seconds)
         if found is None:
             raise ConfigError(f"{one.where}: on which machine? --as-gpu INSTANCE says what its ranks stand for")
         return found
-    bill = cost.of_run(config, requests=at.requests, gb_s=at.gb_s, seconds=at.seconds)
+    bill = cost.of_run(config, requests=at.requests, gb_s=at.gb_s, seconds=seconds)
     if config.servers.backend != "lambda":
         return bill
     # Invocations are billed when they end: those under way are in what was counted with the epoch, at most.
@@ -275,27 +290,3 @@ def spent(one: Contender, at: Evaluated, stand_in: StandIn) -> Cost:
         return bill
     under_way = Item("lambda", "under way, at most", 1.0, "run", more, bill.as_of, "")
     return replace(bill, parts={**bill.parts, "lambda": at.lambda_usd}, items=(*bill.items, under_way))
-
-
-def _evaluated(records: Iterable[Mapping[str, Any]], config: Config, metric: str) -> Iterable[Evaluated]:
-    epochs = {record["epoch"]: record for record in records if record.get("event") == "epoch"}
-    for record in records:
-        if record.get("event") != "evaluation" or record["epoch"] not in epochs:
-            continue
-        epoch = epochs[record["epoch"]]
-        splits = {split: record[split] for split in ("train", "val", "test") if record.get(split)}
-        scores = {split: float(found[metric or next(iter(found))]) for split, found in splits.items()}
-        usage, usd = epoch.get("usage", {}), 0.0
-        if "usd" in epoch and config.servers.backend == "lambda":
-            servers = cost.of_run(config, requests=0, gb_s=0, seconds=epoch["time_s"]).usd
-            usd = max(0.0, epoch["usd"] - servers)
-        counts = usage.get("invocations", 0), usage.get("gb_s", 0.0)
-        yield Evaluated(record["epoch"], epoch["time_s"], scores, usd, *counts, _tensor_share(usage))
-
-
-def _tensor_share(usage: Mapping[str, float]) -> float | None:
-    """Of the seconds of all steps of training (``graph_server.lambdas.step_times``);
-    None where they were not counted."""
-    seconds = {kind: usage.get(f"{kind.name}_s", 0.0) for kind in Kind}
-    whole = sum(seconds.values())
-    return sum(seconds[kind] for kind in TENSOR_KINDS) / whole if whole else None

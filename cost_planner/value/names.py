@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cost_planner.value.judge import name_of
+from cost_planner.value.trained import name_of
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 
@@ -25,9 +25,9 @@ SAME_SECTIONS = ("run", "cloud")
 def names_apart(configs: Sequence[Config]) -> list[str]:
     """What each run is called: by backend and mode, and by the settings in which runs of that name differ. Of several
     such settings, those with their defaults are not told."""
-    parts = [_parts(config) for config in configs]
-    apart = len(set(parts)) > 1  # then everybody says how many
-    plain = [f"{name_of(config)}{f' {one}' * apart}" for config, one in zip(configs, parts, strict=True)]
+    parts = {config.data.parts for config in configs if not isinstance(config, BaselineConfig)}
+    apart = len(parts) > 1  # then all graph servers say how many; a baseline says its ranks always
+    plain = [_plain(config, apart=apart) for config in configs]
     settings = [_settings(config) for config in configs]
     usual = _settings(Config()) | _settings(BaselineConfig())
     names = []
@@ -57,6 +57,7 @@ def _settings(config: Config) -> dict[str, str]:
     }
 
 
-def _parts(config: Config) -> str:
+def _plain(config: Config, *, apart: bool) -> str:
     """A baseline's parts follow from its method and ranks."""
-    return f"ranks={config.baseline.ranks}" if isinstance(config, BaselineConfig) else f"parts={config.data.parts}"
+    says = apart and not isinstance(config, BaselineConfig)
+    return name_of(config) + f" parts={config.data.parts}" * says

@@ -26,7 +26,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     parts = {part for bill in bills for part, usd in bill["parts"].items() if usd}
     known = {part for column in COLUMNS.values() for part in column}
     columns = {head: column for head, column in {**COLUMNS, REST: tuple(parts - known)}.items() if parts & {*column}}
-    heads = ("runs", "seconds", "epochs", "test", *columns, "dollars", "value")
+    heads = ("runs", "seconds", "start-up", "epochs", "test", *columns, "dollars", "value")
     table = Table(
         Column(max_width=NAME_WIDTH),
         *(Column(head, justify="right", no_wrap=True) for head in heads),
@@ -41,8 +41,8 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     for row in rows:
         for error in row["errors"]:
             console.print(f"{row['name']}: {error.splitlines()[0]}", markup=False, highlight=False)
-    medians = "; medians, below them the least and the most" if any(row["reached"] > 1 for row in rows) else ""
-    console.print(f"value: 1 / (time x dollars), {escape(found['relative_to'])} = 1{medians}", highlight=False)
+    for line in _legend(found):
+        console.print(line, markup=False, highlight=False)
     if bills:
         as_of = min(bill["as_of"] for bill in bills)
         console.print(f"prices of {bills[0]['region']}, {as_of}{prices.age(as_of, date.today())}", highlight=False)
@@ -52,30 +52,50 @@ def show(found: Mapping[str, Any], console: Console) -> None:
         console.print(f"- {but}", markup=False, highlight=False)
 
 
+def _legend(found: Mapping[str, Any]) -> list[str]:
+    rows = found["rows"]
+    said = [f"value: 1 / (time x dollars), {found['relative_to']} = 1"]
+    if any(row["interval"] for row in rows):
+        said[0] += "; below it the 95% interval of the ratio, seeds paired"
+    if any(row["setup_s"] is not None for row in rows):
+        said.append("seconds: from the start of the processes to the target; start-up: of these, until training began")
+    if any(row["runs"] > 1 for row in rows):
+        said.append(
+            "seconds and dollars: what all runs spent that ended, divided by the runs that reached the target; "
+            "below them the least and the most of those that reached it"
+        )
+    return said
+
+
 def _title(found: Mapping[str, Any]) -> str:
     target = "no run is finished" if found["target"] is None else f"to {found['target']:.4g} ({found['split']})"
     return escape(f"{found['source']}: {target}")
 
 
 def _cells(row: Mapping[str, Any], columns: Sequence[Sequence[str]]) -> list[str]:
-    """Under time, epochs and value the least and the most of the runs; of dollars --json has them."""
+    """Under time and epochs the least and the most of the runs, under value its interval; of dollars: --json."""
     runs = f"{row['reached']}" if row["reached"] == row["runs"] else f"{row['reached']} of {row['runs']}"
+    interval = "" if row["interval"] is None else "\n[dim]{:.2f}–{:.2f}[/dim]".format(*row["interval"])
     if row["cost"] is None:
         if row["best"] is None:
             return ["", "failed" if row["errors"] else ""]
         return [runs, f"best {row['best']:.4g}"]
     parts, relative, test = row["cost"]["parts"], row["relative_value"], row["scores"].get("test")
-    unit = row["value"] / relative if relative else 0.0
     usd = [sum(parts.get(part, 0.0) for part in column) for column in columns]
     return [
         runs,
-        _spread(row, "seconds", lambda s: f"{s:.1f}" if s < 100 else f"{s:.0f}"),
-        _spread(row, "epochs", "{:g}".format),
+        _spread(row, "seconds", _seconds),
+        "" if row["setup_s"] is None else _seconds(row["setup_s"]),
+        _spread(row, "epochs", "{:.4g}".format),
         written(test),
         *(dollars(amount) if amount else "" for amount in usd),
         dollars(row["cost"]["usd"]),
-        _spread(row, "value", lambda worth: f"{worth / unit:.2f}") if unit else "",
+        f"{relative:.2f}{interval}" if relative else "",
     ]
+
+
+def _seconds(amount: float) -> str:
+    return f"{amount:.1f}" if amount < 100 else f"{amount:.0f}"
 
 
 def _spread(row: Mapping[str, Any], key: str, shown: Callable[[float], str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ GRAPH = random_graph(7, 40, num_edges=160, directed=False, weighted=False)
 WHOLE: dict[str, Any] = {"train__epochs": 4, "run__checkpoint_every": 2, "model__hidden": 6}
 
 
-def trained(tmp_path: Path, folders: list[Path], *, resume: bool, **settings: Any) -> dict[str, Any]:
+def trained(
+    tmp_path: Path, folders: list[Path], *, resume: bool, begun_s_ago: float = 0.0, **settings: Any
+) -> dict[str, Any]:
     """On two ranks, with these run directories."""
     config = config_of("vanilla", 2, **WHOLE | settings)
     shards = prepared(GRAPH, tmp_path, 2)
@@ -32,7 +35,7 @@ def trained(tmp_path: Path, folders: list[Path], *, resume: bool, **settings: An
     def one(group: Group) -> dict[str, Any]:
         torch.set_num_threads(1)
         run = Run(config, shards, group, ModelSpec.of(config, shards.manifest), torch.device("cpu"))
-        return runner.train(run, folders[group.rank], resume=resume)
+        return runner.train(run, folders[group.rank], resume=resume, begun=time.monotonic() - begun_s_ago)
 
     return on_ranks(2, one)[0]
 
@@ -106,6 +109,16 @@ def test_who_resumes_before_there_is_a_checkpoint_begins_anew_and_so_do_its_metr
         trained(tmp_path, [folder] * 2, resume=resume, run__checkpoint_every=0)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [1, 2, 3, 4]
+
+
+def test_the_start_says_how_long_ranks_took_to_start_in_all_sessions(tmp_path: Path, folder: Path) -> None:
+    for resume in (False, True):
+        trained(tmp_path, [folder] * 2, resume=resume, begun_s_ago=100.0)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    first, second = (line["setup_s"] for line in lines if line["event"] == "start")
+    assert 100 <= first < 110
+    assert 200 <= second < 220
+    assert all(line["time_s"] < 50 for line in lines if line["event"] == "epoch")
 
 
 @pytest.mark.parametrize("method", ["gnnpipe", "allreduce", "sampling", "cagnet"])

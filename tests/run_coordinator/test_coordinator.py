@@ -130,6 +130,16 @@ def test_training_starts_once_all_are_ready(order: tuple[int, ...]):
     assert [record["event"] for record in records(actions)] == ["start"]
 
 
+def test_the_start_says_how_long_roles_took_to_start():
+    """``time_s`` leaves it out, a planned run's time and a bill do not."""
+    core = coordinator()
+    core.begin(2.0)
+    for member in MEMBERS:
+        hello(core, member)
+    actions = [action for m in MEMBERS for action in core.handle(m, Ready(m.role, m.index), 7.5)]
+    assert [record["setup_s"] for record in records(actions)] == [5.5]
+
+
 def test_a_member_with_another_config_is_refused():
     core = coordinator()
     (answer,) = core.handle(G0, Hello("graph_server", 0, "0123", "tcp://x"), 0.0)

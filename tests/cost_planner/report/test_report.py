@@ -137,7 +137,7 @@ def test_what_runs_do_not_have_is_left_out_with_what_gives_it(tmp_path, capsys):
     said = json.loads(capsys.readouterr().out)
     assert said["figures"] == ["accuracy-time", "accuracy-dollars", "cost", "time", "links"]
     assert "--trace" in said["left_out"]["Timeline of one epoch"]
-    assert said["judged"]["rows"][0]["name"] == "vanilla"
+    assert said["judged"]["rows"][0]["name"] == "vanilla ranks=2"
     assert [Path(file).is_file() for file in said["files"]] == [True] * 7
     assert "Timeline of one epoch" in (run / "report.html").read_text()
 

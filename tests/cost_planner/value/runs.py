@@ -20,12 +20,20 @@ def write(
     epoch_s: float = 100.0,
     gb_s: float = 0.0,
     seconds: Mapping[str, float] | None = None,
+    setup_s: float | None = 0.0,
+    stopped: str = "epochs",
+    cores: int = 0,
 ) -> Path:
-    """A run whose epochs take ``epoch_s`` and use ``gb_s``, each evaluated;
-    ``seconds``: of an epoch, by kind of step."""
+    """A run whose epochs take ``epoch_s`` and use ``gb_s``, each evaluated, which takes 5 s;
+    ``seconds``: of an epoch, by kind of step; ``setup_s``: None of an older version's; ``stopped``: "" if it is not
+    finished; ``cores``: of its machine, 0 if it does not say."""
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(configs.dump(config))
-    records: list[dict[str, Any]] = [{"event": "start"}]
+    if stopped:
+        (folder / "result.json").write_text(json.dumps({"stopped": stopped}))
+    if cores:
+        (folder / "manifest.json").write_text(json.dumps({"cores": cores, "machine": "Linux"}))
+    records: list[dict[str, Any]] = [{"event": "start"} if setup_s is None else {"event": "start", "setup_s": setup_s}]
     for epoch, score in enumerate(scores):
         at, used = (epoch + 1) * epoch_s, (epoch + 1) * gb_s
         usage = {"invocations": 2 * (epoch + 1), "gb_s": used}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cost_planner.value import contenders, judge
-from cost_planner.value.contenders import ALL, config_of, parse
+from cost_planner.value import contenders, trained
+from cost_planner.value.contenders import ALL, config_of, labels, parse
 from siafu.baseline import METHODS, BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -57,7 +57,7 @@ def test_mistakes_are_named(text, said):
 @pytest.mark.parametrize("one", parse("lambda async s=1, lambda no-pipe, cpu, gpu"), ids=lambda one: one.name)
 def test_servers_differ_by_backend_and_mode_alone(one):
     config = config_of(one, BASE, 2)
-    assert judge.name_of(config) == one.name
+    assert trained.name_of(config) == one.name
     changed = {"servers.backend": "lambda", "train.mode": "async", "train.staleness": 0}
     assert config.replace(changed) == BASE.replace(changed)
 
@@ -70,7 +70,19 @@ def test_baselines_train_the_same_model_to_the_same_target(method):
     assert (config.model.hidden, config.train.target_acc, config.data.source) == ((32,), 0.8, "digits")
     assert config.baseline.ranks == (1 if method == "cluster" else 2)
     assert config.servers == Config().servers
-    assert one.name == judge.name_of(config) == method
+    assert (one.name, labels([one], BASE, 2)) == (method, {method: trained.name_of(config)})
+
+
+def test_a_baseline_says_its_ranks_and_is_there_once():
+    asked = parse("vanilla, vanilla ranks=4, cluster, cpu")
+    assert list(labels(asked, BASE, 2).values()) == [
+        "vanilla ranks=2",
+        "vanilla ranks=4",
+        "cluster ranks=1",
+        "cpu pipe",
+    ]
+    with pytest.raises(ConfigError, match="vanilla ranks=2 is there twice"):
+        labels(parse("vanilla, vanilla ranks=2"), BASE, 2)
 
 
 def test_settings_of_its_own_come_last():

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cost_planner.value import contest
+from cost_planner.value import contest, judge
 from cost_planner.value.contenders import parse
 from run_coordinator import api, baseline
 from run_coordinator.actions import Status
@@ -88,7 +88,7 @@ def test_contenders_take_turns_seed_by_seed(trainers: Trainers):
         ("lambda pipe", 1),
         ("vanilla", 1),
     ]
-    assert [one.name for one in found.finished] == ["cpu pipe", "lambda pipe", "vanilla"] * 2
+    assert [one.name for one in found.finished] == ["cpu pipe", "lambda pipe", "vanilla ranks=1"] * 2
     assert found.complete
     assert {config.train.target_acc for config in trainers.configs} == {0.8}
 
@@ -117,6 +117,31 @@ def test_who_diverges_has_an_answer_and_does_not_end_the_rest(trainers: Trainers
     assert len(trainers.trained) == 2
 
 
+def test_what_who_diverges_had_spent_is_counted(trainers: Trainers):
+    """A run that fails costs what the next one must make up for."""
+
+    def trained(config: Config, on_status: Any = None) -> api.Run:
+        if config.train.seed:
+            return trainers.train(config)
+        write(Path(config.run.dir), config, [0.5, 0.6, 0.7], stopped="")
+        raise Diverged("the loss is nan")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "train", trained)
+        held = hold("cpu", runs=2)
+    for found in (held, contest.read(held.dir)):
+        ((broken, ran), ran_into) = (*found.broken, *found.finished), found.failed["cpu pipe"]
+        assert (broken.error, broken.last.seconds, ran.error, ran_into) == (
+            "the loss is nan",
+            300.0,
+            "",
+            ["the loss is nan"],
+        )
+        table = judge.judged([broken, ran], judge.StandIn("c7g.xlarge"), failed=found.failed)
+        (row,) = table["rows"]
+        assert (row["runs"], row["reached"], row["missed"], row["seconds"]) == (2, 1, 1, 300.0 + 200.0)
+
+
 def test_who_was_lost_is_tried_again_by_the_next_call(trainers: Trainers):
     trainers.raises = lambda config: PeerLost("graph server 0 died")
     assert hold("cpu").failed == {"cpu pipe": ["graph server 0 died"]}
@@ -134,13 +159,13 @@ def test_what_cannot_be_is_tried_once(trainers: Trainers):
 
 def test_methods_without_torch_or_without_the_model_are_left_out(trainers: Trainers, monkeypatch: pytest.MonkeyPatch):
     found = hold("cpu, vanilla", BASE.replace({"model.name": "gin"}))
-    assert "model.name = gin: baselines have" in found.failed["vanilla"][0]
+    assert "model.name = gin: baselines have" in found.failed["vanilla ranks=1"][0]
 
     def missing() -> None:
         raise ConfigError("baselines need torch")
 
     monkeypatch.setattr(baseline, "needs_torch", missing)
-    assert hold("cpu, vanilla").failed["vanilla"] == ["baselines need torch"]
+    assert hold("cpu, vanilla").failed["vanilla ranks=1"] == ["baselines need torch"]
     assert ("vanilla", 0) not in trainers.trained
 
 
@@ -208,15 +233,23 @@ ROW = {
     "kind",
     "runs",
     "reached",
+    "missed",
+    "cut_short",
     "errors",
     "seconds",
+    "setup_s",
+    "evaluation_s",
     "epochs",
     "scores",
     "cost",
     "value",
     "relative_value",
+    "interval",
     "spread",
     "tensor_share",
+    "evaluation_share",
+    "threads",
+    "attempts",
     "run_usd",
     "ranks",
     "devices",
@@ -225,7 +258,7 @@ ROW = {
     "best",
     "run_dirs",
 }
-FINDING = {"text", "best", "best_beside_next", "lambda_beside_cpu", "lambdas_win", "gpu_beside_rest", "but"}
+FINDING = {"text", "best", "best_beside_others", "lambda_beside_cpu", "lambdas_win", "gpu_beside_rest", "but"}
 
 
 def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFixture[str]):
@@ -247,13 +280,24 @@ def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFix
     assert all(row.keys() == ROW for row in found["rows"])
     assert found["finding"].keys() == FINDING
     assert [row["runs"] for row in found["rows"]] == [2, 2, 2]
-    assert "vanilla, seed 1: validation 0.9000 after 2 epochs" in said.err
+    assert "vanilla ranks=1, seed 1: validation 0.9000 after 2 epochs" in said.err
     assert json.loads((Path(found["run_dir"]) / "value.json").read_text()) == found
     assert main(["value", found["run_dir"], "--as", "c7g.2xlarge", "--as-gpu", "g6.xlarge"]) == 0
     shown = capsys.readouterr().out
     assert "digits: to 0.8 (val)" in shown
     assert "c7g.2xlarge for each graph server" in shown
+    assert "Not enough runs for a claim" in shown
     assert len(trainers.trained) == 6
+
+
+def test_verb_warns_of_cores_that_are_not_those_of_the_type_before_it_trains(
+    trainers: Trainers, capsys: pytest.CaptureFixture[str]
+):
+    for threads, said in ((3, True), (4, False)):
+        words = ["value", "digits", "--contenders", "cpu", "--as", "c7g.xlarge", "--set", f"servers.threads={threads}"]
+        assert main(words) == 0
+        first = capsys.readouterr().err.splitlines()[0]
+        assert ("computes on 3 cores here, c7g.xlarge has 4 vCPUs" in first) == said
 
 
 def test_verb_tells_failures_in_the_table(trainers: Trainers, capsys: pytest.CaptureFixture[str]):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cost_planner.value import judge
+from cost_planner.value import judge, trained
 from cost_planner.value.judge import StandIn
 from siafu.__main__ import main
 from siafu.baseline import BaselineConfig
@@ -31,7 +31,7 @@ def lambdas(**changes: Any) -> Config:
 
 
 def judged(*runs: Path, stand_in: StandIn = AS, **options: Any) -> dict[str, Any]:
-    return judge.judged([judge.read(run) for run in runs], stand_in, **options)
+    return judge.judged([trained.read(run) for run in runs], stand_in, **options)
 
 
 def test_time_is_that_of_the_first_epoch_that_reaches_the_target(tmp_path):
@@ -67,7 +67,7 @@ def test_baselines_cost_what_their_machine_costs(tmp_path):
     run = write(tmp_path / "a", config, [0.9])
     (row,) = judged(run)["rows"]
     assert (row["name"], row["cost"]["parts"]["gpu"]) == (
-        "pipegcn",
+        "pipegcn ranks=2",
         pytest.approx(instance("g4dn.xlarge").usd_per_hour / 36),
     )
     with pytest.raises(ConfigError, match="on which machine"):
@@ -76,14 +76,80 @@ def test_baselines_cost_what_their_machine_costs(tmp_path):
 
 def test_runs_of_one_name_are_repetitions(tmp_path):
     runs = [write(tmp_path / str(n), cpu(), [0.9], epoch_s=n * 100.0) for n in (1, 2, 6)]
-    lost = write(tmp_path / "lost", cpu(), [0.2])
-    (row,) = judged(*runs, lost, target=0.9)["rows"]
-    assert (row["runs"], row["reached"], row["seconds"]) == (4, 3, 200.0)
+    (row,) = judged(*runs, target=0.9)["rows"]
+    assert (row["runs"], row["reached"], row["seconds"]) == (3, 3, 300.0)
 
 
-def test_medians_have_their_spread(tmp_path):
+@pytest.mark.parametrize("stopped", ["epochs", "patience"])
+def test_who_failed_has_spent_what_a_success_must_make_up_for(tmp_path, stopped):
+    """Rule 3: a contender that fails every second time was judged by the times that it did not."""
+    runs = [write(tmp_path / str(n), cpu(), [0.9], epoch_s=100.0) for n in range(2)]
+    (alone,) = judged(*runs, target=0.9)["rows"]
+    missed = [write(tmp_path / f"missed-{n}", cpu(), [0.2, 0.3, 0.4], epoch_s=100.0, stopped=stopped) for n in range(2)]
+    (row,) = judged(*runs, *missed, target=0.9)["rows"]
+    assert (row["runs"], row["reached"], row["missed"], row["seconds"]) == (4, 2, 2, (100 + 100 + 300 + 300) / 2)
+    assert row["cost"]["usd"] == pytest.approx(4 * alone["cost"]["usd"])
+    assert sum(item["usd"] for item in row["cost"]["items"]) == pytest.approx(row["cost"]["usd"])
+    assert row["value"] == pytest.approx(alone["value"] / 16)
+
+
+@pytest.mark.parametrize("stopped", ["", "time", "budget"])
+def test_who_was_stopped_before_is_neither_success_nor_failure(tmp_path, stopped):
+    """Rule 4."""
+    runs = [write(tmp_path / "a", cpu(), [0.9]), write(tmp_path / "b", cpu(), [0.2, 0.3], stopped=stopped)]
+    (row,) = judged(*runs, target=0.9)["rows"]
+    assert (row["runs"], row["reached"], row["missed"], row["cut_short"], row["seconds"]) == (2, 1, 0, 1, 100.0)
+    assert [one.reached for one in judge.attempts(row)] == [True]
+
+
+def test_who_stopped_at_a_lower_target_is_refused(tmp_path):
+    """Rule 4: it was counted as failed."""
+    goal = {"train.target_acc": 0.8}
+    over = write(tmp_path / "a", cpu(**goal), [0.5, 0.9], stopped="target")
+    at = write(tmp_path / "b", cpu(**goal), [0.5, 0.82], stopped="target")
+    assert [row["reached"] for row in judged(over, at)["rows"]] == [2]
+    assert [row["reached"] for row in judged(over, at, target=0.7)["rows"]] == [2]
+    with pytest.raises(
+        ConfigError, match=r"b: stopped at its own target, 0\.8 \(val\), with 0\.8200 \(val\): nothing says"
+    ):
+        judged(over, at, target=0.85)
+
+
+def test_time_starts_with_the_roles_as_in_a_plan(tmp_path):
+    """Rule 1: start-up was in nobody's time, but in everybody's bill."""
+    (row,) = judged(write(tmp_path / "a", cpu(), [0.9], setup_s=20.0))["rows"]
+    assert (row["seconds"], row["setup_s"]) == (120.0, 20.0)
+    assert row["cost"]["amounts"]["seconds"] == 120.0
+    runs = write(tmp_path / "b", cpu(), [0.9], setup_s=20.0), write(tmp_path / "c", lambdas(), [0.9], setup_s=None)
+    rows = judged(*runs)["rows"]
+    assert [(row["seconds"], row["setup_s"]) for row in rows] == [(100.0, None)] * 2
+
+
+def test_baselines_are_judged_without_the_evaluations_that_they_stop_for(tmp_path):
+    """Those of earlier epochs were in their times, 5 s each here."""
+    config = BaselineConfig().replace({"baseline.ranks": 1})
+    (row,) = judged(write(tmp_path / "a", config, [0.5, 0.6, 0.9]))["rows"]
+    assert (row["seconds"], row["evaluation_s"]) == (300.0 - 2 * 5, 2 * 5)
+    (row,) = judged(write(tmp_path / "b", cpu(), [0.5, 0.6, 0.9], seconds={"GA_s": 3.0, "eval_s": 1.0}))["rows"]
+    assert (row["seconds"], row["evaluation_s"], row["evaluation_share"]) == (300.0, 0.0, 0.25)
+
+
+def test_values_have_the_interval_of_their_ratio(tmp_path):
+    runs = [
+        write(tmp_path / f"{n}{k}", config(**{"train.seed": n}), [0.9], epoch_s=100.0 * (k + 1) + n)
+        for k, config in enumerate((cpu, lambdas))
+        for n in range(5)
+    ]
+    first, second = judged(*runs)["rows"]
+    assert first["interval"] is None
+    assert second["interval"][0] < second["relative_value"] < second["interval"][1] < 1
+    assert judged(*runs[:-1])["rows"][1]["interval"] is None  # four pairs
+
+
+def test_runs_have_their_spread(tmp_path):
     runs = [write(tmp_path / str(n), cpu(), [0.5, 0.9], epoch_s=n * 100.0) for n in (1, 2, 6)]
     (row,) = judged(*runs, target=0.9)["rows"]
+    assert (row["seconds"], row["epochs"]) == (600.0, 2)
     assert row["spread"]["seconds"] == [200.0, 1200.0]
     assert row["spread"]["epochs"] == [2, 2]
     assert row["spread"]["usd"][0] < row["cost"]["usd"] < row["spread"]["usd"][1]
@@ -92,7 +158,7 @@ def test_medians_have_their_spread(tmp_path):
 
 
 def test_who_failed_has_a_row_that_says_why(tmp_path):
-    run = judge.read(write(tmp_path / "a", cpu(), [0.9]))
+    run = trained.read(write(tmp_path / "a", cpu(), [0.9]))
     found = judge.judged([run], AS, failed={"gpu pipe": ["no GPU"], "cpu pipe": ["the loss is nan", "the loss is nan"]})
     gpu, both = found["rows"]
     assert (gpu["name"], gpu["runs"], gpu["value"], gpu["errors"]) == ("gpu pipe", 1, None, ["no GPU"])
@@ -149,9 +215,9 @@ def test_a_run_on_aws_keeps_its_own_machines(tmp_path):
 def test_mistakes_are_named(tmp_path):
     run = write(tmp_path / "a", cpu(), [0.9])
     with pytest.raises(ConfigError, match="nowhere: not a run directory"):
-        judge.read(tmp_path / "nowhere")
+        trained.read(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="nothing was evaluated"):
-        judge.read(write(tmp_path / "b", cpu(), []))
+        trained.read(write(tmp_path / "b", cpu(), []))
     with pytest.raises(ConfigError, match=r"--relative-to gpu: must be one of cpu pipe"):
         judged(run, beside="gpu")
     with pytest.raises(PriceUnknown, match=r"c5\.tiny"):
@@ -160,13 +226,13 @@ def test_mistakes_are_named(tmp_path):
         judged(run, split="rest")
 
 
-def test_table_shows_medians_and_below_them_the_least_and_the_most(tmp_path, capsys):
+def test_table_shows_means_and_below_them_the_least_and_the_most(tmp_path, capsys):
     runs = [str(write(tmp_path / str(n), cpu(), [0.5, 0.9], epoch_s=n * 100.0)) for n in (1, 2, 3)]
     other = str(write(tmp_path / "other", lambdas(), [0.9], gb_s=2.0))
     assert main(["value", *runs, other, "--target", "0.9"]) == 0
     lines = capsys.readouterr().out.splitlines()
     row = next(number for number, line in enumerate(lines) if line.startswith("cpu pipe"))
-    assert lines[row].split()[2:6] == ["3", "400", "2", "0.8000"]
+    assert lines[row].split()[2:7] == ["3", "400", "0.0", "2", "0.8000"]
     assert lines[row + 1].split()[0] == "200–600"
     assert not any("…" in line for line in lines)
 
@@ -190,7 +256,7 @@ def test_verb_judges_what_is_finished_of_runs_that_were_trained_together(tmp_pat
     together = tmp_path / "seeds"
     for number in (0, 1):
         write(together / f"seed-{number}", cpu(**{"train.seed": number}), [0.9])
-    (together / "seed-0" / "result.json").write_text("{}")
+    (together / "seed-1" / "result.json").unlink()
     assert main(["value", str(together)]) == 2  # not trained together: no plan
     (together / "plan.json").write_text("{}")
     capsys.readouterr()

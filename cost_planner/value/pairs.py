@@ -1,0 +1,82 @@
+"""How many times one contender's value is another's, with an interval: seeds are paired.
+
+1. A contender's value over many runs is 1 / (T C): T and C are what all its runs spent, failures included, divided by
+   the number of runs that reached the target. So they are the expected time and money of training until it succeeds.
+2. Runs of one seed begin with the same weights and come one after the other on the machine: what they have in common
+   leaves the ratio when seeds, not runs, are what varies.
+3. The interval is the jackknife's over the seeds (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, ch.
+   11), of the logarithm of the ratio, with Student's t. With no failures this is nearly the t interval of the seeds'
+   own log ratios; a percentile bootstrap of so few seeds is too narrow.
+4. With fewer than ``MIN_SEEDS`` seeds, or fewer than two successes of either, there is no interval and no claim.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from scipy.special import stdtrit
+
+MIN_SEEDS = 5
+#: Chance that an interval does not contain what it is of.
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A run that reached the target, or was trained to its end without."""
+
+    seed: int
+    reached: bool
+    seconds: float
+    usd: float
+
+
+@dataclass(frozen=True)
+class Ratio:
+    times: float
+    seeds: int  # that both have
+    low: float | None = None  # of the interval; None: rule 4
+    high: float | None = None
+
+    @property
+    def certain(self) -> bool | None:
+        """Whether the two are told apart; None: nobody can say (rule 4)."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low > 1 or self.high < 1
+
+
+def ratio(mine: Sequence[Attempt], others: Sequence[Attempt], choices: int = 1) -> Ratio | None:
+    """Of the seeds that both have; None where one of them has no success in these. ``choices``: among how many pairs
+    this one was chosen after the runs: the interval is widened for it (Bonferroni)."""
+    seeds = sorted({one.seed for one in mine} & {one.seed for one in others})
+    whole = _log_ratio(mine, others, seeds)
+    if whole is None:
+        return None
+    count = len(seeds)
+    without = [_log_ratio(mine, others, [*seeds[:n], *seeds[n + 1 :]]) for n in range(count)]
+    known = [one for one in without if one is not None]
+    if count < MIN_SEEDS or len(known) < count:
+        return Ratio(math.exp(whole), count)
+    centre = sum(known) / count
+    error = math.sqrt((count - 1) / count * sum((one - centre) ** 2 for one in known))
+    around = float(stdtrit(count - 1, 1 - ALPHA / choices / 2)) * error
+    return Ratio(math.exp(whole), count, math.exp(whole - around), math.exp(whole + around))
+
+
+def _log_ratio(mine: Sequence[Attempt], others: Sequence[Attempt], seeds: Collection[int]) -> float | None:
+    values = [_log_value([one for one in attempts if one.seed in seeds]) for attempts in (mine, others)]
+    return None if values[0] is None or values[1] is None else values[0] - values[1]
+
+
+def _log_value(attempts: Sequence[Attempt]) -> float | None:
+    """Rule 1; None without success, or where something cost nothing."""
+    successes = sum(one.reached for one in attempts)
+    seconds, usd = sum(one.seconds for one in attempts), sum(one.usd for one in attempts)
+    if not successes or not seconds or not usd:
+        return None
+    return 2 * math.log(successes) - math.log(seconds) - math.log(usd)
