@@ -610,3 +610,24 @@ def test_task_seconds_are_those_of_the_run_whatever_the_clock_said_before(fleet:
         most = spent * (len(partition.intervals) * len(Lane) + 1)  # tasks that there can be at once
         assert 0 <= partition.usage["graph_task_s"] <= most
         assert 0 <= partition.usage["tensor_task_s"] <= most
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_training_runs_ahead_of_the_next_evaluation_by_1_plus_s_epochs_and_no_more(
+    fleet: Build, staleness: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that parameter servers keep few versions for it. Here its verdict never comes."""
+    mode = "async" if staleness else "pipe"
+    run = fleet({"train.epochs": 12, "train.eval_every": 3, "train.mode": mode, "train.staleness": staleness})
+    deliver = run._deliver
+
+    def without_verdicts(sender: Address, to: Address, message: Any) -> None:
+        if not isinstance(message, wire.Judged):
+            deliver(sender, to, message)
+
+    monkeypatch.setattr(run, "_deliver", without_verdicts)
+    with pytest.raises(AssertionError, match="deadlock"):
+        run.train()
+    begun = max(line["epoch"] for line in run.trace if line["lane"] == "train") - 1
+    due = run.partitions[0].evaluated.after(-1)
+    assert begun == due + 1 + staleness < 11
