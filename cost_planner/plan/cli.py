@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cost_planner.plan import assumptions, graphs, ranking, show
+from cost_planner.plan import assumptions, cuts, graphs, ranking, show
 from cost_planner.plan import epochs as needs
 from cost_planner.plan.asked import BACKENDS, CONCURRENCY, MEMORIES_MB, Asked, Backend, Mode
 from cost_planner.plan.calibration import Calibration
@@ -139,8 +139,9 @@ def main(args: argparse.Namespace) -> int:
             raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
         found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top), ranking.BUDGET)
         lambdas = lambdas_on(asked, found.predicted)
+        if_cut = cuts.of(asked, found.predicted[0])
     gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.card_of_one())
-    told = [*assumptions.of(asked, calibration, found.shown, date.today()), assumptions.quota_note()]
+    told = [*if_cut, *assumptions.of(asked, calibration, found.shown, date.today()), assumptions.quota_note()]
     if args.json:
         print(json.dumps(_found(asked, catalogue, found, lambdas, gpus, told)))
     else:

@@ -30,9 +30,14 @@ from siafu.shards import MANIFEST, FileEntry, Manifest, PartitionEntry, ShardSet
 #: Of a graph that nobody has cut: what a streaming partitioner should reach (docs/scale.md).
 CUT = 0.5
 SHARED = 1.84
+#: What else it may be: what METIS finds in a graph with communities, and hardly better than at random.
+LOW_CUT, HIGH_CUT = 0.1, 0.9
 #: A source with fewer edges than this is cut into so many parts, to see how many rows cross: seconds of METIS.
 TRIAL_PARTS, TRIAL_EDGES = 4, 5_000_000
 SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+
+
+ASSUMED = "assumed: nobody has cut it"
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Graph:
     cut: float = CUT  # share of the edges that cross between ``cut_parts``, or between many if that is 0
     cut_parts: int = 0
     shared: float = SHARED  # random remote ends of crossing edges over ghosts
-    cut_source: str = "assumed: nobody has cut it"
+    cut_source: str = ASSUMED
     shards: Manifest | None = None  # that were looked at
 
     def manifest(self, parts: int) -> Manifest:
@@ -59,6 +64,10 @@ class Graph:
         features = _features(self.shards, parts)
         partitions = tuple(replace(entry, files=_with(entry, features)) for entry in made.partitions)
         return replace(self.shards, num_partitions=parts, partitions=partitions, cut_edges=made.cut_edges)
+
+    @property
+    def cut_is_assumed(self) -> bool:
+        return self.cut_source == ASSUMED
 
     def crossing(self, parts: int) -> float:
         """The share of the edges that cross between so many parts."""

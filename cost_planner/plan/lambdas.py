@@ -68,6 +68,8 @@ def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
     pair = _pair(cluster, best.error)
     if pair is None:
         return None
+    there = [one for one in predicted if (one.option.machine.name, one.option.machines) == (machine, servers)]
+    pair = Pair(*(_better(one, there) for one in (pair.alone, pair.beside)))
     widths = _widths(asked.config.model)
     configs = {width: asked.config.replace({"model.hidden": (width,)}) for width in widths}
     found = {width: _pair(replace(cluster, config=config), best.error) for width, config in configs.items()}
@@ -87,6 +89,11 @@ def _pair(asked: Asked, error: float) -> Pair | None:
     options = Catalogue(asked).options
     alone, beside = (_best([one for one in options if one.backend == name], error) for name in ("cpu", "lambda"))
     return None if alone is None or beside is None else Pair(alone, beside)
+
+
+def _better(found: Predicted, others: Sequence[Predicted]) -> Predicted:
+    """Of its kind."""
+    return max([found, *(one for one in others if one.option.kind == found.option.kind)], key=lambda one: one.value)
 
 
 def _best(options: Sequence[Option], error: float) -> Predicted | None:

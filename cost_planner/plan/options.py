@@ -13,6 +13,7 @@ each what an epoch takes at least.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -151,8 +152,23 @@ class Catalogue:
         servers = least.config.data.parts
         return (
             f"a graph server would hold at least {gib:.0f} GiB ({servers} servers), the largest machine has "
-            f"{largest:g}; model.rows=bfloat16 and a better cut (--cut) take less"
+            f"{largest:g}; {self._fits_if_cut(servers, USABLE * largest)}"
         )
+
+    def _fits_if_cut(self, servers: int, gib: float) -> str:
+        """What a user can do about memory of a graph server."""
+        graph, less = self.asked.graph, "model.rows=bfloat16 takes less"
+
+        def held(cut: float) -> float:
+            asked = replace(self.asked, graph=replace(graph, cut=cut))
+            backends = [name for name in asked.backends if name in ("cpu", "lambda")]
+            return min(Fitted.of(asked, servers, name, 1).memory_gib[memory.GRAPH_SERVERS] for name in backends)
+
+        cuts = [step / 100 for step in range(1, 100) if step / 100 < graph.cut]
+        fitting = bisect_left(cuts, True, key=lambda cut: held(cut) > gib) if graph.cut_is_assumed else 0
+        if not fitting:
+            return less
+        return f"it fits if no more than {cuts[fitting - 1]:g} of the edges cross, not {graph.cut:g} (--cut); {less}"
 
     def card_of_one(self) -> float:
         """GiB that a single GPU with all of the graph would hold, in the baseline that takes the host for nothing."""

@@ -1,0 +1,44 @@
+"""What the best option would take if more edges crossed, or fewer: of a graph that nobody has cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cost_planner.plan.asked import Asked
+from cost_planner.plan.finding import duration
+from cost_planner.plan.graphs import HIGH_CUT, LOW_CUT
+from cost_planner.plan.options import Catalogue
+from cost_planner.plan.ranking import Predicted, first_epochs
+
+
+def of(asked: Asked, best: Predicted) -> list[str]:
+    """A sentence; none where the cut is known or told, or nothing crosses."""
+    if not asked.graph.cut_is_assumed or best.option.in_pipe.servers == 1:
+        return []
+    low, high = (_seconds(asked, best, cut) for cut in (LOW_CUT, HIGH_CUT))
+    return [
+        f"Nobody has cut the graph: with {LOW_CUT:g} of its edges crossing instead of {asked.graph.cut:g} the first row "
+        f"{_words(low)}, with {HIGH_CUT:g} it {_words(high)} (siafu prepare --parts cuts it, --cut tells)."
+    ]
+
+
+def _seconds(asked: Asked, best: Predicted, cut: float) -> float | None:
+    """Of the same option; None where it does not fit any more."""
+    option, train = best.option, best.option.config.train
+    environments = option.in_pipe.environments
+    same = replace(
+        asked,
+        graph=replace(asked.graph, cut=cut),
+        instances=[option.machine.name],
+        servers=[option.in_pipe.servers],
+        backends=[option.backend],
+        modes=[("pipe" if option.backend == "vanilla" else train.mode, train.staleness)],
+        memories_mb=[option.config.lambdas.memory_mb],
+        lambdas=environments.count if environments else None,
+    )
+    found = next(iter(Catalogue(same).options), None)
+    return None if found is None else Predicted(found, first_epochs(found, seed=0), best.error).seconds
+
+
+def _words(seconds: float | None) -> str:
+    return "does not fit" if seconds is None else f"takes {duration(seconds)}"
