@@ -141,7 +141,8 @@ def main(args: argparse.Namespace) -> int:
         lambdas = lambdas_on(asked, found.predicted)
         if_cut = cuts.of(asked, found.predicted[0])
     gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.card_of_one())
-    told = [*if_cut, *assumptions.of(asked, calibration, found.shown, date.today()), assumptions.quota_note()]
+    taken = assumptions.of(asked, calibration, found.shown, date.today())
+    told = [*taken, *if_cut, assumptions.quota_note()]
     if args.json:
         print(json.dumps(_found(asked, catalogue, found, lambdas, gpus, told)))
     else:
