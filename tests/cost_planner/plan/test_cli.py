@@ -130,9 +130,9 @@ def test_another_machines_calibration_is_taken(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["plan"], "no graph: SOURCE, or --vertices"),
-        (["plan", "--vertices", "10k"], "counts are known but for --edges, --features, --classes"),
-        (["plan", "digits", "--edges", "10k"], "digits has counts of its own"),
+        (["plan"], "no graph: give SOURCE, or --vertices"),
+        (["plan", "--vertices", "10k"], "--edges, --features, --classes missing: without SOURCE, give all four counts"),
+        (["plan", "digits", "--edges", "10k"], "digits already has counts"),
         ([*FRIENDSTER, "--backend", "tpu"], "must be of cpu, lambda, gpu, vanilla"),
         (
             [*FRIENDSTER, "--backend", "gpu", "--instance", "g4dn.xlarge", "--servers", "1"],
