@@ -22,7 +22,7 @@ from siafu.errors import ConfigError
 
 EXAMPLES = """sources:
   digits                         1,797 images of handwritten digits, linked by similarity
-  FILE.npz                       your own graph; README.md describes the format
+  FILE.npz                       your own graph; docs/guide.md describes the format
   EDGES                          an edge list: FILE.parquet, FILE.csv, FILE.tsv (.gz too),
                                  'PATTERN*.parquet' or a folder
   synthetic:NAME?scale=S&seed=N  a random graph shaped like reddit-small, reddit-large, amazon,

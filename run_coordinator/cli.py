@@ -32,7 +32,7 @@ EXIT_AT_LIMIT = 3
 
 EXAMPLES = """sources:
   digits                         1,797 images of handwritten digits, linked by similarity; the default
-  FILE.npz                       your own graph; README.md describes the format
+  FILE.npz                       your own graph; docs/guide.md describes the format
   synthetic:NAME?scale=S&seed=N  a random graph shaped like reddit-small, reddit-large, amazon,
                                  friendster or ogbn-products
   DIR                            shards that siafu prepare wrote

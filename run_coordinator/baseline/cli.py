@@ -39,7 +39,10 @@ TOLD = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu baseline METHOD [SOURCE] [--FLAG VALUE ...]\n       siafu baseline --resume RUN"
-    parser.description = "Train with the algorithm of another system, on GPUs or on this machine's cores.\n\nmethods:\n"
+    parser.description = (
+        "Train with the algorithm of another system, on GPUs or on this machine's cores. A rank is a process that\n"
+        "holds a part of the graph; halo rows are the rows of other ranks' vertices that it needs.\n\nmethods:\n"
+    )
     parser.description += "\n".join(f"  {name:10}{method.what}" for name, method in METHODS.items())
     parser.epilog = EXAMPLES
     parser.add_argument("method", nargs="?", default="", metavar="METHOD", help="one of the above")
