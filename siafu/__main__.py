@@ -249,7 +249,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
     if unknown:
         flag = unknown[0].partition("=")[0]
         if other := _verb_with(flag, program):
-            verb.error(f"unknown argument {unknown[0]}; {name} {other} has it")
+            verb.error(f"unknown argument {unknown[0]} (a flag of {name} {other})")
         known = [flag for action in verb._actions for flag in action.option_strings]
         close = difflib.get_close_matches(flag, known, 1)
         verb.error(f"unknown argument {unknown[0]}" + (f", did you mean {close[0]}?" if close else ""))

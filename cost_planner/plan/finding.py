@@ -28,7 +28,7 @@ def finding(predicted: Sequence[Predicted]) -> list[str]:
     told = _compared(list(best.values()))
     measured = [one for one in best.values() if not one.option.card]
     if told and len(measured) < len(best):
-        told[-1] += " What has a GPU is assumed, not measured."
+        told[-1] += " GPU figures are assumed, not measured."
         if next(iter(best.values())).option.card:
             told += [f"Without GPUs: {line}" for line in _compared(measured)]
     return told
@@ -43,11 +43,15 @@ def _compared(best: Sequence[Predicted]) -> list[str]:
     even = [one for one in others if _even(first, one)]
     found = []
     if even:
-        told = ", ".join(f"{_ratio(first, one)} times {NAMES[one.option.backend][0]} ({words(one)})" for one in even)
-        found.append(f"About even, within the error: {name} ({words(first)}), worth {told}.")
+        told = ", ".join(
+            f"{_ratio(first, one)} times that of {NAMES[one.option.backend][0]} ({words(one)})" for one in even
+        )
+        found.append(f"About even, within the error: {name} ({words(first)}) has a value of {told}.")
     if behind := [one for one in others if one not in even]:
-        told = ", ".join(f"{_ratio(first, one)} times {NAMES[one.option.backend][0]} ({words(one)})" for one in behind)
-        found.append(f"Beyond the error: worth {told}." if even else f"{advice}: {name}, worth {told}.")
+        told = ", ".join(
+            f"{_ratio(first, one)} times that of {NAMES[one.option.backend][0]} ({words(one)})" for one in behind
+        )
+        found.append(f"Beyond the error: a value of {told}." if even else f"{advice}: the value of {name} is {told}.")
     return [" ".join(found)]
 
 

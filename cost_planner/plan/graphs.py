@@ -39,7 +39,7 @@ class Graph:
     features: int
     classes: int
     cut: float = CUT
-    cut_source: str = "assumed: nobody has cut it"
+    cut_source: str = "assumed, the graph is not partitioned"
     shards: Manifest | None = None  # that were looked at
 
     def manifest(self, parts: int) -> Manifest:

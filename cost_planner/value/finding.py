@@ -94,20 +94,23 @@ def _text(told: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         return f"{told['best']} alone has reached the target: there is nothing to compare it with."
     said = []
     if pair is None or {pair["name"], pair["other"]} != {first["name"], first["other"]}:
-        said.append(f"{first['name']} is worth most: {_times(first['times'])} times {first['other']}{_sure(first)}.")
+        said.append(
+            f"{first['name']} has the highest value: {_times(first['times'])} times that of "
+            f"{first['other']}{_sure(first)}."
+        )
     if pair is not None:
         said.append(_lambda_or_cpu(pair))
     if win is not None:
         said.append(
-            f"Tensor tasks are {win['tensor_share']:.0%} of what the CPU servers compute: at best, with all of that "
-            f"taken off them and nobody kept waiting, Lambdas would win if they cost less than {dollars(win['usd'])}; "
-            f"here they cost {dollars(win['spent_usd'])}."
+            f"Tensor tasks are {win['tensor_share']:.0%} of the CPU servers' work. If Lambdas did all of it without "
+            f"any waiting, they would win below a cost of {dollars(win['usd'])}; here they cost "
+            f"{dollars(win['spent_usd'])}."
         )
     if cards is not None and cards["times"] < 1:
         faster = _times(cards["seconds"] / cards["even_s"])
         said.append(
-            f"{cards['name']}, the best at the price of {found['stand_in']['gpu']}, would have to be {faster} times as "
-            f"fast to be worth as much as {cards['other']}."
+            f"{cards['name']}, the best at the price of {found['stand_in']['gpu']}, would need {faster} times the "
+            f"speed for the value of {cards['other']}."
         )
     return " ".join(said)
 
@@ -115,10 +118,10 @@ def _text(told: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 def _lambda_or_cpu(pair: Mapping[str, Any]) -> str:
     lambdas, cpu, times, sure = pair["name"], pair["other"], pair["times"], _sure(pair)
     if times >= 1:
-        return f"Lambdas ({lambdas}) are worth {_times(times)} times CPU servers alone ({cpu}){sure}."
+        return f"Lambdas ({lambdas}) have {_times(times)} times the value of CPU servers alone ({cpu}){sure}."
     return (
-        f"CPU servers alone ({cpu}) are worth {_times(1 / times)} times Lambdas ({lambdas}){sure}; for the same value "
-        f"Lambdas would have to take {pair['even_s']:.3g} s instead of {pair['seconds']:.3g}."
+        f"CPU servers alone ({cpu}) have {_times(1 / times)} times the value of Lambdas ({lambdas}){sure}. For the "
+        f"same value, Lambdas would need {pair['even_s']:.3g} s instead of {pair['seconds']:.3g} s."
     )
 
 
@@ -129,8 +132,8 @@ def _times(ratio: float) -> str:
 def _sure(pair: Mapping[str, Any]) -> str:
     """Rule 1."""
     if pair["certain"] is None:
-        return " (one run of each: nothing says how much of that is noise)"
-    return " (in every run)" if pair["certain"] else " (but their runs overlap: that may be noise)"
+        return " (one run of each, so noise is unknown)"
+    return " (in every run)" if pair["certain"] else " (but their runs overlap, so that may be noise)"
 
 
 def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
@@ -139,20 +142,17 @@ def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         graph = found["stand_in"]["graph"]
         machines = " and ".join(sorted({f"a machine with {one.partition(',')[0]}" for one in found["machines"]}))
         said.append(
-            f"a stand-in, no measurement of EC2: times of {machines or 'this machine'}, at the price of "
-            f"{graph} for each graph server"
+            f"not measured on EC2: times of {machines or 'this machine'}, at the price of {graph} for each graph server"
         )
     billed = [f"{row['name']} {dollars(row['run_usd'])}" for row in rows if row["run_usd"] is not None]
     if billed:
-        where = "; servers that are not on AWS are not in it" if any(row["stand_in"] for row in rows) else ""
+        where = "; those bills exclude servers that were not on AWS" if any(row["stand_in"] for row in rows) else ""
         said.append(
-            "dollars are until the target, on the machines named here; siafu cost has the whole run as it ran: "
+            "dollars count until the target, on the machines named here; siafu cost bills the whole run as it ran: "
             f"{', '.join(billed)}{where}"
         )
     if any(row["shares_cores"] for row in rows):
-        said.append(
-            "Lambdas and servers shared the cores of one machine; on AWS Lambdas bring their own: here they look slower"
-        )
+        said.append("Lambdas look slower here, because they shared cores with the servers; on AWS they have their own")
     on_cores = [row["name"] for row in rows if row["devices"] == ["cpu"]]
     if on_cores:
         said.append(f"{', '.join(on_cores)}: trained on CPU cores, priced as one {gpu}, whose GPU would be faster")
@@ -164,5 +164,5 @@ def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
             f"{gpu}, which they would share"
         )
     if any(row["seconds"] < EC2_MINIMUM_S for row in rows):
-        said.append("servers cost 60 s at least: of runs shorter than that, values hardly tell what servers cost")
+        said.append("EC2 bills 60 s at least, so values of shorter runs say little about the cost of servers")
     return said

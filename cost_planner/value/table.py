@@ -41,7 +41,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     for row in rows:
         for error in row["errors"]:
             console.print(f"{row['name']}: {error.splitlines()[0]}", markup=False, highlight=False)
-    medians = "; medians, below them the least and the most" if any(row["reached"] > 1 for row in rows) else ""
+    medians = "; medians, and minimum and maximum below them" if any(row["reached"] > 1 for row in rows) else ""
     console.print(f"value: 1 / (time x dollars), {escape(found['relative_to'])} = 1{medians}", highlight=False)
     if bills:
         as_of = min(bill["as_of"] for bill in bills)

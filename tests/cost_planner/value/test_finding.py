@@ -45,9 +45,11 @@ def test_one_run_of_each_tells_nothing_of_noise(tmp_path):
     said = finding.of(found(tmp_path, (CPU, 100.0), (LAMBDA, 200.0)))
     assert said["best"] == "cpu pipe"
     assert said["best_beside_next"]["certain"] is None
-    assert said["text"].startswith("CPU servers alone (cpu pipe) are worth 4.00 times Lambdas (lambda pipe) (one run")
-    assert "a stand-in, no measurement of EC2: times of a machine with 2 cores" in said["but"][0]
-    assert "shared the cores" in said["but"][1]
+    assert said["text"].startswith(
+        "CPU servers alone (cpu pipe) have 4.00 times the value of Lambdas (lambda pipe) (one run"
+    )
+    assert "not measured on EC2: times of a machine with 2 cores" in said["but"][0]
+    assert "shared cores" in said["but"][1]
 
 
 def test_runs_that_overlap_are_no_finding(tmp_path):
@@ -78,14 +80,14 @@ def test_lambdas_win_below_what_their_absence_leaves(tmp_path):
     assert (win["tensor_share"], win["least_s"]) == pytest.approx((0.75, 100.0))
     cpu = table["rows"][0]
     assert value(100.0, cpu["cost"]["usd"] / 4 + win["usd"]) == pytest.approx(cpu["value"])
-    assert "Tensor tasks are 75% of what the CPU servers compute" in finding.of(table)["text"]
+    assert "Tensor tasks are 75% of the CPU servers' work" in finding.of(table)["text"]
 
 
 def test_baselines_on_cores_are_no_gpus(tmp_path):
     table = found(tmp_path, (CPU, 100.0), (VANILLA, 900.0))
     table["rows"][1]["devices"] = ["cpu"]
     said = finding.of(table)
-    assert "vanilla, the best at the price of g4dn.xlarge, would have to be" in said["text"]
+    assert "vanilla, the best at the price of g4dn.xlarge, would need" in said["text"]
     assert any("vanilla: trained on CPU cores, priced as one g4dn.xlarge" in but for but in said["but"])
 
 
@@ -113,9 +115,9 @@ def test_the_whole_runs_bill_stands_beside_the_dollars_until_the_target(tmp_path
     stand_in = {"graph": AS.graph, "param": AS.param, "gpu": AS.gpu, "num_gpus": 1}
     said = finding.of({**table, "stand_in": stand_in, "machines": []})["but"]
     (line,) = [but for but in said if "siafu cost" in but]
-    assert "dollars are until the target" in line
+    assert "dollars count until the target" in line
     assert "lambda pipe $0.0123" in line
-    assert "servers that are not on AWS are not in it" in line
+    assert "those bills exclude servers that were not on AWS" in line
 
 
 def test_a_run_without_a_bill_is_not_given_one(tmp_path):
