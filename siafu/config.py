@@ -156,7 +156,7 @@ class Model:
 class Train:
     epochs: int = setting(
         200,
-        "most epochs (passes over the graph); 0: only evaluate the initial weights",
+        "maximum number of epochs (passes over the graph); 0: only evaluate the initial weights",
         flag="epochs",
         metavar="E",
         least=0,
@@ -308,7 +308,7 @@ class Lambda:
     region: str = setting("us-east-1", "AWS region of the function and the servers")
     callback_host: str = setting("", "address that functions connect to, if it is not servers.listen")
     timeout_s: float = setting(900.0, "Lambda's limit on one invocation", least=1)
-    margin_s: float = setting(10.0, "a worker takes no new task in the last seconds of its invocation", least=0)
+    margin_s: float = setting(10.0, "this many seconds before its invocation ends, a worker takes no new task", least=0)
     idle_s: float = setting(2.0, "a worker leaves after this many seconds without a task", least=0.01)
     task_timeout_s: float = setting(
         10.0, "relaunch a task after this many seconds, until similar tasks have been timed", least=0.01

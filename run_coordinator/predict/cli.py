@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other setting; may be repeated"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
 
 
 def main(args: argparse.Namespace) -> int:
