@@ -21,45 +21,44 @@ from graph_data.sources.columns import path_and_options
 from siafu.errors import ConfigError
 
 EXAMPLES = """sources:
-  digits                         1,797 images of handwritten digits as a graph of look-alikes
-  FILE.npz                       your own graph; README.md describes the format
+  digits                         1,797 images of handwritten digits, linked by similarity
+  FILE.npz                       your own graph; docs/guide.md describes the format
   EDGES                          an edge list: FILE.parquet, FILE.csv, FILE.tsv (.gz too),
                                  'PATTERN*.parquet' or a folder
   synthetic:NAME?scale=S&seed=N  a random graph shaped like reddit-small, reddit-large, amazon,
                                  friendster or ogbn-products
-  synthetic:typed?relations=R    a random graph whose edges have R types, which tell the labels
-  FILE.pt, FILE.dgl              a graph of PyG (torch.save(data, ..), a processed data set) or DGL
-                                 (dgl.save_graphs); needs no PyG, no DGL
-  ogb:NAME                       a node property graph of OGB's, unpacked in dataset/; or ogb:FOLDER
+  synthetic:typed?relations=R    a random graph with R edge types, on which the labels depend
+  FILE.pt, FILE.dgl              a graph saved by PyG (torch.save(data, ..), a processed data set) or DGL
+                                 (dgl.save_graphs); PyG and DGL are not needed
+  ogb:NAME                       an OGB node property graph, unpacked in dataset/; or ogb:FOLDER
   bsnap:FOLDER                   Dorylus' graph.bsnap, features.bsnap and labels.bsnap;
                                  --partitioner file:graph.bsnap.parts
-  distdgl:FOLDER                 what DGL's partition_graph has written
+  distdgl:FOLDER                 a graph that DGL's partition_graph wrote
   NAME                           NAME.npz in the folder that $SIAFU_DATA names, or in data/
-docs/data.md has them all, with examples.
+docs/data.md has all sources, with examples.
 
-edge lists: source and target are columns of such names (source, target; from, to; ...), else the
-first two; a line for each file says which. Ids are integers, text, UUIDs, dates, ...: what the
-first row has in text, or what the schema says in Parquet. They are numbered in ascending order,
-and OUT/ids.npy, or OUT/ids.parquet if they are no 64-bit integers, keeps them (row v is vertex v),
-unless they are vertex numbers: with --num-vertices, or with a .npy file that has a row per vertex.
-Words of labels and types are numbered in ascending order too, and kept in OUT/names.json; so are
-integers of labels that are not 0, 1, 2, ..., and of --type, unless --num-edge-types says that they
-are numbers of types.
+edge lists: source and target are the columns with such names (source, target; from, to; ...), else
+the first two; a note says which. Ids may be integers, text, UUIDs, dates, ...: the first row of a
+text file or the schema of a Parquet file decides. They are numbered in ascending order and kept in
+OUT/ids.npy (64-bit integers) or OUT/ids.parquet, where row v is vertex v. Ids are vertex numbers
+themselves with --num-vertices, or if a .npy file has one row per vertex. Labels and edge types that
+are words, or integers other than 0, 1, 2, ..., are numbered in ascending order too, and kept in
+OUT/names.json; with --num-edge-types, types are not renumbered.
   --features  F.npy [N, F], may be larger than memory; M.npz of scipy.sparse.save_npz; a table with
               a column of ids; random:F, F columns of standard normal numbers
   --labels    L.npy [N] or [N, C], or a table of id and label: a word, an integer from 0 on, a
-              number with a fraction (regression), or 0 or 1 in a column for every class. A vertex
-              whose label is missing or -1 is in no split. Without: nothing to train on
-  --split     S.npy [N] or a table of id and train, val or test (or 1, 2, 3); without:
-              --train-per-class
-  FILE#COLUMN,COLUMN takes only those columns; what --labels and --split take from the table of
-  --features is no feature. These flags and the options of a source are the same:
+              number with a fraction (regression), or a column of 0 and 1 for every class. A vertex
+              without a label (or -1) is in no split. Without --labels, there is nothing to train
+  --split     S.npy [N] or a table of id and train, val or test (or 1, 2, 3); without --split, it
+              is drawn at random (--train-per-class)
+  FILE#COLUMN,COLUMN takes only those columns. Columns that --labels and --split take are not
+  features. A source can have these flags as options:
   'edges:PATH?src=a&dst=b&weight=w&labels=L.npy'.
 
-memory: a graph that would take more than --memory is sorted on disk instead: the same shards as in
-memory with order "given", which "auto" then is, and a partitioner other than metis. If it is
-interrupted, the same call continues. ldg and fennel read the edges 5 times, fennel:10 ten times:
-more passes, fewer cut edges.
+memory: a graph that needs more than --memory is sorted on disk. The shards equal those made in
+memory with --order given, which --order auto then means; metis is not available. After an
+interruption, repeat the command to continue. ldg and fennel read the edges 5 times, fennel:10 ten
+times: more passes give fewer cut edges.
 
 examples:
   siafu prepare digits --out shards/digits
@@ -78,68 +77,76 @@ examples:
 
 
 EDGE_FLAGS = {  # of edge lists: flag -> what it takes, and what that is
-    "src": ("COLUMN", "of the sources of edges [source, src, from, ..., or the first]"),
-    "dst": ("COLUMN", "of their targets [target, dst, to, ..., or the second]"),
-    "weight": ("COLUMN", "of their weights, > 0 [none]"),
-    "type": ("COLUMN", "of their types, integers or words [none]"),
-    "num-edge-types": ("R", "types are 0..R-1"),
-    "ids": ("auto|integer|text", "what ids are taken for [auto]"),
-    "id": ("COLUMN", "of the vertices in their tables [id, node_id, or the first]"),
-    "num-vertices": ("N", "ids of edges are 0..N-1"),
-    "features": ("FILE|random:F", "of vertices; any file's or folder's, too, that has none; see below"),
-    "labels": ("FILE", "of vertices; see below"),
+    "src": ("COLUMN", "column of source ids [source, src, from, ..., or the first]"),
+    "dst": ("COLUMN", "column of target ids [target, dst, to, ..., or the second]"),
+    "weight": ("COLUMN", "column of edge weights, > 0 [none]"),
+    "type": ("COLUMN", "column of edge types, integers or words [none]"),
+    "num-edge-types": ("R", "edge types are the numbers 0..R-1"),
+    "ids": ("auto|integer|text", "type of the ids [auto]"),
+    "id": ("COLUMN", "column of ids in the tables of vertices [id, node_id, or the first]"),
+    "num-vertices": ("N", "ids are the vertex numbers 0..N-1"),
+    "features": ("FILE|random:F", "features of vertices, for any source without features; see below"),
+    "labels": ("FILE", "labels of vertices; see below"),
     "target": (
         "auto|classes|labels|numbers",
-        "what labels are taken for, of any file, too; labels: any number of classes [auto]",
+        "meaning of the labels, for any source; labels: any number of classes per vertex [auto]",
     ),
-    "split": ("FILE", "of vertices; see below"),
+    "split": ("FILE", "split of vertices; see below"),
 }
 
 
 TASK_FLAGS: dict[str, tuple[str, type, object, str]] = {  # flag -> what it takes, its type, its default, what that is
-    "task": ("node|link", str, "node", "what is predicted: labels of vertices, or edges that are held out"),
-    "val-edges": ("SHARE", float, 0.05, "task link: of the edges, held out for validation"),
-    "test-edges": ("SHARE", float, 0.1, "task link: of the edges, held out for test"),
-    "negatives": ("N", int, 8, "task link: false edges per training edge"),
-    "eval-negatives": ("N", int, 100, "task link: false edges that a held-out edge is ranked among"),
+    "task": ("node|link", str, "node", "what to predict: labels of vertices, or held-out edges"),
+    "val-edges": ("SHARE", float, 0.05, "task link: share of edges held out for validation"),
+    "test-edges": ("SHARE", float, 0.1, "task link: share of edges held out for test"),
+    "negatives": ("N", int, 8, "task link: pool of negative edges per training edge"),
+    "eval-negatives": ("N", int, 100, "task link: negative edges that each held-out edge is ranked among"),
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu prepare SOURCE (--out DIR | --inspect) [--FLAG VALUE ...]"
-    parser.description = (
-        "Partition a graph into shards: memory-mapped files, of which each graph server reads its part."
-    )
+    parser.description = "Partition a graph into shards: memory-mapped files, one part per graph server."
     parser.epilog = EXAMPLES
-    parser.add_argument("source", metavar="SOURCE", help="what to prepare; see below")
-    parser.add_argument("--out", metavar="DIR", help="where the shards go; a prepared graph there is replaced")
+    parser.add_argument("source", metavar="SOURCE", help="graph to prepare; see below")
+    parser.add_argument("--out", metavar="DIR", help="folder for the shards; replaces a prepared graph in it")
     parser.add_argument(
-        "--inspect", action="store_true", help="prepare nothing: show the graph, and what is odd about it"
+        "--inspect", action="store_true", help="show sizes, degrees, labels and warnings; prepare nothing"
     )
-    parser.add_argument("--plot", metavar="FILE", help="with --inspect: a picture too, such as graph.png")
+    parser.add_argument("--plot", metavar="FILE", help="with --inspect: also draw a picture, such as graph.png")
     parser.add_argument("--parts", type=int, default=1, metavar="P", help="partitions, one per graph server [1]")
     parser.add_argument(
         "--partitioner",
         default="metis",
         metavar="|".join(PARTITIONERS),
-        help="how vertices are spread over graph servers [metis]",
+        help="how vertices are assigned to graph servers [metis]",
     )
     parser.add_argument(
         "--order",
         default="auto",
         metavar="|".join((*CHOICES, *ORDERS)),
-        help="of vertices in a partition; auto: clusters; best: the fastest gather [auto]",
+        help="vertex order inside a partition; auto: by clusters; best: the order that gathers fastest [auto]",
     )
     parser.add_argument("--directed", action="store_true", help="keep edge directions")
     parser.add_argument(
         "--feature-norm",
         default="none",
         metavar="none|row|standard",
-        help="row: each row sums to 1; standard: z-score per column, inductive by training vertices [none]",
+        help="row: each row sums to 1; standard: z-score per column (inductive: of training vertices) [none]",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the partitioner and a missing split [0]")
-    parser.add_argument("--train-per-class", type=int, default=20, metavar="N", help="where there is no split [20]")
-    parser.add_argument("--val-per-class", type=int, default=30, metavar="N", help="where there is no split [30]")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of the partitioner, and of the split if the source has none [0]",
+    )
+    parser.add_argument(
+        "--train-per-class", type=int, default=20, metavar="N", help="training vertices per class, without a split [20]"
+    )
+    parser.add_argument(
+        "--val-per-class", type=int, default=30, metavar="N", help="validation vertices per class, without a split [30]"
+    )
     for flag, (takes, kind, default, what) in TASK_FLAGS.items():
         parser.add_argument(f"--{flag}", type=kind, default=default, metavar=takes, help=f"{what} [{default}]")
     parser.add_argument(
@@ -148,17 +155,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=0,
         metavar="SPLIT",
-        help="train on the training vertices of this split, by default the first, and the edges among them alone",
+        help="train only on the training vertices of this split (default: the first) and the edges among them",
     )
     parser.add_argument(
         "--features-as",
         default="",
         metavar="RUN",
-        help="features as those of a run's graph, or of shards: columns by name, in the same order; standardised by "
-        "the same means and deviations [its own]",
+        help="use the feature columns of a run or of shards: match them by name, in the same order, and standardise "
+        "with the same means and deviations",
     )
-    parser.add_argument("--memory", metavar="LIMIT", help="such as 6GiB or 500MB [60%% of what is free]")
-    parser.add_argument("--stream", action="store_true", help="over the disk, whatever the size")
+    parser.add_argument("--memory", metavar="LIMIT", help="memory limit, such as 6GiB or 500MB [60%% of free memory]")
+    parser.add_argument("--stream", action="store_true", help="sort on disk, whatever the size")
     edges = parser.add_argument_group("edge lists")
     for flag, (takes, what) in EDGE_FLAGS.items():
         edges.add_argument(f"--{flag}", metavar=takes, help=what)
@@ -171,7 +178,7 @@ def main(args: argparse.Namespace) -> int:
     if args.inspect:
         return inspect(source, args)
     if args.plot or not args.out:
-        raise ConfigError("--plot is for --inspect" if args.plot else "--out DIR is missing: where do the shards go?")
+        raise ConfigError("--plot is for --inspect" if args.plot else "--out DIR is missing: the folder for the shards")
     print(f"preparing {source}", file=sys.stderr)
     options = {
         "parts": args.parts,

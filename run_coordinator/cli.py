@@ -31,8 +31,8 @@ GROUPS = {
 EXIT_AT_LIMIT = 3
 
 EXAMPLES = """sources:
-  digits                         1,797 images of handwritten digits, linked if alike; the default
-  FILE.npz                       your own graph; README.md describes the format
+  digits                         1,797 images of handwritten digits, linked by similarity; the default
+  FILE.npz                       your own graph; docs/guide.md describes the format
   synthetic:NAME?scale=S&seed=N  a random graph shaped like reddit-small, reddit-large, amazon,
                                  friendster or ogbn-products
   DIR                            shards that siafu prepare wrote
@@ -45,8 +45,8 @@ examples:
   siafu train my_graph.npz --model sage --hidden 64 --lr 0.005 --dropout 0.5 --feature-norm row
   siafu train 'synthetic:reddit-small?scale=0.01' --parts 2 --lambdas 4 --lambda-memory 512 --json
   siafu train my_graph.npz --set train.schedule=cosine --set model.norm=layer --checkpoint-every 10
-  siafu train cora --model gat --preset paper --runs 10  as its paper, ten seeds: mean and deviation
-  siafu train my_graph.npz --budget 0.50 --max-time 30m  stops before either, and saves; exit code 3
+  siafu train cora --model gat --preset paper --runs 10  the paper's settings, ten seeds: mean and deviation
+  siafu train my_graph.npz --budget 0.50 --max-time 30m  stop before either limit, with a checkpoint; exit code 3
 """
 
 
@@ -54,25 +54,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu train [SOURCE] [--FLAG VALUE ...]"
     parser.description = "Train a model on a graph, through graph servers, parameter servers and Lambdas."
     parser.epilog = EXAMPLES
-    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="what to train on; see below")
+    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="graph to train on; see below")
     again = parser.add_argument_group("many runs")
-    again.add_argument("--runs", type=int, metavar="K", help="train K times, with seeds --seed and on, and sum up")
+    again.add_argument(
+        "--runs",
+        type=int,
+        metavar="K",
+        help="train K times, with seeds --seed, --seed + 1, ..., and print mean and deviation",
+    )
     again.add_argument(
         "--data-seeds",
         action="store_true",
-        help="count data.seed up too: other splits (where the graph has none), other parts",
+        help="also count data.seed up: another split (if the graph has none) and other partitions",
     )
     add_jobs(again)
     parser.add_argument(
         "--guard",
         action="store_true",
-        help="watch this process too: should it die or hang, siafu resume takes its place",
+        help="if this process dies or hangs, continue the run with siafu resume",
     )
     add_settings(parser)
 
 
 def add_jobs(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--jobs", type=int, default=1, metavar="J", help="how many runs side by side [1]")
+    group.add_argument("--jobs", type=int, default=1, metavar="J", help="runs to train at the same time [1]")
 
 
 def add_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
@@ -88,19 +93,22 @@ def add_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -
 def add_common(parser: argparse.ArgumentParser) -> None:
     """How every verb that trains speaks, and where its settings come from."""
     parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
     parser.add_argument(
         "--config", metavar="FILE", help="TOML file of settings to start from, such as a run's config.toml"
     )
     parser.add_argument(
-        "--preset", default="", metavar="paper", help="begin with what the model's own paper published for this graph"
+        "--preset",
+        default="",
+        metavar="paper",
+        help="start from the settings that the model's paper published for this graph",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="SECTION.KEY=VALUE",
-        help="any setting of a config.toml, also those without a flag; may be repeated",
+        help="set any line of a config.toml, also without a flag; may be repeated",
     )
 
 
@@ -131,7 +139,7 @@ def add_flag(
 def main(args: argparse.Namespace) -> int:
     config = asked(args)
     if args.guard and args.runs is not None:
-        raise ConfigError("--guard: is for one run; with --runs the same command goes on")
+        raise ConfigError("--guard: is for one run; with --runs, repeat the command to continue")
     if args.guard:
         return guard.run([word for word in args.argv if word != "--guard"], config.run.restarts)
     if args.runs is not None:
@@ -147,7 +155,7 @@ def told(run: api.Run, *, json_wanted: bool, verb: str) -> int:
     if run.stopped not in LIMITS:
         return 0
     limits, spent = configs.load(run.dir / api.CONFIG).run, run.result["cost"]["usd"]
-    again = f", and siafu resume {run.dir} with a higher one goes on" if limits.on != "aws" else f" in {run.dir}"
+    again = f"; siafu resume {run.dir} with a higher limit continues it" if limits.on != "aws" else f" in {run.dir}"
     limit = f"budget of {dollars(limits.budget_usd)}" if run.stopped == BUDGET else f"limit of {limits.max_seconds:g} s"
     print(
         f"siafu {verb}: stopped at its {limit} after {_counted(run.result['epochs'])}, {dollars(spent)}; the "
@@ -190,7 +198,7 @@ def going_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("what is finished is kept: the same command goes on", file=sys.stderr)
+        print("finished runs are kept: repeat the command to continue", file=sys.stderr)
         raise
 
 
@@ -218,7 +226,7 @@ def incomplete(what: str, complete: bool) -> int:
     """The exit code of many runs, and a line if a limit stopped them."""
     if complete:
         return 0
-    print(f"{what} came before the limit; the same command with a higher one goes on", file=sys.stderr)
+    print(f"{what} finished before the limit; repeat the command with a higher one to continue", file=sys.stderr)
     return EXIT_AT_LIMIT
 
 

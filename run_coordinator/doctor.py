@@ -57,8 +57,8 @@ class Check:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu doctor [PATH] [--json]"
     parser.description = (
-        "Say what this machine can do; or whether a prepared graph, a run, a checkpoint or a model is as\n"
-        "it was written: every byte is read. Exit code 0 if it can train, or nothing is damaged; else 1."
+        "Check what this machine can do; or read every byte of a prepared graph, a run, a checkpoint or a model,\n"
+        "and report damage. Exit code 0 if the machine can train, or nothing is damaged; else 1."
     )
     parser.epilog = (
         "examples:\n  siafu doctor\n  siafu doctor --json\n  siafu doctor shards/mine\n  siafu doctor runs/my-run"

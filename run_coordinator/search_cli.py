@@ -24,20 +24,21 @@ EXAMPLES = """examples:
   siafu search cora --model gat --preset paper --grid lr=0.01,0.005 --runs 3
   siafu search digits --random 20 --grid lr=1e-4..1e-1:log --grid dropout=0..0.8 --max-time 1h
 
---grid KEY=VALUES: a flag's name or a section.key, such as model.norm; values with commas between,
-or a range LOW..HIGH (:log draws its logarithm) for --random. Points are compared by their
-validation score, never by that of the test vertices.
+--grid KEY=VALUES: a flag's name or a section.key, such as model.norm; values with commas,
+or with --random a range LOW..HIGH (:log draws on a logarithmic scale). Points are ranked by their
+validation score, never by the test score.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu search [SOURCE] --grid KEY=VALUES [--grid ...] [--random N] [--FLAG VALUE ...]"
     parser.description = (
-        "Train with many settings and rank them by validation score. Interrupted, the same command goes on."
+        "Train with many settings and rank them by validation score. After an interruption, repeat the\n"
+        "command to continue."
     )
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "source", nargs="?", default="", metavar="SOURCE", help="what to train on; see siafu train --help"
+        "source", nargs="?", default="", metavar="SOURCE", help="graph to train on; see siafu train --help"
     )
     group = parser.add_argument_group("search")
     group.add_argument(
@@ -45,13 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUES",
-        help="what to go through; may be repeated; see below",
+        help="values of a setting to try; may be repeated; see below",
     )
     group.add_argument(
         "--random", type=int, default=0, metavar="N", help="draw N points instead of trying every combination"
     )
-    group.add_argument("--search-seed", type=int, default=0, metavar="N", help="of the draws [0]")
-    group.add_argument("--runs", type=int, default=1, metavar="K", help="seeds for each point, whose mean counts [1]")
+    group.add_argument("--search-seed", type=int, default=0, metavar="N", help="seed of the draws [0]")
+    group.add_argument(
+        "--runs", type=int, default=1, metavar="K", help="seeds per point; points are ranked by their mean [1]"
+    )
     cli.add_jobs(group)
     cli.add_settings(parser)
 

@@ -53,10 +53,10 @@ def parse(space: Mapping[str, Any]) -> Space:
     for name, values in space.items():
         key = api.SHORT.get(name.replace("-", "_"), name)
         if key.partition(".")[0] in ("run", "cloud") or key in ("train.seed", "data.source"):
-            raise ConfigError(f"search over {name}: is no setting of what is learnt")
+            raise ConfigError(f"search over {name}: is not a setting of the model or its training")
         parsed[key] = _values(name, key, values)
     if not parsed:
-        raise ConfigError("a search needs something to go through, such as --grid train.lr=0.01,0.005")
+        raise ConfigError("nothing to search over: give --grid KEY=VALUE,..., such as --grid train.lr=0.01,0.005")
     return parsed
 
 

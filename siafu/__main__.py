@@ -70,8 +70,8 @@ SIAFU = Program(
     "siafu",
     "Full-graph GNN training on CPU servers and serverless tensor workers.",
     """first try:
-  siafu train               a graph of 1,797 digit images, on this machine alone, in seconds
-  siafu VERB --help         every flag, with examples
+  siafu train               train on 1,797 images of digits, on this machine, in seconds
+  siafu VERB --help         list every flag, with examples
 """,
     VERBS,
 )
@@ -234,7 +234,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
                     raise
                 # A package of an extra that is not installed.
                 verb.error(f"it needs {error.name}, which is not installed: pip install 'siafu[aws,infra]'")
-        verb.add_argument("-v", "--verbose", action="store_true", help="more on stderr: the log, and remote tracebacks")
+        verb.add_argument("-v", "--verbose", action="store_true", help="print the log and remote tracebacks on stderr")
     args, unknown = parser.parse_known_args(argv)
     if args.verb is None:
         parser.print_help(sys.stderr)
@@ -249,7 +249,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
     if unknown:
         flag = unknown[0].partition("=")[0]
         if other := _verb_with(flag, program):
-            verb.error(f"unknown argument {unknown[0]}, which {name} {other} has")
+            verb.error(f"unknown argument {unknown[0]} (a flag of {name} {other})")
         known = [flag for action in verb._actions for flag in action.option_strings]
         close = difflib.get_close_matches(flag, known, 1)
         verb.error(f"unknown argument {unknown[0]}" + (f", did you mean {close[0]}?" if close else ""))

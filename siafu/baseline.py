@@ -51,30 +51,33 @@ _BATCH = frozenset({"subgraphs", "interval", "slow_rank", "slow_factor"})
 
 METHODS: dict[str, Method] = {
     "vanilla": Method(
-        "halo:HaloTraining", "partition-parallel: halo rows travel in every layer, and all wait", {}, _HALO
+        "halo:HaloTraining", "partition-parallel: ranks exchange halo rows in every layer, and wait for them", {}, _HALO
     ),
     "pipegcn": Method(
-        "halo:HaloTraining", "PipeGCN: halo rows one epoch late, hidden behind compute", {"baseline.depth": 1}, _HALO
+        "halo:HaloTraining", "PipeGCN: halo rows of the epoch before, sent during compute", {"baseline.depth": 1}, _HALO
     ),
     "adaqp": Method(
         "halo:HaloTraining",
-        "AdaQP: halo rows in 2, 4 or 8 bits, chosen for each",
+        "AdaQP: halo rows quantised to 2, 4 or 8 bits",
         {"baseline.scheme": "adaptive"},
         _HALO,
     ),
     "gnnpipe": Method(
-        "gnnpipe:GNNPipe", "GNNPipe: each rank holds layers, chunks of the graph flow through", {}, _PIPE
+        "gnnpipe:GNNPipe", "GNNPipe: each rank holds some layers; chunks of the graph pass through them", {}, _PIPE
     ),
-    "allreduce": Method("allreduce:AllReduceGCN", "Cluster-GCN batches, gradients averaged among all", {}, _BATCH),
+    "allreduce": Method("allreduce:AllReduceGCN", "Cluster-GCN batches; all ranks average their gradients", {}, _BATCH),
     "gossip": Method(
-        "gossip:GossipGCN", "Cluster-GCN batches from a work pool, gradients averaged in pairs", {}, _BATCH | {"gossip"}
+        "gossip:GossipGCN",
+        "Cluster-GCN batches from a work pool; pairs of ranks average their gradients",
+        {},
+        _BATCH | {"gossip"},
     ),
     "cluster": Method(
         "allreduce:ClusterGCN", "Cluster-GCN on one worker", {"baseline.ranks": 1}, _BATCH - {"interval"}
     ),
     "sancus": Method(
         "sancus:Sancus",
-        "SANCUS: rows are broadcast only once they have changed enough",
+        "SANCUS: rows are broadcast only after they have changed enough",
         {},
         frozenset({"skip", "max_skips", "preaggregate"}),
     ),
@@ -91,76 +94,82 @@ BASELINE_MODELS = ("gcn", "sage", "gat", "gcnii")
 
 @dataclass(frozen=True)
 class Baseline:
-    method: str = setting("vanilla", "see siafu baseline --help")
-    ranks: int = setting(2, "processes, each with a GPU where there are any", flag="ranks", metavar="R", least=1)
-    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto: cuda where there is one", flag="device")
+    method: str = setting("vanilla", "algorithm: see siafu baseline --help")
+    ranks: int = setting(2, "number of processes; each uses a GPU if there is one", flag="ranks", metavar="R", least=1)
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto: cuda if there is a GPU", flag="device")
     transport: Literal["auto", "gloo", "nccl"] = setting(
-        "auto", "auto: nccl where every rank has a GPU of its own, else gloo", flag="transport"
+        "auto", "auto: nccl if every rank has its own GPU, else gloo", flag="transport"
     )
     timeout_s: float = setting(
-        20.0, "a rank that others wait for so long is lost", flag="timeout_s", least=1, most=1_000_000
+        20.0,
+        "a rank that others wait for longer than this many seconds is lost",
+        flag="timeout_s",
+        least=1,
+        most=1_000_000,
     )
     link_rate: float = setting(
         0.0,
-        "bytes per second of each rank's link, emulated; 0: as fast as it is",
+        "emulated bytes per second of each rank's link; 0: no limit",
         flag="link_rate",
         metavar="RATE",
         least=0,
         unit=BYTES_PER_S,
     )
-    link_delay_s: float = setting(0.0, "one way, emulated", flag="link_delay", metavar="TIME", least=0, unit=SECONDS)
+    link_delay_s: float = setting(
+        0.0, "emulated one-way delay of each link", flag="link_delay", metavar="TIME", least=0, unit=SECONDS
+    )
     norm: Literal["model", "batch"] = setting(
         "model", "batch: normalise hidden layers over all vertices of all ranks (SyncBN)", flag="norm"
     )
-    preaggregate: bool = setting(True, "sum the features' neighbours once, before training")
-    overlap: bool = setting(True, "sum inner edges while halo rows travel")
-    depth: int = setting(0, "epochs that halo rows and their gradients are late", flag="depth", least=0)
+    preaggregate: bool = setting(True, "aggregate the features once, before training")
+    overlap: bool = setting(True, "aggregate a rank's own rows while halo rows are sent")
+    depth: int = setting(0, "age of the halo rows and gradients that a rank uses, in epochs", flag="depth", least=0)
     smooth: Literal["none", "F", "G", "FG"] = setting(
-        "none", "late rows (F), late gradients (G): average over epochs", flag="smooth"
+        "none", "average late rows (F), late gradients (G), or both over epochs", flag="smooth"
     )
     gamma: float = setting(0.95, "share of the old average in a smoothed row", flag="gamma", least=0)
     correct: bool = setting(
         False,
-        "divide a smoothed row by the share that is no zero of the start, and fetch the first rows",
+        "correct the averages' bias towards zero, and use exact rows in the first epoch",
         flag="correct",
     )
     scheme: Literal["none", "fixed", "uniform", "adaptive"] = setting(
-        "none", "bits per value of halo rows; none: as they are", flag="scheme"
+        "none", "how bits per value of halo rows are chosen; none: do not quantise", flag="scheme"
     )
-    bits: int = setting(8, "scheme fixed: 2, 4 or 8", flag="bits")
-    period: int = setting(50, "schemes uniform, adaptive: epochs between two assignments", flag="period", least=1)
-    group_size: int = setting(100, "schemes uniform, adaptive: rows that get one width together", least=1)
+    bits: int = setting(8, "scheme fixed: bits per value, 2, 4 or 8", flag="bits")
+    period: int = setting(50, "schemes uniform, adaptive: epochs between assignments of bits", flag="period", least=1)
+    group_size: int = setting(100, "schemes uniform, adaptive: rows that share one number of bits", least=1)
     balance: float = setting(
-        0.5, "scheme adaptive: weight of the variance against the time (lambda of the paper)", least=0, most=1
+        0.5, "scheme adaptive: weight of variance against time (the paper's lambda)", least=0, most=1
     )
     solver: Literal["exact", "milp"] = setting(
-        "exact", "scheme adaptive: our dynamic programme, or HiGHS; both give the optimum"
+        "exact", "scheme adaptive: dynamic programming (exact) or HiGHS (milp); both find the optimum"
     )
-    feedback: bool = setting(False, "add what quantising lost of a row to the next epoch's", flag="feedback")
-    chunks: int = setting(0, "gnnpipe: chunks of the graph; 0: four for each stage", flag="chunks", least=0)
-    groups: int = setting(1, "gnnpipe: graph-parallel ranks in each stage", flag="groups", least=1)
-    freeze: int = setting(23, "gnnpipe: epochs between two snapshots of the history (alpha of the paper)", least=1)
-    shuffle: bool = setting(True, "gnnpipe: chunks in a new order in every epoch")
-    unbiased: bool = setting(True, "gnnpipe: gradients between chunks count twice, as half of them are left out")
-    recover: bool = setting(True, "gnnpipe: notice that training has collapsed, and go on from before it")
+    feedback: bool = setting(False, "add a row's quantisation error to the next epoch's row", flag="feedback")
+    chunks: int = setting(0, "gnnpipe: chunks of the graph; 0: four per stage", flag="chunks", least=0)
+    groups: int = setting(1, "gnnpipe: graph-parallel ranks per stage", flag="groups", least=1)
+    freeze: int = setting(23, "gnnpipe: epochs between snapshots of the history (the paper's alpha)", least=1)
+    shuffle: bool = setting(True, "gnnpipe: draw a new order of chunks in every epoch")
+    unbiased: bool = setting(True, "gnnpipe: count gradients between chunks twice, because half of them are left out")
+    recover: bool = setting(True, "gnnpipe: detect a collapse of training, and continue from before it")
     subgraphs: int = setting(
-        40, "allreduce, gossip, cluster: parts of the graph, each of them a batch", flag="subgraphs", least=1
+        40, "allreduce, gossip, cluster: parts of the graph; each is a batch", flag="subgraphs", least=1
     )
-    interval: int = setting(1, "allreduce, gossip: batches between two averages", flag="interval", least=1)
-    gossip: Literal["v1", "v2"] = setting("v2", "gossip: fixed roles, or a work pool", flag="gossip")
+    interval: int = setting(1, "allreduce, gossip: batches between averages", flag="interval", least=1)
+    gossip: Literal["v1", "v2"] = setting("v2", "gossip: fixed roles (v1) or a work pool (v2)", flag="gossip")
     slow_rank: int = setting(
-        -1, "allreduce, gossip: this rank computes slow_factor times as long; -1: none", flag="slow_rank", least=-1
+        -1, "allreduce, gossip: rank that computes slow_factor times as long; -1: none", flag="slow_rank", least=-1
     )
-    slow_factor: float = setting(3.0, "how much longer", least=1)
+    slow_factor: float = setting(3.0, "how many times as long slow_rank computes", least=1)
     skip: float = setting(0.05, "sancus: relative change below which rows are not broadcast again", least=0)
     max_skips: int = setting(
-        10, "sancus: broadcasts in a row that a rank skips at most, of rows that have changed", least=0
+        10, "sancus: changed rows are broadcast again after at most this many skips in a row", least=0
     )
-    replicas: int = setting(1, "cagnet: ranks that hold the same rows (c of 1.5D); 1: 1D", flag="replicas", least=1)
+    replicas: int = setting(1, "cagnet: ranks that hold the same rows (c of 1.5D); 1 is 1D", flag="replicas", least=1)
     fanouts: tuple[int, ...] = setting(
-        (25, 10), "sampling: neighbours of a vertex, the last layer's first", flag="fanouts", metavar="N[,…]"
+        (25, 10), "sampling: neighbours per vertex, the last layer's first", flag="fanouts", metavar="N[,…]"
     )
-    batch: int = setting(1000, "sampling: training vertices of a batch, over all ranks", flag="batch", least=1)
+    batch: int = setting(1000, "sampling: training vertices per batch, over all ranks", flag="batch", least=1)
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -213,7 +222,7 @@ class BaselineConfig(Config):
     def __post_init__(self) -> None:
         if self.model.name not in BASELINE_MODELS:
             raise ConfigError(
-                f"model.name = {self.model.name}: baselines have {', '.join(BASELINE_MODELS)}; siafu train has it"
+                f"model.name = {self.model.name}: baselines have only {', '.join(BASELINE_MODELS)}; use siafu train"
             )
         if self.data.task != "node":
             raise ConfigError(f"data.task = {self.data.task}: baselines predict vertices' labels alone")

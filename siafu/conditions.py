@@ -66,4 +66,4 @@ def refuse(config: Config, said: Collection[str]) -> None:
     for key in idle(config):
         if key in said:
             section, _, name = key.partition(".")
-            raise ConfigError(f"{key} = {config.to_dict()[section][name]}: does nothing, it needs {NEEDS[key].needs}")
+            raise ConfigError(f"{key} = {config.to_dict()[section][name]}: has no effect, it needs {NEEDS[key].needs}")

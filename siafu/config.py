@@ -44,35 +44,37 @@ class Data:
     source: str = setting(
         "digits", "digits, synthetic:NAME?scale=S, a .npz file, a name in $SIAFU_DATA, or prepared shards"
     )
-    parts: int = setting(1, "partitions = graph servers", flag="parts", metavar="P", least=1)
+    parts: int = setting(1, "number of partitions, one per graph server", flag="parts", metavar="P", least=1)
     partitioner: str = setting(
-        "metis", "how vertices are spread over graph servers: see siafu prepare --help", flag="partitioner"
+        "metis", "how vertices are assigned to graph servers: see siafu prepare --help", flag="partitioner"
     )
     order: str = setting(
-        "auto", "vertex order in a partition, of which intervals are slices: see siafu prepare --help", flag="order"
+        "auto",
+        "vertex order inside a partition; intervals are contiguous slices of it: see siafu prepare --help",
+        flag="order",
     )
     directed: bool = setting(False, "keep edge directions instead of making the graph symmetric", flag="directed")
     feature_norm: Literal["none", "row", "standard"] = setting(
         "none", "row: each row sums to 1; standard: z-score per column", flag="feature_norm"
     )
-    split: int = setting(0, "which of the graph's splits", flag="split", least=0)
-    seed: int = setting(0, "of the partitioner, and of the split where the source has none", least=0)
-    train_per_class: int = setting(20, "where the source has no split", least=1)
-    val_per_class: int = setting(30, "where the source has no split", least=0)
-    cache_dir: str = setting("", "where prepared shards are kept; empty: $XDG_CACHE_HOME/siafu, or ~/.cache/siafu")
-    keep_aggregate: bool = setting(True, "keep layer 0's aggregate with the shards, for the runs to come")
+    split: int = setting(0, "which of the graph's splits to use", flag="split", least=0)
+    seed: int = setting(0, "seed of the partitioner, and of the split if the source has none", least=0)
+    train_per_class: int = setting(20, "training vertices per class, if the source has no split", least=1)
+    val_per_class: int = setting(30, "validation vertices per class, if the source has no split", least=0)
+    cache_dir: str = setting("", "folder for prepared shards; empty: $XDG_CACHE_HOME/siafu, or ~/.cache/siafu")
+    keep_aggregate: bool = setting(True, "store layer 0's aggregate with the shards, for later runs")
     task: Literal["node", "link"] = setting(
-        "node", "what is predicted: vertices' labels, or edges that are held out", flag="task"
+        "node", "what to predict: labels of vertices, or held-out edges", flag="task"
     )
     inductive: bool = setting(
-        False, "train on the edges among training vertices alone, evaluate on the whole graph", flag="inductive"
+        False, "train only on training vertices and the edges among them; evaluate on the whole graph", flag="inductive"
     )
     val_edges: float = setting(0.05, "task link: share of edges held out for validation", least=0)
     test_edges: float = setting(0.1, "task link: share of edges held out for test", least=0)
     negatives: int = setting(
-        8, "task link: pool of false edges per training edge; an epoch draws one of them each", least=1
+        8, "task link: pool of negative edges per training edge; each epoch draws one of them", least=1
     )
-    eval_negatives: int = setting(100, "task link: false edges that a held-out edge is ranked among", least=1)
+    eval_negatives: int = setting(100, "task link: negative edges that each held-out edge is ranked among", least=1)
 
     def __post_init__(self) -> None:
         check_bounds(self, "data")
@@ -85,40 +87,46 @@ class Data:
 @dataclass(frozen=True)
 class Model:
     name: str = setting("gcn", "gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn", flag="model", metavar="NAME")
-    layers: int = setting(2, "graph layers", flag="layers", least=1)
+    layers: int = setting(2, "number of graph layers", flag="layers", least=1)
     hidden: tuple[int, ...] = setting(
         (16,), "width of hidden layers: one number for all, or one per hidden layer", flag="hidden", metavar="H"
     )
-    activation: Literal["relu", "tanh", "elu"] = setting("relu", "of hidden layers")
+    activation: Literal["relu", "tanh", "elu"] = setting("relu", "activation of hidden layers")
     bias: bool = setting(True, "whether layers add a bias")
     dropout: float = setting(0.0, "share of a layer's gathered inputs set to zero while training", flag="dropout")
     norm: Literal["none", "layer"] = setting("none", "layer: LayerNorm before the activation of hidden layers")
-    init: Literal["xavier", "he"] = setting("xavier", "distribution of the first weights")
-    heads: int = setting(8, "gat: attention heads of a hidden layer, side by side in its width", flag="heads", least=1)
+    init: Literal["xavier", "he"] = setting("xavier", "distribution of the initial weights")
+    heads: int = setting(
+        8, "gat: attention heads of a hidden layer, concatenated; must divide its width", flag="heads", least=1
+    )
     out_heads: int = setting(1, "gat: attention heads of the last layer, averaged", least=1)
     attn_dropout: float = setting(
         0.0, "gat: share of attention coefficients set to zero while training", flag="attn_dropout"
     )
-    slope: float = setting(0.2, "gat: of LeakyReLU below zero", least=0)
+    slope: float = setting(0.2, "gat: slope of LeakyReLU below zero", least=0)
     residual: bool = setting(
         False,
-        "add a layer's input before its activation: itself where widths agree, else times a weight",
+        "add a layer's input before its activation, through a learnt weight if the widths differ",
         flag="residual",
     )
     jump: Literal["none", "cat", "max", "sum"] = setting(
-        "none", "the last stage reads every hidden layer: jumping knowledge"
+        "none", "jumping knowledge: how the last layer combines all hidden layers"
     )
-    alpha: float = setting(0.1, "gcnii, appnp: share of the first representation in every propagation", least=0, most=1)
-    theta: float = setting(0.5, "gcnii: lambda of the paper, beta_l = ln(theta / l + 1)", least=0)
-    hops: int = setting(10, "appnp, sgc: propagations", least=1)
-    eps: float = setting(0.0, "gin: first weight of the vertex's own row, beyond 1")
-    train_eps: bool = setting(False, "gin: whether that is learnt")
-    bases: int = setting(0, "rgcn: matrices that all relations share; 0: one for each relation", least=0)
-    decoder: Literal["dot", "mlp"] = setting("dot", "task link: how two embeddings become a score")
-    outputs: int = setting(0, "width of the last layer; 0: as many as the graph has classes", least=0)
-    narrow: bool = setting(True, "transform before gathering where a layer's output is narrower than its input")
-    rows: Literal["exact", "bfloat16"] = setting("exact", "storage of gathered rows; exact: that of model.dtype")
-    dtype: Literal["float32", "float64"] = setting("float32", "of weights, activations and gradients")
+    alpha: float = setting(
+        0.1, "gcnii, appnp: share of the initial representation in every propagation", least=0, most=1
+    )
+    theta: float = setting(0.5, "gcnii: the paper's lambda, beta_l = ln(theta / l + 1)", least=0)
+    hops: int = setting(10, "appnp, sgc: number of propagations", least=1)
+    eps: float = setting(0.0, "gin: the vertex's own row has weight 1 + eps")
+    train_eps: bool = setting(False, "gin: learn eps, one per layer")
+    bases: int = setting(0, "rgcn: matrices that all relations share; 0: each relation has its own", least=0)
+    decoder: Literal["dot", "mlp"] = setting("dot", "task link: how two embeddings give a score")
+    outputs: int = setting(
+        0, "width of the last layer; 0: number of classes, or with task link the last hidden width", least=0
+    )
+    narrow: bool = setting(True, "transform before gathering if a layer's output is narrower than its input")
+    rows: Literal["exact", "bfloat16"] = setting("exact", "number format of gathered rows; exact: model.dtype")
+    dtype: Literal["float32", "float64"] = setting("float32", "number format of weights, activations and gradients")
 
     def __post_init__(self) -> None:
         check_bounds(self, "model")
@@ -147,80 +155,84 @@ class Model:
 @dataclass(frozen=True)
 class Train:
     epochs: int = setting(
-        200, "passes over the graph, at most; 0: only evaluate the first weights", flag="epochs", metavar="E", least=0
+        200,
+        "maximum number of epochs (passes over the graph); 0: only evaluate the initial weights",
+        flag="epochs",
+        metavar="E",
+        least=0,
     )
     lr: float = setting(0.01, "learning rate", flag="lr", least=0)
-    optimizer: Literal["adam", "sgd"] = setting("adam", "what steps the weights, once per epoch")
-    momentum: float = setting(0.9, "of sgd", least=0, most=1)
+    optimizer: Literal["adam", "sgd"] = setting("adam", "optimiser; it steps once per epoch")
+    momentum: float = setting(0.9, "momentum of sgd", least=0, most=1)
     weight_decay: float = setting(
         0.0, "L2 penalty added to the gradient, as torch.optim does", flag="weight_decay", least=0
     )
     weight_decay_rest: float = setting(
-        -1.0, "of the weights that the model's paper decays otherwise; -1: the same", least=-1
+        -1.0, "weight decay of the weights that the model's paper treats differently; -1: weight_decay", least=-1
     )
-    clip_norm: float = setting(0.0, "longest gradient, over all weights, that is stepped with; 0: any", least=0)
+    clip_norm: float = setting(0.0, "clip the gradient to this norm, over all weights; 0: do not clip", least=0)
     label_smoothing: float = setting(
-        0.0, "share of a label spread evenly over all classes, while training", least=0, most=1
+        0.0, "share of each training label that is spread evenly over all classes", least=0, most=1
     )
     warm_start: str = setting(
         "",
-        "model.safetensors, or a run, whose weights are the first ones; empty: drawn from the seed",
+        "start from the weights of a model.safetensors or a run; empty: random weights",
         flag="warm_start",
         metavar="MODEL",
     )
-    schedule: Literal["constant", "cosine", "step"] = setting("constant", "of the learning rate")
-    step_epochs: int = setting(50, "schedule step: epochs between two drops", least=1)
-    step_factor: float = setting(0.5, "schedule step: factor of a drop", least=0)
-    seed: int = setting(0, "of initial weights and dropout masks", flag="seed", least=0)
+    schedule: Literal["constant", "cosine", "step"] = setting("constant", "learning-rate schedule")
+    step_epochs: int = setting(50, "schedule step: epochs between drops", least=1)
+    step_factor: float = setting(0.5, "schedule step: factor of each drop", least=0)
+    seed: int = setting(0, "seed of initial weights and dropout masks", flag="seed", least=0)
     mode: Literal["no-pipe", "pipe", "async"] = setting(
-        "pipe", "how far steps may overlap; async: gathers stale rows", flag="mode"
+        "pipe", "how far steps overlap; async: gathers may read stale rows", flag="mode"
     )
     staleness: int = setting(
-        0, "async: epochs that an interval may be ahead of the slowest one", flag="staleness", metavar="S", least=0
+        0, "async: epochs that an interval may be ahead of the slowest", flag="staleness", metavar="S", least=0
     )
     intervals: int = setting(
         0,
-        "per graph server; 0: up to 16, as many as there is work for (run_coordinator.intervals)",
+        "intervals per graph server; 0: as many as keep it busy, at most 16",
         flag="intervals",
         metavar="K",
         least=0,
     )
     ahead: float = setting(
         0.125,
-        "async, staleness > 0: share of intervals that may be ahead of the slowest epoch; 0: none",
+        "async with staleness > 0: share of intervals that may be ahead of the slowest epoch; 0: none",
         least=0,
         most=1,
     )
     freshness: float = setting(
         0.9,
-        "async: share of an interval's crossing edges that must be of this epoch before it gathers",
+        "async: share of an interval's crossing edges that must have rows of this epoch before it gathers",
         least=0,
         most=1,
     )
     stale_gradients: Literal["use", "drop", "smooth"] = setting(
-        "use", "async: gradient rows not refreshed in this epoch", flag="stale_gradients"
+        "use", "async: what to do with gradient rows not refreshed in this epoch", flag="stale_gradients"
     )
     stale_rows: Literal["use", "smooth", "freeze"] = setting(
-        "use", "async: activation rows not refreshed in this epoch", flag="stale_rows"
+        "use", "async: what to do with activation rows not refreshed in this epoch", flag="stale_rows"
     )
     smoothing: float = setting(0.5, "share of the old value in smoothed rows (PipeGCN's gamma)", least=0, most=1)
-    freeze_epochs: int = setting(23, "stale_rows freeze: epochs between two snapshots (GNNPipe's alpha)", least=1)
-    stale_lr: float = setting(0.0, "async: learning rate / (1 + stale_lr * share of stale rows read)", least=0)
-    warmup_epochs: int = setting(1, "async: first epochs run as pipe, so that there is something to be stale", least=0)
+    freeze_epochs: int = setting(23, "stale_rows freeze: epochs between snapshots (GNNPipe's alpha)", least=1)
+    stale_lr: float = setting(
+        0.0, "async: divide the learning rate by 1 + stale_lr * share of stale rows read", least=0
+    )
+    warmup_epochs: int = setting(1, "async: number of first epochs that run as pipe", least=0)
     eval_every: int = setting(
         -1,
-        "epochs between evaluations; 0: only the last; -1: 1, 10 on large graphs (siafu.evaluation)",
+        "epochs between evaluations; 0: only the last; -1: 1, or at least 10 on large graphs",
         flag="eval_every",
         least=-1,
     )
-    target_acc: float = setting(
-        0.0, "stop when validation accuracy reaches it; 0: never", flag="target_acc", least=0, most=1
-    )
+    target_acc: float = setting(0.0, "stop at this validation accuracy; 0: never", flag="target_acc", least=0, most=1)
     patience: int = setting(
-        0, "stop after so many evaluations (not epochs) without a better one; 0: never", flag="patience", least=0
+        0, "stop after this many evaluations (not epochs) without improvement; 0: never", flag="patience", least=0
     )
     stop_on: Literal["score", "loss", "both"] = setting(
-        "score", "of validation: what patience and the best epoch go by", flag="stop_on"
+        "score", "validation result that decides patience and the best epoch", flag="stop_on"
     )
 
     def __post_init__(self) -> None:
@@ -236,27 +248,29 @@ class Train:
 
 @dataclass(frozen=True)
 class Servers:
-    param_servers: int = setting(1, "processes that hold the weights", flag="param_servers", metavar="Q", least=1)
+    param_servers: int = setting(
+        1, "number of parameter servers, which hold the weights", flag="param_servers", metavar="Q", least=1
+    )
     backend: Literal["auto", "lambda", "cpu", "gpu"] = setting(
-        "auto", "where tasks run; auto: cpu; lambda if lambda.* is set", flag="backend"
+        "auto",
+        "where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu",
+        flag="backend",
     )
     device: Literal["auto", "cuda", "cpu"] = setting(
-        "auto", "backend gpu: cpu does without a GPU, for tests; auto: as cuda"
+        "auto", "device of backend gpu; cpu: for tests without a GPU; auto: cuda"
     )
     threads: int = setting(
-        0, "graph threads per graph server; 0: cores / graph servers on the machine, at least 1", least=0
+        0, "compute threads per graph server; 0: cores / graph servers on the machine, at least 1", least=0
     )
-    listen: str = setting(
-        "127.0.0.1", "address that every role binds; a host that knows its machines' own overrides it"
-    )
-    ports: str = setting("", "range of ports that roles bind, such as 7000-7099; empty: any free one")
-    start_timeout_s: float = setting(60.0, "until every role has said hello", least=0.1)
-    heartbeat_s: float = setting(1.0, "between two signs of life of a role", least=0.01)
-    silence_s: float = setting(30.0, "a role that says nothing for so long is lost", least=0.1)
+    listen: str = setting("127.0.0.1", "address that servers listen on; on Ray and AWS, each machine's own")
+    ports: str = setting("", "ports that servers listen on, such as 7000-7099; empty: any free ones")
+    start_timeout_s: float = setting(60.0, "seconds for all servers to start", least=0.1)
+    heartbeat_s: float = setting(1.0, "seconds between heartbeats of a server", least=0.01)
+    silence_s: float = setting(30.0, "a server without a heartbeat for this many seconds is lost", least=0.1)
     security: Literal["auto", "curve", "none"] = setting(
-        "auto", "encryption and keys on every link; auto: off this machine", flag="security"
+        "auto", "encryption and keys on every connection; auto: on, except on loopback", flag="security"
     )
-    stall_s: float = setting(1800.0, "a run in which nothing gets done for so long is given up", least=1)
+    stall_s: float = setting(1800.0, "restart a run in which no task finishes for this many seconds", least=1)
 
     def __post_init__(self) -> None:
         _ = self.port_range
@@ -280,48 +294,44 @@ class Servers:
 
 @dataclass(frozen=True)
 class Lambda:
-    count: int = setting(
-        0, "environments per graph server; 0: as many as the autotuner finds worth it", flag="lambdas", least=0
-    )
+    count: int = setting(0, "environments per graph server; 0: the autotuner decides", flag="lambdas", least=0)
     memory_mb: int = setting(
         192,
-        "of an environment; its share of a core and its price follow",
+        "memory of an environment; Lambda derives its CPU share and price from it",
         flag="lambda_memory",
         metavar="MB",
         least=128,
     )
-    on: Where = setting("local", "where they run", flag="lambda_on", metavar="WHERE")
-    function: str = setting("siafu", "localstack, aws: the function's name")
-    endpoint: str = setting("", "URL that invocations are sent to; empty: one of our own, or AWS's")
-    region: str = setting("us-east-1", "of the function")
-    callback_host: str = setting(
-        "", "what functions dial instead of servers.listen, where that is not what they can reach"
-    )
-    timeout_s: float = setting(900.0, "Lambda's own limit on one invocation", least=1)
-    margin_s: float = setting(10.0, "a worker takes no new task when less is left of its invocation", least=0)
-    idle_s: float = setting(2.0, "a worker leaves after so long without a task", least=0.01)
+    on: Where = setting("local", "where Lambdas run: local, localstack, aws or ray", flag="lambda_on", metavar="WHERE")
+    function: str = setting("siafu", "name of the function, on localstack and aws")
+    endpoint: str = setting("", "URL for invocations; empty: AWS's, or a LocalStack that siafu starts")
+    region: str = setting("us-east-1", "AWS region of the function and the servers")
+    callback_host: str = setting("", "address that functions connect to, if it is not servers.listen")
+    timeout_s: float = setting(900.0, "Lambda's limit on one invocation", least=1)
+    margin_s: float = setting(10.0, "this many seconds before its invocation ends, a worker takes no new task", least=0)
+    idle_s: float = setting(2.0, "a worker leaves after this many seconds without a task", least=0.01)
     task_timeout_s: float = setting(
-        10.0, "a task unanswered for so long goes to another worker too, until others are timed", least=0.01
+        10.0, "relaunch a task after this many seconds, until similar tasks have been timed", least=0.01
     )
-    relaunch_factor: float = setting(3.0, "then: when it takes so many times as long as others of its kind", least=1)
-    relaunch_quantile: float = setting(0.95, "which of their times that is a multiple of", least=0.01, most=1)
-    relaunches: int = setting(10, "of one task, before the run fails", least=0)
+    relaunch_factor: float = setting(
+        3.0, "afterwards: relaunch a task after this many times the usual time of its kind", least=1
+    )
+    relaunch_quantile: float = setting(0.95, "quantile of the measured times that counts as usual", least=0.01, most=1)
+    relaunches: int = setting(10, "relaunches of one task before the run fails", least=0)
     refused_s: float = setting(
-        300.0, "a server with no worker, whose every invocation is refused for so long, gives up", least=1
+        300.0, "a server without workers gives up after this many seconds of refused invocations", least=1
     )
-    handler: str = setting("lambda_funcs.handler.handler", "module.function that an environment runs")
-    fuse: bool = setting(True, "last ApplyVertex, loss and its backward in one task")
+    handler: str = setting("lambda_funcs.handler.handler", "module.function that environments run")
+    fuse: bool = setting(True, "run the last ApplyVertex, the loss and its backward as one task")
     rematerialise: Literal["auto", "always", "never"] = setting(
-        "auto", "backward recomputes activations; auto: over a network"
+        "auto", "recompute activations in backward; auto: if they would cross a network"
     )
-    stream: bool = setting(True, "send inputs in halves, computing on the first while the second travels")
-    keep_constants: bool = setting(True, "workers keep rows that never change, and get their intervals again")
-    prefetch: int = setting(
-        0, "tasks a worker holds at once: one computing, the rest on their way; 0: as many as pay", least=0
-    )
-    proxy: str = setting("", "SOCKS5 proxy host:port that workers dial through")
+    stream: bool = setting(True, "send inputs in halves, and compute on the first while the second arrives")
+    keep_constants: bool = setting(True, "workers keep rows that never change, and get the same intervals again")
+    prefetch: int = setting(0, "tasks that a worker holds, one of them running; 0: as many as save time", least=0)
+    proxy: str = setting("", "SOCKS5 proxy, host:port, through which workers connect")
     apply_edge: Literal["auto", "lambda", "server"] = setting(
-        "auto", "where ApplyEdge runs; auto: where it is measured faster"
+        "auto", "where ApplyEdge runs; auto: where it measures faster"
     )
 
     def __post_init__(self) -> None:
@@ -341,47 +351,51 @@ class Lambda:
 @dataclass(frozen=True)
 class Run:
     dir: str = setting("", "run directory; empty: runs/<date>-<name>", flag="run_dir", metavar="DIR")
-    trace: bool = setting(False, "write every task's start and end to trace-<server>.jsonl", flag="trace")
+    trace: bool = setting(False, "write start and end of every task to trace-<server>.jsonl", flag="trace")
     checkpoint_every: int = setting(
-        0, "epochs between checkpoints; 0: by checkpoint_seconds alone", flag="checkpoint_every", metavar="K", least=0
+        0, "epochs between checkpoints; 0: use --checkpoint-seconds only", flag="checkpoint_every", metavar="K", least=0
     )
     checkpoint_seconds: float = setting(
         300.0,
-        "between checkpoints, at most; 0: by checkpoint_every alone",
+        "time between checkpoints; 0: use --checkpoint-every only",
         flag="checkpoint_seconds",
         metavar="T",
         least=0,
         unit=SECONDS,
     )
-    keep: int = setting(3, "newest checkpoints that are kept", flag="keep", metavar="K", least=1)
-    checkpoint_to: str = setting("", "s3://bucket/prefix that checkpoints are copied to; empty: nowhere")
+    keep: int = setting(3, "number of newest checkpoints to keep", flag="keep", metavar="K", least=1)
+    checkpoint_to: str = setting("", "also copy checkpoints to s3://bucket/prefix; empty: no copies")
     restarts: int = setting(
         3,
-        "failures in a row, without an epoch between them, that a run starts again from; 0: it ends",
+        "restarts after failures in a row without a finished epoch in between; 0: none",
         flag="restarts",
         least=0,
     )
     on_nan: Literal["stop", "skip"] = setting(
-        "stop", "a gradient with NaN or infinity ends the run, or the step is left out"
+        "stop", "at a gradient with NaN or infinity: stop the run, or skip the step"
     )
     on: Literal["local", "ray", "aws"] = setting(
-        "local", "where the servers run: this machine, a Ray cluster, siafu deploy's", flag="on"
+        "local", "where servers run: this machine, a Ray cluster, or machines of siafu deploy", flag="on"
     )
     budget_usd: float = setting(
-        0.0, "stop, with a checkpoint, before the run costs more; 0: no limit", flag="budget", metavar="USD", least=0
+        0.0,
+        "stop, with a checkpoint, before the run costs more than this; 0: no limit",
+        flag="budget",
+        metavar="USD",
+        least=0,
     )
     max_seconds: float = setting(
         0.0,
-        "stop, with a checkpoint, after so long; 0: no limit",
+        "stop, with a checkpoint, before the run takes longer than this; 0: no limit",
         flag="max_time",
         metavar="TIME",
         least=0,
         unit=SECONDS,
     )
     loggers: tuple[str, ...] = setting(
-        (), "who else is told of epochs: tensorboard, mlflow, wandb (offline)", flag="logger", metavar="NAME[,…]"
+        (), "also log to tensorboard, mlflow, wandb (offline)", flag="logger", metavar="NAME[,…]"
     )
-    write: str = setting("", "siafu predict: slot of the evaluation whose rows servers write to RUN/rows; empty: none")
+    write: str = setting("", "set by siafu predict: slot whose rows the servers write to RUN/rows; empty: none")
 
     def __post_init__(self) -> None:
         check_bounds(self, "run")
@@ -391,25 +405,23 @@ class Run:
 
 @dataclass(frozen=True)
 class Cloud:
-    name: str = setting(
-        "siafu", "of the deployment: it begins the names of its stacks, and every resource carries it as a tag"
-    )
+    name: str = setting("siafu", "name of the deployment: prefix of its stacks, and tag of its resources")
     graph_instance: str = setting("c7g.2xlarge", "EC2 type of graph servers, one per partition")
     param_instance: str = setting("c7g.xlarge", "EC2 type of parameter servers")
-    gpu_instance: str = setting("", "EC2 type whose price the time of a GPU baseline has; empty: none")
-    spot: bool = setting(False, "buy servers on the spot market")
-    volume_gib: int = setting(50, "disk of each server", least=20)
+    gpu_instance: str = setting("", "EC2 type whose price is charged for a GPU baseline's time; empty: no price")
+    spot: bool = setting(False, "use spot instances")
+    volume_gib: int = setting(50, "disk of each server, in GiB", least=20)
     zone: str = setting("", "availability zone of everything; empty: the region's first that has all it needs")
-    shell: bool = setting(False, "let Session Manager reach servers: one more endpoint")
-    arch: Literal["arm64", "x86_64"] = setting("arm64", "of the function")
+    shell: bool = setting(False, "let Session Manager reach the servers; needs one more endpoint")
+    arch: Literal["arm64", "x86_64"] = setting("arm64", "processor of the function")
     reserved: int = setting(
-        100, "environments that the account keeps for the function, and the most it may have; 0: none kept", least=0
+        100, "environments reserved for the function, which is also its maximum; 0: none reserved", least=0
     )
-    ttl_hours: float = setting(12.0, "after so long the deployment removes itself, whoever is still there", least=0.1)
-    monthly_usd: float = setting(100.0, "AWS Budgets warns cloud.email of shares of it", least=0)
-    email: str = setting("", "who is told of alarms and of the account's bill; empty: nobody, and there is no budget")
-    bucket: str = setting("", "of a deployment that siafu deploy has not made; empty: its own data bucket")
-    ray_address: str = setting("auto", "run.on = ray: the cluster's address")
+    ttl_hours: float = setting(12.0, "hours until the deployment removes itself, even during a run", least=0.1)
+    monthly_usd: float = setting(100.0, "AWS Budgets warns cloud.email at shares of this monthly bill", least=0)
+    email: str = setting("", "address for alarms and warnings about the account's bill; empty: none, and no AWS budget")
+    bucket: str = setting("", "bucket of a deployment that siafu deploy did not create; empty: the deployment's own")
+    ray_address: str = setting("auto", "address of the Ray cluster (run.on = ray)")
 
     def __post_init__(self) -> None:
         check_bounds(self, "cloud")

@@ -7,19 +7,19 @@ from siafu.config import settings
 
 HEAD = """# All settings
 
-Lines of a `config.toml`, with their defaults: `siafu train --config FILE`, or `--set section.key=VALUE`. Many have a
-flag of their own: `siafu train --help`. Values are checked before anything starts; a wrong key is answered with the one
-that was probably meant.
+The lines of a `config.toml`, with their defaults. `siafu train --config FILE` reads a file, `--set section.key=VALUE`
+sets one line, and many settings have a flag. siafu checks all values before it starts anything, and suggests the
+closest key for an unknown one.
 """
 SECTIONS = {
-    "data": "The graph, and how it is cut.",
-    "model": "What is computed. A model refuses options that it does not have ([models.md](models.md)).",
-    "train": "How it learns, and when it stops.",
+    "data": "The graph and its partitions.",
+    "model": "The model. It refuses options that it does not have ([models.md](models.md)).",
+    "train": "Training, and when it stops.",
     "servers": "Graph servers and parameter servers.",
-    "lambda": "Where tensor tasks run, with `servers.backend = lambda`.",
-    "run": "The run directory, limits, checkpoints, and where servers are.",
-    "cloud": "What `siafu deploy` makes ([aws.md](aws.md)), and Ray's address ([ray.md](ray.md)).",
-    "baseline": "Of `siafu baseline` alone ([baselines.md](baselines.md)).",
+    "lambda": "Lambda workers, with `servers.backend = lambda`.",
+    "run": "The run directory, limits, checkpoints, and where servers run.",
+    "cloud": "What `siafu deploy` creates ([aws.md](aws.md)), and Ray's address ([ray.md](ray.md)).",
+    "baseline": "Only for `siafu baseline` ([baselines.md](baselines.md)).",
 }
 
 

@@ -32,31 +32,29 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
     ratios = ", ".join(f"s={s} {epochs.ratio('async', s):.2f}" for s in epochs.PAPER)
     return [
         (
-            f"Epochs: {needs.source}, {needs.of_pipe:g} of pipe. No model says how soon a graph is learnt: what a "
-            "target takes must be told (--epochs, or --like RUN). async needs more epochs than pipe by Dorylus' "
-            f"ratios: {ratios}; no-pipe as many."
+            f"Epochs: {needs.source}, {needs.of_pipe:g} in pipe. siafu cannot predict the epochs to a target: give "
+            f"--epochs, or --like RUN. no-pipe needs as many; async needs more, by Dorylus' ratios: {ratios}."
         ),
         _of_cut(graph),
         (
             f"Speeds were measured on {calibration.machine} on {calibration.measured}, to within "
-            f"{calibration.error:.0%}. Nobody has measured EC2 or Lambda: nothing here is a measurement of them."
+            f"{calibration.error:.0%}. Nobody has measured EC2 or Lambda yet."
         ),
         (
-            f"Cores beside the calibrated one: {speeds}, within {cores.SPEED_ERROR:.0%} or so: makers' words, "
-            "cost_planner/plan/cores.csv. Two vCPUs of Intel are one core, one vCPU of Graviton and of AMD is. Cores "
-            "of a machine share its memory as two do here."
+            f"Cores, relative to the calibrated one: {speeds}, to within about {cores.SPEED_ERROR:.0%}, from "
+            "data sheets (cost_planner/plan/cores.csv). A core is two vCPUs on Intel, one on Graviton and AMD. Cores "
+            "share memory bandwidth as the two calibrated ones do."
         ),
         (
-            f"Links: the burst of prices.csv for {cores.BURST_S:.0f} s, then its baseline; {AWS.flow_gbps:g} "
-            "Gbps a connection; one zone."
+            f"Links: the burst bandwidth of prices.csv for {cores.BURST_S:.0f} s, then the baseline; at most "
+            f"{AWS.flow_gbps:g} Gbps per connection; one zone."
         ),
         (
             f"Lambda ({config.cloud.arch}): {AWS.lambda_bytes_per_s / 1e6:.0f} MB/s each way, a calibrated core at "
-            "1,769 MB, all environments there from beginning to end. Their number is held fixed; lambda.count = 0 "
-            "finds one while training."
+            "1,769 MB. The number of environments is constant; in training, lambda.count = 0 adapts it."
         ),
-        f"A run uses up to {USABLE:.0%} of a machine's memory, takes {START_S:.0f} s to start and "
-        f"{AWS.s3_bytes_per_s / 1e6:.0f} MB/s from S3; the deployment stands no longer than the run.",
+        f"A run uses up to {USABLE:.0%} of a machine's memory, takes {START_S:.0f} s to start, and reads "
+        f"{AWS.s3_bytes_per_s / 1e6:.0f} MB/s from S3; the deployment lasts as long as the run.",
         "Evaluation: "
         + (f"every {'epoch' if evaluated == 1 else f'{evaluated} epochs'}." if evaluated else "none while training."),
         (
@@ -64,7 +62,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
             f"{as_of}{prices.age(as_of, today)}."
         ),
         *(
-            [f"More than {MOST_LOOKED_AT} servers are beyond what docs/scale.md looks at, and {most} are among these."]
+            [f"docs/scale.md covers up to {MOST_LOOKED_AT} servers; this plan has options with {most}."]
             if most > MOST_LOOKED_AT
             else []
         ),
@@ -72,27 +70,27 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         *(
             [
                 (
-                    "Attention and typed edges count as plain sums over edges with the host: as gcn's, on which it was "
-                    "calibrated, and so too fast."
+                    "Attention and typed edges are planned like gcn's sums over edges, which were calibrated, so "
+                    "their times are too fast."
                 )
             ]
             if operators(config.model.name) - {"linear"}
             else []
         ),
-        *(["Sparse features count as dense ones in what travels to Lambdas."] if sparse else []),
+        *(["Traffic to Lambdas counts sparse features as dense."] if sparse else []),
     ]
 
 
 def _of_cut(graph: Graph) -> str:
     if graph.cut_parts:
         return (
-            f"Cut: {graph.cut:.3g} of the edges cross between {graph.cut_parts} parts ({graph.cut_source}), between "
-            f"other numbers P in proportion to log P. Ghosts are {graph.shared:.2g} times fewer than random ends of "
-            "crossing edges would be, as there."
+            f"Cut: {graph.cut:.3g} of the edges connect two of {graph.cut_parts} parts ({graph.cut_source}); with P "
+            f"parts, the share grows with log P. Ghosts are {graph.shared:.2g} times fewer than random remote "
+            "vertices, as there."
         )
     return (
-        f"Cut: {graph.cut:.3g} of the edges cross between many servers ({graph.cut_source}). Ghosts are "
-        f"{graph.shared:.2g} times fewer than random ends of crossing edges would be, as in eleven real graphs."
+        f"Cut: with many servers, {graph.cut:.3g} of the edges connect two servers ({graph.cut_source}). Ghosts are "
+        f"{graph.shared:.2g} times fewer than random remote vertices, as in eleven real graphs."
     )
 
 
@@ -104,20 +102,21 @@ def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
     kinds = {one.option.backend for one in shown if one.option.card}
     return [
         (
-            "GPUs (*): assumed, not measured. Makers' figures (cost_planner/plan/cards.csv): "
-            f"{'; '.join(sorted(used))}. {cards.OF_PEAK:.0%} of these is taken, {cards.PAGEABLE_BYTES_PER_S / 1e9:g} "
-            f"GB/s for copies between ordinary memory and a card, {cards.ORDER_S * 1000:g} ms for whatever the host "
-            f"orders, {cards.START_S:.0f} s more to start. Their times may be half as long or twice: the ranges say so."
+            "GPUs (*): not measured. Data sheets (cost_planner/plan/cards.csv): "
+            f"{'; '.join(sorted(used))}. The plan takes {cards.OF_PEAK:.0%} of these, "
+            f"{cards.PAGEABLE_BYTES_PER_S / 1e9:g} GB/s for copies between host and GPU, "
+            f"{cards.ORDER_S * 1000:g} ms per operation, and {cards.START_S:.0f} s more to start. Times may be "
+            "half as long or twice as long."
         ),
         (
-            "Sums over edges are counted without caches on GPUs; CPUs' were measured on a graph that is partly in "
-            "theirs. Of large graphs that flatters CPUs."
+            "Sums over edges assume no caches on GPUs, but were measured with partly cached rows on CPUs, so "
+            "large graphs look better on CPUs than they are."
         ),
         *(
             [
                 (
-                    "gpu: a card in each graph server, copies as graph_server/backends/gpu.py makes them. siafu deploy "
-                    "gives graph servers no driver of a GPU and no torch: their image must be prepared by hand."
+                    "gpu: a GPU in each graph server, with the copies of graph_server/backends/gpu.py. siafu deploy "
+                    "installs no GPU driver and no torch: prepare the image yourself."
                 )
             ]
             if "gpu" in kinds
@@ -126,8 +125,8 @@ def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
         *(
             [
                 (
-                    "vanilla: siafu baseline vanilla on all GPUs of one machine, everything on the cards; no "
-                    "overlap of halo rows and sums."
+                    "vanilla: siafu baseline vanilla on all GPUs of one machine, with all data on the GPUs, and "
+                    "without overlap of halo rows and sums."
                 )
             ]
             if "vanilla" in kinds
@@ -157,7 +156,7 @@ def of_gpus(asked: Asked, best: Predicted, memory_gib: float) -> list[dict[str, 
 
 def quota_note() -> str:
     return (
-        "Quotas: vCPUs are all servers', of the account's own limits (EC2: standard types L-1216C47A, spot "
-        "L-34B43A08; G L-DB2E81BA and P L-417A185B, spot L-3819A6DF, L-7212CCBC and, P5, L-C4BD4855: a new account "
-        f"has none of these); Lambda environments at once are {CONCURRENCY:,} in a region unless more were asked for."
+        "Quotas: vCPUs count all servers. The account's limits are, on EC2, L-1216C47A for standard types (spot "
+        "L-34B43A08), and, zero in a new account, L-DB2E81BA for G and L-417A185B for P types (spot L-3819A6DF, "
+        f"L-7212CCBC, P5 L-C4BD4855); on Lambda, {CONCURRENCY:,} concurrent environments in a region by default."
     )

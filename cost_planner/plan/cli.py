@@ -35,15 +35,15 @@ COUNTS = ("vertices", "edges", "features", "classes")
 TOP = 10
 
 EXAMPLES = """examples:
-  siafu plan cora --epochs 100                        a graph that siafu train takes, or shards
+  siafu plan cora --epochs 100                        a source of siafu train, or shards
   siafu plan shards/mine --within-time 2h --within-usd 20
   siafu plan --vertices 65.6M --edges 3.6B --features 32 --classes 50 --model gcn --hidden 32
   siafu plan cora --like runs/20261122-cora-gcn-pipe  as many epochs as this run needed
   siafu plan shards/mine --backend cpu --instance c7gn.2xlarge,c8gn.2xlarge --servers 4,8
-  siafu plan shards/mine --backend cpu,vanilla        CPUs, or one machine with GPUs? assumed from data sheets
-  siafu plan --calibrate                              measures this machine first: minutes
+  siafu plan shards/mine --backend cpu,vanilla        CPUs, or one machine with GPUs; GPU speeds are from data sheets
+  siafu plan --calibrate                              measure this machine: minutes
 
-Nothing is rented. Edges are counted as gathered: an undirected one twice.
+Nothing is rented. --edges counts an undirected edge twice.
 """
 
 
@@ -55,11 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="a source of siafu train, or shards")
     cli.add_common(parser)
-    group = parser.add_argument_group("a graph of which only counts are known")
+    group = parser.add_argument_group("a graph given by its counts, such as 65.6M, 3.6B or 32")
     for name in COUNTS:
-        group.add_argument(f"--{name}", metavar="N", help="such as 65.6M, 3.6B or 32")
+        group.add_argument(f"--{name}", metavar="N", help=f"number of {name}")
     group.add_argument(
-        "--cut", type=float, metavar="X", help=f"share of edges that cross between many servers [{graphs.CUT:g}]"
+        "--cut",
+        type=float,
+        metavar="X",
+        help=f"share of edges between servers, for many servers [{graphs.CUT:g}]",
     )
     group = parser.add_argument_group("training")
     for name in SHARED:
@@ -70,9 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=[],
         metavar="RUN",
-        help="finished runs of this graph: their epochs to --target-acc",
+        help="take the number of epochs to --target-acc from finished runs of this graph",
     )
-    group = parser.add_argument_group("what to choose among; lists with commas between")
+    group = parser.add_argument_group("options to compare; lists with commas")
     group.add_argument(
         "--backend",
         metavar="BACKEND[,…]",
@@ -80,20 +83,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "one machine's GPUs) [all]",
     )
     group.add_argument("--mode", metavar="MODE[,…]", help="pipe, async, no-pipe [all]")
-    group.add_argument("--staleness", metavar="S[,…]", help="of async [0,1]")
+    group.add_argument("--staleness", metavar="S[,…]", help="staleness bounds of async [0,1]")
     group.add_argument(
-        "--instance", metavar="TYPE[,…]", help="EC2 types of graph servers, or of GPUs' machine [all with a price]"
+        "--instance", metavar="TYPE[,…]", help="EC2 types of graph servers, or of vanilla's machine [all with a price]"
     )
     group.add_argument(
-        "--servers", "--parts", metavar="P[,…]", help="how many; of vanilla, GPUs of its machine [1 to 64]"
+        "--servers", "--parts", metavar="P[,…]", help="number of graph servers, or of vanilla's GPUs [1 to 64]"
     )
-    group.add_argument("--lambda-memory", metavar="MB[,…]", help=f"[{','.join(map(str, MEMORIES_MB))}]")
+    group.add_argument(
+        "--lambda-memory", metavar="MB[,…]", help=f"memory of an environment [{','.join(map(str, MEMORIES_MB))}]"
+    )
     group.add_argument(
         "--lambdas",
         metavar="N",
-        help="environments of a server; 0: as many as the autotuner finds [half to twice what keeps up]",
+        help="environments per server; 0: the autotuner decides [half to twice the number that keeps up]",
     )
-    group.add_argument("--intervals", metavar="K", help="of a server [16 to 64, by its vertices]")
+    group.add_argument("--intervals", metavar="K", help="intervals per server [16 to 64, by its vertices]")
     group.add_argument(
         "--concurrency",
         metavar="N",
@@ -101,18 +106,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"environments that the account may have [{CONCURRENCY}]",
     )
     group = parser.add_argument_group("answers")
-    group.add_argument("--within-time", metavar="TIME", help="the cheapest that takes no longer: 90, 30m, 2h")
-    group.add_argument("--within-usd", type=float, metavar="USD", help="the fastest that costs no more")
+    group.add_argument("--within-time", metavar="TIME", help="show the cheapest option within this time: 90, 30m, 2h")
+    group.add_argument("--within-usd", type=float, metavar="USD", help="show the fastest option within this cost")
     group.add_argument(
-        "--top", type=int, default=TOP, metavar="N", help=f"options to show, beside the Pareto front [{TOP}]"
+        "--top", type=int, default=TOP, metavar="N", help=f"options to show, besides the Pareto front [{TOP}]"
     )
-    group = parser.add_argument_group("what it rests on")
+    group = parser.add_argument_group("prices and speeds")
     prices.add_argument(group)
     group.add_argument(
-        "--calibrate", action="store_true", help="measure this machine first, and keep it for later plans"
+        "--calibrate", action="store_true", help="measure this machine first, and keep the result for later plans"
     )
     group.add_argument(
-        "--calibration", type=Path, metavar="FILE", help="of another machine [this one's last, or the built-in one]"
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="use another machine's calibration [the last one here, or the built-in one]",
     )
 
 
@@ -133,7 +141,7 @@ def main(args: argparse.Namespace) -> int:
         within_s,
         float("inf") if args.within_usd is None else args.within_usd,
     )
-    with Console(stderr=True, quiet=args.quiet).status("comparing what could be rented, simulating the best of it"):
+    with Console(stderr=True, quiet=args.quiet).status("comparing options, simulating the best"):
         catalogue = Catalogue(asked)
         if not catalogue.options:
             raise ConfigError(f"nothing fits: {catalogue.why_nothing_fits}")
@@ -202,14 +210,14 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
 def _graph(args: argparse.Namespace, config: Config) -> Graph:
     told = {name: getattr(args, name) for name in COUNTS if getattr(args, name) is not None}
     if args.source and told:
-        raise ConfigError(f"--{next(iter(told))}: {args.source} has counts of its own")
+        raise ConfigError(f"--{next(iter(told))}: {args.source} already has counts; leave the flag out")
     if told:
         if missing := [f"--{name}" for name in COUNTS if name not in told]:
-            raise ConfigError(f"counts are known but for {', '.join(missing)}")
+            raise ConfigError(f"{', '.join(missing)} missing: without SOURCE, give all four counts")
         vertices, edges, features, classes = (graphs.count(told[name]) for name in COUNTS)
         return graphs.of_counts(vertices, edges, features, classes, args.cut)
     if not args.source:
-        raise ConfigError("no graph: SOURCE, or --vertices, --edges, --features and --classes")
+        raise ConfigError("no graph: give SOURCE, or --vertices, --edges, --features and --classes")
     return graphs.of_source(config, args.cut)
 
 

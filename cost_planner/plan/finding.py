@@ -29,7 +29,7 @@ def finding(predicted: Sequence[Predicted]) -> list[str]:
     told = _compared(list(best.values()))
     measured = [one for one in best.values() if not one.option.card]
     if told and len(measured) < len(best):
-        told[-1] += " What has a GPU is assumed, not measured."
+        told[-1] += " GPU figures are assumed, not measured."
         if next(iter(best.values())).option.card:
             told += [f"Without GPUs: {line}" for line in _compared(measured)]
     return told
@@ -40,11 +40,11 @@ def of_lambdas(found: Lambdas | None) -> list[str]:
     if found is None:
         return []
     pair, option = found.asked, found.asked.beside.option
-    number = f"{pair.beside.simulated.environments} Lambdas of {option.config.lambdas.memory_mb} MB"
+    number = f"{pair.beside.simulated.environments} of {option.config.lambdas.memory_mb} MB"
     even = _even(pair.alone, pair.beside) and _even(pair.beside, pair.alone)
     line = (
-        f"On {option.machines} x {option.machine.name}, {number} make the run {pair.faster:.2f} times as fast and "
-        f"worth {pair.worth:.2f} times as much{', which is even within the error' * even}."
+        f"Lambdas on {option.machines} x {option.machine.name}: with {number}, a run is {pair.faster:.2f} times as "
+        f"fast and has {pair.worth:.2f} times the value of the CPUs alone{', which is even within the error' * even}."
     )
     return [" ".join([line, *_by_width(found), *_by_price(pair)])]
 
@@ -56,7 +56,7 @@ def _by_width(found: Lambdas) -> list[str]:
     faster = _where({width: pair.faster > 1 for width, pair in pairs.items()})
     worth = _where({width: pair.worth > 1 for width, pair in pairs.items()})
     return [
-        f"Of hidden layers with {min(pairs)} to {max(pairs):,} columns, they are faster {faster}, worth more {worth}."
+        f"Of hidden widths from {min(pairs)} to {max(pairs):,}, they are faster {faster}, and have more value {worth}."
     ]
 
 
@@ -76,7 +76,7 @@ def _where(so: Mapping[int, bool]) -> str:
 def _by_price(pair: Pair) -> list[str]:
     if pair.worth >= 1 or pair.even_price is None:
         return []
-    return [f"As it is, they would be worth as much if Lambda cost {pair.even_price:.2f} times what it does."]
+    return [f"At {pair.even_price:.2f} times Lambda's price, the value would be equal."]
 
 
 def _compared(best: Sequence[Predicted]) -> list[str]:
@@ -88,11 +88,15 @@ def _compared(best: Sequence[Predicted]) -> list[str]:
     even = [one for one in others if _even(first, one)]
     found = []
     if even:
-        told = ", ".join(f"{_ratio(first, one)} times {NAMES[one.option.backend][0]} ({words(one)})" for one in even)
-        found.append(f"About even, within the error: {name} ({words(first)}), worth {told}.")
+        told = ", ".join(
+            f"{_ratio(first, one)} times that of {NAMES[one.option.backend][0]} ({words(one)})" for one in even
+        )
+        found.append(f"About even, within the error: {name} ({words(first)}) has a value of {told}.")
     if behind := [one for one in others if one not in even]:
-        told = ", ".join(f"{_ratio(first, one)} times {NAMES[one.option.backend][0]} ({words(one)})" for one in behind)
-        found.append(f"Beyond the error: worth {told}." if even else f"{advice}: {name}, worth {told}.")
+        told = ", ".join(
+            f"{_ratio(first, one)} times that of {NAMES[one.option.backend][0]} ({words(one)})" for one in behind
+        )
+        found.append(f"Beyond the error: a value of {told}." if even else f"{advice}: the value of {name} is {told}.")
     return [" ".join(found)]
 
 

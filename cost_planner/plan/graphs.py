@@ -37,7 +37,7 @@ TRIAL_PARTS, TRIAL_EDGES = 4, 5_000_000
 SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 
 
-ASSUMED = "assumed: nobody has cut it"
+ASSUMED = "assumed, the graph is not partitioned"
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ class Catalogue:
         fitting = bisect_left(cuts, True, key=lambda cut: held(cut) > gib) if graph.cut_is_assumed else 0
         if not fitting:
             return less
-        return f"it fits if no more than {cuts[fitting - 1]:g} of the edges cross, not {graph.cut:g} (--cut); {less}"
+        return f"it fits if at most {cuts[fitting - 1]:g} of the edges cross, not {graph.cut:g} (--cut); {less}"
 
     def card_of_one(self) -> float:
         """GiB that a single GPU with all of the graph would hold, in the baseline that takes the host for nothing."""

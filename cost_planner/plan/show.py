@@ -156,7 +156,7 @@ def plan(
         listed.add_row("-", line)
     console.print("assumed:", highlight=False)
     console.print(listed, highlight=False)
-    where = "on that machine" if best.option.backend == "vanilla" else "once siafu deploy was given the same settings"
+    where = "on that machine" if best.option.backend == "vanilla" else "after siafu deploy with the same settings"
     console.print(f"the first row, {where}:", highlight=False)
     console.print(f"  {command(best.option)}", highlight=False, soft_wrap=True)
 
@@ -204,11 +204,11 @@ def _held(option: Option) -> str:
 
 
 def _legend(ranking: Ranking, considered: int) -> str:
-    assumed = f"; {ASSUMED}: a GPU's speed and memory, assumed and not measured: half the time to twice as much"
+    assumed = f"; {ASSUMED}: GPU speed and memory from data sheets, times may be half or twice as long"
     return (
-        f"value: 1 / (time x dollars), the best = 1. {MARK}: none is both faster and cheaper. Times to within "
-        f"{ranking.error:.0%} or so{assumed * any(one.option.card for one in ranking.shown)}. Rows closer than that "
-        f"are even. {considered:,} options compared, {len(ranking.predicted)} simulated."
+        f"value: 1 / (time x dollars), the best = 1. {MARK}: no option is both faster and cheaper. Times to within "
+        f"about {ranking.error:.0%}{assumed * any(one.option.card for one in ranking.shown)}. Smaller differences "
+        f"mean nothing. {considered:,} options compared, {len(ranking.predicted)} simulated."
     )
 
 
@@ -232,8 +232,6 @@ def _gpu_line(best: Predicted, gpus: Sequence[Mapping[str, Any]]) -> list[str]:
     if best.option.card or not gpus:
         return []
     if not fitting:
-        return [f"No single GPU holds the {gpus[0]['memory_gib']:,.0f} GiB that it would have to."]
+        return [f"No single GPU has the {gpus[0]['memory_gib']:,.0f} GiB of memory that the run needs."]
     told = ", ".join(f"{duration(one['break_even_epoch_s'])} ({one['instance']})" for one in fitting)
-    return [
-        f"Whatever its speed: one machine with a GPU is worth as much as the first row if an epoch takes it {told}."
-    ]
+    return [f"One machine with a GPU has the value of the first row if its epoch takes {told}."]

@@ -19,12 +19,12 @@ NAME = "report.html"
 STAND_IN, GPU_STAND_IN = "c5.2xlarge", "g4dn.xlarge"
 
 EXAMPLES = """examples:
-  siafu report runs/20261122-044303-digits-gcn-pipe      a page and Markdown, into the run's directory
-  siafu report runs/*cora* --out cora.html               contenders on one graph beside each other: cora.html, cora.md
+  siafu report runs/20261122-044303-digits-gcn-pipe      write a page and Markdown into the run directory
+  siafu report runs/*cora* --out cora.html               compare contenders on one graph: cora.html, cora.md
   siafu report runs/*cora* --target 0.8 --as c7g.xlarge --as-gpu g4dn.xlarge --relative-to vanilla
 
-The page needs no network, and prints. Runs that differ in their seeds alone are repetitions of one contender.
-What a figure would need and the runs have not, the report says; timelines need siafu train --trace.
+The page needs no network and can be printed. Runs that differ only in seeds are repetitions of one contender.
+The report says which data a missing figure needs; timelines need siafu train --trace.
 """
 
 
@@ -39,24 +39,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|FOLDER",
         help=f"FILE.html, or a folder for {NAME} [the run's directory; of several runs ./{NAME}]",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object: files, figures and what is judged")
-    group = parser.add_argument_group("judging")
+    parser.add_argument("--json", action="store_true", help="print one JSON object: files, figures and the comparison")
+    group = parser.add_argument_group("comparing")
     group.add_argument("--target", type=float, metavar="SCORE", help="score to reach [the highest that all runs reach]")
-    group.add_argument("--split", choices=("train", "val", "test"), default="val", help="whose score [val]")
+    group.add_argument(
+        "--split", choices=("train", "val", "test"), default="val", help="split whose score counts [val]"
+    )
     group.add_argument("--relative-to", default="", metavar="NAME", help="contender whose value is 1 [the first]")
     group.add_argument(
         "--as",
         dest="stand_in",
         default=STAND_IN,
         metavar="INSTANCE",
-        help=f"EC2 type that a graph server on this machine stands for [{STAND_IN}]",
+        help=f"EC2 type whose price a graph server on this machine is charged [{STAND_IN}]",
     )
-    group.add_argument("--as-param", default="", metavar="INSTANCE", help="and a parameter server [as its config says]")
+    group.add_argument(
+        "--as-param", default="", metavar="INSTANCE", help="the same for a parameter server [cloud.param_instance]"
+    )
     group.add_argument(
         "--as-gpu",
         default="",
         metavar="INSTANCE",
-        help=f"and a baseline's ranks, all on one, or a server with a GPU [as its config says, else {GPU_STAND_IN}]",
+        help=f"the same for a server with a GPU, or a baseline's ranks [cloud.gpu_instance, else {GPU_STAND_IN}]",
     )
     prices.add_argument(group)
 

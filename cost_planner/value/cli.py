@@ -36,22 +36,22 @@ EXAMPLES = """examples:
   siafu value cora --contenders 'lambda, lambda pipe, cpu, vanilla, pipegcn' --target 0.75 --runs 5 --as-gpu g4dn.xlarge
   siafu value amazon_computers --contenders all --parts 2 --hidden 64 --target 0.8 --as c7g.xlarge --as-gpu g6.xlarge
   siafu value cora --contenders 'cpu, lambda async s=1, lambda lambda_memory=512, cpu model.rows=bfloat16' --target 0.75
-  siafu value runs/cora-gcn-value-1a2b3c4d --as c7g.xlarge         the same runs, priced otherwise
-  siafu value runs/*cora* --target 0.8 --relative-to 'cpu pipe'    any runs of one graph
-  siafu value --paper dorylus     what its authors measured, at their prices and with the GPUs of today
+  siafu value runs/cora-gcn-value-1a2b3c4d --as c7g.xlarge         the same runs at another price
+  siafu value runs/*cora* --target 0.8 --relative-to 'cpu pipe'    any runs on one graph
+  siafu value --paper dorylus     the paper's measurements at its prices, and estimates for newer GPUs
 
 contenders:
   lambda [async|pipe|no-pipe]    graph servers with Lambdas [async]
   cpu [pipe|async|no-pipe]       graph servers alone [pipe]
   gpu [pipe|async|no-pipe]       graph servers with a GPU each [pipe]
-  METHOD                         of siafu baseline --help
-  all                            everybody
-Behind each may stand settings of its own, KEY=VALUE: a flag's name without --, a section.key, or s for --staleness.
+  METHOD                         a method of siafu baseline --help
+  all                            all of these
+Add settings KEY=VALUE after a contender: KEY is a flag without --, a section.key, or s for --staleness.
 
-They train one after the other, seed by seed, each until its validation score reaches the target. Interrupted, the same
-command goes on. Who fails is told in the table, and does not end the rest. Runs of one name are repetitions: what all
-of them spent, failures too, is divided by those that reached the target. A claim takes 5 seeds of each (--runs 5).
-A run on this machine is priced as if every server had been the machine that --as names.
+Contenders train one after the other, seed by seed, until the validation score reaches the target. After an
+interruption, repeat the command to continue. A contender that fails is listed; the others go on. What all runs of a
+contender spent is divided by the number that reached the target. A claim needs 5 seeds of each contender (--runs 5).
+A run on this machine is charged the price of the --as type for every server.
 """
 
 
@@ -67,39 +67,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="SOURCE|RUN",
-        help="with --contenders what to train on, see siafu train --help; else directories of runs on one graph",
+        help="with --contenders, the graph to train on (see siafu train --help); else directories of runs on one graph",
     )
-    parser.add_argument("--paper", choices=PAPERS, help="count again what a paper has published")
+    parser.add_argument("--paper", choices=PAPERS, help="recompute the published figures of a paper")
     group = parser.add_argument_group("contenders")
     group.add_argument(
-        "--contenders", default="", metavar="LIST", help="who is compared, with commas between; see below"
+        "--contenders", default="", metavar="LIST", help="contenders to compare, with commas between; see below"
     )
     group.add_argument(
-        "--runs", type=int, default=1, metavar="K", help="train each K times, with seeds --seed and on [1]"
+        "--runs", type=int, default=1, metavar="K", help="train each K times, with seeds --seed, --seed + 1, ... [1]"
     )
-    group.add_argument("--ranks", type=int, default=0, metavar="R", help="processes of a baseline [as many as --parts]")
-    group = parser.add_argument_group("judging")
+    group.add_argument("--ranks", type=int, default=0, metavar="R", help="processes of a baseline [--parts]")
+    group = parser.add_argument_group("comparing")
     group.add_argument(
         "--target",
         type=float,
         metavar="SCORE",
-        help="score to reach [what the runs were trained to, else the highest that all reach]",
+        help="score to reach [the runs' --target-acc, else the highest score that all reach]",
     )
-    group.add_argument("--split", choices=("train", "val", "test"), default="val", help="whose score [val]")
+    group.add_argument(
+        "--split", choices=("train", "val", "test"), default="val", help="split whose score counts [val]"
+    )
     group.add_argument("--relative-to", default="", metavar="NAME", help="contender whose value is 1 [the first]")
     group.add_argument(
         "--as",
         dest="stand_in",
         default=STAND_IN,
         metavar="INSTANCE",
-        help=f"EC2 type that a graph server on this machine stands for [{STAND_IN}]",
+        help=f"EC2 type whose price a graph server on this machine is charged [{STAND_IN}]",
     )
-    group.add_argument("--as-param", default="", metavar="INSTANCE", help="and a parameter server [as its config says]")
+    group.add_argument(
+        "--as-param", default="", metavar="INSTANCE", help="the same for a parameter server [cloud.param_instance]"
+    )
     group.add_argument(
         "--as-gpu",
         default="",
         metavar="INSTANCE",
-        help="and a server with a GPU, or all ranks of a baseline together [as its config says]",
+        help="the same for a server with a GPU, or for all ranks of a baseline [cloud.gpu_instance]",
     )
     prices.add_argument(group)
     train_cli.add_settings(parser, without=NOT_FLAGS)
@@ -116,10 +120,10 @@ def main(args: argparse.Namespace) -> int:
     if args.contenders:
         return _contest(args, stand_in)
     if not args.words:
-        raise ConfigError(f"nothing to judge: SOURCE with --contenders, RUN, or --paper {PAPERS[0]}")
+        raise ConfigError(f"nothing to compare: give SOURCE with --contenders, RUN, or --paper {PAPERS[0]}")
     runs, failed = _read([Path(word) for word in args.words])
     if all(one.error for one in runs):
-        raise ConfigError(f"nothing to judge: none of the runs in {' '.join(args.words)} is finished")
+        raise ConfigError(f"nothing to compare: none of the runs in {' '.join(args.words)} is finished")
     graphs = trained.graphs(runs)
     if len(graphs) > 1:
         raise ConfigError(
@@ -137,7 +141,7 @@ def _nothing_is_trained(args: argparse.Namespace) -> None:
         flags.append("runs")
     if flags:
         flag = f"--{flags[0].replace('_', '-')}"
-        raise ConfigError(f"{flag}: nothing is trained without --contenders, which says by whom SOURCE is trained on")
+        raise ConfigError(f"{flag}: is for training; add --contenders to train on SOURCE")
 
 
 def _read(folders: Sequence[Path]) -> tuple[list[trained.Contender], dict[str, list[str]]]:
@@ -152,7 +156,7 @@ def _read(folders: Sequence[Path]) -> tuple[list[trained.Contender], dict[str, l
             failed.setdefault(name, []).extend(errors)
     for folder in folders:
         if not folder.is_dir():
-            raise ConfigError(f"{folder}: not a run directory; to train on it, say by whom: --contenders")
+            raise ConfigError(f"{folder}: not a run directory; to train on it, add --contenders")
     others = [trained.read(run) for folder in folders if folder not in contests for run in trained.runs_in(folder)]
     names = names_apart([one.config for one in others])
     return runs + [replace(one, name=name) for one, name in zip(others, names, strict=True)], failed

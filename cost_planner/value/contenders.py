@@ -84,7 +84,7 @@ def _parsed(words: Sequence[str]) -> Asked:
     kind, *rest = words
     said = " ".join(words)
     if kind not in BACKENDS and kind not in METHODS:
-        raise ConfigError(f"--contenders {said}: no {kind}; " + _who())
+        raise ConfigError(f"--contenders {said}: unknown contender {kind}; " + _who())
     mode = rest.pop(0) if rest and rest[0] in MODES and kind in BACKENDS else BACKENDS.get(kind, "")
     own: dict[str, str] = {}
     for word in rest:
@@ -107,7 +107,7 @@ def _key(name: str, kind: str) -> str:
 
 
 def _who() -> str:
-    return f"there are {', '.join(BACKENDS)} (each with a mode: {', '.join(MODES)}), {', '.join(METHODS)}, and all"
+    return f"must be one of {', '.join(BACKENDS)} (each with a mode: {', '.join(MODES)}), {', '.join(METHODS)}, all"
 
 
 def config_of(asked: Asked, base: Config, ranks: int) -> Config:

@@ -127,8 +127,8 @@ def _text(told: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     if cards is not None and cards["times"] < 1 and cards["certain"] is not False:
         faster = _times(cards["seconds"] / cards["even_s"])
         said.append(
-            f"{cards['name']}, the best at the price of {found['stand_in']['gpu']}, would have to be {faster} times as "
-            f"fast to be worth as much as {cards['other']}."
+            f"{cards['name']}, the best at the price of {found['stand_in']['gpu']}, would need {faster} times the "
+            f"speed for the value of {cards['other']}."
         )
     return " ".join(said)
 
@@ -138,12 +138,12 @@ def _too_few(compared: Sequence[Mapping[str, Any]]) -> list[str]:
     seeds = [one["seeds"] for one in compared if one["certain"] is None]
     if not seeds:
         return []
-    needed, there = f"it takes {pairs.MIN_SEEDS} seeds of each contender", min(seeds)
+    needed, there = f"a claim needs {pairs.MIN_SEEDS} seeds of each contender", min(seeds)
     if there < pairs.MIN_SEEDS:
         missing = f"{needed}, here there {'is' if there == 1 else 'are'} {there} (--runs {pairs.MIN_SEEDS})"
     else:
         missing = f"{needed}, of which two reach the target"
-    return [f"Not enough runs for a claim: {missing}. In these runs:"]
+    return [f"Not enough runs: {missing}. In these runs:"]
 
 
 def _most(best: str, others: Sequence[Mapping[str, Any]], pair: Mapping[str, Any] | None) -> str:
@@ -151,21 +151,21 @@ def _most(best: str, others: Sequence[Mapping[str, Any]], pair: Mapping[str, Any
     alike = [one for one in others if one["certain"] is False]
     if alike:
         names = ", ".join(f"{one['other']} ({_ratio(one)})" for one in alike)
-        return f"{best} comes out ahead, but the runs do not tell it from {names}."
+        return f"{best} has the highest value here, but may not differ from {names}."
     if pair is not None and {pair["name"], pair["other"]} == {best, others[0]["other"]}:
-        return f"{best} is worth most."
-    return f"{best} is worth most: {_ratio(others[0])} the value of {others[0]['other']}, the next."
+        return f"{best} has the highest value."
+    return f"{best} has the highest value: {_ratio(others[0])} that of {others[0]['other']}."
 
 
 def _lambda_or_cpu(pair: Mapping[str, Any]) -> str:
     lambdas, cpu = pair["name"], pair["other"]
     if pair["certain"] is False:
-        return f"The runs do not tell Lambdas ({lambdas}) from CPU servers alone ({cpu}): {_ratio(pair)} the value."
+        return f"Lambdas ({lambdas}) may not differ from CPU servers alone ({cpu}): {_ratio(pair)} the value."
     if pair["times"] >= 1:
-        return f"Lambdas ({lambdas}) are worth {_ratio(pair)} CPU servers alone ({cpu})."
+        return f"Lambdas ({lambdas}) have {_ratio(pair)} the value of CPU servers alone ({cpu})."
     return (
-        f"CPU servers alone ({cpu}) are worth {_ratio(_turned(pair))} Lambdas ({lambdas}); for the same value "
-        f"Lambdas would have to take {pair['even_s']:.3g} s instead of {pair['seconds']:.3g}."
+        f"CPU servers alone ({cpu}) have {_ratio(_turned(pair))} the value of Lambdas ({lambdas}). For the same value, "
+        f"Lambdas would need {pair['even_s']:.3g} s instead of {pair['seconds']:.3g} s."
     )
 
 
@@ -173,13 +173,13 @@ def _price(win: Mapping[str, Any]) -> list[str]:
     """Rule 4."""
     here, most, spent = win["usd_here"], win["usd_at_most"], dollars(win["spent_usd"])
     if here <= 0:
-        said = [f"Their price ({spent}) is not the reason: in the time they took, not even free Lambdas would win."]
+        said = [f"Their price ({spent}) is not the reason: free Lambdas would not win in that time either."]
     else:
-        said = [f"In the time they took, Lambdas win if they cost less than {dollars(here)}; here they cost {spent}."]
+        said = [f"In that time, Lambdas win below a cost of {dollars(here)}; here they cost {spent}."]
     if most is not None:
         said.append(
-            f"Tensor tasks are {win['tensor_share']:.0%} of what the CPU servers compute: with all of that taken off "
-            f"them and no server kept waiting, Lambdas could cost {dollars(most)} at most."
+            f"Tensor tasks are {win['tensor_share']:.0%} of the CPU servers' work. If Lambdas did all of it without "
+            f"any waiting, they would win below a cost of {dollars(most)}."
         )
     return said
 
@@ -211,13 +211,13 @@ def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     said = [*_attempts(found["rows"]), *_machines(found, rows), *_clocks(rows)]
     billed = [f"{row['name']} {dollars(row['run_usd'])}" for row in rows if row["run_usd"]]
     if billed:
-        where = "; servers that are not on AWS are not in it" if any(row["stand_in"] for row in rows) else ""
+        where = "; those bills exclude servers that were not on AWS" if any(row["stand_in"] for row in rows) else ""
         said.append(
-            "dollars are until the target, on the machines named here; siafu cost has the whole run as it ran: "
+            "dollars count until the target, on the machines named here; siafu cost bills the whole run as it ran: "
             f"{', '.join(billed)}{where}"
         )
     if any(row["seconds"] < EC2_MINIMUM_S for row in rows):
-        said.append("servers cost 60 s at least: of runs shorter than that, values hardly tell what servers cost")
+        said.append("EC2 bills at least 60 s: values of shorter runs say little of what servers cost")
     return said
 
 
@@ -227,11 +227,11 @@ def _attempts(rows: Sequence[Row]) -> list[str]:
     cut = [f"{row['name']} {row['cut_short']} of {row['runs']}" for row in rows if row["cut_short"]]
     said = []
     if missed:
-        said.append(f"runs that ended without the target: {', '.join(missed)}; their time and dollars count, see above")
+        said.append(f"runs that ended below the target: {', '.join(missed)}; their time and dollars count")
     if cut:
         said.append(
-            f"runs that a limit stopped, or that are not finished: {', '.join(cut)}; they do not count "
-            "(siafu resume RUN)"
+            f"runs that a limit stopped, or that did not finish: {', '.join(cut)}; they do not count "
+            "(siafu resume RUN continues one)"
         )
     return said
 
@@ -242,15 +242,13 @@ def _machines(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     if any(row["stand_in"] for row in rows):
         machines = " and ".join(sorted({f"a machine with {one.partition(',')[0]}" for one in found["machines"]}))
         said.append(
-            f"a stand-in, no measurement of EC2: times of {machines or 'this machine'}, at the price of "
-            f"{stand_in['graph']} for each graph server"
+            f"not measured on EC2: times of {machines or 'this machine'}, at the price of {stand_in['graph']} for each "
+            "graph server"
         )
     threads = {row["threads"] for row in rows if row["kind"] in ("cpu", "lambda") and row["threads"]}
     said += [other_cores(count, stand_in) for count in sorted(threads) if count != stand_in["vcpus"]]
     if any(row["shares_cores"] for row in rows):
-        said.append(
-            "Lambdas and servers shared the cores of one machine; on AWS Lambdas bring their own: here they look slower"
-        )
+        said.append("Lambdas look slower here, because they shared cores with the servers; on AWS they have their own")
     on_cores = [row["name"] for row in rows if row["devices"] == ["cpu"]]
     if on_cores:
         said.append(f"{', '.join(on_cores)}: trained on CPU cores, priced as one {gpu}, whose GPU would be faster")

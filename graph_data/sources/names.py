@@ -159,4 +159,4 @@ def resolve(name: str) -> Source:
         if (folder / f"{path}.npz").is_file():
             return Source("npz", f"{folder / path}.npz{name.removeprefix(path)}")
     known = [*SOURCES, *sorted({path.stem for folder in folders for path in folder.glob("*.npz")})]
-    raise DatasetError(f"source {name!r} is not a .npz, .parquet or .csv file and not one of {', '.join(known)}")
+    raise DatasetError(f"source {name!r}: must be a .npz, .parquet or .csv file, or one of {', '.join(known)}")

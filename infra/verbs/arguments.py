@@ -9,7 +9,7 @@ from siafu.config import Config
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="TOML file of settings, such as the one that was deployed")
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings, such as the deployed one")
     parser.add_argument(
         "--set",
         action="append",
@@ -17,7 +17,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         metavar="SECTION.KEY=VALUE",
         help="any setting, such as cloud.name or lambda.region; may be repeated",
     )
-    parser.add_argument("--name", metavar="NAME", help="of the deployment: cloud.name [siafu]")
+    parser.add_argument("--name", metavar="NAME", help="name of the deployment (cloud.name) [siafu]")
 
 
 def config_of(args: argparse.Namespace) -> Config:

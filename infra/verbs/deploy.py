@@ -216,7 +216,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "       [--json]"
     )
     parser.description = (
-        "Make servers, a Lambda function and their network on AWS; they remove themselves after a while."
+        "Create servers, a Lambda function and their network on AWS. They remove themselves after cloud.ttl_hours."
     )
     parser.epilog = (
         "examples:\n"
@@ -225,9 +225,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  siafu deploy --config run.toml --yes\n"
     )
     arguments.add_config(parser)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
-        "--dry-run", action="store_true", help="only say what would be made and cost; no account needed"
+        "--dry-run", action="store_true", help="only show what would be created, and its price; needs no account"
     )
     prices.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")

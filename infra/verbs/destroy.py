@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "examples:\n  siafu destroy\n  siafu destroy --name my-run --yes --json\n"
     arguments.add_config(parser)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object: stacks that were there, what is left"
     )

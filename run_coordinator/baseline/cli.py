@@ -15,9 +15,8 @@ from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig
 from siafu.errors import ConfigError
 from siafu.progress import Display, size, summary
 
-EXAMPLES = """sources are those of siafu train. By default they are cut into as many parts as the method needs;
-shards must have been: siafu prepare SOURCE --parts R. All settings that a method has stand in the
-section [baseline] of a run's config.toml, and --set baseline.KEY=VALUE reaches each.
+EXAMPLES = """SOURCE is a source of siafu train; it is cut into as many partitions as the method needs. Shards must
+already have that number: siafu prepare SOURCE --parts R. --set baseline.KEY=VALUE sets what has no flag.
 
 examples:
   siafu baseline vanilla cora --ranks 2 --epochs 100 --json
@@ -41,17 +40,18 @@ TOLD = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu baseline METHOD [SOURCE] [--FLAG VALUE ...]\n       siafu baseline --resume RUN"
     parser.description = (
-        "Train as the systems that siafu competes with: on GPUs, or on this machine's cores.\n\nmethods:\n"
+        "Train with the algorithm of another system, on GPUs or on this machine's cores. A rank is a process that\n"
+        "holds a part of the graph; halo rows are the rows of other ranks' vertices that it needs.\n\nmethods:\n"
     )
     parser.description += "\n".join(f"  {name:10}{method.what}" for name, method in METHODS.items())
     parser.epilog = EXAMPLES
     parser.add_argument("method", nargs="?", default="", metavar="METHOD", help="one of the above")
-    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="what to train on [digits]")
-    parser.add_argument("--resume", default="", metavar="RUN", help="go on from the newest checkpoint of a run")
+    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="graph to train on [digits]")
+    parser.add_argument("--resume", default="", metavar="RUN", help="continue from the newest checkpoint of a run")
     parser.add_argument(
         "--torchrun",
         action="store_true",
-        help="start nothing: prepare shards and the run directory, and print what to call on every machine",
+        help="prepare shards and the run directory, and print the command for every machine; start nothing",
     )
     train_cli.add_common(parser)
     own = parser.add_argument_group("baseline")
@@ -71,7 +71,9 @@ def main(args: argparse.Namespace) -> int:
         given = [*(["METHOD"] if args.method else []), *(f"--{name.replace('_', '-')}" for name in short), *args.set]
         given += ["--torchrun"] if args.torchrun else []
         if given or args.config or args.preset:
-            raise ConfigError(f"--resume {args.resume}: goes on as it began; it takes no {(given or ['settings'])[0]}")
+            raise ConfigError(
+                f"--resume {args.resume}: continues with its own settings; leave out {(given or ['settings'])[0]}"
+            )
         config = baseline.begun(args.resume)
     elif args.method:
         changes = api.settings_of(args.set)

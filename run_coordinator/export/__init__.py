@@ -60,7 +60,7 @@ def export(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"out = {out}: exists already")
     if not (run_dir / "model.safetensors").is_file():
-        raise ConfigError(f"{run_dir}: no finished run there, it has no model.safetensors")
+        raise ConfigError(f"{run_dir}: not a finished run: it has no model.safetensors")
     weights, spec = model_file.load_model(run_dir / "model.safetensors")
     python = exported.interpreter(to)
     reference = {"servers.backend": "cpu", "run.on": "local", "model.rows": "exact"}

@@ -8,9 +8,9 @@ import json
 from run_coordinator.export import TARGETS, export
 from siafu.progress import Display
 
-EXAMPLES = """What DIR gets needs nothing of siafu: model.py, its weights and settings, and a README.md that loads
-them in five lines; of onnx model.onnx and README.md alone. Every export is run on the run's own
-graph first: its logits may differ from ours by 1e-5 times the largest of them (1 at least), else
+EXAMPLES = """The files in DIR do not need siafu: model.py, its weights and settings, and a README.md that loads
+them in five lines; for onnx, model.onnx and README.md. siafu first runs the export on the run's
+graph. If its logits differ from siafu's by more than 1e-5 times the largest logit (at least 1),
 nothing is written and the exit code is 1.
 
   torch   plain modules over a sparse adjacency
@@ -18,8 +18,8 @@ nothing is written and the exit code is 1.
   dgl     layers of DGL
   onnx    for onnxruntime, graphs of any size
 
-They need torch, and the library: pip install 'siafu[export]'. DGL, where it is not installed, gets
-an environment of its own, once: 2 GB.
+Needed: torch and the library (pip install 'siafu[export]'). If DGL is not installed, siafu once
+creates a separate environment for it: 2 GB.
 
 examples:
   siafu export runs/mine --to torch --out exported
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", required=True, metavar="|".join(TARGETS), help="the library")
     parser.add_argument("--out", required=True, metavar="DIR", help="a folder that is not there yet, or empty")
     parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
 
 
 def main(args: argparse.Namespace) -> int:

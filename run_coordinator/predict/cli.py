@@ -14,19 +14,18 @@ from run_coordinator.predict.plan import check_run
 from siafu.errors import ConfigError
 from siafu.progress import Display
 
-EXAMPLES = """The servers of the run, with its settings and the best epoch's weights, evaluate every vertex; the
-same partitions give the very scores that the run was judged by. FILE's ending says what is written,
-in the order of the graph's vertices:
+EXAMPLES = """siafu starts the run's servers with its settings and the best epoch's weights, and evaluates every
+vertex; with the run's partitions, the scores equal the run's. FILE's ending chooses the format; rows
+are in the order of the graph's vertices:
 
   .csv      id, class, and a column for each score
   .parquet  the same, the scores as one list (needs pyarrow)
   .npy      the scores alone: row v is vertex v
 
-A vertex's id is what the graph's files call it. Of regressions the numbers are written, for link
-prediction and with --layer the embeddings. Classes and types of edges of another graph are known by
-their names (their numbers, where they have none); it may have fewer than the run's, or no labels,
-but none that the run does not know. Another graph is prepared as the run's was, and standardised
-(feature_norm = standard) by the means and deviations of the run's.
+Ids are those of the graph's files. Regression gives numbers; link prediction and --layer give
+embeddings. Classes and edge types of another graph are matched by name (else by number). It may lack
+some of them, or all labels, but may not have others. Another graph is prepared as the run's was, and
+standardised (feature_norm = standard) with the run's means and deviations.
 
 examples:
   siafu predict runs/20260301-120000-cora-gcn-pipe
@@ -40,7 +39,7 @@ FLAGS = {"parts": "data.parts", "backend": "servers.backend", "on": "run.on"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu predict RUN [--out FILE] [--FLAG VALUE ...]"
     parser.description = (
-        "Say what the model of a run makes of every vertex: classes and scores, numbers, or embeddings."
+        "Predict every vertex of a graph with a run's model: classes and scores, numbers, or embeddings."
     )
     parser.epilog = EXAMPLES
     parser.add_argument("run", metavar="RUN", help="directory of a run: finished, or with a checkpoint")
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other setting; may be repeated"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -100,7 +100,7 @@ def check_run(run_dir: Path) -> None:
     """Raises: ConfigError for a folder without a run in it, or with one that has saved nothing yet."""
     model_file.check_name(run_dir)
     if not (run_dir / api.CONFIG).is_file():
-        raise ConfigError(f"{run_dir}: no finished run there, it has no {api.CONFIG}")
+        raise ConfigError(f"{run_dir}: not a finished run: it has no {api.CONFIG}")
     if not (run_dir / MODEL).is_file() and _checkpoint(run_dir) is None:
         raise ConfigError(
             f"{run_dir}: its run is not finished and has no checkpoint: siafu resume {run_dir} finishes it"

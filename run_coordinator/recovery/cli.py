@@ -19,19 +19,17 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu resume RUN [--FLAG VALUE ...]"
-    parser.description = (
-        "Go on with a run that a limit, a crash, a kill or Ctrl-C has stopped, from its newest checkpoint."
-    )
+    parser.description = "Continue a run that a limit, a crash, a kill or Ctrl-C stopped, from its newest checkpoint."
     parser.epilog = EXAMPLES
     parser.add_argument("run", metavar="RUN", help="the run's directory")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object with the result, as siafu train does"
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any setting anew; may be repeated"
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change any setting; may be repeated"
     )
-    anew = parser.add_argument_group("settings of siafu train, anew")
+    anew = parser.add_argument_group("settings of siafu train to change")
     for name in resume.FLAGS:
         cli.add_flag(anew, name, api.SHORT[name], told_default="as before")
 

@@ -84,7 +84,7 @@ def resume(
 def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]) -> Config:
     """The run's config with what was asked for anew. ConfigError for what cannot change, or a run on AWS."""
     if not (run_dir / CONFIG).is_file():
-        raise ConfigError(f"{run_dir}: not a run's directory: it has no {CONFIG}")
+        raise ConfigError(f"{run_dir}: not a run directory: it has no {CONFIG}")
     known = as_asked(configs.load(run_dir / CONFIG), run_dir)
     config = api.resolve("", known, settings, short).replace({"run.dir": str(run_dir)})
     before, after = known.to_dict(), config.to_dict()

@@ -276,7 +276,7 @@ def build(spec: ModelSpec, ops: TensorOps = numpy_ops) -> Model:
     for option in OPTIONS:
         value = getattr(spec, option)
         if option not in made.takes and value != ModelSpec.__dataclass_fields__[option].default:
-            raise ConfigError(f"model.{option} = {value}: {spec.name} has none")
+            raise ConfigError(f"model.{option} = {value}: {spec.name} does not use it")
     if spec.decoder != "dot" and spec.target != "links":
         raise ConfigError(f"model.decoder = {spec.decoder}: is for data.task = link")
     model: Model = made(spec, ops)

@@ -117,7 +117,7 @@ def of_run(
     counted: list[str] = []
     if config.servers.backend == "lambda":
         items += _lambda(requests, gb_s, init_gb_s, cloud.arch, region)
-        counted.append("Lambda" if config.lambdas.place.billed else f"what Lambda would charge for {config.lambdas.on}")
+        counted.append("Lambda" if config.lambdas.place.billed else f"Lambda's price for {config.lambdas.on} workers")
     if on_aws:
         spot = cloud.spot and not on_demand
         hours = max(seconds, EC2_MINIMUM_S) / HOUR_S
@@ -128,7 +128,7 @@ def of_run(
         if unknown:
             counted.append(f"of them {', '.join(unknown)} at on-demand prices: what spot saves is not known")
     else:
-        counted.append(f"no servers: run.on = {config.run.on}")
+        counted.append(f"{config.run.on} servers not priced")
     leaves = config.servers.backend == "lambda" and config.lambdas.place.billed and not on_aws
     items += _traffic(sent_gb if leaves else 0.0, zone_gb, region)
     amounts = {

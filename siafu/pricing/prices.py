@@ -117,7 +117,7 @@ def add_argument(parser: argparse._ActionsContainer) -> None:
         "--prices",
         default="",
         metavar="FILE",
-        help="CSV of prices that go before ours, such as siafu cost --refresh-prices writes",
+        help="CSV whose prices replace siafu's, such as siafu cost --refresh-prices writes",
     )
 
 

@@ -630,12 +630,12 @@ def test_an_unknown_model_is_named_with_those_that_exist():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("sage", {"residual": True}, "model.residual = True: sage has none"),
-        ("gcn", {"alpha": 0.5}, "model.alpha = 0.5: gcn has none"),
-        ("gcn", {"train_eps": True}, "model.train_eps = True: gcn has none"),
-        ("sgc", {"norm": "layer"}, "model.norm = layer: sgc has none"),
-        ("appnp", {"jump": "cat"}, "model.jump = cat: appnp has none"),
-        ("gin", {"attn_dropout": 0.1}, "model.attn_dropout = 0.1: gin has none"),
+        ("sage", {"residual": True}, "model.residual = True: sage does not use it"),
+        ("gcn", {"alpha": 0.5}, "model.alpha = 0.5: gcn does not use it"),
+        ("gcn", {"train_eps": True}, "model.train_eps = True: gcn does not use it"),
+        ("sgc", {"norm": "layer"}, "model.norm = layer: sgc does not use it"),
+        ("appnp", {"jump": "cat"}, "model.jump = cat: appnp does not use it"),
+        ("gin", {"attn_dropout": 0.1}, "model.attn_dropout = 0.1: gin does not use it"),
         ("gcnii", {"widths": ()}, "model.layers = 1: gcnii needs at least 2"),
         ("gcnii", {"widths": (4, 5)}, "model.hidden = [4, 5]: layers of gcnii must have one width"),
         (

@@ -245,7 +245,7 @@ CASES = (
         "a file of another kind",
         {"e.doc": EDGES},
         "e.doc",
-        f"source 'e.doc' is not a .npz, .parquet or .csv file and not one of {', '.join(SOURCES)}",
+        f"source 'e.doc': must be a .npz, .parquet or .csv file, or one of {', '.join(SOURCES)}",
     ),
     Case(
         "text that is called compressed",
@@ -415,7 +415,7 @@ CASES = (
         "an unknown source",
         {},
         "coar",
-        f"source 'coar' is not a .npz, .parquet or .csv file and not one of {', '.join(SOURCES)}",
+        f"source 'coar': must be a .npz, .parquet or .csv file, or one of {', '.join(SOURCES)}",
     ),
     Case(
         "a flag of another source",

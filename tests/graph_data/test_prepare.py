@@ -66,7 +66,7 @@ def test_an_unknown_name_is_refused_with_what_is_known(archive, tmp_path, monkey
     monkeypatch.delenv("SIAFU_DATA", raising=False)
     with pytest.raises(
         DatasetError,
-        match=r"^source 'coral' is not a \.npz, \.parquet or \.csv file and not one of archive, bsnap, dgl, "
+        match=r"^source 'coral': must be a \.npz, \.parquet or \.csv file, or one of archive, bsnap, dgl, "
         r"digits, distdgl, edges, npz,",
     ):
         resolve("coral")

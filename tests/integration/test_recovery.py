@@ -186,7 +186,7 @@ def test_async_goes_on_within_its_accuracy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["nowhere"], "not a run's directory"),
+        (["nowhere"], "not a run directory"),
         (["RUN", "--set", "model.hidden=8"], "model.hidden = (8,): the run has"),
         (["RUN", "--set", "data.source=cora"], "data.source = cora: the run has digits"),
     ],

@@ -134,7 +134,7 @@ def test_a_config_prepares_what_it_trains_on(tmp_path):
         ({"model.name": "sgc", "model.layers": 3}, "model.layers = 3: sgc has one layer, and no hidden one"),
         ({"model.name": "sgc", "model.hidden": 64}, "model.hidden = [64]: sgc has one layer, and no hidden one"),
         ({"run.write": "H9"}, "run.write = H9: gcn writes no such rows in an evaluation"),
-        ({"model.name": "gat", "model.narrow": False}, "model.narrow = False: gat has none"),
+        ({"model.name": "gat", "model.narrow": False}, "model.narrow = False: gat does not use it"),
         ({"model.outputs": 1}, "model.outputs = 1: the graph has 3 classes, must be >= that"),
     ],
     ids=str,

@@ -39,7 +39,7 @@ def test_ranges(text: str, name: str, expected: Range):
 @pytest.mark.parametrize(
     ("over", "complaint"),
     [
-        ({}, "a search needs something to go through, such as --grid train.lr=0.01,0.005"),
+        ({}, "nothing to search over: give --grid KEY=VALUE,..., such as --grid train.lr=0.01,0.005"),
         ({"lr": "2..1"}, "search over lr = 2..1: must be two numbers, LOW < HIGH"),
         ({"lr": "0..1:log"}, "search over lr = 0..1: must be two numbers, LOW < HIGH and LOW > 0"),
         ({"lr": "a..b"}, "search over lr = a..b: must be two numbers, LOW < HIGH"),
@@ -52,8 +52,8 @@ def test_ranges(text: str, name: str, expected: Range):
         ({"lr": 0.1}, "search over lr = 0.1: must be values, or LOW..HIGH with :log or without"),
         ({"lr": "fast"}, "train.lr = 'fast': must be a finite number"),
         ({"model.with": "8"}, "model.with: unknown key; did you mean model.width?"),
-        ({"seed": "0,1"}, "search over seed: is no setting of what is learnt"),
-        ({"budget": "0,1"}, "search over budget: is no setting of what is learnt"),
+        ({"seed": "0,1"}, "search over seed: is not a setting of the model or its training"),
+        ({"budget": "0,1"}, "search over budget: is not a setting of the model or its training"),
     ],
 )
 def test_a_space_that_cannot_be_is_refused_in_one_line(over: dict, complaint: str):

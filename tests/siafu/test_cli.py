@@ -117,13 +117,13 @@ def test_version(capsys):
 
 MISTAKES = [
     ("trian", "invalid choice: 'trian'"),
-    ("train nosuch", "source 'nosuch' is not a .npz, .parquet or .csv file and not one of archive, bsnap, dgl, digits"),
+    ("train nosuch", "source 'nosuch': must be a .npz, .parquet or .csv file, or one of archive, bsnap, dgl, digits"),
     ("train nosuch.npz", "nosuch.npz: "),
     ("train digits more", "unknown argument more"),
     ("train synthetic:moon", "'moon' is not one of reddit-small"),
     ("train synthetic:amazon?size=3", "no option 'size'"),
-    ("train --features x.csv", "unknown argument --features, which siafu prepare has"),
-    ("predict run --lr=0.1", "unknown argument --lr=0.1, which siafu train has"),
+    ("train --features x.csv", "unknown argument --features (a flag of siafu prepare)"),
+    ("predict run --lr=0.1", "unknown argument --lr=0.1 (a flag of siafu train)"),
     ("train --epohcs 3", "unknown argument --epohcs, did you mean --epochs?"),
     ("train --epoch 3", "unknown argument --epoch, did you mean --epochs?"),
     ("train --epochs", "argument --epochs: expected one argument"),
@@ -138,23 +138,23 @@ MISTAKES = [
     ("train --lambdas -1", "lambda.count = -1: must be >= 0"),
     ("train --lambda-memory 64", "lambda.memory_mb = 64: must be >= 128"),
     ("train --checkpoint-every -1", "run.checkpoint_every = -1: must be >= 0"),
-    ("train --guard --runs 2", "--guard: is for one run; with --runs the same command goes on"),
+    ("train --guard --runs 2", "--guard: is for one run; with --runs, repeat the command to continue"),
     ("train --mode soon", "train.mode = 'soon': must be one of no-pipe, pipe, async"),
     ("train --mode pipe --staleness 1", "train.staleness = 1 needs train.mode = async, not pipe"),
     ("train --set epochs", "--set epochs: must be SECTION.KEY=VALUE"),
     ("train --set train.epoch=3", "train.epoch: unknown key; did you mean train.epochs?"),
     ("train --config nosuch.toml", "nosuch.toml: No such file"),
     ("train --json --epochs -1", "train.epochs = -1: must be >= 0"),
-    ("baseline vanilla --ranks 2 nosuch", "source 'nosuch' is not"),  # a word after a flag is still the source
+    ("baseline vanilla --ranks 2 nosuch", "source 'nosuch': must be"),  # a word after a flag is still the source
     ("baseline vanilla --ranks 2 digits more", "unknown argument more"),
     ("baseline vanilla digits --ranks 100000", "baseline.ranks = 100000: this machine has"),
     ("plan digits --within-usd -3", "--within-usd -3: must be >= 0"),
     ("plan digits --within-usd nan", "--within-usd nan: must be >= 0"),
-    ("value", "nothing to judge"),
+    ("value", "nothing to compare"),
     ("value --paper pipegcn", "argument --paper: invalid choice: 'pipegcn'"),
     ("prepare digits", "--out DIR is missing"),
     ("prepare digits --out d --parts two", "argument --parts: invalid int value: 'two'"),
-    ("prepare nosuch --out d", "source 'nosuch' is not"),
+    ("prepare nosuch --out d", "source 'nosuch': must be"),
 ]
 
 

@@ -83,19 +83,19 @@ def test_nothing_is_idle_in_the_defaults():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"train.freshness": 0.5}, "train.freshness = 0.5: does nothing, it needs train.mode = async"),
+        ({"train.freshness": 0.5}, "train.freshness = 0.5: has no effect, it needs train.mode = async"),
         (
             {"train.mode": "async", "train.ahead": 0.5},
-            "train.ahead = 0.5: does nothing, it needs .* train.staleness > 0",
+            "train.ahead = 0.5: has no effect, it needs .* train.staleness > 0",
         ),
-        ({"train.stale_lr": 0.5}, "train.stale_lr = 0.5: does nothing"),
-        ({"train.momentum": 0.5}, "train.momentum = 0.5: does nothing, it needs train.optimizer = sgd"),
-        ({"train.step_epochs": 5}, "train.step_epochs = 5: does nothing, it needs train.schedule = step"),
+        ({"train.stale_lr": 0.5}, "train.stale_lr = 0.5: has no effect"),
+        ({"train.momentum": 0.5}, "train.momentum = 0.5: has no effect, it needs train.optimizer = sgd"),
+        ({"train.step_epochs": 5}, "train.step_epochs = 5: has no effect, it needs train.schedule = step"),
         (
             {"servers.backend": "cpu", "lambda.count": 3},
-            "lambda.count = 3: does nothing, it needs servers.backend = lambda",
+            "lambda.count = 3: has no effect, it needs servers.backend = lambda",
         ),
-        ({"servers.device": "cpu"}, "servers.device = cpu: does nothing, it needs servers.backend = gpu"),
+        ({"servers.device": "cpu"}, "servers.device = cpu: has no effect, it needs servers.backend = gpu"),
     ],
 )
 def test_what_is_said_and_does_nothing_is_refused(settings, message, tmp_path):
@@ -129,7 +129,7 @@ def test_what_loses_its_meaning_goes_back_to_its_default(tmp_path):
     assert api.resolve("", known, {}, {"backend": "cpu"}).lambdas.count == 0
     (tmp_path / "config.toml").write_text(configs.dump(known))
     assert api.resolve("", tmp_path / "config.toml", {}, {"backend": "cpu"}).lambdas.count == 0
-    with pytest.raises(ConfigError, match=r"lambda\.count = 4: does nothing"):
+    with pytest.raises(ConfigError, match=r"lambda\.count = 4: has no effect"):
         api.resolve("", known, {"lambda.count": 4}, {"backend": "cpu"})
 
 

@@ -88,7 +88,7 @@ def test_a_run_says_at_once_that_it_may_open_too_few_files(tmp_path: Path) -> No
         ("--version", (1, "siafu: stdout: No space left on device")),
         ("--help", (1, "siafu: stdout: No space left on device")),
         ("prepare --help", (1, "siafu prepare: stdout: No space left on device")),
-        ("prepare digits --json", (2, "siafu prepare: --out DIR is missing: where do the shards go?")),
+        ("prepare digits --json", (2, "siafu prepare: --out DIR is missing: the folder for the shards")),
     ],
 )
 def test_output_that_is_not_taken_is_said(

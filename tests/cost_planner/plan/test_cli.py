@@ -62,9 +62,9 @@ def test_the_table_says_what_it_rests_on(capsys):
         "fastest within",
         "none; the cheapest is",
         "assumed:",
-        "No single GPU holds",
+        "No single GPU has",
         "siafu train SOURCE --on aws",
-        "within the error" if "about even" in out else "worth",
+        "within the error" if "about even" in out else "the value of",
     ):
         assert words in " ".join(out.split())
 
@@ -97,7 +97,7 @@ def test_gpus_are_predicted_and_said_to_be_assumed(capsys):
     assert by_backend["cpu"]["basis"] == "calibrated"
     assert main([*argv, "--backend", "gpu,cpu"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    for words in ("gpu pipe*", "assumed, not measured", "L40S 864 GB/s", "siafu deploy gives graph servers no driver"):
+    for words in ("gpu pipe*", "assumed, not measured", "L40S 864 GB/s", "siafu deploy installs no GPU driver"):
         assert words in out
 
 
@@ -130,9 +130,9 @@ def test_another_machines_calibration_is_taken(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["plan"], "no graph: SOURCE, or --vertices"),
-        (["plan", "--vertices", "10k"], "counts are known but for --edges, --features, --classes"),
-        (["plan", "digits", "--edges", "10k"], "digits has counts of its own"),
+        (["plan"], "no graph: give SOURCE, or --vertices"),
+        (["plan", "--vertices", "10k"], "--edges, --features, --classes missing: without SOURCE, give all four counts"),
+        (["plan", "digits", "--edges", "10k"], "digits already has counts"),
         ([*FRIENDSTER, "--backend", "tpu"], "must be of cpu, lambda, gpu, vanilla"),
         (
             [*FRIENDSTER, "--backend", "gpu", "--instance", "g4dn.xlarge", "--servers", "1"],

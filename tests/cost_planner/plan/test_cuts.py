@@ -63,7 +63,7 @@ def test_what_does_not_fit_says_up_to_which_cut_it_would():
     asked = replace(ASKED, graph=graph, servers=[8])
     catalogue = Catalogue(asked)
     assert not catalogue.options
-    (cut,) = re.findall(r"it fits if no more than (0\.\d+) of the edges cross, not 0\.5 ", catalogue.why_nothing_fits)
+    (cut,) = re.findall(r"it fits if at most (0\.\d+) of the edges cross, not 0\.5 ", catalogue.why_nothing_fits)
     assert Catalogue(replace(asked, graph=replace(graph, cut=float(cut)))).options
     assert not Catalogue(replace(asked, graph=replace(graph, cut=float(cut) + 0.02))).options
     told = Catalogue(replace(asked, graph=replace(graph, cut_source="as told"))).why_nothing_fits

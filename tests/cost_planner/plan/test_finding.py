@@ -54,17 +54,23 @@ def found(**values: float) -> list[Any]:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"cpu": 2.0, "lambda": 1.0}, "Use CPUs only: CPU servers alone, worth 2 times CPU servers with Lambdas"),
-        ({"cpu": 1.0, "lambda": 3.0}, "Use Lambdas: CPU servers with Lambdas, worth 3 times CPU servers alone"),
+        (
+            {"cpu": 2.0, "lambda": 1.0},
+            "Use CPUs only: the value of CPU servers alone is 2 times that of CPU servers with Lambdas",
+        ),
+        (
+            {"cpu": 1.0, "lambda": 3.0},
+            "Use Lambdas: the value of CPU servers with Lambdas is 3 times that of CPU servers alone",
+        ),
         ({"cpu": 1.5, "lambda": 1.0}, "About even, within the error: CPU servers alone"),
-        ({"cpu": 1.0, "vanilla": 4.1}, "Rent the GPU: one machine's GPUs"),
+        ({"cpu": 1.0, "vanilla": 4.1}, "Rent the GPU: the value of one machine's GPUs is"),
         ({"cpu": 1.0, "gpu": 3.9}, "About even, within the error: servers with a GPU each"),
     ],
 )
 def test_the_best_is_advised_if_it_is_beyond_the_error(values, words):
     lines = finding(found(**values))
     assert lines[0].startswith(words)
-    assert ("What has a GPU is assumed" in lines[0]) == bool({"gpu", "vanilla"} & values.keys())
+    assert ("GPU figures are assumed" in lines[0]) == bool({"gpu", "vanilla"} & values.keys())
 
 
 def test_behind_a_gpu_the_rest_are_compared_too():

@@ -85,9 +85,9 @@ def test_a_model_without_hidden_layers_has_no_widths():
 
 def test_the_words_say_where_they_pay(found):
     (line,) = of_lambdas(found)
-    assert line.startswith("On 2 x c5n.2xlarge, ")
+    assert line.startswith("Lambdas on 2 x c5n.2xlarge: with ")
     faster = [width for width, pair in found.by_width.items() if pair.faster > 1]
-    assert f"they are faster from {min(faster):,} on, worth more " in line
+    assert f"they are faster from {min(faster):,} on, and have more value " in line
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_range_of_widths_in_words(found, so, words):
     fast = max(found.by_width.values(), key=lambda pair: pair.faster)
     pairs = [fast if one == "1" else slower(fast) for one in so]
     told = Lambdas(fast, dict(zip((1, 2, 4, 8), pairs, strict=True)))
-    assert f"they are faster {words}, worth" in of_lambdas(told)[0]
+    assert f"they are faster {words}, and have" in of_lambdas(told)[0]
 
 
 def slower(pair: Pair) -> Pair:

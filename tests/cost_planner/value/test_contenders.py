@@ -41,7 +41,7 @@ def test_all_are_everybody():
     ("text", "said"),
     [
         ("", "names nobody"),
-        ("gpus", r"--contenders gpus: no gpus; there are lambda, cpu, gpu \(each"),
+        ("gpus", r"--contenders gpus: unknown contender gpus; must be one of lambda, cpu, gpu \(each"),
         ("cpu, cpu pipe", "cpu pipe is there twice"),
         ("cpu fast", "fast must be KEY=VALUE, or a mode first: async, pipe, no-pipe"),
         ("vanilla pipe", "pipe must be KEY=VALUE$"),

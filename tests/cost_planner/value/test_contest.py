@@ -286,7 +286,7 @@ def test_verb_runs_judges_and_says(trainers: Trainers, capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     assert "digits: to 0.8 (val)" in shown
     assert "c7g.2xlarge for each graph server" in shown
-    assert "Not enough runs for a claim" in shown
+    assert "Not enough runs: a claim needs 5 seeds" in shown
     assert len(trainers.trained) == 6
 
 
@@ -309,7 +309,7 @@ def test_verb_tells_failures_in_the_table(trainers: Trainers, capsys: pytest.Cap
 
 def test_verb_ends_with_3_at_a_limit(trainers: Trainers, capsys: pytest.CaptureFixture[str]):
     assert main(["value", "digits", "--contenders", "cpu, cpu no-pipe", "--budget", "0.1"]) == 3
-    assert "1 of 2 runs came before the limit" in capsys.readouterr().err
+    assert "1 of 2 runs finished before the limit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -319,11 +319,11 @@ def test_verb_ends_with_3_at_a_limit(trainers: Trainers, capsys: pytest.CaptureF
         (["digits", "--contenders", "cpu", "--as", "c5.tiny"], "c5.tiny"),
         (["digits", "--contenders", "cpu", "--relative-to", "cpu"], "--relative-to cpu: must be one of cpu pipe"),
         (["digits", "cora", "--contenders", "cpu"], "compared on one SOURCE"),
-        (["digits"], "digits: not a run directory; to train on it, say by whom: --contenders"),
-        (["digits", "--hidden", "8"], "--hidden: nothing is trained without --contenders"),
-        (["runs/a", "--as", "c7g.xlarge", "--runs", "3"], "--runs: nothing is trained without --contenders"),
-        (["runs/a", "--set", "model.norm=layer"], "--set: nothing is trained without --contenders"),
-        ([], "nothing to judge"),
+        (["digits"], "digits: not a run directory; to train on it, add --contenders"),
+        (["digits", "--hidden", "8"], "--hidden: is for training; add --contenders"),
+        (["runs/a", "--as", "c7g.xlarge", "--runs", "3"], "--runs: is for training; add --contenders"),
+        (["runs/a", "--set", "model.norm=layer"], "--set: is for training; add --contenders"),
+        ([], "nothing to compare"),
     ],
 )
 def test_verb_names_mistakes(trainers: Trainers, capsys: pytest.CaptureFixture[str], words: list[str], said: str):

@@ -264,4 +264,4 @@ def test_verb_judges_what_is_finished_of_runs_that_were_trained_together(tmp_pat
     assert [(row["name"], row["runs"]) for row in json.loads(capsys.readouterr().out)["rows"]] == [("cpu pipe", 1)]
     (together / "seed-0" / "result.json").unlink()
     assert main(["value", str(together)]) == 2
-    assert "nothing to judge: none of the runs in" in capsys.readouterr().err
+    assert "nothing to compare: none of the runs in" in capsys.readouterr().err

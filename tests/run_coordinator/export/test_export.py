@@ -120,7 +120,7 @@ def test_weighted_edges_are_not_left_out_where_a_layer_takes_none(run: api.Run, 
     [
         ({"to": "keras"}, "to = 'keras': must be one of torch, pyg, dgl, onnx"),
         ({"out": "full"}, "out = full: exists already"),
-        ({"run": "empty"}, "empty: no finished run there, it has no model.safetensors"),
+        ({"run": "empty"}, "empty: not a finished run: it has no model.safetensors"),
     ],
 )
 def test_a_mistake_costs_one_line_and_no_server(

@@ -140,10 +140,10 @@ def test_a_mistake_costs_one_line_and_no_server(
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match=r"no finished run there, it has no config\.toml"):
+    with pytest.raises(ConfigError, match=r"not a finished run: it has no config\.toml"):
         siafu.predict(tmp_path)
     assert main(["predict", "nowhere"]) == 2  # not: that predictions.csv has no folder
-    assert capsys.readouterr().err == "siafu predict: nowhere: no finished run there, it has no config.toml\n"
+    assert capsys.readouterr().err == "siafu predict: nowhere: not a finished run: it has no config.toml\n"
 
 
 def test_a_mistake_that_a_server_finds_leaves_nothing_in_the_run(run: api.Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,7 +351,7 @@ def tidied(table: str) -> list[str]:
     ("options", "message"),
     [
         ({"widths": (30,)}, "model.hidden = 30: must be a multiple of model.heads = 8 for gat"),
-        ({"jump": "cat"}, "model.jump = cat: gat has none"),
+        ({"jump": "cat"}, "model.jump = cat: gat does not use it"),
     ],
 )
 def test_what_cannot_be_is_named(options, message):

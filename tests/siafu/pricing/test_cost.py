@@ -123,7 +123,7 @@ def test_a_type_that_nobody_knows_the_spot_saving_of_is_not_said_to_be_cheaper()
     assert cost.bought(asked, "c8i.2xlarge") == " (spot, counted on demand: what it saves is not known)"
     assert cost.bought(config(), "c7g.2xlarge") == ""
     assert cost.of_run(asked, requests=0, gb_s=0, seconds=1).counted == (
-        "what Lambda would charge for local, servers at spot prices, their volumes and endpoints for as long as the "
+        "Lambda's price for local workers, servers at spot prices, their volumes and endpoints for as long as the "
         "run took, of them c8i.2xlarge at on-demand prices: what spot saves is not known"
     )
 
@@ -135,7 +135,7 @@ def test_environments_cost_their_memory_by_the_hour():
 def test_a_local_run_counts_what_lambda_would_charge_and_no_servers():
     found = cost.of_run(config(), requests=1e6, gb_s=1e5, seconds=1e4)
     assert found.parts == pytest.approx({"lambda": 0.2 + 1.33334})
-    assert found.counted == "what Lambda would charge for local, no servers: run.on = local"
+    assert found.counted == "Lambda's price for local workers, local servers not priced"
     assert (found.region, found.as_of) == ("us-east-1", "2026-11-20")
     assert found.to_dict()["usd"] == found.usd == pytest.approx(1.53334)
 
