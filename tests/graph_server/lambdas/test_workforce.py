@@ -37,3 +37,12 @@ def test_one_that_is_overdue_and_then_refused_takes_nobodys_place_among_those_th
     assert workforce.hopeless() == 0  # the fresh one may come up
     workforce.ended(fresh, START_S + 2, ran=True)
     assert workforce.hopeless() == LEAST_COHORT + 1
+
+
+def test_invocations_are_in_vain_only_since_the_service_last_let_one_run():
+    workforce = Workforce("w", 4, None, random.Random(0))
+    name, *_ = workforce.ask(2, 0, 0.0)
+    workforce.refused(0.0, 10.0, shrink=False)
+    assert workforce.in_vain_for(110.0) == 100.0
+    workforce.ended(name, 100.0, ran=True)
+    assert workforce.in_vain_for(110.0) == 10.0
