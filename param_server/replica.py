@@ -151,7 +151,7 @@ class Replica:
             version: self._parameters.check_all(weights, f"{where}, weights of version {version}")
             for version, weights in wire.by_version(state.weights).items()
         }
-        if state.version != max(versions, default=-1):
+        if not versions or state.version != max(versions):
             raise RemoteProtocolError(f"{where}: there are weights of {sorted(versions)}")
         self._optimiser.restore({name: np.asarray(value) for name, value in state.optimiser.items()})
         self._stash = Stash(state.version, versions.pop(state.version))

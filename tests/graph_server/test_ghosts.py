@@ -11,8 +11,11 @@ from graph_data.prepare import prepare
 from graph_server.exchange import bounds_of
 from graph_server.ghosts import Ghosts
 from siafu import views
+from siafu.errors import RemoteProtocolError
 from siafu.shards import Edges
+from siafu.sparse import EdgeRows
 from siafu.tasks import Lane
+from siafu.wire import ConstantRows
 from tests.graph_data.graphs import random_graph
 
 INTERVALS, EPOCH = 3, 5
@@ -45,3 +48,15 @@ def test_dropped_rows_are_made_up_for_along_the_edges_that_training_sees(tmp_pat
             epoch_of[fresh] = EPOCH
             there = sum(edges[source] for source in fresh)
             assert reading[interval].share(epoch_of, EPOCH) == sum(edges) / max(there, 1)
+
+
+def test_only_rows_of_the_features_width_are_features(tmp_path: Path):
+    shard = prepare(random_graph(n=40), tmp_path / "shards", parts=2).partition(0)
+    ghosts = Ghosts(shard, [0], bounds_of(len(shard.vertices), 1), wants_features=True)
+    width = shard.features.shape[1]
+    rows = np.ones((3, width), np.float32)
+    edges = EdgeRows(np.arange(4), rows)
+    for wrong in ({}, {"labels": rows}, {"features": rows[:, 1:]}, {"features": edges}):
+        with pytest.raises(RemoteProtocolError, match=f"graph_server 1: no features of {width} columns"):
+            ghosts.add_features(ConstantRows(1, 1, wrong))
+    ghosts.add_features(ConstantRows(1, 1, {"features": rows}))

@@ -91,6 +91,7 @@ def test_the_best_may_be_a_version_that_is_still_to_come():
     [
         (graph_server(0), {}, "only the coordinator's"),
         (COORDINATOR, {"version": 3}, "there are weights of [2]"),
+        (COORDINATOR, {"version": -1, "weights": {}}, "there are weights of []"),
         (COORDINATOR, {"weights": {"2/0.weight": np.ones(3)}}, "values for"),
         (COORDINATOR, {"weights": {"two/0.weight": np.ones(3)}}, "is not VERSION/NAME"),
         (COORDINATOR, {"optimiser": {"steps": np.array(2), "x/0.weight": np.ones(3)}}, "is not one of m, v"),

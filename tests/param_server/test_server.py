@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from graph_data.prepare import prepare
 from param_server import server
-from siafu.address import COORDINATOR, param_server
+from param_server.replica import Replica
+from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import PeerLost
-from siafu.member import Joined
+from siafu.member import Joined, Presence
 from siafu.sockets import Hub
 from siafu.wire import Failed, Message, Ready, Roster, Stop, Stopped
 from tests.toy_graphs import random_graph
@@ -76,3 +78,21 @@ def test_without_a_coordinator_it_ends(played: Played) -> None:
     played.until(lambda: played.gone)  # which has said nothing
     assert isinstance(played.error, PeerLost)
     assert not played.says(Failed)  # whoever ends the process tells, once
+
+
+def test_who_outlasts_its_peers_listens_to_the_coordinator_alone() -> None:
+    """A peer that stays silent must not keep it from hearing that it may go."""
+
+    class Silent:
+        """A presence of whose peers one is lost."""
+
+        orphaned, forgot = False, False
+
+        def forget_peers(self) -> None:
+            self.forgot = True
+
+        def poll(self, timeout_s: float) -> list[tuple[Address, Message]]:
+            assert self.forgot, "the lost peer is reported again, for ever"
+            return [(graph_server(0), Stop("not yours to say")), (COORDINATOR, Stop("the run is over"))]
+
+    server._outlast(cast(Hub, None), Config(), cast(Replica, None), cast(Presence, Silent()))

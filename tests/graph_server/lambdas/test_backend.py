@@ -235,6 +235,15 @@ def refuse(of: Rig, name: str, error: str = THROTTLED, reason: str = "") -> None
     of.end(name, error, reason=reason, billed_ms=0)
 
 
+def test_a_worker_that_has_pulled_was_invoked_whatever_its_end_is_called():
+    run = busy(rig(count=1))
+    refuse(run, "w0-0")
+    assert controller(run).usage["invocations"] == 1
+    never = starting(rig(count=1))
+    refuse(never, "w0-0")
+    assert controller(never).usage["invocations"] == 0
+
+
 def test_after_a_refusal_nothing_is_invoked_until_the_pause_is_over():
     run = starting(rig(count=1))
     refuse(run, "w0-0", "EC2ThrottledException")
