@@ -183,6 +183,7 @@ class Server:
             "margin_s": lambdas.margin_s,
             "prefetch": credits,
             "proxy": lambdas.proxy,
+            "core": 1.0 if lambdas.place.billed else lambdas.core,
             "keep_bytes": (lambdas.memory_mb << 20) // 4 if lambdas.keep_constants else 0,
             "wait_s": self.config.servers.silence_s,
             "keys": self._workers_keys,

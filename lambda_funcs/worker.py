@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from lambda_funcs.cpu_share import CpuShare
 from lambda_funcs.desk import Desk
 from siafu import processor
 from siafu.address import graph_server
@@ -39,6 +40,7 @@ class Assignment:
     idle_s: float
     margin_s: float
     prefetch: int
+    core: float  # share of a core to compute with; 1: what there is, as where Lambda itself sees to it
     keep_bytes: int  # of rows that never change
     proxy: str
     wait_s: float  # for an answer, at most
@@ -68,9 +70,10 @@ class Worker:
     def __init__(self, assignment: Assignment, remaining_s: Callable[[], float]):
         self.assignment, self._remaining_s = assignment, remaining_s
         self._home = graph_server(assignment.index)
+        self._share = CpuShare(assignment.core)
         self._hub = Hub(worker_address(assignment.worker), assignment.run_id, ring=assignment.keys)
         self._desk = Desk(
-            self._home, TensorWorker(assignment.spec, assignment.worker, time.perf_counter, assignment.keep_bytes)
+            self._home, TensorWorker(assignment.spec, assignment.worker, self._share.clock, assignment.keep_bytes)
         )
 
     def run(self) -> dict[str, Any]:
@@ -105,7 +108,9 @@ class Worker:
     def _take(self, message: Message) -> None:
         if isinstance(message, Refused):
             raise GnnError(f"refused: {message.reason}")
-        for send in self._desk.handle(message):
+        with self._share:
+            sends = self._desk.handle(message)
+        for send in sends:
             if send.to.role == "param_server" and not self._hub.knows(send.to):
                 self._hub.dial(send.to, self.assignment.param_servers[send.to.index], self.assignment.proxy)
             self._hub.send(send.to, send.message)

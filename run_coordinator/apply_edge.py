@@ -21,7 +21,7 @@ from siafu import kernels, models, ops, views
 from siafu.config import Config
 from siafu.kernels import EdgeDropout, Records
 from siafu.kernels.records import Dtype
-from siafu.machine import CORE_MB, LAMBDA_BYTES_PER_S, num_environments, num_threads
+from siafu.machine import LAMBDA_BYTES_PER_S, num_environments, num_threads
 from siafu.models import ModelSpec
 from siafu.models.gat import GAT
 from siafu.shards import Edges, Shard, ShardSet
@@ -76,7 +76,7 @@ def _gathered(shards: ShardSet) -> list[int]:
 
 def load_of(config: Config, edges: int, tasks: int, nbytes: int) -> Load:
     here = config.lambdas.place.same_machine and not config.lambdas.proxy
-    core = 1.0 if here else min(1.0, config.lambdas.memory_mb / CORE_MB)
+    core = config.lambdas.core
     link = copied_per_s() if here else LAMBDA_BYTES_PER_S
     return Load(edges, tasks, nbytes, num_threads(config), num_environments(config), core, link, here)
 

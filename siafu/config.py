@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from siafu.errors import ConfigError
-from siafu.places import PLACES, Place, Where
+from siafu.places import CORE_MB, PLACES, Place, Where
 from siafu.setting import SECONDS, Setting, check_bounds, converted, setting, settings_of
 
 if typing.TYPE_CHECKING:
@@ -333,6 +333,11 @@ class Lambda:
     apply_edge: Literal["auto", "lambda", "server"] = setting(
         "auto", "where ApplyEdge runs; auto: where it measures faster"
     )
+    cpu_share: Literal["auto", "real", "free"] = setting(
+        "auto",
+        "CPU time of environments that are not on AWS; real: what Lambda gives for memory_mb; free: all that they can "
+        "get; auto: real in siafu value, else free",
+    )
 
     def __post_init__(self) -> None:
         check_bounds(self, "lambda")
@@ -346,6 +351,12 @@ class Lambda:
     @property
     def place(self) -> Place:
         return PLACES[self.on]
+
+    @property
+    def core(self) -> float:
+        """The share of a core that an environment computes with, which is one thread: at most 1."""
+        limited = self.place.billed or self.cpu_share == "real"
+        return min(1.0, self.memory_mb / CORE_MB) if limited else 1.0
 
 
 @dataclass(frozen=True)

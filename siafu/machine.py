@@ -9,8 +9,6 @@ from siafu import allotment
 from siafu.config import Config
 
 FEWEST, MOST = 2, 8
-#: Lambda memory that comes with one core, MB (AWS Lambda's documentation).
-CORE_MB = 1769
 #: Network rate of one environment on AWS, bytes per second.
 LAMBDA_BYTES_PER_S = 75e6
 #: CPU time that one more message costs at both ends, seconds.
@@ -36,5 +34,6 @@ def num_environments(config: Config, cores: int | None = None) -> int:
     if lambdas.count:
         return lambdas.count
     if lambdas.place.same_machine:
-        return min(intervals, max(FEWEST, min(MOST, (cores or allotment.cores()) * 2 // num_sharing(config))))
+        fitting = 2 * (cores or allotment.cores()) / num_sharing(config) / lambdas.core
+        return min(intervals, max(FEWEST, min(int(MOST / lambdas.core), int(fitting))))
     return intervals

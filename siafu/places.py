@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+#: Lambda memory that comes with one core, MB (AWS Lambda's documentation); less has a share of it.
+CORE_MB = 1769
+
 Where = Literal["local", "localstack", "aws", "ray"]
 
 

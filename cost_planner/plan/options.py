@@ -29,8 +29,8 @@ from cost_planner.plan.simulated_run import Environments, Plan
 from cost_planner.plan.work import Speeds, plan_of
 from cost_planner.scale import AWS
 from siafu.config import Config
-from siafu.machine import CORE_MB
 from siafu.models import ModelSpec
+from siafu.places import CORE_MB
 from siafu.pricing import prices
 from siafu.pricing.prices import Instance
 

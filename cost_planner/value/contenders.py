@@ -116,6 +116,8 @@ def config_of(asked: Asked, base: Config, ranks: int) -> Config:
     if asked.kind in METHODS:
         return settings.resolve(asked.kind, "", _of_baseline(asked.kind, base, ranks), asked.own, {})
     changes: dict[str, Any] = {"servers.backend": asked.kind, "train.mode": asked.mode, "train.staleness": 0}
+    if asked.kind == "lambda" and base.lambdas.cpu_share == "auto":
+        changes["lambda.cpu_share"] = "real"  # or its price would buy it more than on AWS
     return base.replace({**changes, **asked.own})
 
 

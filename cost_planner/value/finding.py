@@ -249,6 +249,12 @@ def _machines(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     said += [other_cores(count, stand_in) for count in sorted(threads) if count != stand_in["vcpus"]]
     if any(row["shares_cores"] for row in rows):
         said.append("Lambdas look slower here, because they shared cores with the servers; on AWS they have their own")
+    whole = [row["name"] for row in rows if row["whole_cores"]]
+    if whole:
+        said.append(
+            f"{', '.join(whole)}: Lambdas computed on whole cores, for which Lambda asks more than is counted here "
+            "(lambda.cpu_share=real gives them what their memory buys)"
+        )
     on_cores = [row["name"] for row in rows if row["devices"] == ["cpu"]]
     if on_cores:
         said.append(f"{', '.join(on_cores)}: trained on CPU cores, priced as one {gpu}, whose GPU would be faster")

@@ -53,7 +53,7 @@ from siafu.address import Address, Send
 from siafu.address import worker as worker_address
 from siafu.config import Config, Lambda
 from siafu.errors import RemoteProtocolError, WorkerError
-from siafu.machine import CORE_MB, num_environments, num_threads
+from siafu.machine import num_environments, num_threads
 from siafu.metrics import LEAST_LOSS
 from siafu.models import Model, ModelSpec
 from siafu.models import build as build_model
@@ -100,8 +100,7 @@ class LambdaBackend:
         self._dispatcher = Dispatcher(timing, config.relaunches, affinity=config.keep_constants)
         self._shipping = Shipping(keep_constants=config.keep_constants, num_parts=PARTS if config.stream else 1)
         on_lambda = config.place.billed
-        core = min(1.0, config.memory_mb / CORE_MB) if on_lambda else 1.0
-        self._sizing = Sizing(config.memory_mb, core, on_lambda=on_lambda or bool(config.proxy))
+        self._sizing = Sizing(config.memory_mb, config.core, on_lambda=on_lambda or bool(config.proxy))
         self._sized_at = 0.0
         self._holding = Holding(config.memory_mb)
         if not config.prefetch:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from siafu.machine import CORE_MB, LAMBDA_BYTES_PER_S, MESSAGE_S
+from siafu.machine import LAMBDA_BYTES_PER_S, MESSAGE_S
+from siafu.places import CORE_MB
 from siafu.tensor_task import PARTS
 
 LEAST_MB, STEP_MB = 128, 64

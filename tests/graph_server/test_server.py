@@ -14,6 +14,7 @@ from graph_server import server as module
 from graph_server.lambdas.backend import LambdaBackend
 from graph_server.server import Server, _timed, largest_result
 from siafu.address import COORDINATOR
+from siafu.config import Config
 from siafu.models import ModelSpec
 
 
@@ -60,7 +61,7 @@ def test_a_server_that_leaves_says_how_many_invocations_a_service_goes_on_with(
     """Of three that began. Only of a service that goes on without us is the cost unknown."""
     monkeypatch.setattr(module, "LEAVE_S", 0.0)
     sent: list[Any] = []
-    lambdas = SimpleNamespace(idle_s=1, margin_s=1, proxy="", memory_mb=192, keep_constants=False, callback_host="")
+    lambdas = Config().lambdas
     server = object.__new__(Server)
     server.__dict__.update(
         hub=SimpleNamespace(

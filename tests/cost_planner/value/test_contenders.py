@@ -58,8 +58,17 @@ def test_mistakes_are_named(text, said):
 def test_servers_differ_by_backend_and_mode_alone(one):
     config = config_of(one, BASE, 2)
     assert trained.name_of(config) == one.name
-    changed = {"servers.backend": "lambda", "train.mode": "async", "train.staleness": 0}
+    changed = {"servers.backend": "lambda", "train.mode": "async", "train.staleness": 0, "lambda.cpu_share": "real"}
     assert config.replace(changed) == BASE.replace(changed)
+
+
+def test_lambdas_compute_with_what_their_memory_buys_unless_they_are_told_otherwise():
+    whole, own = parse("lambda pipe, lambda pipe cpu_share=free".replace("cpu_share", "lambda.cpu_share"))
+    assert config_of(whole, BASE, 2).lambdas.core == pytest.approx(192 / 1769)
+    assert config_of(own, BASE, 2).lambdas.core == 1
+    assert config_of(whole, BASE.replace({"lambda.cpu_share": "free"}), 2).lambdas.core == 1
+    (cpu,) = parse("cpu")
+    assert config_of(cpu, BASE, 2).lambdas == BASE.lambdas
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -255,6 +255,7 @@ ROW = {
     "devices",
     "stand_in",
     "shares_cores",
+    "whole_cores",
     "best",
     "run_dirs",
 }

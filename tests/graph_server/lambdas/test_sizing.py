@@ -5,7 +5,7 @@ import random
 import pytest
 
 from graph_server.lambdas.sizing import ENOUGH, LEAST_MB, MOST_PARTS, Sizing
-from siafu.machine import CORE_MB
+from siafu.places import CORE_MB
 from siafu.tensor_task import PARTS
 
 MB = 1e6
