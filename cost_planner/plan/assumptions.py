@@ -15,6 +15,7 @@ from cost_planner.plan.ranking import Predicted
 from cost_planner.scale import AWS, SETTINGS
 from cost_planner.value import break_even
 from siafu.models import operators
+from siafu.places import CORE_MB
 from siafu.pricing import prices
 
 #: Servers of the largest setting of docs/scale.md.
@@ -50,8 +51,9 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
             f"{AWS.flow_gbps:g} Gbps per connection; one zone."
         ),
         (
-            f"Lambda ({config.cloud.arch}): {AWS.lambda_bytes_per_s / 1e6:.0f} MB/s each way, a calibrated core at "
-            "1,769 MB. The number of environments is constant; in training, lambda.count = 0 adapts it."
+            f"Lambda ({config.cloud.arch}): {AWS.lambda_bytes_per_s / 1e6:.0f} MB/s each way; at {CORE_MB:,} MB, "
+            f"{cores.of_lambda(CORE_MB, config.cloud.arch):g} of the calibrated core (cores.csv). The number of "
+            "environments is constant; in training, lambda.count = 0 adapts it."
         ),
         f"A run uses up to {USABLE:.0%} of a machine's memory, takes {START_S:.0f} s to start, and reads "
         f"{AWS.s3_bytes_per_s / 1e6:.0f} MB/s from S3; the deployment lasts as long as the run.",

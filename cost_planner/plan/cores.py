@@ -5,7 +5,7 @@ Pure but for reading ``cores.csv``.
    with GPUs have them) two are one core. Threads are cores.
 2. Speeds of cores are assumptions: the newest generation of every maker is taken for the calibrated core,
    older ones are slower by what AWS announced of each generation ("up to"). A family that is not in the
-   table counts as the calibrated core.
+   table counts as the calibrated core. A Lambda's vCPU is a row too, by its architecture.
 3. A link has its burst for ``BURST_S`` and its baseline for ever: over a run of known bytes it has the rate between the
    two that such a bucket gives. A TCP connection has ``scale.AWS.flow_gbps`` at most.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cost_planner.plan.parts import LinkRate
 from cost_planner.scale import AWS, GB
+from siafu.places import CORE_MB
 from siafu.pricing.prices import Instance
 
 FILE = Path(__file__).with_name("cores.csv")
@@ -46,6 +47,11 @@ def family(machine: Instance) -> str:
 def cores_of(machine: Instance) -> Cores:
     unknown = Cores(1.0, 1 if machine.arch == "arm64" else 2, "not known: taken as the calibrated core")
     return _table().get(family(machine), unknown)
+
+
+def of_lambda(memory_mb: int, arch: str) -> float:
+    """The share of the calibrated core that an environment computes with."""
+    return min(1.0, memory_mb / CORE_MB) * _table()[f"lambda {arch}"].speed
 
 
 def threads_of(machine: Instance) -> int:

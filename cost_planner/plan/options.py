@@ -30,7 +30,6 @@ from cost_planner.plan.work import Speeds, plan_of
 from cost_planner.scale import AWS
 from siafu.config import Config
 from siafu.models import ModelSpec
-from siafu.places import CORE_MB
 from siafu.pricing import prices
 from siafu.pricing.prices import Instance
 
@@ -203,7 +202,7 @@ class Catalogue:
         for memory_mb, count in self._environments(fitted, floors, servers, speed) if plan.environments else [(0, 0)]:
             lambdas, mine, found = fitted.config.lambdas, plan, floors
             if plan.environments:
-                core = memory_mb / CORE_MB / speed
+                core = cores.of_lambda(memory_mb, asked.config.cloud.arch) / speed
                 kind = replace(plan.environments, count=count, core=core, most=asked.concurrency // servers)
                 mine, found = replace(plan, environments=kind), floors.with_environments(count or plan.intervals, core)
                 lambdas = replace(lambdas, count=count, memory_mb=memory_mb)
@@ -294,7 +293,7 @@ class Catalogue:
             elif asked.lambdas is not None:
                 yield memory_mb, min(asked.lambdas, most)
             else:
-                enough = floors.enough(memory_mb / CORE_MB / speed)
+                enough = floors.enough(cores.of_lambda(memory_mb, asked.config.cloud.arch) / speed)
                 for count in sorted({min(most, max(1, round(share * enough))) for share in OF_ENOUGH}):
                     yield memory_mb, count
 

@@ -42,6 +42,19 @@ def test_two_vcpus_of_intel_are_a_core_and_one_of_graviton_is():
     assert threads == {"c7g.2xlarge": 8, "c6i.2xlarge": 4}
 
 
+def test_a_lambda_computes_on_the_core_of_its_architecture():
+    """Graviton2's, or a vCPU of x86, whatever the servers are; more memory than comes with a core is no faster."""
+    assert cores.of_lambda(1769, "arm64") == cores.cores_of(prices.instance("c6g.2xlarge", "us-east-1")).speed
+    assert cores.of_lambda(192, "x86_64") == pytest.approx(0.52 * 192 / 1769)
+    assert cores.of_lambda(5000, "arm64") == cores.of_lambda(1769, "arm64")
+    asked = replace(ASKED, instances=["c8g.2xlarge", "c7g.2xlarge"], backends=["lambda"], memories_mb=[1769])
+    found = {one.machine.name: one.in_pipe.environments for one in Catalogue(asked).options}
+    assert {name: round(kind.core, 2) for name, kind in found.items() if kind} == {
+        "c8g.2xlarge": 0.62,
+        "c7g.2xlarge": 0.81,  # 0.62 of the calibrated core beside 0.77
+    }
+
+
 def test_nothing_exceeds_the_memory_of_its_machine():
     wide = Config().replace({"model.hidden": "32"})
     catalogue = Catalogue(Asked(wide, FRIENDSTER, Epochs(10), Speeds(), servers=[2, 32], backends=["cpu"]))
