@@ -238,10 +238,21 @@ SOURCED = "role_arn = arn:aws:iam::111122223333:role/x\nsource_profile = base\n[
         ({**SECRETS, "AWS_ACCESS_KEY_ID": "test"}, "", "test"),
         ({**SECRETS, "AWS_PROFILE": "mine"}, OURS, "000000000042"),
         ({"AWS_PROFILE": "mine"}, REAL, "test"),
+        ({"AWS_PROFILE": "mine"}, "region = us-east-1\n", "test"),
         ({"AWS_PROFILE": "mine"}, OURS + "aws_session_token = real\n", "test"),
         ({"AWS_PROFILE": "mine"}, SOURCED, "test"),
     ],
-    ids=["none", "real", "half", "token", "profile before keys", "real profile", "profile with token", "role"],
+    ids=[
+        "none",
+        "real",
+        "half",
+        "token",
+        "profile before keys",
+        "real profile",
+        "profile without keys",
+        "profile with token",
+        "role",
+    ],
 )
 def test_localstack_is_sent_no_real_credentials(
     environment: dict[str, str], profile: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
