@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -38,6 +39,7 @@ class Asked:
     lambdas: int | None = None  # of a server; 0: the autotuner's
     intervals: int | None = None
     concurrency: int = CONCURRENCY
+    max_vcpus: float = math.inf  # of all EC2 machines together
 
     def __post_init__(self) -> None:
         if self.config.train.eval_every < 0:

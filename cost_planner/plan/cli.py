@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import typing
 from collections.abc import Sequence
 from dataclasses import replace
@@ -105,6 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=str(CONCURRENCY),
         help=f"environments that the account may have [{CONCURRENCY}]",
     )
+    group.add_argument("--max-vcpus", metavar="N", help="vCPUs of EC2 that the account may have [no limit]")
     group = parser.add_argument_group("answers")
     group.add_argument("--within-time", metavar="TIME", help="show the cheapest option within this time: 90, 30m, 2h")
     group.add_argument("--within-usd", type=float, metavar="USD", help="show the fastest option within this cost")
@@ -203,7 +205,8 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
         memories_mb=_numbers("lambda-memory", args.lambda_memory, least=128) or MEMORIES_MB,
         lambdas=lambdas[0] if lambdas else None,
         intervals=intervals[0] if intervals else None,
-        concurrency=graphs.count(args.concurrency),
+        concurrency=graphs.count(args.concurrency, "concurrency"),
+        max_vcpus=math.inf if args.max_vcpus is None else graphs.count(args.max_vcpus, "max-vcpus"),
     )
 
 
@@ -214,7 +217,7 @@ def _graph(args: argparse.Namespace, config: Config) -> Graph:
     if told:
         if missing := [f"--{name}" for name in COUNTS if name not in told]:
             raise ConfigError(f"{', '.join(missing)} missing: without SOURCE, give all four counts")
-        vertices, edges, features, classes = (graphs.count(told[name]) for name in COUNTS)
+        vertices, edges, features, classes = (graphs.count(told[name], name) for name in COUNTS)
         return graphs.of_counts(vertices, edges, features, classes, args.cut)
     if not args.source:
         raise ConfigError("no graph: give SOURCE, or --vertices, --edges, --features and --classes")

@@ -142,7 +142,7 @@ def _with(entry: PartitionEntry, features: dict[str, FileEntry]) -> dict[str, Fi
     return {**{name: file for name, file in entry.files.items() if not name.startswith("features")}, **features}
 
 
-def count(text: str) -> int:
+def count(text: str, flag: str) -> int:
     """Of "65.6M", "3.6B", "10k", "1e9" or "1_000_000"; ConfigError for anything else."""
     found = re.fullmatch(r"([0-9_]*\.?[0-9_]+(?:e[0-9]+)?)\s*([kmbgt]?)", text.strip().lower())
     try:
@@ -150,7 +150,7 @@ def count(text: str) -> int:
     except (ValueError, OverflowError):
         value = 0
     if value < 1:
-        raise ConfigError(f"{text!r}: must be a number of at least 1, such as 65.6M, 3.6B, 1e9 or 32")
+        raise ConfigError(f"--{flag} {text}: must be a number of at least 1, such as 65.6M, 3.6B, 1e9 or 32")
     return value
 
 

@@ -99,6 +99,13 @@ class Option:
         return each * self.in_pipe.servers
 
     @property
+    def vcpus(self) -> int:
+        """Of all its EC2 machines."""
+        param = prices.instance(self.config.cloud.param_instance, self.config.lambdas.region)
+        param_servers = 0 if self.backend == "vanilla" else self.config.servers.param_servers
+        return self.machines * self.machine.vcpu + param_servers * param.vcpu
+
+    @property
     def floor_s(self) -> float:
         return self.floors.epoch_s(self.plan.mode)
 
@@ -116,6 +123,10 @@ class Catalogue:
         if asked.servers is None:
             least = min((option.in_pipe.servers for option in self.options), default=MANY_SERVERS[-1])
             self.options += self._all([count for count in MANY_SERVERS if count <= TIMES_LEAST * least])
+        fitting = [option for option in self.options if option.vcpus <= asked.max_vcpus]
+        if beyond := len(self.options) - len(fitting):
+            self.dropped["more vCPUs than --max-vcpus"] = beyond
+        self.options = fitting
 
     def _all(self, counts: Sequence[int]) -> list[Option]:
         if self.asked.servers is None:

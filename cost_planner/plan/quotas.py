@@ -60,7 +60,7 @@ def needed(option: Option) -> dict[str, Any]:
     each = -(-option.environments // servers)
     files = scale.MEASURED.fds_of_graph_server + 2 * each + 3 * (servers - 1) + 2 * param_servers
     found: dict[str, Any] = {
-        "vcpus": vcpus.total(),
+        "vcpus": option.vcpus,
         "vcpus_quota": quota(class_of(option.machine.name), spot=config.cloud.spot),
         "vcpus_by_quota": [
             quota(name, spot=config.cloud.spot) | {"needed": count} for name, count in vcpus.items() if count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -28,13 +29,13 @@ from siafu.shards import ShardSet
     ],
 )
 def test_counts_as_people_write_them(text, number):
-    assert graphs.count(text) == number
+    assert graphs.count(text, "edges") == number
 
 
 @pytest.mark.parametrize("text", ["", "many", "-3", "0", "0.2", "3.6 B x", "1e999", "nan"])
 def test_what_is_no_count_is_refused(text):
-    with pytest.raises(ConfigError, match="must be a number"):
-        graphs.count(text)
+    with pytest.raises(ConfigError, match=f"^--edges {re.escape(text)}: must be a number"):
+        graphs.count(text, "edges")
 
 
 def test_on_paper_it_is_cut_as_in_docs_scale():

@@ -71,6 +71,15 @@ def test_what_fits_nowhere_is_told():
     assert "the largest machine has 64" in catalogue.why_nothing_fits
 
 
+def test_machines_stay_within_the_accounts_vcpus():
+    every = Catalogue(ASKED).options
+    few = Catalogue(replace(ASKED, max_vcpus=12))
+    assert {option.vcpus for option in few.options} == {vcpus for option in every if (vcpus := option.vcpus) <= 12}
+    assert few.dropped["more vCPUs than --max-vcpus"] == len(every) - len(few.options) > 0
+    for option in few.options:
+        assert option.vcpus == option.machines * 8 + 2 * option.config.servers.param_servers
+
+
 def test_environments_stay_within_the_account():
     catalogue = Catalogue(replace(ASKED, servers=[4], backends=["lambda"], concurrency=10))
     assert max(option.environments for option in catalogue.options) <= 10
