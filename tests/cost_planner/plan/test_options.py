@@ -77,7 +77,7 @@ def test_machines_stay_within_the_accounts_vcpus():
     assert {option.vcpus for option in few.options} == {vcpus for option in every if (vcpus := option.vcpus) <= 12}
     assert few.dropped["more vCPUs than --max-vcpus"] == len(every) - len(few.options) > 0
     for option in few.options:
-        assert option.vcpus == option.machines * 8 + 2 * option.config.servers.param_servers
+        assert option.vcpus == option.machines * 8 + 4 * option.config.servers.param_servers
 
 
 def test_environments_stay_within_the_account():
