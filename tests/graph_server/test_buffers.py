@@ -150,6 +150,17 @@ def test_freeze_leaves_the_rows_as_they_stood_at_the_last_snapshot():
     assert seen == [0.0, *(value(0, epoch) for epoch in (0, 1, 2, 2, 2, 5, 5, 5, 8))]
 
 
+@pytest.mark.parametrize("first", [4, 7])
+def test_freeze_in_a_run_that_goes_on_takes_its_first_snapshot_after_its_first_epoch(first: int):
+    """It has none of the run before, and must not read zeros until the next one is due."""
+    made = slot("freeze", freeze_epochs=3)
+    seen = []
+    for epoch in range(first, first + 2):
+        seen.append(stale(made, 0, epoch))
+        publish(made, 0, epoch)
+    assert seen[1] == value(0, first)
+
+
 def test_freeze_takes_its_snapshot_of_what_is_there_even_if_that_is_old():
     made = slot("freeze", freeze_epochs=2)
     publish(made, 1, 0)
