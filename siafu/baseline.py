@@ -47,7 +47,7 @@ _HALO = _FULL | {
     "feedback",
 }
 _PIPE = frozenset({"chunks", "groups", "freeze", "shuffle", "unbiased", "recover"})
-_BATCH = frozenset({"subgraphs", "interval", "slow_rank", "slow_factor"})
+_BATCH = frozenset({"subgraphs", "per_batch", "interval", "slow_rank", "slow_factor"})
 
 METHODS: dict[str, Method] = {
     "vanilla": Method(
@@ -144,7 +144,14 @@ class Baseline:
     unbiased: bool = setting(True, "gnnpipe: gradients between chunks count twice, as half of them are left out")
     recover: bool = setting(True, "gnnpipe: notice that training has collapsed, and go on from before it")
     subgraphs: int = setting(
-        40, "allreduce, gossip, cluster: parts of the graph, each of them a batch", flag="subgraphs", least=1
+        40, "allreduce, gossip, cluster: parts of the graph, of which batches are made", flag="subgraphs", least=1
+    )
+    per_batch: int = setting(
+        0,
+        "allreduce, gossip, cluster: subgraphs in a batch, drawn in every epoch; 0: as few as mix the classes well",
+        flag="per_batch",
+        metavar="Q",
+        least=0,
     )
     interval: int = setting(1, "allreduce, gossip: batches between two averages", flag="interval", least=1)
     gossip: Literal["v1", "v2"] = setting("v2", "gossip: fixed roles, or a work pool", flag="gossip")
