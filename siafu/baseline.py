@@ -74,9 +74,9 @@ METHODS: dict[str, Method] = {
     ),
     "sancus": Method(
         "sancus:Sancus",
-        "SANCUS: rows are broadcast only once they have changed enough",
+        "SANCUS: rows are broadcast in some epochs, and are old in others",
         {},
-        frozenset({"skip", "max_skips", "preaggregate"}),
+        frozenset({"fresh", "every", "skip", "max_skips", "preaggregate"}),
     ),
     "cagnet": Method(
         "cagnet:Cagnet", "CAGNET: block rows are broadcast, 1D or 1.5D", {}, frozenset({"replicas", "preaggregate"})
@@ -128,8 +128,10 @@ class Baseline:
         "none", "bits per value of halo rows; none: as they are", flag="scheme"
     )
     bits: int = setting(8, "scheme fixed: 2, 4 or 8", flag="bits")
-    period: int = setting(50, "schemes uniform, adaptive: epochs between two assignments", flag="period", least=1)
-    group_size: int = setting(100, "schemes uniform, adaptive: rows that get one width together", least=1)
+    period: int = setting(
+        50, "schemes uniform, adaptive: epochs between two assignments, and before the first", flag="period", least=1
+    )
+    group_size: int = setting(100, "scheme adaptive: rows that get one width together", least=1)
     balance: float = setting(
         0.5, "scheme adaptive: weight of the variance against the time (lambda of the paper)", least=0, most=1
     )
@@ -142,7 +144,7 @@ class Baseline:
     freeze: int = setting(23, "gnnpipe: epochs between two snapshots of the history (alpha of the paper)", least=1)
     shuffle: bool = setting(True, "gnnpipe: chunks in a new order in every epoch")
     unbiased: bool = setting(True, "gnnpipe: gradients between chunks count twice, as half of them are left out")
-    recover: bool = setting(True, "gnnpipe: notice that training has collapsed, and go on from before it")
+    recover: bool = setting(False, "gnnpipe: notice that training has collapsed, and go on from before it")
     subgraphs: int = setting(
         40, "allreduce, gossip, cluster: parts of the graph, of which batches are made", flag="subgraphs", least=1
     )
@@ -159,10 +161,12 @@ class Baseline:
         -1, "allreduce, gossip: this rank computes slow_factor times as long; -1: none", flag="slow_rank", least=-1
     )
     slow_factor: float = setting(3.0, "how much longer", least=1)
-    skip: float = setting(0.05, "sancus: relative change below which rows are not broadcast again", least=0)
-    max_skips: int = setting(
-        10, "sancus: broadcasts in a row that a rank skips at most, of rows that have changed", least=0
+    fresh: int = setting(50, "sancus: epochs after which broadcasts are skipped", least=0)
+    every: int = setting(2, "sancus: from then on rows are broadcast in one epoch of so many", least=1)
+    skip: float = setting(
+        0.0, "sancus: relative change below which rows are not broadcast again; 0: by fresh and every", least=0
     )
+    max_skips: int = setting(10, "sancus, with skip: broadcasts of changed rows that a rank skips in a row", least=0)
     replicas: int = setting(1, "cagnet: ranks that hold the same rows (c of 1.5D); 1: 1D", flag="replicas", least=1)
     fanouts: tuple[int, ...] = setting(
         (25, 10), "sampling: neighbours of a vertex, the last layer's first", flag="fanouts", metavar="N[,…]"
@@ -203,10 +207,13 @@ class Baseline:
             "gamma": (self.smooth != "none", "baseline.smooth = F, G or FG"),
             "bits": (self.scheme == "fixed", f"baseline.scheme = fixed, it is {self.scheme}"),
             "period": (changing, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
-            "group_size": (changing, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
+            "group_size": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "balance": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "solver": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "feedback": (self.scheme != "none", "baseline.scheme: nothing is quantised"),
+            "fresh": (not self.skip, "baseline.skip = 0: rows are broadcast by their change"),
+            "every": (not self.skip, "baseline.skip = 0: rows are broadcast by their change"),
+            "max_skips": (self.skip > 0, "baseline.skip > 0: rows are broadcast by fresh and every"),
             "slow_factor": (self.slow_rank >= 0, "baseline.slow_rank: no rank is slow"),
         }
 
