@@ -8,6 +8,7 @@ line 55): they are all judged, on the whole graph, whenever the runner evaluates
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gpu_baselines import net as nets
+from gpu_baselines.batches import MIXED, Batches
 from gpu_baselines.halos.halo import PartGraph
 from gpu_baselines.learner import Learner, loss_of
 from gpu_baselines.masks import Masks
@@ -26,6 +28,8 @@ from gpu_baselines.subgraphs import Subgraphs, batches_of, merged_part
 from siafu.errors import ConfigError
 from siafu.metrics import METRICS
 from siafu.sparse import Array
+
+logger = logging.getLogger(__name__)
 
 
 class Worker:
@@ -47,6 +51,9 @@ class Worker:
         self._slower = baseline.slow_factor - 1 if baseline.slow_rank == run.group.rank else 0.0
         masks = Masks(run.spec.dropout, run.spec.seed, run.device, run.dtype)
         self.batches = batches_of(run)
+        self.warning = warning(self.batches)
+        if self.warning and not run.group.rank:
+            logger.warning("%s", self.warning)
         self._subgraphs = Subgraphs(run, masks)
         self._kept: dict[bytes, PartGraph] = {}  # of batches that come again in every epoch
         self._evaluation = Evaluation(run, merged_part(run), masks)
@@ -106,7 +113,8 @@ class Worker:
         return tallies[self.elected]
 
     def facts(self) -> dict[str, object]:
-        return {"per_batch": self.batches.per_batch, "mixture": self.batches.mixture}
+        found: dict[str, object] = {"per_batch": self.batches.per_batch, "mixture": self.batches.mixture}
+        return {**found, "warnings": [self.warning]} if self.warning else found
 
     def state(self) -> dict[str, Tensor]:
         local = {f"local.{name}": W.detach().clone() for name, W in self._model.named()} if self._apart else {}
@@ -139,6 +147,17 @@ class Worker:
         with torch.no_grad():
             for W, part in zip(parameters, flat.split([W.numel() for W in parameters]), strict=True):
                 W.copy_(part.view_as(W))
+
+
+def warning(batches: Batches) -> str:
+    """Of batches that see few classes; "": they do not."""
+    if batches.mixture >= MIXED:
+        return ""
+    return (
+        f"batches of {batches.per_batch} of {len(batches.trains)} subgraphs see few classes (their labels' entropy is "
+        f"{batches.mixture:.0%} of the graph's): training may collapse; --per-batch 0 takes enough, on fewer ranks or "
+        "with more --subgraphs"
+    )
 
 
 def _rank(val: Mapping[str, float] | None, root: int) -> tuple[float, float, int]:

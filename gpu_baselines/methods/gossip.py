@@ -80,10 +80,8 @@ class GossipGCN:
 
     def _pool(self, epoch: int) -> Pool:
         baseline = self._run.baseline
-        drawn = np.random.default_rng([self._run.spec.seed, epoch])
-        return POOLS[baseline.gossip](
-            self._run.group.size, range(len(self._batches)), lambda count: int(drawn.integers(count))
-        )
+        drawn, batches = np.random.default_rng([self._run.spec.seed, epoch]), range(len(self._batches))
+        return POOLS[baseline.gossip](self._run.group.size, batches, lambda count: int(drawn.integers(count)))
 
     def _do(self, action: Action, ask: Door, epoch: int) -> int:
         worker, clock = self._worker, self._run.clock
