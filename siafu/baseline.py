@@ -31,7 +31,7 @@ class Method(NamedTuple):
 MEETING = "SIAFU_MEETING_FD"
 #: Settings of [baseline] that every method uses.
 COMMON = frozenset({"method", "ranks", "device", "transport", "timeout_s", "link_rate", "link_delay_s"})
-_FULL = frozenset({"norm", "preaggregate"})
+_FULL = frozenset({"norm", "num_linear", "preaggregate"})
 _HALO = _FULL | {
     "overlap",
     "depth",
@@ -112,6 +112,7 @@ class Baseline:
     norm: Literal["model", "batch"] = setting(
         "model", "batch: normalise hidden layers over all vertices of all ranks (SyncBN)", flag="norm"
     )
+    num_linear: int = setting(0, "gcn, sage: last layers that see no neighbours (PipeGCN's n_linear)", least=0)
     preaggregate: bool = setting(True, "sum the features' neighbours once, before training")
     overlap: bool = setting(True, "sum inner edges while halo rows travel")
     depth: int = setting(0, "epochs that halo rows and their gradients are late", flag="depth", least=0)
