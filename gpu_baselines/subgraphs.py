@@ -39,7 +39,8 @@ class Subgraphs:
             for number in range(manifest.num_partitions)
         ]
         self._run, self._masks = run, masks
-        self._whole = joined(parts, np.zeros(len(parts), np.int32))
+        self._whole = joined(parts, np.zeros(len(parts), np.int32), features=False)
+        self._features = [part.features for part in parts]  # mapped: ranks of a machine share them
         sizes = [len(part.vertices) for part in parts]
         self._starts = np.concatenate([[0], np.cumsum(sizes)])  # int64 [n + 1], of each subgraph's vertices
         self._of_vertex = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)  # [N]
@@ -71,7 +72,7 @@ class Subgraphs:
             in_edges=edges,
             out_edges=edges,
             degree=_weighted_degree(edges),
-            features=stack([whole.features[piece] for piece in pieces]),
+            features=stack([self._features[number] for number in subgraphs]),
             labels=np.concatenate([whole.labels[piece] for piece in pieces]),
             split=np.concatenate([whole.split[piece] for piece in pieces]),
         )

@@ -75,7 +75,7 @@ def trained(graph: str, name: str, kind: str, seed: int, epochs: int) -> dict[st
     shards = ShardSet.open(api.shards_of(config))
     config = baseline_settings.fitted(config, shards)
     found = training.judged(config, shards, epochs, EVERY)
-    facts = {what: found.facts[what] for what in ("per_batch", "mixture") if what in found.facts}
+    facts: dict[str, Any] = {what: found.facts[what] for what in ("per_batch", "mixture") if what in found.facts}
     return {"test_acc": found.test_acc, **facts}
 
 
