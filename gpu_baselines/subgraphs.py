@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from gpu_baselines.batches import Batches, counted, mixed, mixture
+from gpu_baselines.batches import Batches, counted, enough, kept, mixture
 from gpu_baselines.halos.halo import Exact, PartGraph, Routes
 from gpu_baselines.halos.joined import joined
 from gpu_baselines.masks import Masks
@@ -102,14 +102,22 @@ def batches_of(run: Run) -> Batches:
     parts = [run.shards.partition(number) for number in range(count)]
     train = [np.asarray(part.labels)[np.asarray(part.split)[:, split] == TRAIN] for part in parts]
     counts = counted(train, run.spec.num_classes, run.spec.target)
-    per_batch = min(asked, count) or mixed(counts, most=max(1, count // run.group.size))
+    inside = _inside(parts)
+    per_batch = min(asked, count) or enough(counts, inside, most=max(1, count // run.group.size))
     if -(-count // per_batch) < run.group.size:
         raise ConfigError(
             f"baseline.per_batch = {per_batch}: {count} subgraphs are {-(-count // per_batch)} batches, "
             f"must be >= {run.group.size}, the number of ranks"
         )
-    mixes = mixture(counts, per_batch)
-    return Batches(per_batch, mixes, np.array([len(labels) > 0 for labels in train]), run.spec.seed)
+    share, trains = kept(inside, count, per_batch), np.array([len(labels) > 0 for labels in train])
+    return Batches(per_batch, mixture(counts, per_batch), share, trains, run.spec.seed)
+
+
+def _inside(parts: list[Shard]) -> float:
+    """The share of edges that begin in the partition in which they end; 1 where there are none."""
+    edges = sum(len(part.in_edges.indices) for part in parts)
+    inside = sum(int((np.asarray(part.in_edges.indices) < len(part.vertices)).sum()) for part in parts)
+    return inside / edges if edges else 1.0
 
 
 def merged_part(run: Run, lane: Lane = Lane.EVAL) -> Part:

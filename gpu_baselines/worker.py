@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gpu_baselines import net as nets
-from gpu_baselines.batches import MIXED, Batches
+from gpu_baselines.batches import KEPT, MIXED, Batches
 from gpu_baselines.halos.halo import PartGraph
 from gpu_baselines.learner import Learner, loss_of
 from gpu_baselines.masks import Masks
@@ -114,6 +114,7 @@ class Worker:
 
     def facts(self) -> dict[str, object]:
         found: dict[str, object] = {"per_batch": self.batches.per_batch, "mixture": self.batches.mixture}
+        found["edges_kept"] = self.batches.kept
         return {**found, "warnings": [self.warning]} if self.warning else found
 
     def state(self) -> dict[str, Tensor]:
@@ -150,13 +151,15 @@ class Worker:
 
 
 def warning(batches: Batches) -> str:
-    """Of batches that see few classes; "": they do not."""
+    """Of batches that see few classes or few edges; "": they do not."""
+    few = f"see few classes (their labels' entropy is {batches.mixture:.0%} of the graph's): training may collapse"
     if batches.mixture >= MIXED:
-        return ""
+        if batches.kept >= KEPT:
+            return ""
+        few = f"keep {batches.kept:.0%} of their edges: the full graph, which is evaluated, looks unlike them"
     return (
-        f"batches of {batches.per_batch} of {len(batches.trains)} subgraphs see few classes (their labels' entropy is "
-        f"{batches.mixture:.0%} of the graph's): training may collapse; --per-batch 0 takes enough, on fewer ranks or "
-        "with more --subgraphs"
+        f"batches of {batches.per_batch} of {len(batches.trains)} subgraphs {few}; --per-batch 0 takes enough, on "
+        "fewer ranks or with more --subgraphs"
     )
 
 

@@ -151,7 +151,7 @@ class Baseline:
     )
     per_batch: int = setting(
         0,
-        "allreduce, gossip, cluster: subgraphs in a batch, drawn in every epoch; 0: as few as mix the classes well",
+        "allreduce, gossip, cluster: subgraphs in a batch, drawn in every epoch; 0: enough to learn from",
         flag="per_batch",
         metavar="Q",
         least=0,

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_baselines.batches import drawn
+from gpu_baselines.batches import KEPT, MIXED, Batches, drawn
 from gpu_baselines.group import Group
 from gpu_baselines.run import Method, Run
 from gpu_baselines.runner import made
+from gpu_baselines.worker import warning
 from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError
 from siafu.graph import TRAIN, Graph, tidy
@@ -175,6 +176,21 @@ def test_a_resumed_run_has_the_same_bits(interval: int, per_batch: int, tmp_path
     config = config_of("allreduce", 2, model__dropout=0.5, **own)
     whole, again = resumed(config, prepared(GRAPH, tmp_path, SUBGRAPHS), epochs=3, stop=1)
     assert all(np.array_equal(whole[name], again[name]) for name in whole)
+
+
+def test_batches_that_say_little_of_the_graph_are_warned_of(tmp_path: Path) -> None:
+    trains = np.ones(SUBGRAPHS, bool)
+    assert warning(Batches(3, MIXED, KEPT, trains, 0)) == ""
+    assert warning(Batches(1, 0.15, 0.9, trains, 0)).startswith(
+        "batches of 1 of 7 subgraphs see few classes (their labels' entropy is 15% of the graph's): training may "
+    )
+    assert warning(Batches(2, 0.9, 0.31, trains, 0)).startswith("batches of 2 of 7 subgraphs keep 31% of their edges")
+    shards = prepared(GRAPH, tmp_path, SUBGRAPHS)
+    for per_batch, warned in ((1, True), (SUBGRAPHS, False)):
+        own = {"baseline__subgraphs": SUBGRAPHS, "baseline__per_batch": per_batch}
+        facts = train(config_of("cluster", 1, **own), shards, 1).facts
+        assert facts["per_batch"] == per_batch
+        assert ("warnings" in facts) == warned
 
 
 def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_baselines.batches import BINS, MIXED, Batches, counted, drawn, mixed, mixture
+from gpu_baselines.batches import BINS, KEPT, MIXED, Batches, counted, drawn, enough, kept, mixture
 
 N = 23
 
@@ -40,8 +40,8 @@ def test_single_subgraphs_keep_their_order() -> None:
 def test_a_batch_without_a_training_vertex_is_none() -> None:
     """3."""
     trains = np.array([False, True, False, False, True])
-    assert [batch.tolist() for batch in Batches(1, 1.0, trains, 0)(0)] == [[1], [4]]
-    pairs = Batches(2, 1.0, trains, 0)
+    assert [batch.tolist() for batch in Batches(1, 1.0, 1.0, trains, 0)(0)] == [[1], [4]]
+    pairs = Batches(2, 1.0, 1.0, trains, 0)
     assert {len(pairs(epoch)) for epoch in range(20)} == {1, 2}
     assert all(trains[batch].any() for epoch in range(20) for batch in pairs(epoch))
 
@@ -57,16 +57,35 @@ def test_mixture_is_a_share_of_the_entropy_of_all_labels() -> None:
     assert mixture(np.array([[5, 0], [3, 0]]), 1) == 1  # there is one class
 
 
-def test_the_fewest_subgraphs_that_mix_are_chosen() -> None:
-    """4."""
+def test_kept_edges_are_those_of_the_draw() -> None:
+    """5. Against a graph with one edge from each subgraph to each, itself included."""
+    source, target = np.divmod(np.arange(N * N), N)
+    for per_batch in (1, 5, N):
+        shares = []
+        for epoch in range(400):
+            for batch in drawn(N, per_batch, 0, epoch):
+                inside = np.isin(source, batch) & np.isin(target, batch)
+                shares.append(inside.sum() / (len(batch) * N))
+        size = np.mean([len(batch) for batch in drawn(N, per_batch, 0, 0)])
+        assert np.mean(shares) == pytest.approx(size / N, abs=1e-9)  # of N edges into a subgraph, one is its own
+        assert kept(1 / N, N, per_batch) == pytest.approx(per_batch / N, abs=1e-12)
+    assert kept(0.6, 1, 1) == 0.6
+
+
+def test_the_fewest_subgraphs_that_mix_and_keep_are_chosen() -> None:
+    """6."""
     apart = np.kron(np.eye(4, dtype=np.int64), np.ones((6, 1), np.int64)) * 5  # 24 subgraphs of a class each
-    chosen = mixed(apart, most=24)
+    chosen = enough(apart, 1.0, most=24)
     assert 1 < chosen < 24
     assert mixture(apart, chosen) >= MIXED
     fewer = -(-24 // (-(-24 // chosen) + 1))  # the next smaller size that makes another number of batches
     assert mixture(apart, fewer) < MIXED
-    assert mixed(np.full((24, 4), 5), most=24) == 1
-    assert mixed(apart, most=2) == 2
+    alike = np.full((24, 4), 5)
+    assert enough(alike, 1.0, most=24) == 1
+    assert enough(apart, 1.0, most=2) == 2
+    keeping = enough(alike, 0.1, most=24)
+    assert kept(0.1, 24, keeping) >= KEPT > kept(0.1, 24, -(-24 // (-(-24 // keeping) + 1)))
+    assert enough(apart, 0.1, most=24) >= max(chosen, keeping)
 
 
 def test_labels_of_every_kind_are_counted() -> None:

@@ -7,8 +7,8 @@ GCN 2 x 64, Adam, learning rate .01, dropout .5, 40 METIS subgraphs, features as
 batch, "mixed" the default. Ranks are threads of this process: accuracies are those of processes, times are not. A
 score is the test accuracy where validation is best, judged every fifth epoch. Epochs are enough for each to converge:
 vanilla steps once in an epoch, batches of one subgraph 40 times. Gossip v2 is not in the table: on two ranks that
-average after every batch it has allreduce's weights. Every run is a line of the results file, and is not run again. Exit code 1 if a default is more than 3
-points below vanilla.
+average after every batch it has allreduce's weights. Every run is a line of the results file, and is not run again.
+Exit code 1 if a default is more than 3 points below vanilla.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def trained(graph: str, name: str, kind: str, seed: int, epochs: int) -> dict[st
     shards = ShardSet.open(api.shards_of(config))
     config = baseline_settings.fitted(config, shards)
     found = training.judged(config, shards, epochs, EVERY)
-    facts: dict[str, Any] = {what: found.facts[what] for what in ("per_batch", "mixture") if what in found.facts}
+    facts: dict[str, Any] = {
+        what: found.facts[what] for what in ("per_batch", "mixture", "edges_kept") if what in found.facts
+    }
     return {"test_acc": found.test_acc, **facts}
 
 
