@@ -6,6 +6,7 @@ them: a_vu = t_v w_uv s_u, so that rows are scaled before they are summed, and s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -73,6 +74,31 @@ class Adjacency:
     def transposed(self, D: Tensor) -> Tensor:
         """Aᵀ D, [num_columns, F]."""
         return _scaled(self._backward(_scaled(D, self.target_scale)), self.source_scale)
+
+
+class Outer(Adjacency):
+    """Edges from a halo. Only targets that have one are computed: AdaQP's marginal vertices (section 3.2), which are
+    few in a good partition."""
+
+    def __init__(
+        self, edges: Edges, num_columns: int, target_scale: Tensor | None, source_scale: Tensor | None, threads: int = 1
+    ):
+        super().__init__(edges, num_columns, target_scale, source_scale, threads)
+        counts = np.diff(edges.indptr)
+        marginal = np.flatnonzero(counts)
+        self._all = len(marginal) == len(counts)  # then rows need not be picked
+        indptr = np.concatenate([[0], np.cumsum(counts[marginal])]).astype(np.int64)
+        device = None if target_scale is None else target_scale.device
+        self._marginal = torch.from_numpy(marginal).to(device)  # int64 [m]
+        scale = None if target_scale is None else target_scale[self._marginal]
+        self._rows = Adjacency(replace(edges, indptr=indptr), num_columns, scale, source_scale, threads)
+
+    def add_to(self, Z: Tensor, X: Tensor) -> Tensor:
+        """Z += A X, [num_rows, F]; Z itself."""
+        return Z.add_(self._rows(X)) if self._all else Z.index_add_(0, self._marginal, self._rows(X))
+
+    def transposed(self, D: Tensor) -> Tensor:
+        return self._rows.transposed(D if self._all else D[self._marginal])
 
 
 def _scaled(X: Tensor, scale: Tensor | None) -> Tensor:

@@ -68,10 +68,12 @@ class Bag:
 
     def summed(self, part: Part, group: Group) -> Any:
         """A X: another bag while that is empty enough, else a tensor. The halo's rows come over the group."""
-        mine = _matrix(self.sparse)
-        product = _weighted(part.inner) @ mine + _weighted(part.outer) @ _matrix(self._of_halo(part, group))
-        if part.own_scale is not None:
-            product = product + sp.diags_array(part.own_scale.cpu().numpy().astype(self.sparse.dtype)) @ mine
+        mine, inner = _matrix(self.sparse), _weighted(part.inner)
+        if part.own_scale is not None:  # added here, where there are fewer entries than in products
+            inner = inner + sp.diags_array(part.own_scale.cpu().numpy().astype(np.float64))
+        product, halo = inner @ mine, self._of_halo(part, group)
+        if part.num_halo:
+            product = product + _weighted(part.outer) @ _matrix(halo)
         product = sp.csr_array(product)
         if product.nnz > SPARSE_BELOW * product.shape[0] * product.shape[1]:
             return torch.from_numpy(product.toarray().astype(self.sparse.dtype)).to(self.device)

@@ -233,7 +233,7 @@ class _Gather(torch.autograd.Function):
         Z = part.inner(X)
         if part.own_scale is not None:
             Z += X * part.own_scale[:, None]
-        return Z.add_(part.outer(halo))
+        return part.outer.add_to(Z, halo)
 
     @staticmethod
     def backward(ctx: Any, dZ: Tensor) -> tuple[Tensor, None, None, None]:

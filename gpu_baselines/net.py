@@ -70,8 +70,8 @@ class Net(nn.Module):
         return H
 
     def weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        """By siafu's names, on the host."""
-        return {name: W.detach().cpu().numpy().copy() for name, W in self.named()}
+        """By siafu's names, on the host; with the statistics of SyncBN, if layers have them."""
+        return {name: W.detach().cpu().numpy().copy() for name, W in [*self.named(), *self._statistics()]}
 
     def named(self) -> list[tuple[str, nn.Parameter]]:
         """Parameters by siafu's names, in one order on every rank."""
@@ -80,8 +80,13 @@ class Net(nn.Module):
 
     def load(self, weights: Mapping[str, Any]) -> None:
         with torch.no_grad():
-            for name, W in self.named():
+            for name, W in [*self.named(), *self._statistics()]:
                 W.copy_(torch.from_numpy(np.asarray(weights[name])))
+
+    def _statistics(self) -> list[tuple[str, Tensor]]:
+        """What layers remember and no gradient changes."""
+        layers: list[Any] = list(self.layers)
+        return [(f"{layer.number}.{name}", value) for layer in layers for name, value in layer.named_buffers()]
 
 
 def build(
@@ -89,9 +94,11 @@ def build(
     device: torch.device,
     *,
     batch_norm: BatchNorm | None = None,
+    num_linear: int = 0,
     weights: Mapping[str, Any] | None = None,
 ) -> Net:
-    """The net with siafu's first weights, or those given. ``batch_norm``: of hidden layers.
+    """The net with siafu's first weights, or those given. ``batch_norm``: of hidden layers. ``num_linear``: last layers
+    that see no neighbours, as PipeGCN's ``n_linear`` has it.
 
     Raises: ConfigError for a model without layers here, or with options that they do not have.
     """
@@ -106,27 +113,52 @@ def build(
         for layer, width in enumerate(spec.widths):
             first.setdefault(f"{layer}.gain", np.ones(width, spec.dtype))
             first.setdefault(f"{layer}.shift", np.zeros(width, spec.dtype))
+    if num_linear:
+        _make_linear(spec, first, num_linear)
     parameters = {name: torch.from_numpy(np.array(W)).to(device) for name, W in first.items()}
     module, _, function = LAYERS[spec.name].partition(":")
     layers: list[Layer] = getattr(importlib.import_module(module), function)(spec, parameters, batch_norm)
     return Net(spec, layers)
 
 
+def _make_linear(spec: ModelSpec, weights: dict[str, Any], count: int) -> None:
+    """The last ``count`` layers have one matrix, "linear", in place of those of summed rows and of a vertex's own."""
+    if spec.name not in ("gcn", "sage"):
+        raise ConfigError("baseline.num_linear: is for gcn and sage")
+    if count >= spec.num_layers:
+        raise ConfigError(f"baseline.num_linear = {count}: must be < {spec.num_layers}, the number of layers")
+    for layer in range(spec.num_layers - count, spec.num_layers):
+        weights.pop(f"{layer}.neighbour", None)
+        weights[f"{layer}.linear"] = weights.pop(f"{layer}.self" if spec.name == "sage" else f"{layer}.weight")
+
+
 class BatchNorm:
-    """Ioffe & Szegedy 2015 over the vertices of all ranks ("SyncBN"): mean and variance of the whole graph in every
-    epoch, in training and in evaluation alike, as full-graph training sees all of it at once.
+    """Ioffe & Szegedy 2015 over the vertices of all ranks ("SyncBN").
+
+    Training takes the mean and variance of the whole graph in its epoch, evaluation a running average of both, as
+    PipeGCN's code (module/sync_bn.py) and torch's BatchNorm have it: ``MOMENTUM`` of the new and the rest of the old,
+    from 0 and 1.
 
     ``num_vertices`` of all ranks count: of this one its ``rows``, None for all. Inductive
     training must not learn from others.
     """
 
+    MOMENTUM = 0.1
+
     def __init__(self, summed: Summed, num_vertices: int, rows: Tensor | None = None, eps: float = 1e-5):
         self._summed, self._count, self._rows, self._eps = summed, num_vertices, rows, eps
 
-    def __call__(self, P: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-        centred = P - self._mean(P)
-        variance = self._mean(centred**2)
-        return centred * torch.rsqrt(variance + self._eps) * gain + shift
+    def __call__(self, P: Tensor, gain: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Of an epoch of training. Adds its statistics to the running ones, ``mean`` and ``variance`` [F], in place."""
+        now = self._mean(P)
+        centred = P - now
+        spread = self._mean(centred**2)
+        mean.lerp_(now.detach(), self.MOMENTUM)
+        variance.lerp_(spread.detach(), self.MOMENTUM)
+        return centred * torch.rsqrt(spread + self._eps) * gain + shift
+
+    def evaluated(self, P: Tensor, gain: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        return (P - mean) * torch.rsqrt(variance + self._eps) * gain + shift
 
     def _mean(self, X: Tensor) -> Tensor:
         """[F]."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu_baselines.adjacency import Adjacency, columns
+from gpu_baselines.adjacency import Adjacency, Outer, columns
 from gpu_baselines.group import Group
 from siafu.graph import TRAIN
 from siafu.ops import real
@@ -29,7 +29,7 @@ class Part:
     vertices: Array  # int64 [n], global ids, on the host: masks of dropout are made from them
     halo: Array  # int64 [h], global ids, by owner
     inner: Adjacency  # [n, n]
-    outer: Adjacency  # [n, h]
+    outer: Outer  # [n, h]
     own_scale: Tensor | None  # [n], of a vertex's own row in its sum (gcn); None: it is not in it
     features: Rows  # [n, F], on the host, as in the shard
     labels: Tensor  # int64 [n], or [n, C] of numbers
@@ -122,7 +122,7 @@ def alone(
         vertices=np.asarray(shard.vertices),
         halo=halo,
         inner=Adjacency(columns(shard.in_edges, 0, n), n, scales.target, scales.source_of(0, n), threads),
-        outer=Adjacency(
+        outer=Outer(
             columns(shard.in_edges, n, n + len(halo)),
             len(halo),
             scales.target,

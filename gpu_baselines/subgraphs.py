@@ -1,9 +1,10 @@
-"""Partitions by themselves, and several of them as one: what batches are made of, and what judges the result.
+"""Batches of partitions, and the partitions of a rank as one: what training sees, and what judges the result.
 
-A batch is one partition with the edges that both begin and end in it (Cluster-GCN, Chiang et al., KDD 2019); edges to
-other partitions are as if there were none. So degrees are those inside the batch, as Cluster-GCN normalises anew, and
-not the whole graph's. Dropout masks are by global vertex id, like everybody's. Evaluation is exact: ``merged_part``
-puts the partitions of a rank together again, with the halo that they have in common.
+A batch is some partitions with all edges that both begin and end in it, those between its partitions too (Cluster-GCN,
+Chiang et al., KDD 2019, section 3.2). Edges to other partitions are left out: degrees are those inside the batch, as
+Cluster-GCN normalises anew, and not the whole graph's. Dropout masks are by global vertex id, like everybody's.
+Evaluation is exact: ``merged_part`` puts the partitions of a rank together again, with the halo that they have in
+common.
 """
 
 from __future__ import annotations
@@ -13,57 +14,110 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from gpu_baselines.adjacency import columns
+from gpu_baselines.batches import Batches, counted, enough, kept, mixture
 from gpu_baselines.halos.halo import Exact, PartGraph, Routes
 from gpu_baselines.halos.joined import joined
 from gpu_baselines.masks import Masks
 from gpu_baselines.part import Part, alone, load
 from gpu_baselines.run import Run
 from siafu import models
+from siafu.errors import ConfigError
+from siafu.graph import TRAIN
 from siafu.shards import Edges, Shard
-from siafu.sparse import Array
+from siafu.sparse import Array, stack
 from siafu.tasks import Lane
 from siafu.views import view
 
 
-def subgraph(run: Run, number: int, masks: Masks) -> PartGraph:
-    """A partition as a batch: a part whose halo is empty, to and from which nothing travels."""
-    shard = by_itself(view(run.shards.partition(number), run.shards.manifest.edge_types, Lane.TRAIN))
-    part = alone(
-        shard,
-        models.build(run.spec).aggregate,
-        split=run.config.data.split,
-        num_train=run.spec.num_train,
-        device=run.device,
-        dtype=run.dtype,
-        threads=run.threads,
-    )
-    nobody = [torch.zeros(0, dtype=torch.int64, device=run.device)] * run.group.size
-    part = replace(part, wanted=[0] * run.group.size, given=nobody)
-    halo = Exact(Routes(part, run.group, run.clock, kind="setup"), run.clock, overlap=False)
-    return PartGraph(part, halo, run.group, masks, training=True)
+class Subgraphs:
+    """All partitions in one lane, of which batches are cut out: edges of the whole graph, by target."""
+
+    def __init__(self, run: Run, masks: Masks):
+        manifest = run.shards.manifest
+        parts = [
+            view(run.shards.partition(number), manifest.edge_types, Lane.TRAIN)
+            for number in range(manifest.num_partitions)
+        ]
+        self._run, self._masks = run, masks
+        self._whole = joined(parts, np.zeros(len(parts), np.int32), features=False)
+        self._features = [part.features for part in parts]  # mapped: ranks of a machine share them
+        sizes = [len(part.vertices) for part in parts]
+        self._starts = np.concatenate([[0], np.cumsum(sizes)])  # int64 [n + 1], of each subgraph's vertices
+        self._of_vertex = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)  # [N]
+
+    def batch(self, subgraphs: Array) -> PartGraph:
+        """Subgraphs (numbers, ascending) with all edges among their vertices; nothing travels to or from it."""
+        run = self._run
+        part = alone(
+            self._cut(subgraphs),
+            models.build(run.spec).aggregate,
+            split=run.config.data.split,
+            num_train=run.spec.num_train,
+            device=run.device,
+            dtype=run.dtype,
+            threads=run.threads,
+        )
+        nobody = [torch.zeros(0, dtype=torch.int64, device=run.device)] * run.group.size
+        part = replace(part, wanted=[0] * run.group.size, given=nobody)
+        halo = Exact(Routes(part, run.group, run.clock, kind="setup"), run.clock, overlap=False)
+        return PartGraph(part, halo, run.group, self._masks, training=True)
+
+    def _cut(self, subgraphs: Array) -> Shard:
+        whole, starts = self._whole, self._starts
+        pieces = [slice(starts[number], starts[number + 1]) for number in subgraphs]
+        edges = self._edges(subgraphs, pieces)
+        return replace(
+            whole,
+            vertices=np.concatenate([whole.vertices[piece] for piece in pieces]),
+            in_edges=edges,
+            out_edges=edges,
+            degree=_weighted_degree(edges),
+            features=stack([self._features[number] for number in subgraphs]),
+            labels=np.concatenate([whole.labels[piece] for piece in pieces]),
+            split=np.concatenate([whole.split[piece] for piece in pieces]),
+        )
+
+    def _edges(self, subgraphs: Array, pieces: list[slice]) -> Edges:
+        """Edges of these rows that come from these rows too. Columns of a row stay ascending, as subgraphs are."""
+        edges, starts = self._whole.in_edges, self._starts
+        sizes = np.diff(starts)
+        shift = np.zeros(len(sizes), np.int64)  # from a subgraph's place in the whole graph to that in the batch
+        shift[subgraphs] = np.cumsum(sizes[subgraphs]) - sizes[subgraphs] - starts[subgraphs]
+        inside = np.zeros(len(sizes), bool)
+        inside[subgraphs] = True
+        spans = [slice(edges.indptr[piece.start], edges.indptr[piece.stop]) for piece in pieces]
+        source = np.concatenate([edges.indices[span] for span in spans])
+        owner = self._of_vertex[source]
+        kept = np.flatnonzero(inside[owner])
+        counts = np.concatenate([np.diff(edges.indptr[piece.start : piece.stop + 1]) for piece in pieces])
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        indptr = np.searchsorted(kept, ends).astype(np.int64)
+        weight = None if edges.weight is None else np.concatenate([edges.weight[span] for span in spans])[kept]
+        return Edges(indptr, (source[kept] + shift[owner[kept]]).astype(np.int32), weight)
 
 
-def by_itself(shard: Shard) -> Shard:
-    """Without ghosts and the edges from them. Small arrays are read: with hundreds of
-    batches, files must not stay mapped."""
-    n = len(shard.vertices)
-    edges = columns(shard.in_edges, 0, n)
-    none, nothing = np.zeros(0, np.int64), np.zeros(0)
-    return replace(
-        shard,
-        vertices=np.array(shard.vertices),
-        in_edges=edges,
-        out_edges=edges,
-        ghosts_in=none,
-        ghosts_in_owner=none.astype(np.int32),
-        ghosts_out=none,
-        ghosts_out_owner=none.astype(np.int32),
-        degree=_weighted_degree(edges),
-        degree_ghosts_in=nothing,
-        degree_ghosts_out=nothing,
-        split=np.array(shard.split),
-    )
+def batches_of(run: Run) -> Batches:
+    """As ``baseline.per_batch`` asks. Raises: ConfigError for fewer batches than ranks."""
+    split, count, asked = run.config.data.split, run.shards.manifest.num_partitions, run.baseline.per_batch
+    parts = [run.shards.partition(number) for number in range(count)]
+    train = [np.asarray(part.labels)[np.asarray(part.split)[:, split] == TRAIN] for part in parts]
+    counts = counted(train, run.spec.num_classes, run.spec.target)
+    inside = _inside(parts)
+    per_batch = min(asked, count) or enough(counts, inside, most=max(1, count // run.group.size))
+    if -(-count // per_batch) < run.group.size:
+        raise ConfigError(
+            f"baseline.per_batch = {per_batch}: {count} subgraphs are {-(-count // per_batch)} batches, "
+            f"must be >= {run.group.size}, the number of ranks"
+        )
+    share, trains = kept(inside, count, per_batch), np.array([len(labels) > 0 for labels in train])
+    return Batches(per_batch, mixture(counts, per_batch), share, trains, run.spec.seed)
+
+
+def _inside(parts: list[Shard]) -> float:
+    """The share of edges that begin in the partition in which they end; 1 where there are none."""
+    edges = sum(len(part.in_edges.indices) for part in parts)
+    inside = sum(int((np.asarray(part.in_edges.indices) < len(part.vertices)).sum()) for part in parts)
+    return inside / edges if edges else 1.0
 
 
 def merged_part(run: Run, lane: Lane = Lane.EVAL) -> Part:

@@ -1,6 +1,6 @@
 """A worker of AllReduce-GCN and GossipGCN: a local model, and batches that are subgraphs.
 
-The loss of a batch is the mean over its training vertices, as Cluster-GCN has it: subgraphs without one are no batches.
+The loss of a batch is the mean over its training vertices, as Cluster-GCN has it.
 Workers average gradients and never weights, as the thesis' Algorithms 4-6 do, each with an optimiser of its own. Where
 not all average in every step their models differ, and the result is the best of them by validation score (Algorithm 6,
 line 55): they are all judged, on the whole graph, whenever the runner evaluates.
@@ -8,39 +8,33 @@ line 55): they are all judged, on the whole graph, whenever the runner evaluates
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gpu_baselines import net as nets
+from gpu_baselines.batches import KEPT, MIXED, Batches
+from gpu_baselines.halos.halo import PartGraph
 from gpu_baselines.learner import Learner, loss_of
 from gpu_baselines.masks import Masks
 from gpu_baselines.methods.halo import Evaluation
 from gpu_baselines.net import Net
 from gpu_baselines.run import Run
-from gpu_baselines.subgraphs import merged_part, subgraph
+from gpu_baselines.subgraphs import Subgraphs, batches_of, merged_part
 from siafu.errors import ConfigError
-from siafu.graph import TRAIN
 from siafu.metrics import METRICS
 from siafu.sparse import Array
 
-
-def batches(run: Run) -> list[int]:
-    """The partitions that have training vertices, in the order of the pool."""
-    split = run.config.data.split
-    return [
-        number
-        for number in range(run.shards.manifest.num_partitions)
-        if (np.asarray(run.shards.partition(number).split)[:, split] == TRAIN).any()
-    ]
+logger = logging.getLogger(__name__)
 
 
 class Worker:
-    def __init__(self, run: Run, subgraphs: Sequence[int], *, apart: bool):
-        """subgraphs: those that it may be given. apart: ranks' models come to differ."""
+    def __init__(self, run: Run, *, apart: bool):
+        """apart: ranks' models come to differ."""
         baseline = run.baseline
         if baseline.slow_rank >= run.group.size:
             raise ConfigError(
@@ -56,7 +50,12 @@ class Worker:
         self._learner = Learner(run, self._model)
         self._slower = baseline.slow_factor - 1 if baseline.slow_rank == run.group.rank else 0.0
         masks = Masks(run.spec.dropout, run.spec.seed, run.device, run.dtype)
-        self._subgraphs = {number: subgraph(run, number, masks) for number in subgraphs}
+        self.batches = batches_of(run)
+        self.warning = warning(self.batches)
+        if self.warning and not run.group.rank:
+            logger.warning("%s", self.warning)
+        self._subgraphs = Subgraphs(run, masks)
+        self._kept: dict[bytes, PartGraph] = {}  # of batches that come again in every epoch
         self._evaluation = Evaluation(run, merged_part(run), masks)
         # Of the last batch, and behind it for how many batches it stands: 1, or 0 before the first.
         size = sum(W.numel() for _, W in self._model.named())
@@ -65,10 +64,10 @@ class Worker:
         self.loss = 0.0  # summed over training vertices, since ``take_loss``
         self.elected = 0  # whose model ``net`` is
 
-    def compute(self, batch: int, epoch: int) -> None:
-        """The local gradient of a batch."""
+    def compute(self, batch: Array, epoch: int) -> None:
+        """The local gradient of a batch; batch: int64, the numbers of its subgraphs."""
         begin = time.perf_counter()
-        graph, spec = self._subgraphs[batch], self._run.spec
+        graph, spec = self._graph(batch), self._run.spec
         graph.epoch = epoch
         rows = graph.part.train
         loss = loss_of(spec, self._model(graph, graph.features)[rows], graph.part.labels[rows])
@@ -113,6 +112,11 @@ class Worker:
         self._put(weights[self.elected])
         return tallies[self.elected]
 
+    def facts(self) -> dict[str, object]:
+        found: dict[str, object] = {"per_batch": self.batches.per_batch, "mixture": self.batches.mixture}
+        found["edges_kept"] = self.batches.kept
+        return {**found, "warnings": [self.warning]} if self.warning else found
+
     def state(self) -> dict[str, Tensor]:
         local = {f"local.{name}": W.detach().clone() for name, W in self._model.named()} if self._apart else {}
         return {**self._learner.state(), **local, "count": torch.tensor(self.count)}
@@ -122,6 +126,14 @@ class Worker:
         self.count = int(state["count"])
         if self._apart:
             self._model.load({name: state[f"local.{name}"].cpu().numpy() for name, _ in self._model.named()})
+
+    def _graph(self, batch: Array) -> PartGraph:
+        if not self.batches.fixed:
+            return self._subgraphs.batch(batch)
+        key = batch.tobytes()
+        if key not in self._kept:
+            self._kept[key] = self._subgraphs.batch(batch)
+        return self._kept[key]
 
     def _flat(self) -> list[Tensor]:
         return [torch.zeros_like(W).flatten() if W.grad is None else W.grad.flatten() for _, W in self._model.named()]
@@ -136,6 +148,19 @@ class Worker:
         with torch.no_grad():
             for W, part in zip(parameters, flat.split([W.numel() for W in parameters]), strict=True):
                 W.copy_(part.view_as(W))
+
+
+def warning(batches: Batches) -> str:
+    """Of batches that see few classes or few edges; "": they do not."""
+    few = f"see few classes (their labels' entropy is {batches.mixture:.0%} of the graph's): training may collapse"
+    if batches.mixture >= MIXED:
+        if batches.kept >= KEPT:
+            return ""
+        few = f"keep {batches.kept:.0%} of their edges: the full graph, which is evaluated, looks unlike them"
+    return (
+        f"batches of {batches.per_batch} of {len(batches.trains)} subgraphs {few}; --per-batch 0 takes enough, on "
+        "fewer ranks or with more --subgraphs"
+    )
 
 
 def _rank(val: Mapping[str, float] | None, root: int) -> tuple[float, float, int]:

@@ -31,7 +31,7 @@ class Method(NamedTuple):
 MEETING = "SIAFU_MEETING_FD"
 #: Settings of [baseline] that every method uses.
 COMMON = frozenset({"method", "ranks", "device", "transport", "timeout_s", "link_rate", "link_delay_s"})
-_FULL = frozenset({"norm", "preaggregate"})
+_FULL = frozenset({"norm", "num_linear", "preaggregate"})
 _HALO = _FULL | {
     "overlap",
     "depth",
@@ -47,7 +47,7 @@ _HALO = _FULL | {
     "feedback",
 }
 _PIPE = frozenset({"chunks", "groups", "freeze", "shuffle", "unbiased", "recover"})
-_BATCH = frozenset({"subgraphs", "interval", "slow_rank", "slow_factor"})
+_BATCH = frozenset({"subgraphs", "per_batch", "interval", "slow_rank", "slow_factor"})
 
 METHODS: dict[str, Method] = {
     "vanilla": Method(
@@ -77,9 +77,9 @@ METHODS: dict[str, Method] = {
     ),
     "sancus": Method(
         "sancus:Sancus",
-        "SANCUS: rows are broadcast only after they have changed enough",
+        "SANCUS: after some epochs, rows are broadcast only in every second one",
         {},
-        frozenset({"skip", "max_skips", "preaggregate"}),
+        frozenset({"fresh", "every", "skip", "max_skips", "preaggregate"}),
     ),
     "cagnet": Method(
         "cagnet:Cagnet", "CAGNET: block rows are broadcast, 1D or 1.5D", {}, frozenset({"replicas", "preaggregate"})
@@ -121,6 +121,7 @@ class Baseline:
     norm: Literal["model", "batch"] = setting(
         "model", "batch: normalise hidden layers over all vertices of all ranks (SyncBN)", flag="norm"
     )
+    num_linear: int = setting(0, "gcn, sage: last layers without neighbours (PipeGCN's n_linear)", least=0)
     preaggregate: bool = setting(True, "aggregate the features once, before training")
     overlap: bool = setting(True, "aggregate a rank's own rows while halo rows are sent")
     depth: int = setting(0, "age of the halo rows and gradients that a rank uses, in epochs", flag="depth", least=0)
@@ -137,8 +138,13 @@ class Baseline:
         "none", "how bits per value of halo rows are chosen; none: do not quantise", flag="scheme"
     )
     bits: int = setting(8, "scheme fixed: bits per value, 2, 4 or 8", flag="bits")
-    period: int = setting(50, "schemes uniform, adaptive: epochs between assignments of bits", flag="period", least=1)
-    group_size: int = setting(100, "schemes uniform, adaptive: rows that share one number of bits", least=1)
+    period: int = setting(
+        50,
+        "schemes uniform, adaptive: epochs before the first assignment of bits, and between two",
+        flag="period",
+        least=1,
+    )
+    group_size: int = setting(100, "scheme adaptive: rows that share one number of bits", least=1)
     balance: float = setting(
         0.5, "scheme adaptive: weight of variance against time (the paper's lambda)", least=0, most=1
     )
@@ -151,9 +157,16 @@ class Baseline:
     freeze: int = setting(23, "gnnpipe: epochs between snapshots of the history (the paper's alpha)", least=1)
     shuffle: bool = setting(True, "gnnpipe: draw a new order of chunks in every epoch")
     unbiased: bool = setting(True, "gnnpipe: count gradients between chunks twice, because half of them are left out")
-    recover: bool = setting(True, "gnnpipe: detect a collapse of training, and continue from before it")
+    recover: bool = setting(False, "gnnpipe: detect a collapse of training, and continue from before it")
     subgraphs: int = setting(
-        40, "allreduce, gossip, cluster: parts of the graph; each is a batch", flag="subgraphs", least=1
+        40, "allreduce, gossip, cluster: parts of the graph, from which batches are drawn", flag="subgraphs", least=1
+    )
+    per_batch: int = setting(
+        0,
+        "allreduce, gossip, cluster: subgraphs per batch, drawn in every epoch; 0: enough to mix the classes",
+        flag="per_batch",
+        metavar="Q",
+        least=0,
     )
     interval: int = setting(1, "allreduce, gossip: batches between averages", flag="interval", least=1)
     gossip: Literal["v1", "v2"] = setting("v2", "gossip: fixed roles (v1) or a work pool (v2)", flag="gossip")
@@ -161,9 +174,15 @@ class Baseline:
         -1, "allreduce, gossip: rank that computes slow_factor times as long; -1: none", flag="slow_rank", least=-1
     )
     slow_factor: float = setting(3.0, "how many times as long slow_rank computes", least=1)
-    skip: float = setting(0.05, "sancus: relative change below which rows are not broadcast again", least=0)
+    fresh: int = setting(50, "sancus: epochs before broadcasts are skipped", least=0)
+    every: int = setting(2, "sancus: afterwards, rows are broadcast once in this many epochs", least=1)
+    skip: float = setting(
+        0.0,
+        "sancus: relative change below which rows are not broadcast again; 0: by baseline.fresh and every",
+        least=0,
+    )
     max_skips: int = setting(
-        10, "sancus: changed rows are broadcast again after at most this many skips in a row", least=0
+        10, "sancus, with skip: changed rows are broadcast again after at most this many skips in a row", least=0
     )
     replicas: int = setting(1, "cagnet: ranks that hold the same rows (c of 1.5D); 1 is 1D", flag="replicas", least=1)
     fanouts: tuple[int, ...] = setting(
@@ -205,10 +224,13 @@ class Baseline:
             "gamma": (self.smooth != "none", "baseline.smooth = F, G or FG"),
             "bits": (self.scheme == "fixed", f"baseline.scheme = fixed, it is {self.scheme}"),
             "period": (changing, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
-            "group_size": (changing, f"baseline.scheme = uniform or adaptive, it is {self.scheme}"),
+            "group_size": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "balance": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "solver": (adaptive, f"baseline.scheme = adaptive, it is {self.scheme}"),
             "feedback": (self.scheme != "none", "baseline.scheme: nothing is quantised"),
+            "fresh": (not self.skip, "baseline.skip = 0: rows are broadcast by their change"),
+            "every": (not self.skip, "baseline.skip = 0: rows are broadcast by their change"),
+            "max_skips": (self.skip > 0, "baseline.skip > 0: rows are broadcast by fresh and every"),
             "slow_factor": (self.slow_rank >= 0, "baseline.slow_rank: no rank is slow"),
         }
 

@@ -293,7 +293,7 @@ def _gathered(
     if part.own_scale is not None:
         Z += X * part.own_scale[:, None]
     rows = pending()
-    return Z.add_(part.outer(rows if theirs is None else rows * theirs))
+    return part.outer.add_to(Z, rows if theirs is None else rows * theirs)
 
 
 class _Gather(torch.autograd.Function):

@@ -1,8 +1,8 @@
 """Halo rows and gradients in 2, 4 or 8 bits: AdaQP (Wan et al., MLSys 2023), as a ``Codec`` of any halo.
 
 scheme     fixed      every row has ``bits``
-           uniform    ``group_size`` neighbouring rows of a message have one width, drawn anew every ``period`` epochs
-           adaptive   8 bits in the first epoch; after it, and every ``period`` epochs from there,
+           uniform    every row has a width of its own, drawn anew every ``period`` epochs (section 5.3)
+           adaptive   8 bits in the first ``period`` epochs; after them, and every ``period`` epochs from there,
                       ``gpu_baselines.halos.assignment`` chooses from what rows have ranged over since
 feedback   what quantising lost of a row is added to the row that goes the same way next (error feedback: Seide et al.,
            Interspeech 2014)
@@ -65,19 +65,19 @@ class Quantised:
     # --- Codec --------------------------------------------------------------------------------------------------------
 
     def changes(self, epoch: int) -> bool:
-        drawn = self._asked.scheme == "uniform" and epoch > 0 and epoch % self._asked.period == 0
-        return drawn or self._is_assigned_in(epoch)
+        changing = self._asked.scheme in ("uniform", "adaptive")
+        return changing and epoch > 0 and epoch % self._asked.period == 0
 
     def begin(self, epoch: int) -> None:
         changed, self._epoch = self.changes(epoch), epoch
         if not changed:
             return
-        if self._is_assigned_in(epoch):
+        if self._asked.scheme == "adaptive":
             begin = self._now()
             with self._run.clock("quantise"):
                 self._assign()
             self._assign_s += self._now() - begin
-        if self._asked.scheme != "adaptive":
+        else:
             self._streams = {stream: self._first(stream, widths.columns) for stream, widths in self._streams.items()}
 
     def pack(self, stream: Stream, peer: int, rows: Tensor) -> Tensor:
@@ -140,9 +140,6 @@ class Quantised:
 
     # --- widths -------------------------------------------------------------------------------------------------------
 
-    def _is_assigned_in(self, epoch: int) -> bool:
-        return self._asked.scheme == "adaptive" and epoch > 0 and epoch % self._asked.period == 1 % self._asked.period
-
     def _assign(self) -> None:
         streams = {s: self._streams[s] for s in sorted(self._streams)}
         sent, came = self._assignment(
@@ -182,8 +179,7 @@ class Quantised:
         if asked.scheme != "uniform":
             return np.full(count, asked.bits if asked.scheme == "fixed" else 8, np.uint8)
         seed = [self._run.spec.seed, self._epoch // asked.period, _number(stream), sender, receiver, 3]
-        drawn = np.random.default_rng(seed).choice(np.array(WIDTHS, np.uint8), -(-count // asked.group_size))
-        return np.repeat(drawn, asked.group_size)[:count]
+        return np.random.default_rng(seed).choice(np.array(WIDTHS, np.uint8), count)
 
     def _packing(self, stream: Stream, peer: int, side: Side) -> kernels.Packing:
         widths = self._of(stream)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -24,26 +25,38 @@ def layers(spec: ModelSpec, parameters: Mapping[str, Tensor], normalised: BatchN
 class Convolution(Layer):
     """P = A drop(H) W + drop(H) W_own + b (+ residual);  H' = σ(norm(P)), which the next layer drops.
 
-    A narrow layer multiplies before it sums. The features' sum is constant, and dropped after it was made.
+    A narrow layer multiplies before it sums. The features' sum is constant, and dropped after it was made. A layer with
+    the weight "linear" sees no neighbours: P = drop(H) W + b.
     """
 
     def __init__(self, spec: ModelSpec, number: int, parameters: Mapping[str, Tensor], normalised: BatchNorm | None):
         super().__init__(number, parameters)
         fan_in, fan_out = spec.shape(number)
         self._spec, self._normalised = spec, normalised
-        self._gathered, self._own = WEIGHTS[spec.name]
+        self._linear = "linear" in self.weights
+        self._gathered, self._own = ("linear", None) if self._linear else WEIGHTS[spec.name]
         self._last = number == spec.num_layers - 1
+        self.mean: Tensor
+        self.variance: Tensor
         self._narrow = spec.narrow and number > 0 and fan_out < fan_in
         self._key = 1 + number  # of the mask that its inputs get; layer 0 has its own way
+        normalises = normalised is not None and not self._last
+        # Normalising takes a bias out again: Adam would move it by rounding errors, ahead of the running mean.
+        self._biased = "bias" in self.weights and not normalises
+        if normalises:
+            gain = self.weights["gain"]
+            self.register_buffer("mean", torch.zeros_like(gain, requires_grad=False))
+            self.register_buffer("variance", torch.ones_like(gain, requires_grad=False))
 
     def forward(self, graph: Graph, H: Any, state: dict[str, Tensor]) -> Tensor:
         P = self._combined(graph, H)
-        if "bias" in self.weights:
+        if self._biased:
             P = P + self.weights["bias"]
         if self._last:
             return P
         if self._normalised is not None:
-            P = self._normalised(P, self.weights["gain"], self.weights["shift"])
+            norm = self._normalised if graph.training else self._normalised.evaluated
+            P = norm(P, self.weights["gain"], self.weights["shift"], self.mean, self.variance)
         elif self._spec.norm == "layer":
             P = functional.layer_norm(P, P.shape[1:], self.weights["gain"], self.weights["shift"])
         return ACTIVATIONS[self._spec.activation](P)
@@ -53,7 +66,10 @@ class Convolution(Layer):
         first, weight = self.number == 0, self.weights[self._gathered]
         key = None if first else self._key
         X: Any = None
-        if self._narrow:
+        if self._linear:
+            X = graph.drop(H, key)
+            P = linear(X, weight)
+        elif self._narrow:
             X = graph.drop(H, key)
             P = graph.gather(self.number, X @ weight)
         else:

@@ -1,11 +1,12 @@
 """AllReduce-GCN: Cluster-GCN's batches on several workers (GossipGCN thesis, 2021, Algorithms 3 and 4).
 
-1. The n batches are divided evenly and once; a worker goes through its own in every epoch, in their order.
+1. The batches of an epoch are divided evenly: worker r of p has batches r, r + p, ... of ``gpu_baselines.batches``.
+   With one subgraph a batch, as in the thesis, they are the same in every epoch.
 2. In every ``interval``-th step (counted over all epochs, alike on all workers) the gradients are averaged over
    all workers, else each steps with its own: Algorithm 4's "update weights" belongs to every batch, as in
    Algorithm 6, whose text calls both local SGD. Weights are not averaged: with an interval above 1, models
    drift apart (``gpu_baselines.worker``).
-3. Where n is no multiple of the workers, those without a batch in the last step take part in its average with none.
+3. Where the workers do not divide the batches, those without one in the last step take part in its average with none.
 
 Cluster-GCN is the same on one worker (Algorithm 1).
 """
@@ -18,27 +19,27 @@ from torch import Tensor
 
 from gpu_baselines.net import Net
 from gpu_baselines.run import Run
-from gpu_baselines.worker import Worker, batches
+from gpu_baselines.worker import Worker
 from siafu.errors import ConfigError
 from siafu.sparse import Array
 
 
 class AllReduceGCN:
     def __init__(self, run: Run):
-        self._run, group = run, run.group
-        everybody = batches(run)
-        self._mine, self._steps = everybody[group.rank :: group.size], math.ceil(len(everybody) / group.size)
-        self._worker = Worker(run, self._mine, apart=group.size > 1 and run.baseline.interval > 1)
+        self._run = run
+        self._worker = Worker(run, apart=run.group.size > 1 and run.baseline.interval > 1)
         self.net: Net = self._worker.net
 
     def epoch(self, epoch: int) -> float:
         run, worker = self._run, self._worker
-        for step in range(self._steps):
+        batches = worker.batches(epoch)
+        mine = batches[run.group.rank :: run.group.size]
+        for step in range(math.ceil(len(batches) / run.group.size)):
             worker.count += 1
             averages = worker.count % run.baseline.interval == 0
-            has_batch = step < len(self._mine)
+            has_batch = step < len(mine)
             if has_batch:
-                worker.compute(self._mine[step], epoch)
+                worker.compute(mine[step], epoch)
             if averages:
                 total = worker.gradient.clone() if has_batch else worker.gradient.new_zeros(len(worker.gradient))
                 with run.clock("reduce"):
@@ -58,7 +59,7 @@ class AllReduceGCN:
         self._worker.restore(state)
 
     def facts(self) -> dict[str, object]:
-        return {"elected": self._worker.elected}
+        return {"elected": self._worker.elected, **self._worker.facts()}
 
     def close(self) -> None:
         pass

@@ -1,8 +1,9 @@
 """GossipGCN (thesis, 2021): workers take batches from a pool, and average gradients in pairs, whenever two are ready.
 
 1. v2 is Algorithm 6, v1 Algorithm 5: ``gpu_baselines.work_pool`` has both, and what workers do between their questions.
-2. The thesis' pool has every batch once for each epoch. Ours has one epoch's, and workers wait for each other between
-   epochs, since the runner evaluates and saves there; whoever is still waited for is served at each epoch's end.
+2. The thesis' pool has every batch once for each epoch. Ours has one epoch's, by their places in what
+   ``gpu_baselines.batches`` gives, and workers wait for each other between epochs, since the runner evaluates and saves
+   there; whoever is still waited for is served at each epoch's end.
 3. A worker that leaves gives the gradient of its last step; one that has computed none yet takes its partner's.
 4. Each worker updates its own model, and the best one is the result (``gpu_baselines.worker``).
 5. Who computes which batch depends on who is how fast: with several ranks two runs differ, and so does one that is
@@ -22,22 +23,24 @@ from gpu_baselines.net import Net
 from gpu_baselines.run import Run
 from gpu_baselines.work_pool import NONE, POOLS, Action, Ask, Average, Compute, Pool, program
 from gpu_baselines.work_pool_server import Door, door
-from gpu_baselines.worker import Worker, batches
+from gpu_baselines.worker import Worker
 from siafu.sparse import Array
 
 
 class GossipGCN:
     def __init__(self, run: Run):
-        self._run, self._batches = run, batches(run)
-        self._worker = Worker(run, self._batches, apart=run.group.size > 1)
+        self._run = run
+        self._worker = Worker(run, apart=run.group.size > 1)
         self._pool_group = run.group.twin(host=True)
         self.net: Net = self._worker.net
+        self._batches: list[Array] = []  # of this epoch
         self._done = np.zeros(run.group.size, np.int64)  # batches that each rank has computed
         self._averages = 0  # of pairs
 
     def epoch(self, epoch: int) -> float:
         run, worker, baseline = self._run, self._worker, self._run.baseline
         before, averages = worker.count, 0
+        self._batches = worker.batches(epoch)
         with door(self._pool_group, lambda: self._pool(epoch), baseline.timeout_s) as ask:
             steps = program(baseline.gossip, run.group.rank, run.group.size, baseline.interval, worker.count)
             answer, action = NONE, next(steps)
@@ -65,15 +68,20 @@ class GossipGCN:
         self._done, self._averages = state["done"].numpy().copy(), int(state["averages"])
 
     def facts(self) -> dict[str, object]:
-        return {"elected": self._worker.elected, "batches_per_rank": self._done.tolist(), "averages": self._averages}
+        return {
+            "elected": self._worker.elected,
+            "batches_per_rank": self._done.tolist(),
+            "averages": self._averages,
+            **self._worker.facts(),
+        }
 
     def close(self) -> None:
         pass
 
     def _pool(self, epoch: int) -> Pool:
         baseline = self._run.baseline
-        drawn = np.random.default_rng([self._run.spec.seed, epoch])
-        return POOLS[baseline.gossip](self._run.group.size, self._batches, lambda count: int(drawn.integers(count)))
+        drawn, batches = np.random.default_rng([self._run.spec.seed, epoch]), range(len(self._batches))
+        return POOLS[baseline.gossip](self._run.group.size, batches, lambda count: int(drawn.integers(count)))
 
     def _do(self, action: Action, ask: Door, epoch: int) -> int:
         worker, clock = self._worker, self._run.clock
@@ -82,7 +90,7 @@ class GossipGCN:
                 return ask(action)
         if isinstance(action, Compute):
             worker.count += 1
-            worker.compute(action.batch, epoch)
+            worker.compute(self._batches[action.batch], epoch)
         elif isinstance(action, Average):
             with clock("reduce"):
                 self._average(action.partner)

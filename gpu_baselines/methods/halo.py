@@ -83,11 +83,12 @@ def made_halo(run: Run, part: Part) -> Halo:
 
 def made_net(run: Run, rows: Tensor | None) -> Net:
     """``rows`` of this rank are those that SyncBN may learn from; None: all."""
+    num_linear = run.baseline.num_linear
     if run.baseline.norm != "batch":
-        return nets.build(run.spec, run.device)
+        return nets.build(run.spec, run.device, num_linear=num_linear)
     num_vertices = run.shards.manifest.num_vertices if rows is None else run.spec.num_train
     batch_norm = nets.BatchNorm(lambda X: _AllReduce.apply(X, run), num_vertices, rows)
-    return nets.build(run.spec, run.device, batch_norm=batch_norm)
+    return nets.build(run.spec, run.device, batch_norm=batch_norm, num_linear=num_linear)
 
 
 class Evaluation:

@@ -1,15 +1,16 @@
-"""SANCUS (Peng et al., VLDB 2022): CAGNET's broadcasts, of which a rank skips those that would say little that is new.
+"""SANCUS (Peng et al., VLDB 2022): CAGNET's broadcasts, of which ranks skip some and compute with older rows.
 
-1. A rank's rows of a layer are due when ‖H - H'‖ > skip ‖H'‖ (Frobenius), H' being what it broadcast last, or when they
-   have changed at all and it has skipped ``max_skips`` broadcasts in a row. Everybody else computes with H' meanwhile.
-2. Before each layer ranks agree on who broadcasts: one flag each, all-reduced ("control").
+1. By default by the schedule of its authors' code (chenzhao/light-dist-gnn, models/cached_gcn.py): every epoch up to
+   number ``fresh``, then one epoch in ``every``. They have 50 and 2, and the features once: ``preaggregate``. (As
+   published the code has its caches switched off: it is CAGNET 1D, like ``every`` = 1.)
+2. With ``skip`` > 0 instead by how much rows change, the paper's adaptive variant: a rank's rows are due when
+   ‖H - H'‖ > skip ‖H'‖ (Frobenius), H' being what it broadcast last, or when they have changed at all and it has
+   skipped ``max_skips`` broadcasts in a row. Before each layer ranks agree on who broadcasts: one flag each,
+   all-reduced ("control").
 3. Rows are compared, and travel, before dropout: everybody drops the copy that it has by this epoch's mask.
    But dropout in earlier layers changes rows too: MEASURED on cora, 2 ranks, 150 epochs, skip = 0.05 saves 70% of the
    broadcasts without dropout, none with 0.5, where it takes skip = 1 to save 89%. Its authors train without.
-4. Backward nothing is skipped: gradients of sums are broadcast in every epoch, as in its authors' code, where caches of
-   gradients are off. (So, as published, are those of rows; and which ones would be reused is a list of epochs there.)
-
-With skip = 0 rows are skipped only if they have not changed: that is CAGNET 1D.
+4. Backward nothing is skipped: gradients of sums are broadcast in every epoch, as in its authors' code.
 """
 
 from __future__ import annotations
@@ -20,29 +21,28 @@ from torch import Tensor
 from gpu_baselines.blocks import Broadcasts, Carrier, Grid, Way
 from gpu_baselines.clock import Clock
 from gpu_baselines.methods.cagnet import Cagnet
+from siafu.baseline import Baseline
 
 
 class Sancus(Cagnet):
     def made_carrier(self, grid: Grid, sizes: list[int]) -> Carrier:
-        run = self.run
-        return Skipping(grid, sizes, run.clock, run.device, skip=run.baseline.skip, max_skips=run.baseline.max_skips)
+        return Skipping(grid, sizes, self.run.clock, self.run.device, self.run.baseline)
 
 
 class Skipping:
     """``gpu_baselines.blocks.Carrier`` in a grid without replicas."""
 
-    def __init__(
-        self, grid: Grid, sizes: list[int], clock: Clock, device: torch.device, *, skip: float, max_skips: int
-    ):
-        """sizes: rows of each block."""
+    def __init__(self, grid: Grid, sizes: list[int], clock: Clock, device: torch.device, asked: Baseline):
+        """sizes: rows of each block. asked: fresh and every, or skip and max_skips."""
         assert grid.replicas == 1, grid.replicas
         self._broadcasts = Broadcasts(grid, sizes, clock)
-        self._grid, self._clock, self._device, self._skip, self._max_skips = grid, clock, device, skip, max_skips
+        self._grid, self._clock, self._device, self._asked = grid, clock, device, asked
         self.kind = self._broadcasts.kind
         # All mutable state, by layer:
         self._sent: dict[int, Tensor] = {}  # [n, F], our rows as others have them
         self._held: dict[int, Tensor] = {}  # [h', F], of others' rows those that we want
         self._skips: dict[int, int] = {}  # in a row
+        self._epochs: dict[int, int] = {}  # so far
         self._given, self._saved = 0, 0  # our broadcasts so far, and those that we skipped
 
     def __call__(self, way: Way, layer: int, rows: Tensor, wanted: list[Tensor]) -> Tensor:
@@ -50,11 +50,7 @@ class Skipping:
             return self._broadcasts(way, layer, rows, wanted)
         counts = [len(places) for places in wanted]
         held = self._held.setdefault(layer, rows.new_empty(sum(counts), rows.shape[1]))
-        flags = torch.zeros(self._grid.num_blocks, dtype=torch.int32, device=self._device)
-        flags[self._grid.block] = self._goes(layer, rows)
-        with self._clock("communicate"):
-            self._grid.column.all_reduce(flags, "control")
-        for k, (goes, mine) in enumerate(zip(flags.tolist(), held.split(counts), strict=True)):
+        for k, (goes, mine) in enumerate(zip(self._who_goes(layer, rows), held.split(counts), strict=True)):
             if goes:
                 mine.copy_(self._broadcasts.one(way, k, rows, wanted[k]))
         return held
@@ -65,7 +61,7 @@ class Skipping:
             found |= {
                 f"sancus.{layer}.sent": sent,
                 f"sancus.{layer}.held": self._held[layer],
-                f"sancus.{layer}.skips": torch.tensor(self._skips[layer]),
+                f"sancus.{layer}.skips": torch.tensor([self._skips[layer], self._epochs[layer]]),
             }
         return found
 
@@ -76,19 +72,49 @@ class Skipping:
         }:
             self._sent[layer] = state[f"sancus.{layer}.sent"].to(self._device)
             self._held[layer] = state[f"sancus.{layer}.held"].to(self._device)
-            self._skips[layer] = int(state[f"sancus.{layer}.skips"])
+            self._skips[layer], self._epochs[layer] = state[f"sancus.{layer}.skips"].tolist()
 
     def facts(self) -> dict[str, object]:
         """Of all ranks. Collective."""
         told = self._grid.column.share([self._given, self._saved])
-        return {"broadcasts": sum(one[0] for one in told), "broadcasts_skipped": sum(one[1] for one in told)}
+        given, saved = (sum(one[i] for one in told) for i in (0, 1))
+        found: dict[str, object] = {"broadcasts": given, "broadcasts_skipped": saved}
+        if given and not saved and self._grid.num_blocks > 1:
+            found["warnings"] = [f"none of {given} broadcasts was skipped: this is CAGNET 1D; {self._advice()}"]
+        return found
 
-    def _goes(self, layer: int, rows: Tensor) -> bool:
-        """Whether we broadcast our rows of this layer; remembers them if so."""
-        sent, goes = self._sent.get(layer), True
-        if sent is not None:
-            change, norm = float(torch.linalg.norm(rows - sent)), float(torch.linalg.norm(sent))
-            goes = not change <= self._skip * norm or (change > 0 and self._skips[layer] >= self._max_skips)
+    def _advice(self) -> str:
+        asked = self._asked
+        if asked.skip:
+            return f"raise baseline.skip = {asked.skip:g}, or train without dropout"
+        if asked.every == 1:
+            return "baseline.every = 1 skips nothing"
+        return f"it skips after epoch {asked.fresh + 1}: train for longer, or lower baseline.fresh = {asked.fresh}"
+
+    def _who_goes(self, layer: int, rows: Tensor) -> list[bool]:
+        """Of all ranks: whether they broadcast their rows of this layer."""
+        if not self._asked.skip:
+            return [self._recorded(layer, rows, self._scheduled(layer))] * self._grid.num_blocks
+        flags = torch.zeros(self._grid.num_blocks, dtype=torch.int32, device=self._device)
+        flags[self._grid.block] = self._recorded(layer, rows, self._changed(layer, rows))
+        with self._clock("communicate"):
+            self._grid.column.all_reduce(flags, "control")
+        return [bool(goes) for goes in flags.tolist()]
+
+    def _scheduled(self, layer: int) -> bool:
+        late = self._epochs.get(layer, 0) - self._asked.fresh
+        return late <= 0 or late % self._asked.every == 0
+
+    def _changed(self, layer: int, rows: Tensor) -> bool:
+        sent, asked = self._sent.get(layer), self._asked
+        if sent is None:
+            return True
+        change, norm = float(torch.linalg.norm(rows - sent)), float(torch.linalg.norm(sent))
+        return not change <= asked.skip * norm or (change > 0 and self._skips[layer] >= asked.max_skips)
+
+    def _recorded(self, layer: int, rows: Tensor, goes: bool) -> bool:
+        """``goes``, of our rows; remembers them if so."""
+        self._epochs[layer] = self._epochs.get(layer, 0) + 1
         if goes:
             self._sent[layer], self._skips[layer] = rows.clone(), 0
             self._given += 1

@@ -114,4 +114,4 @@ def lines(result: Mapping[str, Any]) -> list[str]:
             + ", ".join(f"{size(nbytes)} {kind}" for kind, nbytes in sent.items() if nbytes)
             + " an epoch"
         )
-    return [*found, *others]
+    return [*found, *(f"warning     {text}" for text in result.get("warnings", ())), *others]

@@ -185,6 +185,10 @@ def _of_servers(run_dir: Path) -> Config:
         return as_asked(begun, run_dir)
     if begun.baseline.norm != "model":
         raise ConfigError(f"{run_dir}: baseline.norm = {begun.baseline.norm}: graph servers do not normalise so")
+    if begun.baseline.num_linear:
+        raise ConfigError(
+            f"{run_dir}: baseline.num_linear = {begun.baseline.num_linear}: graph servers have no such layers"
+        )
     sections = {section: values for section, values in begun.to_dict().items() if section != "baseline"}
     config = Config.from_dict(sections).replace({"servers.backend": "cpu"})
     # What was cut into batches and chunks needs no server for each.

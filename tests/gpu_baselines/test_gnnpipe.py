@@ -140,7 +140,6 @@ def test_stale_rows_and_left_out_gradients_are_as_the_equations_say(
         baseline__chunks=5,
         baseline__freeze=2,
         baseline__unbiased=unbiased,
-        baseline__recover=False,
         model__dropout=0.5,
         **PLAIN[name],
     )
@@ -348,7 +347,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(stop: int, folder: Pa
 
 def test_a_loss_that_is_no_number_is_recovered_from_step_by_step(folder: Path) -> None:
     """A history that is no number any more, three times: each recovery is milder, and remakes it."""
-    config = config_of("gnnpipe", 2, baseline__chunks=4, baseline__freeze=3, **PLAIN["gcnii"])
+    config = config_of("gnnpipe", 2, baseline__chunks=4, baseline__freeze=3, baseline__recover=True, **PLAIN["gcnii"])
     shards = prepared(GRAPH, folder, 4)
 
     def work(group: Group) -> tuple[list[float], dict[str, object]]:
@@ -378,7 +377,7 @@ def test_a_loss_that_is_no_number_is_recovered_from_step_by_step(folder: Path) -
 def test_what_it_goes_back_to_is_not_trained_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Optimisers step in place: moments that were put back must not be those that are kept."""
     monkeypatch.setattr(collapse, "WINDOW", 2)
-    config = config_of("gnnpipe", 1, baseline__chunks=4, baseline__freeze=3, **PLAIN["gcnii"])
+    config = config_of("gnnpipe", 1, baseline__chunks=4, baseline__freeze=3, baseline__recover=True, **PLAIN["gcnii"])
 
     def work(group: Group) -> tuple[int, list[bool]]:
         method = made(config, prepared(GRAPH, folder, 4), group)
@@ -398,7 +397,7 @@ def test_what_it_goes_back_to_is_not_trained_on(folder: Path, monkeypatch: pytes
 def test_a_window_after_a_recovery_begins_with_what_was_put_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The collapsed window's own beginning became the good weights, if the window after it was the best so far."""
     monkeypatch.setattr(collapse, "WINDOW", 2)
-    config = config_of("gnnpipe", 1, baseline__chunks=4, baseline__freeze=3, **PLAIN["gcnii"])
+    config = config_of("gnnpipe", 1, baseline__chunks=4, baseline__freeze=3, baseline__recover=True, **PLAIN["gcnii"])
 
     def work(group: Group) -> tuple[bool, bool, int]:
         method = made(config, prepared(GRAPH, folder, 4), group)
@@ -423,8 +422,9 @@ def test_a_window_after_a_recovery_begins_with_what_was_put_back(folder: Path, m
     assert chunks == 2  # both collapses were recovered from
 
 
-def test_without_recover_a_collapse_is_left_alone(folder: Path) -> None:
-    config = config_of("gnnpipe", 1, baseline__chunks=4, baseline__recover=False, **PLAIN["gcn"])
+def test_as_published_a_collapse_is_left_alone(folder: Path) -> None:
+    """``recover`` is ours: nobody gets it without asking."""
+    config = config_of("gnnpipe", 1, baseline__chunks=4, **PLAIN["gcn"])
 
     def work(group: Group) -> list[float]:
         method = made(config, prepared(GRAPH, folder, 4), group)

@@ -28,15 +28,20 @@ EPOCHS = 4
 NUM_BATCHES = 6  # subgraphs of GRAPH that have a training vertex
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_one_worker_is_cluster_gcn_bit_for_bit(version: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "per_batch"), [("v1", 1), ("v2", 1), ("v2", 3)])
+def test_one_worker_is_cluster_gcn_bit_for_bit(version: str, per_batch: int, tmp_path: Path) -> None:
     shards = prepared(GRAPH, tmp_path, SUBGRAPHS)
-    settings: dict[str, Any] = {"baseline__subgraphs": SUBGRAPHS, "model__dropout": 0.5}
+    settings: dict[str, Any] = {
+        "baseline__subgraphs": SUBGRAPHS,
+        "baseline__per_batch": per_batch,
+        "model__dropout": 0.5,
+    }
     cluster = train(config_of("cluster", 1, **settings), shards, EPOCHS)
     gossip = train(config_of("gossip", 1, baseline__gossip=version, **settings), shards, EPOCHS)
     assert gossip.losses == cluster.losses
     assert all(np.array_equal(gossip.weights[name], W) for name, W in cluster.weights.items())
-    assert gossip.facts == {"elected": 0, "batches_per_rank": [EPOCHS * NUM_BATCHES], "averages": 0}
+    own = {"batches_per_rank": [EPOCHS * (NUM_BATCHES if per_batch == 1 else 3)], "averages": 0}
+    assert gossip.facts == {**cluster.facts, **own}
 
 
 @pytest.mark.parametrize(("version", "ranks", "interval"), [("v1", 2, 1), ("v1", 4, 2), ("v2", 2, 1), ("v2", 3, 2)])
@@ -49,6 +54,7 @@ def test_workers_share_all_batches_and_learn(version: str, ranks: int, interval:
         model__name="sage",
         train__lr=0.05,
         baseline__subgraphs=SUBGRAPHS,
+        baseline__per_batch=1,
         baseline__gossip=version,
         baseline__interval=interval,
     )
@@ -65,12 +71,13 @@ def test_workers_share_all_batches_and_learn(version: str, ranks: int, interval:
 
 
 def test_partners_get_the_mean_and_one_without_a_gradient_gets_the_others(tmp_path: Path) -> None:
-    config, shards = config_of("gossip", 2, baseline__subgraphs=SUBGRAPHS), prepared(GRAPH, tmp_path, SUBGRAPHS)
+    config = config_of("gossip", 2, baseline__subgraphs=SUBGRAPHS, baseline__per_batch=1)
+    shards = prepared(GRAPH, tmp_path, SUBGRAPHS)
 
     def one(group: Group) -> list[torch.Tensor]:
         method = GossipGCN(Run(config, shards, group, ModelSpec.of(config, shards.manifest), torch.device("cpu")))
         worker, found = method._worker, []
-        worker.compute(method._batches[group.rank], 0)
+        worker.compute(worker.batches(0)[group.rank], 0)
         found.append(worker.gradient.clone())
         method._average(1 - group.rank)
         found.append(worker.gradient.clone())

@@ -12,7 +12,7 @@ import torch
 from gpu_baselines.group import Group
 from gpu_baselines.masks import Masks
 from gpu_baselines.run import Run
-from gpu_baselines.subgraphs import merged_part, subgraph
+from gpu_baselines.subgraphs import Subgraphs, merged_part
 from siafu.graph import Graph, tidy
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
@@ -30,6 +30,7 @@ GRAPHS = {
     "bags of words": with_sparse_features(random_graph(3)),
 }
 PARTS = 5
+BATCHES = [[0], [4], [1, 3], [0, 2, 3], [0, 1, 2, 3, 4]]
 
 
 def induced(graph: Graph, vertices: Any) -> Graph:
@@ -62,13 +63,14 @@ def run_of(shards: ShardSet, aggregation: str, group: Group) -> Run:
 
 @pytest.mark.parametrize("aggregation", ["gcn", "mean"])
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-def test_a_subgraph_has_its_own_edges_and_degrees(graph: Graph, aggregation: str, tmp_path: Path) -> None:
+def test_a_batch_has_its_own_edges_and_degrees(graph: Graph, aggregation: str, tmp_path: Path) -> None:
     shards, whole = prepared(graph, tmp_path, PARTS), tidy(graph, directed=graph.directed)
 
     def check(group: Group) -> int:
         edges = 0
-        for number in range(PARTS):
-            one = subgraph(run_of(shards, aggregation, group), number, Masks(0.0, 0, CPU, FLOAT))
+        subgraphs = Subgraphs(run_of(shards, aggregation, group), Masks(0.0, 0, CPU, FLOAT))
+        for numbers in BATCHES:
+            one = subgraphs.batch(np.array(numbers))
             inside = induced(whole, one.part.vertices)
             A = reference.propagation(inside, aggregation).toarray()
             H = torch.from_numpy(np.random.default_rng(0).normal(size=(one.num_inner, 3))).requires_grad_()
@@ -82,6 +84,8 @@ def test_a_subgraph_has_its_own_edges_and_degrees(graph: Graph, aggregation: str
             first = first if isinstance(first, torch.Tensor) else first.dense()
             assert group.traffic.by_kind() == {}
             assert np.allclose(first.numpy(), A @ reference.features(inside), rtol=0, atol=1e-12)
+            assert np.array_equal(one.part.labels.numpy(), whole.labels[one.part.vertices])
+            assert np.array_equal(one.part.split, whole.split[one.part.vertices, 0])
             assert one.gather(0, one.features) is one.gather(0, one.features)  # made once
             edges += len(inside.src)
         return edges

@@ -14,6 +14,7 @@ from gpu_baselines.runner import made
 from graph_data.prepare import prepare
 from siafu.baseline import BaselineConfig, first_settings
 from siafu.graph import Graph
+from siafu.metrics import METRICS
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 from siafu.sparse import Array
@@ -71,6 +72,33 @@ def train(config: BaselineConfig, shards: ShardSet, epochs: int) -> Trained:
     kinds = {kind for rank in ranks for kind in rank.bytes}
     total = {kind: sum(rank.bytes.get(kind, 0) for rank in ranks) for kind in kinds}
     return ranks[0]._replace(scores=[rank.scores for rank in ranks], bytes=total)
+
+
+class Judged(NamedTuple):
+    test_acc: float  # where validation is best
+    facts: dict[str, object]
+
+
+def judged(config: BaselineConfig, shards: ShardSet, epochs: int, every: int) -> Judged:
+    """Trains, and evaluates after every so many epochs."""
+
+    def one(group: Group) -> Judged:
+        torch.set_num_threads(1)
+        run = Run(config, shards, group, ModelSpec.of(config, shards.manifest), torch.device("cpu"))
+        method, metric = made(run), METRICS[run.spec.target]
+        best, test = -1.0, 0.0
+        for epoch in range(epochs):
+            method.epoch(epoch)
+            if epoch % every == every - 1:
+                scores = metric.scores(metric.merge([np.asarray(one) for one in group.share(method.tally().tolist())]))
+                val, its = scores["val"], scores["test"]
+                if val is not None and its is not None and val["acc"] > best:
+                    best, test = val["acc"], its["acc"]
+        facts = method.facts()
+        method.close()
+        return Judged(test, facts)
+
+    return on_ranks(config.baseline.ranks, one)[0]
 
 
 def oracle(config: BaselineConfig, shards: ShardSet, graph: Graph, epochs: int) -> reference.Trained:

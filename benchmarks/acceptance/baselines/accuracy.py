@@ -80,7 +80,8 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
 }
 PIPELINE: Mapping[str, tuple[str, Mapping[str, Any], float | None]] = {
     "vanilla": ("vanilla", {}, None),
-    "gnnpipe": ("gnnpipe", {}, 1.0),
+    "gnnpipe": ("gnnpipe", {}, None),
+    "gnnpipe recover": ("gnnpipe", {"baseline.recover": True}, 1.0),
 }
 
 

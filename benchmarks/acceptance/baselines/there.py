@@ -45,14 +45,16 @@ class Measured(NamedTuple):
 
 
 def measure(method: str, source: str, settings: Mapping[str, Any], epochs: int) -> Measured:
-    """Trains for some epochs without evaluating, in a directory that does not stay."""
+    """Trains for some epochs without evaluating, in a directory that does not stay. Not measured: the first few, and
+    those before the first assignment of bits."""
+    warmup = max(WARMUP_EPOCHS, int(settings.get("baseline.period", 0)))
     folder = Path(tempfile.mkdtemp(prefix="siafu-baselines-"))
     try:
         run = train_baseline(
-            method, source, run_dir=str(folder / "run"), epochs=epochs + WARMUP_EPOCHS, eval_every=0, settings=settings
+            method, source, run_dir=str(folder / "run"), epochs=epochs + warmup, eval_every=0, settings=settings
         )
         num_vertices = ShardSet.open(api.shards_of(begun(run.dir))).manifest.num_vertices
-        records = [line for line in run.metrics() if line["event"] == "epoch"][WARMUP_EPOCHS:]
+        records = [line for line in run.metrics() if line["event"] == "epoch"][warmup:]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     times = [record["epoch_s"] for record in records]

@@ -39,7 +39,7 @@ from siafu.progress import size
 SHARE, SHARES, TRIES = 0.73, (0.65, 0.80), 4
 SAGE = {"model.name": "sage", "model.layers": 3, "model.hidden": 128, "model.dropout": 0.5, "model.norm": "layer"}
 GCNII = {"model.name": "gcnii", "model.layers": 32, "model.hidden": 64, "model.dropout": 0.5}
-SLOWED = {"baseline.slow_rank": 1, "baseline.slow_factor": 3.0, "baseline.subgraphs": 16}
+SLOWED = {"baseline.slow_rank": 1, "baseline.slow_factor": 3.0, "baseline.subgraphs": 16, "baseline.per_batch": 1}
 
 
 @dataclass(frozen=True)

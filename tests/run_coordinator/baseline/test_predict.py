@@ -48,3 +48,5 @@ def test_but_not_one_for_each_batch(tmp_path: Path) -> None:
 def test_not_for_a_model_that_they_do_not_have(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"baseline.norm = batch: graph servers do not normalise so"):
         planned(tmp_path, "vanilla", {"baseline.norm": "batch"})
+    with pytest.raises(ConfigError, match=r"baseline.num_linear = 1: graph servers have no such layers"):
+        planned(tmp_path, "pipegcn", {"baseline.num_linear": 1})

@@ -1,0 +1,133 @@
+"""Issue 38, section A: what methods on batches of subgraphs learn from raw features, beside vanilla.
+
+    python -m benchmarks.acceptance.baselines.batches --only amazon_computers --seeds 5 --results FILE
+    python -m benchmarks.acceptance.baselines.batches --report --results FILE             the table, as Markdown
+
+GCN 2 x 64, Adam, learning rate .01, dropout .5, 40 METIS subgraphs, features as they are. "one" is one subgraph a
+batch, "mixed" the default. Ranks are threads of this process: accuracies are those of processes, times are not. A
+score is the test accuracy where validation is best, judged every fifth epoch. Epochs are enough for each to converge:
+vanilla steps once in an epoch, batches of one subgraph 40 times. Gossip v2 is not in the table: on two ranks that
+average after every batch it has allreduce's weights. Every run is a line of the results file, and is not run again.
+Exit code 1 if a default is more than 3 points below vanilla.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from run_coordinator import api
+from run_coordinator.baseline import settings as baseline_settings
+from siafu.shards import ShardSet
+from tests.gpu_baselines import training
+
+GRAPHS = ("amazon_computers", "coauthor_cs", "blogcatalog", "dblp")
+MODEL = {"model.hidden": 64, "baseline.device": "cpu"}
+ONE, TWO = {"baseline.ranks": 1}, {"baseline.ranks": 2}
+V1 = {"baseline.gossip": "v1", **TWO}
+#: Row of the table -> method and its settings.
+METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "vanilla": ("vanilla", ONE),
+    "cluster": ("cluster", ONE),
+    "allreduce": ("allreduce", TWO),
+    "gossip v1": ("gossip", V1),
+}
+BATCHES: Mapping[str, Mapping[str, Any]] = {"mixed": {}, "one": {"baseline.per_batch": 1}}
+EPOCHS = {"": 150, "mixed": 100, "one": 30}
+EVERY, BAR, SEEDS = 5, 3.0, 5
+
+Key = tuple[str, str, str, int]  # graph, row, "mixed" or "one" ("": vanilla), seed
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parse(argv)
+    known = _known(args.results)
+    for key in () if args.report else _wanted(args.only, args.seeds):
+        if key in known:
+            continue
+        epochs = EPOCHS[key[2]]
+        known[key] = {"key": key, "epochs": epochs, **trained(*key, epochs)}
+        with args.results.open("a") as file:
+            file.write(json.dumps(known[key]) + "\n")
+        print(json.dumps(known[key]), flush=True)
+    return _show(known, args.only)
+
+
+def _wanted(graphs: Sequence[str], seeds: int) -> Iterator[Key]:
+    """Defaults of all seeds first: a run that is interrupted has a table."""
+    for kind in ("", *BATCHES):
+        for seed in range(seeds):
+            for graph in graphs:
+                for name in METHODS:
+                    if (name == "vanilla") == (kind == ""):
+                        yield graph, name, kind, seed
+
+
+def trained(graph: str, name: str, kind: str, seed: int, epochs: int) -> dict[str, Any]:
+    method, own = METHODS[name]
+    changes = {**MODEL, **own, **BATCHES.get(kind, {}), "train.seed": seed, "data.seed": seed, "train.epochs": epochs}
+    config = baseline_settings.resolve(method, graph, None, changes, {})
+    config = config.replace({"data.parts": config.partitions})
+    shards = ShardSet.open(api.shards_of(config))
+    config = baseline_settings.fitted(config, shards)
+    found = training.judged(config, shards, epochs, EVERY)
+    facts: dict[str, Any] = {
+        what: found.facts[what] for what in ("per_batch", "mixture", "edges_kept") if what in found.facts
+    }
+    return {"test_acc": found.test_acc, **facts}
+
+
+def _known(file: Path) -> dict[Key, dict[str, Any]]:
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    return {(line["key"][0], line["key"][1], line["key"][2], line["key"][3]): line for line in lines}
+
+
+def _show(known: Mapping[Key, Mapping[str, Any]], graphs: Sequence[str]) -> int:
+    """Mean test accuracies ± their deviation over seeds; 1 if a default misses the bar."""
+    missed = 0
+    print("| graph | method | vanilla | one subgraph | mixed, the default (subgraphs) | minus vanilla, points |")
+    print("|---|---|---|---|---|---|")
+    for graph in graphs:
+        vanilla = {key[3]: one["test_acc"] for key, one in known.items() if key[:3] == (graph, "vanilla", "")}
+        for name in list(METHODS)[1:]:
+            one, mixed = (
+                {key[3]: found for key, found in known.items() if key[:3] == (graph, name, kind)}
+                for kind in ("one", "mixed")
+            )
+            seeds = sorted(mixed.keys() & vanilla.keys())
+            if not seeds:
+                continue
+            points = [100 * (mixed[seed]["test_acc"] - vanilla[seed]) for seed in seeds]
+            missed += statistics.mean(points) < -BAR
+            sizes = ", ".join(sorted({str(mixed[seed]["per_batch"]) for seed in seeds}, key=int))
+            print(
+                f"| {graph} | {name} | {_cell([vanilla[seed] for seed in seeds])} "
+                f"| {_cell([found['test_acc'] for found in one.values()])} "
+                f"| {_cell([mixed[seed]['test_acc'] for seed in seeds])} ({sizes}) | {statistics.mean(points):+.1f} |"
+            )
+    return 1 if missed else 0
+
+
+def _cell(scores: Sequence[float]) -> str:
+    if not scores:
+        return ""
+    few = "" if len(scores) == SEEDS else f", {len(scores)} seed{'s' * (len(scores) > 1)}"
+    return f"{statistics.mean(scores):.3f} ± {statistics.pstdev(scores):.3f}{few}"
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=GRAPHS, choices=GRAPHS, help="graphs, of $SIAFU_DATA")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--results", type=Path, default=Path("batches.jsonl"), metavar="FILE")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
