@@ -33,7 +33,7 @@ WIDTH = 120
 NOT_FLAGS = ("backend", "mode", "staleness", "target_acc", "split")
 
 EXAMPLES = """examples:
-  siafu value cora --contenders 'lambda, lambda pipe, cpu, vanilla, pipegcn' --target 0.75 --runs 5 --as-gpu g4dn.xlarge
+  siafu value cora --contenders 'lambda, cpu, vanilla, pipegcn' --ranks 2 --target 0.75 --runs 5 --as-gpu g4dn.xlarge
   siafu value amazon_computers --contenders all --parts 2 --hidden 64 --target 0.8 --as c7g.xlarge --as-gpu g6.xlarge
   siafu value cora --contenders 'cpu, lambda async s=1, lambda lambda_memory=512, cpu model.rows=bfloat16' --target 0.75
   siafu value runs/cora-gcn-value-1a2b3c4d --as c7g.xlarge         the same runs at another price

@@ -142,9 +142,18 @@ def _label(asked: Asked, base: Config, ranks: int) -> str:
 
 
 def can_run(asked: Asked, base: Config, ranks: int) -> None:
-    """ConfigError, saying why, where a method is not made for the model or the task of all: no mistake in its words."""
-    if asked.kind in METHODS:
-        settings.resolve(asked.kind, "", _of_baseline(asked.kind, base, ranks), {}, {})
+    """ConfigError, saying why, where a method is not made for the model or the task of all, or has nothing to do on its
+    ranks: no mistake in its words."""
+    if asked.kind not in METHODS:
+        return
+    settings.resolve(asked.kind, "", _of_baseline(asked.kind, base, ranks), {}, {})
+    try:
+        own = config_of(asked, base, ranks)
+    except ConfigError:
+        return  # a mistake in its words, which whoever trains it is told
+    assert isinstance(own, BaselineConfig)
+    if own.baseline.ranks == 1 and (own.baseline.depth or own.baseline.scheme != "none"):
+        raise ConfigError(f"{asked.name} on one rank is vanilla: no rows travel (--ranks 2, or '{asked.kind} ranks=2')")
 
 
 def _of_baseline(method: str, base: Config, ranks: int) -> BaselineConfig:

@@ -71,6 +71,17 @@ def test_lambdas_compute_with_what_their_memory_buys_unless_they_are_told_otherw
     assert config_of(cpu, BASE, 2).lambdas == BASE.lambdas
 
 
+@pytest.mark.parametrize("words", ["pipegcn", "adaqp", "vanilla depth=1", "vanilla scheme=fixed"])
+def test_what_only_treats_halo_rows_otherwise_is_no_contender_where_none_travel(words):
+    (one,) = parse(words)
+    with pytest.raises(ConfigError, match=rf"^{words} on one rank is vanilla: .*'{one.kind} ranks=2'"):
+        contenders.can_run(one, BASE, 1)
+    contenders.can_run(one, BASE, 2)
+    (two,) = parse(f"{words} ranks=2")
+    contenders.can_run(two, BASE, 1)
+    contenders.can_run(parse("vanilla")[0], BASE, 1)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_baselines_train_the_same_model_to_the_same_target(method):
     (one,) = parse(method)
