@@ -88,3 +88,31 @@ def test_a_server_that_leaves_says_how_many_invocations_a_service_goes_on_with(
     ((to, said),) = sent
     assert to == COORDINATOR
     assert json.loads(said.usage) == {"gb_s": 2, **({"cut": 3 - ended} if hangs_up and ended < 3 else {})}
+
+
+@pytest.mark.parametrize(
+    ("settings", "core", "keep_bytes"),
+    [
+        ({}, 1.0, 192 << 18),
+        ({"cpu_share": "real", "keep_constants": False}, 192 / 1769, 0),
+        ({"on": "aws", "memory_mb": 1024}, 1.0, 1024 << 18),  # Lambda itself gives it a share
+    ],
+)
+def test_a_worker_is_told_what_it_may_compute_with_and_keep(
+    settings: dict[str, Any], core: float, keep_bytes: int
+) -> None:
+    told: list[dict[str, Any]] = []
+    server = object.__new__(Server)
+    server.__dict__.update(
+        hub=SimpleNamespace(endpoint="tcp://127.0.0.1:5", run_id=b"r"),
+        config=Config().replace({f"lambda.{key}": value for key, value in settings.items()}),
+        index=0,
+        spec=Spec(),
+        roster=SimpleNamespace(param_servers=[]),
+        _workers_keys=None,
+        _running_invocations=0,
+        _launcher=SimpleNamespace(invoke=lambda payload, name: told.append(payload)),
+    )
+    server._invoke("w", 2)
+    (payload,) = told
+    assert (payload["core"], payload["keep_bytes"]) == (pytest.approx(core), keep_bytes)
