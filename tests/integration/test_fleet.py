@@ -631,3 +631,12 @@ def test_training_runs_ahead_of_the_next_evaluation_by_1_plus_s_epochs_and_no_mo
     begun = max(line["epoch"] for line in run.trace if line["lane"] == "train") - 1
     due = run.partitions[0].evaluated.after(-1)
     assert begun == due + 1 + staleness < 11
+
+
+def test_both_lanes_share_the_operator_of_linear_gathers_where_they_look_along_the_same_edges(fleet: Build) -> None:
+    """It holds the edges: a second one would hold them twice."""
+    run = fleet({"train.epochs": 1})
+    run.train()
+    for partition in run.partitions:
+        operators = partition._operators
+        assert operators[Lane.TRAIN, "linear"] is operators[Lane.EVAL, "linear"]

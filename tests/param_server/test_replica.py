@@ -367,6 +367,14 @@ def test_r5_stale_rows_scale_the_learning_rate():
     np.testing.assert_allclose(latest[1], latest[2], rtol=1e-6)
 
 
+def test_r5_the_first_report_of_a_server_counts_and_others_are_counted_as_duplicates():
+    replica = replica_of(epochs=2)
+    for server, share in ((0, 0.25), (0, 0.75)):
+        assert replica.handle(graph_server(server), wire.EpochDone(server, 0, 1, share)) == []
+    assert replica.duplicates == {"EpochDone": 1}
+    assert replica._epochs[0].reports[0].stale_share == 0.25
+
+
 def test_r5_mean_stale_share_has_equal_bits_in_any_order_of_reports():
     means = set()
     for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):  # 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1
