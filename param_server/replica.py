@@ -157,15 +157,19 @@ class Replica:
         self._stash = Stash(state.version, versions.pop(state.version))
         self._judged_before = state.judged
         for version, weights in versions.items():
-            self._stash.adopt(version, weights)
+            if version == state.best or self._is_due(version, state.judged):  # else it has been judged meanwhile
+                self._stash.adopt(version, weights)
         for version in self._stash.versions:
-            epoch = max(version - 1, 0)  # after which it would be evaluated
-            is_due = epoch > state.judged and is_evaluated(epoch, self.train)
-            if is_due and evaluated_version(epoch, self.train) == version:
+            if self._is_due(version, state.judged):
                 self._stash.pin(version)
         if state.best >= 0:
             self._judged(COORDINATOR, wire.Judged(max(state.best - 1, 0), best=True, stop=False))
         return [Send(COORDINATOR, wire.Ready("param_server", self.index))]
+
+    def _is_due(self, version: int, judged: int) -> bool:
+        """Whether its evaluation is still to come, where epoch ``judged`` was the last that was evaluated."""
+        epoch = max(version - 1, 0)  # after which it would be evaluated
+        return epoch > judged and is_evaluated(epoch, self.train) and evaluated_version(epoch, self.train) == version
 
     # --- weights ------------------------------------------------------------------------------------------------------
 

@@ -73,6 +73,14 @@ def test_what_is_still_to_be_evaluated_is_held_until_it_is_and_what_was_is_not()
     assert replica.versions_held == (2, 4)
 
 
+def test_what_was_judged_before_is_not_held_unless_it_is_the_best():
+    state = state_after(3, judged_best=0)
+    replica = make_replica(CONFIG)
+    replica.handle(COORDINATOR, wire.ParamState(0, 3, 1, 1, state.weights, state.optimiser))
+    step(replica, 3)
+    assert replica.versions_held == (1, 3, 4)
+
+
 def test_the_best_may_be_a_version_that_is_still_to_come():
     state = state_after(1)
     replica = make_replica(CONFIG)
