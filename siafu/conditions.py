@@ -47,6 +47,10 @@ NEEDS: dict[str, Condition] = {
         for key in Config().to_dict()["lambda"]
         if key != "region"  # servers are priced, and deployed, by it too
     },
+    "lambda.cpu_share": Condition(
+        lambda c: c.servers.backend == "lambda" and not c.lambdas.place.billed,
+        "servers.backend = lambda, and lambda.on = local, localstack or ray (AWS itself limits its functions)",
+    ),
 }
 
 

@@ -70,10 +70,13 @@ def lambdas_on(asked: Asked, predicted: Sequence[Predicted]) -> Lambdas | None:
         return None
     there = [one for one in predicted if (one.option.machine.name, one.option.machines) == (machine, servers)]
     pair = Pair(*(_better(one, there) for one in (pair.alone, pair.beside)))
-    widths = _widths(asked.config.model)
-    configs = {width: asked.config.replace({"model.hidden": (width,)}) for width in widths}
-    found = {width: _pair(replace(cluster, config=config), best.error) for width, config in configs.items()}
-    return Lambdas(pair, {width: pair for width, pair in found.items() if pair is not None})
+    by_width: dict[int, Pair] = {}
+    for width in _widths(asked.config.model):
+        config = asked.config.replace({"model.hidden": (width,)})
+        found = pair if config == asked.config else _pair(replace(cluster, config=config), best.error)
+        if found is not None:
+            by_width[width] = found
+    return Lambdas(pair, by_width)
 
 
 def _widths(model: Model) -> tuple[int, ...]:

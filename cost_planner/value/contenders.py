@@ -116,7 +116,8 @@ def config_of(asked: Asked, base: Config, ranks: int) -> Config:
     if asked.kind in METHODS:
         return settings.resolve(asked.kind, "", _of_baseline(asked.kind, base, ranks), asked.own, {})
     changes: dict[str, Any] = {"servers.backend": asked.kind, "train.mode": asked.mode, "train.staleness": 0}
-    if asked.kind == "lambda" and base.lambdas.cpu_share == "auto":
+    lambdas = base.lambdas
+    if asked.kind == "lambda" and lambdas.cpu_share == "auto" and not lambdas.place.billed:
         changes["lambda.cpu_share"] = "real"  # or its price would buy it more than on AWS
     return base.replace({**changes, **asked.own})
 
@@ -150,7 +151,7 @@ def can_run(asked: Asked, base: Config, ranks: int) -> None:
     try:
         own = config_of(asked, base, ranks)
     except ConfigError:
-        return  # a mistake in its words, which whoever trains it is told
+        return  # a mistake in its own settings: ``config_of`` says so before anything is trained
     assert isinstance(own, BaselineConfig)
     if own.baseline.ranks == 1 and (own.baseline.depth or own.baseline.scheme != "none"):
         raise ConfigError(f"{asked.name} on one rank is vanilla: no rows travel (--ranks 2, or '{asked.kind} ranks=2')")

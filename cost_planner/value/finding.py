@@ -1,16 +1,16 @@
 """What a table of values says, in words: who is worth most, whether the runs are enough to
 say so, and when Lambdas would win.
 
-1. What is claimed of two contenders is the ratio of their values over the seeds that both have, with its interval
-   (``cost_planner.value.pairs``): they are told apart where 1 is outside of it. Too few seeds are no claim.
+1. A claim about two contenders is the ratio of their values over the seeds that both have, with its interval
+   (``cost_planner.value.pairs``). They differ where the interval does not contain 1. Too few seeds allow no claim.
 2. A contender is worth most if it is told apart from every other one. Where the best of several Lambdas stands beside
    the best of several CPU servers, the interval is widened for that choice.
 3. *Break-even*: the time in which a contender, priced as it is, would be worth as much as another. Lambdas cost in
    proportion to time; so do servers, 60 s at least.
-4. *When Lambdas win*: in the time that they took here, below what price; where their servers alone cost too much for
-   that, no price helps. And what they could take off the servers at best is the tensor tasks. If they took all of that,
-   and for nothing waited, servers would have (1 - share) of their training left: what Lambdas may cost at most for that
-   to pay. It is said only of runs that are longer than the 60 s that servers cost at least.
+4. *When Lambdas win*: the price below which they win in the time that they took here; none where their servers alone
+   cost too much. And the price below which they could win at best: if they did all tensor tasks without any waiting,
+   servers would have (1 - share) of their training left. That is given only for runs longer than the 60 s that EC2
+   bills at least.
 
 Pure: rows of ``cost_planner.value.judge`` in, sentences out.
 """

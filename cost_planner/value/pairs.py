@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from scipy.special import stdtrit
 
 MIN_SEEDS = 5
-#: Chance that an interval does not contain what it is of.
+#: Intervals are of 1 - ALPHA: 95%.
 ALPHA = 0.05
 
 

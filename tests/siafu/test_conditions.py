@@ -96,6 +96,10 @@ def test_nothing_is_idle_in_the_defaults():
             "lambda.count = 3: has no effect, it needs servers.backend = lambda",
         ),
         ({"servers.device": "cpu"}, "servers.device = cpu: has no effect, it needs servers.backend = gpu"),
+        (
+            {"servers.backend": "lambda", "lambda.on": "aws", "lambda.cpu_share": "real"},
+            "lambda.cpu_share = real: has no effect, it needs servers.backend = lambda, and lambda.on = local",
+        ),
     ],
 )
 def test_what_is_said_and_does_nothing_is_refused(settings, message, tmp_path):
@@ -116,6 +120,7 @@ def test_what_is_said_and_does_nothing_is_refused(settings, message, tmp_path):
         {"train.mode": "async", "train.staleness": 1, "train.ahead": 0.0},
         {"train.optimizer": "sgd", "train.momentum": 0.5},
         {"servers.backend": "lambda", "lambda.count": 3},
+        {"servers.backend": "lambda", "lambda.on": "ray", "lambda.cpu_share": "real"},
         {"servers.backend": "cpu", "lambda.count": 0, "train.freshness": 0.9},  # defaults ask for nothing
     ],
 )

@@ -1,4 +1,4 @@
-"""Issue 38, section A: what methods on batches of subgraphs learn from raw features, beside vanilla.
+"""What methods on batches of subgraphs learn from raw features, beside vanilla.
 
     python -m benchmarks.acceptance.baselines.batches --only amazon_computers --seeds 5 --results FILE
     python -m benchmarks.acceptance.baselines.batches --report --results FILE             the table, as Markdown

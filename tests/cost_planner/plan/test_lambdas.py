@@ -42,6 +42,11 @@ def test_both_are_on_the_same_servers(found):
     assert {(pair.alone.option.backend, pair.beside.option.backend) for pair in pairs} == {("cpu", "lambda")}
 
 
+def test_the_width_that_was_asked_for_is_not_simulated_twice(found):
+    assert ASKED.config.model.hidden == (16,)
+    assert found.by_width[16] is found.asked
+
+
 def test_the_wider_a_model_is_the_more_lambdas_gain(found):
     faster = [pair.faster for pair in found.by_width.values()]
     assert list(found.by_width) == sorted(found.by_width)

@@ -69,6 +69,8 @@ def test_lambdas_compute_with_what_their_memory_buys_unless_they_are_told_otherw
     assert config_of(whole, BASE.replace({"lambda.cpu_share": "free"}), 2).lambdas.core == 1
     (cpu,) = parse("cpu")
     assert config_of(cpu, BASE, 2).lambdas == BASE.lambdas
+    on_aws = BASE.replace({"lambda.on": "aws"})
+    assert config_of(whole, on_aws, 2).lambdas == on_aws.lambdas
 
 
 @pytest.mark.parametrize("words", ["pipegcn", "adaqp", "vanilla depth=1", "vanilla scheme=fixed"])
