@@ -3,10 +3,13 @@
 Intervals are what a server's threads and Lambdas share, and what lets one's transfer overlap another's computing; each
 costs the server its messages and bookkeeping, some 0.5 ms for each of an epoch's steps, whatever its rows. So:
 
-1. On threads, a GPU, or environments of this machine, a tensor task reads ``VALUES`` values of rows on the mean, which
-   takes it ten times as long as what an interval costs; more than ``MOST`` intervals nobody needs to keep busy.
-2. Lambdas are many, and each has a link of its own: there are ``MOST``, however small.
-3. There are no more than vertices: they would only be empty tasks.
+1. On threads or a GPU, a tensor task reads ``VALUES`` values of rows on the mean. All threads share one task's products
+   where there are fewer tasks than threads; larger tasks would not fit the caches. More than ``MOST`` nobody needs.
+2. An environment of this machine has one thread. There are two at least, and each computes on one interval while the
+   rows of another travel: so ``IN_ENVIRONMENTS`` intervals, as far as a task still reads ``LEAST_VALUES``, which takes
+   it ten times as long as what an interval costs.
+3. Lambdas elsewhere are many, and each has a link of its own: there are ``MOST``, however small.
+4. There are no more than vertices: they would only be empty tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from siafu.config import Config
 from siafu.shards import Manifest, PartitionEntry
 
 MOST = 16
-VALUES = 1 << 20
+VALUES, LEAST_VALUES = 1 << 22, 1 << 20
+IN_ENVIRONMENTS = 4
 
 
 def of(config: Config, manifest: Manifest) -> int:
@@ -25,11 +29,16 @@ def of(config: Config, manifest: Manifest) -> int:
     smallest = min(entry.vertices for entry in manifest.partitions)
     if config.train.intervals:
         return min(config.train.intervals, smallest)
-    if config.servers.backend == "lambda" and not config.lambdas.place.same_machine:
+    in_lambdas = config.servers.backend == "lambda"
+    if in_lambdas and not config.lambdas.place.same_machine:
         return min(MOST, smallest)
     widths = list(config.model.widths)
     largest = max(_first_values(manifest, entry) + entry.vertices * sum(widths) for entry in manifest.partitions)
-    return max(1, min(MOST, smallest, math.ceil(largest / (1 + len(widths)) / VALUES)))
+    values = largest / (1 + len(widths))
+    wanted = math.ceil(values / VALUES)
+    if in_lambdas:
+        wanted = max(wanted, min(IN_ENVIRONMENTS, math.ceil(values / LEAST_VALUES)))
+    return max(1, min(MOST, smallest, wanted))
 
 
 def _first_values(manifest: Manifest, entry: PartitionEntry) -> float:

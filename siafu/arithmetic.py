@@ -5,13 +5,15 @@ What NumPy's BLAS, its vectors or the C library decide is computed by the compil
 exponentials and the like. The rest are sums, products and square roots of elements, which IEEE 754 decides. Without the
 compiled library this is NumPy's arithmetic, as ``siafu.kernels.ISA`` says.
 
-Rows may be bfloat16 here, and stay so until they are multiplied. One thread per call:
-the parallelism is that of intervals.
+Rows may be bfloat16 here, and stay so until they are multiplied. One thread per call, unless ``on_threads`` is asked:
+the bits are the same.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -20,65 +22,84 @@ from siafu.kernels import functions
 from siafu.ops import BFLOAT16, Activation
 from siafu.sparse import Array, Rows
 
+if TYPE_CHECKING:
+    from siafu.models import TensorOps
+
 FLOAT32 = np.dtype(np.float32)
+#: Those whose kernels several threads can share.
+SHARED = (
+    "matmul",
+    "matmul_transposed",
+    "column_sums",
+    "activate",
+    "activate_backward",
+    "dropped",
+    "cross_entropy",
+)
 
 
-def matmul(X: Rows, W: Array, add: Array | None = None) -> Array:
+def on_threads(threads: int) -> TensorOps:
+    """The same functions, each on its caller's thread and as many others as leave the process ``threads`` at work."""
+    shared = {name: partial(globals()[name], threads=threads) for name in SHARED}
+    return cast("TensorOps", SimpleNamespace(**{**globals(), **shared}))
+
+
+def matmul(X: Rows, W: Array, add: Array | None = None, *, threads: int = 1) -> Array:
     if not isinstance(X, np.ndarray):
-        return kernels.matmul_sparse(X, W, add)
+        return kernels.matmul_sparse(X, W, add, threads=threads)
     if not X.shape[1] or not W.shape[1]:
         return ops.matmul(X, W, add)
     if W.dtype != FLOAT32:
-        return kernels.matmul_doubles(ops.real(X, W.dtype), W, out=add)
+        return kernels.matmul_doubles(ops.real(X, W.dtype), W, out=add, threads=threads)
     product = kernels.matmul_bf16 if X.dtype == BFLOAT16 else kernels.matmul
-    return product(_float32(X), np.ascontiguousarray(W), out=add, add=add is not None)
+    return product(_float32(X), np.ascontiguousarray(W), out=add, add=add is not None, threads=threads)
 
 
-def matmul_transposed(X: Rows, D: Array) -> Array:
+def matmul_transposed(X: Rows, D: Array, *, threads: int = 1) -> Array:
     if not isinstance(X, np.ndarray):
         return kernels.matmul_sparse_transposed(X, D)
     if not X.shape[1] or not D.shape[1]:
         return ops.matmul_transposed(X, D)
     if D.dtype != FLOAT32:
-        return kernels.matmul_doubles(ops.real(X, D.dtype), D, transposed=True)
+        return kernels.matmul_doubles(ops.real(X, D.dtype), D, transposed=True, threads=threads)
     product = kernels.matmul_bf16_transposed if X.dtype == BFLOAT16 else kernels.matmul_transposed
-    return product(_float32(X), D)
+    return product(_float32(X), D, threads=threads)
 
 
 def _float32(X: Array) -> Array:
     return X if X.dtype == BFLOAT16 else X.astype(FLOAT32, copy=False)
 
 
-def column_sums(D: Array) -> Array:
-    return kernels.column_sums(D) if D.dtype == FLOAT32 and D.size else ops.column_sums(D)
+def column_sums(D: Array, *, threads: int = 1) -> Array:
+    return kernels.column_sums(D, threads=threads) if D.dtype == FLOAT32 and D.size else ops.column_sums(D)
 
 
 def dots(A: Array, B: Array) -> Array:
     return functions.dots(A, B)[:, 0]
 
 
-def activate(N: Array, kind: Activation, out: Array | None = None) -> Array:
+def activate(N: Array, kind: Activation, out: Array | None = None, *, threads: int = 1) -> Array:
     if kind == "relu" and out is N and N.dtype == FLOAT32:
-        return kernels.bias_relu(N)
+        return kernels.bias_relu(N, threads=threads)
     return ops.activate(N, kind, out, functions)
 
 
-def activate_backward(dH: Array, N: Array, kind: Activation) -> Array:
+def activate_backward(dH: Array, N: Array, kind: Activation, *, threads: int = 1) -> Array:
     if kind == "relu" and dH.dtype == N.dtype == FLOAT32:
-        return kernels.relu_backward(dH, N)
+        return kernels.relu_backward(dH, N, threads=threads)
     return ops.activate_backward(dH, N, kind, functions)
 
 
-def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array) -> Rows:
+def dropped(X: Rows, p: float, *, seed: int, epoch: int, layer: int, vertices: Array, threads: int = 1) -> Rows:
     if X.dtype != FLOAT32:
         return ops.dropped(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices)
-    return kernels.dropped(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices)
+    return kernels.dropped(X, p, seed=seed, epoch=epoch, layer=layer, vertices=vertices, threads=threads)
 
 
-def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0) -> tuple[float, Array]:
+def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0, *, threads: int = 1) -> tuple[float, Array]:
     if logits.dtype != FLOAT32 or not len(logits) or smoothing:
         return ops.cross_entropy(logits, labels, smoothing, functions)
-    return kernels.softmax_cross_entropy(logits, labels.astype(np.int64, copy=False))
+    return kernels.softmax_cross_entropy(logits, labels.astype(np.int64, copy=False), threads=threads)
 
 
 layer_norm = ops.layer_norm

@@ -12,6 +12,7 @@ from graph_server.backends import Action, Completed, Job, TensorTask
 from siafu import arithmetic
 from siafu.address import Address, Send, param_server
 from siafu.config import Config
+from siafu.machine import num_threads
 from siafu.models import ModelSpec, TensorOps
 from siafu.tasks import TaskId
 from siafu.tensor_task import (
@@ -47,7 +48,8 @@ class CpuBackend:
 
     @classmethod
     def make(cls, config: Config, spec: ModelSpec, index: int, clock: Callable[[], float]) -> CpuBackend:
-        return cls(spec, f"cpu{index}", clock, parts=PARTS if config.lambdas.stream else 1)
+        ops = arithmetic.on_threads(num_threads(config))
+        return cls(spec, f"cpu{index}", clock, ops, PARTS if config.lambdas.stream else 1)
 
     def expect(self, task: TaskId, now: float) -> list[Action]:
         return []

@@ -43,17 +43,25 @@ def found(manifest: Manifest, **settings: Any) -> int:
 
 def test_small_tasks_are_not_cut_and_large_ones_are():
     assert found(shards(1354, 1433, stored=18)) == 1
-    assert found(shards(6876, 767), model__hidden="64") == 3  # 6876 x (767 + 64) / 2 values of 2^20 each
-    assert found(shards(1_000_000, 100)) == intervals.MOST
+    assert found(shards(58_241, 602), model__hidden="128") == 6  # 58,241 x (602 + 128) / 2 values of 2^22 each
+    assert found(shards(2_000_000, 100)) == intervals.MOST
+
+
+def test_environments_here_get_a_few_each_where_their_tasks_are_large_enough():
+    local = {"servers__backend": "lambda", "lambda__on": "local"}
+    assert found(shards(1354, 1433, stored=18), **local) == 1
+    assert found(shards(6876, 767), model__hidden="64", **local) == 3  # 6876 x (767 + 64) / 2 values of 2^20 each
+    assert found(shards(20_000, 767), model__hidden="64", **local) == intervals.IN_ENVIRONMENTS
+    assert found(shards(58_241, 602), model__hidden="128", **local) == 6  # as on threads
 
 
 def test_a_deep_model_of_narrow_layers_has_small_tasks():
-    assert found(shards(20_000, 1000), model__layers=2, model__hidden="64") == 11
-    assert found(shards(20_000, 1000), model__layers=32, model__hidden="64") == 2
+    assert found(shards(40_000, 1000), model__layers=2, model__hidden="64") == 6
+    assert found(shards(40_000, 1000), model__layers=32, model__hidden="64") == 1
 
 
 def test_the_largest_partition_counts_and_the_smallest_bounds():
-    manifest = shards(20_000, 1000)
+    manifest = shards(40_000, 1000)
     least = replace(manifest.partitions[0], vertices=3)
     assert found(replace(manifest, partitions=(manifest.partitions[0], least))) == 3
 

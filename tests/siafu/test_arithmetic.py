@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from siafu import arithmetic, kernels, ops
-from siafu.models import ModelSpec, build
+from siafu.models import ModelSpec, TensorOps, build
 from siafu.sparse import Array
 from siafu.tasks import Kind, Lane
 from tests.toy_graphs import sparse
@@ -97,6 +99,37 @@ def test_softmax_over_edges(dtype: str):
         strict=True,
     ):
         close(found, expected)
+
+
+def each_shared_function(of: TensorOps) -> dict[str, Array]:
+    """What all of ``arithmetic.SHARED`` make of some rows: enough of them for several chunks."""
+    rng = np.random.default_rng(1)
+    X, W, D = (rng.normal(size=shape).astype(np.float32) for shape in ((3000, 40), (40, 41), (3000, 41)))
+    where = {"seed": 1, "epoch": 2, "layer": 3, "vertices": np.arange(3000)}
+    loss, gradient = of.cross_entropy(D.copy(), np.arange(3000) % 41)
+    H = of.activate(D.copy(), "relu")
+    return {
+        "matmul": of.matmul(X, W),
+        "matmul_transposed": of.matmul_transposed(X, D),
+        "column_sums": of.column_sums(D),
+        "activate": H,
+        "activate_backward": of.activate_backward(D, H, "relu"),
+        "dropped": np.asarray(of.dropped(X, 0.5, **where)),
+        "cross_entropy": np.append(gradient, np.float32(loss)),
+        "sparse": of.matmul(sparse(X), W),
+        "float64": of.matmul(X.astype(np.float64), W.astype(np.float64)),
+        "float64 transposed": of.matmul_transposed(X.astype(np.float64), D.astype(np.float64)),
+    }
+
+
+def test_threads_change_no_bit_however_many_call_at_once():
+    alone = each_shared_function(arithmetic)
+    assert set(arithmetic.SHARED) <= set(alone)
+    team = arithmetic.on_threads(3)
+    with ThreadPoolExecutor(4) as pool:
+        for made in pool.map(each_shared_function, [team] * 8 + [arithmetic] * 8):
+            for name, value in alone.items():
+                np.testing.assert_array_equal(made[name], value, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage"])

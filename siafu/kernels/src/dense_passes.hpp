@@ -50,27 +50,40 @@ void relu_backward(const Pass& p, int64_t chunk) {
   }
 }
 
-// Of one row of logits: the loss, and the gradient in its place.
+// Of one row of logits: the loss, and the gradient in its place. The last sixteen values at most stay in registers from the
+// first pass to the third: a load waits for what a store of part of a vector has written just before.
 inline double cross_entropy_row(float* row, int64_t m, int64_t label, float scale) {
   if (label < 0 || label >= m) return __builtin_nan("");
-  Wide most = Wide::load(row, m, -__builtin_inff());
-  for (int64_t i = WIDE; i < m; i += WIDE) {
-    const Wide x = Wide::load(row + i, m - i, -__builtin_inff());
+  const int64_t whole = (m - 1) / WIDE * WIDE;
+  Wide tail = Wide::load(row + whole, m - whole, -__builtin_inff()), most = tail;
+  for (int64_t i = 0; i < whole; i += WIDE) {
+    const Wide x = Wide::load(row + i, WIDE, 0.0f);
     for (int k = 0; k < Wide::PARTS; ++k) most.part[k] = x.part[k] > most.part[k] ? x.part[k] : most.part[k];
   }
   const float top = most.largest(), chosen = row[label] - top;
   Wide sums = {};
-  for (int64_t i = 0; i < m; i += WIDE) {
-    Wide e = Wide::load(row + i, m - i, -__builtin_inff());
-    for (int k = 0; k < Wide::PARTS; ++k) {
-      e.part[k] = exponential<Floats, Ints>(e.part[k] - top);
-      sums.part[k] += e.part[k];  // beyond the row: e^-inf = 0
-    }
-    e.store(row + i, m - i);
+  for (int64_t i = 0; i < whole; i += WIDE) {
+    Wide e = Wide::load(row + i, WIDE, 0.0f);
+    for (int k = 0; k < Wide::PARTS; ++k) sums.part[k] += e.part[k] = exponential<Floats, Ints>(e.part[k] - top);
+    e.store(row + i, WIDE);
+  }
+  for (int k = 0; k < Wide::PARTS; ++k) {
+    const Ints inside = numbered() + k * LANES < static_cast<int32_t>(m - whole);
+    const Floats x = inside ? tail.part[k] - top : Floats{};  // e^-inf is 0, but so small a number is slow to round
+    sums.part[k] += tail.part[k] = inside ? exponential<Floats, Ints>(x) : Floats{};
   }
   const float sum = sums.total(), factor = scale / sum;
-  for (int64_t i = 0; i < m; i += LANES) store_part(row + i, m - i, load_part(row + i, m - i, 0.0f) * factor);
-  row[label] -= scale;
+  for (int64_t i = 0; i < whole; i += WIDE) {
+    Wide e = Wide::load(row + i, WIDE, 0.0f);
+    for (int k = 0; k < Wide::PARTS; ++k) e.part[k] *= factor;
+    e.store(row + i, WIDE);
+  }
+  for (int k = 0; k < Wide::PARTS; ++k) {
+    const Ints at = numbered() + static_cast<int32_t>(whole + k * LANES);
+    tail.part[k] = tail.part[k] * factor - (at == static_cast<int32_t>(label) ? Floats{} + scale : Floats{});
+  }
+  tail.store(row + whole, m - whole);
+  if (label < whole) row[label] -= scale;
   return logarithm((double)sum) - (double)chosen;
 }
 

@@ -32,6 +32,13 @@ constexpr int LANES = 4;
 using Floats = Lanes<LANES>::Floats;
 using Ints = Lanes<LANES>::Ints;
 
+// 0, 1, 2, ...
+inline Ints numbered() {
+  Ints numbers;
+  for (int i = 0; i < LANES; ++i) numbers[i] = i;
+  return numbers;
+}
+
 // The first ``valid`` of LANES floats, the others ``fill``.
 inline Floats load_part(const float* from, int64_t valid, float fill) {
   if (valid >= LANES) return *(const Lanes<LANES>::LooseFloats*)from;
@@ -50,7 +57,22 @@ inline void store_part(float* to, int64_t valid, Floats x) {
     return;
   }
 #if SIAFU_AVX512 || SIAFU_AVX512BF16
-  _mm512_mask_storeu_ps(to, (__mmask16)((1u << valid) - 1), (__m512)x);
+  // In pieces: a masked store takes Zen 4 some fifty cycles (measured: 20 ns of 78 that a row of 41 logits took).
+  __m256 rest = _mm512_castps512_ps256((__m512)x);
+  if (valid & 8) {
+    _mm256_storeu_ps(to, rest);
+    rest = _mm512_extractf32x8_ps((__m512)x, 1), to += 8;
+  }
+  __m128 last = _mm256_castps256_ps128(rest);
+  if (valid & 4) {
+    _mm_storeu_ps(to, last);
+    last = _mm256_extractf128_ps(rest, 1), to += 4;
+  }
+  if (valid & 2) {
+    _mm_storel_pi((__m64*)to, last);
+    last = _mm_movehl_ps(last, last), to += 2;
+  }
+  if (valid & 1) _mm_store_ss(to, last);
 #else
   for (int64_t i = 0; i < valid; ++i) to[i] = x[i];
 #endif

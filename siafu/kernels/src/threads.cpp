@@ -20,8 +20,13 @@ struct Job {
   int helpers = 0;  // guarded by the pool's mutex
   std::atomic<int64_t> next{0};
 
-  void run() {
-    for (int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) work(call, chunk);
+  bool has_chunks() const { return next.load(std::memory_order_relaxed) < chunks; }
+
+  // One chunk, if there is one left.
+  bool step() {
+    const int64_t chunk = next.fetch_add(1, std::memory_order_relaxed);
+    if (chunk < chunks) work(call, chunk);
+    return chunk < chunks;
   }
 };
 
@@ -29,12 +34,12 @@ struct Pool {
   std::mutex mutex;
   std::condition_variable wanted, left;
   std::vector<Job*> jobs;
-  int threads = 0;  // that exist
-  int active = 0;   // callers and helpers at work
+  int threads = 0;             // that exist
+  std::atomic<int> active{0};  // callers and helpers at work; changed under the mutex
 
   Job* find() {
     for (Job* job : jobs)
-      if (active < job->threads && job->next.load(std::memory_order_relaxed) < job->chunks) return job;
+      if (active < job->threads && job->has_chunks()) return job;
     return nullptr;
   }
 
@@ -45,7 +50,9 @@ struct Pool {
       wanted.wait(lock, [&] { return (job = find()) != nullptr; });
       ++active, ++job->helpers;
       lock.unlock();
-      job->run();
+      // A caller that has come meanwhile takes our place: it is a thread that its process counts on.
+      while (active.load(std::memory_order_relaxed) <= job->threads && job->step()) {
+      }
       lock.lock();
       --active;
       if (--job->helpers == 0) left.notify_all();
@@ -73,7 +80,8 @@ void parallel(int64_t chunks, int threads, Work work, const void* call) {
     }
   }
   for (int i = 1; i < threads && i < chunks; ++i) p.wanted.notify_one();
-  job.run();
+  while (job.step()) {
+  }
   std::unique_lock<std::mutex> lock(p.mutex);
   p.jobs.erase(std::remove(p.jobs.begin(), p.jobs.end(), &job), p.jobs.end());
   p.left.wait(lock, [&] { return job.helpers == 0; });

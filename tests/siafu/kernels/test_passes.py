@@ -9,7 +9,7 @@ from siafu import ops
 from siafu.kernels import from_bfloat16, passes, to_bfloat16
 from tests.siafu.kernels.instruction_sets import INSTRUCTION_SETS, using
 
-SHAPES = [(1, 1), (3, 2), (5, 15), (40, 16), (33, 41), (700, 128), (9, 1000)]
+SHAPES = [(1, 1), (3, 2), (5, 15), (40, 16), (33, 41), (60, 23), (700, 128), (9, 1000)]
 
 
 def float_rows(n, width, seed=0):
