@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from siafu import allotment, models
+from siafu import allotment, models, views
 from siafu.config import Config
 from siafu.machine import num_environments, num_threads
 from siafu.models import Model, ModelSpec
@@ -152,11 +152,16 @@ def _graph_server(
     tables = table_bytes(config, model, entry, programs)
     of_features = bool(programs[Lane.TRAIN].constants)  # some models transform features before they gather
     making = 0 if aggregated or not of_features else _making_bytes(manifest, entry, itemsize)
-    on_server = config.servers.backend != "lambda"
+    on_server, on_card = config.servers.backend != "lambda", config.servers.backend == "gpu"
     # What layer 0 is made from is gone before the first row is published.
     at_work = tables + int(FRAGMENTATION * slots) + TEMPORARIES * threads * rows_per_task * widest * itemsize
     return [
         Part(GRAPH_SERVERS, "shard, mapped", _mapped_bytes(model, manifest, entry, programs)),
+        Part(
+            GRAPH_SERVERS,
+            "edges of the loss",
+            0 if on_card else _edges_of_loss_bytes(model, manifest, entry, programs[Lane.TRAIN]),
+        ),
         Part(GRAPH_SERVERS, "layer 0's aggregate", aggregate_bytes(config, manifest, entry) if of_features else 0),
         Part(GRAPH_SERVERS, "published rows", tables),
         Part(GRAPH_SERVERS, "rows between steps", max(at_work, making) - tables),
@@ -221,6 +226,16 @@ def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, progr
     own = any("H0" in step.reads for program in programs.values() for step in program.steps)
     skip = not own and not manifest.sparse_features
     return sum(file.bytes for name, file in entry.files.items() if not (skip and name.startswith("features")))
+
+
+def _edges_of_loss_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, program: Program) -> int:
+    """Of ``views.into_training``, both ways; backwards it keeps all edges to ghosts."""
+    if manifest.edge_types == "inductive" or not any(step.of_loss for step in program.steps):
+        return 0
+    train, cut = model.spec.num_train / manifest.num_vertices, manifest.cut_edges / max(1, manifest.num_edges)
+    into, out = (views.share_of_loss(share) for share in (train, train + (1 - train) * cut))
+    copies = [share * count for share, count in ((into, entry.in_edges), (out, entry.out_edges)) if share < 1]
+    return int(sum(copies) * (8 if manifest.weighted else 4)) + 8 * entry.vertices * len(copies)
 
 
 def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:

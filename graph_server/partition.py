@@ -41,6 +41,7 @@ from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
 from siafu.evaluation import EvaluatedEpochs, rounds
+from siafu.graph import TRAIN
 from siafu.models import Model
 from siafu.ops import BFLOAT16
 from siafu.processor import PROCESSOR
@@ -104,9 +105,10 @@ class Partition:
         self.schedulers: dict[Lane, Scheduler] = {}  # from the moment the peers' maps are in
         self.published: dict[tuple[Lane, str], PublishedSlot] = {}
         self.rows = IntervalRows(self.intervals)
-        self._operators: dict[tuple[Lane, str], Operator] = {}
+        self._operators: dict[tuple[Lane, str, bool], Operator] = {}  # by lane, name, and whether of the loss alone
         self._sources: dict[bool, list[Array]] = {}  # by interval: the other intervals that it gathers from
-        self._reading: list[Reading] = []  # by interval, backwards: of train.stale_gradients = drop
+        #: Of train.stale_gradients = drop, by interval, backwards; by whether the gather is of the loss alone.
+        self._reading: dict[bool, list[Reading]] = {}
         self.pool = Pool(num_threads)
         self._held: list[tuple[Address, PublishedRows]] = []  # rows that came while a gather read the older ones
         self.arrivals = Arrivals()
@@ -198,8 +200,13 @@ class Partition:
             crossing[backward], self._sources[backward] = self.ghosts.crossing(backward=backward)
         along = self._make_operators()
         train = self.config.train
-        if train.mode == "async" and train.stale_gradients == "drop" and Lane.TRAIN in along:
-            self._reading = self.ghosts.reading(along[Lane.TRAIN], loops=self.model.aggregate == "gcn")
+        if train.mode == "async" and train.stale_gradients == "drop" and Lane.TRAIN in self.lanes:
+            loops = self.model.aggregate == "gcn"
+            self._reading = {
+                of_loss: self.ghosts.reading(view, loops=loops)
+                for (lane, of_loss), view in along.items()
+                if lane is Lane.TRAIN
+            }
         pipe = train.mode != "async"
         for lane in self.lanes:
             epochs = range(train.epochs) if lane is Lane.TRAIN else self.evaluated
@@ -223,18 +230,29 @@ class Partition:
         """Whether both lanes look along the same edges."""
         return self.edge_types != "inductive"
 
-    def _make_operators(self) -> dict[Lane, Shard]:
-        """Of every name in a lane's program; of both lanes one where they look along the same edges: which, by lane."""
-        seen: dict[Lane, Shard] = {}
+    def _make_operators(self) -> dict[tuple[Lane, bool], Shard]:
+        """Of every name in a lane's program; of both lanes one where they look along the same edges: which, by lane and
+        by whether the gather is of the loss alone."""
+        seen: dict[tuple[Lane, bool], Shard] = {}
         for lane in self.lanes:
-            same = Lane.TRAIN in seen and self._one_view
-            seen[lane] = seen[Lane.TRAIN] if same else views.view(self.shard, self.edge_types, lane)
-            for name in {step.operator for step in self.programs[lane].steps}:
-                along = self.shard if name == "pairs" else seen[lane]  # pairs are none of those that are gathered along
+            same = (Lane.TRAIN, False) in seen and self._one_view
+            seen[lane, False] = seen[Lane.TRAIN, False] if same else views.view(self.shard, self.edge_types, lane)
+            for name, of_loss in sorted({(step.operator, step.of_loss) for step in self.programs[lane].steps}):
+                if of_loss:
+                    on_card = self.config.servers.backend == "gpu"  # whose memory is too dear for edges a second time
+                    every = seen[lane, False]
+                    seen[lane, True] = every if on_card else views.into_training(every, self.split == TRAIN)
+                as_all = same or (of_loss and seen[lane, True] is seen[lane, False])
+                # Pairs are none of the edges that are gathered along.
+                along = self.shard if name == "pairs" else seen[lane, of_loss]
                 setting = Setting(self.config, self.model, along, lane, self.num_threads)
-                known = self._operators.get((Lane.TRAIN, name)) if same and name == "linear" else None
-                self._operators[lane, name] = known or operators.build(name, setting)
+                known = self._operators.get((Lane.TRAIN, name, False)) if as_all and name == "linear" else None
+                self._operators[lane, name, of_loss] = known or operators.build(name, setting)
         return seen
+
+    def _operator(self, task: TaskId) -> Operator:
+        step = self.programs[task.lane][task.pc]
+        return self._operators[task.lane, step.operator, step.of_loss]
 
     def _make_buffers(self, lane: Lane) -> None:
         train = self.config.train
@@ -247,7 +265,7 @@ class Partition:
             policy = StalePolicy(kind, train.smoothing, train.freeze_epochs)  # type: ignore[arg-type]
             num_rows = self.ghosts.num_rows(backward=backward)
             step = self.programs[lane][pc]
-            operator = self._operators[lane, step.operator]
+            operator = self._operators[lane, step.operator, step.of_loss]
             self.published[lane, slot] = PublishedSlot(
                 operator.store(step, num_rows),
                 places,
@@ -271,7 +289,7 @@ class Partition:
                 if self._one_view and made:
                     made[lane] = made[Lane.TRAIN]
                     continue
-                operator = self._operators[lane, "linear"]
+                operator = self._operators[lane, "linear", False]
                 assert isinstance(operator, Linear)
                 kept = self.kept if self._one_view else replace(self.kept, folder=None)
                 made[lane] = aggregate(operator.gathers[False], features, ghosts, kept, self.dtype)
@@ -390,7 +408,7 @@ class Partition:
         if step.gathers == FEATURES:
             return self._done(task)
         start, stop = self.bounds[local]
-        operator = self._operators[task.lane, step.operator]
+        operator = self._operator(task)
         rows = self.rows.of(task)
         slot = self.published[task.lane, str(step.gathers)]
         reads = self._intervals_read(task, step)
@@ -438,10 +456,10 @@ class Partition:
         entry.ages[slot.oldest(self._sources[step.backward][task.interval - self.intervals[0]], task.epoch)] += 1
         if slot.policy.kind != "drop":
             return 1.0
-        return self._reading[task.interval - self.intervals[0]].share(slot.epoch_of, task.epoch)
+        return self._reading[step.of_loss][task.interval - self.intervals[0]].share(slot.epoch_of, task.epoch)
 
     def _scatter(self, task: TaskId, step: Step) -> list[Action]:
-        operator, rows = self._operators[task.lane, step.operator], self.rows.of(task)
+        operator, rows = self._operator(task), self.rows.of(task)
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
         start, _ = self.bounds[local]
@@ -526,7 +544,7 @@ class Partition:
     def _cut_edges(self, task: TaskId, step: Step, rows: dict[str, TaskRows]) -> list[Action]:
         """AE, AE': of the rows that others published, the task gets what its edges need."""
         start, stop = self.bounds[task.interval - self.intervals[0]]
-        operator, slot = self._operators[task.lane, step.operator], self.published[task.lane, str(step.gathers)]
+        operator, slot = self._operator(task), self.published[task.lane, str(step.gathers)]
         reads = self._intervals_read(task, step)
 
         def begin() -> Work:
@@ -578,7 +596,7 @@ class Partition:
     def _count(self, task: TaskId, outputs: TaskRows) -> Action:
         """The last step of an evaluation: compare with the labels, or with what the pairs are."""
         start, stop = self.bounds[task.interval - self.intervals[0]]
-        pairs = self._operators.get((Lane.EVAL, "pairs"))
+        pairs = self._operators.get((Lane.EVAL, "pairs", False))
         pairs = pairs if isinstance(pairs, Pairs) else None
 
         def then(tally: Array) -> list[Action]:

@@ -7,7 +7,8 @@ mentions are simply not read by it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,9 @@ from siafu.sparse import Array
 from siafu.tasks import Lane
 
 TRAINING = 0  # inductive: the type of edges both of whose ends are training vertices
+#: Of all edges, the share that must be left out to be worth a second copy of the others.
+LEAST_LEFT_OUT = 0.25
+_BLOCK_EDGES = 1 << 22  # that are looked at together
 
 
 def view(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
@@ -36,6 +40,25 @@ def view(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
         degrees = replace(shard, degree=shard.train_degree, degree_ghosts_in=into, degree_ghosts_out=out)
         return _along(degrees, TRAINING)
     return shard
+
+
+def into_training(shard: Shard, train: Array) -> Shard:
+    """The edges that a gather must pass along whose sums only the loss reads; ``train``: bool ``[n]``.
+
+    Forwards those into training vertices. Backwards the same edges, and all whose target is a ghost: where it lives is
+    known whether it trains. A direction in which hardly an edge would be left out keeps all of them. Degrees are those
+    of the shard, which is given back where nothing is left out.
+    """
+    trains = np.append(train, np.ones(len(shard.ghosts_out), np.bool_))
+    into = _where(shard.in_edges, lambda rows, columns, counts: np.repeat(train[rows], counts))
+    out = _where(shard.out_edges, lambda rows, columns, counts: trains[columns])
+    whole = into is shard.in_edges and out is shard.out_edges
+    return shard if whole else replace(shard, in_edges=into, out_edges=out)
+
+
+def share_of_loss(share: float) -> float:
+    """The share of edges that such a gather passes along, where this share of them leads into training vertices."""
+    return share if share <= 1 - LEAST_LEFT_OUT else 1.0
 
 
 def typed(edges: Edges, num_types: int) -> list[Edges]:
@@ -67,6 +90,36 @@ def _along(shard: Shard, kind: int) -> Shard:
 def _of_type(edges: Edges, kind: int) -> Edges:
     assert edges.type is not None
     return _rows_at(edges, np.flatnonzero(np.asarray(edges.type) == kind))
+
+
+def _where(edges: Edges, keeps: Callable[[slice, Array, Array], Array]) -> Edges:
+    """The entries for which ``keeps`` says so, without their types; asked with a range of rows, the columns of their
+    entries and how many each row has. All of them where that would leave out too few."""
+    indptr = np.asarray(edges.indptr)
+    cuts = np.unique(np.searchsorted(indptr, [*range(0, int(indptr[-1]), _BLOCK_EDGES), int(indptr[-1])]))
+
+    def blocks() -> Iterator[tuple[int, int, slice, Array, Array]]:
+        for start, stop in itertools.pairwise(cuts.tolist()):
+            place = slice(int(indptr[start]), int(indptr[stop]))
+            columns = np.asarray(edges.indices[place])
+            yield start, stop, place, columns, keeps(slice(start, stop), columns, np.diff(indptr[start : stop + 1]))
+
+    total = sum(int(chosen.sum()) for *_, chosen in blocks())
+    if share_of_loss(total / max(1, len(edges.indices))) == 1.0:
+        return edges
+    kept = np.zeros_like(indptr)
+    indices = np.empty(total, np.int32)
+    weight = None if edges.weight is None else np.empty(total, np.float32)
+    for start, stop, place, columns, chosen in blocks():
+        kept[start + 1 : stop + 1] = (
+            kept[start] + np.append(0, np.cumsum(chosen))[indptr[start + 1 : stop + 1] - place.start]
+        )
+        to = slice(int(kept[start]), int(kept[stop]))
+        indices[to] = columns[chosen]
+        if weight is not None and edges.weight is not None:
+            weight[to] = np.asarray(edges.weight[place])[chosen]
+    kept[cuts[-1] :] = kept[cuts[-1]]
+    return Edges(kept, indices, weight)
 
 
 def _rows_at(edges: Edges, positions: Array) -> Edges:

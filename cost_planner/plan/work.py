@@ -28,7 +28,7 @@ from cost_planner.plan.cards import ORDER_S, Card
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.operators import ON_GPU
-from siafu import models
+from siafu import models, views
 from siafu.config import Config
 from siafu.models import Model, ModelSpec
 from siafu.shards import Manifest
@@ -114,7 +114,7 @@ def work_of(
 ) -> list[StepWork]:
     """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu."""
     program, intervals = model.program(lane), config.train.intervals
-    n, e = counts.vertices / intervals, counts.edges / intervals
+    n = counts.vertices / intervals
     item = np.dtype(config.model.dtype).itemsize
     stored = 2 if config.model.rows == "bfloat16" else item
     kept = CONSTANTS | program.constants if config.lambdas.keep_constants else frozenset()
@@ -126,6 +126,12 @@ def work_of(
 
     def nbytes(slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
         return n * sum(OTHERS.get(slot) or item * model.width(slot) for slot in slots if slot not in known)
+
+    def passed(step: Step) -> float:
+        """Edges that a gather passes along; backwards, where ghosts are, hardly fewer than all."""
+        counts_all = not step.of_loss or card is not None or (step.backward and counts.parts > 1)
+        share = 1.0 if counts_all else views.share_of_loss(model.spec.num_train / (counts.parts * counts.vertices))
+        return share * counts.edges / intervals
 
     def tensor(step: Step) -> StepWork:
         times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features
@@ -172,7 +178,7 @@ def work_of(
             return scatter(step, model.width(step.publishes))
         if step.kind is Kind.WU or step.gathers not in program.publisher:
             return StepWork()
-        columns = model.width(str(step.gathers))
+        columns, e = model.width(str(step.gathers)), passed(step)
         if card is not None and step.operator in ON_GPU:
             on_card = card.gather_s(e, n, columns * item) + card.copy_s(n * columns * item)
             host = n * columns * speeds.element_ns * 1e-9

@@ -16,7 +16,7 @@ docs/adding-a-model.md writes a model with this, step by step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ import numpy as np
 from siafu import ops as numpy_ops
 from siafu.models import ModelSpec, Output, TensorOps
 from siafu.sparse import Array, Rows
-from siafu.tasks import Kind, Lane, Operator, Program, Step
+from siafu.tasks import TENSOR_KINDS, Kind, Lane, Operator, Program, Step
 
 FEATURES = "H0"
 
@@ -159,7 +159,7 @@ class Staged:
             forward += self._gather(node, lane)
         if lane is Lane.EVAL:
             return Program(tuple(forward))
-        return Program((*forward, *self._backward_steps(with_weights), Step(Kind.WU, 0)))
+        return Program((*self._of_loss([*forward, *self._backward_steps(with_weights)]), Step(Kind.WU, 0)))
 
     def parameters(self) -> list[str]:
         """Their names. Kept, so that programs cost no weights."""
@@ -225,6 +225,27 @@ class Staged:
                 own=node.own_factor,
             )
         ]
+
+    def _of_loss(self, steps: list[Step]) -> list[Step]:
+        """Marks the gathers whose sums nobody but the loss reads, and their backwards: on training rows alone."""
+        if not self.ends_in_loss:
+            return steps
+        readers = {slot: [step for step in steps if slot in step.reads] for step in steps for slot in step.writes}
+        marked = {
+            step.writes[0]
+            for step in steps
+            if step.kind is Kind.GA and step.operator == "linear" and step.gathers not in self._constants
+            if all(self._is_last(reader) for reader in readers[step.writes[0]])
+        }
+        return [
+            replace(step, of_loss=True)
+            if step.gathers in {f"d{slot}" for slot in marked} or (step.kind is Kind.GA and step.writes[0] in marked)
+            else step
+            for step in steps
+        ]
+
+    def _is_last(self, step: Step) -> bool:
+        return step.kind in TENSOR_KINDS and step.layer == self.last
 
     def _gradients_of(self, stage: Stage) -> tuple[str, ...]:
         return tuple(f"d{slot}" for slot in stage.reads if slot not in self._constants)

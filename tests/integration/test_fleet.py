@@ -22,9 +22,10 @@ import pytest
 import siafu.tensor_task
 from graph_data.prepare import prepare
 from graph_server.backends import Action, TensorTask
+from graph_server.operators.linear import Linear
 from graph_server.param_servers import run_of
 from graph_server.partition import Partition
-from siafu import wire
+from siafu import views, wire
 from siafu.address import COORDINATOR, Address, Send
 from siafu.address import graph_server as graph_server_address
 from siafu.config import Config
@@ -639,4 +640,28 @@ def test_both_lanes_share_the_operator_of_linear_gathers_where_they_look_along_t
     run.train()
     for partition in run.partitions:
         operators = partition._operators
-        assert operators[Lane.TRAIN, "linear"] is operators[Lane.EVAL, "linear"]
+        assert operators[Lane.TRAIN, "linear", False] is operators[Lane.EVAL, "linear", False]
+
+
+@pytest.mark.parametrize("settings", [{}, {"train.mode": "async", "train.stale_gradients": "drop"}])
+def test_gathers_of_the_loss_pass_along_edges_into_training_vertices_alone_and_learn_the_same(
+    fleet: Build, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"model.dtype": "float64", "train.epochs": 4, **settings}
+    monkeypatch.setattr(views, "LEAST_LEFT_OUT", 0.0)
+    run = fleet(settings)
+    run.train()
+    for partition in run.partitions:
+        of_loss, all_of_them = (partition._operators[Lane.TRAIN, "linear", kind] for kind in (True, False))
+        assert isinstance(of_loss, Linear)
+        assert isinstance(all_of_them, Linear)
+        for backward in (False, True):
+            edges, fewer = (operator.gathers[backward].edges for operator in (all_of_them, of_loss))
+            assert 0 < len(fewer.indices) < len(edges.indices)
+    if settings.get("train.mode") == "async":  # what is stale depends on the order of events
+        return
+    monkeypatch.setattr(views, "LEAST_LEFT_OUT", 1.0)
+    whole = fleet(settings)
+    whole.train()
+    for name, W in run.final_weights().items():
+        np.testing.assert_allclose(W, whole.final_weights()[name], rtol=1e-11, atol=1e-14)

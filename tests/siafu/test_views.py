@@ -16,7 +16,7 @@ from siafu.graph import (
 )
 from siafu.shards import Edges
 from siafu.tasks import Lane
-from siafu.views import pairs, typed, view
+from siafu.views import LEAST_LEFT_OUT, into_training, pairs, typed, view
 from tests.graph_data.graphs import edge_dict, edges_of_shards, random_graph, typed_edge_dict
 
 LINK = {"task": "link", "negatives": 2, "eval_negatives": 5}
@@ -51,6 +51,41 @@ def assert_degrees(shards, edges, num_vertices):
 def test_a_graph_and_its_relations_are_gathered_along_whole(types, lane, tmp_path):
     meaning, shards = shards_of(tmp_path, random_graph(types=types))
     assert all(view(shard, meaning, lane) is shard for shard in shards)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("block", [7, 1 << 22])
+def test_the_loss_gathers_along_edges_into_training_vertices(weighted, directed, block, tmp_path, monkeypatch):
+    monkeypatch.setattr("siafu.views._BLOCK_EDGES", block)
+    monkeypatch.setattr("siafu.views.LEAST_LEFT_OUT", 0.0)
+    graph = random_graph(seed=2, weighted=weighted, edges=400)
+    _, shards = shards_of(tmp_path, graph, directed=directed)
+    whole = edge_dict(tidy(graph, directed))
+    split = graph.split[:, 0]
+    views = [into_training(shard, np.asarray(shard.split[:, 0]) == TRAIN) for shard in shards]
+    wanted = {(u, v): weight for (u, v), weight in whole.items() if split[v] == TRAIN}
+    assert 0 < len(wanted) < len(whole)
+    assert untyped(edges_of_shards(views, "in")) == wanted
+    home = {int(v): shard.index for shard in shards for v in shard.vertices}
+    out = {(u, v): weight for (u, v), weight in whole.items() if split[v] == TRAIN or home[u] != home[v]}
+    assert untyped(edges_of_shards(views, "out")) == out
+    for made, shard in zip(views, shards, strict=True):
+        assert made.degree is shard.degree
+        assert not made.undirected
+        for edges in (made.in_edges, made.out_edges):
+            assert (edges.indptr.dtype, edges.indices.dtype) == (np.int64, np.int32)
+
+
+def test_a_direction_in_which_hardly_an_edge_is_left_out_keeps_its_edges(tmp_path):
+    _, shards = shards_of(tmp_path, random_graph(seed=2), directed=True)
+    for shard in shards:
+        n = len(shard.vertices)
+        all_train, none = (into_training(shard, np.full(n, trains)) for trains in (True, False))
+        assert all_train is shard
+        assert len(none.in_edges.indices) == 0
+        to_ghosts = (np.asarray(shard.out_edges.indices) >= n).mean()
+        assert (none.out_edges is shard.out_edges) == (to_ghosts > 1 - LEAST_LEFT_OUT)
 
 
 @pytest.mark.parametrize("directed", [False, True])
