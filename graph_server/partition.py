@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from graph_server import operators
 from graph_server.arrivals import Arrivals
 from graph_server.backends import Action, Backend, Completed, Compute, Job, Keep, Priority, TensorTask
 from graph_server.buffers import PublishedSlot, StalePolicy
@@ -30,13 +29,13 @@ from graph_server.interval_rows import IntervalRows, constants_of
 from graph_server.lambdas.step_times import Timesheet, name_of
 from graph_server.layer_zero import Kept, aggregate
 from graph_server.ledger import Ledger
-from graph_server.operators import Operator, Setting
 from graph_server.operators.linear import Linear
 from graph_server.operators.pairs import Pairs
+from graph_server.operators.table import OperatorTable
 from graph_server.param_servers import ParamServers
 from graph_server.pool import Pool
 from graph_server.scheduler import Begin, Event, Opened, Published, Scheduler, StepDone
-from siafu import kernels, processor, views
+from siafu import kernels, processor
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
@@ -79,7 +78,6 @@ class Partition:
     ):
         """``kept``: where layer 0's aggregate is kept from run to run; ``edge_types``: what the shard's stand for."""
         self.config, self.shard, self.model, self.backend = config, shard, model, backend
-        self.edge_types = edge_types
         self.index, self.dtype = shard.index, np.dtype(config.model.dtype)
         self.num_threads = num_threads
         per_server = config.train.intervals
@@ -94,8 +92,9 @@ class Partition:
         self.kept = kept or Kept.of(None, "", "", shard.features.shape, self.stored)
         self.of_features = _gather_of_features(self.programs)
         # All mutable state:
+        self._operators = OperatorTable(config, model, shard, edge_types, self.programs, self.lanes, num_threads)
         self._aggregates: dict[Lane, Rows] = {}  # layer 0's, until it is cut up
-        if self.of_features and self._one_view and not isinstance(shard.features, SparseRows):
+        if self.of_features and self._operators.one_view and not isinstance(shard.features, SparseRows):
             known = self.kept.load()
             self._aggregates = {} if known is None else dict.fromkeys(Lane, known)
         wants_features = bool(self.of_features) and not self._aggregates
@@ -105,7 +104,6 @@ class Partition:
         self.schedulers: dict[Lane, Scheduler] = {}  # from the moment the peers' maps are in
         self.published: dict[tuple[Lane, str], PublishedSlot] = {}
         self.rows = IntervalRows(self.intervals)
-        self._operators: dict[tuple[Lane, str, bool], Operator] = {}  # by lane, name, and whether of the loss alone
         self._sources: dict[bool, list[Array]] = {}  # by interval: the other intervals that it gathers from
         #: Of train.stale_gradients = drop, by interval, backwards; by whether the gather is of the loss alone.
         self._reading: dict[bool, list[Reading]] = {}
@@ -198,15 +196,9 @@ class Partition:
         crossing = {}
         for backward in (False, True):
             crossing[backward], self._sources[backward] = self.ghosts.crossing(backward=backward)
-        along = self._make_operators()
         train = self.config.train
-        if train.mode == "async" and train.stale_gradients == "drop" and Lane.TRAIN in self.lanes:
-            loops = self.model.aggregate == "gcn"
-            self._reading = {
-                of_loss: self.ghosts.reading(view, loops=loops)
-                for (lane, of_loss), view in along.items()
-                if lane is Lane.TRAIN
-            }
+        if Lane.TRAIN in self.lanes:
+            self._read_along(self._operators.along[Lane.TRAIN], of_loss=False)
         pipe = train.mode != "async"
         for lane in self.lanes:
             epochs = range(train.epochs) if lane is Lane.TRAIN else self.evaluated
@@ -225,34 +217,10 @@ class Partition:
             )
         return [*self.ghosts.features_for_peers(), *(self._ready() if self.ghosts.complete else [])]
 
-    @property
-    def _one_view(self) -> bool:
-        """Whether both lanes look along the same edges."""
-        return self.edge_types != "inductive"
-
-    def _make_operators(self) -> dict[tuple[Lane, bool], Shard]:
-        """Of every name in a lane's program; of both lanes one where they look along the same edges: which, by lane and
-        by whether the gather is of the loss alone."""
-        seen: dict[tuple[Lane, bool], Shard] = {}
-        for lane in self.lanes:
-            same = (Lane.TRAIN, False) in seen and self._one_view
-            seen[lane, False] = seen[Lane.TRAIN, False] if same else views.view(self.shard, self.edge_types, lane)
-            for name, of_loss in sorted({(step.operator, step.of_loss) for step in self.programs[lane].steps}):
-                if of_loss:
-                    on_card = self.config.servers.backend == "gpu"  # whose memory is too dear for edges a second time
-                    every = seen[lane, False]
-                    seen[lane, True] = every if on_card else views.into_training(every, self.split == TRAIN)
-                as_all = same or (of_loss and seen[lane, True] is seen[lane, False])
-                # Pairs are none of the edges that are gathered along.
-                along = self.shard if name == "pairs" else seen[lane, of_loss]
-                setting = Setting(self.config, self.model, along, lane, self.num_threads)
-                known = self._operators.get((Lane.TRAIN, name, False)) if as_all and name == "linear" else None
-                self._operators[lane, name, of_loss] = known or operators.build(name, setting)
-        return seen
-
-    def _operator(self, task: TaskId) -> Operator:
-        step = self.programs[task.lane][task.pc]
-        return self._operators[task.lane, step.operator, step.of_loss]
+    def _read_along(self, view: Shard, *, of_loss: bool) -> None:
+        train = self.config.train
+        if train.mode == "async" and train.stale_gradients == "drop":
+            self._reading[of_loss] = self.ghosts.reading(view, loops=self.model.aggregate == "gcn")
 
     def _make_buffers(self, lane: Lane) -> None:
         train = self.config.train
@@ -265,7 +233,7 @@ class Partition:
             policy = StalePolicy(kind, train.smoothing, train.freeze_epochs)  # type: ignore[arg-type]
             num_rows = self.ghosts.num_rows(backward=backward)
             step = self.programs[lane][pc]
-            operator = self._operators[lane, step.operator, step.of_loss]
+            operator = self._operators.of(lane, step)
             self.published[lane, slot] = PublishedSlot(
                 operator.store(step, num_rows),
                 places,
@@ -280,26 +248,37 @@ class Partition:
         """The features of every ghost that are wanted are here: layer 0 can be aggregated."""
         features = self.shard.features
 
-        def work() -> dict[Lane, Rows]:
+        def aggregates() -> dict[Lane, Rows]:
             if self._aggregates or not self.of_features:
                 return self._aggregates
             ghosts = self.ghosts.take_features()
             made: dict[Lane, Rows] = {}
             for lane in self.lanes:
-                if self._one_view and made:
+                if self._operators.one_view and made:
                     made[lane] = made[Lane.TRAIN]
                     continue
-                operator = self._operators[lane, "linear", False]
+                operator = self._operators.made[lane, "linear", False]
                 assert isinstance(operator, Linear)
-                kept = self.kept if self._one_view else replace(self.kept, folder=None)
+                kept = self.kept if self._operators.one_view else replace(self.kept, folder=None)
                 made[lane] = aggregate(operator.gathers[False], features, ghosts, kept, self.dtype)
             return made
 
-        return [Job((-1,), lambda: work, self._set_constants)]
+        return [
+            Job(
+                (-1,),
+                lambda: lambda: (aggregates(), self._operators.edges_of_loss(self.split == TRAIN)),
+                self._set_constants,
+            )
+        ]
 
-    def _set_constants(self, aggregates: dict[Lane, Rows]) -> list[Action]:
-        """``aggregates``: layer 0's, ``[n, F]``. What never changes is cut into intervals, and that was all."""
+    def _set_constants(self, made: tuple[dict[Lane, Rows], Shard | None]) -> list[Action]:
+        """Layer 0's aggregates, ``[n, F]``, and the edges of the loss. What never changes is cut into intervals, and
+        that was all."""
+        aggregates, of_loss = made
         self._aggregates = {}
+        if of_loss is not None:
+            self._operators.add(of_loss)
+            self._read_along(of_loss, of_loss=True)
         self.rows.constants = constants_of(
             self.shard, self.split, self.bounds, self.programs, self.lanes, aggregates, self.of_features, self.storage
         )
@@ -408,7 +387,7 @@ class Partition:
         if step.gathers == FEATURES:
             return self._done(task)
         start, stop = self.bounds[local]
-        operator = self._operator(task)
+        operator = self._operators.of(task.lane, step)
         rows = self.rows.of(task)
         slot = self.published[task.lane, str(step.gathers)]
         reads = self._intervals_read(task, step)
@@ -459,7 +438,7 @@ class Partition:
         return self._reading[step.of_loss][task.interval - self.intervals[0]].share(slot.epoch_of, task.epoch)
 
     def _scatter(self, task: TaskId, step: Step) -> list[Action]:
-        operator, rows = self._operator(task), self.rows.of(task)
+        operator, rows = self._operators.of(task.lane, step), self.rows.of(task)
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
         start, _ = self.bounds[local]
@@ -544,7 +523,7 @@ class Partition:
     def _cut_edges(self, task: TaskId, step: Step, rows: dict[str, TaskRows]) -> list[Action]:
         """AE, AE': of the rows that others published, the task gets what its edges need."""
         start, stop = self.bounds[task.interval - self.intervals[0]]
-        operator, slot = self._operator(task), self.published[task.lane, str(step.gathers)]
+        operator, slot = self._operators.of(task.lane, step), self.published[task.lane, str(step.gathers)]
         reads = self._intervals_read(task, step)
 
         def begin() -> Work:
@@ -572,7 +551,7 @@ class Partition:
         servers = self.param_servers
         server = servers.use(task.interval) if task.lane is Lane.TRAIN else servers.first(task.interval)
         # What a worker keeps has one name in both lanes: an aggregate along other edges is sent each time.
-        differs = self.of_features if task.lane is Lane.EVAL and not self._one_view else None
+        differs = self.of_features if task.lane is Lane.EVAL and not self._operators.one_view else None
         fixed = tuple(slot for slot in step.reads if slot in constants and slot != differs)
         tensor_task = TensorTask(task, step, self._priority(task), server, wanted, fixed)
         following = self._tensor_task_after(task)
@@ -596,7 +575,7 @@ class Partition:
     def _count(self, task: TaskId, outputs: TaskRows) -> Action:
         """The last step of an evaluation: compare with the labels, or with what the pairs are."""
         start, stop = self.bounds[task.interval - self.intervals[0]]
-        pairs = self._operators.get((Lane.EVAL, "pairs", False))
+        pairs = self._operators.made.get((Lane.EVAL, "pairs", False))
         pairs = pairs if isinstance(pairs, Pairs) else None
 
         def then(tally: Array) -> list[Action]:

@@ -639,7 +639,7 @@ def test_both_lanes_share_the_operator_of_linear_gathers_where_they_look_along_t
     run = fleet({"train.epochs": 1})
     run.train()
     for partition in run.partitions:
-        operators = partition._operators
+        operators = partition._operators.made
         assert operators[Lane.TRAIN, "linear", False] is operators[Lane.EVAL, "linear", False]
 
 
@@ -652,7 +652,7 @@ def test_gathers_of_the_loss_pass_along_edges_into_training_vertices_alone_and_l
     run = fleet(settings)
     run.train()
     for partition in run.partitions:
-        of_loss, all_of_them = (partition._operators[Lane.TRAIN, "linear", kind] for kind in (True, False))
+        of_loss, all_of_them = (partition._operators.made[Lane.TRAIN, "linear", kind] for kind in (True, False))
         assert isinstance(of_loss, Linear)
         assert isinstance(all_of_them, Linear)
         for backward in (False, True):

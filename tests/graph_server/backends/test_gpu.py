@@ -121,7 +121,7 @@ def test_the_graph_is_summed_on_the_device(prepared: Any) -> None:
     for backend, expected in (("gpu", DeviceLinear), ("cpu", operators.linear.Linear)):
         run = Fleet(Config().replace({**SETTINGS, "servers.backend": backend}), prepared("directed"), seed=0)
         run.train()
-        found = {type(operator) for partition in run.partitions for operator in partition._operators.values()}
+        found = {type(operator) for partition in run.partitions for operator in partition._operators.made.values()}
         assert found == {expected}
 
 

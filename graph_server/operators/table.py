@@ -1,0 +1,65 @@
+"""The operators of one partition: of every name in a lane's program, and apart from them those that the loss gathers
+with (docs/adr/0038)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from graph_server import operators
+from graph_server.operators import Operator, Setting
+from siafu import views
+from siafu.config import Config
+from siafu.models import Model
+from siafu.shards import EdgeTypes, Shard
+from siafu.sparse import Array
+from siafu.tasks import Lane, Program, Step
+
+
+class OperatorTable:
+    def __init__(
+        self,
+        config: Config,
+        model: Model,
+        shard: Shard,
+        edge_types: EdgeTypes,
+        programs: Mapping[Lane, Program],
+        lanes: Sequence[Lane],
+        threads: int,
+    ):
+        """``edge_types``: what the shard's stand for; ``threads``: that one call may use."""
+        self._config, self._model, self._threads = config, model, threads
+        self._steps = {lane: programs[lane].steps for lane in lanes}
+        self.one_view = edge_types != "inductive"  # whether both lanes look along the same edges
+        self.along: dict[Lane, Shard] = {}
+        self.made: dict[tuple[Lane, str, bool], Operator] = {}  # by lane, name, and whether of the loss alone
+        for lane in lanes:
+            same = Lane.TRAIN in self.along and self.one_view
+            self.along[lane] = self.along[Lane.TRAIN] if same else views.view(shard, edge_types, lane)
+            for name in {step.operator for step in self._steps[lane]}:
+                # Pairs are none of the edges that are gathered along. Of linear gathers both lanes share one operator:
+                # it holds the edges.
+                known = self.made.get((Lane.TRAIN, name, False)) if same and name == "linear" else None
+                along = shard if name == "pairs" else self.along[lane]
+                self.made[lane, name, False] = known or self._build(name, along, lane)
+
+    def of(self, lane: Lane, step: Step) -> Operator:
+        return self.made[lane, step.operator, step.of_loss]
+
+    def edges_of_loss(self, train: Array) -> Shard | None:
+        """What the loss gathers along, None if it has no gather of its own; ``train``: bool ``[n]``, the training
+        vertices. Takes seconds where there are many edges, and changes nothing here."""
+        if not any(step.of_loss for step in self._steps.get(Lane.TRAIN, ())):
+            return None
+        every = self.along[Lane.TRAIN]
+        # A card's memory is too dear for edges a second time.
+        return every if self._config.servers.backend == "gpu" else views.into_training(every, train)
+
+    def add(self, of_loss: Shard) -> None:
+        """Makes the operators of the loss, which look along these edges."""
+        for name in {step.operator for step in self._steps[Lane.TRAIN] if step.of_loss}:
+            whole = of_loss is self.along[Lane.TRAIN]
+            known = self.made[Lane.TRAIN, name, False]
+            self.made[Lane.TRAIN, name, True] = known if whole else self._build(name, of_loss, Lane.TRAIN)
+
+    def _build(self, name: str, along: Shard, lane: Lane) -> Operator:
+        return operators.build(name, Setting(self._config, self._model, along, lane, self._threads))
