@@ -229,13 +229,14 @@ def _mapped_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, progr
 
 
 def _edges_of_loss_bytes(model: Model, manifest: Manifest, entry: PartitionEntry, program: Program) -> int:
-    """Of ``views.into_training``, both ways; backwards it keeps all edges to ghosts."""
+    """Of ``views.into_training``, both ways."""
     if manifest.edge_types == "inductive" or not any(step.of_loss for step in program.steps):
         return 0
-    train, cut = model.spec.num_train / manifest.num_vertices, manifest.cut_edges / max(1, manifest.num_edges)
-    into, out = (views.share_of_loss(share) for share in (train, train + (1 - train) * cut))
-    copies = [share * count for share, count in ((into, entry.in_edges), (out, entry.out_edges)) if share < 1]
-    return int(sum(copies) * (8 if manifest.weighted else 4)) + 8 * entry.vertices * len(copies)
+    share = views.share_of_loss(model.spec.num_train / manifest.num_vertices)
+    if share == 1.0:
+        return 0
+    edges = share * (entry.in_edges + entry.out_edges)
+    return int(edges * (8 if manifest.weighted else 4)) + 2 * 8 * entry.vertices
 
 
 def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> int:

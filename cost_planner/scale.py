@@ -204,12 +204,16 @@ def traffic(setting: Setting) -> Traffic:
     model = models.kept(ModelSpec.of(config, setting.manifest))
     program = model.program(Lane.TRAIN)
     stored = 2 if config.model.rows == "bfloat16" else 4
-    published = [step.publishes for step in program.steps if step.publishes]
+    published = [
+        (step.publishes, model.spec.num_train / setting.graph.vertices if step.of_loss else 1.0)
+        for step in program.steps
+        if step.publishes
+    ]
     tensor = [step for step in program.steps if step.kind in TENSOR_KINDS]
     num_intervals = setting.servers * setting.intervals
     fixed, rows = CONSTANTS | program.constants, {"H0"} | program.constants
     return Traffic(
-        ghosts=setting.ghosts * stored * sum(model.width(slot) for slot in published),
+        ghosts=setting.ghosts * stored * sum(model.width(slot) * share for slot, share in published),
         down=n * 4 * _width(model, [slot for step in tensor for slot in step.reads if slot not in fixed]),
         up=n * 4 * _width(model, [slot for step in tensor for slot in step.writes]),
         constants=n * 4 * _width(model, sorted({slot for step in tensor for slot in step.reads} & rows)),

@@ -44,11 +44,14 @@ class Reading:
 class Ghosts:
     """Keys of the tables: ``False`` forward, ``True`` backward."""
 
-    def __init__(self, shard: Shard, intervals: list[int], bounds: Bounds, *, wants_features: bool):
+    def __init__(self, shard: Shard, intervals: list[int], bounds: Bounds, train: Array, *, wants_features: bool):
+        """``train``: bool ``[n]``, the training vertices."""
         self.shard, self.intervals, self.bounds, self.wants_features = shard, intervals, bounds, wants_features
+        self.train = train
         self.needed = {b: needed_rows(shard, bounds, backward=b) for b in (False, True)}
         self._places = {b: GhostPlaces(shard, intervals[0], bounds, backward=b) for b in (False, True)}
         # All mutable state:
+        self.trains = np.zeros(len(shard.ghosts_out), np.bool_)  # of the ghosts backwards: which are training vertices
         self._maps_due = (shard.num_partitions - 1) * len(intervals) * 2
         self._wanting: set[int] = set()  # peers that want features
         # a peer's interval -> features of those of its vertices that are ghosts here
@@ -62,7 +65,12 @@ class Ghosts:
             Send(
                 graph_server(peer),
                 GhostMap(
-                    self.shard.index, backward, interval, self.wants_features, vertices[start + rows].astype(np.int64)
+                    self.shard.index,
+                    backward,
+                    interval,
+                    self.wants_features,
+                    vertices[start + rows].astype(np.int64),
+                    self.train[start + rows],
                 ),
             )
             for backward, plan in self.needed.items()
@@ -71,7 +79,15 @@ class Ghosts:
         ]
 
     def add_map(self, message: GhostMap) -> None:
-        self._places[message.backward].add(message.server, message.interval, message.vertices)
+        places = self._places[message.backward]
+        places.add(message.server, message.interval, message.vertices)
+        if message.trains.shape != message.vertices.shape:
+            raise RemoteProtocolError(
+                f"graph_server {message.server}: {len(message.trains)} flags of {len(message.vertices)} vertices"
+            )
+        if message.backward and len(message.vertices):
+            place = np.asarray(places.places[message.interval])
+            self.trains[place - len(self.shard.vertices)] = message.trains
         if message.wants_features:
             self._wanting.add(message.server)
         self._maps_due -= 1
@@ -83,9 +99,22 @@ class Ghosts:
 
     # --- 2 ------------------------------------------------------------------------------------------------------------
 
-    def places(self, *, backward: bool) -> dict[int, slice | Array]:
-        """Interval, own or a peer's -> where its rows stand in a base array of inner vertices followed by ghosts."""
-        return self._places[backward].places
+    def places(self, *, backward: bool, of_loss: bool = False) -> dict[int, slice | Array]:
+        """Interval, own or a peer's -> where its rows stand in a base array of inner vertices followed by ghosts.
+        ``of_loss``: of ghosts only training vertices', maybe none; the others' rows are zero and do not travel."""
+        places = self._places[backward].places
+        if not of_loss:
+            return places
+        trains = np.append(self.train, self.trains)
+        return {i: place if isinstance(place, slice) else place[trains[place]] for i, place in places.items()}
+
+    def rows_for(self, peer: int, local: int, *, backward: bool, of_loss: bool) -> Array | None:
+        """Rows of the partition, those of a local interval, that the peer gets; None: it has none of them as ghosts."""
+        rows = self.needed[backward][peer][local]
+        if not len(rows):
+            return None
+        rows = self.bounds[local][0] + rows
+        return np.asarray(rows[self.train[rows]] if of_loss else rows)
 
     def num_rows(self, *, backward: bool) -> int:
         """Rows of such a base array."""

@@ -98,7 +98,7 @@ class Partition:
             known = self.kept.load()
             self._aggregates = {} if known is None else dict.fromkeys(Lane, known)
         wants_features = bool(self.of_features) and not self._aggregates
-        self.ghosts = Ghosts(shard, self.intervals, self.bounds, wants_features=wants_features)
+        self.ghosts = Ghosts(shard, self.intervals, self.bounds, self.split == TRAIN, wants_features=wants_features)
         self.ledger = Ledger(self.index, self.intervals, config.servers.param_servers)
         self.timesheet = Timesheet()
         self.schedulers: dict[Lane, Scheduler] = {}  # from the moment the peers' maps are in
@@ -225,15 +225,15 @@ class Partition:
     def _make_buffers(self, lane: Lane) -> None:
         train = self.config.train
         for slot, pc in self.programs[lane].publisher.items():
-            backward = self.programs[lane][pc].backward
-            places = self.ghosts.places(backward=backward)
+            step = self.programs[lane][pc]
+            backward = step.backward
+            places = self.ghosts.places(backward=backward, of_loss=step.of_loss)
             kind = "use"
             if lane is Lane.TRAIN and train.mode == "async":
                 kind = train.stale_gradients if backward else train.stale_rows
             policy = StalePolicy(kind, train.smoothing, train.freeze_epochs)  # type: ignore[arg-type]
             num_rows = self.ghosts.num_rows(backward=backward)
-            step = self.programs[lane][pc]
-            operator = self._operators.of(lane, step)
+            operator = self._operators.made[lane, step.operator, False]  # those of the loss have the same rows
             self.published[lane, slot] = PublishedSlot(
                 operator.store(step, num_rows),
                 places,
@@ -266,7 +266,10 @@ class Partition:
         return [
             Job(
                 (-1,),
-                lambda: lambda: (aggregates(), self._operators.edges_of_loss(self.split == TRAIN)),
+                lambda: lambda: (
+                    aggregates(),
+                    self._operators.edges_of_loss(np.append(self.split == TRAIN, self.ghosts.trains)),
+                ),
                 self._set_constants,
             )
         ]
@@ -441,8 +444,11 @@ class Partition:
         operator, rows = self._operators.of(task.lane, step), self.rows.of(task)
         slot = self.published[task.lane, str(step.publishes)]
         local = task.interval - self.intervals[0]
-        start, _ = self.bounds[local]
-        needed = {p: start + plan[local] for p, plan in self.ghosts.needed[step.backward].items() if len(plan[local])}
+        plans = {
+            peer: self.ghosts.rows_for(peer, local, backward=step.backward, of_loss=step.of_loss)
+            for peer in self.ghosts.needed[step.backward]
+        }
+        needed = {peer: rows for peer, rows in plans.items() if rows is not None}
 
         def work() -> tuple[dict[str, Array], dict[int, Array]]:
             made = operator.scatter(step, slot, task.interval, task.epoch, rows)

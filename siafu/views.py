@@ -43,15 +43,14 @@ def view(shard: Shard, edge_types: EdgeTypes, lane: Lane) -> Shard:
 
 
 def into_training(shard: Shard, train: Array) -> Shard:
-    """The edges that a gather must pass along whose sums only the loss reads; ``train``: bool ``[n]``.
+    """The edges that a gather must pass along whose sums only the loss reads: those into training vertices.
 
-    Forwards those into training vertices. Backwards the same edges, and all whose target is a ghost: where it lives is
-    known whether it trains. A direction in which hardly an edge would be left out keeps all of them. Degrees are those
-    of the shard, which is given back where nothing is left out.
+    ``train``: bool ``[n + g]``, of inner vertices and of the ghosts that edges lead out to. A direction in which hardly
+    an edge would be left out keeps all of them. Degrees are those of the shard, which is given back where nothing is
+    left out.
     """
-    trains = np.append(train, np.ones(len(shard.ghosts_out), np.bool_))
     into = _where(shard.in_edges, lambda rows, columns, counts: np.repeat(train[rows], counts))
-    out = _where(shard.out_edges, lambda rows, columns, counts: trains[columns])
+    out = _where(shard.out_edges, lambda rows, columns, counts: train[columns])
     whole = into is shard.in_edges and out is shard.out_edges
     return shard if whole else replace(shard, in_edges=into, out_edges=out)
 

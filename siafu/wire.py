@@ -39,7 +39,7 @@ from siafu.processor import UNKNOWN
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 7
+MAGIC, VERSION = b"SIAF", 8
 RUN_ID_BYTES = 8
 _LEAD = struct.Struct(f"<4sBB{RUN_ID_BYTES}sQ")  # of frame 0; the crc32 follows
 _CRC = struct.Struct("<I")
@@ -292,6 +292,7 @@ class GhostMap(Message):
     interval: int  # global number
     wants_features: bool
     vertices: Tensor  # i8 [n]
+    trains: Tensor  # bool [n]: which of them are training vertices, whose rows alone come where only the loss gathers
 
 
 @message(31)

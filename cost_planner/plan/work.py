@@ -127,10 +127,11 @@ def work_of(
     def nbytes(slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
         return n * sum(OTHERS.get(slot) or item * model.width(slot) for slot in slots if slot not in known)
 
+    train = model.spec.num_train / (counts.parts * counts.vertices)
+
     def passed(step: Step) -> float:
-        """Edges that a gather passes along; backwards, where ghosts are, hardly fewer than all."""
-        counts_all = not step.of_loss or card is not None or (step.backward and counts.parts > 1)
-        share = 1.0 if counts_all else views.share_of_loss(model.spec.num_train / (counts.parts * counts.vertices))
+        """Edges that a gather passes along."""
+        share = views.share_of_loss(train) if step.of_loss and card is None else 1.0
         return share * counts.edges / intervals
 
     def tensor(step: Step) -> StepWork:
@@ -157,6 +158,7 @@ def work_of(
     def scatter(step: Step, columns: int) -> StepWork:
         others = max(1, counts.parts - 1)
         peers = to_peers * columns * stored / others if counts.parts > 1 else 0.0
+        peers *= train if step.of_loss else 1.0
         host, on_card = n + to_peers, 0.0
         if card is not None and step.operator in ON_GPU:
             # Own rows go there, those for peers come back, and those of ghosts go there.

@@ -46,8 +46,8 @@ class OperatorTable:
         return self.made[lane, step.operator, step.of_loss]
 
     def edges_of_loss(self, train: Array) -> Shard | None:
-        """What the loss gathers along, None if it has no gather of its own; ``train``: bool ``[n]``, the training
-        vertices. Takes seconds where there are many edges, and changes nothing here."""
+        """What the loss gathers along, None if it has no gather of its own; ``train``: bool ``[n + ghosts backwards]``,
+        the training vertices. Takes seconds where there are many edges, and changes nothing here."""
         if not any(step.of_loss for step in self._steps.get(Lane.TRAIN, ())):
             return None
         every = self.along[Lane.TRAIN]

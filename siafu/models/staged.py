@@ -237,12 +237,14 @@ class Staged:
             if step.kind is Kind.GA and step.operator == "linear" and step.gathers not in self._constants
             if all(self._is_last(reader) for reader in readers[step.writes[0]])
         }
-        return [
-            replace(step, of_loss=True)
-            if step.gathers in {f"d{slot}" for slot in marked} or (step.kind is Kind.GA and step.writes[0] in marked)
-            else step
-            for step in steps
-        ]
+        gradients = {f"d{slot}" for slot in marked}
+
+        def is_of_loss(step: Step) -> bool:
+            if step.kind is Kind.GA:
+                return step.writes[0] in marked
+            return not gradients.isdisjoint((step.gathers, step.publishes))
+
+        return [replace(step, of_loss=True) if is_of_loss(step) else step for step in steps]
 
     def _is_last(self, step: Step) -> bool:
         return step.kind in TENSOR_KINDS and step.layer == self.last
