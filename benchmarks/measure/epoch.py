@@ -3,7 +3,8 @@ in one process, beside DGL and PyG.
 
 All contenders train one model from the same first weights on the same graph, with rows of features in
 float32. With ``--servers`` the same training also runs as users run it, through ``siafu train``, to
-tell what servers and Lambdas add.
+tell what servers and Lambdas add. They leave out edges that the loss does not need (docs/adr/0038); the
+single-process loop and the peers pass along all.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ LOOPS = {
     "siafu, bfloat16": ("bfloat16", True),
 }
 PEER_NAMES = ("dgl", "dgl_cached", "pyg")
-#: ways to run siafu train -> its flags
+#: ways to run siafu train -> partitions, and its other flags
 SERVERS = {
-    "cpu, 1 part": ("--backend", "cpu", "--parts", "1"),
-    "cpu, 2 parts": ("--backend", "cpu", "--parts", "2"),
+    "cpu, 1 part": (1, ("--backend", "cpu")),
+    "cpu, 1 part, bfloat16": (1, ("--backend", "cpu", "--set", "model.rows=bfloat16")),
+    "cpu, 2 parts": (2, ("--backend", "cpu")),
     # With room for layer 0's aggregate of its intervals: what a Lambda does not keep is sent in every epoch.
-    "lambda, 1 part": ("--backend", "lambda", "--parts", "1", "--lambda-memory", "1024"),
+    "lambda, 1 part": (1, ("--backend", "lambda", "--lambda-memory", "1024")),
 }
 SERVER_WARMUP_EPOCHS = 2  # cold starts, and layer 0's aggregation
 COLUMNS = ("contender", "ms/epoch", "times siafu", "peak GiB", "loss", "test acc", "epochs", "note")
@@ -213,13 +215,11 @@ def _servers(
             if times.median_s is None:
                 raise GnnError(f"{name} failed: {times.failed}")
             seconds[name].append(times.median_s)
-        for name, flags in SERVERS.items():
+        for place, (name, (parts, flags)) in enumerate(SERVERS.items()):
             if name in failed:
                 continue
             try:
-                seconds[name].append(
-                    _train(args, flags, folder / f"run-{number}-{len(seconds[name])}-{name[:3]}-{flags[-1]}")
-                )
+                seconds[name].append(_train(args, parts, flags, folder / f"run-{number}-{place}"))
             except GnnError as error:
                 failed[name] = str(error)
             print(f"  {name}: {failed.get(name) or f'{1000 * seconds[name][-1]:.0f} ms'}", file=sys.stderr, flush=True)
@@ -251,7 +251,7 @@ def _over(values: list[float], base: list[float]) -> float | None:
     return median(mine / its for mine, its in zip(values, base, strict=False)) if values else None
 
 
-def _train(args: argparse.Namespace, flags: tuple[str, ...], run_dir: Path) -> float:
+def _train(args: argparse.Namespace, parts: int, flags: tuple[str, ...], run_dir: Path) -> float:
     """Median seconds of an epoch of ``siafu train``, without evaluations. Raises: GnnError with its last line."""
     epochs = SERVER_WARMUP_EPOCHS + args.epochs_per_round
     command = start.command(
@@ -259,6 +259,8 @@ def _train(args: argparse.Namespace, flags: tuple[str, ...], run_dir: Path) -> f
         "train",
         args.graph,
         *flags,
+        "--parts",
+        str(parts),
         "--model",
         args.model,
         "--hidden",
@@ -280,7 +282,7 @@ def _train(args: argparse.Namespace, flags: tuple[str, ...], run_dir: Path) -> f
         "--quiet",
         "--json",
         "--set",
-        f"servers.threads={max(1, args.threads // int(flags[-1]))}",
+        f"servers.threads={max(1, args.threads // parts)}",
         *(("--set", f"model.heads={args.heads}") if args.model == "gat" else ()),
     )
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
