@@ -19,6 +19,7 @@ from gpu_baselines.clock import PHASES
 from gpu_baselines.group import Group
 from gpu_baselines.run import Method
 from siafu.errors import DatasetError
+from siafu.run_files import Evaluation
 from siafu.stopping import Stopping
 
 FOLDER, WHOLE = "checkpoint-{epoch}", "whole.json"
@@ -35,8 +36,8 @@ class Progress:
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     bytes: dict[str, int] = field(default_factory=dict)  # of all epochs and ranks
     links: list[list[int]] = field(default_factory=list)  # of these, halo rows and gradients: by sender and receiver
-    best: dict[str, Any] = field(default_factory=dict)  # the best evaluation's record
-    final: dict[str, Any] = field(default_factory=dict)
+    best: Evaluation | None = None
+    final: Evaluation | None = None
     setup_s: float = 0.0  # from the start of the process to the start of training, of all sessions
     time_s: float = 0.0  # since then, over all sessions
     stopped: str = ""  # why there is no next epoch; "": there is one

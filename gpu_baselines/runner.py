@@ -23,11 +23,12 @@ from gpu_baselines import rank_checkpoints
 from gpu_baselines.clock import PHASES
 from gpu_baselines.rank_checkpoints import Progress
 from gpu_baselines.run import Method, Run
-from siafu import __version__, model_file
+from siafu import __version__, model_file, run_files
 from siafu.baseline import METHODS
 from siafu.errors import Diverged, GnnError, nan_advice
 from siafu.evaluation import is_checkpoint, is_evaluated, outcome
 from siafu.metrics import METRICS
+from siafu.run_files import Epoch, Evaluation, Record
 from siafu.stopping import Stopping
 
 UNCOUNTED = frozenset({"setup", "evaluation"})  # kinds of traffic that are no epoch's
@@ -117,7 +118,7 @@ class Runner:
         progress.links = links.tolist()
         progress.losses.append(loss)
         progress.epoch_seconds.append(slowest)
-        record = {
+        record: Epoch = {
             "event": "epoch",
             "epoch": progress.epoch + 1,
             "loss": loss,
@@ -146,7 +147,12 @@ class Runner:
         tallies = [np.asarray(one) for one in run.group.share(self.method.tally().tolist())]
         tally = self.metric.merge(tallies)
         scores = self.metric.scores(tally)
-        record = {"event": "evaluation", "epoch": progress.epoch, "time_s": time.monotonic() - self._started, **scores}
+        record: Evaluation = {
+            "event": "evaluation",
+            "epoch": progress.epoch,
+            "time_s": time.monotonic() - self._started,
+            **scores,
+        }
         progress.final = record
         val = scores["val"]
         if val is None or self._stopping.judge(val["acc"], val["loss"]):
@@ -159,10 +165,10 @@ class Runner:
             return "target"
         return "patience" if train.patience > 0 and self._stopping.waited >= train.patience else ""
 
-    def _record(self, record: dict[str, Any]) -> None:
+    def _record(self, record: Record) -> None:
         if self.run.group.rank:
             return
-        with open(self.dir / "metrics.jsonl", "a") as file:
+        with open(self.dir / run_files.METRICS, "a") as file:
             file.write(json.dumps(record) + "\n")
 
     # --- the end ------------------------------------------------------------------------------------------------------
@@ -210,7 +216,7 @@ class Runner:
             self.progress = Progress(**saved["progress"])
             vars(self._stopping).update(saved["stopping"])
         if not self.run.group.rank:
-            _cut_metrics(self.dir / "metrics.jsonl", self.progress.epoch)
+            _cut_metrics(self.dir / run_files.METRICS, self.progress.epoch)
 
 
 def _cut_metrics(file: Path, epoch: int) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from siafu import run_files
 from siafu.address import Send
 from siafu.training_state import TrainingState
 
@@ -14,7 +13,7 @@ from siafu.training_state import TrainingState
 class Record:
     """An action: a line for metrics.jsonl."""
 
-    values: dict[str, Any]
+    values: run_files.Record
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Status:
     phase: str = "starting"
     epoch: int = 0
     loss: float = float("nan")
-    evaluation: Mapping[str, Mapping[str, float] | None] = field(default_factory=dict)
+    evaluation: run_files.BySplit | None = None
     epoch_s: float = 0.0
     tasks_in_flight: int | None = 0  # None: nothing is cut into tasks
     workers: int = 0

@@ -25,7 +25,7 @@ from graph_data.sources.names import absolute
 from run_coordinator import apply_edge, curves, intervals, launch, loggers, presets
 from run_coordinator.actions import Status
 from run_coordinator.lambda_emulator import lambda_site
-from siafu import __version__, allotment, conditions, model_file, models, progress
+from siafu import __version__, allotment, conditions, model_file, models, progress, run_files
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.checkpoints import TrainingState
@@ -37,16 +37,13 @@ from siafu.fingerprint import differences, of_run
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VAL_NEGATIVE, VAL_PAIR
 from siafu.models import Model, ModelSpec
 from siafu.pricing.meter import Meter
+from siafu.run_files import CONFIG, METRICS, OfGraph, Record, Result, Trained
 from siafu.shards import CLASSES, COLUMNS, EDGE_TYPES, MANIFEST, NAMES, ShardSet, read_names
 from siafu.sparse import Array
 from siafu.tasks import Lane, is_of_edges
 
 logger = logging.getLogger(__name__)
 
-#: The file of a run's directory that holds its settings.
-CONFIG = "config.toml"
-#: The file of a run's directory that holds what ``siafu train --json`` printed.
-RESULT = "result.json"
 #: Settings of data that mean nothing but with task link.
 OF_LINKS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 #: Short names of keyword arguments and command-line flags -> config keys.
@@ -58,7 +55,7 @@ class Run:
     """A finished run and its directory."""
 
     dir: Path
-    result: Mapping[str, Any]  # what ``siafu train --json`` prints
+    result: Result  # what ``siafu train --json`` prints
 
     @property
     def test_acc(self) -> float:
@@ -75,20 +72,18 @@ class Run:
         """The best epoch's weights, by name."""
         return model_file.load_model(self.dir / "model.safetensors")[0]
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Record]:
         """The lines of metrics.jsonl."""
-        return [json.loads(line) for line in (self.dir / "metrics.jsonl").read_text().splitlines()]
+        return run_files.records(self.dir)
 
     def plot(self) -> Any:
         """Loss and scores over the epochs, as a matplotlib Figure."""
         return curves.plot(self.result, self.metrics())
 
     def __repr__(self) -> str:
-        scores = [
-            f"{split} {progress.written(self.result[f'{split}_acc'])}"
-            for split in ("val", "test")
-            if self.result["scores"]
-        ]
+        result = self.result
+        found = (("val", result["val_acc"]), ("test", result["test_acc"])) if result["scores"] else ()
+        scores = [f"{split} {progress.written(score)}" for split, score in found]
         return f"Run({', '.join([str(self.dir), *scores])})"
 
     def _repr_html_(self) -> str:
@@ -156,7 +151,8 @@ def conduct(
         run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
     try:
         keep_beside(run_dir, shards)
-        result = {**do(told, shards, run_dir, on_status), **placement, **told_of_graph(shards), "run_dir": str(run_dir)}
+        trained = do(told, shards, run_dir, on_status)
+        result: Result = {**trained, **placement, **told_of_graph(shards), "run_dir": str(run_dir)}
     except (ConfigError, DatasetError) as error:
         is_told_of = str(run_dir) in str(error)  # a log there, perhaps
         if is_new and not is_told_of and not _has_learnt(run_dir):  # a mistake of the user's: there is nothing to keep
@@ -164,29 +160,33 @@ def conduct(
         raise
     if far:
         loggers.replay(resolved, run_dir)
-    (run_dir / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+    run_files.write_result(run_dir, result)
     return Run(run_dir, result)
 
 
-def told_of_graph(shards: ShardSet) -> dict[str, Any]:
+def told_of_graph(shards: ShardSet) -> OfGraph:
     """What a result says of the graph: "features" that siafu made ("random:F"), "notes"
     on what its source was taken for."""
-    made, notes = shards.manifest.made_features, shards.notes()
-    return ({"features": made} if made else {}) | ({"notes": notes} if notes else {})
+    found: OfGraph = {}
+    if made := shards.manifest.made_features:
+        found["features"] = made
+    if notes := shards.notes():
+        found["notes"] = notes
+    return found
 
 
 def _has_learnt(run_dir: Path) -> bool:
-    metrics = run_dir / "metrics.jsonl"
+    metrics = run_dir / METRICS
     return metrics.is_file() and '"event": "epoch"' in metrics.read_text(encoding="utf-8")
 
 
-def _far_away() -> Callable[..., dict[str, Any]]:
+def _far_away() -> Callable[..., Trained]:
     """``carry_out`` on a deployment, one of whose machines coordinates. By name: boto3 is for those who have one."""
     try:
         module = importlib.import_module("infra.machines.remote")
     except ModuleNotFoundError as error:
         raise ConfigError(f"run.on = aws needs {error.name}: pip install 'siafu[aws]'") from None
-    found: Callable[..., dict[str, Any]] = module.carry_out
+    found: Callable[..., Trained] = module.carry_out
     return found
 
 
@@ -196,9 +196,9 @@ def carry_out(
     run_dir: Path,
     on_status: Callable[[Status], None],
     before: TrainingState | None = None,
-) -> dict[str, Any]:
-    """Trains, with this process as coordinator; the result. The models, and all that a run leaves, are in ``run_dir``.
-    ``before``: what it goes on from."""
+) -> Trained:
+    """Trains, with this process as coordinator; what it comes to. The models, and all that a run leaves, are in
+    ``run_dir``. ``before``: what it goes on from."""
     spec = ModelSpec.of(config, shards.manifest)
     with alone(run_dir), lambda_site(config, run_dir) as site:
         write_manifest(run_dir, site.config, shards)
@@ -550,7 +550,7 @@ def made_run_dir(config: Config, what: str) -> Path:
             path = path.with_name(f"{path.name.rstrip('0123456789')}{number}")
         except OSError as error:
             raise ConfigError(f"run.dir = {path}: {error.strerror}") from error
-    if (path / "config.toml").exists():
+    if (path / CONFIG).exists():
         raise ConfigError(f"run.dir = {path}: holds a run already")
     return path.resolve()
 
@@ -558,7 +558,7 @@ def made_run_dir(config: Config, what: str) -> Path:
 def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
     """config.toml, and manifest.json: what ran where, on which data. ConfigError if they cannot be written."""
     graph = shards.manifest
-    manifest = {
+    manifest: run_files.Manifest = {
         "siafu": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -581,7 +581,7 @@ def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
     }
     try:
         (run_dir / CONFIG).write_text(configs.dump(config))
-        (run_dir / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+        (run_dir / run_files.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
     except OSError as error:
         raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
 
@@ -606,10 +606,10 @@ def keep_beside(run_dir: Path, shards: ShardSet) -> None:
         raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
 
 
-def _told_before(run_dir: Path) -> dict[str, Any]:
+def _told_before(run_dir: Path) -> run_files.Manifest:
     """When a run that goes on was started, and each time that it went on."""
     try:
-        known = json.loads((run_dir / "manifest.json").read_text())
+        known = json.loads((run_dir / run_files.MANIFEST).read_text())
         return {
             "started": known["started"],
             "resumed": [*known.get("resumed", []), time.strftime("%Y-%m-%dT%H:%M:%S%z")],

@@ -24,6 +24,7 @@ from siafu.kernels.records import Dtype
 from siafu.machine import LAMBDA_BYTES_PER_S, num_environments, num_threads
 from siafu.models import ModelSpec
 from siafu.models.gat import GAT
+from siafu.run_files import OfPlacement
 from siafu.shards import Edges, Shard, ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane
@@ -34,7 +35,7 @@ COPIED_BYTES = 32 << 20
 REPEATS = 2
 
 
-def placed(config: Config, shards: ShardSet) -> tuple[Config, dict[str, Any]]:
+def placed(config: Config, shards: ShardSet) -> tuple[Config, OfPlacement]:
     """The config with a place for ApplyEdge; and ``apply_edge`` for result.json, how that
     came about, if the model has one."""
     spec = replace(ModelSpec.of(config, shards.manifest), apply_edge="lambda")

@@ -16,6 +16,7 @@ from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.pricing.meter import BUDGET, LIMITS
 from siafu.progress import Display, dollars, summary, written
+from siafu.run_files import CONFIG
 
 #: Config section -> title of its flags.
 GROUPS = {
@@ -154,11 +155,12 @@ def told(run: api.Run, *, json_wanted: bool, verb: str) -> int:
     print(json.dumps(dict(run.result)) if json_wanted else "\n".join(summary(run.result)))
     if run.stopped not in LIMITS:
         return 0
-    limits, spent = configs.load(run.dir / api.CONFIG).run, run.result["cost"]["usd"]
+    limits, bill = configs.load(run.dir / CONFIG).run, run.result["cost"]
+    spent = dollars(bill["usd"] if bill else 0.0)
     again = f"; siafu resume {run.dir} with a higher limit continues it" if limits.on != "aws" else f" in {run.dir}"
     limit = f"budget of {dollars(limits.budget_usd)}" if run.stopped == BUDGET else f"limit of {limits.max_seconds:g} s"
     print(
-        f"siafu {verb}: stopped at its {limit} after {_counted(run.result['epochs'])}, {dollars(spent)}; the "
+        f"siafu {verb}: stopped at its {limit} after {_counted(run.result['epochs'])}, {spent}; the "
         f"weights are saved{again}",
         file=sys.stderr,
     )
@@ -217,7 +219,7 @@ def say(args: argparse.Namespace, done: repeat.Done) -> None:
     if done.result is None:
         print(f"{done.trial.name}  diverged{known}", file=sys.stderr)
         return
-    scores = [f"{name} {written(done.result[key])}" for name, key in (("validation", "val_acc"), ("test", "test_acc"))]
+    scores = [f"validation {written(done.result['val_acc'])}", f"test {written(done.result['test_acc'])}"]
     times = f"{_counted(done.result['epochs'])} in {done.result['train_seconds']:.1f} s"
     print("  ".join([done.trial.name, *scores, times]) + known, file=sys.stderr)
 

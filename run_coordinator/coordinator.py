@@ -21,9 +21,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -32,17 +31,18 @@ from run_coordinator.epoch_totals import Ledger
 from run_coordinator.reports import arithmetic, check, error_of, lanes, links, of_lambda, processors, total
 from run_coordinator.states import States, state_message
 from run_coordinator.usage import Usages
-from siafu import __version__
+from siafu import __version__, run_files
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
-from siafu.checkpoints import TrainingState
 from siafu.config import Config
 from siafu.errors import Diverged, ProtocolError, nan_advice
-from siafu.evaluation import EvaluatedEpochs, evaluated_version, outcome, rounds
+from siafu.evaluation import EvaluatedEpochs, by_split, evaluated_version, outcome, rounds
 from siafu.member import answer
-from siafu.metrics import METRICS, SPLITS
+from siafu.metrics import METRICS
 from siafu.model_file import digest
 from siafu.pricing.meter import LIMITS, Meter
+from siafu.run_files import Evaluation, Trained
 from siafu.sparse import Array
+from siafu.training_state import LedgerState, TrainingState
 from siafu.wire import (
     EpochReport,
     EvalReport,
@@ -76,7 +76,7 @@ class Coordinator:
         config: Config,
         target: str = "classes",
         before: TrainingState | None = None,
-        spent: Mapping[str, Any] | None = None,
+        spent: LedgerState | None = None,
     ):
         """``target``: what is learnt (``ModelSpec.target``); ``before``: what the run goes on from; ``spent``: the
         ledger of one that failed before it had anything to go on from."""
@@ -113,7 +113,7 @@ class Coordinator:
         if self.ledger.losses:
             self.status.epoch, self.status.loss = len(self.ledger.losses), self.ledger.losses[-1]
         if self.ledger.final:
-            self.status.evaluation = {split: self.ledger.final[split] for split in SPLITS}
+            self.status.evaluation = by_split(self.ledger.final)
 
     @property
     def complete(self) -> bool:
@@ -255,7 +255,7 @@ class Coordinator:
         self.status.phase = "training" if self.config.train.epochs else "evaluating"
         first = len(self.ledger.losses)
         setup_s = self.started_at - self._begun_at  # what time_s leaves out of the time that roles ran
-        begun = {"event": "start", "siafu": __version__, "setup_s": setup_s}
+        begun: run_files.Began = {"event": "start", "siafu": __version__, "setup_s": setup_s}
         if self.before is not None:
             begun["epoch"] = first
         return [Record(begun), *(Send(member, Start(first, self.ledger.judged)) for member in self.members)]
@@ -288,7 +288,7 @@ class Coordinator:
         self.status.eval_ghost_bytes = int(usage.get("eval_ghost_bytes", 0)) // (epoch + 1)
         if not np.isfinite(loss) and self.config.run.on_nan == "stop" and not self.stopped:
             raise Diverged(f"epoch {epoch + 1}: the loss is {loss}; {nan_advice(epoch)}")
-        record = {
+        record: run_files.Epoch = {
             "event": "epoch",
             "epoch": epoch + 1,
             "loss": loss,
@@ -323,12 +323,12 @@ class Coordinator:
         """Everybody has counted, and all evaluations before it are judged."""
         tallies = self._counts.pop(epoch)
         tally = self.metric.merge([tallies[server] for server in sorted(tallies)])
-        result = self.metric.scores(tally)
+        scores = self.metric.scores(tally)
         version = evaluated_version(epoch, self.config.train)
-        record = {"event": "evaluation", "epoch": version, "time_s": now - self.started_at, **result}
+        record: Evaluation = {"event": "evaluation", "epoch": version, "time_s": now - self.started_at, **scores}
         verdicts_before = self.ledger.verdicts()
-        self.status.evaluation, self.ledger.final = result, record
-        val = result["val"]
+        self.status.evaluation, self.ledger.final = scores, record
+        val = scores["val"]
         self.ledger.judged = epoch
         best = val is None or self.ledger.stopping.judge(val["acc"], val["loss"])
         if best:
@@ -395,7 +395,7 @@ class Coordinator:
         there = self._ready - self._left
         return [Send(member, GetState()) for member in asked if member.role == "param_server" and member in there]
 
-    def spent(self, now: float) -> dict[str, Any]:
+    def spent(self, now: float) -> LedgerState:
         """Empty totals that keep the time and cost already spent."""
         known = self._dump(0, now)
         return Ledger(self.config.train.stop_on).dump(
@@ -416,7 +416,7 @@ class Coordinator:
             self._state_wanted = False
         return [Save(state) for state in states]
 
-    def _dump(self, version: int, now: float) -> dict[str, Any]:
+    def _dump(self, version: int, now: float) -> LedgerState:
         """The ledger up to ``version``, with what was spent until now."""
         seconds = now - self.started_at if self.started_at else self.ledger.seconds
         role_seconds = now - self._begun_at if self._begun_at else self.ledger.role_seconds
@@ -427,8 +427,8 @@ class Coordinator:
         leaving = sorted(self.addresses, key=lambda member: member.role != "param_server")
         return [Send(member, Stop(reason)) for member in leaving]
 
-    def result(self) -> dict[str, Any]:
-        """What ``siafu train --json`` prints, but for the run directory. Needs ``complete`` and a final model. Scores
+    def result(self) -> Trained:
+        """What it comes to. Needs ``complete`` and a final model. Scores
         are None in a run that a limit has stopped before its first evaluation."""
         finals = [model for (which, _), model in sorted(self.models.items()) if which == "final"]
         digests = {digest(model.tensors) for model in finals}

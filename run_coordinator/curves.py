@@ -11,6 +11,7 @@ from typing import Any
 from siafu.errors import ConfigError
 from siafu.metrics import SPLITS, TITLES
 from siafu.progress import dollars
+from siafu.run_files import Record, Result
 
 WIDTH, HEIGHT, MARGIN = 360, 120, 6
 DOTS_PER_INCH = 110
@@ -20,20 +21,19 @@ COLOURS = {"loss": "#d55e00", "train": "#999999", "val": "#0072b2", "test": "#00
 MOST_POINTS = 2 * WIDTH
 
 Point = tuple[float, float]
-Records = Sequence[Mapping[str, Any]]
 
 
-def series(metrics: Records) -> dict[str, list[Point]]:
+def series(metrics: Sequence[Record]) -> dict[str, list[Point]]:
     """(epoch, value) of the loss and of each split's score, from the lines of
     metrics.jsonl; without what was never scored."""
     found: dict[str, list[Point]] = {"loss": [(r["epoch"], r["loss"]) for r in metrics if r["event"] == "epoch"]}
     evaluations = [r for r in metrics if r["event"] == "evaluation"]
-    for split in ("train", "val", "test"):
-        found[split] = [(r["epoch"], r[split]["acc"]) for r in evaluations if r[split]]
+    for split in SPLITS:
+        found[split] = [(r["epoch"], scores["acc"]) for r in evaluations if (scores := r[split])]
     return {name: points for name, points in found.items() if points}
 
 
-def html(result: Mapping[str, Any], metrics: Records) -> str:
+def html(result: Result, metrics: Sequence[Record]) -> str:
     """A small table of the result beside its curve."""
     cells = "".join(
         f"<tr><th style='text-align:left'>{escape.escape(what)}</th><td "
@@ -43,12 +43,11 @@ def html(result: Mapping[str, Any], metrics: Records) -> str:
     return f"<div style='display:flex;gap:1.5em;align-items:center'><table>{cells}</table>{svg(series(metrics))}</div>"
 
 
-def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    title, best = TITLES[result["metric"]], result["scores"]
+def _facts(result: Result) -> list[tuple[str, str]]:
+    title, best, kept = TITLES[result["metric"]], result["scores"], result["kept"]
     facts = [("epochs", f"{result['epochs']} in {result['train_seconds']:.1f} s, stopped by {result['stopped']}")]
-    if best:
-        facts += [(f"{split} {title}", f"{best[split]['acc']:.4f}") for split in SPLITS if best[split]]
-        kept = result["kept"]
+    if best and kept:
+        facts += [(f"{split} {title}", f"{scores['acc']:.4f}") for split in SPLITS if (scores := best[split])]
         facts += [
             ("best epoch", str(kept["epoch"])) if best["val"] else ("last epoch", f"{kept['epoch']}: {kept['why']}")
         ]
@@ -99,7 +98,7 @@ def _thinned(points: Sequence[Point]) -> Sequence[Point]:
     return kept if kept[-1] == points[-1] else [*kept, points[-1]]
 
 
-def plot(result: Mapping[str, Any], metrics: Records) -> Any:
+def plot(result: Result, metrics: Sequence[Record]) -> Any:
     """A matplotlib Figure: the loss to the left axis, scores to the right. Draws on no screen: a notebook shows it, and
     ``savefig`` writes it. ConfigError without matplotlib."""
     try:

@@ -7,42 +7,43 @@ stay in, what was spent stays spent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from siafu.run_files import Evaluation
 from siafu.stopping import Stopping
+from siafu.training_state import LedgerState, Verdicts
 
 
 class Ledger:
-    def __init__(self, stop_on: str, before: Mapping[str, Any] | None = None):
+    def __init__(self, stop_on: str, before: LedgerState | None = None):
         """``stop_on``: ``train.stop_on``; ``before``: what ``dump`` has given."""
         self.stopping = Stopping(stop_on)
         # All mutable state:
         self.losses: list[float] = []
         self.epoch_seconds: list[float] = []
-        self.best: dict[str, Any] = {}  # the best evaluation's record
-        self.final: dict[str, Any] = {}  # the last one's
+        self.best: Evaluation | None = None  # the best evaluation's record
+        self.final: Evaluation | None = None  # the last one's
         self.judged = -1  # the last evaluation that is in
         self.skipped: dict[int, str] = {}  # epoch whose step was left out -> where what was not finite came from
         self.spent: dict[int, dict[str, float]] = {}  # graph server -> totals of the attempts before
-        self._verdicts: dict[str, Any] | None = None  # before the evaluation that stopped the run
+        self._verdicts: Verdicts | None = None  # before the evaluation that stopped the run
         self.seconds = 0.0  # of training, before
         self.role_seconds = 0.0  # that roles ran, before
         if before is not None:
             self._recall(before)
 
-    def verdicts(self) -> dict[str, Any]:
+    def verdicts(self) -> Verdicts:
         """What evaluations have left, as JSON."""
         return {"best": self.best, "final": self.final, "judged": self.judged, "stopping": self.stopping.state()}
 
-    def stop(self, before: dict[str, Any]) -> None:
+    def stop(self, before: Verdicts) -> None:
         """An evaluation has ended the run. Whoever goes on from here judges it once more, and ends by it: ``before``,
         ``verdicts`` before it, is what is dumped from now on. (One that came to a limit goes on behind it.)"""
         self._verdicts = before
 
     def dump(
         self, version: int, usage: Mapping[int, Mapping[str, float]], seconds: float, role_seconds: float
-    ) -> dict[str, Any]:
-        """JSON: what is known of the epochs before ``version``; the rest of the arguments,
+    ) -> LedgerState:
+        """What is known of the epochs before ``version``; the rest of the arguments,
         since the run began, goes with it."""
         return {
             "losses": self.losses[:version],
@@ -55,13 +56,13 @@ class Ledger:
         }
 
     @staticmethod
-    def usage_of(dumped: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+    def usage_of(dumped: LedgerState) -> dict[int, dict[str, float]]:
         """By graph server."""
         return {int(server): dict(totals) for server, totals in dumped["usage"].items()}
 
-    def _recall(self, before: Mapping[str, Any]) -> None:
+    def _recall(self, before: LedgerState) -> None:
         self.losses, self.epoch_seconds = list(before["losses"]), list(before["epoch_seconds"])
-        self.best, self.final, self.judged = dict(before["best"]), dict(before["final"]), int(before["judged"])
+        self.best, self.final, self.judged = before["best"] or None, before["final"] or None, before["judged"]
         self.stopping.restore(before["stopping"])
         self.skipped = {int(epoch): str(where) for epoch, where in before["skipped"].items()}
         self.spent = self.usage_of(before)

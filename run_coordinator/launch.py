@@ -8,11 +8,10 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import RawIOBase
 from pathlib import Path
-from typing import Any
 
 from run_coordinator import hosts, loggers
 from run_coordinator.actions import Action, Record, Save, Status
@@ -21,7 +20,7 @@ from run_coordinator.hosts import Host
 from run_coordinator.recovery import guard
 from run_coordinator.recovery.history import rewind
 from run_coordinator.recovery.supervisor import Supervisor
-from siafu import model_file, models
+from siafu import model_file, models, run_files
 from siafu.address import COORDINATOR, Address, Send
 from siafu.checkpoints import Saver, Store, TrainingState, mirror_of
 from siafu.config import Config
@@ -30,10 +29,12 @@ from siafu.keys import SECRET_BYTES, Keys, is_loopback
 from siafu.keys import wanted as keys_wanted
 from siafu.member import allow_open_files
 from siafu.models import ModelSpec
+from siafu.run_files import CONFIG, METRICS, Trained
 from siafu.shards import ShardSet
 from siafu.sockets import Hub, check_loopback, public_key
 from siafu.sparse import Array
-from siafu.wire import RUN_ID_BYTES, Heartbeat, Message
+from siafu.training_state import LedgerState
+from siafu.wire import RUN_ID_BYTES, Heartbeat, Message, Tensors
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def run(
     on_status: Callable[[Status], None],
     check: Callable[[], None] = lambda: None,
     before: TrainingState | None = None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[Trained, dict[str, Tensors]]:
     """Trains as the config says; returns the result (``Coordinator.result``) and the best and final weights.
 
     metrics.jsonl, checkpoints and logs are left in ``run_dir``. A run that comes to its limit (``run.budget_usd``,
@@ -86,13 +87,13 @@ def run(
         mirror_of(config.run.checkpoint_to, run_dir.name),
     )
     guard.tell_run(str(run_dir), config.servers.silence_s)
-    supervisor, restarts = Supervisor(config.run.restarts), list[dict[str, Any]]()
-    spent: Mapping[str, Any] | None = None
+    supervisor, restarts = Supervisor(config.run.restarts), list[_Restart]()
+    spent: LedgerState | None = None
     with loggers.opened(config, run_dir) as tell, Saver(store) as saver:
         while True:
             coordinator = Coordinator(config, spec.target, before, spent)
-            if (run_dir / "metrics.jsonl").exists():
-                rewind(run_dir / "metrics.jsonl", len(coordinator.ledger.losses), coordinator.ledger.judged)
+            if (run_dir / METRICS).exists():
+                rewind(run_dir / METRICS, len(coordinator.ledger.losses), coordinator.ledger.judged)
             try:
                 attempt = _Attempt(config, spec, coordinator, run_dir, shards_path, on_status, check, tell, saver)
                 attempt.run(restarts)
@@ -104,7 +105,7 @@ def run(
                 if not supervisor.again(error, version, joined=bool(restarts) or not coordinator.missing()):
                     raise _kept(saver, run_dir, coordinator, supervisor.last_words(error)) from None
                 logger.warning("%s: the run goes on from epoch %d", error, version)
-                restarts.append({"reason": str(error), "version": version, "failed_at": failed_at})
+                restarts.append(_Restart(str(error), version, failed_at))
                 spent = coordinator.spent(time.monotonic())
                 if before is not None:
                     before = coordinator.gone_on(before, time.monotonic())
@@ -117,7 +118,7 @@ def run(
     if config.run.on != "aws" and epoch < coordinator.models["final", 0].version:
         logger.warning("the last training state did not come: siafu resume %s goes on from epoch %d", run_dir, epoch)
     weights = {which: message.tensors for (which, server), message in coordinator.models.items() if server == 0}
-    told = [{key: value for key, value in restart.items() if key != "failed_at"} for restart in restarts]
+    told = [restart.record() for restart in restarts]
     return {**coordinator.result(), "restarts": told}, {"best": weights["final"], **weights}
 
 
@@ -157,6 +158,20 @@ def _keys(config: Config, listen: str) -> Keys | None:
 
 
 @dataclass
+class _Restart:
+    reason: str
+    version: int  # that it goes on from
+    failed_at: float
+    seconds: float | None = None  # until training went on
+
+    def record(self) -> run_files.Restarted:
+        found: run_files.Restarted = {"reason": self.reason, "version": self.version}
+        if self.seconds is not None:
+            found["seconds"] = self.seconds
+        return found
+
+
+@dataclass
 class _Attempt:
     """One start of all roles."""
 
@@ -170,13 +185,13 @@ class _Attempt:
     tell: loggers.Tell
     saver: Saver
 
-    def run(self, restarts: list[dict[str, Any]]) -> None:
+    def run(self, restarts: Sequence[_Restart]) -> None:
         """Until the weights are here. The last of ``restarts`` is told how long it took until training went on."""
         config = self.config
         run_id = secrets.token_bytes(RUN_ID_BYTES)  # what an earlier attempt still says is another run's
         with (
-            open(self.run_dir / "metrics.jsonl", "ab", buffering=0) as metrics,
-            hosts.build(config, self.run_dir, self.shards_path, self.run_dir / "config.toml", run_id) as host,
+            open(self.run_dir / METRICS, "ab", buffering=0) as metrics,
+            hosts.build(config, self.run_dir, self.shards_path, self.run_dir / CONFIG, run_id) as host,
             contextlib.nullcontext(_keys(config, host.listen)) as keys,
             Hub(
                 COORDINATOR,
@@ -201,7 +216,7 @@ class _Attempt:
                 keys,
             )
             try:
-                session.train(restarts[-1] if restarts else {})
+                session.train(restarts[-1] if restarts else None)
                 guard.over()
                 session.farewell("done", BILLING_S)
             except PeerLost:
@@ -240,8 +255,8 @@ class _Session:
         self._beat = 0.0
         self._unread: deque[tuple[Address, Message]] = deque()  # an error leaves the rest for the next turn
 
-    def train(self, restart: dict[str, Any]) -> None:
-        """Until the weights are here. ``restart``: of what came before; it gets "seconds", until training went on."""
+    def train(self, restart: _Restart | None) -> None:
+        """Until the weights are here. ``restart``: of what came before; it is told when training went on."""
         try:
             self._train(restart)
         except GnnError as error:
@@ -259,7 +274,7 @@ class _Session:
             return before.weights[before.version]
         return model_file.first_weights(models.build(self.spec), self.config.train.warm_start)
 
-    def _train(self, restart: dict[str, Any]) -> None:
+    def _train(self, restart: _Restart | None) -> None:
         self.coordinator.begin(time.monotonic())
         for member in self.coordinator.members:
             self.host.start(member, self.hub.endpoint, self._keys)
@@ -267,9 +282,9 @@ class _Session:
         limit = self.config.servers.start_timeout_s
         while not self.coordinator.complete:
             self._turn()
-            if self.coordinator.went_on_at and "failed_at" in restart and "seconds" not in restart:
-                restart["seconds"] = round(self.coordinator.went_on_at - restart["failed_at"], 3)
-                self._do([Record({"event": "restart", **{k: v for k, v in restart.items() if k != "failed_at"}})])
+            if self.coordinator.went_on_at and restart is not None and restart.seconds is None:
+                restart.seconds = round(self.coordinator.went_on_at - restart.failed_at, 3)
+                self._do([Record({"event": "restart", **restart.record()})])
             if self.coordinator.at_limit:
                 if time.monotonic() - self.coordinator.stopped_at > WEIGHTS_S:
                     return
@@ -373,4 +388,4 @@ class _Session:
             while left:
                 left = left[self.metrics.write(left) or 0 :]
         except OSError as error:
-            raise GnnError(f"{self.run_dir / 'metrics.jsonl'}: {error.strerror}") from None
+            raise GnnError(f"{self.run_dir / METRICS}: {error.strerror}") from None

@@ -17,12 +17,13 @@ Rows of vertices travel alike in both, and are left out. ``run_coordinator.apply
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from siafu.machine import MESSAGE_S
 from siafu.models import Model
+from siafu.run_files import Explained, PlaceFigures
 from siafu.tasks import Kind, Lane, Step, is_of_edges
 
 Placement = Literal["server", "lambda"]
@@ -97,12 +98,12 @@ def nbytes_of_epoch(model: Model, edges: int, vertices: int, intervals: int, *, 
     return total
 
 
-def explained(
-    chosen: Placement, asked: str, nbytes: int, estimate: Estimate | None, load: Load | None
-) -> dict[str, Any]:
+def explained(chosen: Placement, asked: str, nbytes: int, estimate: Estimate | None, load: Load | None) -> Explained:
     """For result.json: what was chosen, and by which figures."""
-    figures: dict[str, dict[str, Any]] = {"server": {"bytes_per_epoch": 0}, "lambda": {"bytes_per_epoch": nbytes}}
-    if estimate is None or load is None:
-        return {"chosen": chosen, "asked": asked, **figures}
-    figures["server"]["epoch_s"], figures["lambda"]["epoch_s"] = estimate.server_s, estimate.lambda_s
-    return {"chosen": chosen, "asked": asked, **figures, "load": asdict(load)}
+    server: PlaceFigures = {"bytes_per_epoch": 0}
+    function: PlaceFigures = {"bytes_per_epoch": nbytes}
+    found: Explained = {"chosen": chosen, "asked": asked, "server": server, "lambda": function}
+    if estimate is not None and load is not None:
+        server["epoch_s"], function["epoch_s"] = estimate.server_s, estimate.lambda_s
+        found["load"] = asdict(load)
+    return found

@@ -23,19 +23,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
 from run_coordinator import api
 from run_coordinator.actions import Status
-from siafu import __version__, errors, start
+from siafu import __version__, errors, run_files, start
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError, Diverged, GnnError, PeerLost
 from siafu.metrics import TITLES
 from siafu.pricing.meter import BUDGET, LIMITS, TIME
 from siafu.progress import from_here
+from siafu.run_files import Result
 from siafu.shards import ShardSet
 
 PLAN, SUMMARY = "plan.json", "summary.json"
@@ -45,7 +46,7 @@ POLL_S = 0.1
 
 OnStatus = Callable[[Status], None] | None
 Watch = Callable[["Trial"], contextlib.AbstractContextManager[OnStatus]]
-Trainer = Callable[["Trial", OnStatus], api.Run]
+Trainer = Callable[["Trial", OnStatus], api.Run | None]  # None: the limit on time came, and nothing is known
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Trial:
 @dataclass(frozen=True)
 class Done:
     trial: Trial
-    result: Mapping[str, Any] | None  # None: it diverged
+    result: Result | None  # None: it diverged
     error: str = ""
     before: bool = False  # whether an earlier call did it
 
@@ -73,13 +74,13 @@ class Runs:
 
     dir: Path
     runs: tuple[api.Run, ...]
-    summary: Mapping[str, Any]  # what ``siafu train --runs K --json`` prints
+    summary: SummaryOfSeeds  # what ``siafu train --runs K --json`` prints
 
     @property
     def test_acc(self) -> tuple[float, float]:
-        """Mean and standard deviation."""
+        """Mean and standard deviation; NaN without test vertices."""
         test = self.summary["test_acc"]
-        return test["mean"], test["std"]
+        return (test["mean"], test["std"]) if test else (float("nan"), float("nan"))
 
 
 def repeat(
@@ -121,7 +122,7 @@ def repeat(
         finished.append(one)
         on_done(one)
     finished.sort(key=lambda one: one.trial.seed)
-    summary = {**summarised(finished), "asked": runs, "run_dir": str(folder)}
+    summary: SummaryOfSeeds = {**summarised(finished), "asked": runs, "run_dir": str(folder)}
     (folder / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
     found = tuple(api.Run(folder / one.trial.name, one.result) for one in finished if one.result is not None)
     return Runs(folder, found, summary)
@@ -204,9 +205,9 @@ def _flat(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 def _finished(folder: Path, trial: Trial) -> Done | None:
     """What an earlier call found out (rule 1)."""
-    with contextlib.suppress(OSError, ValueError):
-        result = json.loads((folder / trial.name / "result.json").read_text())
-        if isinstance(result, dict) and "stopped" in result:  # else it was cut short, or is somebody else's
+    with contextlib.suppress(ConfigError):  # it was cut short, or is somebody else's
+        result = run_files.result(folder / trial.name)
+        if result is not None and "stopped" in result:
             return None if result["stopped"] in LIMITS else Done(trial, result, before=True)
     with contextlib.suppress(OSError, ValueError):
         said = json.loads((folder / trial.name / "diverged.json").read_text())
@@ -217,9 +218,9 @@ def _finished(folder: Path, trial: Trial) -> Done | None:
 # --- trials -----------------------------------------------------------------------------------------------------------
 
 
-def _usd(result: Mapping[str, Any]) -> float:
+def _usd(result: Result) -> float:
     """What a trial has cost: nothing, as far as limits go, where nobody says on what a baseline ran."""
-    return float((result["cost"] or {"usd": 0.0})["usd"])
+    return result["cost"]["usd"] if result["cost"] else 0.0
 
 
 class _Limits:
@@ -243,7 +244,7 @@ class _Limits:
             self.reached = next((names[key] for key, value in left.items() if value <= 0), "")
         return None if self.reached else left
 
-    def count(self, result: Mapping[str, Any]) -> None:
+    def count(self, result: Result) -> None:
         self.spent += _usd(result)
         if result["stopped"] in LIMITS:
             self.reached = result["stopped"]
@@ -289,6 +290,9 @@ def carry_out(
                 (folder / trial.name / "diverged.json").write_text(json.dumps({"text": str(outcome)}) + "\n")
             yield Done(trial, None, str(outcome))
             continue
+        if outcome is None:
+            limits.reached = TIME
+            continue
         limits.count(outcome)
         if outcome["stopped"] not in LIMITS:
             yield Done(trial, outcome)
@@ -306,7 +310,7 @@ def _asked(trials: Sequence[Trial], folder: Path, limits: _Limits) -> Iterator[T
         yield replace(trial, config=trial.config.replace({**left, "run.dir": str(path)}))
 
 
-Outcome = Mapping[str, Any] | GnnError
+Outcome = Result | GnnError | None  # None: as of ``Trainer``
 
 
 def _one_by_one(trials: Iterator[Trial], watch: Watch, train: Trainer) -> Iterator[tuple[Trial, Outcome]]:
@@ -317,7 +321,7 @@ def _one_by_one(trials: Iterator[Trial], watch: Watch, train: Trainer) -> Iterat
         except GnnError as error:
             yield trial, error
         else:
-            yield trial, run.result
+            yield trial, run.result if run else None
 
 
 def _side_by_side(trials: Iterator[Trial], folder: Path, jobs: int) -> Iterator[tuple[Trial, Outcome]]:
@@ -362,13 +366,13 @@ def _last_word(process: subprocess.Popen[str], wait_s: float) -> str | None:
 
 def _outcome(exit_code: int, said: str) -> Outcome:
     try:
-        result: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+        found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
     except (ValueError, IndexError):
         return PeerLost(f"a trial's process ended with exit code {exit_code} and without a result")
-    if "error" not in result:
-        return result
-    cls = getattr(errors, result["type"], GnnError)
-    error: GnnError = cls(result["error"])
+    if "error" not in found:
+        return cast(Result, found)
+    cls = getattr(errors, found["type"], GnnError)
+    error: GnnError = cls(found["error"])
     return error
 
 
@@ -388,28 +392,75 @@ def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 # --- summaries --------------------------------------------------------------------------------------------------------
 
-#: Of a result, in the order in which they are shown.
-SUMMARISED = ("val_acc", "test_acc", "epochs", "train_seconds")
+
+class Spread(TypedDict):
+    mean: float
+    std: float  # of a sample: n - 1
+    min: float
+    max: float
 
 
-def summarised(done: Sequence[Done]) -> dict[str, Any]:
-    """Mean, standard deviation (of a sample: n - 1), least and most of the finished ones; and each of them in brief."""
+class Brief(TypedDict):
+    """A run in brief."""
+
+    seed: int
+    val_acc: float | None
+    test_acc: float | None
+    best_epoch: int | None
+    epochs: int
+    train_seconds: float
+    stopped: str
+    weights_digest: str
+    run_dir: str
+
+
+class Summary(TypedDict):
+    """Of the finished runs; None where none has such a value."""
+
+    val_acc: Spread | None
+    test_acc: Spread | None
+    epochs: Spread | None
+    train_seconds: Spread | None
+    metric: str | None
+    usd: float
+    runs: list[Brief]
+
+
+class SummaryOfSeeds(Summary):
+    """summary.json."""
+
+    asked: int
+    run_dir: str
+
+
+def summarised(done: Sequence[Done]) -> Summary:
     results = [one.result for one in done if one.result is not None]
-    summary: dict[str, Any] = {name: spread([result[name] for result in results]) for name in SUMMARISED}
-    brief = ("val_acc", "test_acc", "best_epoch", "epochs", "train_seconds", "stopped", "weights_digest", "run_dir")
     return {
-        **summary,
+        "val_acc": spread([result["val_acc"] for result in results]),
+        "test_acc": spread([result["test_acc"] for result in results]),
+        "epochs": spread([result["epochs"] for result in results]),
+        "train_seconds": spread([result["train_seconds"] for result in results]),
         "metric": results[0]["metric"] if results else None,
-        "usd": sum(result["cost"]["usd"] for result in results),
-        "runs": [
-            {"seed": one.trial.seed, **{key: one.result[key] for key in brief}}
-            for one in done
-            if one.result is not None
-        ],
+        "usd": sum(map(_usd, results)),
+        "runs": [brief(one.trial.seed, one.result) for one in done if one.result is not None],
     }
 
 
-def spread(values: Sequence[float | None]) -> dict[str, float] | None:
+def brief(seed: int, result: Result) -> Brief:
+    return {
+        "seed": seed,
+        "val_acc": result["val_acc"],
+        "test_acc": result["test_acc"],
+        "best_epoch": result["best_epoch"],
+        "epochs": result["epochs"],
+        "train_seconds": result["train_seconds"],
+        "stopped": result["stopped"],
+        "weights_digest": result["weights_digest"],
+        "run_dir": result["run_dir"],
+    }
+
+
+def spread(values: Sequence[float | None]) -> Spread | None:
     """None if there are no values: of runs without an evaluation."""
     known = [float(value) for value in values if value is not None]
     if not known:
@@ -418,14 +469,19 @@ def spread(values: Sequence[float | None]) -> dict[str, float] | None:
     return {"mean": float(np.mean(known)), "std": std, "min": min(known), "max": max(known)}
 
 
-def lines(summary: Mapping[str, Any]) -> list[str]:
+def lines(summary: SummaryOfSeeds) -> list[str]:
     """The last lines of many runs."""
     found, title = summary["runs"], TITLES[summary["metric"]] if summary["metric"] else ""
     seeds = [run["seed"] for run in found]
     shown = f", seeds {min(seeds)} to {max(seeds)}" if len(seeds) > 1 else ""
     said = [f"runs        {len(found)} of {summary['asked']}{shown}"]
-    for name, key, digits in (("validation", "val_acc", 4), ("test", "test_acc", 4), ("epochs", "epochs", 0)):
-        if (values := summary[key]) is not None:
+    shown_of = (
+        ("validation", summary["val_acc"], 4),
+        ("test", summary["test_acc"], 4),
+        ("epochs", summary["epochs"], 0),
+    )
+    for name, values, digits in shown_of:
+        if values is not None:
             what = f" {title}" if digits else ""
             said.append(
                 f"{name:<12}{plus_minus(values, digits)}{what}, {values['min']:.{digits}f} to "
@@ -437,5 +493,5 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
     return [*said, f"saved in    {from_here(run_dir)}"]
 
 
-def plus_minus(values: Mapping[str, float], digits: int) -> str:
+def plus_minus(values: Spread, digits: int) -> str:
     return f"{values['mean']:.{digits}f} ± {values['std']:.{digits}f}"

@@ -12,6 +12,7 @@ from siafu.config import Config
 from siafu.errors import GnnError, RemoteProtocolError, UnknownError
 from siafu.metrics import LEAST_LOSS
 from siafu.processor import NUMPY, PROCESSOR
+from siafu.run_files import Lanes
 from siafu.tasks import Kind, Lane
 from siafu.wire import BYTES_TO, EpochReport, EvalReport, Failed, Message, Stopped, Usage
 
@@ -71,7 +72,7 @@ def arithmetic(config: Config, kinds: list[str]) -> str:
     return "bfloat16" if config.model.rows == "bfloat16" else "as everywhere"
 
 
-def lanes(usage: Mapping[str, float]) -> dict[str, dict[str, float]]:
+def lanes(usage: Mapping[str, float]) -> Lanes:
     """What training and evaluation took each: tensor tasks, bytes of rows sent, seconds of
     computing, of all servers and workers."""
     seconds = {Lane.TRAIN: sum(usage.get(f"{kind.name}_s", 0.0) for kind in Kind), Lane.EVAL: usage.get("eval_s", 0.0)}

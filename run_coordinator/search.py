@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from run_coordinator import api, repeat, search_space
-from run_coordinator.repeat import Done, Watch
+from run_coordinator.repeat import Done, Summary, Watch
 from siafu.config import Config, Data
 from siafu.errors import ConfigError
 from siafu.shards import ShardSet
@@ -32,14 +32,14 @@ class Point:
 
     settings: Mapping[str, Any]
     runs: tuple[api.Run, ...]
-    summary: Mapping[str, Any]  # as that of ``siafu.repeat``
+    summary: Summary
     diverged: str = ""  # why, if a run did
 
     @property
     def val_acc(self) -> float:
         """Mean over the runs; below every score if one diverged."""
         found = self.summary["val_acc"]
-        return float("-inf") if self.diverged or found is None else float(found["mean"])
+        return float("-inf") if self.diverged or found is None else found["mean"]
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,9 @@ def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet]
 
 def _note(folder: Path, settings: Mapping[str, Any], one: Done) -> None:
     """A line for search.jsonl: for whoever watches; what is known when the search goes on is read from the runs."""
-    brief = ("val_acc", "test_acc", "best_epoch", "epochs", "train_seconds", "run_dir")
-    scores = {key: one.result[key] for key in brief} if one.result else {"diverged": one.error}
+    told: Mapping[str, object] = repeat.brief(one.trial.seed, one.result) if one.result else {"diverged": one.error}
     with open(folder / LINES, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"settings": dict(settings), "seed": one.trial.seed, **scores}) + "\n")
+        file.write(json.dumps({"settings": dict(settings), "seed": one.trial.seed, **told}) + "\n")
 
 
 def _point(folder: Path, settings: Mapping[str, Any], done: Sequence[Done]) -> Point:

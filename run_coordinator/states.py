@@ -6,12 +6,11 @@ A state counts once every epoch before its version is in: their losses are part 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from siafu.address import Address, param_server
-from siafu.checkpoints import TrainingState
+from siafu.training_state import LedgerState, TrainingState
 from siafu.wire import ParamState, Tensors, by_version
 
 
@@ -27,7 +26,7 @@ class States:
     def take(self, message: ParamState) -> None:
         self._waiting.append(message)
 
-    def settle(self, epochs: int, ledger: Callable[[int], dict[str, Any]]) -> list[TrainingState]:
+    def settle(self, epochs: int, ledger: Callable[[int], LedgerState]) -> list[TrainingState]:
         """Those of at most so many epochs, which are in; ``ledger``: what is known up to a version, as JSON."""
         ripe = [message for message in self._waiting if message.version <= epochs]
         self._waiting = [message for message in self._waiting if message.version > epochs]
@@ -43,7 +42,7 @@ class States:
         return states
 
 
-def _state_of(message: ParamState, ledger: dict[str, Any]) -> TrainingState:
+def _state_of(message: ParamState, ledger: LedgerState) -> TrainingState:
     weights = {
         version: {name: np.asarray(W) for name, W in values.items()}
         for version, values in by_version(message.weights).items()
@@ -56,7 +55,7 @@ def state_message(state: TrainingState, server: int) -> ParamState:
     """What a parameter server goes on from."""
     weights: Tensors = {f"{v}/{name}": W for v, values in state.weights.items() for name, W in values.items()}
     best = state.ledger["best"]
-    version = int(best["epoch"]) if best else -1
+    version = best["epoch"] if best else -1
     if version <= state.version and version not in state.weights:
         version = -1  # an evaluation that stopped the run was better, and is judged once more
-    return ParamState(server, state.version, version, int(state.ledger["judged"]), weights, dict(state.optimiser))
+    return ParamState(server, state.version, version, state.ledger["judged"], weights, dict(state.optimiser))

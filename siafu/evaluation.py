@@ -13,12 +13,12 @@ How often, where nobody says (``usual_eval_every``):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Sequence
+from typing import overload
 
 from siafu.config import Run, Train
 from siafu.graph import TRAIN_PAIR, VAL_PAIR
-from siafu.metrics import SPLITS
+from siafu.run_files import BySplit, Evaluation, Outcome
 from siafu.shards import Manifest
 from siafu.views import TRAINING
 
@@ -92,23 +92,22 @@ def is_checkpoint(epoch: int, run: Run) -> bool:
     return run.checkpoint_every > 0 and (epoch + 1) % run.checkpoint_every == 0
 
 
-def outcome(kept: Mapping[str, Any], final: Mapping[str, Any], train: Train) -> dict[str, Any]:
+def outcome(kept: Evaluation | None, final: Evaluation | None, train: Train) -> Outcome:
     """What a result says of evaluations. ``kept``: the record of the one whose weights are
-    model.safetensors; ``final``: the last one's; empty where there was none. ``best_epoch`` is None where
+    model.safetensors; ``final``: the last one's; None where there was none. ``best_epoch`` is None where
     no validation vertices chose it."""
-    test, val = (kept.get(split) or {} for split in ("test", "val"))
-    version = kept["epoch"] if kept else None
+    test, val = ((kept[split] if kept else None) or {} for split in ("test", "val"))
     why = f"the best by validation {train.stop_on}" if val else "no validation vertices: the last epoch is kept"
     return {
         "test_acc": test.get("acc"),
         "val_acc": val.get("acc"),
         "val_loss": val.get("loss"),
-        "best_epoch": version if val else None,
-        "kept": {"epoch": version, "why": why} if kept else None,
-        "scores": _by_split(kept),
-        "final_scores": _by_split(final),
+        "best_epoch": kept["epoch"] if kept and val else None,
+        "kept": {"epoch": kept["epoch"], "why": why} if kept else None,
+        "scores": by_split(kept),
+        "final_scores": by_split(final),
     }
 
 
-def _by_split(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    return {split: record[split] for split in SPLITS} if record else None
+def by_split(record: Evaluation | None) -> BySplit | None:
+    return None if record is None else BySplit(train=record["train"], val=record["val"], test=record["test"])

@@ -18,9 +18,10 @@ import numpy as np
 
 from siafu.kernels import functions
 from siafu.ranking import Ranked
+from siafu.run_files import BySplit, Scores, Split
 from siafu.sparse import Array
 
-SPLITS = ("train", "val", "test")
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
 TRUE_POSITIVE, FALSE_POSITIVE, FALSE_NEGATIVE, TERMS, LOSS = range(5)
 COUNT, SUM, SPREAD, SQUARED_ERROR, ABSOLUTE_ERROR = range(5)
 #: A share of a mean loss, which is never negative, is not below that by rounding.
@@ -30,8 +31,6 @@ LEAST_LOSS = -1e-3
 _EQUAL = 1e-20
 #: Logits that are counted at a time: what is made of them stays in a core's caches.
 _BLOCK = 1 << 16
-
-Scores = dict[str, dict[str, float] | None]  # split -> name -> score; None: nothing of the split is scored
 
 
 class Metric(Protocol):
@@ -48,9 +47,9 @@ class Metric(Protocol):
     def merge(self, tallies: Sequence[Array]) -> Array:
         """One tally of many, at least one, given in a fixed order: equal bits whoever was first."""
 
-    def scores(self, tally: Array) -> Scores: ...
+    def scores(self, tally: Array) -> BySplit: ...
 
-    def occurs(self, tally: Array, split: str) -> bool:
+    def occurs(self, tally: Array, split: Split) -> bool:
         """Whether anything of the split was scored."""
 
 
@@ -66,10 +65,10 @@ class Counted:
     def merge(self, tallies: Sequence[Array]) -> Array:
         return np.asarray(np.sum(tallies, axis=0))
 
-    def scores(self, tally: Array) -> Scores:
+    def scores(self, tally: Array) -> BySplit:
         return scores(tally, multilabel=self.multilabel)
 
-    def occurs(self, tally: Array, split: str) -> bool:
+    def occurs(self, tally: Array, split: Split) -> bool:
         return bool(tally[SPLITS.index(split), TERMS].any())
 
 
@@ -99,10 +98,11 @@ class Measured:
     def merge(self, tallies: Sequence[Array]) -> Array:
         return np.concatenate(tallies)
 
-    def scores(self, tally: Array) -> Scores:
+    def scores(self, tally: Array) -> BySplit:
         """``r2`` (also ``acc``), ``mse`` (also ``loss``), ``mae``: means over the columns. r2 = 1 - squared error /
         squared spread of the labels; of a column whose labels are all equal 1 if nothing is wrong, else 0."""
-        return {split: self._of_split(tally[:, i]) for i, split in enumerate(SPLITS)}
+        train, val, test = (self._of_split(tally[:, i]) for i in range(len(SPLITS)))
+        return BySplit(train=train, val=val, test=test)
 
     def _of_split(self, part: Array) -> dict[str, float] | None:
         count, total = part[:, COUNT, 0].sum(), part[:, SUM].sum(0)
@@ -117,7 +117,7 @@ class Measured:
         mse, mae = float(np.mean(error / count)), float(np.mean(filled[:, ABSOLUTE_ERROR].sum(0) / count))
         return {"acc": r2, "loss": mse, "r2": r2, "mse": mse, "mae": mae}
 
-    def occurs(self, tally: Array, split: str) -> bool:
+    def occurs(self, tally: Array, split: Split) -> bool:
         return bool(tally[:, SPLITS.index(split), COUNT].any())
 
 
@@ -174,28 +174,29 @@ def _of_sets(logits: Array, labels: Array) -> Array:
     return np.array([hits, positives - hits, wanted - hits, terms, loss.sum(0, dtype=np.float64)])
 
 
-def scores(tally: Array, *, multilabel: bool) -> Scores:
+def scores(tally: Array, *, multilabel: bool) -> BySplit:
     """By split: ``acc`` (of multi-label graphs F1-micro), ``loss``, ``balanced_acc``, ``f1_micro``,
     ``f1_macro``; None for empty splits.
 
     tally: a sum of ``counts``. Balanced accuracy is the mean recall over classes that occur; F1-macro the mean over
     classes that occur or were predicted.
     """
-    result: Scores = {}
-    for split, (tp, fp, fn, terms, loss) in zip(SPLITS, tally, strict=True):
-        if not terms.any():
-            result[split] = None
-            continue
-        f1_micro = _ratio(2 * tp.sum(), 2 * tp.sum() + fp.sum() + fn.sum())
-        occurs, seen = tp + fn > 0, tp + fp + fn > 0
-        result[split] = {
-            "acc": f1_micro if multilabel else _ratio(tp.sum(), tp.sum() + fn.sum()),
-            "loss": _ratio(loss.sum(), terms.sum()),
-            "balanced_acc": float(np.mean(tp[occurs] / (tp + fn)[occurs])) if occurs.any() else 0.0,
-            "f1_micro": f1_micro,
-            "f1_macro": float(np.mean((2 * tp / np.maximum(2 * tp + fp + fn, 1))[seen])) if seen.any() else 0.0,
-        }
-    return result
+    train, val, test = (_of_counts(*part, multilabel=multilabel) for part in tally)
+    return BySplit(train=train, val=val, test=test)
+
+
+def _of_counts(tp: Array, fp: Array, fn: Array, terms: Array, loss: Array, *, multilabel: bool) -> Scores | None:
+    if not terms.any():
+        return None
+    f1_micro = _ratio(2 * tp.sum(), 2 * tp.sum() + fp.sum() + fn.sum())
+    occurs, seen = tp + fn > 0, tp + fp + fn > 0
+    return {
+        "acc": f1_micro if multilabel else _ratio(tp.sum(), tp.sum() + fn.sum()),
+        "loss": _ratio(loss.sum(), terms.sum()),
+        "balanced_acc": float(np.mean(tp[occurs] / (tp + fn)[occurs])) if occurs.any() else 0.0,
+        "f1_micro": f1_micro,
+        "f1_macro": float(np.mean((2 * tp / np.maximum(2 * tp + fp + fn, 1))[seen])) if seen.any() else 0.0,
+    }
 
 
 def _ratio(part: Any, whole: Any) -> float:

@@ -8,7 +8,7 @@ import importlib
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -19,7 +19,8 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from siafu.metrics import TITLES
+from siafu.metrics import SPLITS, TITLES
+from siafu.run_files import BySplit, Lanes, Result, Split
 
 #: Plain lines of a phase are at least so far apart, but for the last.
 PLAIN_EVERY_S = 5.0
@@ -32,7 +33,7 @@ class Status(Protocol):
     phase: str
     epoch: int
     loss: float
-    evaluation: Mapping[str, Mapping[str, float] | None]
+    evaluation: BySplit | None
     epoch_s: float
     workers: int
     ghost_bytes: int  # of the last epoch's training
@@ -159,7 +160,9 @@ def of_notebook(epochs: int) -> Cell | None:
 def _scores(status: Status) -> list[str]:
     if math.isnan(status.loss):
         return []
-    accuracies = [f"{split} {found['acc']:.3f}" for split, found in (status.evaluation or {}).items() if found]
+    accuracies = [
+        f"{split} {found['acc']:.3f}" for split in SPLITS if status.evaluation and (found := status.evaluation[split])
+    ]
     ghosts = [f"evaluation {size(status.eval_ghost_bytes)} of ghosts/epoch"] if status.eval_ghost_bytes else []
     return [f"loss {status.loss:.4f}", *accuracies, *ghosts]
 
@@ -193,13 +196,13 @@ def size(nbytes: float) -> str:
     return f"{nbytes:.1f} TB"
 
 
-def scored(scores: Mapping[str, Mapping[str, float] | None], title: str) -> str:
+def scored(scores: BySplit, title: str) -> str:
     """Of the splits that were scored: "train accuracy 0.9000, validation 0.8000, no test vertices"."""
-    names = {"train": "train", "val": "validation", "test": "test"}
-    found = [f"{names[split]} {one['acc']:.4f}" for split in names if (one := scores.get(split))]
+    names: dict[Split, str] = {"train": "train", "val": "validation", "test": "test"}
+    found = [f"{name} {one['acc']:.4f}" for split, name in names.items() if (one := scores[split])]
     if found:
         found[0] = found[0].replace(" ", f" {title} ")
-    return ", ".join(found if scores.get("test") else [*found, "no test vertices"])
+    return ", ".join(found if scores["test"] else [*found, "no test vertices"])
 
 
 def written(score: float | None, digits: int = 4) -> str:
@@ -207,25 +210,27 @@ def written(score: float | None, digits: int = 4) -> str:
     return "–" if score is None else f"{score:.{digits}f}"
 
 
-def share_of_evaluation(lanes: Mapping[str, Mapping[str, float]] | None) -> str:
+def share_of_evaluation(lanes: Lanes | None) -> str:
     """Its share of what training and evaluation took; "" where nothing was trained, or nobody counts it."""
     if not lanes or not lanes["train"]["tensor_tasks"]:
         return ""
-    named = {"tensor_tasks": "tensor tasks", "compute_s": "computing time", "ghost_bytes": "ghost bytes"}
-    both = {key: lanes["train"][key] + lanes["eval"][key] for key in named}
-    return ", ".join(f"{lanes['eval'][key] / both[key]:.0%} of {name}" for key, name in named.items() if both[key])
+    pairs = {
+        "tensor tasks": (lanes["eval"]["tensor_tasks"], lanes["train"]["tensor_tasks"]),
+        "computing time": (lanes["eval"]["compute_s"], lanes["train"]["compute_s"]),
+        "ghost bytes": (lanes["eval"]["ghost_bytes"], lanes["train"]["ghost_bytes"]),
+    }
+    return ", ".join(f"{one / (one + other):.0%} of {name}" for name, (one, other) in pairs.items() if one + other)
 
 
-def summary(result: Mapping[str, Any]) -> list[str]:
+def summary(result: Result) -> list[str]:
     """The last lines of a run. Baselines have no Lambdas, and no cost where nobody says what they run on."""
     score = TITLES[result["metric"]]
-    best, usage, cost = result["scores"], result.get("lambda"), result["cost"]
+    best, kept, usage, cost = result["scores"], result["kept"], result.get("lambda"), result["cost"]
     lines = [
         f"trained     {result['epochs']} epoch{'s' * (result['epochs'] != 1)} in {result['train_seconds']:.1f} s, "
         f"{1000 * result['epoch_seconds_median']:.0f} ms each (median)",
     ]
-    if best:  # else a limit has stopped the run before anything was evaluated
-        kept = result["kept"]
+    if best and kept:  # else a limit has stopped the run before anything was evaluated
         which = "best epoch" if best["val"] else "last epoch"
         why = "" if best["val"] else f" ({kept['why']})"
         lines.append(f"{which}  {kept['epoch']}: {scored(best, score)}{why}")

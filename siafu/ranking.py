@@ -20,6 +20,7 @@ import numpy as np
 
 from siafu.graph import TEST_NEGATIVE, TEST_PAIR, VAL_NEGATIVE, VAL_PAIR
 from siafu.kernels import functions
+from siafu.run_files import BySplit, Scores
 from siafu.sparse import Array, EdgeRows
 
 ROLES = {"val": (VAL_PAIR, VAL_NEGATIVE), "test": (TEST_PAIR, TEST_NEGATIVE)}
@@ -49,11 +50,12 @@ class Ranked:
     def merge(self, tallies: Sequence[Array]) -> Array:
         return np.concatenate(tallies)
 
-    def scores(self, tally: Array) -> dict[str, dict[str, float] | None]:
+    def scores(self, tally: Array) -> BySplit:
         """``mrr`` (also ``acc``), ``loss``, ``auc`` and ``hits@10``; None of a role without edges."""
-        return {"train": None} | {split: self._of_role(tally[tally[:, ROLE] == i]) for i, split in enumerate(ROLES)}
+        val, test = (self._of_role(tally[tally[:, ROLE] == role]) for role in range(len(ROLES)))
+        return BySplit(train=None, val=val, test=test)
 
-    def _of_role(self, part: Array) -> dict[str, float] | None:
+    def _of_role(self, part: Array) -> Scores | None:
         true = part[:, RANK] > 0
         if not true.any():
             return None

@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from siafu import __version__
 from siafu.errors import DatasetError
@@ -27,6 +27,7 @@ from siafu.faultpoints import reach
 from siafu.fingerprint import Fingerprint
 from siafu.model_file import packed, packed_model, unpacked
 from siafu.models import ModelSpec
+from siafu.run_files import Evaluation
 from siafu.sparse import Array
 
 FORMAT, FORMAT_VERSION = "siafu-checkpoint", 2
@@ -36,6 +37,26 @@ FILES = (MODEL, VERSIONS, OPTIMISER, LEDGER)  # beside the manifest
 MAX_MANIFEST_BYTES = 1 << 20
 
 
+class Verdicts(TypedDict):
+    """What evaluations have left."""
+
+    best: Evaluation | None
+    final: Evaluation | None
+    judged: int  # the epoch of the last one that is in; -1: none
+    stopping: list[Any]  # of siafu.stopping
+
+
+class LedgerState(Verdicts):
+    """ledger.json: what the coordinator knows of the epochs before ``version``, and all that was spent."""
+
+    losses: list[float]
+    epoch_seconds: list[float]
+    usage: dict[str, dict[str, float]]  # graph server -> totals
+    seconds: float  # of training
+    role_seconds: float  # that roles ran
+    skipped: dict[str, str]  # epoch whose step was left out -> where what was not finite came from
+
+
 @dataclass(frozen=True)
 class TrainingState:
     """All that a run goes on from (docs/recovery.md says why that is all)."""
@@ -43,7 +64,7 @@ class TrainingState:
     version: int  # optimiser steps taken; training goes on with epoch ``version``
     weights: Mapping[int, Mapping[str, Array]]  # by version: ``version``, the best one, those still to be evaluated
     optimiser: Mapping[str, Array]  # as ``Optimiser.state``
-    ledger: Mapping[str, Any]  # JSON: what the coordinator knows of the epochs before
+    ledger: LedgerState
 
 
 @dataclass(frozen=True)
@@ -128,7 +149,7 @@ def load(path: Path) -> TrainingState:
         ledger = None
     if not isinstance(ledger, dict):
         raise DatasetError(f"{path / LEDGER}: not a JSON object")
-    return TrainingState(manifest.version, weights, tensors(OPTIMISER), ledger)
+    return TrainingState(manifest.version, weights, tensors(OPTIMISER), cast(LedgerState, ledger))
 
 
 def write(folder: Path, state: TrainingState, spec: ModelSpec, config_digest: str, data: Fingerprint) -> None:

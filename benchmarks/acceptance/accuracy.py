@@ -211,11 +211,12 @@ def run_siafu(case: Case, seed: int, results: Results) -> None:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="siafu-accuracy-") as folder:
         run = api.train(config=case.config.replace({"train.seed": seed, "run.dir": f"{folder}/run"})).result
+    final = run["final_scores"] and run["final_scores"]["test"]
     record = {
         "test": run["test_acc"],
         "val": run["val_acc"],
         "best_epoch": run["best_epoch"],
-        "final_test": run["final_scores"]["test"]["acc"],
+        "final_test": final["acc"] if final else None,
         "epoch_s": run["epoch_seconds_median"],
         "weights_digest": run["weights_digest"],
         "commit": commit(),

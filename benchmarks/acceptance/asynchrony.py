@@ -91,7 +91,9 @@ def measure(
                     **short,
                     **settings,
                 )
-                accuracy = [line["val"]["acc"] for line in run.metrics() if line["event"] == "evaluation"]
+                accuracy = [
+                    scores["acc"] for line in run.metrics() if line["event"] == "evaluation" and (scores := line["val"])
+                ]
                 if staleness is not None:
                     check_bound(run.dir, staleness)
                 results[variant].append({"accuracy": accuracy, "epoch_s": run.result["epoch_seconds_median"]})

@@ -71,7 +71,8 @@ CASES = (
 def of_siafu(case: Case, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="siafu-edges-") as folder:
         run = api.train(config=case.config.replace({"train.seed": seed, "run.dir": f"{folder}/run"})).result
-    return {"best": run["scores"]["test"], "last": run["final_scores"]["test"], "seconds": run["train_seconds"]}
+    best, last = run["scores"], run["final_scores"]
+    return {"best": best and best["test"], "last": last and last["test"], "seconds": run["train_seconds"]}
 
 
 def of_pyg(case: Case, seeds: Sequence[int]) -> list[dict[str, Any]]:

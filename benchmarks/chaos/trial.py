@@ -21,9 +21,9 @@ from benchmarks.chaos import fork_server, member
 from benchmarks.chaos.hub import tally
 from benchmarks.chaos.proxy import ChaosProxy
 from benchmarks.chaos.schedule import Fault, Schedule
-from run_coordinator.api import RESULT
 from run_coordinator.cli import EXIT_AT_LIMIT
 from siafu import start
+from siafu.run_files import RESULT
 
 #: A run that is not over by then has failed the trial.
 LIMIT_S = 120.0

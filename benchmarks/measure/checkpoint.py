@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Measurement
+from run_coordinator.epoch_totals import Ledger
 from siafu.checkpoints import Saver, Store, TrainingState, load
 from siafu.errors import ConfigError
 from siafu.models import ModelSpec
@@ -68,9 +69,8 @@ def state_of(nbytes: int) -> TrainingState:
         return {f"{layer}.weight": rng.random(width, dtype=np.float32) for layer, width in enumerate(widths)}
 
     moments = {f"{moment}/{name}": value for moment in "mv" for name, value in weights().items()}
-    return TrainingState(
-        2, {2: weights(), 1: weights()}, {"steps": np.array(2, np.int64), **moments}, {"losses": [1.0]}
-    )
+    ledger = Ledger("score").dump(0, {}, 0.0, 0.0)
+    return TrainingState(2, {2: weights(), 1: weights()}, {"steps": np.array(2, np.int64), **moments}, ledger)
 
 
 def _sample(folder: Path, state: TrainingState) -> dict[str, float]:

@@ -26,7 +26,6 @@ from run_coordinator.repeat import Done, OnStatus, Trial, Watch
 from siafu.baseline import METHODS, BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.pricing.meter import TIME
 from siafu.shards import ShardSet
 
 WHOSE = "contenders.json"
@@ -151,7 +150,7 @@ class _Trainer:
         # All mutable state:
         self._refused: dict[str, ConfigError] = {}  # by contender (rule 3)
 
-    def train(self, trial: Trial, on_status: OnStatus) -> api.Run:
+    def train(self, trial: Trial, on_status: OnStatus) -> api.Run | None:
         name = trial.settings["contender"]
         if name in self._refused:
             raise self._refused[name]
@@ -164,7 +163,8 @@ class _Trainer:
             raise
 
 
-def _baseline(config: BaselineConfig, on_status: OnStatus) -> api.Run:
+def _baseline(config: BaselineConfig, on_status: OnStatus) -> api.Run | None:
+    """None: the time was up."""
     begun, most_s = time.monotonic(), config.run.max_seconds
 
     def follow(status: Status) -> None:
@@ -177,4 +177,4 @@ def _baseline(config: BaselineConfig, on_status: OnStatus) -> api.Run:
     try:
         return baseline.train_baseline(config.baseline.method, config=unlimited, on_status=follow)
     except _TimeIsUp:
-        return api.Run(Path(config.run.dir), {"stopped": TIME, "cost": None})
+        return None

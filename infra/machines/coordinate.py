@@ -21,6 +21,7 @@ from run_coordinator import api
 from run_coordinator.actions import Status
 from run_coordinator.coordinator import Coordinator
 from siafu import config as configs
+from siafu import run_files
 from siafu.address import Address
 from siafu.errors import GnnError
 from siafu.shards import ShardSet
@@ -68,7 +69,7 @@ def coordinate(config_file: Path, shards_path: Path, run_dir: Path) -> None:
     members = Coordinator(config).members
     await_agents(mailbox, place, members, config.servers.start_timeout_s, say)
     result = api.carry_out(config, shards, run_dir, on_status)
-    (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    run_files.write_result(run_dir, result)
 
 
 def _writer(run_dir: Path) -> Callable[[Status], None]:

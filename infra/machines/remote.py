@@ -28,12 +28,13 @@ from infra.machines.runfiles import Receiver, pace_s
 from run_coordinator.actions import Status
 from run_coordinator.hosts import Death
 from siafu import config as configs
-from siafu import errors
+from siafu import errors, run_files
 from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.features import STANDARD
 from siafu.places import PLACES
+from siafu.run_files import CONFIG, RESULT, Trained
 from siafu.shards import NAMES, ShardSet
 
 logger = logging.getLogger(__name__)
@@ -52,8 +53,8 @@ CLOCKS_S = 60.0
 UNREACHABLE_S = 120.0
 
 
-def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: OnStatus) -> dict[str, Any]:
-    """Trains on the deployment that the config names; the result, whose files are in ``run_dir`` then.
+def carry_out(config: Config, shards: ShardSet, run_dir: Path, on_status: OnStatus) -> Trained:
+    """Trains on the deployment that the config names; what it comes to, whose files are in ``run_dir`` then.
 
     Raises the error that ended the run there; KeyboardInterrupt ends the run before it goes on.
     """
@@ -193,9 +194,9 @@ def ask(mailbox: Mailbox, config: Config, shards: ShardSet, run_dir: Path) -> tu
     before, report = mailbox.read(order_key(COORDINATOR)), _report(mailbox)
     _check_free(before, report, config.cloud.name)
     text = configs.dump(config)
-    (run_dir / "config.toml").write_text(text)
+    (run_dir / CONFIG).write_text(text)
     (run_dir / "remote.json").write_text(json.dumps({"bucket": mailbox.bucket, "run": run}) + "\n")
-    mailbox.put(run_key(run, "config.toml"), text.encode())
+    mailbox.put(run_key(run, CONFIG), text.encode())
     for name in (NAMES, STANDARD):  # nobody there has them: whoever follows the run gets them from here
         if (run_dir / name).is_file():
             mailbox.upload(run_dir / name, piece_key(run, name))
@@ -230,8 +231,8 @@ def _check_free(before: Letter | None, report: Report | None, name: str) -> None
         )
 
 
-def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: OnStatus) -> dict[str, Any]:
-    """Shows a run until its end; its result. Its files are brought to ``run_dir`` as they come.
+def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: OnStatus) -> Trained:
+    """Shows a run until its end; what it came to. Its files are brought to ``run_dir`` as they come.
 
     Raises the error that ended it; PeerLost if its machine falls silent. KeyboardInterrupt ends the run.
     """
@@ -245,8 +246,9 @@ def follow(mailbox: Mailbox, run: str, order: Order, run_dir: Path, on_status: O
             _until_end(mailbox, run, order, receiver, on_status, END_S)
         raise
     if end.get("code") == 0:
-        result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
-        return result
+        if (found := run_files.result(run_dir)) is None:
+            raise GnnError(f"run {run}: it has ended and left no {RESULT}")
+        return found
     raise _error(end, run, run_dir)
 
 
@@ -259,10 +261,10 @@ def stop(mailbox: Mailbox, run: str) -> None:
 
 def _bring_function_logs(mailbox: Mailbox, run: str, run_dir: Path) -> None:
     """If there are any. How the run ended counts for more: nothing is raised."""
-    file = run_dir / "config.toml"
+    file = run_dir / CONFIG
     try:
         if not file.is_file():  # the coordinator writes it, unless it fails early
-            file.write_bytes(mailbox.get(run_key(run, "config.toml")) or b"")
+            file.write_bytes(mailbox.get(run_key(run, CONFIG)) or b"")
         config, request = configs.load(file), mailbox.read(run_key(run, "request.json"))
         asked = datetime.fromisoformat(str(request.value.get("asked") if request else "")).timestamp()
     except (GnnError, OSError, ValueError):

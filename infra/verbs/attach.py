@@ -15,6 +15,7 @@ from run_coordinator.cli import EXIT_AT_LIMIT
 from siafu.errors import ConfigError
 from siafu.pricing.meter import LIMITS
 from siafu.progress import Display, summary
+from siafu.run_files import Result, write_result
 
 EXAMPLES = """examples:
   siafu attach                                           to the newest run
@@ -51,8 +52,8 @@ def main(args: argparse.Namespace) -> int:
     epochs = asked.request.get("epochs")
     with Display(asked.run, epochs if isinstance(epochs, int) else 0, quiet=args.quiet) as display:
         remote.mind_the_end(config, there, datetime.now(timezone.utc), display)
-        result = remote.follow(mailbox, asked.run, asked.order, run_dir, display)
-    result["run_dir"] = str(run_dir)
-    (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+        trained = remote.follow(mailbox, asked.run, asked.order, run_dir, display)
+    result: Result = {**trained, "run_dir": str(run_dir)}
+    write_result(run_dir, result)
     print(json.dumps(result) if args.json else "\n".join(summary(result)))
-    return EXIT_AT_LIMIT if result.get("stopped") in LIMITS else 0
+    return EXIT_AT_LIMIT if result["stopped"] in LIMITS else 0

@@ -13,19 +13,21 @@ import argparse
 import importlib
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from infra.verbs.arguments import add_config, config_of
+from siafu import run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.pricing import cost, prices
 from siafu.progress import dollars
+from siafu.run_files import CONFIG, METRICS, RESULT, Record, Result
 
-FILES = ("config.toml", "metrics.jsonl", "result.json")
+FILES = (CONFIG, METRICS, RESULT)
 
 EXAMPLES = """examples:
   siafu cost                                          of the newest directory in runs/
@@ -79,28 +81,23 @@ def examine(run_dir: Path, name: str, *, again: bool = False) -> dict[str, Any]:
     for needed in FILES[:2]:
         if not (run_dir / needed).is_file():
             raise ConfigError(f"{name}: not a run directory: it has no {needed}")
-    config = load(run_dir / "config.toml")
-    try:
-        lines = [json.loads(line) for line in _whole_lines(run_dir / "metrics.jsonl")]
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{name}: {FILES[1]}: {error}") from None
-    result = _read(run_dir / "result.json")
+    config = load(run_dir / CONFIG)
+    records, result = run_files.records(run_dir), run_files.result(run_dir)
     if isinstance(config, BaselineConfig):
-        return {"run": name, "finished": bool(result), **_of_baseline(config, result, lines, name)}
+        return {"run": name, "finished": bool(result), **_of_baseline(config, result, records, name)}
     if result:
-        usage, seconds = result.get("usage", result["lambda"]), result["train_seconds"]
-        spent: Mapping[str, Any] = result["cost"]
-        if again:
-            amounts = spent.get("amounts") or cost.amounts_of(config, usage, seconds)
+        usage, seconds, spent = result["usage"], result["train_seconds"], result["cost"]
+        if again or spent is None:
+            amounts = cast(cost.Amounts, spent["amounts"]) if spent else cost.amounts_of(config, usage, seconds)
             spent = cost.of_run(config, **amounts).to_dict()
     else:
-        epochs = [line for line in lines if line.get("event") == "epoch"]
+        epochs = [record for record in records if record["event"] == "epoch"]
         if not epochs:
             raise ConfigError(f"{name}: no epoch has ended yet, so nothing is known")
         usage, seconds = epochs[-1]["usage"], epochs[-1]["time_s"]
         spent = cost.of_run(config, **cost.amounts_of(config, usage, seconds)).to_dict()
         if not again:
-            running = max(0.0, epochs[-1].get("usd", 0.0) - spent["usd"])
+            running = max(0.0, epochs[-1]["usd"] - spent["usd"])
             spent = {**spent, "usd": spent["usd"] + running, "parts": {**spent["parts"], "running": running}}
     return {
         "run": name,
@@ -113,11 +110,13 @@ def examine(run_dir: Path, name: str, *, again: bool = False) -> dict[str, Any]:
     }
 
 
-def _of_baseline(
-    config: BaselineConfig, result: Mapping[str, Any], lines: list[dict[str, Any]], name: str
-) -> dict[str, Any]:
+def _of_baseline(config: BaselineConfig, result: Result | None, records: Sequence[Record], name: str) -> dict[str, Any]:
     """Without Lambdas. ConfigError if nobody has said which machine it ran on."""
-    times = [result["train_seconds"]] if result else [line["time_s"] for line in lines if "time_s" in line]
+    times = (
+        [result["train_seconds"]]
+        if result
+        else [record["time_s"] for record in records if record["event"] in ("epoch", "evaluation")]
+    )
     if not times:
         raise ConfigError(f"{name}: no epoch has ended yet, so nothing is known")
     spent = cost.of_baseline(config, seconds=times[-1])
@@ -222,16 +221,3 @@ def _fetch(config: Config, run: str, folder: Path) -> None:
     )
     mailbox = found.mailbox_of(config)
     runfiles.Receiver(mailbox, runs.named(mailbox, run).run, folder).update(FILES)
-
-
-def _whole_lines(file: Path) -> list[str]:
-    """Those that have an end: the last one may still be on its way."""
-    return file.read_text().rpartition("\n")[0].splitlines()
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found

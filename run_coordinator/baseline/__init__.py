@@ -6,7 +6,6 @@ Each is started as ``python -m gpu_baselines`` once for each rank: nothing of to
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,11 +15,12 @@ from run_coordinator import api
 from run_coordinator.actions import Status
 from run_coordinator.baseline import launch
 from run_coordinator.baseline.settings import fitted, resolve
-from siafu import allotment
+from siafu import allotment, run_files
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError
 from siafu.pricing import cost
+from siafu.run_files import CONFIG, RESULT, Result
 from siafu.shards import ShardSet
 
 Run = api.Run
@@ -89,7 +89,7 @@ def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda sta
     needs_torch()
     config, folder = begun(run_dir), Path(run_dir).resolve()
     _fits_here(config)
-    if (folder / "result.json").is_file():
+    if (folder / RESULT).is_file():
         raise ConfigError(f"{run_dir}: it is finished")
     if not any(folder.glob("checkpoint-*/whole.json")):
         raise ConfigError(f"{run_dir}: it has no checkpoint to go on from; --checkpoint-every makes some")
@@ -101,7 +101,7 @@ def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda sta
 
 def begun(run_dir: str | Path) -> BaselineConfig:
     """What the run in a directory was asked for. ConfigError if there is none."""
-    file = Path(run_dir) / "config.toml"
+    file = Path(run_dir) / CONFIG
     if not file.is_file():
         raise ConfigError(f"{run_dir}: no run there, it has no config.toml")
     return BaselineConfig.from_dict(configs.sections_of(file))
@@ -113,13 +113,13 @@ def _carried_out(
     with api.alone(run_dir):
         found = launch.run(config, shards.path.resolve(), run_dir, on_status, resume=resume)
         spent = cost.of_baseline(config, seconds=found["train_seconds"])
-        result = {
+        result: Result = {
             **found,
             "cost": None if spent is None else spent.to_dict(),
             **api.told_of_graph(shards),
             "run_dir": str(run_dir),
         }
-        (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+        run_files.write_result(run_dir, result)
     return Run(run_dir, result)
 
 

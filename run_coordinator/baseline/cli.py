@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
 from run_coordinator import api, baseline
 from run_coordinator import cli as train_cli
@@ -14,6 +12,7 @@ from run_coordinator.baseline import settings
 from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig
 from siafu.errors import ConfigError
 from siafu.progress import Display, size, summary
+from siafu.run_files import Result
 
 EXAMPLES = """SOURCE is a source of siafu train; it is cut into as many partitions as the method needs. Shards must
 already have that number: siafu prepare SOURCE --parts R. --set baseline.KEY=VALUE sets what has no flag.
@@ -101,7 +100,7 @@ def _title(config: BaselineConfig) -> str:
     return f"{config.data.source}, {config.model.name}, {config.baseline.method}, {ranks} rank{'s' * (ranks > 1)}"
 
 
-def lines(result: Mapping[str, Any]) -> list[str]:
+def lines(result: Result) -> list[str]:
     """The last lines of a run."""
     first, *others = summary(result)
     seconds, sent = result["seconds_per_epoch"], result["bytes_per_epoch"]

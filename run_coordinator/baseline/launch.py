@@ -14,11 +14,13 @@ from typing import Any
 
 from run_coordinator.actions import Status
 from run_coordinator.hosts.child import Child
-from siafu import allotment, errors, start
+from siafu import allotment, errors, run_files, start
 from siafu.baseline import MEETING, BaselineConfig
 from siafu.errors import GnnError, PeerLost
+from siafu.evaluation import by_split
 from siafu.member import allow_open_files
 from siafu.pricing import cost
+from siafu.run_files import CONFIG, METRICS, RESULT, Record, Trained
 from siafu.sockets import check_loopback
 from siafu.variables import threads
 
@@ -32,7 +34,7 @@ WATCHDOG = "Watchdog caught collective operation timeout"
 
 def run(
     config: BaselineConfig, shards: Path, run_dir: Path, on_status: Callable[[Any], None], *, resume: bool = False
-) -> dict[str, Any]:
+) -> Trained:
     """Trains in as many processes as there are ranks; the result of rank 0.
 
     ``run_dir`` has config.toml already; metrics, weights, checkpoints and ``logs/rank-<N>.log`` are left there.
@@ -41,40 +43,37 @@ def run(
     """
     allow_open_files()
     check_loopback()
-    for old in (*run_dir.glob("failed-*.json"), run_dir / "result.json"):
+    for old in (*run_dir.glob("failed-*.json"), run_dir / RESULT):
         old.unlink(missing_ok=True)
     with _started(config, shards, run_dir, resume=resume) as ranks:
-        status, lines = Status(tasks_in_flight=None), _Lines(run_dir / "metrics.jsonl", from_end=resume)
+        status, lines = Status(tasks_in_flight=None), _Lines(run_dir / METRICS, from_end=resume)
         while not ranks.ended:
             for record in lines.new():
-                _read(status, record)
-                status.usd = _spent(config, record) or status.usd
+                _read(status, record, config)
             on_status(status)
             ranks.check()
             time.sleep(POLL_S)
         for record in lines.new():
-            _read(status, record)
+            _read(status, record, config)
         status.phase = "saving"
         on_status(status)
-    result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
-    return result
+    if (found := run_files.result(run_dir)) is None:
+        raise GnnError(f"{run_dir / RESULT}: rank 0 has ended and left none")
+    return found
 
 
-def _read(status: Status, record: Mapping[str, Any]) -> None:
-    """A line of metrics.jsonl."""
+def _read(status: Status, record: Record, config: BaselineConfig) -> None:
+    """A line of metrics.jsonl. Dollars where somebody says what the ranks run on."""
     status.phase = "training"
     if record["event"] == "epoch":
         status.epoch, status.loss = record["epoch"], record["loss"]
         status.epoch_s, status.ghost_bytes = record["epoch_s"], record["ghost_bytes"]
     elif record["event"] == "evaluation":
-        status.evaluation = {split: record[split] for split in ("train", "val", "test") if split in record}
-
-
-def _spent(config: BaselineConfig, record: Mapping[str, Any]) -> float:
-    """US dollars by the time of a line of metrics.jsonl; 0 where nobody says what the ranks
-    run on, or the line has no time."""
-    spent = cost.of_baseline(config, seconds=record["time_s"]) if "time_s" in record else None
-    return spent.usd if spent else 0.0
+        status.evaluation = by_split(record)
+    else:
+        return
+    spent = cost.of_baseline(config, seconds=record["time_s"])
+    status.usd = spent.usd if spent else 0.0
 
 
 class Ranks:
@@ -180,7 +179,7 @@ def words(shards: Path, run_dir: Path) -> list[str]:
     return [
         "gpu_baselines",
         "--config",
-        str(run_dir / "config.toml"),
+        str(run_dir / CONFIG),
         "--shards",
         str(shards),
         "--run-dir",
@@ -196,7 +195,7 @@ class _Lines:
         there = file.stat() if from_end and file.is_file() else None
         self._at, self._inode = (there.st_size, there.st_ino) if there else (0, 0)
 
-    def new(self) -> list[dict[str, Any]]:
+    def new(self) -> list[Record]:
         try:
             with self._file.open("rb") as file:
                 now = os.fstat(file.fileno())

@@ -9,16 +9,17 @@ it cannot do costs one warning and never the run.
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from siafu import run_files
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.metrics import SPLITS
+from siafu.run_files import Record
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ LOGGERS = {
 #: What pip installs for each.
 PACKAGES = {"tensorboard": "tensorboard", "mlflow": "mlflow-skinny", "wandb": "wandb"}
 
-Tell = Callable[[Mapping[str, Any]], None]
+Tell = Callable[[Record], None]
 
 
 class Logger(Protocol):
@@ -77,10 +78,11 @@ def opened(config: Config, run_dir: Path) -> Iterator[Tell]:
         module, _, cls = LOGGERS[name].partition(":")
         loggers[name] = getattr(importlib.import_module(module), cls)(run_dir, settings)
 
-    def tell(record: Mapping[str, Any]) -> None:
-        if (values := scalars(record)) is not None:
+    def tell(record: Record) -> None:
+        if record["event"] in ("epoch", "evaluation"):
+            step, values = record["epoch"], scalars(record)
             for name, logger_ in list(loggers.items()):
-                attempt(name, lambda told=logger_: told.log(int(record["epoch"]), values))  # type: ignore[misc]
+                attempt(name, lambda told=logger_: told.log(step, values))  # type: ignore[misc]
 
     for name in config.run.loggers:
         attempt(name, lambda which=name: begin(which))  # type: ignore[misc]
@@ -94,17 +96,16 @@ def opened(config: Config, run_dir: Path) -> Iterator[Tell]:
 def replay(config: Config, run_dir: Path) -> None:
     """Tells the loggers of a run that was coordinated elsewhere, from its metrics.jsonl."""
     with opened(config, run_dir) as tell:
-        for line in (run_dir / "metrics.jsonl").read_text().splitlines():
-            tell(json.loads(line))
+        for record in run_files.records(run_dir):
+            tell(record)
 
 
-def scalars(record: Mapping[str, Any]) -> dict[str, float] | None:
+def scalars(record: Record) -> dict[str, float] | None:
     """The numbers of an epoch or an evaluation, by name: "loss", "usd", "usage/gb_s",
     "val/acc"; None of other records."""
     if record["event"] == "epoch":
         named = {name: record[name] for name in ("loss", "epoch_s", "time_s", "ghost_bytes", "usd")}
         return {**named, **{f"usage/{name}": value for name, value in record["usage"].items()}}
     if record["event"] == "evaluation":
-        found = {split: record[split] for split in SPLITS if record.get(split)}
-        return {f"{split}/{name}": value for split, scores in found.items() for name, value in scores.items()}
+        return {f"{split}/{name}": value for split in SPLITS for name, value in (record[split] or {}).items()}
     return None

@@ -22,6 +22,7 @@ from siafu.errors import ConfigError
 from siafu.features import STANDARD, Standard
 from siafu.fingerprint import Fingerprint, differences, of_run
 from siafu.models import ModelSpec
+from siafu.run_files import CONFIG
 from siafu.shards import CLASSES, MANIFEST, Manifest, ShardSet, read_names
 from siafu.tasks import Lane
 from siafu.training_state import MODEL
@@ -92,15 +93,15 @@ class Plan:
 
     def _names(self, shards: ShardSet) -> Names:
         """Of the run's graph. A run of before this was written down has those of its source."""
-        own = self.config.data.source == load(self.run_dir / api.CONFIG).data.source
+        own = self.config.data.source == load(self.run_dir / CONFIG).data.source
         return read_names(self.run_dir) or (shards.names() if own else {})
 
 
 def check_run(run_dir: Path) -> None:
     """Raises: ConfigError for a folder without a run in it, or with one that has saved nothing yet."""
     model_file.check_name(run_dir)
-    if not (run_dir / api.CONFIG).is_file():
-        raise ConfigError(f"{run_dir}: not a finished run: it has no {api.CONFIG}")
+    if not (run_dir / CONFIG).is_file():
+        raise ConfigError(f"{run_dir}: not a finished run: it has no {CONFIG}")
     if not (run_dir / MODEL).is_file() and _checkpoint(run_dir) is None:
         raise ConfigError(
             f"{run_dir}: its run is not finished and has no checkpoint: siafu resume {run_dir} finishes it"
@@ -122,7 +123,7 @@ def model_of(run_dir: Path) -> Path:
     if (saved := run_dir / MODEL).is_file() or (newest := _checkpoint(run_dir)) is None:
         return saved
     state, (_, spec) = load_state(newest), model_file.load_model(newest / MODEL)
-    best = int(state.ledger["best"]["epoch"]) if state.ledger["best"] else state.version
+    best = state.ledger["best"]["epoch"] if state.ledger["best"] else state.version
     version = best if best in state.weights else state.version
     logger.warning("%s: its run is not finished: these are the weights after epoch %d", run_dir, version)
     file = newest.parent / "best.safetensors"
@@ -180,7 +181,7 @@ def _of_servers(run_dir: Path) -> Config:
 
     Raises: ConfigError for a model that only baselines have.
     """
-    begun = load(run_dir / "config.toml")
+    begun = load(run_dir / CONFIG)
     if not isinstance(begun, BaselineConfig):
         return as_asked(begun, run_dir)
     if begun.baseline.norm != "model":

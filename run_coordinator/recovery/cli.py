@@ -8,6 +8,7 @@ from pathlib import Path
 from run_coordinator import api, cli
 from run_coordinator.recovery import resume
 from siafu.progress import Display
+from siafu.run_files import CONFIG
 
 EXAMPLES = """examples:
   siafu resume runs/20261122-cora-gcn-pipe                 from its newest checkpoint, as it was asked for
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     short = {name: getattr(args, name) for name in resume.FLAGS if getattr(args, name) is not None}
     settings = api.settings_of(args.set)
-    if (file := Path(args.run) / api.CONFIG).is_file():
+    if (file := Path(args.run) / CONFIG).is_file():
         api.check_code(file, settings)
     config = resume.resolve(Path(args.run), settings, short)
     with Display(cli.title(config), config.train.epochs, quiet=args.quiet) as display:

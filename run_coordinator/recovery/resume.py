@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -11,14 +10,16 @@ from typing import Any
 
 from run_coordinator import api
 from run_coordinator.actions import Status
-from run_coordinator.api import CONFIG, RESULT, Run
+from run_coordinator.api import Run
 from run_coordinator.lambda_emulator import as_asked
 from siafu import config as configs
+from siafu import run_files
 from siafu.checkpoints import Store, TrainingState, mirror_of
 from siafu.config import REPARTITIONS, Config, Data, Train
 from siafu.errors import ConfigError
 from siafu.models import Model
 from siafu.pricing.meter import LIMITS
+from siafu.run_files import CONFIG
 from siafu.schedules import learning_rate
 from siafu.shards import ShardSet
 
@@ -121,7 +122,7 @@ def _state(run_dir: Path, config: Config, model: Model, shards: ShardSet) -> Tra
             f"train.epochs = {config.train.epochs}: {run_dir} has {state.version} already, must be at least as many"
         )
     last = state.version - 1
-    if config.train.epochs == state.version and int(state.ledger["judged"]) >= last:
+    if config.train.epochs == state.version and state.ledger["judged"] >= last:
         raise ConfigError(f"train.epochs = {config.train.epochs}: {run_dir} has as many already, must be more")
     if last >= 0 and learning_rate(last, before) != learning_rate(last, replace(before, epochs=config.train.epochs)):
         logger.warning(
@@ -144,7 +145,7 @@ def _goes_on(stopped: str, epochs: int, before: Train, now: Train) -> bool:
 def _ended(run_dir: Path) -> tuple[str, int]:
     """Why the run ended, and after how many epochs; "" if it did not come to an end."""
     try:
-        result = json.loads((run_dir / RESULT).read_text())
-        return str(result["stopped"]), int(result["epochs"])
-    except (OSError, ValueError, KeyError):
-        return "", 0
+        found = run_files.result(run_dir)
+    except ConfigError:  # it was cut short
+        found = None
+    return (found["stopped"], found["epochs"]) if found else ("", 0)

@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TypedDict
 
 from siafu.config import Config
 from siafu.errors import PriceUnknown
 from siafu.pricing.prices import Rate, instance, rates
+from siafu.run_files import Bill, BillLine
 
 EC2_MINIMUM_S = 60.0
 HOURS_PER_MONTH = 730.0  # as AWS counts
@@ -65,6 +66,29 @@ class Item:
     def usd(self) -> float:
         return self.quantity * self.usd_per_unit
 
+    def line(self) -> BillLine:
+        return {
+            "part": self.part,
+            "what": self.what,
+            "quantity": self.quantity,
+            "unit": self.unit,
+            "usd_per_unit": self.usd_per_unit,
+            "as_of": self.as_of,
+            "source": self.source,
+            "usd": self.usd,
+        }
+
+
+class Amounts(TypedDict, total=False):
+    """Keywords of ``of_run``."""
+
+    requests: float
+    gb_s: float
+    seconds: float
+    init_gb_s: float
+    sent_gb: float
+    zone_gb: float
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -82,7 +106,7 @@ class Cost:
     def usd(self) -> float:
         return sum(self.parts.values())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Bill:
         """As it stands in a run's result."""
         return {
             "usd": self.usd,
@@ -90,7 +114,7 @@ class Cost:
             "counted": self.counted,
             "region": self.region,
             "as_of": self.as_of,
-            "items": [{**asdict(item), "usd": item.usd} for item in self.items],
+            "items": [item.line() for item in self.items],
             "amounts": dict(self.amounts),
         }
 
@@ -203,7 +227,7 @@ def memory_gb_s(seconds: float, memory_mb: int) -> float:
     return seconds * memory_mb / 1024
 
 
-def amounts_of(config: Config, usage: Mapping[str, float], seconds: float) -> dict[str, Any]:
+def amounts_of(config: Config, usage: Mapping[str, float], seconds: float) -> Amounts:
     """Keywords of ``of_run`` for what graph servers say that their Lambdas did (``usage`` of metrics.jsonl)."""
     return {
         "requests": usage.get("invocations", 0.0),

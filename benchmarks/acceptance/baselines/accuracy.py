@@ -146,7 +146,7 @@ def _run(case: Case, seed: int) -> dict[str, Any]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     kept = ("test_acc", "val_acc", "best_epoch", "epochs", "train_seconds", "recoveries")
-    return {**said, **{name: run.result[name] for name in kept if name in run.result}}
+    return {**said, **{name: value for name, value in run.result.items() if name in kept}}
 
 
 def _known(file: Path) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,328 @@
+"""The files of a run's directory: their names, what stands in them, how they are read.
+
+    config.toml      the settings (siafu.config, siafu.baseline)
+    manifest.json    Manifest: what ran where, on which data
+    metrics.jsonl    a line for each Record, as it happens: while the run goes on, too
+    result.json      Result: what the command prints with --json; written at the end
+
+Each is JSON as it stands there: a run of another siafu may lack what it did not know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, cast
+
+from siafu.errors import ConfigError
+
+CONFIG, MANIFEST, METRICS, RESULT = "config.toml", "manifest.json", "metrics.jsonl", "result.json"
+
+Split = Literal["train", "val", "test"]
+Scores = Mapping[str, float]  # of one split, by name (siafu.metrics)
+Usage = Mapping[str, float]  # by name: what graph servers and workers have counted (docs/report.md)
+
+# --- metrics.jsonl ----------------------------------------------------------------------------------------------------
+
+
+class Began(TypedDict, total=False):
+    """Training begins, or goes on."""
+
+    event: Literal["start"]
+    siafu: str  # version
+    setup_s: float  # seconds of the roles before training, which time_s leaves out
+    epoch: int  # where it goes on from; absent in a new run
+    method: str  # of a baseline
+    ranks: int  # of a baseline
+
+
+class _Epoch(TypedDict):
+    event: Literal["epoch"]
+    epoch: int  # from 1
+    loss: float
+    time_s: float  # since training began
+    epoch_s: float
+    ghost_bytes: int  # of rows between servers or ranks
+    usd: float  # so far
+
+
+class Epoch(_Epoch, total=False):
+    """An epoch is in."""
+
+    staleness: list[int]  # intervals that read ghosts of 0, 1, ... epochs ago
+    usage: Usage  # so far
+    bytes: dict[str, int]  # of a baseline, by kind
+    seconds: dict[str, float]  # of a baseline, by phase; mean of the ranks
+
+
+class BySplit(TypedDict):
+    train: Scores | None  # None: nothing of the split is scored
+    val: Scores | None
+    test: Scores | None
+
+
+class Evaluation(BySplit):
+    """An evaluation is judged."""
+
+    event: Literal["evaluation"]
+    epoch: int  # optimiser steps that its weights had taken
+    time_s: float
+
+
+class SkippedStep(TypedDict):
+    """An optimiser step with NaN or infinity was left out."""
+
+    event: Literal["skipped"]
+    epoch: int
+    where: str
+
+
+class Restarted(TypedDict, total=False):
+    """A member died, and the run went on from ``version``."""
+
+    reason: str
+    version: int
+    seconds: float  # until training went on; absent if that was never
+
+
+class Restart(Restarted):
+    event: Literal["restart"]
+
+
+class AtLimit(TypedDict):
+    """A limit stops the run."""
+
+    event: Literal["stop"]
+    reason: str  # "budget" or "time"
+    usd: float
+
+
+Record = Began | Epoch | Evaluation | SkippedStep | Restart | AtLimit
+
+# --- result.json ------------------------------------------------------------------------------------------------------
+
+
+class Kept(TypedDict):
+    """Whose weights are model.safetensors."""
+
+    epoch: int
+    why: str
+
+
+class Outcome(TypedDict):
+    """What evaluations have shown; all None in a run that a limit stopped before the first of them."""
+
+    test_acc: float | None
+    val_acc: float | None
+    val_loss: float | None
+    best_epoch: int | None  # None too where no validation vertices chose it
+    kept: Kept | None
+    scores: BySplit | None  # of the kept weights
+    final_scores: BySplit | None
+
+
+class BillLine(TypedDict):
+    part: str
+    what: str
+    quantity: float
+    unit: str
+    usd_per_unit: float
+    as_of: str  # date of the price
+    source: str
+    usd: float
+
+
+class Bill(TypedDict):
+    """What it cost: ``siafu.pricing.cost.Cost``."""
+
+    usd: float
+    parts: Mapping[str, float]
+    counted: str
+    region: str
+    as_of: str  # date of the oldest price
+    items: Sequence[BillLine]
+    amounts: Mapping[str, float]
+
+
+class LaneUsage(TypedDict):
+    """What training, or evaluation, took of all servers and workers."""
+
+    tensor_tasks: float
+    ghost_bytes: float
+    compute_s: float
+
+
+Lanes = Mapping[str, LaneUsage]  # "train", "eval"
+
+
+class PlaceFigures(TypedDict, total=False):
+    """Of ApplyEdge in one place."""
+
+    bytes_per_epoch: int
+    epoch_s: float  # absent where nothing was measured
+
+
+#: Where ApplyEdge runs, and by which figures (run_coordinator.placement).
+Explained = TypedDict(
+    "Explained",
+    {
+        "chosen": str,
+        "asked": str,
+        "server": PlaceFigures,
+        "lambda": PlaceFigures,
+        "load": "Mapping[str, float]",  # of one epoch; absent where nothing was measured
+    },
+    total=False,
+)
+
+
+class OfPlacement(TypedDict, total=False):
+    apply_edge: Explained  # of a model with ApplyEdge
+
+
+#: What servers alone tell. The functional form, for ``lambda`` is no name in Python.
+_OfServers = TypedDict(
+    "_OfServers",
+    {
+        "lambda": Usage,  # invocations, billed_ms, gb_s, relaunches, duplicates
+        "usage": Usage,
+        "usage_complete": bool,  # whether every server has said what its workers cost to the end
+        "lanes": Lanes,
+        "resumed_from": "int | None",  # version
+        "stash_peak_versions": int,
+        "skipped_steps": int,
+        "processors": "list[str]",
+        "arithmetic": str,  # whose bits the weights have (run_coordinator.reports)
+        "restarts": "Sequence[Restarted]",
+    },
+    total=False,
+)
+
+
+class _OfBaselines(TypedDict, total=False):
+    """What baselines alone tell, beside what each method adds (its ``facts``)."""
+
+    method: str
+    ranks: int
+    device: str  # a GPU's name, or "cpu"
+    transport: str  # "nccl" or "gloo"
+    seconds_per_epoch: dict[str, float]  # by phase
+    bytes_per_epoch: dict[str, int]  # by kind
+    warnings: Sequence[str]
+
+
+class Trained(Outcome, _OfServers, _OfBaselines):
+    """A run as whoever trained tells it."""
+
+    epochs: int
+    stopped: str  # why: "epochs", "target", "patience", or a limit: "budget", "time"
+    train_seconds: float
+    epoch_seconds_median: float  # without the first
+    loss_history: list[float]
+    bytes_per_link: list[list[int]]  # [from][to] an epoch
+    ghost_bytes_per_epoch: int
+    weights_digest: str
+    metric: str  # what "acc" is (siafu.metrics)
+    cost: Bill | None  # None: of a baseline, where nobody says what it runs on
+
+
+class OfGraph(TypedDict, total=False):
+    """What is told of the graph."""
+
+    features: str  # that siafu made, where the source has none: "random:F"
+    notes: Sequence[str]  # what of the source was taken for what
+
+
+class Result(Trained, OfPlacement, OfGraph):
+    """result.json."""
+
+    run_dir: str
+
+
+# --- manifest.json ----------------------------------------------------------------------------------------------------
+
+
+class GraphCounts(TypedDict):
+    name: str
+    vertices: int
+    edges: int
+    features: int
+    classes: int
+
+
+class Manifest(TypedDict, total=False):
+    siafu: str
+    python: str
+    numpy: str
+    machine: str
+    cores: int
+    started: str  # ISO 8601
+    resumed: list[str]
+    config_digest: str
+    shards: str  # path
+    shards_digest: str
+    data: Mapping[str, str]  # siafu.fingerprint
+    seed: int
+    graph: GraphCounts
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def records(run_dir: Path) -> list[Record]:
+    """The lines of metrics.jsonl, of a run that goes on those that are whole. Raises: ConfigError naming file and
+    line."""
+    return list(cast("Iterator[Record]", json_lines(run_dir / METRICS)))
+
+
+def result(run_dir: Path) -> Result | None:
+    """None of a run that goes on or was broken off. Raises: ConfigError for a file that is no JSON object."""
+    return cast("Result | None", _json_object(run_dir / RESULT))
+
+
+def manifest(run_dir: Path) -> Manifest:
+    """Empty where there is none. Raises: ConfigError for a file that is no JSON object."""
+    return cast(Manifest, _json_object(run_dir / MANIFEST) or {})
+
+
+def json_lines(file: Path) -> Iterator[dict[str, Any]]:
+    """The objects in a file's whole lines: whoever writes it may be in the middle of the last one. Raises: ConfigError
+    naming file and line."""
+    try:
+        whole = file.read_text(encoding="utf-8").rpartition("\n")[0]
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(file, error) from None
+    for number, line in enumerate(whole.splitlines(), 1):
+        yield _object(line, f"{file}: line {number}")
+
+
+def _json_object(file: Path) -> dict[str, Any] | None:
+    try:
+        return _object(file.read_text(encoding="utf-8"), str(file))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(file, error) from None
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where}: not a JSON object")
+    return found
+
+
+def _unreadable(file: Path, error: OSError | UnicodeDecodeError) -> ConfigError:
+    return ConfigError(f"{file}: {error.strerror if isinstance(error, OSError) else error}")
+
+
+def write_result(run_dir: Path, result: Trained) -> None:
+    """Whole or not at all."""
+    beside = run_dir / f".{RESULT}.{os.getpid()}"
+    beside.write_text(json.dumps(result, indent=1) + "\n")
+    os.replace(beside, run_dir / RESULT)
