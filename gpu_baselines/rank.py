@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -31,10 +31,12 @@ from gpu_baselines.group import TorchGroup
 from gpu_baselines.network_links import Link
 from gpu_baselines.run import Run
 from siafu import config as configs
+from siafu import run_files
 from siafu.baseline import MEETING, Baseline, BaselineConfig
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.member import allow_open_files
 from siafu.models import ModelSpec
+from siafu.run_files import METRICS, Trained
 from siafu.shards import ShardSet
 
 logger = logging.getLogger(__name__)
@@ -84,7 +86,7 @@ def _take_place(run_dir: Path, *, resume: bool) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--run-dir {run_dir}: {error.strerror}") from None
-    if not resume and (run_dir / "metrics.jsonl").exists():
+    if not resume and (run_dir / METRICS).exists():
         raise ConfigError(f"--run-dir {run_dir}: a run was there; --resume goes on with it")
 
 
@@ -126,9 +128,7 @@ def _serve(args: argparse.Namespace, rank: int, begun: float) -> None:
     if not rank:
         result["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         result["transport"] = transport
-        beside = args.run_dir / ".result.json"
-        beside.write_text(json.dumps(result, indent=1) + "\n")
-        os.replace(beside, args.run_dir / "result.json")
+        run_files.write_result(args.run_dir, cast(Trained, result))
     with contextlib.suppress(PeerLost):  # whoever left first has its result too
         group.barrier()
 

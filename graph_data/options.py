@@ -17,12 +17,12 @@ from graph_data.splits import by_share, per_class, training_edges
 from siafu.errors import ConfigError, DatasetError, listed
 from siafu.features import STANDARD, Standard, check_norm, columns_of, densified, normalised
 from siafu.graph import TEST, TRAIN, VAL, Graph, labelled
+from siafu.run_files import CONFIG
 from siafu.shards import COLUMNS, MANIFEST, EdgeTypes, Manifest, OrderScores, PartitionEntry, SplitSizes, read_names
 from siafu.sparse import Array, SparseRows
 
 SHARES = (0.6, 0.2)  # of the random split of a graph that has none, where labels are no classes; the rest is test
 TASKS = ("node", "link")
-RUN_CONFIG = "config.toml"  # of a run's directory
 LINK_OPTIONS = ("val_edges", "test_edges", "negatives", "eval_negatives")
 
 
@@ -91,7 +91,7 @@ class Options:
 
     def _check_features_as(self, run: Path) -> None:
         standardised = (run / STANDARD).is_file()
-        if not (standardised or (run / RUN_CONFIG).is_file() or (run / MANIFEST).is_file()):
+        if not (standardised or (run / CONFIG).is_file() or (run / MANIFEST).is_file()):
             raise ConfigError(f"features as {run}: neither a run nor a prepared graph")
         if standardised != (self.feature_norm == "standard"):
             theirs = "standard" if standardised else "another"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -115,13 +113,12 @@ def _row(point: Point, keys: list[str]) -> list[str]:
     values = [search_space.written(point.settings[key]) for key in keys]
     if point.diverged:
         return [*values, "diverged", "", "", ""]
-    return [*values, *(_cell(point.summary[key], digits) for key, digits in _COLUMNS)]
+    found = point.summary
+    columns = (found["val_acc"], 4), (found["test_acc"], 4), (found["epochs"], 0), (found["train_seconds"], 1)
+    return [*values, *(_cell(spread, digits) for spread, digits in columns)]
 
 
-_COLUMNS = (("val_acc", 4), ("test_acc", 4), ("epochs", 0), ("train_seconds", 1))
-
-
-def _cell(values: Mapping[str, Any] | None, digits: int) -> str:
+def _cell(values: repeat.Spread | None, digits: int) -> str:
     if values is None:
         return ""
     return f"{values['mean']:.{digits}f}" if values["min"] == values["max"] else repeat.plus_minus(values, digits)

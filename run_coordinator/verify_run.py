@@ -9,6 +9,7 @@ from pathlib import Path
 from siafu.checkpoints import FOLDER_NAME, load
 from siafu.errors import ConfigError, DatasetError
 from siafu.model_file import load_model
+from siafu.run_files import CONFIG
 from siafu.shards import MANIFEST, ShardSet
 
 Found = tuple[str, bool, str]  # what was looked at, whether it is sound, what was found
@@ -21,7 +22,7 @@ def examined(path: Path) -> list[Found]:
         looks = [("model", path, _model)]
     elif FOLDER_NAME.fullmatch(path.name):
         looks = [("checkpoint", path, _checkpoint)]
-    elif (path / "config.toml").is_file():
+    elif (path / CONFIG).is_file():
         looks = [(file.stem, file, _model) for file in sorted(path.glob("*.safetensors"))]
         folders = [folder for folder in path.glob("checkpoints/*") if FOLDER_NAME.fullmatch(folder.name)]
         looks += [("checkpoint", folder, _checkpoint) for folder in sorted(folders)]

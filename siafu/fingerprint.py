@@ -14,13 +14,13 @@ It finds accidents, not forgeries: sha256 digests in the manifest are for those.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from siafu import run_files
 from siafu.errors import ConfigError
 from siafu.ops import mixed
 from siafu.shards import Edges, ShardSet
@@ -55,12 +55,12 @@ def fingerprint(shards: ShardSet) -> dict[str, str]:
 
 def of_run(run_dir: Path) -> Fingerprint:
     """Of the graph that a run was trained on, from its manifest.json. Raises: ConfigError if it does not say."""
-    file = run_dir / "manifest.json"
     try:
-        said = json.loads(file.read_text())["data"]
-        return {str(name): str(number) for name, number in said.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise ConfigError(f"{file}: does not say which data the run was trained on: no run of this siafu") from None
+        return {str(name): str(number) for name, number in run_files.manifest(run_dir)["data"].items()}
+    except (ConfigError, KeyError, TypeError, AttributeError):
+        raise ConfigError(
+            f"{run_dir / run_files.MANIFEST}: does not say which data the run was trained on: no run of this siafu"
+        ) from None
 
 
 def differences(ours: Fingerprint, theirs: Fingerprint) -> str:

@@ -32,6 +32,7 @@ from siafu import config as configs
 from siafu.config import Config
 from siafu.graph import Graph, tidy
 from siafu.models import ModelSpec, build
+from siafu.run_files import CONFIG
 from siafu.shards import Manifest, ShardSet
 from siafu.tasks import Lane
 from tests import reference, reference_links
@@ -118,7 +119,7 @@ class Measurement:
             eval_every=0,
             settings={"model.name": model, "model.dtype": dtype, **options},
         )
-        expected = self._expected(graph, configs.load(run.dir / "config.toml"), ShardSet.open(shards).manifest)
+        expected = self._expected(graph, configs.load(run.dir / CONFIG), ShardSet.open(shards).manifest)
         found = np.array(run.result["loss_history"])
         return Row(graph, model, dtype, backend, parts, param_servers, float(np.max(np.abs(found / expected - 1))))
 

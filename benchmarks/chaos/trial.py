@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from benchmarks.chaos.hub import tally
 from benchmarks.chaos.proxy import ChaosProxy
 from benchmarks.chaos.schedule import Fault, Schedule
 from run_coordinator.cli import EXIT_AT_LIMIT
-from siafu import start
+from siafu import run_files, start
+from siafu.errors import ConfigError
 from siafu.run_files import RESULT
 
 #: A run that is not over by then has failed the trial.
@@ -227,10 +228,9 @@ class _Run:
     # --- what is there ------------------------------------------------------------------------------------------------
 
     def _epochs(self) -> int:
-        try:
-            return (self.run_dir / "metrics.jsonl").read_text().count('"event": "epoch"')
-        except FileNotFoundError:
-            return 0
+        with contextlib.suppress(ConfigError):  # it has not begun
+            return sum(record["event"] == "epoch" for record in run_files.records(self.run_dir))
+        return 0
 
     def _pids(self, word: str = "") -> list[int]:
         """Processes of the run that live, those whose command line has the word, in the order of their age."""
@@ -266,10 +266,9 @@ def undisturbed(mode: str, arguments: Sequence[str], run_dir: Path) -> Trial:
 
 def _restarts(run_dir: Path) -> list[dict[str, Any]]:
     """Those that a launcher that was killed had got over."""
-    lines: list[Mapping[str, Any]] = []
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [dict(line) for line in lines if line.get("event") == "restart"]
+    with contextlib.suppress(ConfigError):
+        return [dict(record) for record in run_files.records(run_dir) if record["event"] == "restart"]
+    return []
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

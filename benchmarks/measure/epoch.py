@@ -10,7 +10,6 @@ single-process loop and the peers pass along all.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from benchmarks.measure.graphs import Measured
 from benchmarks.measure.own_process import save_first_weights
 from benchmarks.measure.rounds import Contender, Times, available_nbytes, race
 from run_coordinator import peers
-from siafu import start
+from siafu import run_files, start
 from siafu.errors import ConfigError, GnnError
 from siafu.models import MODELS, ModelSpec
 
@@ -288,6 +287,6 @@ def _train(args: argparse.Namespace, parts: int, flags: tuple[str, ...], run_dir
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise GnnError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    measured = [line["epoch_s"] for line in lines if line["event"] == "epoch"][SERVER_WARMUP_EPOCHS:]
+    records = run_files.records(run_dir)
+    measured = [record["epoch_s"] for record in records if record["event"] == "epoch"][SERVER_WARMUP_EPOCHS:]
     return float(median(measured))

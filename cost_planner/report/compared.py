@@ -40,7 +40,7 @@ class Compared:
 
     @cached_property
     def score(self) -> str:
-        title = next((run.result["metric"] for run in self.runs if "metric" in run.result), "accuracy")
+        title = next((run.result["metric"] for run in self.runs if run.result and "metric" in run.result), "accuracy")
         return f"{TITLES.get(title, title)} ({self.judged['split']})"
 
     def look(self, name: str) -> dict[str, Any]:

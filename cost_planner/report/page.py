@@ -11,7 +11,6 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
@@ -24,6 +23,7 @@ from siafu import __version__
 from siafu.errors import ConfigError
 from siafu.pricing import prices
 from siafu.progress import dollars, share_of_evaluation, written
+from siafu.run_files import Manifest
 
 #: Of the summary -> parts of a bill that it adds up.
 COLUMNS = {"Lambdas": ("lambda",), "servers": ("graph_servers", "param_servers"), "GPU": ("gpu",)}
@@ -96,8 +96,11 @@ def _facts(found: Compared) -> list[tuple[str, str]]:
     facts = [("graph", configs[0].data.source)]
     graph = next((one["graph"] for one in manifests if "graph" in one), None)
     if graph is not None:
-        counts = (f"{graph[name]:,} {name}" for name in ("vertices", "edges", "features", "classes"))
-        facts[0] = ("graph", f"{configs[0].data.source}: {', '.join(counts)}")
+        counts = (
+            f"{graph['vertices']:,} vertices, {graph['edges']:,} edges, {graph['features']:,} features, "
+            f"{graph['classes']:,} classes"
+        )
+        facts[0] = ("graph", f"{configs[0].data.source}: {counts}")
     models = dict.fromkeys(
         f"{one.model.name}, {one.model.layers} layers, {', '.join(map(str, one.model.hidden))} hidden"
         for one in configs
@@ -121,7 +124,7 @@ def _facts(found: Compared) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts if text]
 
 
-def _dates(manifests: Sequence[Mapping[str, Any]]) -> str:
+def _dates(manifests: Sequence[Manifest]) -> str:
     days = sorted({str(one["started"])[:10] for one in manifests if "started" in one})
     return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
 
@@ -159,12 +162,13 @@ def _summary(found: Compared) -> Table:
 
 def _test(group: Sequence[Run]) -> str:
     """Of the best epoch by validation."""
-    scores = [run.result["test_acc"] for run in group if run.result.get("test_acc") is not None]
-    return written(median(scores) if scores else None)
+    scores = [run.result.get("test_acc") for run in group if run.result]
+    known = [score for score in scores if score is not None]
+    return written(median(known) if known else None)
 
 
 def _runs(found: Compared) -> Table:
-    shares = [share_of_evaluation(run.result.get("lanes")) for run in found.runs]
+    shares = [share_of_evaluation(run.result.get("lanes") if run.result else None) for run in found.runs]
     told = any(shares)  # else they are baselines', under way, or of older versions
     rows = [
         [run.name, str(run.config.train.seed), _ended(run), *([share] if told else []), run.contender.where]
@@ -176,5 +180,5 @@ def _runs(found: Compared) -> Table:
 def _ended(run: Run) -> str:
     """How a run ended. Without a result it is under way, or it failed."""
     epochs = f"{len(run.epochs)} epoch{'s' * (len(run.epochs) != 1)}"
-    stopped = run.result.get("stopped", "")
+    stopped = run.result.get("stopped", "") if run.result else ""
     return f"{epochs}, {'not finished' if not stopped else 'all' if stopped == 'epochs' else f'stopped by {stopped}'}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,19 +11,21 @@ from typing import Any
 
 from cost_planner.value import trained
 from cost_planner.value.names import names_apart
+from siafu import run_files
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.run_files import Epoch, Manifest, Record, Result
 
-Record = Mapping[str, Any]
+TraceLine = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Run:
     contender: trained.Contender  # with the name that it has among the others
     records: Sequence[Record]  # of metrics.jsonl
-    result: Record  # empty while a run is under way, or if it failed
-    manifest: Record
+    result: Result | None  # None while a run is under way, or if it failed
+    manifest: Manifest
 
     @property
     def name(self) -> str:
@@ -49,17 +50,17 @@ class Run:
         return self.config.baseline.ranks if isinstance(self.config, BaselineConfig) else self.config.data.parts
 
     @cached_property
-    def epochs(self) -> Sequence[Record]:
-        return [record for record in self.records if record.get("event") == "epoch"]
+    def epochs(self) -> Sequence[Epoch]:
+        return [record for record in self.records if record["event"] == "epoch"]
 
     @cached_property
-    def traces(self) -> Mapping[int, Sequence[Record]]:
+    def traces(self) -> Mapping[int, Sequence[TraceLine]]:
         """By graph server, in order of time; empty without ``--trace``."""
         found = {}
         for file in sorted(Path(self.contender.where).glob("trace-*.jsonl")):
             number = file.stem.removeprefix("trace-")
             if number.isdecimal():
-                found[int(number)] = _lines(file)
+                found[int(number)] = list(run_files.json_lines(file))
         return {server: found[server] for server in sorted(found) if found[server]}
 
 
@@ -77,42 +78,9 @@ def read(folders: Sequence[Path]) -> list[Run]:
     return [
         Run(
             dataclasses.replace(one, name=name),
-            _lines(folder / "metrics.jsonl"),
-            _object(folder / "result.json"),
-            _object(folder / "manifest.json"),
+            run_files.records(folder),
+            run_files.result(folder),
+            run_files.manifest(folder),
         )
         for one, name, folder in zip(contenders, names, folders, strict=True)
     ]
-
-
-def _lines(file: Path) -> list[Record]:
-    """The whole lines of a file of JSON objects: whoever writes it may be in the middle of the last one."""
-    try:
-        whole = file.read_text(encoding="utf-8").rpartition("\n")[0]
-        return list(_objects(whole.splitlines(), file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: {error}") from None
-
-
-def _objects(lines: Iterable[str], file: Path) -> Iterable[Record]:
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"{file}: line {number}: {error}") from None
-        if not isinstance(record, dict):
-            raise ConfigError(f"{file}: line {number}: not a JSON object")
-        yield record
-
-
-def _object(file: Path) -> Record:
-    """Empty where there is no such file: a run that was broken off has none."""
-    if not file.is_file():
-        return {}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{file}: not a JSON object")
-    return found

@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from cost_planner.report.reading import Record, Run
+from cost_planner.report.reading import Run, TraceLine
 from siafu.tasks import Kind, Lane
 
 #: More steps of a line than that are not seen.
@@ -21,7 +21,7 @@ LEVELS = {"graph tasks": "graph_task_s", "tensor tasks": "tensor_task_s", "Lambd
 EVALUATION = "evaluation"
 
 
-def thinned(rows: Sequence[Record], most: int = MOST_BLOCKS) -> list[Record]:
+def thinned(rows: Sequence[TraceLine], most: int = MOST_BLOCKS) -> list[TraceLine]:
     """About every k-th, and the last."""
     stride = -(-len(rows) // most) or 1
     return [*rows[::-1][::stride]][::-1]
@@ -75,7 +75,7 @@ def staleness(run: Run) -> list[float]:
 
 def links(run: Run) -> list[list[int]]:
     """Bytes of halo rows in an epoch from each server, a row, to each; nothing of a run with one."""
-    found = run.result.get("bytes_per_link", [])
+    found = run.result.get("bytes_per_link", []) if run.result else []
     return found if len(found) > 1 and any(map(any, found)) else []
 
 
@@ -135,12 +135,12 @@ def timeline(run: Run) -> Timeline | None:
     return Timeline(shown, last - first, servers, aligned)
 
 
-def _window(lines: Sequence[Record], epoch: int) -> tuple[float, float]:
+def _window(lines: Sequence[TraceLine], epoch: int) -> tuple[float, float]:
     times = [line["time_s"] for line in lines if line["epoch"] == epoch]
     return min(times), max(times)
 
 
-def _spans(lines: Sequence[Record], epoch: int, begin: float, end: float, zero: float) -> list[Span]:
+def _spans(lines: Sequence[TraceLine], epoch: int, begin: float, end: float, zero: float) -> list[Span]:
     """Within the window. A tensor task works for the last of its seconds: before, it waits or is on its way."""
     spans: list[Span] = []
     since: dict[Task, float] = {}

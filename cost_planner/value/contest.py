@@ -26,6 +26,7 @@ from run_coordinator.repeat import Done, OnStatus, Trial, Watch
 from siafu.baseline import METHODS, BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.run_files import RESULT
 from siafu.shards import ShardSet
 
 WHOSE = "contenders.json"
@@ -113,7 +114,7 @@ def read(folder: Path) -> Contest:
         if (run / "diverged.json").is_file():
             failed[name].append(json.loads((run / "diverged.json").read_text())["text"])
             broken += _broken(run, name, failed[name][-1])
-        elif (run / "result.json").is_file():
+        elif (run / RESULT).is_file():
             finished.append(trained.read(run, name=name))
     for name in set(failed) - {one.name for one in finished}:
         failed[name] = failed[name] or ["no run of it is finished"]

@@ -14,14 +14,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from run_coordinator.repeat import PLAN
+from siafu import run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.machine import num_threads
+from siafu.metrics import SPLITS
 from siafu.pricing import cost
+from siafu.run_files import CONFIG, METRICS, RESULT, Record
 from siafu.tasks import TENSOR_KINDS, Kind
 
 
@@ -74,29 +76,25 @@ class Contender:
 
 def runs_in(folder: Path) -> list[Path]:
     """The run itself; of a folder of trials (``run_coordinator.repeat``), those that are finished."""
-    if (folder / "config.toml").is_file() or not (folder / PLAN).is_file():
+    if (folder / CONFIG).is_file() or not (folder / PLAN).is_file():
         return [folder]
-    return sorted(result.parent for result in folder.glob("*/result.json"))
+    return sorted(result.parent for result in folder.glob(f"*/{RESULT}"))
 
 
 def read(run_dir: Path, metric: str = "", name: str = "", error: str = "") -> Contender:
     """ConfigError if it is no run directory, or nothing in it was evaluated, unless it failed. ``metric``: "" for the
     first that evaluations have; ``name``: "" for that of its config; ``error``: why it failed."""
-    for needed in ("config.toml", "metrics.jsonl"):
+    for needed in (CONFIG, METRICS):
         if not (run_dir / needed).is_file():
             raise ConfigError(f"{run_dir}: not a run directory: it has no {needed}")
-    config = load(run_dir / "config.toml")
-    try:
-        whole = (run_dir / "metrics.jsonl").read_text().rpartition("\n")[0]
-        records = [json.loads(line) for line in whole.splitlines()]
-    except (OSError, ValueError) as broken:
-        raise ConfigError(f"{run_dir}: metrics.jsonl: {broken}") from None
-    setup_s = next((line.get("setup_s") for line in reversed(records) if line.get("event") == "start"), None)
+    config, records = load(run_dir / CONFIG), run_files.records(run_dir)
+    begun = next((record for record in reversed(records) if record["event"] == "start"), None)
+    setup_s = begun.get("setup_s") if begun else None
     epochs = list(_epochs(records, config, metric, setup_s or 0.0))
     evaluated = [one for one in epochs if one.scores]
     if not evaluated and not error:
         raise ConfigError(f"{run_dir}: nothing was evaluated: there is no score to compare")
-    made, result = _json(run_dir / "manifest.json"), _json(run_dir / "result.json")
+    made, result = run_files.manifest(run_dir), run_files.result(run_dir)
     is_baseline = isinstance(config, BaselineConfig)
     servers_here = "cores" in made and config.run.on != "aws" and not is_baseline
     return Contender(
@@ -106,25 +104,16 @@ def read(run_dir: Path, metric: str = "", name: str = "", error: str = "") -> Co
         evaluated,
         last=epochs[-1] if epochs else Evaluated(0, 0.0, {}, 0.0, 0, 0.0),
         setup_s=setup_s,
-        stopped=str(result.get("stopped", "")),
+        stopped=result.get("stopped", "") if result else "",
         error=error,
         content=json.dumps(made["data"], sort_keys=True) if "data" in made else "",
         machine=f"{made['cores']} cores, {made['machine']}" if "cores" in made else "",
         threads=num_threads(config, made["cores"]) if servers_here else None,
-        run_usd=(result.get("cost") or {}).get("usd"),
+        run_usd=bill["usd"] if result and (bill := result.get("cost")) else None,
         device="cpu"
         if config.servers.backend == "gpu" and config.servers.device == "cpu"
-        else str(result.get("device", "")),
+        else (result.get("device", "") if result else ""),
     )
-
-
-def _json(file: Path) -> Mapping[str, Any]:
-    """Empty where there is none: an unfinished run has no result."""
-    try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def graphs(contenders: Iterable[Contender]) -> list[str]:
@@ -155,16 +144,18 @@ def reached_by_all(contenders: Iterable[Contender], split: str) -> float:
     return min(scores)
 
 
-def _epochs(records: Sequence[Mapping[str, Any]], config: Config, metric: str, setup_s: float) -> Iterator[Evaluated]:
-    evaluations = {record["epoch"]: record for record in records if record.get("event") == "evaluation"}
-    epochs = {record["epoch"]: record for record in records if record.get("event") == "epoch"}
+def _epochs(records: Sequence[Record], config: Config, metric: str, setup_s: float) -> Iterator[Evaluated]:
+    evaluations = {record["epoch"]: record for record in records if record["event"] == "evaluation"}
+    epochs = {record["epoch"]: record for record in records if record["event"] == "epoch"}
     apart_s = 0.0  # of evaluations that training has waited for (rule 1)
     for number, epoch in epochs.items():
-        evaluation = evaluations.get(number, {})
-        splits = {split: evaluation[split] for split in ("train", "val", "test") if evaluation.get(split)}
-        scores = {split: float(found[metric or next(iter(found))]) for split, found in splits.items()}
+        evaluation = evaluations.get(number)
+        scores: dict[str, float] = {}
+        for split in SPLITS:
+            if evaluation and (found := evaluation.get(split)):
+                scores[split] = found[metric or next(iter(found))]
         usage, usd = epoch.get("usage", {}), 0.0
-        if "usd" in epoch and config.servers.backend == "lambda":
+        if config.servers.backend == "lambda":
             servers = cost.of_run(config, requests=0, gb_s=0, seconds=setup_s + epoch["time_s"]).usd
             usd = max(0.0, epoch["usd"] - servers)
         counts = usage.get("invocations", 0), usage.get("gb_s", 0.0)

@@ -25,6 +25,7 @@ from siafu import config as configs
 from siafu.address import COORDINATOR, Address
 from siafu.errors import ConfigError, GnnError, RemoteProtocolError
 from siafu.keys import Ring, of_member, public_of
+from siafu.run_files import CONFIG
 
 logger = logging.getLogger("agent")
 
@@ -135,8 +136,8 @@ class Post:
             files = folder / "files"
             folder.mkdir(parents=True, mode=0o700)
             files.mkdir()
-            config_file = folder / "config.toml"
-            data = self.mailbox.get(run_key(order.run, "config.toml"), MAX_CONFIG_BYTES)
+            config_file = folder / CONFIG
+            data = self.mailbox.get(run_key(order.run, CONFIG), MAX_CONFIG_BYTES)
             if data is None:
                 raise ConfigError(f"run {order.run}: no config in bucket {self.mailbox.bucket}")
             config_file.write_bytes(data)

@@ -112,11 +112,8 @@ def examine(run_dir: Path, name: str, *, again: bool = False) -> dict[str, Any]:
 
 def _of_baseline(config: BaselineConfig, result: Result | None, records: Sequence[Record], name: str) -> dict[str, Any]:
     """Without Lambdas. ConfigError if nobody has said which machine it ran on."""
-    times = (
-        [result["train_seconds"]]
-        if result
-        else [record["time_s"] for record in records if record["event"] in ("epoch", "evaluation")]
-    )
+    timed = [record["time_s"] for record in records if record["event"] in ("epoch", "evaluation")]
+    times = [result["train_seconds"]] if result else timed
     if not times:
         raise ConfigError(f"{name}: no epoch has ended yet, so nothing is known")
     spent = cost.of_baseline(config, seconds=times[-1])

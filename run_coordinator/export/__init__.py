@@ -30,6 +30,7 @@ from siafu.baseline import load
 from siafu.errors import ConfigError, GnnError
 from siafu.features import STANDARD
 from siafu.models import ModelSpec, operators
+from siafu.run_files import CONFIG
 from siafu.shards import NAMES, NOTES, ShardSet, read_names
 from siafu.sparse import Array
 
@@ -73,7 +74,7 @@ def export(
 
 
 def _shards(run_dir: Path) -> ShardSet:
-    return ShardSet.open(api.shards_of(load(run_dir / "config.toml")))
+    return ShardSet.open(api.shards_of(load(run_dir / CONFIG)))
 
 
 def _check(spec: ModelSpec, to: str, inputs: Inputs, *, directed: bool) -> None:

@@ -18,7 +18,7 @@ def test_a_line_that_is_being_written_is_not_read(tmp_path):
     with open(run / "metrics.jsonl", "a") as file:
         file.write('{"event": "epo')
     (found,) = read([run])
-    assert (len(found.epochs), found.result) == (4, {})
+    assert (len(found.epochs), found.result) == (4, None)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from siafu.address import COORDINATOR, Address, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.pricing import prices
+from siafu.pricing.cost import amounts_of
 from tests.infra.deployment import BUCKET, bucket, empty
 
 G0, Q0 = graph_server(0), param_server(0)
@@ -223,8 +224,10 @@ def run_directory(folder: Path, on: str, *, finished: bool) -> Path:
             "counted": "Lambda",
             "region": "us-east-1",
             "as_of": "2026-07-20",
+            "items": [],
+            "amounts": amounts_of(config, usage, 1800.0),
         }
-        result = {"lambda": usage, "train_seconds": 1800.0, "cost": spent}
+        result = {"usage": usage, "train_seconds": 1800.0, "cost": spent}
         (folder / "result.json").write_text(json.dumps(result))
     return folder
 

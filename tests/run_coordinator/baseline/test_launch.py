@@ -11,9 +11,10 @@ import pytest
 
 from run_coordinator.actions import Status
 from run_coordinator.baseline import launch
-from run_coordinator.baseline.launch import Ranks, _Lines, _read, _spent
+from run_coordinator.baseline.launch import Ranks, _Lines, _read
 from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError, GnnError, PeerLost
+from siafu.run_files import BySplit, Epoch
 
 LOST = {"type": "PeerLost", "message": "rank 0: rank 1 is lost: connection closed", "code": 1, "lost": True}
 OWN = {"type": "RuntimeError", "message": "RuntimeError: out of memory\nmore", "code": 1, "lost": False}
@@ -145,20 +146,39 @@ def test_lines_of_a_file_that_took_anothers_place_are_read_anew(tmp_path: Path) 
     assert [line["n"] for line in lines.new()] == [1, 33, 34]
 
 
+def epoch(number: int, time_s: float) -> Epoch:
+    return {
+        "event": "epoch",
+        "epoch": number,
+        "loss": 0.5,
+        "time_s": time_s,
+        "epoch_s": 0.1,
+        "ghost_bytes": 12,
+        "usd": 0.0,
+    }
+
+
 def test_status_is_what_the_lines_say() -> None:
     status = Status(tasks_in_flight=None)
-    _read(status, {"event": "start"})
+    _read(status, {"event": "start"}, BaselineConfig())
     assert (status.phase, status.epoch) == ("training", 0)
-    _read(status, {"event": "epoch", "epoch": 5, "loss": 0.5, "epoch_s": 0.1, "ghost_bytes": 12})
-    _read(status, {"event": "evaluation", "val": {"acc": 0.9}})
+    _read(status, epoch(5, 1.0), BaselineConfig())
+    scores = BySplit(train=None, val={"acc": 0.9}, test=None)
+    _read(status, {"event": "evaluation", "epoch": 5, "time_s": 2.0, **scores}, BaselineConfig())
     assert (status.epoch, status.loss, status.epoch_s, status.ghost_bytes) == (5, 0.5, 0.1, 12)
-    assert status.evaluation == {"val": {"acc": 0.9}}
+    assert status.evaluation == scores
 
 
 def test_dollars_go_on_where_a_machine_is_named() -> None:
     """A minute at least: of a g4dn.xlarge ($0.526 an hour) and 120 GiB of disk."""
     config = BaselineConfig().replace({"cloud.gpu_instance": "g4dn.xlarge"})
     per_hour = 0.526 + 120 * 0.08 / 730
-    assert _spent(config, {"event": "epoch", "time_s": 5.0}) == pytest.approx(per_hour / 60)
-    assert _spent(config, {"event": "epoch", "time_s": 7200.0}) == pytest.approx(2 * per_hour)
-    assert _spent(config, {"event": "start"}) == _spent(BaselineConfig(), {"event": "epoch", "time_s": 5.0}) == 0
+    status = Status()
+    _read(status, {"event": "start"}, config)
+    assert status.usd == 0
+    _read(status, epoch(1, 5.0), config)
+    assert status.usd == pytest.approx(per_hour / 60)
+    _read(status, epoch(2, 7200.0), config)
+    assert status.usd == pytest.approx(2 * per_hour)
+    _read(status, epoch(1, 5.0), BaselineConfig())
+    assert status.usd == 0

@@ -1,0 +1,60 @@
+"""What stands in a run's directory is read by one reader: siafu/run_files.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from siafu import run_files
+from siafu.errors import ConfigError
+
+
+def test_a_line_that_is_being_written_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"event": "start", "setup_s": 0.5}\n{"event": "ep')
+    assert run_files.records(tmp_path) == [{"event": "start", "setup_s": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"), [("{\n", "line 2"), ("[]\n", "line 2: not a JSON object"), ("\xff\n", "line 2"), ("\n", "line 2")]
+)
+def test_a_broken_line_is_named(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"event": "start"}\n' + text + '{"event": "start"}\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"metrics.jsonl: {what}"):
+        run_files.records(tmp_path)
+
+
+def test_bytes_that_are_no_text_and_files_that_are_none_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"metrics.jsonl: No such file"):
+        run_files.records(tmp_path)
+    (tmp_path / "metrics.jsonl").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(ConfigError, match=r"metrics.jsonl: .*decode"):
+        run_files.records(tmp_path)
+    (tmp_path / "result.json").mkdir()
+    with pytest.raises(ConfigError, match=r"result.json: Is a directory"):
+        run_files.result(tmp_path)
+
+
+def test_a_run_that_goes_on_has_no_result_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    assert run_files.result(tmp_path) is None
+    assert run_files.manifest(tmp_path) == {}
+    (tmp_path / "result.json").write_text('{"stopped": "epo')
+    with pytest.raises(ConfigError, match=r"result.json: "):
+        run_files.result(tmp_path)
+    (tmp_path / "manifest.json").write_text("3")
+    with pytest.raises(ConfigError, match=r"manifest.json: not a JSON object"):
+        run_files.manifest(tmp_path)
+
+
+def test_a_result_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_files.write_result(tmp_path, {"stopped": "epochs"})  # type: ignore[typeddict-item]
+
+    def full(self: Path, text: str) -> int:
+        self.write_bytes(text.encode()[: len(text) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        run_files.write_result(tmp_path, {"stopped": "target"})  # type: ignore[typeddict-item]
+    assert json.loads((tmp_path / "result.json").read_bytes()) == {"stopped": "epochs"}
