@@ -57,6 +57,16 @@ class Run:
     dir: Path
     result: Result  # what ``siafu train --json`` prints
 
+    @classmethod
+    def open(cls, run_dir: str | os.PathLike[str]) -> Run:
+        """A run that has ended, by its directory. Raises: ConfigError for one that has not."""
+        path = Path(run_dir)
+        if not (path / CONFIG).is_file():
+            raise ConfigError(f"{path}: not a run directory: it has no {CONFIG}")
+        if (found := run_files.result(path)) is None:
+            raise ConfigError(f"{path}: its run has not ended: siafu resume {path} goes on with it")
+        return cls(path, found)
+
     @property
     def test_acc(self) -> float:
         """Test accuracy of the best epoch, by validation (``train.stop_on``), without validation vertices of the last;

@@ -15,6 +15,7 @@ _ELSEWHERE = {
     "Run": "run_coordinator.api",
     "repeat": "run_coordinator.repeat",
     "search": "run_coordinator.search",
+    "runs": "run_coordinator.past_runs",
     "resume": "run_coordinator.recovery.resume",
     "predict": "run_coordinator.predict",
     "export": "run_coordinator.export",

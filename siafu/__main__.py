@@ -35,6 +35,8 @@ VERBS = {
     "search": ("run_coordinator.search_cli", "train with many settings and rank them by validation score"),
     "predict": ("run_coordinator.predict.cli", "predict classes for every vertex of a graph"),
     "export": ("run_coordinator.export.cli", "write a run's model as a PyTorch, PyG, DGL or ONNX model"),
+    "runs": ("run_coordinator.past_runs.cli", "list the runs in a folder, with their scores"),
+    "compare": ("run_coordinator.past_runs.compare", "compare runs: settings that differ, scores, curves"),
     "report": ("cost_planner.report.cli", "write an HTML report of one or more runs"),
     "value": ("cost_planner.value.cli", "compare runs by value = 1 / (time x cost)"),
     "plan": (
@@ -49,6 +51,7 @@ VERBS = {
     "logs": ("infra.verbs.logs", "print the logs of a run, by role"),
     "attach": ("infra.verbs.attach", "follow a run on AWS that another terminal started, and fetch its results"),
     "cost": ("infra.verbs.cost", "show what a run has cost, by part"),
+    "clean": ("run_coordinator.past_runs.clean", "show, and remove, prepared graphs that are kept, and old runs"),
     "doctor": ("run_coordinator.doctor", "check what this machine can do and what is missing"),
 }
 

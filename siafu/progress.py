@@ -187,6 +187,15 @@ def dollars(usd: float) -> str:
     return f"${usd:.{2 if usd >= 1 or not usd else 4 if usd >= 0.01 else 1 - math.floor(math.log10(usd))}f}"
 
 
+def duration(seconds: float) -> str:
+    """0.0123 -> "12 ms", 75 -> "75 s", 500 -> "8.3 min", 20000 -> "5.6 h"."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2g} ms"
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
+
+
 def size(nbytes: float) -> str:
     """1234567 -> "1.2 MB"."""
     for unit in ("B", "KB", "MB", "GB"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cost_planner.plan.asked import Asked
-from cost_planner.plan.finding import duration
 from cost_planner.plan.graphs import HIGH_CUT, LOW_CUT
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Predicted, first_epochs
+from siafu.progress import duration
 
 
 def of(asked: Asked, best: Predicted) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from cost_planner.plan.lambdas import Lambdas, Pair
 from cost_planner.plan.ranking import Predicted
-from siafu.progress import dollars
+from siafu.progress import dollars, duration
 
 #: Backend -> what it is for a reader, and what to do where it is worth most.
 NAMES = {
@@ -118,12 +118,3 @@ def words(one: Predicted) -> str:
         f"{option.name} on {option.machines} x {option.machine.name}{lambdas}: "
         f"{duration(one.seconds)}, {dollars(one.cost.usd)}"
     )
-
-
-def duration(seconds: float) -> str:
-    """0.0123 -> "12 ms", 75 -> "75 s", 500 -> "8.3 min", 20000 -> "5.6 h"."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.2g} ms"
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"

@@ -11,13 +11,13 @@ from rich.table import Column, Table
 
 from cost_planner import memory
 from cost_planner.plan import quotas
-from cost_planner.plan.finding import duration, finding, of_lambdas, words
+from cost_planner.plan.finding import finding, of_lambdas, words
 from cost_planner.plan.graphs import Graph, short
 from cost_planner.plan.lambdas import Lambdas
 from cost_planner.plan.options import CARD, Option
 from cost_planner.plan.ranking import Predicted, Ranking
 from siafu.config import Config
-from siafu.progress import dollars
+from siafu.progress import dollars, duration
 
 ROLES = {
     memory.GRAPH_SERVERS: "graph_server",

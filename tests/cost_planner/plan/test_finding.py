@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cost_planner.plan.finding import duration, finding
+from cost_planner.plan.finding import finding
+from siafu.progress import duration
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,184 @@
+"""``siafu.runs``: what run directories say of their runs, finished or not; of many seeds and searches, as one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from run_coordinator import api
+from run_coordinator.repeat import PLAN, Spread, spread
+from siafu import baseline, run_files
+from siafu.baseline import BaselineConfig
+from siafu.config import Config
+from siafu.errors import ConfigError, GnnError
+from siafu.metrics import SPLITS
+from siafu.run_files import CONFIG, METRICS, Record, Result, Split
+
+#: finished: all epochs, the target, or patience; at its limit: of money or time; running: by a process of this machine;
+#: broken off: killed, crashed, or run elsewhere and not fetched: siafu resume, or attach, goes on
+State = Literal["finished", "at its limit", "running", "broken off"]
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run as its directory tells it."""
+
+    dir: Path
+    config: Config
+    started: str  # ISO 8601; "": not known
+    graph: str
+    state: State
+    records: Sequence[Record]
+    result: Result | None  # None: it has not come to its end
+
+    @property
+    def model(self) -> str:
+        """Model and mode; of a baseline, model and method."""
+        config = self.config
+        method = config.baseline.method if isinstance(config, BaselineConfig) else config.train.mode
+        return f"{config.model.name} {method}"
+
+    @property
+    def epochs(self) -> int:
+        return sum(record["event"] == "epoch" for record in self.records)
+
+    @property
+    def seconds(self) -> float | None:
+        """Of training."""
+        if self.result is not None:
+            return self.result["train_seconds"]
+        times = [record["time_s"] for record in self.records if record["event"] == "epoch"]
+        return times[-1] if times else None
+
+    @property
+    def epoch_s(self) -> float | None:
+        """The median, without the first."""
+        if self.result is not None:
+            return self.result["epoch_seconds_median"] or None
+        times = [record["epoch_s"] for record in self.records if record["event"] == "epoch"]
+        return median(times[1:] or times) if times else None
+
+    @property
+    def usd(self) -> float | None:
+        if self.result is not None:
+            return self.result["cost"]["usd"] if self.result["cost"] else None
+        spent = [record["usd"] for record in self.records if record["event"] == "epoch"]
+        return spent[-1] if spent else None
+
+    @property
+    def metric(self) -> str | None:
+        return self.result["metric"] if self.result is not None else None
+
+    def score(self, split: Split) -> float | None:
+        """Of the weights that the run has kept; of one that has not ended, of its last evaluation."""
+        if self.result is not None:
+            found = self.result["scores"]
+        else:
+            found = next((record for record in reversed(self.records) if record["event"] == "evaluation"), None)
+        scores = found[split] if found else None
+        return scores["acc"] if scores else None
+
+    def to_dict(self) -> dict[str, object]:
+        """As ``siafu runs --json`` prints it."""
+        return {
+            "dir": str(self.dir),
+            "started": self.started,
+            "graph": self.graph,
+            "model": self.model,
+            "on": self.config.run.on,
+            "state": self.state,
+            "epochs": self.epochs,
+            "metric": self.metric,
+            **{f"{split}_acc": self.score(split) for split in SPLITS},
+            "train_seconds": self.seconds,
+            "usd": self.usd,
+        }
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Runs of one call: of ``--runs K``, ``siafu search`` or ``siafu value``."""
+
+    dir: Path
+    what: str  # "seeds", "search", "value"
+    runs: Sequence[PastRun]
+
+    @property
+    def of_seeds(self) -> bool:
+        """Whether they differ by their seeds alone: then their mean says something."""
+        return self.what == "seeds"
+
+    def spread(self, split: Split) -> Spread | None:
+        """Of the finished ones."""
+        return spread([run.score(split) for run in self.runs if run.state == "finished"])
+
+    def to_dict(self) -> dict[str, object]:
+        return {"dir": str(self.dir), "what": self.what, "runs": [run.to_dict() for run in self.runs]}
+
+
+def runs(folder: str | os.PathLike[str] = "runs") -> list[PastRun | Trials]:
+    """All runs in a folder, the newest last.
+
+    Raises: ConfigError for a folder that is not there, and for a run whose files cannot be read.
+    """
+    found = [read(path) for path in sorted(_entries(Path(folder))) if _is_run(path) or (path / PLAN).is_file()]
+    return sorted(found, key=lambda one: _started(one))
+
+
+def read(path: Path) -> PastRun | Trials:
+    """A run directory, or that of many. Raises: ConfigError if it is neither, or cannot be read."""
+    if _is_run(path):
+        return _run(path)
+    if not (path / PLAN).is_file():
+        raise ConfigError(f"{path}: not a run directory: it has neither {CONFIG} nor {PLAN}")
+    inside = [_run(entry) for entry in sorted(_entries(path)) if _is_run(entry)]
+    return Trials(path, str(_plan(path).get("what", "")), inside)
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    try:
+        return iter(list(folder.iterdir()))
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}") from None
+
+
+def _is_run(path: Path) -> bool:
+    return (path / CONFIG).is_file()
+
+
+def _plan(folder: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads((folder / PLAN).read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder / PLAN}: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _run(path: Path) -> PastRun:
+    config, manifest, result = baseline.load(path / CONFIG), run_files.manifest(path), run_files.result(path)
+    records = run_files.records(path) if (path / METRICS).is_file() else []
+    graph = manifest["graph"]["name"] if "graph" in manifest else config.data.source
+    return PastRun(path, config, manifest.get("started", ""), graph, _state(path, result), records, result)
+
+
+def _state(path: Path, result: Result | None) -> State:
+    if result is not None:
+        return "at its limit" if result["stopped"] in ("budget", "time") else "finished"
+    try:
+        with api.alone(path):
+            return "broken off"
+    except ConfigError:
+        return "running"
+    except (OSError, GnnError):
+        return "broken off"
+
+
+def _started(one: PastRun | Trials) -> str:
+    if isinstance(one, PastRun):
+        return one.started
+    return max((run.started for run in one.runs), default="")

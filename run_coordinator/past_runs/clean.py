@@ -1,0 +1,170 @@
+"""``siafu clean``: what siafu has kept and can make again, and old runs: it says what would go, ``--yes`` removes it.
+
+1. The cache (``siafu.config.cache_folder``) holds prepared graphs, environments with peers' packages, wheels and the
+   like. Whatever is in it is made again when it is needed. What a run that goes on reads stays, and so does what
+   ``siafu plan --calibrate`` has measured.
+2. Runs go only where ``--runs AGE`` names an age, and never one that goes on. Folders of many runs go as a whole, by
+   the age of the newest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from run_coordinator.past_runs import PastRun, runs
+from siafu import run_files
+from siafu.config import cache_folder
+from siafu.errors import ConfigError
+from siafu.progress import duration, size
+from siafu.setting import SECONDS
+
+EXAMPLES = """Without --yes nothing is removed: it says what would be. Run directories stay unless --runs names an age;
+a run that goes on always stays, and so does the prepared graph that it reads.
+
+examples:
+  siafu clean                         how much the cache holds
+  siafu clean --yes                   remove it; graphs are prepared again when they are needed
+  siafu clean --older 30d --yes       of the cache, only what was not used for 30 days
+  siafu clean --runs 90d              also runs that began more than 90 days ago
+"""
+
+
+#: Of the table.
+MOST_ROWS = 20
+#: Begins the files of ``cost_planner.plan.calibration``.
+MEASURED = "calibration-"
+
+
+@dataclass(frozen=True)
+class Entry:
+    path: Path
+    what: str  # "cache" or "run"
+    bytes: int
+    age_s: float  # since it was last used; of a run, since it began
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "siafu clean [--older AGE] [--runs AGE] [--yes] [--json]"
+    parser.description = "Show, and with --yes remove, what siafu has kept: prepared graphs, and old runs."
+    parser.epilog = EXAMPLES
+    parser.add_argument("--older", default="0s", metavar="AGE", help="of the cache, what was not used so long [all]")
+    parser.add_argument("--runs", default="", metavar="AGE", help="also runs that began so long ago: 90d")
+    parser.add_argument("--folder", default="runs", metavar="FOLDER", help="where run directories are [runs]")
+    parser.add_argument("--yes", action="store_true", help="remove it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def main(args: argparse.Namespace) -> int:
+    older, runs_older = age_of("--older", args.older), age_of("--runs", args.runs) if args.runs else None
+    found = entries(Path(args.folder), older, runs_older)
+    if args.yes:
+        for entry in found:
+            remove(entry.path)
+    if args.json:
+        told = [{"path": str(one.path), "what": one.what, "bytes": one.bytes, "age_s": one.age_s} for one in found]
+        print(json.dumps({"removed": args.yes, "bytes": sum(one.bytes for one in found), "entries": told}))
+    else:
+        show(found, Console(), removed=args.yes)
+    return 0
+
+
+def entries(folder: Path, older_s: float, runs_older_s: float | None) -> list[Entry]:
+    """All that would go. Raises: ConfigError for a run that cannot be read: nobody knows how it stands."""
+    there = runs(folder) if folder.is_dir() else []
+    every = [run for one in there for run in ([one] if isinstance(one, PastRun) else one.runs)]
+    in_use = {run_files.manifest(run.dir).get("shards", "") for run in every if run.state == "running"}
+    found = [one for one in _in_cache() if one.age_s >= older_s and str(one.path.resolve()) not in in_use]
+    if runs_older_s is None:
+        return found
+    for one in there:
+        its = [one] if isinstance(one, PastRun) else one.runs
+        age_s = min((_since(run.started, run.dir) for run in its), default=0.0)
+        if its and age_s >= runs_older_s and all(run.state != "running" for run in its):
+            found.append(Entry(one.dir, "run", _size(one.dir), age_s))
+    return found
+
+
+def remove(path: Path) -> None:
+    """Of a folder the rest is gone at once, as far as others see: it is renamed first. Raises: OSError."""
+    going = path.with_name(f".{path.name.lstrip('.')}.removed.{os.getpid()}")
+    path.rename(going)
+    if going.is_dir() and not going.is_symlink():
+        shutil.rmtree(going)
+    else:
+        going.unlink()
+
+
+def show(found: list[Entry], console: Console, *, removed: bool) -> None:
+    if not found:
+        console.print("nothing to remove")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("what")
+    for heading in ("size", "age"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in sorted(found, key=lambda one: -one.bytes)[:MOST_ROWS]:
+        table.add_row(f"{one.what} {one.path.name}", size(one.bytes), duration(one.age_s))
+    console.print(table)
+    if (more := len(found) - MOST_ROWS) > 0:
+        console.print(f"and {more} smaller ones: --json has all")
+    total = f"{size(sum(one.bytes for one in found))} of {_places(found)}"
+    console.print(f"removed     {total}" if removed else f"would free  {total}; --yes removes it")
+
+
+def _places(found: list[Entry]) -> str:
+    return " and ".join({str(one.path.parent): 0 for one in found})
+
+
+def age_of(flag: str, text: str) -> float:
+    """ "30d" -> seconds. Raises: ConfigError."""
+    try:
+        return SECONDS.read(text)
+    except ValueError:
+        raise ConfigError(f"{flag} {text}: must be {SECONDS.words}, 30d") from None
+
+
+def _in_cache() -> Iterator[Entry]:
+    folder = cache_folder()
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name.startswith(MEASURED):
+            continue
+        yield Entry(path, "cache", _size(path), max(0.0, time.time() - _used(path)))
+
+
+def _used(path: Path) -> float:
+    """When a file in it was last read or written, as far as the file system tells. That of the folder itself is when
+    somebody listed it, as we do."""
+    files = [one for one in path.iterdir() if one.is_file()] if path.is_dir() and not path.is_symlink() else []
+    seen = [one.lstat() for one in files]
+    return max((max(one.st_atime, one.st_mtime) for one in seen), default=path.lstat().st_mtime)
+
+
+def _size(path: Path) -> int:
+    """On the disk, of files; of one that has several names once."""
+    if not path.is_dir() or path.is_symlink():
+        return path.lstat().st_size
+    seen = {}
+    for folder, _, names in os.walk(path):
+        for name in names:
+            found = os.lstat(os.path.join(folder, name))
+            seen[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(seen.values())
+
+
+def _since(started: str, path: Path) -> float:
+    try:
+        begun = datetime.fromisoformat(started[:-2] + ":" + started[-2:]).astimezone(timezone.utc).timestamp()
+    except ValueError:
+        begun = path.stat().st_mtime
+    return max(0.0, time.time() - begun)

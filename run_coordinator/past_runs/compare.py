@@ -1,0 +1,237 @@
+"""``siafu compare``: runs side by side: which settings differ, what they scored, and how they came there."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from run_coordinator.past_runs import PastRun, read
+from run_coordinator.past_runs.cli import money_of, time_of
+from run_coordinator.repeat import plus_minus, spread
+from siafu import run_files
+from siafu.errors import ConfigError
+from siafu.fingerprint import differences
+from siafu.metrics import SPLITS, TITLES
+from siafu.progress import written
+
+EXAMPLES = """Settings that all runs share are not shown. A folder of seeds (siafu train --runs K) is one column:
+mean and standard deviation. Curves of one row have one scale: its lowest and highest value.
+
+examples:
+  siafu compare runs/20261126-101500-cora-gcn-pipe runs/20261126-101700-cora-gat-pipe
+  siafu compare runs/cora-gcn-seeds-* --json
+"""
+#: Where a run is, not what it is.
+PLACES = ("run.dir", "data.cache_dir")
+#: Of a curve, in characters.
+WIDTH = 20
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One run, or runs that differ by their seeds alone."""
+
+    name: str
+    runs: Sequence[PastRun]  # at least one
+
+    @property
+    def first(self) -> PastRun:
+        return self.runs[0]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """``{"section.key": value}``; without seeds where there are several."""
+        found = flat(self.first.config.to_dict())
+        seeds = {key for key in found if len({repr(flat(run.config.to_dict())[key]) for run in self.runs}) > 1}
+        return {key: value for key, value in found.items() if key not in seeds and key not in PLACES}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "siafu compare RUN RUN [RUN ...] [--json]"
+    parser.description = "Compare runs: settings that differ, scores with their spread, time, cost and curves."
+    parser.epilog = EXAMPLES
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories, or those of many seeds")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def main(args: argparse.Namespace) -> int:
+    columns = columns_of([Path(run) for run in args.runs])
+    if len(columns) < 2:
+        raise ConfigError(f"{columns[0].name} alone: name another run to compare it with; siafu runs lists them")
+    if args.json:
+        print(json.dumps(as_json(columns)))
+    else:
+        show(columns, Console())
+    return 0
+
+
+def columns_of(folders: Sequence[Path]) -> list[Column]:
+    """A search's points differ by more than seeds: each is a column. Raises: ConfigError for what is no run, or where
+    none has begun."""
+    columns = []
+    for folder in folders:
+        found = read(folder)
+        if isinstance(found, PastRun):
+            columns.append(Column(folder.name, [found]))
+        elif not found.runs:
+            raise ConfigError(f"{folder}: none of its runs has begun")
+        elif found.of_seeds:
+            columns.append(Column(folder.name, found.runs))
+        else:
+            columns += [Column(run.dir.name, [run]) for run in found.runs]
+    return columns
+
+
+def differing(columns: Sequence[Column]) -> dict[str, list[Any]]:
+    """``{"section.key": [value of each column]}`` of the settings that are not all equal; None where one has none."""
+    settings = [column.settings for column in columns]
+    keys = dict.fromkeys(key for found in settings for key in found)
+    table = {key: [found.get(key) for found in settings] for key in keys}
+    return {key: values for key, values in table.items() if any(value != values[0] for value in values)}
+
+
+def notes(columns: Sequence[Column]) -> list[str]:
+    """What the scores alone do not say."""
+    first, said = columns[0], []
+    for column in columns[1:]:
+        ours, theirs = (run_files.manifest(one.first.dir).get("data", {}) for one in (first, column))
+        differ = differences(ours, theirs)
+        if differ and column.first.graph == first.first.graph:  # else the table shows two names
+            said.append(f"{column.name}: its {differ} differ from those of {first.name}")
+    metrics = {column.first.metric for column in columns} - {None}
+    if len(metrics) > 1:
+        said.append(
+            f"scores are not of one kind: {', '.join(TITLES[metric] for metric in sorted(filter(None, metrics)))}"
+        )
+    digests = [run.result["weights_digest"] for column in columns for run in column.runs if run.result]
+    if len(digests) > 1 and len(set(digests)) == 1:
+        said.append("all have the same weights, to the last bit")
+    return said
+
+
+def as_json(columns: Sequence[Column]) -> dict[str, object]:
+    return {
+        "runs": [
+            {
+                "name": column.name,
+                **({"dir": str(column.first.dir)} if len(column.runs) == 1 else {}),
+                "runs": [run.to_dict() for run in column.runs],
+                **{f"{split}_acc": spread([run.score(split) for run in column.runs]) for split in SPLITS},
+            }
+            for column in columns
+        ],
+        "settings": differing(columns),
+        "notes": notes(columns),
+    }
+
+
+# --- on a terminal ----------------------------------------------------------------------------------------------------
+
+
+def show(columns: Sequence[Column], console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for column in columns:
+        table.add_column(column.name, overflow="fold")
+    for name, cells in rows(columns).items():
+        table.add_row(name, *cells)
+    console.print(table)
+    for note in notes(columns):
+        console.print(note)
+
+
+def rows(columns: Sequence[Column]) -> dict[str, list[str]]:
+    """Name -> a cell of each column; what none has is left out."""
+    graphs = _unless_equal([column.first.graph for column in columns])
+    settings = {key: values for key, values in differing(columns).items() if not (graphs and key == "data.source")}
+    title = next((TITLES[metric] for column in columns if (metric := column.first.metric)), "score")
+    told = {
+        "runs": [str(len(column.runs)) for column in columns] if any(len(one.runs) > 1 for one in columns) else [],
+        "graph": graphs,
+        "state": _unless_equal([", ".join({run.state: 0 for run in column.runs}) for column in columns], "finished"),
+        **{key: [_shown(value) for value in values] for key, values in settings.items()},
+    }
+    for split, name in zip(SPLITS, ("train", "validation", "test"), strict=True):
+        told[f"{name} {title}"] = [_mean([run.score(split) for run in column.runs], 4) for column in columns]
+    told |= {
+        "epochs": [_mean([float(run.epochs) for run in column.runs], 0) for column in columns],
+        "ms per epoch": [_mean([_ms(run.epoch_s) for run in column.runs], 1) for column in columns],
+        "time": [time_of(_average([run.seconds for run in column.runs])) for column in columns],
+        "cost": [money_of(_average([run.usd for run in column.runs])) for column in columns],
+        "validation curve": _curves([_scores(column.first) for column in columns]),
+        "loss curve": _curves([_losses(column.first) for column in columns]),
+    }
+    return {name: cells for name, cells in told.items() if any(cell not in ("", "–") for cell in cells)}
+
+
+def _unless_equal(cells: list[str], usual: str | None = None) -> list[str]:
+    """Nothing where all are equal, or, with ``usual``, where all are that."""
+    is_plain = len(set(cells)) == 1 if usual is None else set(cells) == {usual}
+    return [] if is_plain else cells
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _mean(values: Sequence[float | None], digits: int) -> str:
+    found = spread(values)
+    if found is None:
+        return "–"
+    return plus_minus(found, digits) if len(values) > 1 else written(found["mean"], digits)
+
+
+def _average(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds
+
+
+def _scores(run: PastRun) -> list[float]:
+    found = (record["val"] for record in run.records if record["event"] == "evaluation")
+    return [scores["acc"] for scores in found if scores]
+
+
+def _losses(run: PastRun) -> list[float]:
+    return [record["loss"] for record in run.records if record["event"] == "epoch"]
+
+
+def _curves(curves: Sequence[Sequence[float]]) -> list[str]:
+    """On one scale: the lowest and the highest value of all."""
+    finite = [value for curve in curves for value in curve if math.isfinite(value)]
+    if not finite:
+        return []
+    return [curve_of(curve, min(finite), max(finite)) for curve in curves]
+
+
+def curve_of(values: Sequence[float], low: float, high: float, width: int = WIDTH) -> str:
+    """A line of blocks: each is the mean of its share of the values; "×" where none of these is finite."""
+    count = min(width, len(values))
+    blocks = []
+    for place in range(count):
+        share = values[place * len(values) // count : (place + 1) * len(values) // count]
+        finite = [value for value in share if math.isfinite(value)]
+        if not finite:
+            blocks.append("×")
+            continue
+        height = (sum(finite) / len(finite) - low) / (high - low) if high > low else 0.5
+        blocks.append(BLOCKS[min(len(BLOCKS) - 1, int(height * len(BLOCKS)))])
+    return "".join(blocks)
+
+
+def flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}

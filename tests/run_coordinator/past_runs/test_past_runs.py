@@ -1,0 +1,280 @@
+"""siafu runs, compare and clean, on run directories written by hand: what they say, what they leave alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import siafu
+from run_coordinator import api
+from run_coordinator.past_runs import PastRun, Trials, clean, compare, read, runs
+from run_coordinator.past_runs.cli import COLUMNS, FIRST, fitting
+from siafu import config as configs
+from siafu.__main__ import main
+from siafu.baseline import BaselineConfig
+from siafu.config import Config
+from siafu.errors import ConfigError
+
+DATA = {"edges": "1", "features": "2", "labels": "3", "splits": "4"}
+
+
+def written(
+    path: Path,
+    *,
+    scores: tuple[float, ...] = (0.5, 0.75),
+    ended: bool = True,
+    started: str = "2026-11-26T19:00:00+0000",
+    config: Config | None = None,
+    data: dict[str, str] | None = None,
+    shards: str = "",
+    **result: Any,
+) -> Path:
+    """A run that was evaluated after each epoch; the last evaluation is the best one."""
+    path.mkdir(parents=True)
+    (path / "config.toml").write_text(configs.dump(config or Config()))
+    manifest = {"started": started, "data": data or DATA, "graph": {"name": "digits"}, "shards": shards}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    lines: list[dict[str, Any]] = [{"event": "start", "setup_s": 0.5}]
+    for epoch, score in enumerate(scores, 1):
+        both: dict[str, Any] = {"epoch": epoch, "time_s": 2.0 * epoch}
+        lines.append(
+            {"event": "epoch", **both, "loss": 1 - score, "epoch_s": 2.0, "ghost_bytes": 0, "usd": 0.25 * epoch}
+        )
+        lines.append(
+            {"event": "evaluation", **both, "train": None, "val": {"acc": score}, "test": {"acc": score - 0.1}}
+        )
+    (path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    if ended:
+        by_split = {"train": None, "val": {"acc": scores[-1]}, "test": {"acc": scores[-1] - 0.1}}
+        found = {
+            "metric": "accuracy",
+            "stopped": "epochs",
+            "scores": by_split,
+            "train_seconds": 2.0 * len(scores),
+            "epoch_seconds_median": 2.0,
+            "cost": {"usd": 0.5},
+            "weights_digest": path.name,
+            **result,
+        }
+        (path / "result.json").write_text(json.dumps(found))
+    return path
+
+
+def seeds(folder: Path, *scores: float) -> Path:
+    for seed, score in enumerate(scores):
+        config = Config().replace({"train.seed": seed})
+        written(folder / f"seed-{seed}", scores=(0.1, score), config=config)
+    (folder / "plan.json").write_text(json.dumps({"what": "seeds"}))
+    return folder
+
+
+# --- siafu runs -------------------------------------------------------------------------------------------------------
+
+
+def test_every_state_of_a_run_is_told(tmp_path: Path) -> None:
+    written(tmp_path / "done")
+    written(tmp_path / "limit", stopped="budget")
+    written(tmp_path / "dead", ended=False)
+    alive = written(tmp_path / "alive", ended=False)
+    (tmp_path / "notes.txt").write_text("not a run")
+    (tmp_path / "empty").mkdir()
+    with api.alone(alive):
+        found = {one.dir.name: one for one in runs(tmp_path)}
+    states = {name: one.state for name, one in found.items() if isinstance(one, PastRun)}
+    assert states == {"done": "finished", "limit": "at its limit", "dead": "broken off", "alive": "running"}
+    dead = found["dead"]
+    assert isinstance(dead, PastRun)
+    assert (dead.epochs, dead.seconds, dead.usd, dead.score("val"), dead.score("train")) == (2, 4.0, 0.5, 0.75, None)
+
+
+def test_runs_are_in_the_order_in_which_they_began(tmp_path: Path) -> None:
+    written(tmp_path / "b", started="2026-11-26T19:00:00+0000")
+    written(tmp_path / "a", started="2026-11-26T20:00:00+0000")
+    seeds(tmp_path / "c", 0.5)
+    assert [one.dir.name for one in runs(tmp_path)] == ["b", "c", "a"]
+
+
+def test_seeds_are_one_line_with_their_mean(tmp_path: Path) -> None:
+    found = read(seeds(tmp_path / "many", 0.5, 0.7))
+    assert isinstance(found, Trials)
+    assert found.spread("val") == pytest.approx({"mean": 0.6, "std": 0.02**0.5, "min": 0.5, "max": 0.7})
+
+
+def test_a_narrow_terminal_has_the_columns_that_fit() -> None:
+    row = dict.fromkeys(COLUMNS, "12345678")
+    assert fitting([row], FIRST, 8) == ["run"]
+    assert fitting([row], FIRST, 17) == ["run"]
+    assert fitting([row], FIRST, 18) == ["run", "state"]
+    assert fitting([row], FIRST, 1000) == list(FIRST)
+
+
+def test_the_table_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path / "one")
+    seeds(tmp_path / "many", 0.5, 0.7)
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    many, one = json.loads(capsys.readouterr().out)["runs"]
+    assert (one["dir"], one["state"], one["val_acc"], one["usd"]) == (str(tmp_path / "one"), "finished", 0.75, 0.5)
+    assert [run["val_acc"] for run in many["runs"]] == [0.5, 0.7]
+    assert main(["runs", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "0.6500" in shown
+    assert "0.500 ± 0.141" in shown  # of the test scores
+    assert main(["runs", str(tmp_path), "--graph", "cora"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: no runs on cora\n"
+
+
+def test_a_folder_that_is_none_and_a_broken_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err == f"siafu runs: {tmp_path}/none: No such file or directory\n"
+    broken = written(tmp_path / "broken")
+    (broken / "metrics.jsonl").write_text("{\n")
+    assert main(["runs", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"siafu runs: {broken}/metrics.jsonl: line 1: ")
+
+
+def test_a_run_is_opened_by_its_directory(tmp_path: Path) -> None:
+    run = siafu.Run.open(written(tmp_path / "done"))
+    assert (run.stopped, len(run.metrics())) == ("epochs", 5)
+    with pytest.raises(ConfigError, match=r"dead: its run has not ended: siafu resume"):
+        siafu.Run.open(written(tmp_path / "dead", ended=False))
+    with pytest.raises(ConfigError, match=r"not a run directory: it has no config.toml"):
+        siafu.Run.open(tmp_path)
+
+
+# --- siafu compare ----------------------------------------------------------------------------------------------------
+
+
+def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
+    one = written(tmp_path / "one", config=Config().replace({"train.lr": 0.5, "run.dir": "one"}))
+    other = written(tmp_path / "other", config=Config().replace({"run.dir": "other"}))
+    columns = compare.columns_of([one, other])
+    assert compare.differing(columns) == {"train.lr": [0.5, Config().train.lr]}
+    assert compare.rows(columns)["train.lr"] == ["0.5", str(Config().train.lr)]
+
+
+def test_seeds_are_a_column_with_a_spread(tmp_path: Path) -> None:
+    columns = compare.columns_of([seeds(tmp_path / "many", 0.5, 0.7), written(tmp_path / "one")])
+    told = compare.rows(columns)
+    assert told["validation accuracy"] == ["0.6000 ± 0.1414", "0.7500"]
+    assert told["runs"] == ["2", "1"]
+    assert "train.seed" not in columns[0].settings
+    assert told["ms per epoch"] == ["2000.0 ± 0.0", "2000.0"]
+    assert told["cost"] == ["$0.5000", "$0.5000"]
+
+
+def test_curves_have_one_scale(tmp_path: Path) -> None:
+    low, high = written(tmp_path / "low", scores=(0.0, 0.1)), written(tmp_path / "high", scores=(0.5, 1.0))
+    told = compare.rows(compare.columns_of([low, high]))
+    assert told["validation curve"] == ["▁▁", "▅█"]
+    assert told["loss curve"] == ["██", "▅▁"]
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([], ""),
+        ([1.0], "█"),
+        ([0.0, float("nan"), 1.0], "▁×█"),
+        ([float("inf")], "×"),
+        ([0.0] * 30 + [1.0] * 10, "▁" * 15 + "█" * 5),
+    ],
+)
+def test_a_curve_is_no_longer_than_its_width(values: list[float], line: str) -> None:
+    assert compare.curve_of(values, 0.0, 1.0) == line
+
+
+def test_another_graph_of_the_same_name_and_equal_weights_are_noted(tmp_path: Path) -> None:
+    one, two = written(tmp_path / "one", weights_digest="w"), written(tmp_path / "two", weights_digest="w")
+    assert compare.notes(compare.columns_of([one, two])) == ["all have the same weights, to the last bit"]
+    other = written(tmp_path / "other", data={**DATA, "labels": "9"}, weights_digest="v")
+    assert compare.notes(compare.columns_of([one, other])) == ["other: its labels differ from those of one"]
+    scored = written(tmp_path / "links", metric="mrr", weights_digest="u")
+    assert compare.notes(compare.columns_of([one, scored])) == ["scores are not of one kind: accuracy, MRR"]
+
+
+def test_a_baseline_and_a_run_have_each_its_own_settings(tmp_path: Path) -> None:
+    baseline = written(tmp_path / "theirs", config=BaselineConfig().replace({"baseline.method": "pipegcn"}))
+    found = compare.differing(compare.columns_of([written(tmp_path / "ours"), baseline]))
+    assert found["baseline.method"] == [None, "pipegcn"]
+
+
+def test_one_run_alone_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = written(tmp_path / "one")
+    assert main(["compare", str(run)]) == 2
+    assert "one alone: name another run" in capsys.readouterr().err
+    assert main(["compare", str(run), str(tmp_path)]) == 2
+    assert "not a run directory: it has neither config.toml nor plan.json" in capsys.readouterr().err
+    assert main(["compare", str(run), str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["settings"] == {}
+
+
+# --- siafu clean ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two graphs, of which one was not used for two days, and a calibration."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "cache/siafu"
+    for name, days in (("new-1", 0), ("old-2", 2)):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "features.npy").write_bytes(bytes(10_000))
+        then = time.time() - days * 86400
+        for path in (folder / name / "features.npy", folder / name):
+            os.utime(path, (then, then))
+    (folder / "calibration-here.json").write_text("{}")
+    return folder
+
+
+def test_nothing_goes_without_a_yes(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean"]) == 0
+    assert "would free" in capsys.readouterr().out
+    assert {path.name for path in cache.iterdir()} == {"new-1", "old-2", "calibration-here.json"}
+
+
+def test_what_was_used_of_late_stays(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", "--older", "1d", "--yes", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["removed"], [Path(one["path"]).name for one in told["entries"]]) == (True, ["old-2"])
+    assert {path.name for path in cache.iterdir()} == {"new-1", "calibration-here.json"}
+
+
+def test_what_was_calibrated_stays(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", "--yes"]) == 0
+    assert [path.name for path in cache.iterdir()] == ["calibration-here.json"]
+    assert main(["clean", "--yes"]) == 0
+    assert capsys.readouterr().out.endswith("nothing to remove\n")
+
+
+def test_a_run_that_goes_on_stays_and_so_does_its_graph(cache: Path) -> None:
+    alive = written(cache.parents[1] / "runs/alive", ended=False, shards=str(cache / "old-2"))
+    with api.alone(alive):
+        assert main(["clean", "--runs", "1s", "--yes"]) == 0
+    assert alive.is_dir()
+    assert (cache / "old-2/features.npy").is_file()
+    assert not (cache / "new-1").exists()
+
+
+def test_runs_go_by_their_age_and_only_where_one_is_named(cache: Path) -> None:
+    folder = cache.parents[1] / "runs"
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    written(folder / "young", started=now)
+    written(folder / "old")
+    seeds(folder / "many", 0.5, 0.6)
+    (folder / "many/seed-1/manifest.json").write_text(json.dumps({"started": now}))  # one more was added
+    assert main(["clean", "--yes"]) == 0
+    assert len(list(folder.iterdir())) == 3
+    assert main(["clean", "--runs", "1h", "--yes"]) == 0
+    assert {path.name for path in folder.iterdir()} == {"young", "many"}
+
+
+def test_an_age_that_is_none_is_refused(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", "--older", "soon"]) == 2
+    assert "siafu clean: --older soon: must be seconds, or a number and one of" in capsys.readouterr().err
+    assert len(clean.entries(Path("runs"), 0.0, None)) == 2
