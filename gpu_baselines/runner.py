@@ -68,6 +68,7 @@ class Runner:
             {
                 "event": "start",
                 "siafu": __version__,
+                "metric": self.metric.name,
                 "method": method,
                 "ranks": ranks,
                 "setup_s": progress.setup_s,

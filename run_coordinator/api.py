@@ -22,7 +22,7 @@ import numpy as np
 
 from graph_data.prepare import cached
 from graph_data.sources.names import absolute
-from run_coordinator import apply_edge, curves, intervals, launch, loggers, presets
+from run_coordinator import apply_edge, curves, intervals, launch, live_status, loggers, presets
 from run_coordinator.actions import Status
 from run_coordinator.lambda_emulator import lambda_site
 from siafu import __version__, allotment, conditions, model_file, models, progress, run_files
@@ -161,7 +161,8 @@ def conduct(
         run_dir = made_run_dir(resolved, f"{shards.manifest.name}-{resolved.model.name}-{resolved.train.mode}")
     try:
         keep_beside(run_dir, shards)
-        trained = do(told, shards, run_dir, on_status)
+        with live_status.kept(run_dir, on_status) as tell:
+            trained = do(told, shards, run_dir, tell)
         result: Result = {**trained, **placement, **told_of_graph(shards), "run_dir": str(run_dir)}
     except (ConfigError, DatasetError) as error:
         is_told_of = str(run_dir) in str(error)  # a log there, perhaps

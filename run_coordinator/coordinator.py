@@ -255,7 +255,12 @@ class Coordinator:
         self.status.phase = "training" if self.config.train.epochs else "evaluating"
         first = len(self.ledger.losses)
         setup_s = self.started_at - self._begun_at  # what time_s leaves out of the time that roles ran
-        begun: run_files.Began = {"event": "start", "siafu": __version__, "setup_s": setup_s}
+        begun: run_files.Began = {
+            "event": "start",
+            "siafu": __version__,
+            "metric": self.metric.name,
+            "setup_s": setup_s,
+        }
         if self.before is not None:
             begun["epoch"] = first
         return [Record(begun), *(Send(member, Start(first, self.ledger.judged)) for member in self.members)]

@@ -36,6 +36,7 @@ VERBS = {
     "predict": ("run_coordinator.predict.cli", "predict classes for every vertex of a graph"),
     "export": ("run_coordinator.export.cli", "write a run's model as a PyTorch, PyG, DGL or ONNX model"),
     "runs": ("run_coordinator.past_runs.cli", "list the runs in a folder, with their scores"),
+    "watch": ("run_coordinator.watch.cli", "show runs in the browser while they go on"),
     "compare": ("run_coordinator.past_runs.compare", "compare runs: settings that differ, scores, curves"),
     "report": ("cost_planner.report.cli", "write an HTML report of one or more runs"),
     "value": ("cost_planner.value.cli", "compare runs by value = 1 / (time x cost)"),

@@ -32,6 +32,7 @@ class Began(TypedDict, total=False):
 
     event: Literal["start"]
     siafu: str  # version
+    metric: str  # what "acc" is (siafu.metrics)
     setup_s: float  # seconds of the roles before training, which time_s leaves out
     epoch: int  # where it goes on from; absent in a new run
     method: str  # of a baseline
@@ -296,6 +297,36 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
         raise _unreadable(file, error) from None
     for number, line in enumerate(whole.splitlines(), 1):
         yield _object(line, f"{file}: line {number}")
+
+
+class GrowingLines:
+    """metrics.jsonl of a run that goes on: each line once it is whole."""
+
+    def __init__(self, run_dir: Path, *, from_end: bool = False):
+        """``from_end``: without the lines that are there already."""
+        self._file, self._rest = run_dir / METRICS, b""
+        there = self._file.stat() if from_end and self._file.is_file() else None
+        # All mutable state:
+        self._at, self._inode = (there.st_size, there.st_ino) if there else (0, 0)
+        self.began_anew = False  # with the last ``new``: what it gave before counts no more
+
+    def new(self) -> list[Record]:
+        """Raises: ConfigError for a line that is no JSON object."""
+        self.began_anew = False
+        try:
+            with self._file.open("rb") as file:
+                now = os.fstat(file.fileno())
+                if now.st_ino != self._inode or now.st_size < self._at:  # who resumes cuts what is done again
+                    self.began_anew = self._at > 0
+                    self._at, self._rest, self._inode = 0, b"", now.st_ino
+                file.seek(self._at)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._at += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        where = f"{self._file}: a line"
+        return [cast(Record, _object(line.decode(errors="replace"), where)) for line in lines]
 
 
 def _json_object(file: Path) -> dict[str, Any] | None:

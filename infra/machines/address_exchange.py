@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from siafu.errors import ConfigError
 
-_PLACE, _STATUS = ".place.json", ".status.json"
+_PLACE = ".place.json"
 
 
 @dataclass(frozen=True)
@@ -39,18 +37,3 @@ class Place:
             return cls(**json.loads((run_dir / _PLACE).read_text()))
         except OSError:
             raise ConfigError("run.on = aws: only a deployed machine can coordinate such a run") from None
-
-
-def write_status(run_dir: Path, status: Any) -> None:
-    """A dataclass: where the run stands."""
-    draft = run_dir / f"{_STATUS}.new"
-    draft.write_text(json.dumps(dataclasses.asdict(status)))
-    os.replace(draft, run_dir / _STATUS)
-
-
-def read_status(run_dir: Path) -> dict[str, Any]:
-    try:
-        status: dict[str, Any] = json.loads((run_dir / _STATUS).read_text())
-    except (OSError, ValueError):
-        return {}
-    return status

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from infra.machines import graph_store
-from infra.machines.address_exchange import Place, read_status
+from infra.machines.address_exchange import Place
 from infra.machines.agent_state import Duty, Fetch, Order, Start, Stop
 from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
 from infra.machines.runfiles import Sender
 from infra.machines.secret_store import Vault
+from run_coordinator import live_status
 from run_coordinator.hosts.child import Child
 from siafu import __version__, start
 from siafu import config as configs
@@ -264,7 +265,7 @@ class Post:
             "fetch_bytes": total,
         }
         if self._sender is not None:
-            report["status"] = read_status(self._sender.folder)
+            report["status"] = live_status.read(self._sender.folder)
         self.mailbox.write(report_key(self.member), report)
         self._reported, self._reported_at = said, now
 

@@ -10,14 +10,13 @@ import json
 import logging
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from infra.machines.address_exchange import Place, write_status
+from infra.machines.address_exchange import Place
 from infra.machines.host import await_agents, share
 from infra.machines.mailbox import Mailbox
-from run_coordinator import api
+from run_coordinator import api, live_status
 from run_coordinator.actions import Status
 from run_coordinator.coordinator import Coordinator
 from siafu import config as configs
@@ -25,9 +24,6 @@ from siafu import run_files
 from siafu.address import Address
 from siafu.errors import GnnError
 from siafu.shards import ShardSet
-
-#: Between two states of the run that are written down.
-STATUS_S = 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,8 +52,13 @@ def coordinate(config_file: Path, shards_path: Path, run_dir: Path) -> None:
     """Waits for the machines, trains, and leaves all in ``run_dir``."""
     config, place = configs.load(config_file), Place.read(run_dir)
     shards = ShardSet.open(shards_path, ())
-    on_status = _writer(run_dir)
+    with live_status.kept(run_dir, lambda status: None) as on_status:
+        _carry_out(config, place, shards, run_dir, on_status)
 
+
+def _carry_out(
+    config: configs.Config, place: Place, shards: ShardSet, run_dir: Path, on_status: Callable[[Status], None]
+) -> None:
     def say(come: int, total: int, boots: list[Address]) -> None:
         phase = f"machines fetch the graph, {share(come, total)}" if total else "waiting for machines"
         if boots:
@@ -70,20 +71,6 @@ def coordinate(config_file: Path, shards_path: Path, run_dir: Path) -> None:
     await_agents(mailbox, place, members, config.servers.start_timeout_s, say)
     result = api.carry_out(config, shards, run_dir, on_status)
     run_files.write_result(run_dir, result)
-
-
-def _writer(run_dir: Path) -> Callable[[Status], None]:
-    """Writes a state down now and then, and that of a new phase at once."""
-    written_at, phase = -float("inf"), ""
-
-    def write(status: Status) -> None:
-        nonlocal written_at, phase
-        now = time.monotonic()
-        if now - written_at >= STATUS_S or status.phase != phase:
-            write_status(run_dir, status)
-            written_at, phase = now, status.phase
-
-    return write
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import api
+from run_coordinator import api, live_status
 from run_coordinator.actions import Status
 from run_coordinator.baseline import launch
 from run_coordinator.baseline.settings import fitted, resolve
@@ -110,8 +110,8 @@ def begun(run_dir: str | Path) -> BaselineConfig:
 def _carried_out(
     config: BaselineConfig, shards: ShardSet, run_dir: Path, on_status: Callable[[Any], None], *, resume: bool
 ) -> Run:
-    with api.alone(run_dir):
-        found = launch.run(config, shards.path.resolve(), run_dir, on_status, resume=resume)
+    with api.alone(run_dir), live_status.kept(run_dir, on_status) as tell:
+        found = launch.run(config, shards.path.resolve(), run_dir, tell, resume=resume)
         spent = cost.of_baseline(config, seconds=found["train_seconds"])
         result: Result = {
             **found,

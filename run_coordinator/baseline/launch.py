@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import time
@@ -20,7 +19,7 @@ from siafu.errors import GnnError, PeerLost
 from siafu.evaluation import by_split
 from siafu.member import allow_open_files
 from siafu.pricing import cost
-from siafu.run_files import CONFIG, METRICS, RESULT, Record, Trained
+from siafu.run_files import CONFIG, RESULT, GrowingLines, Record, Trained
 from siafu.sockets import check_loopback
 from siafu.variables import threads
 
@@ -46,7 +45,7 @@ def run(
     for old in (*run_dir.glob("failed-*.json"), run_dir / RESULT):
         old.unlink(missing_ok=True)
     with _started(config, shards, run_dir, resume=resume) as ranks:
-        status, lines = Status(tasks_in_flight=None), _Lines(run_dir / METRICS, from_end=resume)
+        status, lines = Status(tasks_in_flight=None), GrowingLines(run_dir, from_end=resume)
         while not ranks.ended:
             for record in lines.new():
                 _read(status, record, config)
@@ -185,26 +184,3 @@ def words(shards: Path, run_dir: Path) -> list[str]:
         "--run-dir",
         str(run_dir),
     ]
-
-
-class _Lines:
-    """The lines of a file that grows, each once it is whole."""
-
-    def __init__(self, file: Path, *, from_end: bool):
-        self._file, self._rest = file, b""
-        there = file.stat() if from_end and file.is_file() else None
-        self._at, self._inode = (there.st_size, there.st_ino) if there else (0, 0)
-
-    def new(self) -> list[Record]:
-        try:
-            with self._file.open("rb") as file:
-                now = os.fstat(file.fileno())
-                if now.st_ino != self._inode or now.st_size < self._at:  # a rank that resumes cuts what is done again
-                    self._at, self._rest, self._inode = 0, b"", now.st_ino
-                file.seek(self._at)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        self._at += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [json.loads(line) for line in lines]

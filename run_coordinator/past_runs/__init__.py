@@ -72,7 +72,9 @@ class PastRun:
 
     @property
     def metric(self) -> str | None:
-        return self.result["metric"] if self.result is not None else None
+        if self.result is not None:
+            return self.result["metric"]
+        return next((record.get("metric") for record in self.records if record["event"] == "start"), None)
 
     def score(self, split: Split) -> float | None:
         """Of the weights that the run has kept; of one that has not ended, of its last evaluation."""
@@ -136,8 +138,18 @@ def read(path: Path) -> PastRun | Trials:
         return _run(path)
     if not (path / PLAN).is_file():
         raise ConfigError(f"{path}: not a run directory: it has neither {CONFIG} nor {PLAN}")
-    inside = [_run(entry) for entry in sorted(_entries(path)) if _is_run(entry)]
+    inside = [_run(entry) for entry in run_dirs(path)]
     return Trials(path, str(_plan(path).get("what", "")), inside)
+
+
+def run_dirs(folder: Path) -> list[Path]:
+    """Of all runs in a folder, those of trials too; of a run's own directory, that. Raises: ConfigError."""
+    if _is_run(folder):
+        return [folder]
+    found: list[Path] = []
+    for path in sorted(_entries(folder)):
+        found += run_dirs(path) if _is_run(path) or (path / PLAN).is_file() else []
+    return found
 
 
 def _entries(folder: Path) -> Iterator[Path]:
@@ -160,8 +172,12 @@ def _plan(folder: Path) -> Mapping[str, Any]:
 
 
 def _run(path: Path) -> PastRun:
+    return of(path, run_files.records(path) if (path / METRICS).is_file() else [])
+
+
+def of(path: Path, records: Sequence[Record]) -> PastRun:
+    """``records``: what its metrics.jsonl has. Raises: ConfigError."""
     config, manifest, result = baseline.load(path / CONFIG), run_files.manifest(path), run_files.result(path)
-    records = run_files.records(path) if (path / METRICS).is_file() else []
     graph = manifest["graph"]["name"] if "graph" in manifest else config.data.source
     return PastRun(path, config, manifest.get("started", ""), graph, _state(path, result), records, result)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,31 @@ def test_a_result_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     with pytest.raises(OSError, match="No space"):
         run_files.write_result(tmp_path, {"stopped": "target"})  # type: ignore[typeddict-item]
     assert json.loads((tmp_path / "result.json").read_bytes()) == {"stopped": "epochs"}
+
+
+def test_lines_are_read_once_they_are_whole_and_again_when_the_file_was_cut(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    lines = run_files.GrowingLines(tmp_path)
+    assert lines.new() == []
+    file.write_text('{"n": 1}\n{"n"')
+    assert lines.new() == [{"n": 1}]
+    file.write_text('{"n": 1}\n{"n": 2}\n')
+    assert lines.new() == [{"n": 2}]
+    assert not lines.began_anew
+    file.write_text('{"n": 1}\n')
+    assert lines.new() == [{"n": 1}]
+    assert lines.began_anew
+    file.write_text('{"n": 1}\n[]\n')
+    with pytest.raises(ConfigError, match=r"metrics.jsonl: a line: not a JSON object"):
+        lines.new()
+    assert run_files.GrowingLines(tmp_path, from_end=True).new() == []
+
+
+def test_lines_of_a_file_that_took_anothers_place_are_read_anew(tmp_path: Path) -> None:
+    """It may have become longer than what was read of the other, before anybody looked."""
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"n": 1}\n{"n": 2}\n')
+    lines = run_files.GrowingLines(tmp_path, from_end=True)
+    (tmp_path / "beside").write_text('{"n": 1}\n{"n": 33}\n{"n": 34}\n')
+    os.replace(tmp_path / "beside", file)
+    assert [line["n"] for line in lines.new()] == [1, 33, 34]

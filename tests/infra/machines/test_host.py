@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from infra.machines import host as hosts
-from infra.machines.address_exchange import Place, read_status, write_status
+from infra.machines.address_exchange import Place
 from infra.machines.agent_state import Order
 from infra.machines.host import MachineHost, Report, Reports, await_agents
 from infra.machines.mailbox import Mailbox, order_key, report_key, run_key
+from run_coordinator import live_status
 from run_coordinator.actions import Status
 from run_coordinator.hosts import LOST
 from siafu.address import Address, graph_server, param_server
@@ -244,8 +245,10 @@ def test_await_agents_waits_for_a_machine_that_boots_longer_than_for_one_that_is
 
 
 def test_the_coordinators_state_passes_through_its_agent(tmp_path: Path) -> None:
-    assert read_status(tmp_path) == {}
-    write_status(tmp_path, Status(phase="training", epoch=3, loss=0.5))
-    assert read_status(tmp_path)["epoch"] == 3
-    (tmp_path / ".status.json").write_text("{")
-    assert read_status(tmp_path) == {}
+    assert live_status.read(tmp_path) == {}
+    with live_status.kept(tmp_path, lambda status: None) as on_status:
+        on_status(Status(phase="training", epoch=3, loss=0.5))
+        assert live_status.read(tmp_path)["epoch"] == 3
+        (tmp_path / ".status.json").write_text("{")
+        assert live_status.read(tmp_path) == {}
+    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ import pytest
 
 from run_coordinator.actions import Status
 from run_coordinator.baseline import launch
-from run_coordinator.baseline.launch import Ranks, _Lines, _read
+from run_coordinator.baseline.launch import Ranks, _read
 from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError, GnnError, PeerLost
 from siafu.run_files import BySplit, Epoch
@@ -121,29 +121,6 @@ def test_nothing_is_raised_while_all_live_or_end_well(tmp_path: Path) -> None:
     ranks.check()
     assert not ranks.ended
     assert Ranks([Process(0), Process(0)], tmp_path, 20).ended  # type: ignore[list-item]
-
-
-def test_lines_are_read_once_they_are_whole_and_again_when_the_file_was_cut(tmp_path: Path) -> None:
-    file = tmp_path / "metrics.jsonl"
-    lines = _Lines(file, from_end=False)
-    assert lines.new() == []
-    file.write_text('{"n": 1}\n{"n"')
-    assert lines.new() == [{"n": 1}]
-    file.write_text('{"n": 1}\n{"n": 2}\n')
-    assert lines.new() == [{"n": 2}]
-    file.write_text('{"n": 1}\n')
-    assert lines.new() == [{"n": 1}]
-    assert _Lines(file, from_end=True).new() == []
-
-
-def test_lines_of_a_file_that_took_anothers_place_are_read_anew(tmp_path: Path) -> None:
-    """It may have become longer than what was read of the other, before anybody looked."""
-    file = tmp_path / "metrics.jsonl"
-    file.write_text('{"n": 1}\n{"n": 2}\n')
-    lines = _Lines(file, from_end=True)
-    (tmp_path / "beside").write_text('{"n": 1}\n{"n": 33}\n{"n": 34}\n')
-    os.replace(tmp_path / "beside", file)
-    assert [line["n"] for line in lines.new()] == [1, 33, 34]
 
 
 def epoch(number: int, time_s: float) -> Epoch:

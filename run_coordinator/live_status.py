@@ -1,0 +1,53 @@
+"""Where a run stands, in a file of its directory: for ``siafu watch``, and for the agent of a deployed machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from run_coordinator.actions import Status
+
+STATUS = ".status.json"
+EVERY_S = 0.5
+
+
+@contextlib.contextmanager
+def kept(run_dir: Path, on_status: Callable[[Status], None]) -> Iterator[Callable[[Status], None]]:
+    """``on_status``, which also writes the file while the block runs: now and then, and a new phase at once."""
+    written_at, phase = -float("inf"), ""
+
+    def write(status: Status) -> None:
+        nonlocal written_at, phase
+        on_status(status)
+        now = time.monotonic()
+        if now - written_at >= EVERY_S or status.phase != phase:
+            written_at, phase = now, status.phase
+            with contextlib.suppress(OSError):  # it is only shown
+                _write(run_dir, status)
+
+    try:
+        yield write
+    finally:
+        with contextlib.suppress(OSError):
+            (run_dir / STATUS).unlink(missing_ok=True)
+
+
+def _write(run_dir: Path, status: Status) -> None:
+    draft = run_dir / f"{STATUS}.new"
+    draft.write_text(json.dumps(asdict(status)))
+    os.replace(draft, run_dir / STATUS)
+
+
+def read(run_dir: Path) -> dict[str, Any]:
+    """As ``Status``; empty where nobody writes one."""
+    try:
+        found = json.loads((run_dir / STATUS).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

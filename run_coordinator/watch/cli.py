@@ -1,0 +1,48 @@
+"""``siafu watch``."""
+
+from __future__ import annotations
+
+import argparse
+import webbrowser
+from pathlib import Path
+
+from run_coordinator.watch import Folder
+from run_coordinator.watch.server import Server
+from siafu.errors import ConfigError
+
+EXAMPLES = """The page is served to this machine alone, and only reads. From another machine, forward the port:
+ssh -L 8765:127.0.0.1:8765 HOST. Ctrl-C ends it; the runs go on.
+
+examples:
+  siafu watch                         all runs in runs/, the newest first
+  siafu watch runs/mine --no-browser
+  siafu watch experiments --port 8765
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "siafu watch [RUN|FOLDER] [--port N] [--no-browser]"
+    parser.description = "Show runs in the browser as they go on: curves, tasks in flight, where the time goes, cost."
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "folder", nargs="?", default="runs", metavar="RUN|FOLDER", help="run directory, or a folder of such [runs]"
+    )
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="of 127.0.0.1 [a free one]")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+
+
+def main(args: argparse.Namespace) -> int:
+    folder = Folder(Path(args.folder))
+    folder.lines()  # what cannot be shown is said here
+    if not 0 <= args.port < 1 << 16:
+        raise ConfigError(f"--port {args.port}: must be 0 to 65535")
+    try:
+        server = Server(folder, args.port)
+    except OSError as error:
+        raise ConfigError(f"--port {args.port}: {error.strerror}") from None
+    with server:
+        print(f"watching {args.folder} at {server.url} (Ctrl-C ends)", flush=True)
+        if not args.no_browser:
+            webbrowser.open(server.url)
+        server.serve_forever(poll_interval=0.2)
+    return 0
