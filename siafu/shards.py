@@ -76,6 +76,11 @@ OrderScores = Mapping[str, Mapping[str, float]]  # order -> its "cost" and "cros
 EdgeTypes = Literal["none", "relations", "links", "inductive"]  # what types of edges mean
 
 
+def is_prepared(source: str | os.PathLike[str]) -> bool:
+    """Whether a source is a folder of shards. Its name may be longer than a path can be: then it is none."""
+    return os.path.isfile(os.path.join(source, MANIFEST))
+
+
 # --- what a shard is --------------------------------------------------------------------------------------------------
 
 

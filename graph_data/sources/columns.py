@@ -186,6 +186,14 @@ def column_type(file: Path, column: str) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
+def is_time(file: Path, column: str) -> bool:
+    """Whether the values of a column are dates or times: by the schema, or in text all that are in the head of it."""
+    if is_parquet(file):
+        return bool(arrow().types.is_temporal(column_type(file, column)))
+    found = textfile.values(file, column)
+    return bool(found) and all(map(textfile.TIME.fullmatch, found))
+
+
 def widths(file: Path, columns: Sequence[str]) -> list[int]:
     """Numbers in a value of each column: of a list as many as the first has, else one.
     The schema is read once for all."""

@@ -75,8 +75,9 @@ ENDS = (
 )
 #: Names of columns that are no end of an edge, though they often stand first
 NO_END = re.compile(
-    r"index|rownames?|rownumber|edge|edgeid|eid|linkid|weights?|w|time|timestamp|ts|date|datetime|year|types?|rel|relation"
-    r"|label|labels|x\d+"
+    r"index|rownames?|rownumber|edge|edgeid|eid|linkid|weights?|w|ts|year|month|day|hour|when|types?|rel|relation"
+    r"|label|labels|x\d+|\w*(time|timestamp|date|datetime|timestampms|epochms|unixtime)"
+    r"|(created|updated|modified|posted|ordered|purchased|paid|sent|occurred|happened|observed|started|ended)(at|on)"
 )
 SHOWN = 6  # names of columns in a note
 FEW_IDS = 0.05  # of a table's ids in no edge: more are warned of
@@ -403,17 +404,20 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
     src = src or next((name for name in names if name != dst), "")
     dst = dst or next((name for name in names if name != src), "")
     for name in {src, dst} - said:
-        if pair is None and not columns.is_nameless(name) and NO_END.fullmatch(columns.plain(name)):
+        if pair is not None or columns.is_nameless(name):
+            continue
+        called = NO_END.fullmatch(columns.plain(name)) is not None
+        if called or columns.is_time(file, name):
             raise DatasetError(
-                f"{file}: by its name, column {name!r} is no end of an edge: say which columns are source and target, "
-                f"of {', '.join(names)}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
+                f"{file}: by its {'name' if called else 'values'}, column {name!r} is no end of an edge: say which "
+                f"columns are source and target, of {', '.join(names)}: src=COLUMN and dst=COLUMN (--src, --dst)"
             )
     for name in (src, dst):
         if columns.is_nameless(name):
             named = ", ".join(name for name in names if not columns.is_nameless(name))
             raise DatasetError(
                 f"{file}: its column {name!r} has no name of its own (row numbers of a DataFrame?): say which columns "
-                f"are source and target, of {named}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
+                f"are source and target, of {named}: src=COLUMN and dst=COLUMN (--src, --dst)"
             )
     return src, dst
 

@@ -37,6 +37,11 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 WHOLE = re.compile(r"[-+]?\d{1,18}(\.0*)?")  # an integer, perhaps in a column of floats
 LEADING_ZERO = re.compile(r"[-+]?0\d+")
 DECIMAL_COMMA = re.compile(r"(?<![\d,])\d+,\d+(?![\d,])")
+#: A date or time as ISO 8601, SQL, pandas and spreadsheets write it: 2024-03-01, 2024-03-01T12:30:00Z, 1.3.2024, 3/1/24
+TIME = re.compile(
+    r"(\d{4}-\d{1,2}-\d{1,2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[/.]\d{1,2}[/.](\d{4}|\d{2}))"
+    r"([T ]\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?([AaPp][Mm]|Z|UTC|[+-]\d{2}:?\d{2}))?)?"
+)
 #: What pandas, R, SQL and Excel write where there is nothing: in columns of numbers and of words. A single "." (SAS),
 #: "-" and "?" are not among them: they may be words.
 MISSING = (

@@ -136,7 +136,7 @@ def _id_of(file: Path, names: Sequence[str]) -> str:
         others = ", ".join(name for name in names if not columns.is_nameless(name))
         raise DatasetError(
             f"{file}: its first column has no name of its own (row numbers of a DataFrame?): say which column is the "
-            f"id, of {others}: id=COLUMN (siafu prepare --id)"
+            f"id, of {others}: id=COLUMN (--id)"
         )
     return names[0]
 

@@ -22,7 +22,7 @@ from siafu.errors import ConfigError
 from siafu.features import STANDARD, Standard
 from siafu.fingerprint import Fingerprint, differences, of_run
 from siafu.models import ModelSpec
-from siafu.shards import CLASSES, MANIFEST, Manifest, ShardSet, read_names
+from siafu.shards import CLASSES, Manifest, ShardSet, is_prepared, read_names
 from siafu.tasks import Lane
 from siafu.training_state import MODEL
 
@@ -199,7 +199,7 @@ def _another(graph: str, config: Config, settings: Mapping[str, Any]) -> dict[st
     """Settings of data for another graph: those of the run, but for what shards that
     are prepared already have fixed."""
     changes: dict[str, Any] = {"data.source": graph, "data.split": 0, "data.inductive": False}
-    if (Path(graph) / MANIFEST).is_file():
+    if is_prepared(graph):
         made = ShardSet.open(graph).manifest
         fixed = {"parts": made.num_partitions, "partitioner": made.partitioner, "order": made.order, "seed": made.seed}
         changes |= {f"data.{key}": value for key, value in fixed.items()}
