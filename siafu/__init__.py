@@ -23,6 +23,7 @@ _ELSEWHERE = {
     "from_arrays": "graph_data.objects.arrays",
     "from_dgl": "graph_data.objects.dgl",
     "from_pyg": "graph_data.objects.pyg",
+    "from_pandas": "graph_data.objects.frames",
     "from_networkx": "graph_data.objects.networkx",
     "from_scipy": "graph_data.objects.scipy",
     "to_dgl": "graph_data.objects.dgl",

@@ -6,6 +6,7 @@ What cannot be used is named by file, row (counted from 1, without a header) and
 from __future__ import annotations
 
 import contextlib
+import csv
 import glob
 import os
 import re
@@ -84,6 +85,11 @@ def file_and_columns(text: str) -> tuple[str, str]:
         ):
             return text[:at], text[at + 1 :]
     return text, ""
+
+
+def listed(chosen: str) -> list[str]:
+    """COLUMN,COLUMN as names; one with a comma in it stands in quotes, as in a CSV file."""
+    return next(csv.reader([chosen]))
 
 
 def files_of(pattern: str) -> list[Path]:
@@ -194,6 +200,14 @@ def is_time(file: Path, column: str) -> bool:
     return bool(found) and all(map(textfile.TIME.fullmatch, found))
 
 
+def is_bool(file: Path, column: str) -> bool:
+    """Whether a column holds true and false: by the schema, or in text by all values in the head of it."""
+    if is_parquet(file):
+        return bool(arrow().types.is_boolean(column_type(file, column)))
+    found = textfile.values(file, column)
+    return bool(found) and all(value.lower() in ("true", "false") for value in found)
+
+
 def widths(file: Path, columns: Sequence[str]) -> list[int]:
     """Numbers in a value of each column: of a list as many as the first has, else one.
     The schema is read once for all."""
@@ -285,6 +299,9 @@ def _opened(file: Path) -> Any:
 def _batches(file: Path, columns: list[str], rows: int, kinds: Sequence[Kind]) -> Iterator[Any]:
     pa = arrow("pyarrow")
     types = [kind.text for kind in kinds]
+    if not is_parquet(file):  # whose schema tells; in text true and false are no numbers
+        pairs = list(zip(columns, types, strict=True))
+        types = ["bool_" if type_ == "float64" and is_bool(file, column) else type_ for column, type_ in pairs]
     try:
         if is_parquet(file):
             with _opened(file) as parquet:
@@ -404,7 +421,10 @@ def _values(array: Any, where: Where, must: str) -> Array:
     """The numbers of an Arrow array."""
     if array.null_count:
         refuse_null(array, where, must)
-    types = arrow("pyarrow").types
+    pa = arrow("pyarrow")
+    types = pa.types
+    if isinstance(array, pa.ExtensionArray) and array.type.extension_name.startswith("pandas."):
+        where.refuse_column(array.type.extension_name, must)  # a period is a count of months, say
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if types.is_boolean(array.type) and must == "a number":

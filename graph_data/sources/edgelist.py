@@ -350,7 +350,8 @@ def parse(argument: str) -> EdgeList:
     files = columns.files_of(path)
     names = columns.column_names(files[0])
     if len(names) < 2:
-        raise DatasetError(f"{files[0]}: has one column, must have two: source and target")
+        count = "one column" if names else "no columns"
+        raise DatasetError(f"{files[0]}: has {count}, must have two: source and target")
     src, dst = _ends_of(files[0], names, given.get("src", ""), given.get("dst", ""))
     weight, type_ = given.get("weight"), given.get("type")
     used = [name for name in (src, dst, weight, type_) if name]
@@ -403,11 +404,12 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
     said = {src, dst}
     src = src or next((name for name in names if name != dst), "")
     dst = dst or next((name for name in names if name != src), "")
+    times = {name for name in (src, dst) if pair is None and name in names and columns.is_time(file, name)}
     for name in {src, dst} - said:
         if pair is not None or columns.is_nameless(name):
             continue
         called = NO_END.fullmatch(columns.plain(name)) is not None
-        if called or columns.is_time(file, name):
+        if called or times == {name}:  # two columns of dates are a graph of dates
             raise DatasetError(
                 f"{file}: by its {'name' if called else 'values'}, column {name!r} is no end of an edge: say which "
                 f"columns are source and target, of {', '.join(names)}: src=COLUMN and dst=COLUMN (--src, --dst)"

@@ -92,7 +92,7 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
     id_column = id_column if id_column and id_column in names else _id_of(files[0], names)
     others = names[1:] if _begins_with_row_numbers(files[0], names) else names
     rest = [name for name in others if name != id_column and name not in without]
-    values = tuple(chosen.split(",") if chosen else rest)
+    values = tuple(columns.listed(chosen) if chosen else rest)
     if not chosen and any(map(columns.is_nameless, values)):
         named = ",".join(name for name in values if not columns.is_nameless(name))
         raise DatasetError(
@@ -228,11 +228,11 @@ def labels(
         whole = found.dtype.kind in "iub"
         found = found.astype(np.float64) if found.dtype.kind in "ub" else found
     else:
-        wordy = [words.is_words(rows.files[0], column) for column in rows.values]
-        if wordy == [True] and target in ("auto", "classes"):
+        are_words = [words.is_words(rows.files[0], column) for column in rows.values]
+        if are_words == [True] and target in ("auto", "classes"):
             return _words(rows, num_vertices, id_kind, ids)
-        for column, bad in zip(rows.values, wordy, strict=True):
-            if bad:
+        for column, of_words in zip(rows.values, are_words, strict=True):
+            if of_words and not columns.is_bool(rows.files[0], column):
                 raise DatasetError(f"{rows.files[0]}: column {column!r} is of words, must be of numbers")
         whole = target != "numbers" and all(words.is_whole(rows.files[0], column) for column in rows.values)
         found, missing = _numbers(rows, num_vertices, id_kind, ids, whole)
@@ -277,10 +277,11 @@ def _check_header(rows: Table, names: Sequence[str]) -> None:
 
 def _numbers(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None, whole: bool) -> tuple[Array, int]:
     """float64 [N] or [N, C], NaN where the table has none; and how many rows lack one."""
-    kind = words.OPTIONAL_INTEGERS if whole else words.OPTIONAL_NUMBERS
     width = len(rows.values)
+    bools = [columns.is_bool(rows.files[0], column) for column in rows.values]
+    kinds = [words.OPTIONAL_INTEGERS if whole and not is_bool else words.OPTIONAL_NUMBERS for is_bool in bools]
     out, seen = np.full((num_vertices, width), np.nan), np.zeros(num_vertices, bool)
-    for where, values in rows.rows([kind] * width, id_kind, ids, seen):
+    for where, values in rows.rows(kinds, id_kind, ids, seen):
         out[where] = np.stack(values, axis=1)
     missing = int(np.isnan(out[seen]).any(axis=1).sum())
     return (out[:, 0] if width == 1 else out), missing
