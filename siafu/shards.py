@@ -63,6 +63,7 @@ FORMAT, VERSION = "siafu-shards", 2
 MANIFEST = "manifest.json"
 IDS, NAMED_IDS, NAMES = "ids.npy", "ids.parquet", "names.json"
 COLUMNS = "features"  # in names.json: of the columns of features
+CHOSEN = "columns"  # in names.json: of the table of features, as FILE#COLUMN,COLUMN has them
 EDGE_TYPES = "edge_types"  # in names.json: of the types of edges
 CLASSES = "classes"  # in names.json: of classes, or of the columns of several labels
 NOTES = "notes"  # in names.json, beside the names: what of the source was taken for what, and what was left out

@@ -7,8 +7,7 @@ is refused) holds here by the same code.
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,7 +49,8 @@ def from_pandas(
     source, target: columns of ``edges`` [by such names, else the first two]. weight, edge_type: other columns of it.
     id: the column of ``vertices`` that names them [``id``, ``node_id`` or similar, else the first]. label: its column
     of classes or numbers, or several columns of 0 and 1, one for each class; split: its column of train, val and test,
-    or several. features: its other columns that are taken [all], or "random:F" for F random ones. label_kind:
+    or several. features: its other columns that are taken [all], or "random:F" for F random ones; also "-brand" for all
+    but one, or "*" and "brand:onehot" for all, of which one is of categories (docs/data.md, "Tables"). label_kind:
     "classes", "labels" (several per vertex) or "numbers", where labels do not tell. ids: "text" if ids of different
     types are to be compared as text.
 
@@ -102,14 +102,13 @@ def _without_folder(text: str, folder: str) -> str:
     text = text.replace("edges.parquet", "edges").replace("vertices.parquet", "vertices")
     for said, ours in ARGUMENTS.items():
         text = text.replace(said, ours)
-    return text
+    text = re.sub(r"#\*,([^#]*):onehot makes", r"features=['*', '\1:onehot'] makes", text)
+    return re.sub(r"#-([^#]*) leaves it out", r"features=['-\1'] leaves it out", text)
 
 
 def _of(file: str, names: str | Sequence[str]) -> str:
     """FILE#COLUMN,COLUMN; "" for no columns."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow([names] if isinstance(names, str) else names)
-    return f"{file}#{line.getvalue()}" if names else ""
+    return f"{file}#{columns.line_of([names] if isinstance(names, str) else names)}" if names else ""
 
 
 # --- a table as Parquet -----------------------------------------------------------------------------------------------

@@ -233,9 +233,23 @@ def has_header(file: Path) -> bool:
 
 def values(file: Path, column: str) -> list[str]:
     """Those of a column that are not missing, in the head of the file."""
-    place, found = column_names(file).index(column), layout(file)
-    fields = (row[place].strip() for row in found.rows[found.has_header :] if place < len(row))
-    return [field for field in fields if field not in MISSING]
+    return heads(file, [column])[0]
+
+
+def heads(file: Path, columns: Sequence[str]) -> list[list[str]]:
+    """The same of many columns."""
+    names, found = column_names(file), layout(file)
+    place = {name: i for i, name in enumerate(names)}
+    rows = [[field.strip() for field in row] for row in found.rows[found.has_header :]]
+    return [
+        [row[at] for row in rows if at < len(row) and row[at] not in MISSING]
+        for at in (place[column] for column in columns)
+    ]
+
+
+def are_bools(values: Sequence[str]) -> bool:
+    """Whether all are true or false, however they are written, and there are some."""
+    return bool(values) and all(value.lower() in ("true", "false") for value in values)
 
 
 def as_written(file: Path, column: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,19 @@ def is_words(file: Path, column: str) -> bool:
         return first is not None and (codes or not textfile.NUMBER.fullmatch(first))
     kind, is_ = columns.column_type(file, column), arrow().types
     return not (is_.is_integer(kind) or is_.is_floating(kind) or is_.is_null(kind))
+
+
+def of_words(file: Path, names: Sequence[str]) -> tuple[str, str] | None:
+    """The first of these columns that is of words, with its first value or its type; None if there is none. Dates, true
+    and false are none."""
+    if not columns.is_parquet(file):
+        for name, head in zip(names, textfile.heads(file, names), strict=True):
+            is_number = any(map(textfile.NUMBER.fullmatch, head)) or any(map(textfile.DECIMAL_COMMA.fullmatch, head))
+            if head and not is_number and not textfile.are_bools(head):
+                return name, repr(head[0])
+        return None
+    found = columns.text_columns(file) if columns.num_rows(file) else {}
+    return next(((name, found[name]) for name in names if name in found), None)
 
 
 def is_whole(file: Path, column: str) -> bool:

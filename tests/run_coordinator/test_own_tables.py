@@ -72,6 +72,22 @@ def test_a_run_on_tables_goes_on_and_predicts_another_graph(folder, monkeypatch,
     assert "--features: is for another graph: give it by --graph" in capsys.readouterr().err
 
 
+def test_categories_and_columns_are_remembered_for_predictions(capsys):
+    flags = ["--features", "users.csv#-country", "--labels", "users.csv#job", "--split", "users.csv#role"]
+    assert main(["train", "sales.csv", *flags, "--epochs", "1", "--run-dir", "plain", "--quiet"]) == 0
+    flags[1] = "users.csv#*,country:onehot"
+    assert main(["train", "sales.csv", *flags, "--epochs", "1", "--run-dir", "run", "--quiet"]) == 0
+    capsys.readouterr()
+    write("new.csv", ["buyer", "seller"], [["a", "b"], ["b", "c"]])
+    rows = [["a", "text", 0, 0, "x"], ["b", "", -1, 1, "new"], ["c", "other", -2, 2, ""]]
+    write("new_users.csv", ["user_id", "about", "posts", "age", "country"], rows)
+    assert main(["predict", "run", "--graph", "new.csv", "--features", "new_users.csv", "--out", "p.csv"]) == 0
+    said = capsys.readouterr().err
+    assert "features [age] [posts] [country:onehot]; not used: [about]" in said
+    assert "unknown to it, and 0 in all columns: 'country=new' in 1 row\n" in said
+    assert main(["predict", "plain", "--graph", "new.csv", "--features", "new_users.csv", "--out", "p.csv"]) == 0
+
+
 def test_split_is_a_number_of_one_or_a_file_of_them():
     files = {"features": "users.csv#age", "labels": "users.csv#job"}
     found = api.resolve("sales.csv", None, None, {**files, "split": "2"})

@@ -224,9 +224,7 @@ def test_columns_of_another_table_are_found_by_their_names(
         run, graph=turned, scores="logits", settings=settings, on_status=lambda status: said.extend(status.notes)
     )
     np.testing.assert_array_equal(found.values, own.values)
-    assert [line for line in said if "by name" in line] == [
-        f"edges: feature columns are taken by name, in the order of {run.dir}; left out: 'height', 'job'"
-    ]
+    assert [line.partition("; ")[2] for line in said if "vertices by" in line] == ["not used: [height] [job]"]
 
 
 def test_a_table_without_a_column_of_the_run_is_refused(
@@ -234,7 +232,7 @@ def test_a_table_without_a_column_of_the_run_is_refused(
 ) -> None:
     run, names, folder = of_tables
     with pytest.raises(
-        DatasetError, match=r"^edges: has no feature column 'x1', which .* was made with, only 'x0', 'y1', "
+        DatasetError, match=r"users\.csv: has no feature column 'x1', which .* was made with, only 'id', 'x0', 'y1', "
     ):
         siafu.predict(
             run,
