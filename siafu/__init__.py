@@ -17,6 +17,7 @@ _ELSEWHERE = {
     "search": "run_coordinator.search",
     "resume": "run_coordinator.recovery.resume",
     "predict": "run_coordinator.predict",
+    "Predictions": "run_coordinator.predict.predictions",
     "export": "run_coordinator.export",
     "train_baseline": "run_coordinator.baseline",
     "Graph": "siafu.graph",

@@ -19,11 +19,11 @@ EXAMPLES = """siafu starts the run's servers with its settings and the best epoc
 vertex; with the run's partitions, the scores equal the run's. FILE's ending chooses the format; rows
 are in the order of the graph's vertices:
 
-  .csv      id, class, and a column for each score
+  .csv      id, class, true (the label, if there is one), split, and a column for each score
   .parquet  the same, the scores as one list (needs pyarrow)
   .npy      the scores alone: row v is vertex v
 
-Ids are those of the graph's files. Regression gives numbers; link prediction and --layer give
+Ids and classes are called as in the graph's files. Regression gives numbers; link prediction and --layer give
 embeddings. Classes and edge types of another graph are matched by name (else by number). It may lack
 some of them, or all labels, but may not have others. Another graph is prepared as the run's was, and
 standardised (feature_norm = standard) with the run's means and deviations.

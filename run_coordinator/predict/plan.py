@@ -61,6 +61,10 @@ class Plan:
     classes: tuple[str, ...] = ()  # what the run calls them; (): by their numbers
     numbers: tuple[Numbers | None, Numbers | None] = (None, None)  # the run's, of the graph's classes and relations
 
+    def of_shards(self, shards: ShardSet) -> Plan:
+        """Of a graph in memory, which has no name that servers could read: of its shards."""
+        return replace(self, config=self.config.replace({"data.source": str(shards.path)}))
+
     def fitted(self, shards: ShardSet) -> Plan:
         """With what the prepared graph has fixed. ConfigError if the model does not fit it."""
         manifest, source = shards.manifest, self.config.data.source
