@@ -7,17 +7,15 @@ import json
 import sys
 import time
 from dataclasses import asdict
-from urllib.parse import urlencode
 
+from graph_data import source_flags
 from graph_data.choice import CHOICES
 from graph_data.inspection import plot
 from graph_data.inspection.report import inspect_source
 from graph_data.inspection.show import show
 from graph_data.orders import ORDERS
 from graph_data.partitioners import PARTITIONERS
-from graph_data.prepare import estimate, prepare, resolve
-from graph_data.sources.beside import TOLD
-from graph_data.sources.columns import path_and_options
+from graph_data.prepare import estimate, prepare
 from siafu.errors import ConfigError
 
 EXAMPLES = """sources:
@@ -74,25 +72,6 @@ examples:
   siafu prepare coauthor_cs --task link --test-edges 0.1 --out shards/links
   siafu prepare cora --inductive --parts 4 --out shards/inductive
 """
-
-
-EDGE_FLAGS = {  # of edge lists: flag -> what it takes, and what that is
-    "src": ("COLUMN", "column of source ids [source, src, from, ..., or the first]"),
-    "dst": ("COLUMN", "column of target ids [target, dst, to, ..., or the second]"),
-    "weight": ("COLUMN", "column of edge weights, > 0 [none]"),
-    "type": ("COLUMN", "column of edge types, integers or words [none]"),
-    "num-edge-types": ("R", "edge types are the numbers 0..R-1"),
-    "ids": ("auto|integer|text", "type of the ids [auto]"),
-    "id": ("COLUMN", "column of ids in the tables of vertices [id, node_id, or the first]"),
-    "num-vertices": ("N", "ids are the vertex numbers 0..N-1"),
-    "features": ("FILE|random:F", "features of vertices, for any source without features; see below"),
-    "labels": ("FILE", "labels of vertices; see below"),
-    "target": (
-        "auto|classes|labels|numbers",
-        "meaning of the labels, for any source; labels: any number of classes per vertex [auto]",
-    ),
-    "split": ("FILE", "split of vertices; see below"),
-}
 
 
 TASK_FLAGS: dict[str, tuple[str, type, object, str]] = {  # flag -> what it takes, its type, its default, what that is
@@ -166,15 +145,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--memory", metavar="LIMIT", help="memory limit, such as 6GiB or 500MB [60%% of free memory]")
     parser.add_argument("--stream", action="store_true", help="sort on disk, whatever the size")
-    edges = parser.add_argument_group("edge lists")
-    for flag, (takes, what) in EDGE_FLAGS.items():
-        edges.add_argument(f"--{flag}", metavar=takes, help=what)
+    source_flags.add_to(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object with the manifest's counts")
 
 
 def main(args: argparse.Namespace) -> int:
     start = time.monotonic()
-    source = source_with_flags(args.source, {flag: getattr(args, flag.replace("-", "_")) for flag in EDGE_FLAGS})
+    source = source_flags.with_options(args.source, source_flags.given(args))
     if args.inspect:
         return inspect(source, args)
     if args.plot or not args.out:
@@ -242,23 +219,3 @@ def inspect(source: str, args: argparse.Namespace) -> int:
         plot.draw(report, args.plot)
         print(f"plot in {args.plot}", file=sys.stderr)
     return 0
-
-
-def source_with_flags(source: str, flags: dict[str, str | None]) -> str:
-    """The name of a source with these flags as its options. Raises: ConfigError if they are
-    for edge lists, and it is none."""
-    given = {flag.replace("-", "_"): value for flag, value in flags.items() if value is not None}
-    if not given:
-        return source
-    if resolve(source).kind != "edges":
-        if resolve(source).kind in ("digits", "synthetic"):
-            raise ConfigError(
-                f"--{next(iter(given)).replace('_', '-')} is for graphs that are read, and {source!r} is made"
-            )
-        if not (edges_only := [flag for flag in given if flag not in TOLD]):
-            joint = "&" if path_and_options(resolve(source).argument)[1] else "?"
-            return f"{source}{joint}{urlencode(given, safe='/:*', errors='surrogateescape')}"
-        given = dict.fromkeys(edges_only, "")
-        raise ConfigError(f"--{next(iter(given)).replace('_', '-')} is for edge lists, and {source!r} is none")
-    path, query = path_and_options(source.removeprefix("edges:"))
-    return f"edges:{path}?{query + '&' if query else ''}{urlencode(given, safe='/:*', errors='surrogateescape')}"

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from graph_data.choice import check_order
+from graph_data.chosen import aligned
 from graph_data.link_split import Shares, hold_out, messages
 from graph_data.partitioners import file_digest
 from graph_data.splits import by_share, per_class, training_edges
-from siafu.errors import ConfigError, DatasetError, listed
-from siafu.features import STANDARD, Standard, check_norm, columns_of, densified, normalised
+from siafu.errors import ConfigError, DatasetError
+from siafu.features import STANDARD, Standard, check_norm, densified, normalised
 from siafu.graph import TEST, TRAIN, VAL, Graph, labelled
 from siafu.run_files import CONFIG
 from siafu.shards import COLUMNS, MANIFEST, EdgeTypes, Manifest, OrderScores, PartitionEntry, SplitSizes, read_names
@@ -107,29 +108,8 @@ class Options:
         return replace(graph, split=split)
 
     def with_columns(self, graph: Graph) -> Graph:
-        """The graph with the feature columns of ``features_as`` in the order that they have there, found by their
-        names. Where either has no names, the columns stay as they are, and a note says so.
-
-        Raises: DatasetError for a column that the graph lacks.
-        """
-        ours, theirs = self._given_columns(), graph.names.get(COLUMNS, ())
-        if not self.features_as or ours == theirs:
-            return graph
-        if not (ours and theirs):
-            who = self.features_as if theirs else graph.name
-            note = f"{graph.name}: feature columns are taken by position, since {who} has no names for them"
-            return replace(graph, notes=(*graph.notes, note))
-        if missing := [name for name in ours if name not in theirs]:
-            raise DatasetError(
-                f"{graph.name}: has no feature column {listed(missing)}, which {self.features_as} was made with, only "
-                f"{listed(theirs)}"
-            )
-        note = f"{graph.name}: feature columns are taken by name, in the order of {self.features_as}"
-        if extra := [name for name in theirs if name not in ours]:
-            note += f"; left out: {listed(extra)}"
-        features = columns_of(graph.features, [theirs.index(name) for name in ours])
-        names = {**graph.names, COLUMNS: ours}
-        return replace(graph, features=features, names=names, notes=(*graph.notes, note))
+        """The graph with the feature columns of ``features_as`` (``graph_data.chosen``)."""
+        return aligned(graph, self.features_as) if self.features_as else graph
 
     def _given_columns(self) -> tuple[str, ...]:
         """Names of the feature columns of ``features_as``; () if it has none."""

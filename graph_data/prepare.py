@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from graph_data.choice import choose_order
+from graph_data.chosen import as_read
 from graph_data.counts import check_labels_met, counts_of
 from graph_data.cut import shards_of
 from graph_data.estimate import Estimate, estimate_of
@@ -109,6 +110,7 @@ def prepare(
         os.fspath(features_as),
     )
     options.check()
+    source = _as_read(source, options)
     with ShardWriter(out) as writer:  # first, so that a bad destination costs no time
         found = found_in(source)
         guess = estimate_of(found, options, memory, stream)
@@ -123,6 +125,13 @@ def found_in(source: Any) -> Source | Graph:
     if isinstance(source, str | os.PathLike):
         return resolve(os.fspath(source))
     return graph_of(source)
+
+
+def _as_read(source: Any, options: Options) -> Any:
+    """The source with the columns of features that ``features_as`` was made of, where it is a name without any."""
+    if not options.features_as or not isinstance(source, str | os.PathLike):
+        return source
+    return as_read(os.fspath(source), resolve(os.fspath(source)), options.features_as)
 
 
 def estimate(source: Any, *, memory: str | int | None = None, stream: bool | None = None, **given: Any) -> Estimate:
@@ -218,13 +227,15 @@ def cached(source: Any, *, cache_dir: str | os.PathLike[str] | None = None, **op
     it. Of two processes that prepare the same thing at once, the one that ends first wins. Nothing is ever evicted.
     """
     folder = cache_folder(os.fspath(cache_dir or ""))
+    told = Options.of({**(prepare.__kwdefaults__ or {}), **options})
+    source = _as_read(source, told)
     found = found_in(source)
     key = {
         "format": [FORMAT, VERSION],
         "orders": ORDERS_VERSION,
         "siafu": version("siafu"),
         "source": _identity(found),
-        "options": Options.of({**(prepare.__kwdefaults__ or {}), **options}).key(),
+        "options": told.key(),
     }
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     done = folder / f"{_slug(found)}-{digest[:16]}"

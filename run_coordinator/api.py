@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from graph_data import source_flags
 from graph_data.prepare import cached
 from graph_data.sources.names import absolute
 from run_coordinator import apply_edge, curves, intervals, launch, live_status, loggers, presets
@@ -38,7 +39,7 @@ from siafu.graph import TEST_NEGATIVE, TEST_PAIR, TRAIN_NEGATIVE, TRAIN_PAIR, VA
 from siafu.models import Model, ModelSpec
 from siafu.pricing.meter import Meter
 from siafu.run_files import CONFIG, METRICS, OfGraph, Record, Result, Trained
-from siafu.shards import CLASSES, COLUMNS, EDGE_TYPES, MANIFEST, NAMES, ShardSet, read_names
+from siafu.shards import CLASSES, COLUMNS, EDGE_TYPES, NAMES, ShardSet, is_prepared, read_names
 from siafu.sparse import Array
 from siafu.tasks import Lane, is_of_edges
 
@@ -115,7 +116,8 @@ def train(
     source: what to train on; see ``siafu prepare --help``; or a graph in memory, also one of PyG, DGL, NetworkX or
     SciPy (``graph_data.objects``), whose shards the cache keeps. config: a Config or a TOML file to start from.
     settings: ``{"section.key": value}``. preset: "paper" for what was published of the model on this graph
-    (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``.
+    (``run_coordinator.presets``). Keyword arguments are the command line's flags: ``epochs=50, mode="pipe", parts=2``;
+    also those of tables: ``siafu.train("edges.csv", features="users.csv", labels="users.csv#job")``.
 
         >>> run = siafu.train("digits", epochs=50)
         >>> run.test_acc
@@ -123,6 +125,7 @@ def train(
     Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
     """
     in_memory = None if isinstance(source, str | os.PathLike) else source
+    check_in_memory(in_memory, short)
     resolved = resolve("" if in_memory is not None else os.fspath(source), config, settings, short, preset)
     cell = progress.of_notebook(resolved.train.epochs) if on_status is None else None
     on_status = on_status or cell or (lambda status: None)
@@ -134,6 +137,15 @@ def train(
     if cell is not None:
         cell.end()
     return run
+
+
+def check_in_memory(graph: Any, short: Mapping[str, Any]) -> None:
+    """Raises: ConfigError if a keyword argument is an option of a source that is read from files, and this is none."""
+    for name in source_flags.sorted_out(short)[1] if graph is not None else ():
+        raise ConfigError(
+            f"{name}: is for a source that is read from files, and the graph is in memory: say it where the graph is "
+            "made (siafu.from_pandas, siafu.from_arrays, ...)"
+        )
 
 
 def conduct(
@@ -289,13 +301,16 @@ def resolve(
     ``many``: it is the base of runs in several modes or on several backends, so a setting may be for some of
     them. Raises: ConfigError for a name that does not exist, and for a setting that is said and does nothing
     (``siafu.conditions``). What other settings of a run's config, or of a file, lose their meaning by what is
-    said here go back to their defaults.
+    said here go back to their defaults. ``short`` may hold options of the source (``graph_data.source_flags``) too,
+    which its name then holds.
     """
     base = config if isinstance(config, Config) else configs.load(config) if config else Config()
     changes = dict(settings or {})
+    short, options = source_flags.sorted_out(short)
     for name, value in short.items():
         if name not in SHORT:
-            raise ConfigError(f"{name}: unknown argument, must be one of {', '.join(SHORT)}")
+            known = [*SHORT, *(option for option in source_flags.OPTIONS if option not in SHORT)]
+            raise ConfigError(f"{name}: unknown argument, must be one of {', '.join(known)}")
         changes[SHORT[name]] = value
     if source:
         changes["data.source"] = source
@@ -304,6 +319,8 @@ def resolve(
         changes = {**presets.find(preset, asked).settings, **changes}
     said = changes.keys() | _said_in(config)
     resolved = base.replace(changes)
+    if options:
+        resolved = resolved.replace({"data.source": source_flags.with_options(resolved.data.source, options)})
     if resolved.servers.backend == "auto" and not isinstance(resolved, BaselineConfig):
         resolved = resolved.replace({"servers.backend": _backend(resolved, said)})
     far = resolved.run.on == "aws" and resolved.servers.backend == "lambda"
@@ -348,7 +365,7 @@ def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> P
     """The prepared graph: the source itself if it is one, else from the cache. ``in_memory``: a graph that is the
     source. ``features_as``: as for ``graph_data.prepare.prepare``."""
     data = config.data
-    if in_memory is None and (Path(data.source) / MANIFEST).is_file():
+    if in_memory is None and is_prepared(data.source):
         return Path(data.source)
     return cached(
         data.source if in_memory is None else in_memory,
@@ -374,7 +391,7 @@ def shards_of(config: Config, in_memory: Any = None, features_as: str = "") -> P
 def num_parts(config: Config) -> int:
     """Into how many the graph is cut: what a prepared graph says, whatever ``data.parts`` asks.
     DatasetError for a damaged one."""
-    if (Path(config.data.source) / MANIFEST).is_file():
+    if is_prepared(config.data.source):
         return ShardSet.open(config.data.source).manifest.num_partitions
     return config.data.parts
 
@@ -417,7 +434,7 @@ def fit(config: Config, shards: ShardSet) -> Config:
 
 def _from_anywhere(source: str) -> str:
     """The source as a command in any other folder finds it: what goes on with the run, predicts or exports."""
-    return str(Path(source).resolve()) if (Path(source) / MANIFEST).is_file() else absolute(source)
+    return str(Path(source).resolve()) if is_prepared(source) else absolute(source)
 
 
 def _held_of_links(asked: Data, shards: ShardSet) -> dict[str, Any]:

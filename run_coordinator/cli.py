@@ -9,6 +9,7 @@ import sys
 import typing
 from collections.abc import Iterator, Sequence
 
+from graph_data import source_flags
 from run_coordinator import api, presets, repeat
 from run_coordinator.recovery import guard
 from siafu import config as configs
@@ -43,6 +44,7 @@ EXAMPLES = """sources:
 examples:
   siafu train
   siafu train digits --parts 2 --hidden 32 --epochs 100
+  siafu train follows.csv --features users.csv --labels users.csv#job
   siafu train my_graph.npz --model sage --hidden 64 --lr 0.005 --dropout 0.5 --feature-norm row
   siafu train 'synthetic:reddit-small?scale=0.01' --parts 2 --lambdas 4 --lambda-memory 512 --json
   siafu train my_graph.npz --set train.schedule=cosine --set model.norm=layer --checkpoint-every 10
@@ -89,6 +91,7 @@ def add_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -
     for name, key in api.SHORT.items():
         if name not in without:
             add_flag(groups[key.partition(".")[0]], name, key)
+    source_flags.add_to(parser, (*api.SHORT, *without))
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -171,6 +174,7 @@ def asked(args: argparse.Namespace, *, many: bool = False) -> Config:
     """The config of the command line; ``many``: as of ``api.resolve``. Says on stderr where a preset comes from."""
     settings = api.settings_of(args.set)
     short = {name: getattr(args, name) for name in api.SHORT if getattr(args, name) is not None}
+    short |= source_flags.given(args, without=(*api.SHORT,))
     if args.config:
         api.check_code(args.config, settings)
     config = api.resolve(args.source, args.config, settings, short, args.preset, many=many)

@@ -15,7 +15,7 @@ from typing import Any
 
 from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.shards import MANIFEST, ShardSet
+from siafu.shards import ShardSet, is_prepared
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,6 @@ def find(name: str, config: Config) -> Preset:
 def graph_of(source: str) -> str:
     """The name that a graph is published under: of shards the one in their manifest, else the file's."""
     path = Path(source)
-    if (path / MANIFEST).is_file():
+    if is_prepared(path):
         source = ShardSet.open(path).manifest.name
     return Path(source).stem.lower()

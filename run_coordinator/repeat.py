@@ -27,6 +27,7 @@ from typing import Any, TypedDict, cast
 
 import numpy as np
 
+from graph_data.sources.columns import path_and_options
 from run_coordinator import api
 from run_coordinator.actions import Status
 from siafu import __version__, errors, run_files, start
@@ -138,6 +139,7 @@ def asked(
     """The config that all trials begin with, and the source if it is a graph in memory, else None."""
     if isinstance(source, str | Path):
         return api.resolve(str(source), config, settings, short, preset), None
+    api.check_in_memory(source, short)
     return api.resolve("", config, settings, short, preset), source
 
 
@@ -169,7 +171,8 @@ def folder_of(config: Config, what: str, plan: Mapping[str, Any]) -> Path:
     """Where the trials go, made and signed. ConfigError if it holds trials of other settings, or something else."""
     told = {"siafu": __version__, "what": what, **plan, "config": _compared(config)}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
-    graph = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(config.data.source).stem or "graph").strip("-")
+    source = path_and_options(config.data.source)[0].removeprefix("edges:")  # columns would make it too long for a name
+    graph = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(source).stem or "graph").strip("-")
     folder = Path(config.run.dir or f"runs/{graph}-{config.model.name}-{what}-{digest}").resolve()
     signed = json.loads(json.dumps(told, default=str))
     try:

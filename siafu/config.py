@@ -57,7 +57,13 @@ class Data:
     feature_norm: Literal["none", "row", "standard"] = setting(
         "none", "row: each row sums to 1; standard: z-score per column", flag="feature_norm"
     )
-    split: int = setting(0, "which of the graph's splits to use", flag="split", least=0)
+    split: int = setting(
+        0,
+        "which of the graph's splits to use; --split FILE#COLUMN reads splits from a table",
+        flag="split",
+        metavar="N|FILE",
+        least=0,
+    )
     seed: int = setting(0, "seed of the partitioner, and of the split if the source has none", least=0)
     train_per_class: int = setting(20, "training vertices per class, if the source has no split", least=1)
     val_per_class: int = setting(30, "validation vertices per class, if the source has no split", least=0)

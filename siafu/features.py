@@ -55,23 +55,29 @@ class _Columns:
         return len(self.matrix)
 
     def __getitem__(self, rows: slice) -> Array:
-        return np.ascontiguousarray(self.matrix[rows][:, self.order])
+        return _taken(self.matrix[rows], self.order)
+
+
+def _taken(rows: Array, order: Array) -> Array:
+    found: Array = np.ascontiguousarray(rows[:, order])
+    found[:, order < 0] = 0
+    return found
 
 
 def columns_of(features: Any, order: Sequence[int]) -> Any:
-    """The columns ``order`` of feature rows [N, F]: of an array a copy, of sparse rows
+    """The columns ``order`` of feature rows [N, F], -1 for one of zeros: of an array a copy, of sparse rows
     sorted ones, of rows on disk a view."""
     chosen = np.asarray(order, np.int64)
     if isinstance(features, SparseRows):
         place = np.full(features.width, -1, np.int64)
-        place[chosen] = np.arange(len(chosen))
+        place[chosen[chosen >= 0]] = np.flatnonzero(chosen >= 0)
         column, row = place[features.indices], features.row_of_entry()
         kept = np.flatnonzero(column >= 0)
         kept = kept[np.lexsort((column[kept], row[kept]))]
         starts = np.searchsorted(row[kept], np.arange(len(features) + 1))
         return SparseRows(starts.astype(np.int64), column[kept].astype(np.int32), features.data[kept], len(chosen))
     if isinstance(features, np.ndarray):
-        return np.ascontiguousarray(features[:, chosen])
+        return _taken(features, chosen)
     return _Columns(features, chosen)
 
 

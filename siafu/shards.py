@@ -63,6 +63,7 @@ FORMAT, VERSION = "siafu-shards", 2
 MANIFEST = "manifest.json"
 IDS, NAMED_IDS, NAMES = "ids.npy", "ids.parquet", "names.json"
 COLUMNS = "features"  # in names.json: of the columns of features
+CHOSEN = "columns"  # in names.json: of the table of features, as FILE#COLUMN,COLUMN has them
 EDGE_TYPES = "edge_types"  # in names.json: of the types of edges
 CLASSES = "classes"  # in names.json: of classes, or of the columns of several labels
 NOTES = "notes"  # in names.json, beside the names: what of the source was taken for what, and what was left out
@@ -74,6 +75,11 @@ HASH_BLOCK_BYTES = 1 << 20
 
 OrderScores = Mapping[str, Mapping[str, float]]  # order -> its "cost" and "crossing": see graph_data.choice
 EdgeTypes = Literal["none", "relations", "links", "inductive"]  # what types of edges mean
+
+
+def is_prepared(source: str | os.PathLike[str]) -> bool:
+    """Whether a source is a folder of shards. Its name may be longer than a path can be: then it is none."""
+    return os.path.isfile(os.path.join(source, MANIFEST))
 
 
 # --- what a shard is --------------------------------------------------------------------------------------------------

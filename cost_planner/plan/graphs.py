@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from cost_planner import scale
@@ -25,7 +24,7 @@ from graph_data.sources.names import resolve
 from run_coordinator import api
 from siafu.config import Config
 from siafu.errors import ConfigError
-from siafu.shards import MANIFEST, FileEntry, Manifest, PartitionEntry, ShardSet
+from siafu.shards import FileEntry, Manifest, PartitionEntry, ShardSet, is_prepared
 
 #: Of a graph that nobody has cut: what a streaming partitioner should reach (docs/scale.md).
 CUT = 0.5
@@ -97,7 +96,7 @@ def of_source(config: Config, cut: float | None = None) -> Graph:
     """The graph of ``data.source``: shards are read; a synthetic one is counted, not made; any other is prepared as
     ``siafu train`` would, and kept for it. DatasetError as ``siafu prepare``."""
     source, data = config.data.source, config.data
-    if not (Path(source) / MANIFEST).is_file():
+    if not is_prepared(source):
         found = resolve(source)
         family = synthetic.FAMILIES.get(found.argument.partition("?")[0]) if found.kind == "synthetic" else None
         if family is not None:

@@ -15,6 +15,7 @@ from rich.table import Column, Table
 
 from cost_planner.value import contenders, contest, finding, judge, paper, table, trained
 from cost_planner.value.names import names_apart
+from graph_data import source_flags
 from run_coordinator import api, repeat
 from run_coordinator import cli as train_cli
 from siafu.baseline import METHODS
@@ -30,7 +31,7 @@ STAND_IN = "c5.2xlarge"
 SUMMARY = "value.json"
 WIDTH = 120
 #: Flags of siafu train that are a contender's own, or mean something else here.
-NOT_FLAGS = ("backend", "mode", "staleness", "target_acc", "split")
+NOT_FLAGS = ("backend", "mode", "staleness", "target_acc", "split", "target")
 
 EXAMPLES = """examples:
   siafu value cora --contenders 'lambda, cpu, vanilla, pipegcn' --ranks 2 --target 0.75 --runs 5 --as-gpu g4dn.xlarge
@@ -136,6 +137,7 @@ def main(args: argparse.Namespace) -> int:
 def _nothing_is_trained(args: argparse.Namespace) -> None:
     """ConfigError for a flag that is about training."""
     flags = [name for name in api.SHORT if name not in NOT_FLAGS and getattr(args, name) is not None]
+    flags += source_flags.given(args, without=(*api.SHORT, *NOT_FLAGS))
     flags += [name for name in ("set", "config", "preset", "ranks") if getattr(args, name)]
     if args.runs != 1:
         flags.append("runs")

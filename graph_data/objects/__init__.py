@@ -21,6 +21,9 @@ OBJECTS = {
     "numpy": "graph_data.objects.arrays:from_arrays",
 }
 
+#: First part of the module of a table's class: no graph, but one can be made of two of them
+TABLES = {"pandas", "polars", "pyarrow", "modin", "cudf", "duckdb", "narwhals"}
+
 
 def graph_of(thing: Any) -> Graph:
     """The graph in an object: a ``Graph``, PyG's ``Data`` or ``HeteroData``, a ``DGLGraph``, a NetworkX
@@ -33,12 +36,14 @@ def graph_of(thing: Any) -> Graph:
         return thing
     if isinstance(thing, Mapping):
         return _read("graph_data.objects.arrays:from_mapping", thing)
-    for base in type(thing).__mro__:  # a subclass of the user's own is read as what it is of
-        package = base.__module__.partition(".")[0]
-        if package in OBJECTS:
-            return _read(OBJECTS[package], thing)
+    packages = [base.__module__.partition(".")[0] for base in type(thing).__mro__]  # a user's own subclass: of its base
+    if (package := next((package for package in packages if package in OBJECTS), None)) is not None:
+        return _read(OBJECTS[package], thing)
+    what = f"{type(thing).__module__}.{type(thing).__qualname__}"
+    if TABLES & {*packages}:
+        raise DatasetError(f"{what} is a table, no graph: siafu.from_pandas(edges, vertices) makes one of two tables")
     raise DatasetError(
-        f"{type(thing).__module__}.{type(thing).__qualname__} is no graph: must be a source's name, a siafu.Graph, a "
+        f"{what} is no graph: must be a source's name, a siafu.Graph, a "
         f"mapping of arrays, or an object of {', '.join(OBJECTS)}"
     )
 

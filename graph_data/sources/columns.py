@@ -6,7 +6,9 @@ What cannot be used is named by file, row (counted from 1, without a header) and
 from __future__ import annotations
 
 import contextlib
+import csv
 import glob
+import io
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -84,6 +86,18 @@ def file_and_columns(text: str) -> tuple[str, str]:
         ):
             return text[:at], text[at + 1 :]
     return text, ""
+
+
+def listed(chosen: str) -> list[str]:
+    """COLUMN,COLUMN as names; one with a comma in it stands in quotes, as in a CSV file."""
+    return next(csv.reader([chosen]))
+
+
+def line_of(names: Sequence[str]) -> str:
+    """COLUMN,COLUMN of these names: what ``listed`` reads."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
 
 
 def files_of(pattern: str) -> list[Path]:
@@ -186,6 +200,30 @@ def column_type(file: Path, column: str) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
+def text_columns(file: Path) -> dict[str, str]:
+    """Columns of text of a Parquet file, or of a dictionary of it, and what they are, for a message."""
+    is_ = arrow().types
+    with _opened(file) as parquet:
+        kinds = {field.name: field.type for field in parquet.schema_arrow}
+    kinds = {name: kind.value_type if is_.is_dictionary(kind) else kind for name, kind in kinds.items()}
+    return {name: "text" for name, kind in kinds.items() if is_.is_string(kind) or is_.is_large_string(kind)}
+
+
+def is_time(file: Path, column: str) -> bool:
+    """Whether the values of a column are dates or times: by the schema, or in text all that are in the head of it."""
+    if is_parquet(file):
+        return bool(arrow().types.is_temporal(column_type(file, column)))
+    found = textfile.values(file, column)
+    return bool(found) and all(map(textfile.TIME.fullmatch, found))
+
+
+def is_bool(file: Path, column: str) -> bool:
+    """Whether a column holds true and false: by the schema, or in text by all values in the head of it."""
+    if is_parquet(file):
+        return bool(arrow().types.is_boolean(column_type(file, column)))
+    return textfile.are_bools(textfile.values(file, column))
+
+
 def widths(file: Path, columns: Sequence[str]) -> list[int]:
     """Numbers in a value of each column: of a list as many as the first has, else one.
     The schema is read once for all."""
@@ -277,6 +315,11 @@ def _opened(file: Path) -> Any:
 def _batches(file: Path, columns: list[str], rows: int, kinds: Sequence[Kind]) -> Iterator[Any]:
     pa = arrow("pyarrow")
     types = [kind.text for kind in kinds]
+    if not is_parquet(file):  # whose schema tells; in text true and false are no numbers
+        bools = [textfile.are_bools(head) for head in textfile.heads(file, columns)]
+        types = [
+            "bool_" if type_ == "float64" and is_bool else type_ for type_, is_bool in zip(types, bools, strict=True)
+        ]
     try:
         if is_parquet(file):
             with _opened(file) as parquet:
@@ -396,7 +439,10 @@ def _values(array: Any, where: Where, must: str) -> Array:
     """The numbers of an Arrow array."""
     if array.null_count:
         refuse_null(array, where, must)
-    types = arrow("pyarrow").types
+    pa = arrow("pyarrow")
+    types = pa.types
+    if isinstance(array, pa.ExtensionArray) and array.type.extension_name.startswith("pandas."):
+        where.refuse_column(array.type.extension_name, must)  # a period is a count of months, say
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if types.is_boolean(array.type) and must == "a number":

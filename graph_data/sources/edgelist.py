@@ -38,6 +38,7 @@ from graph_data.sources.vertexfiles import Table, is_by_number, table
 from graph_data.targets import check_target
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import MAX_EDGE_TYPES, Graph
+from siafu.shards import CHOSEN, COLUMNS
 from siafu.sparse import Array
 
 log = logging.getLogger(__name__)
@@ -75,8 +76,9 @@ ENDS = (
 )
 #: Names of columns that are no end of an edge, though they often stand first
 NO_END = re.compile(
-    r"index|rownames?|rownumber|edge|edgeid|eid|linkid|weights?|w|time|timestamp|ts|date|datetime|year|types?|rel|relation"
-    r"|label|labels|x\d+"
+    r"index|rownames?|rownumber|edge|edgeid|eid|linkid|weights?|w|ts|year|month|day|hour|when|types?|rel|relation"
+    r"|label|labels|x\d+|\w*(time|timestamp|date|datetime|timestampms|epochms|unixtime)"
+    r"|(created|updated|modified|posted|ordered|purchased|paid|sent|occurred|happened|observed|started|ended)(at|on)"
 )
 SHOWN = 6  # names of columns in a note
 FEW_IDS = 0.05  # of a table's ids in no edge: more are warned of
@@ -206,14 +208,7 @@ class EdgeList:
             split=split,
             directed=True,
             ids=found,
-            names={
-                key: names
-                for key, names in (
-                    ("classes", labels.names),
-                    ("features", vertexfiles.feature_names(self.tables.get("features"))),
-                )
-                if names
-            },
+            names=({"classes": labels.names} if labels.names else {}) | self._columns(),
             numbers_said=self.target == "numbers",
             random_features=random_width(self.features) is not None,
             notes=(self._note_of_edges(), *self._notes_of_tables(), *_notes_of_ids(census), *labels.notes, *of_split),
@@ -239,6 +234,14 @@ class EdgeList:
                 told = f": they are like {show(ours[0])}, those of edges like {show(ours[1])}"
             raise DatasetError(f"{name}: none of its {total} ids (column {of_table.id!r}) is in an edge{told}")
 
+    def _columns(self) -> dict[str, tuple[str, ...]]:
+        """Names of the columns of features; and the columns of the table, where these names do not tell them."""
+        features = self.tables.get("features")
+        named = vertexfiles.feature_names(features)
+        if features is None or not named or named == features.chosen:
+            return {COLUMNS: named} if named else {}
+        return {COLUMNS: named, CHOSEN: features.chosen}
+
     def _note_of_edges(self) -> str:
         """What of the file of edges was taken for what."""
         used = [f"edges from [{self.src}] to [{self.dst}]"]
@@ -251,9 +254,11 @@ class EdgeList:
             found = {what: table for what, table in self.tables.items() if table.files == files}
             used = [f"vertices by [{next(iter(found.values())).id}]"]
             used += [
-                f"{what} {_listed(found[what].values)}" for what in ("features", "labels", "split") if what in found
+                f"{what} {_listed(found[what].chosen)}" for what in ("features", "labels", "split") if what in found
             ]
             yield _note(files, used, [name for table in found.values() for name in (table.id, *table.values)])
+            for one in found.values():
+                yield from (categories.note(files[0]) for categories in one.categories.values())
 
 
 def _note(files: Sequence[Path], used: Sequence[str], names: Collection[str | None]) -> str:
@@ -335,6 +340,8 @@ def sizes(argument: str) -> Sizes:
     n = edges.num_vertices or edges.largest_id(default=listed // 8) + 1
     width = random_width(edges.features)
     nbytes = 2 * n * width if width else sum(file.stat().st_size for file in edges.vertex_files())
+    if (found := edges.tables.get("features")) is not None and found.onehot:
+        nbytes = 4 * n * sum(found.widths)  # a word of a table may be a thousand columns
     text = edges.files[0].name.endswith(tuple(textfile.TEXT))
     return Sizes(n, listed, nbytes, edges.weight is not None, text=text)
 
@@ -349,7 +356,8 @@ def parse(argument: str) -> EdgeList:
     files = columns.files_of(path)
     names = columns.column_names(files[0])
     if len(names) < 2:
-        raise DatasetError(f"{files[0]}: has one column, must have two: source and target")
+        count = "one column" if names else "no columns"
+        raise DatasetError(f"{files[0]}: has {count}, must have two: source and target")
     src, dst = _ends_of(files[0], names, given.get("src", ""), given.get("dst", ""))
     weight, type_ = given.get("weight"), given.get("type")
     used = [name for name in (src, dst, weight, type_) if name]
@@ -402,18 +410,22 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
     said = {src, dst}
     src = src or next((name for name in names if name != dst), "")
     dst = dst or next((name for name in names if name != src), "")
+    times = {name for name in (src, dst) if pair is None and name in names and columns.is_time(file, name)}
     for name in {src, dst} - said:
-        if pair is None and not columns.is_nameless(name) and NO_END.fullmatch(columns.plain(name)):
+        if pair is not None or columns.is_nameless(name):
+            continue
+        called = NO_END.fullmatch(columns.plain(name)) is not None
+        if called or times == {name}:  # two columns of dates are a graph of dates
             raise DatasetError(
-                f"{file}: by its name, column {name!r} is no end of an edge: say which columns are source and target, "
-                f"of {', '.join(names)}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
+                f"{file}: by its {'name' if called else 'values'}, column {name!r} is no end of an edge: say which "
+                f"columns are source and target, of {', '.join(names)}: src=COLUMN and dst=COLUMN (--src, --dst)"
             )
     for name in (src, dst):
         if columns.is_nameless(name):
             named = ", ".join(name for name in names if not columns.is_nameless(name))
             raise DatasetError(
                 f"{file}: its column {name!r} has no name of its own (row numbers of a DataFrame?): say which columns "
-                f"are source and target, of {named}: src=COLUMN and dst=COLUMN (siafu prepare --src, --dst)"
+                f"are source and target, of {named}: src=COLUMN and dst=COLUMN (--src, --dst)"
             )
     return src, dst
 
@@ -426,6 +438,9 @@ def _tables(features: str, labels: str | None, split: str | None, id_column: str
         files = columns.files_of(columns.file_and_columns(features)[0])
         taken = [name for other in found.values() if set(other.files) & set(files) for name in other.values]
         found["features"] = table(features, taken, id_column)
+    for key, one in found.items():
+        if one.onehot and key != "features":
+            raise DatasetError(f"{one.text}: :onehot is for features: labels are classes as they are, splits words")
     return found
 
 

@@ -47,6 +47,6 @@ def no_features(name: str) -> DatasetError:
     """The refusal of a graph without features: random ones are no default."""
     return DatasetError(
         f"{name}: has no features: name a file of them, or say random:{RANDOM_WIDTH} for {RANDOM_WIDTH} random ones "
-        f"per vertex (siafu prepare --features random:{RANDOM_WIDTH}, SOURCE?features=random:{RANDOM_WIDTH}, in Python "
+        f"per vertex (--features random:{RANDOM_WIDTH}, SOURCE?features=random:{RANDOM_WIDTH}, in Python "
         f"features='random:{RANDOM_WIDTH}')"
     )

@@ -37,6 +37,11 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 WHOLE = re.compile(r"[-+]?\d{1,18}(\.0*)?")  # an integer, perhaps in a column of floats
 LEADING_ZERO = re.compile(r"[-+]?0\d+")
 DECIMAL_COMMA = re.compile(r"(?<![\d,])\d+,\d+(?![\d,])")
+#: A date or time as ISO 8601, SQL, pandas and spreadsheets write it: 2024-03-01, 2024-03-01T12:30:00Z, 1.3.2024, 3/1/24
+TIME = re.compile(
+    r"(\d{4}-\d{1,2}-\d{1,2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[/.]\d{1,2}[/.](\d{4}|\d{2}))"
+    r"([T ]\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?([AaPp][Mm]|Z|UTC|[+-]\d{2}:?\d{2}))?)?"
+)
 #: What pandas, R, SQL and Excel write where there is nothing: in columns of numbers and of words. A single "." (SAS),
 #: "-" and "?" are not among them: they may be words.
 MISSING = (
@@ -228,9 +233,23 @@ def has_header(file: Path) -> bool:
 
 def values(file: Path, column: str) -> list[str]:
     """Those of a column that are not missing, in the head of the file."""
-    place, found = column_names(file).index(column), layout(file)
-    fields = (row[place].strip() for row in found.rows[found.has_header :] if place < len(row))
-    return [field for field in fields if field not in MISSING]
+    return heads(file, [column])[0]
+
+
+def heads(file: Path, columns: Sequence[str]) -> list[list[str]]:
+    """The same of many columns."""
+    names, found = column_names(file), layout(file)
+    place = {name: i for i, name in enumerate(names)}
+    rows = [[field.strip() for field in row] for row in found.rows[found.has_header :]]
+    return [
+        [row[at] for row in rows if at < len(row) and row[at] not in MISSING]
+        for at in (place[column] for column in columns)
+    ]
+
+
+def are_bools(values: Sequence[str]) -> bool:
+    """Whether all are true or false, however they are written, and there are some."""
+    return bool(values) and all(value.lower() in ("true", "false") for value in values)
 
 
 def as_written(file: Path, column: str) -> str:

@@ -1,22 +1,25 @@
 """Features, labels and splits of an edge list's vertices: in .npy files by vertex number, or in tables by id.
 
 A table is Parquet or CSV; the id is the column of that name (IDS) or the first, the others are values.
-FILE#COLUMN,COLUMN takes only those. What labels and splits take from a table of features is no feature. A label may be
-missing; words are numbered in ascending order, and so are integers that are not 0, 1, 2, ...
+FILE#COLUMN,COLUMN takes only those; FILE#-COLUMN all others; FILE#*,COLUMN:onehot all, this one as columns of 0 and 1.
+What labels and splits take from a table of features is no feature. A label may be missing; words are numbered in
+ascending order, and so are integers that are not 0, 1, 2, ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from graph_data.rowfile import RowFile
-from graph_data.sources import columns, textfile, words
+from graph_data.sources import columns, onehot, textfile, words
 from graph_data.sources.columns import FEATURES, Kind
 from graph_data.sources.ids import Ids, places
+from graph_data.sources.onehot import Categories
 from graph_data.sources.randomrows import RandomRows, random_width
 from graph_data.targets import numbered_note, one_hot, renumbered
 from siafu.errors import DatasetError
@@ -38,6 +41,26 @@ class Table:
     files: tuple[Path, ...]
     id: str
     values: tuple[str, ...]
+    onehot: frozenset[str] = frozenset()  # of the values, those of categories
+
+    @cached_property
+    def categories(self) -> dict[str, Categories]:
+        """Of the one-hot columns, in the order of ``values``."""
+        return {name: Categories(self.files, name) for name in self.values if name in self.onehot}
+
+    @cached_property
+    def widths(self) -> list[int]:
+        """Numbers that each column of values makes."""
+        found = columns.widths(self.files[0], self.values)
+        return [
+            len(self.categories[name].names) if name in self.onehot else width
+            for name, width in zip(self.values, found, strict=True)
+        ]
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The columns as FILE#COLUMN,COLUMN names them."""
+        return tuple(f"{name}{onehot.ENDING}" if name in self.onehot else name for name in self.values)
 
     def ids(self, kind: Kind) -> Iterator[Array]:
         """The ids, or their hashes, in blocks."""
@@ -49,7 +72,7 @@ class Table:
         self, kinds: Sequence[Kind], id_kind: Kind, ids: Ids | None, seen: Array
     ) -> Iterator[tuple[Array, list[Array]]]:
         """Blocks as vertex numbers [k] and values [k] of every column; marks who was ``seen``, bool [N]."""
-        rows = max(1, TABLE_VALUES // (1 + sum(columns.widths(self.files[0], self.values))))
+        rows = max(1, TABLE_VALUES // (1 + sum(self.widths)))
         for file in self.files:
             first = 1
             for keys, *values in columns.blocks(file, (self.id, *self.values), rows, [id_kind, *kinds]):
@@ -82,7 +105,7 @@ def num_rows(path: str) -> int:
 
 
 def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
-    """What FILE or FILE#COLUMN,COLUMN names; all columns but the id and those of ``without``.
+    """What FILE or FILE#COLUMN,COLUMN names; without columns, all but the id and those of ``without``.
 
     Raises: DatasetError if there is no such file or column, none is left, or one of them has no name.
     """
@@ -92,8 +115,8 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
     id_column = id_column if id_column and id_column in names else _id_of(files[0], names)
     others = names[1:] if _begins_with_row_numbers(files[0], names) else names
     rest = [name for name in others if name != id_column and name not in without]
-    values = tuple(chosen.split(",") if chosen else rest)
-    if not chosen and any(map(columns.is_nameless, values)):
+    values, categories, every = _chosen(files[0], columns.listed(chosen) if chosen else ["*"], names, rest)
+    if every and any(map(columns.is_nameless, values)):
         named = ",".join(name for name in values if not columns.is_nameless(name))
         raise DatasetError(
             f"{files[0]}: column {next(filter(columns.is_nameless, values))!r} has no name of its own (row numbers of "
@@ -106,7 +129,34 @@ def table(text: str, without: Sequence[str] = (), id_column: str = "") -> Table:
         )
     for file in files:
         columns.check_columns(file, (id_column, *values))
-    return Table(text, tuple(files), id_column, values)
+    return Table(text, tuple(files), id_column, values, categories)
+
+
+def _chosen(
+    file: Path, words: Sequence[str], names: Sequence[str], rest: Sequence[str]
+) -> tuple[tuple[str, ...], frozenset[str], bool]:
+    """The columns that the words of FILE#WORD,WORD take, those of categories, and whether all others are taken too.
+
+    A word is a column; COLUMN:onehot; -COLUMN, which leaves it out and takes all others; or *, which takes all others.
+    Raises: DatasetError for a column that is there twice.
+    """
+    taken, left = [], set()
+    for word in words:
+        if word not in names and word.startswith("-") and word[1:] in names:
+            left.add(word[1:])
+        elif word not in names and word.endswith(onehot.ENDING):
+            taken.append((word.removesuffix(onehot.ENDING), True))
+        elif word in names or word != "*":
+            taken.append((word, False))
+    every = bool(left) or ("*" in words and "*" not in names)
+    named = [name for name, _ in taken]
+    for name in named:
+        if named.count(name) > 1 or name in left:
+            raise DatasetError(f"{file}: column {name!r} is there twice in #{','.join(words)}")
+    others = [name for name in rest if name not in left and name not in named] if every else []
+    values = [name for name in names if name in named or name in others] if every else named
+    values += [name for name in named if name not in values]
+    return tuple(values), frozenset(name for name, is_onehot in taken if is_onehot), every
 
 
 def _begins_with_row_numbers(file: Path, names: Sequence[str]) -> bool:
@@ -119,12 +169,17 @@ def _begins_with_row_numbers(file: Path, names: Sequence[str]) -> bool:
 
 
 def feature_names(rows: Table | None) -> tuple[str, ...]:
-    """Of the columns of a table of features; () if they have none but their numbers. Those of
-    a list are NAME[0], NAME[1], ..."""
-    if rows is None or any(name.isdigit() for name in rows.values):
+    """Of the columns of a table of features; () if they have none but their numbers. Those of a list are NAME[0],
+    NAME[1], ..., those of categories NAME=CATEGORY."""
+    if rows is None or (not rows.onehot and any(name.isdigit() for name in rows.values)):
         return ()
-    sizes = zip(rows.values, columns.widths(rows.files[0], rows.values), strict=True)
-    return tuple(called for name, k in sizes for called in ([name] if k == 1 else (f"{name}[{i}]" for i in range(k))))
+    found: list[str] = []
+    for name, k in zip(rows.values, rows.widths, strict=True):
+        if name in rows.onehot:
+            found += [f"{name}={category}" for category in rows.categories[name].names]
+        else:
+            found += [name] if k == 1 else [f"{name}[{i}]" for i in range(k)]
+    return tuple(found)
 
 
 def _id_of(file: Path, names: Sequence[str]) -> str:
@@ -136,7 +191,7 @@ def _id_of(file: Path, names: Sequence[str]) -> str:
         others = ", ".join(name for name in names if not columns.is_nameless(name))
         raise DatasetError(
             f"{file}: its first column has no name of its own (row numbers of a DataFrame?): say which column is the "
-            f"id, of {others}: id=COLUMN (siafu prepare --id)"
+            f"id, of {others}: id=COLUMN (--id)"
         )
     return names[0]
 
@@ -156,14 +211,21 @@ def features(
         if width:
             return RandomRows(num_vertices, width)
         return _sparse(Path(text)) if text.endswith(".npz") else RowFile(Path(text))
-    widths = columns.widths(rows.files[0], rows.values)
+    if unfit := words.of_words(rows.files[0], [name for name in rows.values if name not in rows.onehot]):
+        column, value = unfit
+        raise DatasetError(
+            f"{rows.files[0]}: column {column!r} is {value}, must be a number: #*,{column}:onehot makes a feature of "
+            f"each word, #-{column} leaves it out"
+        )
+    widths = rows.widths
+    kinds = [rows.categories[name].kind if name in rows.onehot else FEATURES for name in rows.values]
     shape = (num_vertices, sum(widths))
     seen = np.zeros(num_vertices, bool)
     if scratch is None:
         out = np.zeros(shape, np.float32)
     else:
         np.lib.format.open_memmap(scratch, "w+", np.float32, shape).flush()
-    for where, values in rows.rows([FEATURES] * len(widths), id_kind, ids, seen):
+    for where, values in rows.rows(kinds, id_kind, ids, seen):
         if scratch is not None:  # mapped anew for every block: what was written does not stay in our memory
             out = np.lib.format.open_memmap(scratch, "r+")
         for column, one, k in zip(rows.values, values, widths, strict=True):
@@ -177,7 +239,7 @@ def features(
         count = int((~seen).sum())
         more = f" and {count - 1:,} more" if count > 1 else ""
         raise DatasetError(
-            f"{text}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}{more}, which "
+            f"{rows.files[0]}: has no features of vertex {name_of(ids, int(np.argmin(seen)))}{more}, which "
             "edges or another table have"
         )
     return out if scratch is None else RowFile(scratch)
@@ -228,11 +290,11 @@ def labels(
         whole = found.dtype.kind in "iub"
         found = found.astype(np.float64) if found.dtype.kind in "ub" else found
     else:
-        wordy = [words.is_words(rows.files[0], column) for column in rows.values]
-        if wordy == [True] and target in ("auto", "classes"):
+        are_words = [words.is_words(rows.files[0], column) for column in rows.values]
+        if are_words == [True] and target in ("auto", "classes"):
             return _words(rows, num_vertices, id_kind, ids)
-        for column, bad in zip(rows.values, wordy, strict=True):
-            if bad:
+        for column, of_words in zip(rows.values, are_words, strict=True):
+            if of_words and not columns.is_bool(rows.files[0], column):
                 raise DatasetError(f"{rows.files[0]}: column {column!r} is of words, must be of numbers")
         whole = target != "numbers" and all(words.is_whole(rows.files[0], column) for column in rows.values)
         found, missing = _numbers(rows, num_vertices, id_kind, ids, whole)
@@ -277,10 +339,11 @@ def _check_header(rows: Table, names: Sequence[str]) -> None:
 
 def _numbers(rows: Table, num_vertices: int, id_kind: Kind, ids: Ids | None, whole: bool) -> tuple[Array, int]:
     """float64 [N] or [N, C], NaN where the table has none; and how many rows lack one."""
-    kind = words.OPTIONAL_INTEGERS if whole else words.OPTIONAL_NUMBERS
     width = len(rows.values)
+    bools = [columns.is_bool(rows.files[0], column) for column in rows.values]
+    kinds = [words.OPTIONAL_INTEGERS if whole and not is_bool else words.OPTIONAL_NUMBERS for is_bool in bools]
     out, seen = np.full((num_vertices, width), np.nan), np.zeros(num_vertices, bool)
-    for where, values in rows.rows([kind] * width, id_kind, ids, seen):
+    for where, values in rows.rows(kinds, id_kind, ids, seen):
         out[where] = np.stack(values, axis=1)
     missing = int(np.isnan(out[seen]).any(axis=1).sum())
     return (out[:, 0] if width == 1 else out), missing

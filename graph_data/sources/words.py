@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ ROLES_ARE = "train, val (valid, validation), test, none, or 0 (none), 1 (train),
 
 
 def is_words(file: Path, column: str) -> bool:
-    """Whether the values of a column are words and not numbers: by the schema, or in text by the first value."""
+    """Whether the values of a column are words and not numbers: by the schema, or in text by the first value. True and
+    False are words: of classes, the names."""
     if not columns.is_parquet(file):
         first, head = textfile.first_value(file, column), textfile.values(file, column)
         decimal = next((value for value in head if textfile.DECIMAL_COMMA.fullmatch(value)), None)
@@ -46,11 +48,26 @@ def is_words(file: Path, column: str) -> bool:
         codes = any(map(textfile.LEADING_ZERO.fullmatch, head))  # 01067 and 1067 are two
         return first is not None and (codes or not textfile.NUMBER.fullmatch(first))
     kind, is_ = columns.column_type(file, column), arrow().types
-    return not (is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind) or is_.is_null(kind))
+    return not (is_.is_integer(kind) or is_.is_floating(kind) or is_.is_null(kind))
+
+
+def of_words(file: Path, names: Sequence[str]) -> tuple[str, str] | None:
+    """The first of these columns that is of words, with its first value or its type; None if there is none. Dates, true
+    and false are none."""
+    if not columns.is_parquet(file):
+        for name, head in zip(names, textfile.heads(file, names), strict=True):
+            is_number = any(map(textfile.NUMBER.fullmatch, head)) or any(map(textfile.DECIMAL_COMMA.fullmatch, head))
+            if head and not is_number and not textfile.are_bools(head):
+                return name, repr(head[0])
+        return None
+    found = columns.text_columns(file) if columns.num_rows(file) else {}
+    return next(((name, found[name]) for name in names if name in found), None)
 
 
 def is_whole(file: Path, column: str) -> bool:
-    """Whether the values of a column of numbers are integers, seen as above."""
+    """Whether the values of a column of numbers, or of true and false, are integers, seen as above."""
+    if columns.is_bool(file, column):
+        return True
     if not columns.is_parquet(file):
         first = textfile.first_value(file, column)
         return first is None or first.lstrip("+-").isdecimal()
@@ -111,7 +128,10 @@ def coded(array: Any, where: Where, must: str) -> tuple[Array, list[str]]:
     """Which of the distinct words of an Arrow array stands in every row, and the words; "" where there is none."""
     pa = arrow()
     try:
-        text = (array.dictionary_decode() if pa.types.is_dictionary(array.type) else array).cast("string")
+        array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        if pa.types.is_boolean(array.type):  # as Python and pandas write them
+            array = arrow("pyarrow.compute").if_else(array, "True", "False")
+        text = array.cast("string")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         where.refuse_column(str(array.type), must)
     encoded = text.fill_null("").dictionary_encode()

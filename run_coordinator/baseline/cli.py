@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 
+from graph_data import source_flags
 from run_coordinator import api, baseline
 from run_coordinator import cli as train_cli
 from run_coordinator.baseline import settings
@@ -61,11 +62,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in settings.SHARED:
         key = api.SHORT[name]
         train_cli.add_flag(groups[key.partition(".")[0]], name, key, BaselineConfig, told=TOLD.get(key, ""))
+    source_flags.add_to(parser, names())
+
+
+def names() -> tuple[str, ...]:
+    """Of the settings that have a flag."""
+    return (*settings.SHARED, *settings.OWN)
 
 
 def main(args: argparse.Namespace) -> int:
-    names = (*settings.SHARED, *settings.OWN)
-    short = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    short = {name: getattr(args, name) for name in names() if getattr(args, name) is not None}
+    short |= source_flags.given(args, without=names())
     if args.resume:
         given = [*(["METHOD"] if args.method else []), *(f"--{name.replace('_', '-')}" for name in short), *args.set]
         given += ["--torchrun"] if args.torchrun else []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from graph_data import source_flags
 from run_coordinator import api
 from siafu import config as configs
 from siafu.baseline import BaselineConfig, first_settings
@@ -102,7 +103,7 @@ def resolve(
     """
     changes, shared = dict(settings), {}
     for name, value in short.items():
-        if name in SHARED:
+        if name in SHARED or name in source_flags.OPTIONS:
             shared[name] = value
         elif name in OWN:
             changes[OWN[name]] = value

@@ -7,16 +7,17 @@ the scores are those of the run's own evaluation, to the last bit where the part
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from graph_data.objects import graph_of
 from graph_data.renumbered import renumbered
 from graph_data.sources import ids as source_ids
 from run_coordinator import api
@@ -24,6 +25,7 @@ from run_coordinator.actions import Status
 from run_coordinator.predict.files import Block, Sheet, check, opened
 from run_coordinator.predict.joined import JoinedRows
 from run_coordinator.predict.plan import Plan, plan_of
+from run_coordinator.predict.predictions import Predictions as Predictions
 from siafu.errors import ConfigError, DatasetError
 from siafu.shards import ROWS_FOLDER, ShardSet
 from siafu.sparse import Array
@@ -32,20 +34,10 @@ from siafu.sparse import Array
 BLOCK_VALUES = 1 << 22
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """Arrays in the order of the graph's vertices."""
-
-    ids: Array  # [N] what the source calls them
-    values: Array  # [N, C] probabilities or logits; numbers of a regression; the embedding of a layer
-    classes: Array | None  # int64 [N]; bool [N, C] where a vertex may have several; None: nothing is classified
-    result: Mapping[str, Any]  # what ``siafu predict --json`` prints
-
-
 def predict(
     run: api.Run | str | Path,
     *,
-    graph: str = "",
+    graph: Any = "",
     layer: int | None = None,
     scores: str = "probabilities",
     settings: Mapping[str, Any] | None = None,
@@ -53,28 +45,26 @@ def predict(
 ) -> Predictions:
     """What the model of a run says of every vertex.
 
-    graph: another one with as many features, prepared and standardised as the run's was; its classes and types of edges
-    are the run's of the same names, or without names, numbers. layer: the activations that enter this layer (the number
-    of layers: logits) instead of ``scores``, "probabilities" or "logits". settings: ``{"section.key": value}``.
+    graph: another one with as many features, by its name or in memory (``siafu.from_pandas``, ...), prepared and
+    standardised as the run's was; its classes and types of edges are the run's of the same names, or without names,
+    numbers. layer: the activations that enter this layer (the number of layers: logits) instead of ``scores``,
+    "probabilities" or "logits". settings: ``{"section.key": value}``.
 
-        >>> siafu.predict(run).classes
-        array([3, 0, 4, ...])
+        >>> siafu.predict(run).to_pandas()
+             id   class    true  split    p_cook   p_smith
+        0   ann    cook    cook  train    0.9312    0.0688
 
     Raises: ConfigError or DatasetError for what the user asked; PeerLost, WorkerError and others for what failed.
     """
     with _evaluated(run, graph, layer, scores, settings, on_status) as (sheet, blocks, result):
-        found = list(blocks)
-        ids = np.concatenate([np.asarray(block.ids) for block in found])
-        values = np.concatenate([block.values for block in found])
-        classes = np.concatenate([block.decided for block in found]) if sheet.classifies else None
-    return Predictions(ids, values, classes, result)
+        return Predictions.of(sheet, list(blocks), result)
 
 
 def predict_to(
     out: str | Path,
     run: api.Run | str | Path,
     *,
-    graph: str = "",
+    graph: Any = "",
     layer: int | None = None,
     scores: str = "probabilities",
     settings: Mapping[str, Any] | None = None,
@@ -94,7 +84,7 @@ def predict_to(
 @contextmanager
 def _evaluated(
     run: api.Run | str | Path,
-    graph: str,
+    graph: Any,
     layer: int | None,
     scores: str,
     settings: Mapping[str, Any] | None,
@@ -103,9 +93,11 @@ def _evaluated(
     """What is predicted, block by block while the ``with`` block runs, and the result for ``--json``."""
     run_dir = run.dir if isinstance(run, api.Run) else Path(run)
     on_status(Status(phase="preparing"))
-    plan = plan_of(run_dir, graph=graph, layer=layer, scores=scores, settings=settings or {})
-    shards = ShardSet.open(api.shards_of(plan.config, features_as=plan.features_as))
-    plan = plan.fitted(shards)
+    in_memory = None if isinstance(graph, str | os.PathLike) else graph_of(graph)
+    named = os.fspath(graph) if in_memory is None else f"{in_memory.name} (in memory)"
+    plan = plan_of(run_dir, graph=named, layer=layer, scores=scores, settings=settings or {})
+    shards = ShardSet.open(api.shards_of(plan.config, in_memory, plan.features_as))
+    plan = (plan if in_memory is None else plan.of_shards(shards)).fitted(shards)
     on_status(Status(phase="starting", notes=shards.notes()))
     work = _work_dir(run_dir)
     try:
@@ -114,9 +106,11 @@ def _evaluated(
     except ConfigError:
         shutil.rmtree(work, ignore_errors=True)
         raise
-    sheet = Sheet(plan.kind, plan.spec.num_classes if plan.kind != "embedding" else 0, plan.classes)
-    rows = JoinedRows(work / ROWS_FOLDER, shards)
-    yield sheet, _blocks(plan, rows, shards), _result(plan, run_dir, shards, rows, ended)
+    sheet = Sheet(
+        plan.kind, plan.spec.num_classes if plan.kind != "embedding" else 0, plan.classes, shards.manifest.target
+    )
+    rows = JoinedRows.written(work / ROWS_FOLDER, shards)
+    yield sheet, _blocks(plan, rows, shards, shown), _result(plan, run_dir, shards, rows, ended)
     shutil.rmtree(work, ignore_errors=True)  # after a failure it stays, but for a mistake of the user: its logs say why
 
 
@@ -128,15 +122,46 @@ def _work_dir(run_dir: Path) -> Path:
         raise ConfigError(f"{run_dir}: cannot be written: {error.strerror}") from error
 
 
-def _blocks(plan: Plan, rows: JoinedRows, shards: ShardSet) -> Iterator[Block]:
-    ids = source_ids.load(shards.path)
+def _blocks(plan: Plan, rows: JoinedRows, shards: ShardSet, renumbered: ShardSet) -> Iterator[Block]:
+    """``renumbered``: the shards with the run's numbers of classes."""
+    ids, true, split = source_ids.load(shards.path), _true(plan, renumbered), _split(plan, shards)
+    flat = shards.manifest.target == "classes"
     num_rows = max(1, BLOCK_VALUES // rows.width)
     for start in range(0, rows.num_rows, num_rows):
         stop = min(start + num_rows, rows.num_rows)
         values = rows[start:stop]
         if not np.isfinite(values).all():
             raise DatasetError(f"{plan.run_dir}: its model gives NaN or infinity on {shards.manifest.name}")
-        yield Block.of(plan.kind, _ids_of(ids, start, stop), values)
+        labels = None if true is None else true[start:stop][:, 0] if flat else true[start:stop]
+        roles = None if split is None else split[start:stop][:, 0]
+        yield Block.of(plan.kind, _ids_of(ids, start, stop), values, labels, roles)
+
+
+def _true(plan: Plan, shards: ShardSet) -> JoinedRows | None:
+    """Labels [N, C] as the run means them; None if no vertex has one, or they are of another kind."""
+    if shards.manifest.target != plan.spec.target:
+        return None
+
+    def labels(p: int) -> Array:
+        found = np.asarray(shards.partition(p).labels)
+        return found.reshape(len(found), -1)
+
+    parts = [labels(p) for p in range(shards.manifest.num_partitions)]
+    known = any(bool((~np.isnan(part)).any() if part.dtype.kind == "f" else (part >= 0).any()) for part in parts)
+    return JoinedRows(shards, lambda p: parts[p]) if known else None
+
+
+def _split(plan: Plan, shards: ShardSet) -> JoinedRows | None:
+    """The split of the run, uint8 [N, 1]; None if no vertex is in it."""
+    if plan.spec.target == "links" or not _is_judged(plan, shards):
+        return None
+    at = plan.config.data.split
+    return JoinedRows(shards, lambda p: np.asarray(shards.partition(p).split)[:, at : at + 1])
+
+
+def _is_judged(plan: Plan, shards: ShardSet) -> bool:
+    split = shards.manifest.splits[plan.config.data.split] if shards.manifest.splits else None
+    return split is not None and bool(split.val + split.test + split.train)
 
 
 def _ids_of(ids: Any, start: int, stop: int) -> Any:
@@ -147,8 +172,6 @@ def _ids_of(ids: Any, start: int, stop: int) -> Any:
 
 
 def _result(plan: Plan, run_dir: Path, shards: ShardSet, rows: JoinedRows, ended: Mapping[str, Any]) -> dict[str, Any]:
-    split = shards.manifest.splits[plan.config.data.split] if shards.manifest.splits else None
-    judged = split is not None and bool(split.val + split.test + split.train)
     return {
         "run_dir": str(run_dir),
         "graph": plan.config.data.source,
@@ -156,7 +179,7 @@ def _result(plan: Plan, run_dir: Path, shards: ShardSet, rows: JoinedRows, ended
         "layer": plan.layer,
         "vertices": rows.num_rows,
         "columns": rows.width,
-        "scores": ended["scores"] if judged else None,
+        "scores": ended["scores"] if _is_judged(plan, shards) else None,
         "weights_digest": ended["weights_digest"],
         "lambda": ended["lambda"],
         "cost": ended["cost"],

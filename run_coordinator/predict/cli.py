@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from graph_data import source_flags
 from run_coordinator import api
 from run_coordinator.predict import predict_to
 from run_coordinator.predict.plan import check_run
@@ -18,11 +19,11 @@ EXAMPLES = """siafu starts the run's servers with its settings and the best epoc
 vertex; with the run's partitions, the scores equal the run's. FILE's ending chooses the format; rows
 are in the order of the graph's vertices:
 
-  .csv      id, class, and a column for each score
+  .csv      id, class, true (the label, if there is one), split, and a column for each score
   .parquet  the same, the scores as one list (needs pyarrow)
   .npy      the scores alone: row v is vertex v
 
-Ids are those of the graph's files. Regression gives numbers; link prediction and --layer give
+Ids and classes are called as in the graph's files. Regression gives numbers; link prediction and --layer give
 embeddings. Classes and edge types of another graph are matched by name (else by number). It may lack
 some of them, or all labels, but may not have others. Another graph is prepared as the run's was, and
 standardised (feature_norm = standard) with the run's means and deviations.
@@ -31,6 +32,7 @@ examples:
   siafu predict runs/20260301-120000-cora-gcn-pipe
   siafu predict runs/mine --out predictions.parquet --scores logits
   siafu predict runs/mine --graph tomorrow.npz --out tomorrow.csv --json
+  siafu predict runs/mine --graph new.csv --features users2.csv
   siafu predict runs/mine --layer 1 --out hidden.npy --backend cpu
 """
 FLAGS = {"parts": "data.parts", "backend": "servers.backend", "on": "run.on"}
@@ -63,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object with the result")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
+    source_flags.add_to(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -70,11 +73,15 @@ def main(args: argparse.Namespace) -> int:
     out = Path(args.out or f"{args.run}/predictions.csv")
     settings: dict[str, Any] = api.settings_of(args.set)
     settings |= {key: getattr(args, flag) for flag, key in FLAGS.items() if getattr(args, flag) is not None}
+    graph, options = args.graph, source_flags.given(args)
+    if options and not graph:
+        raise ConfigError(f"--{next(iter(options)).replace('_', '-')}: is for another graph: give it by --graph")
+    graph = source_flags.with_options(graph, options)
     with Display(f"{args.graph or args.run}, predicted", 0, quiet=args.quiet) as display:
         result = predict_to(
             out,
             args.run,
-            graph=args.graph,
+            graph=graph,
             layer=_layer(args.layer),
             scores=args.scores,
             settings=settings,

@@ -15,10 +15,13 @@ import numpy as np
 from graph_data.sources.arrow import arrow
 from run_coordinator.predict.plan import Kind
 from siafu.errors import ConfigError, DatasetError
+from siafu.graph import NONE, TEST, TRAIN, VAL, Target
 from siafu.kernels import functions
 from siafu.sparse import Array
 
-#: What a column of values is called, with its number.
+#: What the roles of vertices are called.
+SPLITS = {NONE: None, TRAIN: "train", VAL: "val", TEST: "test"}
+#: What a column of values is called, with its number or class.
 COLUMN: dict[Kind, str] = {"probabilities": "p", "labels": "p", "logits": "logit", "numbers": "y", "embedding": "h"}
 
 
@@ -29,6 +32,7 @@ class Sheet:
     kind: Kind
     num_classes: int
     names: tuple[str, ...] = ()  # of the classes; (): their numbers
+    target: Target = "classes"  # what the labels are that ``Block.true`` has
 
     @property
     def classifies(self) -> bool:
@@ -36,6 +40,11 @@ class Sheet:
 
     def name(self, number: int) -> str | int:
         return self.names[number] if self.names else number
+
+    def columns(self, width: int) -> list[str]:
+        """Names of the columns of values."""
+        named = self.classifies and len(self.names) == width
+        return [f"{COLUMN[self.kind]}_{self.names[i] if named else i}" for i in range(width)]
 
 
 @dataclass(frozen=True)
@@ -45,17 +54,19 @@ class Block:
     ids: Any  # int64 [n], or an Arrow array
     values: Array  # [n, F]
     decided: Array  # int64 [n]: the class; bool [n, F] of several; empty where nothing is classified
+    true: Array | None = None  # labels as in a shard, [n] or [n, C]; None: the graph has none
+    split: Array | None = None  # uint8 [n]; None: no vertex is in any
 
     @classmethod
-    def of(cls, kind: Kind, ids: Any, rows: Array) -> Block:
+    def of(cls, kind: Kind, ids: Any, rows: Array, true: Array | None = None, split: Array | None = None) -> Block:
         """``rows``: as the model gives them. A class is decided as in an evaluation: before probabilities round."""
         if kind in ("numbers", "embedding"):
-            return cls(ids, rows, np.empty(0, np.int64))
+            return cls(ids, rows, np.empty(0, np.int64), true, split)
         if kind == "labels":
             with np.errstate(over="ignore"):
-                return cls(ids, 1 / (1 + functions.exp(-rows)), rows > 0)
+                return cls(ids, 1 / (1 + functions.exp(-rows)), rows > 0, true, split)
         decided = rows.argmax(1)
-        return cls(ids, softmax(rows) if kind == "probabilities" else rows, decided)
+        return cls(ids, softmax(rows) if kind == "probabilities" else rows, decided, true, split)
 
 
 def softmax(logits: Array) -> Array:
@@ -74,7 +85,7 @@ class Writer(Protocol):
 
 
 class CsvFile:
-    """id, class (several: with blanks between), then a column for each value."""
+    """id, class and true (several: with blanks between), split, then a column for each value."""
 
     def __init__(self, path: Path):
         self._file = path.open("w", newline="", encoding="utf-8")
@@ -82,17 +93,22 @@ class CsvFile:
         self._begun = False
 
     def write(self, sheet: Sheet, block: Block) -> None:
+        said = leading(sheet, block)
         if not self._begun:
             self._begun = True
-            values = [f"{COLUMN[sheet.kind]}_{column}" for column in range(block.values.shape[1])]
-            self._csv.writerow(["id", *(["class"] if sheet.classifies else []), *values])
-        ids = block.ids.tolist() if isinstance(block.ids, np.ndarray) else block.ids.to_pylist()
+            self._csv.writerow([*said, *sheet.columns(block.values.shape[1])])
         values = block.values.astype(str).tolist()  # the shortest digits that are the same number
-        classes = [[" ".join(map(str, word))] for word in _words(sheet, block)] if sheet.classifies else [[]] * len(ids)
-        self._csv.writerows([id_, *found, *row] for id_, found, row in zip(ids, classes, values, strict=True))
+        heads = zip(*([_cell(word) for word in words] for words in said.values()), strict=True)
+        self._csv.writerows([*head, *row] for head, row in zip(heads, values, strict=True))
 
     def close(self) -> None:
         self._file.close()
+
+
+def _cell(word: Any) -> Any:
+    if isinstance(word, list):
+        return " ".join(map(str, word))
+    return "" if word is None else word
 
 
 class NpyFile:
@@ -122,7 +138,8 @@ class NpyFile:
 
 
 class ParquetFile:
-    """Columns id, class (a list, where a vertex may have several), and the values as one list of a fixed size."""
+    """Columns id, class and true (lists, where a vertex may have several), split, and the values as one list of a fixed
+    size."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -130,19 +147,10 @@ class ParquetFile:
         self._pa, self._parquet = arrow(), arrow("pyarrow.parquet")
 
     def write(self, sheet: Sheet, block: Block) -> None:
-        pa = self._pa
-        flat = pa.array(np.ascontiguousarray(block.values).reshape(-1))
-        columns = {"id": pa.array(block.ids) if isinstance(block.ids, np.ndarray) else block.ids}
-        if sheet.classifies:
-            words = _words(sheet, block)
-            one = pa.string() if sheet.names else pa.int64()  # a block without any class does not tell
-            columns["class"] = (
-                pa.array(words, pa.list_(one)) if sheet.kind == "labels" else pa.array([word for (word,) in words], one)
-            )
-        columns[
-            "embedding" if sheet.kind == "embedding" else sheet.kind if sheet.kind != "labels" else "probabilities"
-        ] = pa.FixedSizeListArray.from_arrays(flat, block.values.shape[1])
-        table = pa.table(columns)
+        flat = self._pa.array(np.ascontiguousarray(block.values).reshape(-1))
+        kind = "probabilities" if sheet.kind == "labels" else sheet.kind
+        values = self._pa.FixedSizeListArray.from_arrays(flat, block.values.shape[1])
+        table = self._pa.table({**in_arrow(sheet, block), kind: values})
         if self._writer is None:
             self._writer = self._parquet.ParquetWriter(self._path, table.schema)
         self._writer.write_table(table)
@@ -155,11 +163,54 @@ class ParquetFile:
 WRITERS: dict[str, type[Writer]] = {".parquet": ParquetFile, ".csv": CsvFile, ".npy": NpyFile}
 
 
-def _words(sheet: Sheet, block: Block) -> list[list[str | int]]:
-    """The classes of each vertex, by name if they have names."""
-    if sheet.kind == "labels":
-        return [[sheet.name(int(c)) for c in np.flatnonzero(row)] for row in block.decided]
-    return [[sheet.name(int(c))] for c in block.decided]
+# --- the columns before the values ------------------------------------------------------------------------------------
+
+
+def leading(sheet: Sheet, block: Block) -> dict[str, list[Any]]:
+    """The columns id, class, true and split, those that there are, a word or number for each vertex; a list of them
+    where a vertex may have several, None where nothing is known."""
+    found: dict[str, list[Any]] = {
+        "id": block.ids.tolist() if isinstance(block.ids, np.ndarray) else block.ids.to_pylist()
+    }
+    if sheet.classifies:
+        found["class"] = (
+            [_named(sheet, row) for row in block.decided]
+            if sheet.kind == "labels"
+            else [sheet.name(int(c)) for c in block.decided]
+        )
+    if block.true is not None:
+        found["true"] = _true(sheet, block.true)
+    if block.split is not None:
+        found["split"] = [SPLITS[role] for role in block.split]
+    return found
+
+
+def _named(sheet: Sheet, row: Array) -> list[str | int]:
+    return [sheet.name(int(c)) for c in np.flatnonzero(row > 0)]
+
+
+def _true(sheet: Sheet, labels: Array) -> list[Any]:
+    if sheet.target == "labels":
+        return [None if (row < 0).all() else _named(sheet, row) for row in labels]
+    if sheet.target == "classes":
+        return [sheet.name(int(c)) if c >= 0 else None for c in labels]
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        return [None if np.isnan(row).all() else row.tolist() for row in labels]
+    return [None if np.isnan(value) else value for value in labels.reshape(-1).tolist()]
+
+
+def in_arrow(sheet: Sheet, block: Block) -> dict[str, Any]:
+    """The same as Arrow arrays, whose types are those of all blocks: one without any class does not tell."""
+    pa = arrow()
+    said = leading(sheet, block)
+    word = pa.string() if sheet.names else pa.int64()
+    several = pa.list_(pa.float32() if sheet.target == "numbers" else word)
+    true = {"classes": word, "labels": several, "numbers": pa.float32()}[sheet.target]
+    if block.true is not None and sheet.target == "numbers" and block.true.ndim == 2 and block.true.shape[1] > 1:
+        true = several
+    types = {"class": pa.list_(word) if sheet.kind == "labels" else word, "true": true, "split": pa.string()}
+    ids = pa.array(block.ids) if isinstance(block.ids, np.ndarray) else block.ids
+    return {"id": ids} | {key: pa.array(words, types[key]) for key, words in said.items() if key != "id"}
 
 
 def check(out: str | Path) -> None:

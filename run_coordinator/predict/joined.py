@@ -1,7 +1,9 @@
-"""Rows that graph servers have written, each of its own partition in local order, read in the order of vertices."""
+"""Rows of every partition in local order, read in the order of vertices: those that graph servers have written, and
+labels and splits of the shards."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,10 +23,16 @@ class _Part(NamedTuple):
 class JoinedRows:
     """``[N, F]``; only the rows of a slice are in memory."""
 
-    def __init__(self, folder: Path, shards: ShardSet):
-        self._parts = [_part(folder, shards, p) for p in range(shards.manifest.num_partitions)]
+    def __init__(self, shards: ShardSet, rows: Callable[[int], Array]):
+        """``rows``: those of a partition, [n, F]."""
+        self._parts = [_part(shards, p, rows(p)) for p in range(shards.manifest.num_partitions)]
         self.num_rows = shards.manifest.num_vertices
         self.width = int(self._parts[0].rows.shape[1])
+
+    @classmethod
+    def written(cls, folder: Path, shards: ShardSet) -> JoinedRows:
+        """Raises: DatasetError if a graph server has not written its rows."""
+        return cls(shards, lambda p: _rows(folder, p))
 
     def __getitem__(self, rows: slice) -> Array:
         """Rows ``start:stop`` (step 1)."""
@@ -36,12 +44,16 @@ class JoinedRows:
         return found
 
 
-def _part(folder: Path, shards: ShardSet, p: int) -> _Part:
-    file = folder / f"{folder_of(p)}.npy"
+def _part(shards: ShardSet, p: int, rows: Array) -> _Part:
     vertices = np.asarray(shards.partition(p).vertices)
     place = np.argsort(vertices)
+    return _Part(rows, vertices[place], place)
+
+
+def _rows(folder: Path, p: int) -> Array:
+    file = folder / f"{folder_of(p)}.npy"
     try:
-        rows = np.load(file, mmap_mode="r", allow_pickle=False)
+        found: Array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DatasetError(f"{file}: graph server {p} has not written its rows: {error}") from None
-    return _Part(rows, vertices[place], place)
+    return found

@@ -42,7 +42,7 @@ class Meanings:
             return None
         judged = _judged(shards)
         found = self._numbers(theirs, self.classes, judged, f"{source}: class", "es")
-        stay = (found.place[judged] == np.flatnonzero(judged)).all() and len(theirs) <= found.count
+        stay = (found.place == np.arange(len(theirs))).all()
         return None if stay else found
 
     def of_relations(self, shards: ShardSet, source: str) -> Numbers | None:

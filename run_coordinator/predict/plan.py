@@ -23,7 +23,7 @@ from siafu.features import STANDARD, Standard
 from siafu.fingerprint import Fingerprint, differences, of_run
 from siafu.models import ModelSpec
 from siafu.run_files import CONFIG
-from siafu.shards import CLASSES, MANIFEST, Manifest, ShardSet, read_names
+from siafu.shards import CLASSES, Manifest, ShardSet, is_prepared, read_names
 from siafu.tasks import Lane
 from siafu.training_state import MODEL
 
@@ -61,6 +61,10 @@ class Plan:
     # Of ``fitted``:
     classes: tuple[str, ...] = ()  # what the run calls them; (): by their numbers
     numbers: tuple[Numbers | None, Numbers | None] = (None, None)  # the run's, of the graph's classes and relations
+
+    def of_shards(self, shards: ShardSet) -> Plan:
+        """Of a graph in memory, which has no name that servers could read: of its shards."""
+        return replace(self, config=self.config.replace({"data.source": str(shards.path)}))
 
     def fitted(self, shards: ShardSet) -> Plan:
         """With what the prepared graph has fixed. ConfigError if the model does not fit it."""
@@ -200,7 +204,7 @@ def _another(graph: str, config: Config, settings: Mapping[str, Any]) -> dict[st
     """Settings of data for another graph: those of the run, but for what shards that
     are prepared already have fixed."""
     changes: dict[str, Any] = {"data.source": graph, "data.split": 0, "data.inductive": False}
-    if (Path(graph) / MANIFEST).is_file():
+    if is_prepared(graph):
         made = ShardSet.open(graph).manifest
         fixed = {"parts": made.num_partitions, "partitioner": made.partitioner, "order": made.order, "seed": made.seed}
         changes |= {f"data.{key}": value for key, value in fixed.items()}

@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from graph_data.cli import add_arguments, source_with_flags
+from graph_data.cli import add_arguments
 from graph_data.prepare import prepare
+from graph_data.source_flags import with_options
 from siafu.__main__ import main
 from siafu.errors import ConfigError
 
@@ -23,17 +24,17 @@ def edges(tmp_path):
 
 def test_flags_of_an_edge_list_are_options_of_its_name():
     flags = {"src": "a", "num-vertices": "9", "labels": "my labels.csv", "dst": None}
-    assert source_with_flags("e.csv", flags) == "edges:e.csv?src=a&num_vertices=9&labels=my+labels.csv"
-    assert source_with_flags("e.csv?dst=b", {"src": "a"}) == "edges:e.csv?dst=b&src=a"
-    assert source_with_flags("digits", {"src": None}) == "digits"
+    assert with_options("e.csv", flags) == "edges:e.csv?src=a&num_vertices=9&labels=my+labels.csv"
+    assert with_options("e.csv?dst=b", {"src": "a"}) == "edges:e.csv?dst=b&src=a"
+    assert with_options("digits", {"src": None}) == "digits"
 
 
 def test_flags_of_an_edge_list_are_refused_elsewhere():
     with pytest.raises(ConfigError, match=r"^--num-vertices is for edge lists, and 'g\.npz' is none$"):
-        source_with_flags("g.npz", {"features": "x.npy", "num-vertices": "9"})
+        with_options("g.npz", {"features": "x.npy", "num-vertices": "9"})
     with pytest.raises(ConfigError, match=r"^--target is for graphs that are read, and 'digits' is made$"):
-        source_with_flags("digits", {"target": "classes"})
-    assert source_with_flags("g.npz", {"target": "classes"}) == "g.npz?target=classes"
+        with_options("digits", {"target": "classes"})
+    assert with_options("g.npz", {"target": "classes"}) == "g.npz?target=classes"
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
@@ -106,3 +107,14 @@ def test_defaults_of_flags_are_those_of_python():
     assert {key: args[key] for key in python if key in args and key != "stream"} == {
         key: value for key, value in python.items() if key in args and key != "stream"
     }
+
+
+def test_an_option_that_is_said_again_replaces_the_one_of_the_name():
+    assert with_options("edges:e.csv?src=a&labels=y.csv#b", {"labels": "z.csv"}) == "edges:e.csv?src=a&labels=z.csv"
+    assert with_options("g.npz?target=numbers", {"target": "classes"}) == "g.npz?target=classes"
+
+
+def test_flags_of_files_are_refused_for_prepared_shards(edges, tmp_path):
+    prepare(f"{edges}?features=random:2&labels={tmp_path / 'y.csv'}", tmp_path / "shards")
+    with pytest.raises(ConfigError, match=r"^--labels is for graphs that are prepared now, and .* is prepared"):
+        with_options(str(tmp_path / "shards"), {"labels": "y.csv"})

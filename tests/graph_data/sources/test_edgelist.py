@@ -242,7 +242,7 @@ def test_a_table_of_features_has_every_vertex_once(ids, message, tmp_path, edges
 def test_without_features_it_is_refused_until_random_ones_are_asked_for(edges, tmp_path):
     for read in (edgelist.load, edgelist.parse, lambda source: prepare_any(source, tmp_path / "out")):
         with pytest.raises(
-            DatasetError, match=r"edges\.parquet: has no features: .* say random:32 .* --features random:32"
+            DatasetError, match=r"edges\.parquet: has no features: .* say random:32 .*--features random:32"
         ):
             read(edges)
 

@@ -145,7 +145,7 @@ OGB = {
     ),
     "ogb: no features": (
         lambda t: ogb(t, features=None),
-        "{t}/o: has no features: name a file of them, or say random:32 for 32 random ones per vertex (siafu prepare",
+        "{t}/o: has no features: name a file of them, or say random:32 for 32 random ones per vertex (--features",
     ),
     "ogb: features of fewer": (lambda t: ogb(t, features=ogb_folder.FEATURES[:3]), "{t}/o: 3 feature rows, must be 4"),
     "ogb: labels of fewer": (lambda t: ogb(t, counts=(5, 5)), "{t}/o: labels are [4, 1], must be [5, columns]"),

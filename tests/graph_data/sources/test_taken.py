@@ -90,13 +90,13 @@ def test_row_numbers_of_a_dataframe_are_no_vertices_and_no_feature(name):
     Path("e.csv").write_text(f"{name},one,other\n0,1,2\n1,2,3\n2,3,4\n")
     refused(
         rf"^e\.csv: its column '{name}' has no name of its own \(row numbers of a DataFrame\?\): say which columns are "
-        r"source and target, of one, other: src=COLUMN and dst=COLUMN \(siafu prepare --src, --dst\)$"
+        r"source and target, of one, other: src=COLUMN and dst=COLUMN \(--src, --dst\)$"
     )
     assert load("features=random:2&src=one&dst=other").num_edges == 3
     Path("u.csv").write_text(f"{name},who,age\n0,1,30\n1,2,40\n2,3,50\n3,4,60\n")
     refused(
         r"^u\.csv: its first column has no name of its own .*: say which column is the id, of who, age: "
-        r"id=COLUMN \(siafu prepare --id\)$",
+        r"id=COLUMN \(--id\)$",
         "features=u.csv&src=one&dst=other",
     )
     graph = load("features=u.csv&id=who&src=one&dst=other")
@@ -468,3 +468,34 @@ def test_a_folder_of_hive_partitions_is_one_table(tmp_path):
     assert [graph.names["edge_types"][kind] for kind in graph.edge_type[order]] == ["likes", "likes", "knows", "a/b"]
     assert graph.features.tolist() == [[3, 2020], [4, 2020], [5, 2021], [6, 2021]]
     assert [graph.names["classes"][y] for y in graph.labels] == ["x", "y", "x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("header", "first", "why"),
+    [
+        ("created_at,buyer,seller", "9", "by its name, column 'created_at'"),
+        ("buyer,Order Date,seller", "9", "by its name, column 'Order Date'"),
+        ("when,buyer,seller", "9", "by its name, column 'when'"),
+        ("moment,buyer,seller", "2024-03-01", "by its values, column 'moment'"),
+        ("moment,buyer,seller", "2024-03-01T10:00:00.123Z", "by its values, column 'moment'"),
+        ("moment,buyer,seller", "1/3/24 10:00 PM", "by its values, column 'moment'"),
+        ("buyer,moment,seller", "31.12.2024", "by its values, column 'moment'"),
+    ],
+)
+def test_a_time_is_not_taken_for_a_vertex(header, first, why):
+    at = 0 if header.split(",")[1] == "buyer" else 1
+    rows = [[1, 2], [2, 3], [3, 4], [4, 1]]
+    Path("e.csv").write_text("\n".join([header, *(",".join(map(str, [*r[:at], first, *r[at:]])) for r in rows)]) + "\n")
+    refused(rf"^e\.csv: {why} is no end of an edge: say which columns are source and target, of ", "features=random:2")
+    assert load("features=random:2&src=buyer&dst=seller").num_vertices == 4
+
+
+def test_a_time_in_parquet_is_not_taken_for_a_vertex():
+    import datetime
+
+    import pyarrow.parquet as pq
+
+    table = pa.table({"moment": [datetime.date(2024, 3, day) for day in (1, 2)], "buyer": [1, 2], "seller": [2, 1]})
+    pq.write_table(table, "e.parquet")
+    refused(r"^e\.parquet: by its values, column 'moment' is no end", "features=random:2", "e.parquet")
+    assert load("features=random:2&src=moment&dst=buyer&ids=text", "e.parquet").num_edges == 2  # if it is said, it is

@@ -11,6 +11,7 @@ import pytest
 from run_coordinator.predict.files import WRITERS, Block, Sheet, check, opened, softmax
 from run_coordinator.predict.plan import Kind
 from siafu.errors import ConfigError, DatasetError
+from siafu.graph import Target
 from siafu.kernels import functions
 from siafu.sparse import Array
 
@@ -18,11 +19,20 @@ LOGITS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 IDS = np.arange(100, 107)
 
 
+TRUE: dict[str, Array] = {
+    "classes": np.array([-1, -1, -1, -1, 2, 0, 1]),  # none in the first block
+    "labels": np.array([[-1, -1, -1]] * 4 + [[0, 0, 0], [1, 0, 1], [0, 1, -1]], np.int8),
+    "numbers": np.array([[np.nan] * 3] * 4 + [[0.5, 1, 2], [3, 4, 5], [6, 7, 8]], np.float32),
+}
+SPLIT = np.array([0, 1, 2, 3, 1, 1, 1], np.uint8)
+TARGETS: dict[Kind, Target] = {"labels": "labels", "numbers": "numbers"}
+
+
 def written(out: Path, kind: Kind, *, names: tuple[str, ...] = (), cut: int = 4) -> Sheet:
-    sheet = Sheet(kind, 3, names)
+    sheet = Sheet(kind, 3, names, TARGETS.get(kind, "classes"))
     with opened(out) as write:
         for rows in (slice(0, cut), slice(cut, 7)):
-            write(sheet, Block.of(kind, IDS[rows], LOGITS[rows]))
+            write(sheet, Block.of(kind, IDS[rows], LOGITS[rows], TRUE[sheet.target][rows], SPLIT[rows]))
     return sheet
 
 
@@ -46,7 +56,7 @@ class TestKinds:
         values = np.array([row[-3:] for row in rows], np.float32)
         np.testing.assert_array_equal(values, expected(kind))  # digits that are the same number
         assert [int(row[0]) for row in rows] == IDS.tolist()
-        assert head[1:2] == (["class"] if sheet.classifies else head[-3:-2])
+        assert head[1:-3] == [*(["class"] if sheet.classifies else []), "true", "split"]
 
     def test_npy(self, tmp_path: Path, kind: Kind) -> None:
         written(tmp_path / "p.npy", kind)
@@ -57,7 +67,7 @@ class TestKinds:
         sheet = written(tmp_path / "p.parquet", kind)
         table = parquet.read_table(tmp_path / "p.parquet")
         assert table.column_names[0] == "id"
-        assert table.column_names[1:-1] == (["class"] if sheet.classifies else [])
+        assert table.column_names[1:-1] == [*(["class"] if sheet.classifies else []), "true", "split"]
         assert table.column("id").to_pylist() == IDS.tolist()
         np.testing.assert_array_equal(np.array(table.column(-1).to_pylist(), np.float32), expected(kind))
 
@@ -67,6 +77,33 @@ def test_a_class_is_decided_as_in_an_evaluation_and_called_as_the_source_calls_i
     with open(tmp_path / "p.csv", newline="") as file:
         found = [row["class"] for row in csv.DictReader(file)]
     assert found == [("ant", "bee", "wasp")[c] for c in LOGITS.argmax(1)]
+
+
+@pytest.mark.parametrize("names", [(), ("ant", "bee", "wasp")])
+def test_the_true_labels_and_the_split_stand_beside(tmp_path: Path, names: tuple[str, ...]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    called = names or (0, 1, 2)
+    expected: dict[Kind, list[object]] = {
+        "probabilities": [called[2], called[0], called[1]],
+        "labels": [[], [called[0], called[2]], [called[1]]],
+        "numbers": [[0.5, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 8.0]],
+    }
+    for kind, known in expected.items():
+        written(tmp_path / "p.csv", kind, names=names)
+        written(tmp_path / "p.parquet", kind, names=names)
+        table = parquet.read_table(tmp_path / "p.parquet")
+        assert table.column("true").to_pylist() == [None] * 4 + known
+        assert table.column("split").to_pylist() == [None, "train", "val", "test", "train", "train", "train"]
+        with open(tmp_path / "p.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        texts = [" ".join(map(str, one)) if isinstance(one, list) else str(one) for one in known]
+        assert [row["true"] for row in rows] == [""] * 4 + texts
+        assert [row["split"] for row in rows] == ["", "train", "val", "test", "train", "train", "train"]
+
+
+def test_columns_of_classes_have_their_names(tmp_path: Path) -> None:
+    written(tmp_path / "p.csv", "probabilities", names=("ant", "bee", "wasp"))
+    assert (tmp_path / "p.csv").read_text().startswith("id,class,true,split,p_ant,p_bee,p_wasp\n")
 
 
 def test_of_several_labels_all_that_are_likelier_than_not_are_named(tmp_path: Path) -> None:

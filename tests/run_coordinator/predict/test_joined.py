@@ -25,7 +25,7 @@ def test_every_slice_is_in_the_order_of_vertices(tmp_path: Path, shards: ShardSe
     for p in range(3):
         vertices = shards.partition(p).vertices
         np.save(folder / f"{folder_of(p)}.npy", np.stack([vertices, -vertices], axis=1).astype(np.float32))
-    rows = JoinedRows(folder, shards)
+    rows = JoinedRows.written(folder, shards)
     assert (rows.num_rows, rows.width) == (23, 2)
     for cut in (slice(0, 23), slice(0, 1), slice(5, 17), slice(22, 23)):
         np.testing.assert_array_equal(rows[cut], [[v, -v] for v in range(23)][cut])
@@ -33,4 +33,4 @@ def test_every_slice_is_in_the_order_of_vertices(tmp_path: Path, shards: ShardSe
 
 def test_a_servers_missing_file_is_named(tmp_path: Path, shards: ShardSet) -> None:
     with pytest.raises(DatasetError, match=r"rows/part-000.npy: graph server 0 has not written its rows"):
-        JoinedRows(tmp_path / "rows", shards)
+        JoinedRows.written(tmp_path / "rows", shards)

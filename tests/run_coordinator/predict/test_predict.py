@@ -53,9 +53,11 @@ def test_the_file_says_what_the_run_was_judged_by(
     said = json.loads(capsys.readouterr().out)
     with open(tmp_path / "p.csv", newline="") as file:
         _, *rows = csv.reader(file)
-    classes, logits = np.array([int(row[1]) for row in rows]), np.array([row[2:] for row in rows], np.float32)
+    classes, logits = np.array([int(row[1]) for row in rows]), np.array([row[4:] for row in rows], np.float32)
     test = GRAPH.split[:, 0] == TEST
     assert [int(row[0]) for row in rows] == (np.arange(60) * 10).tolist()
+    assert [int(row[2]) if row[2] else -1 for row in rows] == GRAPH.labels.tolist()
+    assert [row[3] for row in rows] == [("", "train", "val", "test")[role] for role in GRAPH.split[:, 0]]
     assert float((classes == GRAPH.labels)[test].mean()) == run.test_acc  # to the last bit
     tally = counts(logits, GRAPH.labels, GRAPH.split[:, 0])
     assert run.result["scores"] == said["scores"]
@@ -94,6 +96,7 @@ def test_another_graph_needs_neither_labels_nor_as_many_classes(run: api.Run, tm
     found = siafu.predict(run, graph=str(tmp_path / "bare"), scores="logits", settings={"servers.backend": "lambda"})
     np.testing.assert_allclose(found.values, ours.values, rtol=1e-4, atol=1e-5)
     assert (found.result["scores"], ours.result["scores"]) == (None, run.result["scores"])
+    assert (found.true, found.split) == (None, None)
     assert found.classes is not None
     assert (found.classes == found.values.argmax(1)).all()
 
@@ -224,9 +227,7 @@ def test_columns_of_another_table_are_found_by_their_names(
         run, graph=turned, scores="logits", settings=settings, on_status=lambda status: said.extend(status.notes)
     )
     np.testing.assert_array_equal(found.values, own.values)
-    assert [line for line in said if "by name" in line] == [
-        f"edges: feature columns are taken by name, in the order of {run.dir}; left out: 'height', 'job'"
-    ]
+    assert [line.partition("; ")[2] for line in said if "vertices by" in line] == ["not used: [height] [job]"]
 
 
 def test_a_table_without_a_column_of_the_run_is_refused(
@@ -234,7 +235,7 @@ def test_a_table_without_a_column_of_the_run_is_refused(
 ) -> None:
     run, names, folder = of_tables
     with pytest.raises(
-        DatasetError, match=r"^edges: has no feature column 'x1', which .* was made with, only 'x0', 'y1', "
+        DatasetError, match=r"users\.csv: has no feature column 'x1', which .* was made with, only 'id', 'x0', 'y1', "
     ):
         siafu.predict(
             run,

@@ -1,0 +1,95 @@
+"""Which columns of a new table are features: those that a run's graph had, so that its model reads what it knows.
+
+1. A table that is named without columns is read with those of the run: other columns may hold anything.
+2. A column of categories is one-hot again, whatever categories the new table has. A category that the run does not have
+   is 0 in all columns, as a missing value is, and a note counts them: a new brand must not stop a prediction.
+   A category that the new table does not have is a column of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from graph_data.source_flags import with_options
+from graph_data.sources import columns
+from graph_data.sources.columns import file_and_columns, path_and_options
+from graph_data.sources.names import Source
+from graph_data.sources.onehot import ENDING
+from graph_data.sources.randomrows import random_width
+from graph_data.sources.vertexfiles import is_by_number
+from siafu.errors import DatasetError, listed
+from siafu.features import blocks, columns_of
+from siafu.graph import Graph
+from siafu.shards import CHOSEN, COLUMNS, read_names
+
+
+def of_run(run: str | Path) -> tuple[str, ...]:
+    """The columns that a run, or prepared graph, read its features from; () if they have no names."""
+    names = read_names(Path(run))
+    return names.get(CHOSEN) or names.get(COLUMNS, ())
+
+
+def as_read(source: str, found: Source, run: str | Path) -> str:
+    """The source's name with the run's columns, if its features are a table that is named without columns (rule 1).
+
+    Raises: DatasetError for a column that the table lacks.
+    """
+    asked = of_run(run)
+    text = dict(parse_qsl(path_and_options(found.argument)[1], errors="surrogateescape")).get("features", "")
+    path, said = file_and_columns(text)
+    if not asked or not text or said or is_by_number(text) or random_width(text) is not None:
+        return source
+    file = columns.files_of(path)[0]
+    there = columns.column_names(file)
+    if missing := [name for name in asked if name not in there and name.removesuffix(ENDING) not in there]:
+        raise DatasetError(
+            f"{file}: has no feature column {listed(missing)}, which {run} was made with, only {listed(there)}"
+        )
+    return with_options(source, {"features": f"{text}#{columns.line_of(asked)}"})
+
+
+def aligned(graph: Graph, run: str) -> Graph:
+    """The graph with the feature columns of a run in the order that they have there, found by their names; columns of
+    categories by rule 2. Where either has no names, the columns stay as they are, and a note says so.
+
+    Raises: DatasetError for a column that the graph lacks.
+    """
+    ours, theirs = read_names(Path(run)).get(COLUMNS, ()), graph.names.get(COLUMNS, ())
+    if ours == theirs:
+        return graph
+    if not (ours and theirs):
+        who = run if theirs else graph.name
+        note = f"{graph.name}: feature columns are taken by position, since {who} has no names for them"
+        return replace(graph, notes=(*graph.notes, note))
+    both = _onehot(of_run(run)) & _onehot(graph.names.get(CHOSEN, ()))
+    if missing := [name for name in ours if name not in theirs and not name.startswith(tuple(both))]:
+        raise DatasetError(
+            f"{graph.name}: has no feature column {listed(missing)}, which {run} was made with, only {listed(theirs)}"
+        )
+    note = f"{graph.name}: feature columns are taken by name, in the order of {run}"
+    extra = [name for name in theirs if name not in ours]
+    if left := [name for name in extra if not name.startswith(tuple(both))]:
+        note += f"; left out: {listed(left)}"
+    if unknown := [name for name in extra if name not in left]:
+        count = _count(graph, unknown)
+        note += f"; unknown to it, and 0 in all columns: {listed(unknown)} in {count:,} row{'s' if count > 1 else ''}"
+    features = columns_of(graph.features, [theirs.index(name) if name in theirs else -1 for name in ours])
+    names = {**graph.names, COLUMNS: ours} | ({CHOSEN: of_run(run)} if CHOSEN in graph.names else {})
+    return replace(graph, features=features, names=names, notes=(*graph.notes, note))
+
+
+def _onehot(chosen: Sequence[str]) -> frozenset[str]:
+    """What names of the columns that these become begin with."""
+    return frozenset(f"{name.removesuffix(ENDING)}=" for name in chosen if name.endswith(ENDING))
+
+
+def _count(graph: Graph, names: Sequence[str]) -> int:
+    """Rows with one of these categories."""
+    theirs = graph.names[COLUMNS]
+    found = columns_of(graph.features, [theirs.index(name) for name in names])
+    return sum(int(np.count_nonzero(block.any(axis=1))) for _, block in blocks(found))

@@ -1,0 +1,97 @@
+"""Flags that are options of a source: the tables of an edge list, and what their columns are.
+
+Every verb that takes a graph takes them from this one table: ``prepare``, ``train``, ``search``, ``value``,
+``baseline``, and ``predict`` for its ``--graph``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from graph_data.sources.beside import TOLD
+from graph_data.sources.columns import path_and_options
+from graph_data.sources.names import resolve
+from siafu.errors import ConfigError
+from siafu.shards import is_prepared
+
+SOURCE_FLAGS = {  # flag -> what it takes, and what that is
+    "src": ("COLUMN", "column of source ids [source, src, from, ..., or the first]"),
+    "dst": ("COLUMN", "column of target ids [target, dst, to, ..., or the second]"),
+    "weight": ("COLUMN", "column of edge weights, > 0 [none]"),
+    "type": ("COLUMN", "column of edge types, integers or words [none]"),
+    "num-edge-types": ("R", "edge types are the numbers 0..R-1"),
+    "ids": ("auto|integer|text", "type of the ids [auto]"),
+    "id": ("COLUMN", "column of ids in the tables of vertices [id, node_id, or the first]"),
+    "num-vertices": ("N", "ids are the vertex numbers 0..N-1"),
+    "features": ("FILE|random:F", "features of vertices, for any source without features"),
+    "labels": ("FILE", "labels of vertices"),
+    "target": (
+        "auto|classes|labels|numbers",
+        "meaning of the labels, for any source; labels: any number of classes per vertex [auto]",
+    ),
+    "split": ("FILE", "split of vertices"),
+}
+OPTIONS = tuple(flag.replace("-", "_") for flag in SOURCE_FLAGS)
+
+
+def add_to(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+    """Adds the flags as a group. ``without``: names that are flags of the verb's own."""
+    group = parser.add_argument_group("tables of edges and vertices (siafu prepare --help describes them)")
+    for flag, (takes, what) in SOURCE_FLAGS.items():
+        if flag not in without:
+            group.add_argument(f"--{flag}", metavar=takes, help=what)
+
+
+def given(args: argparse.Namespace, without: Collection[str] = ()) -> dict[str, str]:
+    """The options that the command line says."""
+    found = {name: getattr(args, name, None) for name in OPTIONS if name not in without}
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def sorted_out(short: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Keyword arguments of a run as its settings, and as options of its source.
+
+    ``split`` is a setting if it is a number: which of the graph's splits is used. Else it names a file of splits.
+    """
+    named = [key for key, value in short.items() if key in OPTIONS and not _is_number_of_split(key, value)]
+    options = {key: str(short[key]) for key in named}
+    return {key: value for key, value in short.items() if key not in options}, options
+
+
+def _is_number_of_split(key: str, value: Any) -> bool:
+    return key == "split" and (not isinstance(value, str | os.PathLike) or str(value).lstrip("+-").isdecimal())
+
+
+def with_options(source: str, options: Mapping[str, str | None]) -> str:
+    """The name of a source with these options, which replace its own of the same names.
+
+    Raises: ConfigError if they are for edge lists, or for graphs that are read, and it is none.
+    """
+    said = {name.replace("-", "_"): value for name, value in options.items() if value is not None}
+    if not said:
+        return source
+    flag = f"--{next(iter(said)).replace('_', '-')}"
+    if is_prepared(source):
+        raise ConfigError(f"{flag} is for graphs that are prepared now, and {source!r} is prepared already")
+    found = resolve(source)
+    if found.kind in ("digits", "synthetic"):
+        raise ConfigError(f"{flag} is for graphs that are read, and {source!r} is made")
+    prefix, argument = "", source
+    if found.kind == "edges":
+        prefix, argument = "edges:", source.removeprefix("edges:")
+    elif edges_only := [name for name in said if name not in TOLD]:
+        raise ConfigError(f"--{edges_only[0].replace('_', '-')} is for edge lists, and {source!r} is none")
+    path, query = path_and_options(argument) if prefix else _path_and_options(source, found.argument)
+    kept = [option for option in query.split("&") if option and option.partition("=")[0] not in said]
+    added = urlencode(said, safe="/:*#,", errors="surrogateescape")
+    return f"{prefix}{path}?{'&'.join([*kept, added])}"
+
+
+def _path_and_options(source: str, argument: str) -> tuple[str, str]:
+    """The same of a source whose kind may stand in front of its path, and that may be the name of another file."""
+    query = path_and_options(argument)[1]
+    return source.removesuffix(f"?{query}"), query
