@@ -19,6 +19,7 @@ _ELSEWHERE = {
     "resume": "run_coordinator.recovery.resume",
     "predict": "run_coordinator.predict",
     "Predictions": "run_coordinator.predict.predictions",
+    "evaluate": "run_coordinator.evaluate",
     "export": "run_coordinator.export",
     "train_baseline": "run_coordinator.baseline",
     "Graph": "siafu.graph",

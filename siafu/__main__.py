@@ -34,6 +34,7 @@ VERBS = {
     ),
     "search": ("run_coordinator.search_cli", "train with many settings and rank them by validation score"),
     "predict": ("run_coordinator.predict.cli", "predict classes for every vertex of a graph"),
+    "evaluate": ("run_coordinator.evaluate.cli", "compare predictions with labels: each class, confusion, calibration"),
     "export": ("run_coordinator.export.cli", "write a run's model as a PyTorch, PyG, DGL or ONNX model"),
     "runs": ("run_coordinator.past_runs.cli", "list the runs in a folder, with their scores"),
     "watch": ("run_coordinator.watch.cli", "show runs in the browser while they go on"),

@@ -1,0 +1,116 @@
+"""``siafu evaluate``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from run_coordinator import api
+from run_coordinator.evaluate import Evaluation, evaluate
+from run_coordinator.evaluate.picture import draw_to
+from run_coordinator.predict.plan import check_run
+from siafu.progress import Display
+
+EXAMPLES = """examples:
+  siafu evaluate runs/mine
+  siafu evaluate runs/mine --split val --json
+  siafu evaluate runs/mine --plot confusion.png     needs matplotlib
+  siafu evaluate runs/mine --graph tomorrow.npz --split all
+"""
+#: Classes of which a confusion matrix is shown on a terminal; of more, what is confused most often.
+MOST_CLASSES = 10
+TITLES = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "all_labels_right": "all labels right",
+    "f1_micro": "F1, micro",
+    "f1_macro": "F1, macro",
+    "f1_weighted": "F1, weighted",
+    "auc_macro": "AUC, macro",
+    "log_loss": "log loss",
+    "calibration_error": "calibration error",
+    "r2": "R²",
+    "rmse": "RMSE",
+    "mae": "MAE",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "siafu evaluate RUN [--split SPLIT] [--plot FILE] [--graph NEW] [--json]"
+    parser.description = "Compare a run's predictions with the labels: each class, what is confused, calibration."
+    parser.epilog = EXAMPLES
+    parser.add_argument("run", metavar="RUN", help="directory of a run: finished, or with a checkpoint")
+    parser.add_argument("--split", default="test", metavar="SPLIT", help="train, val, test or all [test]")
+    parser.add_argument("--graph", default="", metavar="NEW", help="another graph with labels, as for siafu predict")
+    parser.add_argument("--plot", default="", metavar="FILE", help="also draw it: .png, .svg or .pdf")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="a setting; may be repeated"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object with all of it")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
+
+
+def main(args: argparse.Namespace) -> int:
+    check_run(Path(args.run))
+    with Display(f"{args.graph or args.run}, evaluated", 0, quiet=args.quiet) as display:
+        settings = api.settings_of(args.set)
+        found = evaluate(args.run, split=args.split, graph=args.graph, settings=settings, on_status=display)
+    if args.plot:
+        draw_to(args.plot, found)
+    if args.json:
+        print(json.dumps(found.to_dict()))
+    else:
+        show(found, Console())
+    return 0
+
+
+def show(found: Evaluation, console: Console) -> None:
+    if found.columns:
+        console.print(_of_numbers(found))
+    elif found.classes:
+        console.print(_of_classes(found))
+        if found.confusion is not None and len(found.classes) <= MOST_CLASSES:
+            console.print(_confusion(found))
+        else:
+            for true, said, count in found.confused(5):
+                console.print(f"confused    {true} taken for {said}: {count}")
+    for key, value in found.scores.items():
+        console.print(f"{TITLES[key]:<20}{'–' if value is None else f'{value:.4f}'}")
+    console.print(f"{found.count:,} vertices of split {found.split}, {found.graph}")
+
+
+def _of_classes(found: Evaluation) -> Table:
+    table = _table("class", "precision", "recall", "F1", "AUC", "vertices")
+    for one in found.classes:
+        auc = "–" if one["auc"] is None else f"{one['auc']:.4f}"
+        shares = [f"{value:.4f}" for value in (one["precision"], one["recall"], one["f1"])]
+        table.add_row(one["name"], *shares, auc, f"{one['support']:,}")
+    return table
+
+
+def _of_numbers(found: Evaluation) -> Table:
+    table = _table("column", "R²", "RMSE", "MAE")
+    for one in found.columns:
+        table.add_row(one["name"], *(f"{value:.4g}" for value in (one["r2"], one["rmse"], one["mae"])))
+    return table
+
+
+def _confusion(found: Evaluation) -> Table:
+    assert found.confusion is not None
+    names = [one["name"] for one in found.classes]
+    table = _table("is / taken for", *names)
+    for i, (name, row) in enumerate(zip(names, found.confusion.tolist(), strict=True)):
+        table.add_row(name, *(f"[bold]{count}[/]" if i == j else str(count or "·") for j, count in enumerate(row)))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right", overflow="fold")
+    return table
