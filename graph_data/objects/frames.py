@@ -92,6 +92,7 @@ ARGUMENTS = {
     "src=COLUMN and dst=COLUMN (--src, --dst)": "source=COLUMN and target=COLUMN",
     "id=COLUMN (--id)": "id=COLUMN",
     "--ids text": "ids='text'",
+    "vertices#COLUMN takes": "label=COLUMN takes",
     "--target ": "label_kind ",
     "SOURCE?target=classes, in Python target='classes'": "in Python label_kind='classes'",
 }
@@ -103,7 +104,7 @@ def _without_folder(text: str, folder: str) -> str:
     text = text.replace("edges.parquet", "edges").replace("vertices.parquet", "vertices")
     for said, ours in ARGUMENTS.items():
         text = text.replace(said, ours)
-    if (told := re.search(r"vertices#(.+)$", text)) is not None:
+    if (told := re.search(r"(?<=columns to take, )vertices#(.+)$", text)) is not None:
         text = f"{text[: told.start()]}features={columns.listed(told[1])}"
     text = re.sub(r"#\*,([^#]*):onehot makes", r"features=['*', '\1:onehot'] makes", text)
     return re.sub(r"#-([^#]*) leaves it out", r"features=['-\1'] leaves it out", text)

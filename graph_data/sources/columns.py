@@ -133,7 +133,8 @@ def files_of(pattern: str) -> list[Path]:
         raise DatasetError(f"{pattern}: no file there that ends in {', '.join(SUFFIXES)}{more}")
     for file in found:
         if not file.is_file():
-            raise DatasetError(f"{file}: no such file")
+            how = "" if file.suffix else "; a column of a table is FILE#COLUMN"
+            raise DatasetError(f"{file}: no such file{how}")
         if not file.name.endswith(SUFFIXES):
             raise DatasetError(f"{file}: must end in {', '.join(SUFFIXES)}")
     return found

@@ -513,3 +513,9 @@ def test_large_ids_at_both_ends_are_no_times(ending):
     assert load("features=random:2", f"big.{ending}").num_vertices == 3
     write(pa.table({"t": ids, "b": [1, 2, 3], "c": [2, 3, 1]}), f"t.{ending}")
     refused(rf"^t\.{ending}: by its values, column 't' is no end of an edge", "features=random:2", f"t.{ending}")
+
+
+def test_a_column_without_its_file_and_a_file_without_its_column_are_called_that():
+    refused(r"^job: no such file; a column of a table is FILE#COLUMN$", "features=u.csv%23age&labels=job")
+    words = r"^u\.csv: column 'job' is of words, must be of numbers: u\.csv#COLUMN takes one column of words$"
+    refused(words, "features=u.csv%23age&labels=u.csv")
