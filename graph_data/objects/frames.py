@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -60,17 +60,18 @@ def from_pandas(
     Raises: DatasetError in one line for a table that is no good, ConfigError without narwhals or pyarrow.
     """
     of_vertices = {"id": id, "label": label, "split": split}
-    if vertices is None and (useless := [key for key, value in of_vertices.items() if value]):
+    if vertices is None and (useless := [key for key, value in of_vertices.items() if _names(value)]):
         raise DatasetError(f"{name}: {useless[0]} {of_vertices[useless[0]]!r} is a column of vertices: give this table")
     made = isinstance(features, str) and random_width(features) is not None
+    id_column = "".join(_names(id))
     with tempfile.TemporaryDirectory(prefix="siafu-frames-") as folder:
-        file = "" if vertices is None else _written(vertices, "vertices", folder, id)
+        file = "" if vertices is None else _written(vertices, "vertices", folder, id_column)
         options = {
-            "src": source,
-            "dst": target,
-            "weight": weight,
-            "type": edge_type,
-            "id": id,
+            "src": "".join(_names(source)),
+            "dst": "".join(_names(target)),
+            "weight": "".join(_names(weight)),
+            "type": "".join(_names(edge_type)),
+            "id": id_column,
             "ids": ids,
             "labels": _of(file, label),
             "split": _of(file, split),
@@ -80,7 +81,7 @@ def from_pandas(
         }
         said = urlencode({key: value for key, value in options.items() if value})
         try:
-            graph = edgelist.load(f"{_written(edges, 'edges', folder, id)}?{said}")
+            graph = edgelist.load(f"{_written(edges, 'edges', folder, id_column)}?{said}")
         except DatasetError as error:
             raise DatasetError(_without_folder(str(error), folder)) from None
     return replace(graph, notes=tuple(_without_folder(note, folder) for note in graph.notes))
@@ -91,6 +92,7 @@ ARGUMENTS = {
     "src=COLUMN and dst=COLUMN (--src, --dst)": "source=COLUMN and target=COLUMN",
     "id=COLUMN (--id)": "id=COLUMN",
     "--ids text": "ids='text'",
+    "vertices#COLUMN takes": "label=COLUMN takes",
     "--target ": "label_kind ",
     "SOURCE?target=classes, in Python target='classes'": "in Python label_kind='classes'",
 }
@@ -102,13 +104,23 @@ def _without_folder(text: str, folder: str) -> str:
     text = text.replace("edges.parquet", "edges").replace("vertices.parquet", "vertices")
     for said, ours in ARGUMENTS.items():
         text = text.replace(said, ours)
+    if (told := re.search(r"(?<=columns to take, )vertices#(.+)$", text)) is not None:
+        text = f"{text[: told.start()]}features={columns.listed(told[1])}"
     text = re.sub(r"#\*,([^#]*):onehot makes", r"features=['*', '\1:onehot'] makes", text)
     return re.sub(r"#-([^#]*) leaves it out", r"features=['-\1'] leaves it out", text)
 
 
-def _of(file: str, names: str | Sequence[str]) -> str:
+def _of(file: str, chosen: Any) -> str:
     """FILE#COLUMN,COLUMN; "" for no columns."""
-    return f"{file}#{columns.line_of([names] if isinstance(names, str) else names)}" if names else ""
+    names = _names(chosen)
+    return f"{file}#{columns.line_of(names)}" if names else ""
+
+
+def _names(chosen: Any) -> list[str]:
+    """Names of columns: of one, or of several. Those of pandas may be numbers, which Parquet calls by their digits."""
+    if chosen is None or (isinstance(chosen, str) and not chosen):
+        return []
+    return [*map(str, chosen)] if isinstance(chosen, Iterable) and not isinstance(chosen, str) else [str(chosen)]
 
 
 # --- a table as Parquet -----------------------------------------------------------------------------------------------
@@ -140,7 +152,7 @@ def _as_arrow(narwhals: Any, table: Any) -> Any:
     pa = arrow()
     try:
         return table.to_arrow()
-    except pa.ArrowException:
+    except (pa.ArrowException, OverflowError):  # of an integer of more than 64 bits
         mixed = [name for name in table.columns if not _has_type(pa, table.select(name))]
         return table.with_columns(narwhals.col(*mixed).cast(narwhals.String)).to_arrow()
 
@@ -148,7 +160,7 @@ def _as_arrow(narwhals: Any, table: Any) -> Any:
 def _has_type(pa: Any, column: Any) -> bool:
     try:
         column.to_arrow()
-    except pa.ArrowException:
+    except (pa.ArrowException, OverflowError):
         return False
     return True
 

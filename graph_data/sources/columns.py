@@ -31,6 +31,7 @@ LISTED = (*PARQUET, *(ending for ending in TEXT if ending.startswith((".csv", ".
 PARQUET_BUFFER_BYTES = 1 << 20  # read ahead per column: row groups may be larger than memory
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 LARGEST_ID = 2**63 - 1
+EPOCHS = (631_152_000, 2_208_988_800)  # seconds from 1970 to 1990, and to 2040
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ def files_of(pattern: str) -> list[Path]:
         raise DatasetError(f"{pattern}: no file there that ends in {', '.join(SUFFIXES)}{more}")
     for file in found:
         if not file.is_file():
-            raise DatasetError(f"{file}: no such file")
+            how = "" if file.suffix else "; a column of a table is FILE#COLUMN"
+            raise DatasetError(f"{file}: no such file{how}")
         if not file.name.endswith(SUFFIXES):
             raise DatasetError(f"{file}: must end in {', '.join(SUFFIXES)}")
     return found
@@ -210,11 +212,21 @@ def text_columns(file: Path) -> dict[str, str]:
 
 
 def is_time(file: Path, column: str) -> bool:
-    """Whether the values of a column are dates or times: by the schema, or in text all that are in the head of it."""
+    """Whether the values of a column are dates or times: by the schema, or in text all that are in the head of it. Also
+    integers that count seconds or milliseconds since 1970, all of the years from 1990 to 2039."""
     if is_parquet(file):
-        return bool(arrow().types.is_temporal(column_type(file, column)))
-    found = textfile.values(file, column)
-    return bool(found) and all(map(textfile.TIME.fullmatch, found))
+        found = bounds(file, column)
+        return bool(arrow().types.is_temporal(column_type(file, column))) or (found is not None and _are_epochs(found))
+    head = textfile.values(file, column)
+    if head and all(re.fullmatch(r"\d{9,13}", value) for value in head):
+        return _are_epochs([*map(int, head)])
+    return bool(head) and all(map(textfile.TIME.fullmatch, head))
+
+
+def _are_epochs(seconds: Sequence[int]) -> bool:
+    """Also of milliseconds."""
+    least, most = min(seconds), max(seconds)
+    return any(unit * EPOCHS[0] <= least and most < unit * EPOCHS[1] for unit in (1, 1000))
 
 
 def is_bool(file: Path, column: str) -> bool:
@@ -259,6 +271,12 @@ def num_rows(file: Path) -> int:
 
 def largest(file: Path, column: str) -> int | None:
     """The largest value of an integer column by the statistics in the file; None if there are none."""
+    found = bounds(file, column)
+    return None if found is None else found[1]
+
+
+def bounds(file: Path, column: str) -> tuple[int, int] | None:
+    """The least and the largest value, as above."""
     if not is_parquet(file):
         return None
     with _opened(file) as parquet:
@@ -266,9 +284,11 @@ def largest(file: Path, column: str) -> int | None:
             return None
         place = parquet.schema_arrow.names.index(column)
         groups = (parquet.metadata.row_group(i).column(place).statistics for i in range(parquet.num_row_groups))
-        found = [group.max if group is not None and group.has_min_max else None for group in groups]
-    known = [value for value in found if isinstance(value, int)]
-    return max(known) if known and len(known) == len(found) else None
+        found = [(group.min, group.max) if group is not None and group.has_min_max else None for group in groups]
+    known = [pair for pair in found if pair is not None and isinstance(pair[0], int)]
+    if not known or len(known) < len(found):
+        return None
+    return min(least for least, _ in known), max(most for _, most in known)
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------

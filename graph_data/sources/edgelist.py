@@ -415,7 +415,7 @@ def _ends_of(file: Path, names: Sequence[str], src: str, dst: str) -> tuple[str,
         if pair is not None or columns.is_nameless(name):
             continue
         called = NO_END.fullmatch(columns.plain(name)) is not None
-        if called or times == {name}:  # two columns of dates are a graph of dates
+        if called or times == {name}:  # two columns of dates, or of large numbers, are a graph of these
             raise DatasetError(
                 f"{file}: by its {'name' if called else 'values'}, column {name!r} is no end of an edge: say which "
                 f"columns are source and target, of {', '.join(names)}: src=COLUMN and dst=COLUMN (--src, --dst)"

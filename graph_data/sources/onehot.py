@@ -44,6 +44,8 @@ class Categories:
                     f"{file}: column {column!r} has {len(found):,} categories, must have <= {MAX_CATEGORIES:,}: "
                     f"#-{column} leaves it out"
                 )
+        if not found:
+            raise DatasetError(f"{files[0]}: column {column!r} has no category: #-{column} leaves it out")
         self.names = tuple(sorted(found))
         self._number = {name: i for i, name in enumerate(self.names)}
         self.kind = Kind("string", MUST, self._rows)

@@ -295,7 +295,8 @@ def labels(
             return _words(rows, num_vertices, id_kind, ids)
         for column, of_words in zip(rows.values, are_words, strict=True):
             if of_words and not columns.is_bool(rows.files[0], column):
-                raise DatasetError(f"{rows.files[0]}: column {column!r} is of words, must be of numbers")
+                how = f": {rows.files[0].name}#COLUMN takes one column of words" if len(are_words) > 1 else ""
+                raise DatasetError(f"{rows.files[0]}: column {column!r} is of words, must be of numbers{how}")
         whole = target != "numbers" and all(words.is_whole(rows.files[0], column) for column in rows.values)
         found, missing = _numbers(rows, num_vertices, id_kind, ids, whole)
     made = _labels(text, found, whole, ids, target)

@@ -11,6 +11,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from run_coordinator.predict import predict
 from siafu import model_file
 from siafu.baseline import load
 from siafu.errors import ConfigError, GnnError
-from siafu.features import STANDARD
+from siafu.features import STANDARD, Standard
 from siafu.models import ModelSpec, operators
 from siafu.run_files import CONFIG
 from siafu.shards import NAMES, NOTES, ShardSet, read_names
@@ -108,20 +109,19 @@ def _write(
         raise ConfigError(f"out = {out}: {error.strerror}") from error
     try:
         (beside / "model.py").write_text(source(spec.name, to))
-        (beside / "settings.json").write_text(json.dumps(settings(spec), indent=1) + "\n")
+        norm = _norm_of(run_dir)
+        told = {**settings(spec), "feature_norm": norm, "target": spec.target}
+        (beside / "settings.json").write_text(json.dumps(told, indent=1) + "\n")
         save_file(state(spec, weights, to), str(beside / "weights.safetensors"))
-        difference, scale = _compared(ours, exported.logits(python, to, beside, inputs))
+        names = _keep_meanings(run_dir, beside)
+        given = inputs if to == "onnx" else replace(inputs, x=_as_in_source(inputs.x, norm, run_dir))
+        difference, scale = _compared(ours, exported.logits(python, to, beside, given))
         limit = TOLERANCE * max(1.0, scale)
         if not difference <= limit:
             raise GnnError(
                 f"--to {to}: its logits differ from ours by up to {difference:.3g}, the limit is {limit:.3g}"
             )
-        names, standardised = read_names(run_dir), (run_dir / STANDARD).is_file()
-        (beside / "README.md").write_text(readme(spec, to, inputs, tuple(names), standardised))
-        if meanings := {key: called for key, called in names.items() if key != NOTES}:
-            (beside / NAMES).write_text(json.dumps(meanings, ensure_ascii=False, indent=1) + "\n", "utf-8")
-        if standardised:
-            shutil.copyfile(run_dir / STANDARD, beside / STANDARD)
+        (beside / "README.md").write_text(readme(spec, to, inputs, tuple(names), norm))
         beside.chmod(0o755)
         if out.is_dir():
             out.rmdir()
@@ -140,6 +140,31 @@ def _write(
         "max_abs_logit": scale,
         "tolerance": limit,
     }
+
+
+def _norm_of(run_dir: Path) -> str:
+    """What the model does to features: nothing where the run does not know by which means it standardised."""
+    norm = str(load(run_dir / "config.toml").data.feature_norm)
+    return "none" if norm == "standard" and not (run_dir / STANDARD).is_file() else norm
+
+
+def _keep_meanings(run_dir: Path, beside: Path) -> dict[str, tuple[str, ...]]:
+    """What the run calls columns, classes and types of edges, and its means and deviations, into the folder."""
+    names = {key: called for key, called in read_names(run_dir).items() if key != NOTES}
+    if names:
+        (beside / NAMES).write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n", "utf-8")
+    if (run_dir / STANDARD).is_file():
+        shutil.copyfile(run_dir / STANDARD, beside / STANDARD)
+    return names
+
+
+def _as_in_source(x: Array, norm: str, run_dir: Path) -> Array:
+    """Features before they were normalised, for ``load``'s model to normalise: float64, so that it gets ``x`` again.
+    Rows that sum to 1 are left so by another normalisation."""
+    standard = Standard.load(run_dir) if norm == "standard" else None
+    if standard is None:
+        return x
+    return np.where(np.isinf(standard.deviation), 0, x * np.nan_to_num(standard.deviation, posinf=0)) + standard.mean
 
 
 def _compared(ours: Array, theirs: Array) -> tuple[float, float]:

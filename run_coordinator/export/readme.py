@@ -26,13 +26,13 @@ session = onnxruntime.InferenceSession("model.onnx")
 """,
 }
 NEEDED = {
-    "torch": "torch and safetensors",
-    "pyg": "torch, torch_geometric and safetensors",
-    "dgl": "torch, dgl and safetensors",
+    "torch": "torch, numpy and safetensors",
+    "pyg": "torch, torch_geometric, numpy and safetensors",
+    "dgl": "torch, dgl, numpy and safetensors",
     "onnx": "onnxruntime and numpy",
 }
 MEANING = {
-    "x": "{dtype} [N, {width}]: features, normalised as for training",
+    "x": "{dtype} [N, {width}]: features, {how}",
     "edge_index": (
         "int64 [2, E]: sources, then targets; a vertex gathers from its in-edges, an undirected edge stands there twice"
     ),
@@ -41,10 +41,10 @@ MEANING = {
 }
 
 
-def readme(spec: ModelSpec, to: str, inputs: Inputs, named: tuple[str, ...] = (), standardised: bool = False) -> str:
+def readme(spec: ModelSpec, to: str, inputs: Inputs, named: tuple[str, ...] = (), norm: str = "none") -> str:
     """Markdown with one block of Python, to be run in the folder where ``x`` and the others are known.
 
-    named: what names.json has names of; standardised: standard.npy says by which means and deviations.
+    named: what names.json has names of; norm: what ``load`` does to features ("row", "standard").
     """
     names = [name for name in MEANING if name in inputs.arrays]
     graph_data = {"weight": inputs.edge_weight, "type": inputs.edge_type}
@@ -54,8 +54,12 @@ def readme(spec: ModelSpec, to: str, inputs: Inputs, named: tuple[str, ...] = ()
     code = LOADING["torch" if to == "pyg" else to].format(
         arguments=", ".join(names), weighted=weighted, pairs=", ".join(f'"{name}": {name}' for name in names)
     )
+    loads = to != "onnx"
+    how = "as for training"
+    if norm != "none":
+        how = f"as they are in the source: `load` normalises them ({norm})" if loads else "normalised as for training"
     meanings = "\n".join(
-        f"- `{name}`: {MEANING[name].format(width=spec.in_features, dtype=spec.dtype)}" for name in names
+        f"- `{name}`: {MEANING[name].format(width=spec.in_features, dtype=spec.dtype, how=how)}" for name in names
     )
     return f"""# {spec.name}, trained and exported by siafu {__version__}
 
@@ -65,14 +69,15 @@ It needs {NEEDED[to]}, and not siafu. In this folder, with the graph as {"arrays
 {code}```
 
 {meanings}
-{_files(named, standardised)}
+{_files(named, norm, loads)}
 No edge leads from a vertex to itself: the model adds those that it wants. There is no dropout in it.
 `logits` is [N, {spec.num_classes}].
 """
 
 
-def _files(named: tuple[str, ...], standardised: bool) -> str:
-    """What the files beside the model say of columns, a line each, between empty lines."""
+def _files(named: tuple[str, ...], norm: str, loads: bool) -> str:
+    """What the files beside the model say of columns, a line each, between empty lines. loads: the model is loaded by
+    ``load``, which reads them."""
     told = {
         COLUMNS: "the columns of `x`, in their order",
         "classes": "the columns of `logits`, in their order",
@@ -80,8 +85,11 @@ def _files(named: tuple[str, ...], standardised: bool) -> str:
     }
     kept = [words for key, words in told.items() if key in named]
     lines = [f"- `names.json` names {'; '.join(kept)}"] if kept else []
-    if standardised:
-        lines.append(
-            "- `standard.npy`, float64 [2, F], holds means and deviations: `x` is (features - mean) / deviation"
-        )
+    if loads and COLUMNS in named:
+        lines.append('- `load(".").features(table)` is `x` of a DataFrame or a dict of columns, by these names')
+    if loads:
+        lines.append('- `load(".").classes_of(logits)` lists each vertex\'s class')
+    if norm == "standard":
+        use = "`load` subtracts and divides by them" if loads else "`x` is (features - mean) / deviation"
+        lines.append(f"- `standard.npy`, float64 [2, F], holds means and deviations: {use}")
     return "\n".join(["", *lines, ""]) if lines else ""

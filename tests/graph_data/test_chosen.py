@@ -105,7 +105,10 @@ def test_labels_and_splits_have_no_categories_of_their_own():
     )
 
 
-def test_too_many_categories_are_refused(monkeypatch):
+def test_too_many_categories_are_refused_and_none(monkeypatch):
+    users(brands=("", "NA", "", ""))
+    refused(r"^u\.csv: column 'brand' has no category: #-brand leaves it out$", "u.csv#age,brand:onehot")
+    users()
     monkeypatch.setattr("graph_data.sources.onehot.MAX_CATEGORIES", 1)
     refused(r"^u\.csv: column 'brand' has 2 categories, must have <= 1: #-brand leaves it out$", "u.csv#brand:onehot")
 

@@ -50,7 +50,7 @@ def of_onnx(folder: Path, given: dict[str, Any]) -> Any:
     sizes: list[dict[int, Any]] = [{0: num_vertices}, {1: num_edges}, *({0: num_edges} for _ in edges[1:])]
     names = [name for name in ("x", "edge_index", "edge_type", "edge_weight") if name in given]
     torch.onnx.export(
-        module_in(folder),
+        module_in(folder).net,  # whose features are normalised already
         (rows, *edges),
         folder / "model.onnx",
         input_names=names,

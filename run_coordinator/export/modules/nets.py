@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -202,10 +204,89 @@ class SGC(nn.Module):
 NETS = {"gcn": GCN, "sage": SAGE, "gin": GIN, "gat": GAT, "rgcn": RGCN, "gcnii": GCNII, "appnp": APPNPNet, "sgc": SGC}
 
 
-def load(folder: str | Path) -> nn.Module:
-    """The model with its weights, in evaluation mode."""
+class Model(nn.Module):
+    """A network with what the run did before and behind it: features are normalised as they were for training, and
+    columns and classes have names.
+
+    columns: those of ``x``, in their order; classes: those of ``logits``; [] where the run's graph has no names.
+    """
+
+    mean: Tensor  # float64 [F], and the deviations; of feature_norm "standard" alone
+    deviation: Tensor
+
+    def __init__(self, net: nn.Module, feature_norm: str, names: dict[str, list[str]], several: bool):
+        super().__init__()
+        self.net, self.feature_norm, self.several = net, feature_norm, several
+        self.columns, self.classes = names.get("features", []), names.get("classes", [])
+        self.dtype = next(net.parameters()).dtype
+
+    def forward(self, x: Tensor, *graph: Any) -> Tensor:
+        """``x``: features as they are in the source, [N, F]."""
+        logits: Tensor = self.net(self.normalised(x), *graph)
+        return logits
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """In the precision of training: float64, then float32."""
+        if self.feature_norm == "standard":
+            x = ((x.double() - self.mean) / self.deviation).float()
+        if self.feature_norm == "row":
+            total = x.double().abs().sum(1, keepdim=True)
+            x = (x.double() / torch.where(total > 0, total, torch.ones_like(total))).float()
+        return x.to(self.dtype)
+
+    def features(self, table: Any) -> Tensor:
+        """``x`` of a DataFrame or a dict of columns: the columns of training, by their names. A column of categories is
+        one-hot again; a category that training did not have is 0 in all columns.
+
+        Raises: KeyError for a column that the table lacks; TypeError if the model has no names of columns.
+        """
+        if not self.columns:
+            raise TypeError("the model's columns have no names: give it x")
+        there = {str(name) for name in getattr(table, "columns", table)}
+        return torch.from_numpy(np.stack([column_of(table, name, there) for name in self.columns], axis=1))
+
+    def classes_of(self, logits: Tensor) -> list[Any]:
+        """The name of each vertex's class, or its number; where a vertex may have several, a list of them."""
+        names: list[Any] = [*(self.classes or range(logits.shape[1]))]
+        if self.several:
+            return [[names[c] for c in row.nonzero().flatten().tolist()] for row in logits > 0]
+        return [names[c] for c in logits.argmax(1).tolist()]
+
+
+def column_of(table: Any, name: str, there: set[str]) -> Any:
+    """float64 [N]: the column of this name; of NAME=CATEGORY, 1 where the column NAME has it; of NAME[I], the number I
+    of each list. KeyError for one that is not there."""
+    if name in there:
+        return np.asarray(table[name], np.float64)
+    listed = re.fullmatch(r"(.+)\[(\d+)\]", name)
+    if listed and listed[1] in there:
+        return np.array([row[int(listed[2])] for row in table[listed[1]]], np.float64)
+    for variable in there:
+        if name.startswith(f"{variable}="):
+            wanted = name.removeprefix(f"{variable}=")
+            return np.array([category(value) == wanted for value in table[variable]], np.float64)
+    raise KeyError(f"the table has no column {name!r}, which the model was trained with")
+
+
+def category(value: Any) -> str:
+    """What a category is called: 1 and 1.0 are one."""
+    text = str(value).strip()
+    whole = re.fullmatch(r"([-+]?\d+)\.0*", text)
+    return whole[1] if whole else text
+
+
+def load(folder: str | Path) -> Model:
+    """The model with its weights, in evaluation mode: called with features as they are in the source."""
     settings = json.loads((Path(folder) / "settings.json").read_text())
-    module: nn.Module = NETS[settings.pop("model")](**settings)
+    feature_norm, target = settings.pop("feature_norm", "none"), settings.pop("target", "classes")
+    net: nn.Module = NETS[settings.pop("model")](**settings)
     weights = load_file(Path(folder) / "weights.safetensors")
-    module.to(next(iter(weights.values())).dtype).load_state_dict(weights)
-    return module.eval()
+    net.to(next(iter(weights.values())).dtype).load_state_dict(weights)
+    file = Path(folder) / "names.json"
+    names = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    model = Model(net, feature_norm, names, target == "labels")
+    if feature_norm == "standard":
+        mean, deviation = np.load(Path(folder) / "standard.npy")
+        model.register_buffer("mean", torch.from_numpy(mean))
+        model.register_buffer("deviation", torch.from_numpy(deviation))  # infinite where a column was constant
+    return model.eval()

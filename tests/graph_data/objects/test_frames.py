@@ -175,6 +175,19 @@ def test_mixed_values_of_a_column_that_is_not_used_do_no_harm(pandas):
         made(pandas, users=users, features="mixed")
 
 
+def test_columns_that_are_called_by_numbers(pandas):
+    users = pandas.DataFrame({0: USERS["user"], 1: USERS["age"], 2: USERS["job"]})
+    assert made(pandas, users=users, id=0, features=[1], label=2).features[:, 0].tolist() == USERS["age"]
+    assert made(pandas, features=pandas.Index(["age"])).num_features == 1
+
+
+def test_integers_that_are_too_large_are_text(pandas):
+    large = [2**70 + i for i in range(N)]
+    edges = pandas.DataFrame({"buyer": large, "seller": large[1:] + large[:1]})
+    graph = made(pandas, edges=edges, users=pandas.DataFrame({**USERS, "user": large}))
+    assert graph.ids[0] == str(2**70)
+
+
 def test_categories_are_read_as_their_values(pandas):
     users = pandas.DataFrame(USERS).astype({"job": "category", "user": "category", "posts": "category"})
     assert equal(made(pandas, users=users, features="posts"), made(pandas, features="posts"))
@@ -210,6 +223,13 @@ def test_a_table_that_is_no_good_is_refused_in_one_line(change, words):
         )
     assert "\n" not in str(caught.value)
     assert "siafu-frames-" not in str(caught.value)
+
+
+def test_a_column_without_a_name_is_refused(pandas):
+    users = pandas.DataFrame(USERS)[["user", "age", "posts"]].rename(columns={"age": ""})
+    words = r"^vertices: column '' has no name of its own .*: say which columns to take, features=\['posts'\]$"
+    with pytest.raises(DatasetError, match=words):
+        siafu.from_pandas(pandas.DataFrame(SALES), users, **ENDS)
 
 
 def test_what_is_no_table_is_refused():

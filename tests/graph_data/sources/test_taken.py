@@ -480,6 +480,8 @@ def test_a_folder_of_hive_partitions_is_one_table(tmp_path):
         ("moment,buyer,seller", "2024-03-01T10:00:00.123Z", "by its values, column 'moment'"),
         ("moment,buyer,seller", "1/3/24 10:00 PM", "by its values, column 'moment'"),
         ("buyer,moment,seller", "31.12.2024", "by its values, column 'moment'"),
+        ("t,buyer,seller", "1709287200", "by its values, column 't'"),
+        ("t,buyer,seller", "1709287200000", "by its values, column 't'"),
     ],
 )
 def test_a_time_is_not_taken_for_a_vertex(header, first, why):
@@ -499,3 +501,21 @@ def test_a_time_in_parquet_is_not_taken_for_a_vertex():
     pq.write_table(table, "e.parquet")
     refused(r"^e\.parquet: by its values, column 'moment' is no end", "features=random:2", "e.parquet")
     assert load("features=random:2&src=moment&dst=buyer&ids=text", "e.parquet").num_edges == 2  # if it is said, it is
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_large_ids_at_both_ends_are_no_times(ending):
+    import pyarrow.parquet as pq
+
+    write = pq.write_table if ending == "parquet" else pa.csv.write_csv
+    ids = [1_709_287_200, 1_709_287_201, 1_800_000_000]
+    write(pa.table({"a": ids, "b": ids[::-1]}), f"big.{ending}")
+    assert load("features=random:2", f"big.{ending}").num_vertices == 3
+    write(pa.table({"t": ids, "b": [1, 2, 3], "c": [2, 3, 1]}), f"t.{ending}")
+    refused(rf"^t\.{ending}: by its values, column 't' is no end of an edge", "features=random:2", f"t.{ending}")
+
+
+def test_a_column_without_its_file_and_a_file_without_its_column_are_called_that():
+    refused(r"^job: no such file; a column of a table is FILE#COLUMN$", "features=u.csv%23age&labels=job")
+    words = r"^u\.csv: column 'job' is of words, must be of numbers: u\.csv#COLUMN takes one column of words$"
+    refused(words, "features=u.csv%23age&labels=u.csv")

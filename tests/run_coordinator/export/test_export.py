@@ -85,8 +85,34 @@ def test_what_columns_mean_goes_with_the_model(run: api.Run, tmp_path: Path) -> 
     assert (tmp_path / "out" / "standard.npy").read_bytes() == (named / "standard.npy").read_bytes()
     assert (
         "\n\n- `names.json` names the columns of `x`, in their order; the columns of `logits`, in their order\n"
-        "- `standard.npy`, float64 [2, F], holds means and deviations: `x` is (features - mean) / deviation\n\nNo edge"
+        '- `load(".").features(table)` is `x` of a DataFrame or a dict of columns, by these names\n'
+        '- `load(".").classes_of(logits)` lists each vertex\'s class\n\nNo edge'
     ) in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.long
+def test_a_loaded_model_takes_a_users_table_as_it_is(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    users: dict[str, list[Any]] = {"id": list(range(40)), "year": (1990 + rng.normal(size=40)).tolist()}
+    users |= {"brand": ["a", "b", "c", "b"] * 10, "constant": [3.0] * 40, "job": ["cook", "smith"] * 20}
+    edges = {"source": list(range(40)), "target": [*range(1, 40), 0]}
+    graph = siafu.from_pandas(pa.table(edges), pa.table(users), features=["*", "brand:onehot"], label="job")
+    cache = {"data.cache_dir": str(tmp_path / "cache"), "data.train_per_class": 5, "data.val_per_class": 5}
+    made = siafu.train(graph, epochs=5, feature_norm="standard", run_dir=str(tmp_path / "run"), settings=cache)
+    said = siafu.export(made, to="torch", out=tmp_path / "out")
+    assert {"names.json", "standard.npy"} <= set(said["files"])
+    ours = siafu.predict(made, scores="logits", settings={"servers.backend": "cpu"})
+
+    names: dict[str, Any] = {}
+    exec(compile((tmp_path / "out" / "model.py").read_text(), "model.py", "exec"), names)
+    model, ends = names["load"](tmp_path / "out"), np.array([[*edges["source"], *edges["target"]]] * 2)
+    ends[1] = [*edges["target"], *edges["source"]]
+    with torch.no_grad():
+        logits = model(model.features(users), torch.from_numpy(ends))
+    np.testing.assert_allclose(logits, ours.values, rtol=1e-4, atol=1e-5)
+    assert model.classes_of(logits) == ours.to_arrow().column("class").to_pylist()
 
 
 @pytest.mark.long

@@ -23,6 +23,7 @@ from run_coordinator.export.weights import FORMS, settings, state
 from run_coordinator.export.whole import Inputs, inputs_of
 from siafu import models
 from siafu.errors import ConfigError
+from siafu.features import Standard, normalised
 from siafu.graph import Graph
 from siafu.models import ModelSpec
 from siafu.sparse import Array
@@ -169,6 +170,47 @@ def test_the_code_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(
         names["logits"].detach().numpy(), reference.predict(WEIGHTED, spec, weights), rtol=1e-5, atol=1e-6
     )
+
+
+# --- before and behind the network ------------------------------------------------------------------------------------
+
+
+def with_settings(folder: Path, names: Mapping[str, Any], **told: str) -> Any:
+    """A gcn on 3 features that knows these names and settings."""
+    spec = dataclasses.replace(spec_of("gcn", WEIGHTED, {}), in_features=3, dtype="float32")
+    written(folder, "torch", spec, {name: value.astype(np.float32) for name, value in weights_of(spec).items()})
+    (folder / "settings.json").write_text(json.dumps({**settings(spec), **told}))
+    (folder / "names.json").write_text(json.dumps(names))
+    return loaded(folder)
+
+
+def test_features_are_normalised_as_shards_are(tmp_path: Path) -> None:
+    x = np.array([[1, 2000.5, 7], [3, 2001.25, 7], [-8, 2003, 7], [0, 0, 0]], np.float32)
+    standard = Standard.of(x[:3])
+    standard.save(tmp_path)
+    found = with_settings(tmp_path, {}, feature_norm="standard")
+    assert np.isinf(standard.deviation[2])
+    np.testing.assert_array_equal(found.normalised(torch.from_numpy(x)), standard.scaled(x))
+    found = with_settings(tmp_path, {}, feature_norm="row")
+    np.testing.assert_array_equal(found.normalised(torch.from_numpy(x)), normalised(x, "row", "x"))
+    found = with_settings(tmp_path, {}, feature_norm="none")
+    np.testing.assert_array_equal(found.normalised(torch.from_numpy(x.astype(np.float64))), x)
+
+
+def test_columns_of_a_table_are_taken_by_name_and_categories_are_one_hot(tmp_path: Path) -> None:
+    names = {"features": ["brand=1", "age", "emb[1]"], "classes": ["cook", "smith", "baker"]}
+    model = with_settings(tmp_path, names)
+    table = {"other": ["x"] * 3, "emb": [[0, 5], [0, 6], [0, 7]], "age": [1, 2, 3], "brand": [1.0, "2", None]}
+    assert model.features(table).tolist() == [[1, 1, 5], [0, 2, 6], [0, 3, 7]]
+    with pytest.raises(KeyError, match="the table has no column 'age', which the model was trained with"):
+        model.features({"brand": [1], "emb": [[0, 1]]})
+    logits = torch.tensor([[0.1, 2, 0], [3, 0, 1]])
+    assert model.classes_of(logits) == ["smith", "cook"]
+    assert with_settings(tmp_path, names, target="labels").classes_of(logits - 0.5) == [["smith"], ["cook", "baker"]]
+    bare = with_settings(tmp_path, {})
+    assert bare.classes_of(logits) == [1, 0]
+    with pytest.raises(TypeError, match="the model's columns have no names: give it x"):
+        bare.features(table)
 
 
 # --- processes of their own -------------------------------------------------------------------------------------------
