@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-long test-localstack test-all lint audit format clean
+.PHONY: help setup setup-dev demo test test-long test-localstack test-all lint audit wheel format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,6 +21,7 @@ help:
 	@echo "make setup      what training needs, in $(VENV)"
 	@echo "make setup-dev  all that tests and development need, in $(VENV)"
 	@echo "make lint       ruff (bandit's checks among it) and mypy alone;  make format: let ruff rewrite"
+	@echo "make wheel      dist/: the sdist, and a wheel for each architecture (x86_64, aarch64) that serves every Python"
 	@echo "make audit      known vulnerabilities of what is installed, where PyPI's data can be reached"
 	@echo "make clean      remove $(VENV) and every cache; runs/ stays"
 
@@ -64,6 +65,9 @@ test-all:
 test-localstack: $(VENV)/.setup-dev
 	$(BIN)/python -m infra.localstack install
 	$(BIN)/pytest tests/localstack -m aws
+
+wheel: $(VENV)/.setup-dev
+	$(BIN)/python -m infra.distributions
 
 format: $(VENV)/.setup-dev
 	$(BIN)/ruff check --fix .

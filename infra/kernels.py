@@ -1,4 +1,4 @@
-"""The compiled kernels for a Lambda, cross-compiled by zig, which brings a C++ library
+"""The compiled kernels for a Lambda and for wheels, cross-compiled by zig, which brings a C++ library
 and every version of the C library.
 
 Zig comes as a wheel (``ziglang``, in the extra ``infra``). What it makes needs nothing there but the C library, in the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import tempfile
@@ -50,6 +51,11 @@ def cross_compiled(target: Target, cache: Path) -> Path:
             _compile(compiler, units, Path(draft)).replace(made)
     os.utime(made)  # it is in use
     return made
+
+
+def has_zig() -> bool:
+    """Whether ziglang is installed."""
+    return importlib.util.find_spec("ziglang") is not None
 
 
 def _compile(compiler: list[str], units: list[build.Unit], draft: Path) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import runpy
-import struct
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from infra import kernels
 from infra.imports import ROOT
 from infra.wheels import Target
 from siafu.errors import ConfigError
-from siafu.kernels import build
+from siafu.kernels import build, elf
 
 ARM = Target("arm64", "python3.11", 26)
 FAKE = """
@@ -166,27 +165,9 @@ def test_a_library_for_arm_needs_nothing_but_the_oldest_runtimes_c_library(cache
         if "not installed" not in str(error):
             raise
         pytest.skip(str(error))
-    assert data.startswith(b"\x7fELF\x02")
-    assert struct.unpack_from("<H", data, 18) == (183,)  # EM_AARCH64
-    libraries, strings = needed(data)
+    machine, libraries, strings = elf.needs(data)
+    assert elf.MACHINES[machine] == "aarch64"
     assert libraries <= {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-aarch64.so.1"}
-    assert max(int(version) for version in re.findall(rb"GLIBC_2\.(\d+)", strings)) <= 26
-    assert b"siafu_gather\0" in strings
+    assert max(int(text.removeprefix("GLIBC_2.")) for text in strings if text.startswith("GLIBC_2.")) <= 26
+    assert "siafu_gather" in strings
     assert not [path for path in (cache, ROOT) if str(path).encode() in data]
-
-
-def needed(elf: bytes) -> tuple[set[str], bytes]:
-    """The libraries that a 64-bit ELF library needs (DT_NEEDED), and the strings of its dynamic symbols."""
-    start, (size, count) = struct.unpack_from("<Q", elf, 32)[0], struct.unpack_from("<HH", elf, 54)
-    segments = [struct.unpack_from("<IIQQQQ", elf, start + size * i) for i in range(count)]
-    dynamic = next(segment for segment in segments if segment[0] == 2)  # PT_DYNAMIC
-    entries = [struct.unpack_from("<QQ", elf, dynamic[2] + i) for i in range(0, dynamic[5], 16)]
-    # DT_STRTAB, DT_STRSZ
-    address, length = (next(value for tag, value in entries if tag == wanted) for wanted in (5, 10))
-    place = next(
-        address - at + offset
-        for kind, _, offset, at, _, nbytes in segments
-        if kind == 1 and at <= address < at + nbytes
-    )
-    strings = elf[place : place + length]
-    return {strings[at : strings.index(b"\0", at)].decode() for tag, at in entries if tag == 1}, strings
