@@ -40,7 +40,7 @@ def build(out: Path, architectures: Sequence[str] = tuple(ARCHITECTURES)) -> lis
         print("siafu: ziglang is not installed: the one wheel is for machines like this", file=sys.stderr)
         return [source, _wheel(source, out)]
     targets = [Target(arch, our_runtime(), GLIBC) for arch in architectures]
-    libraries = [kernels.cross_compiled(target, package.cache()) for target in targets]
+    libraries = [kernels.cross_compiled(target, package.cache() / "kernels") for target in targets]
     return [source, *(_wheel(source, out, SIAFU_LIBRARY=str(library)) for library in libraries)]
 
 

@@ -46,6 +46,7 @@ def cross_compiled(target: Target, cache: Path) -> Path:
     key = hashlib.sha256(repr((wheel.version, FLAGS, LINK, units)).encode()).hexdigest()[:16]
     made = cache / f"kernels-{triple}-{key}.so"
     if not made.is_file():
+        cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".draft-") as draft:
             compiler = [str(wheel.locate_file("ziglang/zig")), "c++", "-target", triple]
             _compile(compiler, units, Path(draft)).replace(made)

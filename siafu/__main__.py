@@ -166,7 +166,7 @@ def _check_working_folder() -> None:
         raise ConfigError("the working folder was deleted: cd to one that exists") from None
 
 
-class _Stderr(logging.StreamHandler[Any]):
+class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10's takes no [Any]
     """Writes to what sys.stderr is at that moment: a live panel, which stands in for it, moves out of the way."""
 
     def __init__(self) -> None:
