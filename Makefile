@@ -95,7 +95,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.setup: $(BUILT_FROM) | $(VENV)/bin/python
 	@echo "installing siafu into $(VENV)"
-	@set -o pipefail; SIAFU_ISAS=native $(PIP) -e . | $(SHOW)
+	@set -o pipefail; $(PIP) -e . | $(SHOW)
 	@$(KERNEL)
 	@touch $@
 
@@ -103,6 +103,6 @@ $(VENV)/.setup-dev: $(BUILT_FROM) | $(VENV)/bin/python
 	@echo "installing siafu and its development tools into $(VENV)"
 	@set -o pipefail; $(PIP) --retries 0 --timeout 20 --no-deps --index-url $(TORCH_INDEX) $(TORCH) 2> /dev/null | $(SHOW) \
 	  || echo "  $(TORCH_INDEX) does not answer: torch comes from PyPI, with CUDA"
-	@set -o pipefail; $(PIP) -e '.[dev]' | $(SHOW)
+	@set -o pipefail; SIAFU_ISAS=all $(PIP) -e '.[dev]' | $(SHOW)
 	@$(KERNEL)
 	@touch $@ $(VENV)/.setup

@@ -4,9 +4,10 @@ everything else is in pyproject.toml.
 One shared library, called through ctypes: no Python header is needed, and one build serves every Python. What
 is compiled, and with which flags, is in siafu/kernels/build.py: most sources once for each instruction set of
 the machine's architecture. siafu picks at run time what the processor has, so that a library built on one x86
-server runs on all of them. With SIAFU_ISAS=native in the environment only this machine's best is compiled, in a
-third of the time; SIAFU_LIBRARY=FILE takes a library that was compiled elsewhere (``infra.distributions``). Without
-a compiler the installation succeeds all the same: siafu then computes with SciPy, slower, and ``siafu doctor`` says so.
+server runs on all of them. With SIAFU_ISAS=native in the environment, and in an editable installation without
+SIAFU_ISAS=all, only this machine's best is compiled, in a third of the time. SIAFU_LIBRARY=FILE takes a library that
+was compiled elsewhere (``infra.distributions``). Without a compiler the installation succeeds all the same: siafu then
+computes with SciPy, slower, and ``siafu doctor`` says so.
 """
 
 from __future__ import annotations
@@ -36,18 +37,23 @@ elf = SimpleNamespace(**runpy.run_path(str(BUILD.with_name("elf.py"))))
 IN_TREE = BUILD.with_name("_native.so")  # where an editable installation leaves it
 
 
+def loaded(library: Path) -> ctypes.CDLL | None:
+    """The library, if it was made of these sources and flags and for a machine like this."""
+    try:
+        if library.stat().st_mtime < max(Path(__file__).stat().st_mtime, BUILD.stat().st_mtime):  # perhaps other flags
+            return None
+        found = ctypes.CDLL(str(library.resolve()))  # another machine's is not loaded
+        found.siafu_sources.restype = ctypes.c_char_p
+        return found if found.siafu_sources().decode() == build.sources_digest() else None
+    except (OSError, AttributeError):
+        return None
+
+
 def is_new(library: Path, wanted: Iterable[str]) -> bool:
     """Whether all that would be compiled is in it, which takes minutes: an extra that is
     installed later needs it no second time."""
-    try:
-        if library.stat().st_mtime < max(Path(__file__).stat().st_mtime, BUILD.stat().st_mtime):  # perhaps other flags
-            return False
-        found = ctypes.CDLL(str(library.resolve()))  # another machine's is not loaded
-        found.siafu_sources.restype = ctypes.c_char_p
-        has_all = all(found.siafu_built() >> build.ISAS.index(isa) & 1 for isa in wanted)
-        return has_all and bool(found.siafu_sources().decode() == build.sources_digest())
-    except (OSError, AttributeError):
-        return False
+    found = loaded(library)
+    return found is not None and all(found.siafu_built() >> build.ISAS.index(isa) & 1 for isa in wanted)
 
 
 class BuildKernels(build_ext):
@@ -66,13 +72,16 @@ class BuildKernels(build_ext):
     @cached_property
     def _wanted(self) -> dict[str, list[str]]:
         every = build.instruction_sets(platform.machine())
-        if os.environ.get("SIAFU_ISAS", "all") == "all":
+        default = "native" if self.editable_mode else "all"  # an extra, installed later, does not ask for more
+        if os.environ.get("SIAFU_ISAS", default) == "all":
             return every
         best = self._best()
         return {isa: flags for isa, flags in every.items() if isa == best or isa == build.RESTS_ON.get(best)}
 
     def _best(self) -> str:
         """This machine's, in the words of the code that will choose."""
+        if (there := loaded(IN_TREE)) is not None:
+            return str(build.ISAS[there.siafu_best()])
         probe = Path(self.build_temp, "best.so").absolute()
         made = self.compiler.compile(
             [str(build.FOLDER / "isa.cpp")],
@@ -82,7 +91,7 @@ class BuildKernels(build_ext):
             extra_postargs=build.FLAGS,
         )
         self.compiler.link_shared_object(made, str(probe), target_lang="c++")
-        return build.ISAS[ctypes.CDLL(str(probe)).siafu_best()]
+        return str(build.ISAS[ctypes.CDLL(str(probe)).siafu_best()])
 
     def build_extension(self, ext: Extension) -> None:
         path = Path(self.get_ext_fullpath(ext.name))

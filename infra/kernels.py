@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from infra.wheels import ARCHITECTURES, Target
-from siafu import allotment
+from siafu import allotment, extras
 from siafu.errors import ConfigError
 from siafu.kernels import build
 
@@ -38,7 +38,7 @@ def cross_compiled(target: Target, cache: Path) -> Path:
     except importlib.metadata.PackageNotFoundError:
         raise ConfigError(
             "ziglang, which compiles the kernels of the function's package, is not installed: "
-            "pip install 'siafu[infra]'"
+            f"{extras.install('infra')}"
         ) from None
     machine = ARCHITECTURES[target.arch]
     triple = f"{machine}-linux-gnu.2.{target.glibc}"
@@ -89,6 +89,6 @@ def _run(command: list[str], draft: Path) -> None:
         lines = ended.stderr.strip().splitlines() or ["no output"]
         line = next((line for line in lines if "error:" in line), lines[-1])
         raise ConfigError(
-            f"zig cannot compile the function's kernels: {line[:300]}; pip install "
-            "'siafu[infra]' brings the zig that can"
+            f"zig cannot compile the function's kernels: {line[:300]}; "
+            f"{extras.install('infra')} brings the zig that can"
         )

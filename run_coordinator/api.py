@@ -25,7 +25,7 @@ from graph_data.sources.names import absolute
 from run_coordinator import apply_edge, curves, intervals, launch, loggers, presets
 from run_coordinator.actions import Status
 from run_coordinator.lambda_emulator import lambda_site
-from siafu import __version__, allotment, conditions, model_file, models, progress
+from siafu import __version__, allotment, conditions, extras, model_file, models, progress
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.checkpoints import TrainingState
@@ -185,7 +185,7 @@ def _far_away() -> Callable[..., dict[str, Any]]:
     try:
         module = importlib.import_module("infra.machines.remote")
     except ModuleNotFoundError as error:
-        raise ConfigError(f"run.on = aws needs {error.name}: pip install 'siafu[aws]'") from None
+        raise ConfigError(f"run.on = aws needs {error.name}: {extras.install('aws')}") from None
     found: Callable[..., dict[str, Any]] = module.carry_out
     return found
 

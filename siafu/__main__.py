@@ -1,6 +1,6 @@
 """The command line: a table of verbs, loaded when called."""
 
-from siafu import start
+from siafu import extras, start
 
 start.without_working_folder()  # before anything else is imported: ``python -m siafu`` has put it first
 
@@ -233,7 +233,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
                 if error.name is None or error.name.startswith(module.partition(".")[0]):
                     raise
                 # A package of an extra that is not installed.
-                verb.error(f"it needs {error.name}, which is not installed: pip install 'siafu[aws,infra]'")
+                verb.error(f"it needs {error.name}, which is not installed: {extras.install('aws', 'infra')}")
         verb.add_argument("-v", "--verbose", action="store_true", help="print the log and remote tracebacks on stderr")
     args, unknown = parser.parse_known_args(argv)
     if args.verb is None:

@@ -15,6 +15,7 @@ from setuptools import Distribution
 from infra import kernels
 from infra.imports import ROOT
 from infra.wheels import Target
+from siafu import extras
 from siafu.errors import ConfigError
 from siafu.kernels import build, elf
 
@@ -70,6 +71,28 @@ def cache(tmp_path: Path) -> Path:
 
 def test_every_source_is_compiled():
     assert sorted((*build.COMMON, *build.PER_ISA)) == sorted(path.stem for path in build.FOLDER.glob("*.cpp"))
+
+
+@pytest.mark.parametrize(
+    ("editable", "asked", "expected"),
+    [
+        (True, None, {"avx512", "avx512bf16"}),
+        (True, "all", set(build.X86)),
+        (False, None, set(build.X86)),
+        (False, "native", {"avx512", "avx512bf16"}),
+    ],
+)
+def test_an_editable_installation_is_for_this_machine_alone(monkeypatch, editable, asked, expected):
+    """An extra installed into what make setup made asked for all sets, and compiled for minutes."""
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.delenv("SIAFU_ISAS", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("SIAFU_ISAS", asked)
+    monkeypatch.chdir(ROOT)
+    command = runpy.run_path("setup.py")["BuildKernels"](Distribution())
+    command.editable_mode, command._best = editable, lambda: "avx512bf16"
+    assert set(command._wanted) == expected
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
@@ -141,7 +164,7 @@ def test_without_ziglang_the_error_says_what_to_install(monkeypatch, cache):
     with pytest.raises(ConfigError) as caught:
         kernels.cross_compiled(ARM, cache)
     assert str(caught.value) == (
-        "ziglang, which compiles the kernels of the function's package, is not installed: pip install 'siafu[infra]'"
+        "ziglang, which compiles the kernels of the function's package, is not installed: " + extras.install("infra")
     )
 
 
@@ -149,7 +172,8 @@ def test_what_the_compiler_refuses_is_said_and_not_kept(zig, cache):
     zig.install(refused="order")
     expected = (
         r"^zig cannot compile the function's kernels: one.cpp:4:5: error: no such thing; "
-        r"pip install 'siafu\[infra\]' brings the zig that can$"
+        + re.escape(extras.install("infra"))
+        + " brings the zig that can$"
     )
     with pytest.raises(ConfigError, match=expected):
         kernels.cross_compiled(ARM, cache)
