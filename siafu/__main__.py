@@ -42,6 +42,7 @@ VERBS = {
         "predict time, cost, memory and quotas before spending money",
     ),
     "prepare": ("graph_data.cli", "partition a graph into shards on disk"),
+    "get": ("graph_data.get", "fetch a public graph (cora, amazon_computers, ...) into the data folder"),
     "convert": ("graph_data.convert", "write a graph in another format (npz, CSV, Parquet, PyG, DGL)"),
     "deploy": ("infra.verbs.deploy", "create servers and a Lambda function on AWS, after showing their cost"),
     "destroy": ("infra.verbs.destroy", "remove a deployment from AWS, whatever state it is in"),
