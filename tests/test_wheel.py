@@ -143,6 +143,11 @@ def test_the_wheel_holds_what_the_kernels_are_compiled_from(wheel: Path) -> None
     assert sources <= set(zipfile.ZipFile(wheel).namelist())
 
 
+def test_the_wheel_holds_every_table_and_template(wheel: Path) -> None:
+    tables = [path for room in SHIPPED for kind in ("csv", "j2") for path in (ROOT / room).rglob(f"*.{kind}")]
+    assert {path.relative_to(ROOT).as_posix() for path in tables} <= set(zipfile.ZipFile(wheel).namelist())
+
+
 def test_a_wheel_that_this_machines_compiler_made_for_its_processor_is_for_no_other_system(wheel: Path) -> None:
     assert wheel.name.endswith(f"-py3-none-linux_{platform.machine()}.whl")
 
