@@ -2,15 +2,13 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-long test-localstack test-all lint audit format clean
+.PHONY: help setup setup-dev demo test test-long test-localstack test-all lint audit wheel format clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --disable-pip-version-check
 
-# The tests compare with torch. Its CPU build spares 3 GB of CUDA; where its index cannot be reached, PyPI's will do.
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml | head -n 1)
 
 help:
@@ -21,7 +19,8 @@ help:
 	@echo "make setup      what training needs, in $(VENV)"
 	@echo "make setup-dev  all that tests and development need, in $(VENV)"
 	@echo "make lint       ruff (bandit's checks among it) and mypy alone;  make format: let ruff rewrite"
-	@echo "make audit      known vulnerabilities of what is installed, where PyPI's data can be reached"
+	@echo "make wheel      dist/: the sdist, and a wheel for each architecture (x86_64, aarch64) that serves every Python"
+	@echo "make audit      known vulnerabilities of what is installed, where the advisories can be reached"
 	@echo "make clean      remove $(VENV) and every cache; runs/ stays"
 
 setup: $(VENV)/.setup
@@ -35,12 +34,13 @@ lint: $(VENV)/.setup-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Known vulnerabilities of what is installed, from PyPI's data; where that cannot be reached, only a word that nothing was checked.
-ADVISORIES := https://pypi.org/pypi/pip/24.0/json
+# Known vulnerabilities of what is installed; where pip-audit cannot reach its data, only a word that nothing was checked.
+AUDITED := $(VENV)/audit.log
 audit: $(VENV)/.setup-dev
-	@if $(BIN)/python -c 'import sys, urllib.request as u; u.urlopen(sys.argv[1], timeout=10)' $(ADVISORIES) 2> /dev/null; \
-	  then $(BIN)/pip-audit --local --skip-editable --progress-spinner off; \
-	  else echo "make audit: $(ADVISORIES) cannot be reached: nothing was checked"; fi
+	@$(BIN)/pip-audit --local --skip-editable --progress-spinner off --timeout 15 > $(AUDITED) 2>&1; code=$$?; \
+	  if [ $$code -ne 0 ] && grep -qE 'Max retries exceeded|ConnectionError|Timeout' $(AUDITED) && ! grep -q '^Found ' $(AUDITED); \
+	  then echo "make audit: the advisories cannot be reached: nothing was checked"; \
+	  else cat $(AUDITED); exit $$code; fi
 
 # A Python without assert checks nothing: pytest refuses to begin so (tests/surroundings.py).
 unexport PYTHONOPTIMIZE
@@ -64,6 +64,9 @@ test-all:
 test-localstack: $(VENV)/.setup-dev
 	$(BIN)/python -m infra.localstack install
 	$(BIN)/pytest tests/localstack -m aws
+
+wheel: $(VENV)/.setup-dev
+	$(BIN)/python -m infra.distributions
 
 format: $(VENV)/.setup-dev
 	$(BIN)/ruff check --fix .
@@ -91,14 +94,15 @@ $(VENV)/bin/python:
 
 $(VENV)/.setup: $(BUILT_FROM) | $(VENV)/bin/python
 	@echo "installing siafu into $(VENV)"
-	@set -o pipefail; SIAFU_ISAS=native $(PIP) -e . | $(SHOW)
+	@set -o pipefail; $(PIP) -e . | $(SHOW)
 	@$(KERNEL)
 	@touch $@
 
+# The tests compare with torch. Its CPU build spares 3 GB of CUDA; uv knows where that is.
 $(VENV)/.setup-dev: $(BUILT_FROM) | $(VENV)/bin/python
 	@echo "installing siafu and its development tools into $(VENV)"
-	@set -o pipefail; $(PIP) --retries 0 --timeout 20 --no-deps --index-url $(TORCH_INDEX) $(TORCH) 2> /dev/null | $(SHOW) \
-	  || echo "  $(TORCH_INDEX) does not answer: torch comes from PyPI, with CUDA"
-	@set -o pipefail; $(PIP) -e '.[dev]' | $(SHOW)
+	@$(PIP) -q uv && $(BIN)/uv pip install -q --python $(BIN)/python --torch-backend cpu --no-deps $(TORCH) 2> /dev/null \
+	  || echo "  uv finds no torch for CPUs here: pip chooses one, perhaps with CUDA"
+	@set -o pipefail; SIAFU_ISAS=all $(PIP) -e '.[dev]' | $(SHOW)
 	@$(KERNEL)
 	@touch $@ $(VENV)/.setup

@@ -4,9 +4,10 @@ everything else is in pyproject.toml.
 One shared library, called through ctypes: no Python header is needed, and one build serves every Python. What
 is compiled, and with which flags, is in siafu/kernels/build.py: most sources once for each instruction set of
 the machine's architecture. siafu picks at run time what the processor has, so that a library built on one x86
-server runs on all of them. With SIAFU_ISAS=native in the environment only this machine's best is compiled, in a
-third of the time. Without a compiler the installation succeeds all the same: siafu then computes with SciPy,
-slower, and ``siafu doctor`` says so.
+server runs on all of them. With SIAFU_ISAS=native in the environment, and in an editable installation without
+SIAFU_ISAS=all, only this machine's best is compiled, in a third of the time. SIAFU_LIBRARY=FILE takes a library that
+was compiled elsewhere (``infra.distributions``). Without a compiler the installation succeeds all the same: siafu then
+computes with SciPy, slower, and ``siafu doctor`` says so.
 """
 
 from __future__ import annotations
@@ -25,27 +26,34 @@ from types import SimpleNamespace
 from typing import Any
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 BUILD = Path("siafu/kernels/build.py")
 #: What is compiled and how, which siafu reads as well. siafu cannot be imported yet.
 build = SimpleNamespace(**runpy.run_path(str(BUILD)))
+elf = SimpleNamespace(**runpy.run_path(str(BUILD.with_name("elf.py"))))
 IN_TREE = BUILD.with_name("_native.so")  # where an editable installation leaves it
+
+
+def loaded(library: Path) -> ctypes.CDLL | None:
+    """The library, if it was made of these sources and flags and for a machine like this."""
+    try:
+        if library.stat().st_mtime < max(Path(__file__).stat().st_mtime, BUILD.stat().st_mtime):  # perhaps other flags
+            return None
+        found = ctypes.CDLL(str(library.resolve()))  # another machine's is not loaded
+        found.siafu_sources.restype = ctypes.c_char_p
+        return found if found.siafu_sources().decode() == build.sources_digest() else None
+    except (OSError, AttributeError):
+        return None
 
 
 def is_new(library: Path, wanted: Iterable[str]) -> bool:
     """Whether all that would be compiled is in it, which takes minutes: an extra that is
     installed later needs it no second time."""
-    try:
-        if library.stat().st_mtime < max(Path(__file__).stat().st_mtime, BUILD.stat().st_mtime):  # perhaps other flags
-            return False
-        found = ctypes.CDLL(str(library.resolve()))  # another machine's is not loaded
-        found.siafu_sources.restype = ctypes.c_char_p
-        has_all = all(found.siafu_built() >> build.ISAS.index(isa) & 1 for isa in wanted)
-        return has_all and bool(found.siafu_sources().decode() == build.sources_digest())
-    except (OSError, AttributeError):
-        return False
+    found = loaded(library)
+    return found is not None and all(found.siafu_built() >> build.ISAS.index(isa) & 1 for isa in wanted)
 
 
 class BuildKernels(build_ext):
@@ -64,13 +72,16 @@ class BuildKernels(build_ext):
     @cached_property
     def _wanted(self) -> dict[str, list[str]]:
         every = build.instruction_sets(platform.machine())
-        if os.environ.get("SIAFU_ISAS", "all") == "all":
+        default = "native" if self.editable_mode else "all"  # an extra, installed later, does not ask for more
+        if os.environ.get("SIAFU_ISAS", default) == "all":
             return every
         best = self._best()
         return {isa: flags for isa, flags in every.items() if isa == best or isa == build.RESTS_ON.get(best)}
 
     def _best(self) -> str:
         """This machine's, in the words of the code that will choose."""
+        if (there := loaded(IN_TREE)) is not None:
+            return str(build.ISAS[there.siafu_best()])
         probe = Path(self.build_temp, "best.so").absolute()
         made = self.compiler.compile(
             [str(build.FOLDER / "isa.cpp")],
@@ -80,11 +91,14 @@ class BuildKernels(build_ext):
             extra_postargs=build.FLAGS,
         )
         self.compiler.link_shared_object(made, str(probe), target_lang="c++")
-        return build.ISAS[ctypes.CDLL(str(probe)).siafu_best()]
+        return str(build.ISAS[ctypes.CDLL(str(probe)).siafu_best()])
 
     def build_extension(self, ext: Extension) -> None:
         path = Path(self.get_ext_fullpath(ext.name))
         path.parent.mkdir(parents=True, exist_ok=True)
+        if ready := os.environ.get("SIAFU_LIBRARY"):
+            shutil.copy2(ready, path)
+            return
         if is_new(IN_TREE, self._wanted):
             shutil.copy2(IN_TREE, path)
             return
@@ -125,8 +139,33 @@ class BuildKernels(build_ext):
             )
 
 
+class Wheel(bdist_wheel):
+    """For every Python 3: what it has compiled is no Python module."""
+
+    @property
+    def _library(self) -> Path:
+        return Path(self.get_finalized_command("build").build_lib, "siafu", "kernels", "_native.so")
+
+    def run(self) -> None:
+        self.run_command("build")
+        if not self._library.is_file():  # no compiler: nothing in it depends on the machine
+            self.root_is_pure, self.distribution.ext_modules = True, []
+        super().run()
+
+    def get_tag(self) -> tuple[str, str, str]:
+        if not self._library.is_file():  # the wheel of an editable installation has none either
+            return "py3", "none", "any"
+        try:
+            platform_tag = elf.platform_tag(self._library.read_bytes())
+        except ValueError:  # not of Linux
+            platform_tag = super().get_tag()[2]
+        if os.environ.get("SIAFU_ISAS", "all") != "all":  # for this machine's processor
+            platform_tag = platform_tag.replace("manylinux_2_28", "linux")
+        return "py3", "none", platform_tag
+
+
 # ``optional``: a compiler's error is a warning of the build, never a failed installation.
 setup(
     ext_modules=[Extension("siafu.kernels._native", sources=[], optional=True)],
-    cmdclass={"build_ext": BuildKernels},
+    cmdclass={"build_ext": BuildKernels, "bdist_wheel": Wheel},
 )

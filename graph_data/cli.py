@@ -32,7 +32,7 @@ EXAMPLES = """sources:
   bsnap:FOLDER                   Dorylus' graph.bsnap, features.bsnap and labels.bsnap;
                                  --partitioner file:graph.bsnap.parts
   distdgl:FOLDER                 a graph that DGL's partition_graph wrote
-  NAME                           NAME.npz in the folder that $SIAFU_DATA names, or in data/
+  NAME                           NAME.npz in $SIAFU_DATA or data/; siafu get NAME fetches some
 docs/data.md has all sources, with examples.
 
 edge lists: source and target are the columns with such names (source, target; from, to; ...), else

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from infra import service
+from siafu import extras
 from siafu.errors import ConfigError, GnnError
 from siafu.leash import Leash
 
@@ -29,7 +30,7 @@ def check() -> None:
         import aws_cdk  # noqa: F401
         import cdk_nag  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install 'siafu[infra]'") from None
+        raise ConfigError(f"{error.name} is not installed: {extras.install('infra')}") from None
 
 
 def check_cli() -> None:

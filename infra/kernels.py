@@ -1,4 +1,4 @@
-"""The compiled kernels for a Lambda, cross-compiled by zig, which brings a C++ library
+"""The compiled kernels for a Lambda and for wheels, cross-compiled by zig, which brings a C++ library
 and every version of the C library.
 
 Zig comes as a wheel (``ziglang``, in the extra ``infra``). What it makes needs nothing there but the C library, in the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import tempfile
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from infra.wheels import ARCHITECTURES, Target
-from siafu import allotment
+from siafu import allotment, extras
 from siafu.errors import ConfigError
 from siafu.kernels import build
 
@@ -37,7 +38,7 @@ def cross_compiled(target: Target, cache: Path) -> Path:
     except importlib.metadata.PackageNotFoundError:
         raise ConfigError(
             "ziglang, which compiles the kernels of the function's package, is not installed: "
-            "pip install 'siafu[infra]'"
+            f"{extras.install('infra')}"
         ) from None
     machine = ARCHITECTURES[target.arch]
     triple = f"{machine}-linux-gnu.2.{target.glibc}"
@@ -45,11 +46,17 @@ def cross_compiled(target: Target, cache: Path) -> Path:
     key = hashlib.sha256(repr((wheel.version, FLAGS, LINK, units)).encode()).hexdigest()[:16]
     made = cache / f"kernels-{triple}-{key}.so"
     if not made.is_file():
+        cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".draft-") as draft:
             compiler = [str(wheel.locate_file("ziglang/zig")), "c++", "-target", triple]
             _compile(compiler, units, Path(draft)).replace(made)
     os.utime(made)  # it is in use
     return made
+
+
+def has_zig() -> bool:
+    """Whether ziglang is installed."""
+    return importlib.util.find_spec("ziglang") is not None
 
 
 def _compile(compiler: list[str], units: list[build.Unit], draft: Path) -> Path:
@@ -82,6 +89,6 @@ def _run(command: list[str], draft: Path) -> None:
         lines = ended.stderr.strip().splitlines() or ["no output"]
         line = next((line for line in lines if "error:" in line), lines[-1])
         raise ConfigError(
-            f"zig cannot compile the function's kernels: {line[:300]}; pip install "
-            "'siafu[infra]' brings the zig that can"
+            f"zig cannot compile the function's kernels: {line[:300]}; "
+            f"{extras.install('infra')} brings the zig that can"
         )

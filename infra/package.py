@@ -164,7 +164,7 @@ def _build(target: Target, folder: Path | None, *, here: bool = False) -> Packag
     wheels = [wheel(target, name, version, cache() / "wheels") for name, version in _requirements(target)]
     files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in sorted(shipped_to_lambda())}
     if not here:
-        files[KERNELS] = kernels.cross_compiled(target, cache()).read_bytes()
+        files[KERNELS] = kernels.cross_compiled(target, cache() / "kernels").read_bytes()
     elif library.LIBRARY is not None:
         files[KERNELS] = library.PATH.read_bytes()
     cached = cache() / f"{target}-{_key(target, wheels, files)}.zip"
@@ -272,7 +272,7 @@ def _key(target: Target, wheels: list[Path], files: dict[str, bytes]) -> str:
 
 def _forget_old() -> None:
     limit = time.time() - KEPT_S
-    for path in [*cache().glob("*.zip"), *cache().glob("kernels-*.so"), *cache().glob("unpacked/*")]:
+    for path in [*cache().glob("*.zip"), *cache().glob("kernels/*.so"), *cache().glob("unpacked/*")]:
         if path.stat().st_mtime < limit:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 

@@ -26,7 +26,7 @@ from graph_data.sources.names import absolute
 from run_coordinator import apply_edge, curves, intervals, launch, live_status, loggers, presets
 from run_coordinator.actions import Status
 from run_coordinator.lambda_emulator import lambda_site
-from siafu import __version__, allotment, conditions, model_file, models, progress, run_files
+from siafu import __version__, allotment, conditions, extras, model_file, models, progress, run_files
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.checkpoints import TrainingState
@@ -208,7 +208,7 @@ def _far_away() -> Callable[..., Trained]:
     try:
         module = importlib.import_module("infra.machines.remote")
     except ModuleNotFoundError as error:
-        raise ConfigError(f"run.on = aws needs {error.name}: pip install 'siafu[aws]'") from None
+        raise ConfigError(f"run.on = aws needs {error.name}: {extras.install('aws')}") from None
     found: Callable[..., Trained] = module.carry_out
     return found
 

@@ -38,7 +38,7 @@ EXAMPLES = """sources:
   synthetic:NAME?scale=S&seed=N  a random graph shaped like reddit-small, reddit-large, amazon,
                                  friendster or ogbn-products
   DIR                            shards that siafu prepare wrote
-  NAME                           NAME.npz in the folder that $SIAFU_DATA names, or in data/
+  NAME                           NAME.npz in $SIAFU_DATA or data/; siafu get NAME fetches some
   and every other source of siafu prepare --help
 
 examples:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from siafu import extras
 from siafu.errors import ConfigError
 from siafu.metrics import SPLITS, TITLES
 from siafu.progress import dollars
@@ -105,7 +106,7 @@ def plot(result: Result, metrics: Sequence[Record]) -> Any:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
     except ModuleNotFoundError:
-        raise ConfigError("Run.plot needs matplotlib: pip install 'siafu[plot]'") from None
+        raise ConfigError(f"Run.plot needs matplotlib: {extras.install('plot')}") from None
 
     class Shown(Figure):
         """Without pyplot, which would keep it open, a notebook knows a figure by this alone."""

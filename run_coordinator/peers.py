@@ -21,8 +21,6 @@ STEPS = (
     ("?", "packaging pandas pyyaml pydantic networkx requests tqdm psutil safetensors"),
     ("?", "--no-deps dgl==2.1.0"),
 )
-#: torch's CPU build spares 3 GB of CUDA; where its index cannot be reached, PyPI's will do.
-TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 MARKER = "complete.json"  # written last: what is installed
 
 
@@ -56,9 +54,9 @@ def _make(home: Path, python: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
     _run(sys.executable, "-I", "-m", "venv", str(home))
     try:
-        _pip(python, "--no-deps", "--retries", "0", "--timeout", "20", "--index-url", TORCH_INDEX, TORCH)
-    except subprocess.SubprocessError:
-        _say(f"peers: {TORCH_INDEX} does not answer: torch comes from PyPI, with CUDA")
+        _torch_for_cpus(home, python)
+    except (OSError, subprocess.SubprocessError):
+        _say("peers: uv finds no torch for CPUs here: pip chooses one, perhaps with CUDA")
         _pip(python, TORCH)
     failed = []
     for optional, packages in (("", TORCH), *STEPS):
@@ -70,6 +68,13 @@ def _make(home: Path, python: Path) -> None:
             _say(f"peers: without {packages}: {_reason(error)}")
             failed.append(packages)
     (home / MARKER).write_text(json.dumps({"torch": TORCH, "steps": STEPS, "failed": failed}) + "\n")
+
+
+def _torch_for_cpus(home: Path, python: Path) -> None:
+    """Its CPU build spares 3 GB of CUDA; uv knows where that is."""
+    _pip(python, "uv")
+    chosen = ("--torch-backend", "cpu", "--no-deps", TORCH)
+    _run(str(home / "bin" / "uv"), "pip", "install", "--quiet", "--python", str(python), *chosen)
 
 
 def _pip(python: Path, *arguments: str) -> None:

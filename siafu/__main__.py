@@ -1,6 +1,6 @@
 """The command line: a table of verbs, loaded when called."""
 
-from siafu import start
+from siafu import extras, start
 
 start.without_working_folder()  # before anything else is imported: ``python -m siafu`` has put it first
 
@@ -46,6 +46,7 @@ VERBS = {
         "predict time, cost, memory and quotas before spending money",
     ),
     "prepare": ("graph_data.cli", "partition a graph into shards on disk"),
+    "get": ("graph_data.get", "fetch a public graph (cora, amazon_computers, ...) into the data folder"),
     "convert": ("graph_data.convert", "write a graph in another format (npz, CSV, Parquet, PyG, DGL)"),
     "deploy": ("infra.verbs.deploy", "create servers and a Lambda function on AWS, after showing their cost"),
     "destroy": ("infra.verbs.destroy", "remove a deployment from AWS, whatever state it is in"),
@@ -171,7 +172,7 @@ def _check_working_folder() -> None:
         raise ConfigError("the working folder was deleted: cd to one that exists") from None
 
 
-class _Stderr(logging.StreamHandler[Any]):
+class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10's takes no [Any]
     """Writes to what sys.stderr is at that moment: a live panel, which stands in for it, moves out of the way."""
 
     def __init__(self) -> None:
@@ -238,7 +239,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
                 if error.name is None or error.name.startswith(module.partition(".")[0]):
                     raise
                 # A package of an extra that is not installed.
-                verb.error(f"it needs {error.name}, which is not installed: pip install 'siafu[aws,infra]'")
+                verb.error(f"it needs {error.name}, which is not installed: {extras.install('aws', 'infra')}")
         verb.add_argument("-v", "--verbose", action="store_true", help="print the log and remote tracebacks on stderr")
     args, unknown = parser.parse_known_args(argv)
     if args.verb is None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from siafu import extras
 from siafu.errors import ConfigError, DatasetError, GnnError
 from siafu.faultpoints import reach
 from siafu.fingerprint import Fingerprint, differences
@@ -227,7 +228,7 @@ def mirror_of(url: str, run: str) -> Mirror | None:
     try:
         mirror: Mirror = getattr(importlib.import_module(module), cls)(url, run)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"run.checkpoint_to = {url!r} needs {error.name}: pip install 'siafu[aws]'") from None
+        raise ConfigError(f"run.checkpoint_to = {url!r} needs {error.name}: {extras.install('aws')}") from None
     return mirror
 
 

@@ -37,6 +37,10 @@ class DatasetError(_OneLine):
     exit_code = 2
 
 
+class DownloadError(_OneLine):
+    """A published file could not be fetched, or not as it was published."""
+
+
 class ProtocolError(GnnError):
     """A message broke the rules of ``siafu.wire``."""
 

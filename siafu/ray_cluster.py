@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from siafu import start
+from siafu import extras, start
 from siafu.errors import ConfigError
 
 PORT = 6379  # what `ray start --head` listens on
@@ -45,7 +45,7 @@ def load() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError(f"a Ray cluster needs the package ray: pip install 'siafu[ray]' ({error})") from error
+        raise ConfigError(f"a Ray cluster needs the package ray: {extras.install('ray')} ({error})") from error
     return ray
 
 

@@ -116,7 +116,7 @@ NOBODYS = {signal.SIGKILL, signal.SIGSTOP}  # nobody may set these
 #: In the cache of siafu: installed or downloaded once, and named after versions. The HOME of a run has links to what
 #: there is of it. Folders without a * are made if they are missing, so that the next run finds what this one downloads.
 #: Prepared graphs and calibrations are not in the list: a run makes its own.
-MADE_ONCE = ("localstack-*", "peers-*", "wheelhouse", "package/wheels")
+MADE_ONCE = ("localstack-*", "peers-*", "wheelhouse", "package/wheels", "package/kernels")
 
 # All mutable state:
 _home: tempfile.TemporaryDirectory[str] | None = None  # of this process's making

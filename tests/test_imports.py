@@ -69,7 +69,14 @@ ONLY_IN = {
     "localstack_client": ("infra/",),
     "pymetis": ("graph_data/",),
     "sklearn": ("graph_data/",),
-    "rich": ("siafu/progress.py", "graph_data/inspection/show.py", "run_coordinator/", "cost_planner/", "benchmarks/"),
+    "rich": (
+        "siafu/progress.py",
+        "graph_data/get.py",
+        "graph_data/inspection/show.py",
+        "run_coordinator/",
+        "cost_planner/",
+        "benchmarks/",
+    ),
     "safetensors": ("siafu/model_file.py", "run_coordinator/", "cost_planner/", "benchmarks/", "gpu_baselines/"),
     "scipy": (
         "graph_data/",

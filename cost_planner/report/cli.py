@@ -11,6 +11,7 @@ from cost_planner.report import reading
 from cost_planner.report.reading import Run
 from cost_planner.value import finding, judge
 from cost_planner.value.judge import StandIn
+from siafu import extras
 from siafu.errors import ConfigError
 from siafu.pricing import prices
 
@@ -72,7 +73,7 @@ def main(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("matplotlib", "jinja2", "markupsafe"):
             raise
-        raise ConfigError(f"it needs {error.name}, which is not installed: pip install 'siafu[plot]'") from None
+        raise ConfigError(f"it needs {error.name}, which is not installed: {extras.install('plot')}") from None
     prices.use(args.prices)
     runs = reading.read(args.runs)
     stand_in = StandIn(args.stand_in, args.as_param, args.as_gpu or _gpu(runs))

@@ -11,6 +11,7 @@ import numpy as np
 
 from graph_data.inspection.labels import MAX_MIXED
 from graph_data.inspection.report import Report
+from siafu import extras
 from siafu.errors import ConfigError
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -64,7 +65,7 @@ def _matplotlib(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise ConfigError("plots need matplotlib: pip install 'siafu[plot]'") from None
+        raise ConfigError(f"plots need matplotlib: {extras.install('plot')}") from None
 
 
 # --- panels -----------------------------------------------------------------------------------------------------------

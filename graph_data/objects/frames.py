@@ -20,6 +20,7 @@ import numpy as np
 from graph_data.sources import columns, edgelist, vertexfiles
 from graph_data.sources.arrow import arrow, first_line_of
 from graph_data.sources.randomrows import random_width
+from siafu import extras
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import Graph
 
@@ -169,7 +170,7 @@ def _narwhals() -> Any:
     try:
         return import_module("narwhals")
     except ImportError:
-        raise ConfigError("DataFrames need narwhals: pip install 'siafu[data]'") from None
+        raise ConfigError(f"DataFrames need narwhals: {extras.install('data')}") from None
 
 
 def _of_column(error: Exception) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from graph_data.fields import EDGES, FLAT, VERTICES, left_out, plain, sorted_out
 from graph_data.masks import masks_of, role_of
 from graph_data.objects.arrays import from_mapping, labels_for_losses
+from siafu import extras
 from siafu.errors import ConfigError, DatasetError
 from siafu.features import densified
 from siafu.graph import Graph
@@ -95,7 +96,7 @@ def to_pyg(graph: Graph) -> Any:
     try:
         make = import_module("torch_geometric.data").Data
     except ImportError:
-        raise ConfigError("to_pyg needs PyG: pip install torch-geometric") from None
+        raise ConfigError(f"to_pyg needs PyG: {extras.install('pyg')}") from None
     return make.from_dict(tensors_of(graph))
 
 
@@ -104,7 +105,7 @@ def tensors_of(graph: Graph) -> dict[str, Any]:
     try:
         torch = import_module("torch")
     except ImportError:
-        raise ConfigError("tensors need torch: pip install torch") from None
+        raise ConfigError(f"tensors need torch: {extras.pip()} install torch") from None
     features = densified(graph.features, graph.name) if isinstance(graph.features, SparseRows) else graph.features
     fields = {  # copies, all of them: a Graph is not written to
         "x": features.astype(np.float32),

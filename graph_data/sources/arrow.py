@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from siafu import extras
 from siafu.errors import ConfigError
 
 
@@ -13,7 +14,7 @@ def arrow(module: str = "pyarrow") -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise ConfigError("Parquet and CSV files need pyarrow: pip install 'siafu[data]'") from None
+        raise ConfigError(f"Parquet and CSV files need pyarrow: {extras.install('data')}") from None
 
 
 def first_line_of(error: BaseException) -> str:

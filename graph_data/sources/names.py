@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_plus, urlencode
 
+from graph_data import published
 from graph_data.archives.formats import recognised
 from graph_data.sources.columns import LISTED, SUFFIXES, file_and_columns, files_of, path_and_options
 from graph_data.sources.folders import data_folders
@@ -158,5 +159,9 @@ def resolve(name: str) -> Source:
     for folder in folders:
         if (folder / f"{path}.npz").is_file():
             return Source("npz", f"{folder / path}.npz{name.removeprefix(path)}")
+    if path in published.graphs():
+        raise DatasetError(f"source {name!r}: no {path}.npz in a data folder: siafu get {path} fetches it")
+    if path in published.OGB:
+        raise DatasetError(f"source {name!r}: siafu get {path} fetches it, as ogb:{path}")
     known = [*SOURCES, *sorted({path.stem for folder in folders for path in folder.glob("*.npz")})]
     raise DatasetError(f"source {name!r}: must be a .npz, .parquet or .csv file, or one of {', '.join(known)}")

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from siafu import extras
 from siafu.errors import ConfigError, DatasetError
 
 _UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
@@ -22,7 +23,7 @@ def read(path: Path, known: Sequence[Any], why: Callable[[str], str]) -> Any:
     try:
         torch = import_module("torch")
     except ImportError:
-        raise ConfigError(f"{path}: .pt files need torch: pip install torch") from None
+        raise ConfigError(f"{path}: .pt files need torch: {extras.pip()} install torch") from None
     try:
         with torch.serialization.safe_globals(list(known)):
             return torch.load(path, map_location="cpu", weights_only=True)

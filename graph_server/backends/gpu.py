@@ -32,7 +32,7 @@ from graph_server.buffers import Index, Store
 from graph_server.operators import Setting
 from graph_server.operators.linear import Linear
 from siafu import arithmetic as host
-from siafu import kernels, ops
+from siafu import extras, kernels, ops
 from siafu.config import Config, Servers
 from siafu.errors import ConfigError, GnnError
 from siafu.models import ModelSpec
@@ -45,7 +45,7 @@ try:
     from torch import Tensor
     from torch.nn import functional
 except ImportError as error:
-    raise ConfigError(f"servers.backend = gpu: needs torch ({error}); pip install 'siafu[gpu]'") from error
+    raise ConfigError(f"servers.backend = gpu: needs torch ({error}); {extras.install('gpu')}") from error
 
 #: Of the device's memory that is free at the start, what copies of weights and constants may take.
 KEPT_SHARE = 0.5

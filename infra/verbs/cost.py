@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from infra.verbs.arguments import add_config, config_of
-from siafu import run_files
+from siafu import extras, run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -193,7 +193,7 @@ def _refresh(path: Path, region: str) -> dict[str, Any]:
     try:
         pricelist = importlib.import_module("infra.pricelist")
     except ModuleNotFoundError as error:
-        raise ConfigError(f"AWS is asked with {error.name}, which is not installed: pip install 'siafu[aws]'") from None
+        raise ConfigError(f"AWS is asked with {error.name}, which is not installed: {extras.install('aws')}") from None
     found: dict[str, Any] = pricelist.refresh(path, region)
     return found
 

@@ -15,7 +15,7 @@ from run_coordinator import api, live_status
 from run_coordinator.actions import Status
 from run_coordinator.baseline import launch
 from run_coordinator.baseline.settings import fitted, resolve
-from siafu import allotment, run_files
+from siafu import allotment, extras, run_files
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.errors import ConfigError
@@ -136,4 +136,4 @@ def _fits_here(config: BaselineConfig) -> None:
 def needs_torch() -> None:
     """ConfigError where it is not installed. Not by importing it: that takes seconds, and only ranks need it."""
     if importlib.util.find_spec("torch") is None:
-        raise ConfigError("baselines need torch, which is not installed: pip install 'siafu[gpu]'")
+        raise ConfigError(f"baselines need torch, which is not installed: {extras.install('gpu')}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from run_coordinator.evaluate import Evaluation
+from siafu import extras
 from siafu.errors import ConfigError
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -36,7 +37,7 @@ def drawn(found: Evaluation) -> Any:
     try:
         figures = import_module("matplotlib.figure")
     except ModuleNotFoundError:
-        raise ConfigError("a picture needs matplotlib: pip install 'siafu[plot]'") from None
+        raise ConfigError(f"a picture needs matplotlib: {extras.install('plot')}") from None
     side = min(12.0, max(4.0, 0.32 * len(found.classes) + 2.0))
     has_matrix = found.confusion is not None
     figure = figures.Figure(figsize=(side * (1.15 if has_matrix else 0.0) + 6.6, max(4.2, side)), layout="constrained")

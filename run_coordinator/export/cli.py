@@ -18,7 +18,7 @@ nothing is written and the exit code is 1.
   dgl     layers of DGL
   onnx    for onnxruntime, graphs of any size
 
-Needed: torch and the library (pip install 'siafu[export]'). If DGL is not installed, siafu once
+Needed: torch and the library (the extra export). If DGL is not installed, siafu once
 creates a separate environment for it: 2 GB.
 
 examples:

@@ -14,6 +14,7 @@ import numpy as np
 
 from run_coordinator import peers
 from run_coordinator.export.whole import Inputs
+from siafu import extras
 from siafu.errors import ConfigError, GnnError
 from siafu.sparse import Array
 
@@ -34,7 +35,7 @@ def interpreter(to: str) -> str:
         return python
     missing = [name for name in ("torch", *NEEDS[to]) if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"--to {to} needs {', '.join(missing)}: pip install 'siafu[export]'")
+        raise ConfigError(f"--to {to} needs {', '.join(missing)}: {extras.install('export')}")
     return sys.executable
 
 

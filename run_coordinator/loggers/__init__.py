@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from siafu import run_files
+from siafu import extras, run_files
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.metrics import SPLITS
@@ -56,7 +56,7 @@ def check(names: Iterable[str]) -> None:
         try:
             importlib.import_module(LOGGERS[name].partition(":")[0])
         except ImportError as error:
-            raise ConfigError(f"run.loggers = {name}: {error}: pip install {PACKAGES[name]}") from None
+            raise ConfigError(f"run.loggers = {name}: {error}: {extras.pip()} install {PACKAGES[name]}") from None
 
 
 @contextmanager

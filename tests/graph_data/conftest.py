@@ -14,3 +14,11 @@ def real_data(monkeypatch):
         pytest.skip(f"needs the real graphs: no cora.npz in {folder} (set SIAFU_DATA)")
     monkeypatch.setenv("SIAFU_DATA", str(folder))
     return folder
+
+
+@pytest.fixture
+def archives(real_data):
+    """Files of the field as they are downloaded."""
+    if not (real_data / "archives").is_dir():
+        pytest.skip(f"needs the field's archives: no folder archives in {real_data} (set SIAFU_DATA)")
+    return real_data / "archives"

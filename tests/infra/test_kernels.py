@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import runpy
-import struct
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +15,9 @@ from setuptools import Distribution
 from infra import kernels
 from infra.imports import ROOT
 from infra.wheels import Target
+from siafu import extras
 from siafu.errors import ConfigError
-from siafu.kernels import build
+from siafu.kernels import build, elf
 
 ARM = Target("arm64", "python3.11", 26)
 FAKE = """
@@ -71,6 +71,28 @@ def cache(tmp_path: Path) -> Path:
 
 def test_every_source_is_compiled():
     assert sorted((*build.COMMON, *build.PER_ISA)) == sorted(path.stem for path in build.FOLDER.glob("*.cpp"))
+
+
+@pytest.mark.parametrize(
+    ("editable", "asked", "expected"),
+    [
+        (True, None, {"avx512", "avx512bf16"}),
+        (True, "all", set(build.X86)),
+        (False, None, set(build.X86)),
+        (False, "native", {"avx512", "avx512bf16"}),
+    ],
+)
+def test_an_editable_installation_is_for_this_machine_alone(monkeypatch, editable, asked, expected):
+    """An extra installed into what make setup made asked for all sets, and compiled for minutes."""
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.delenv("SIAFU_ISAS", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("SIAFU_ISAS", asked)
+    monkeypatch.chdir(ROOT)
+    command = runpy.run_path("setup.py")["BuildKernels"](Distribution())
+    command.editable_mode, command._best = editable, lambda: "avx512bf16"
+    assert set(command._wanted) == expected
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
@@ -142,7 +164,7 @@ def test_without_ziglang_the_error_says_what_to_install(monkeypatch, cache):
     with pytest.raises(ConfigError) as caught:
         kernels.cross_compiled(ARM, cache)
     assert str(caught.value) == (
-        "ziglang, which compiles the kernels of the function's package, is not installed: pip install 'siafu[infra]'"
+        "ziglang, which compiles the kernels of the function's package, is not installed: " + extras.install("infra")
     )
 
 
@@ -150,7 +172,8 @@ def test_what_the_compiler_refuses_is_said_and_not_kept(zig, cache):
     zig.install(refused="order")
     expected = (
         r"^zig cannot compile the function's kernels: one.cpp:4:5: error: no such thing; "
-        r"pip install 'siafu\[infra\]' brings the zig that can$"
+        + re.escape(extras.install("infra"))
+        + " brings the zig that can$"
     )
     with pytest.raises(ConfigError, match=expected):
         kernels.cross_compiled(ARM, cache)
@@ -166,27 +189,9 @@ def test_a_library_for_arm_needs_nothing_but_the_oldest_runtimes_c_library(cache
         if "not installed" not in str(error):
             raise
         pytest.skip(str(error))
-    assert data.startswith(b"\x7fELF\x02")
-    assert struct.unpack_from("<H", data, 18) == (183,)  # EM_AARCH64
-    libraries, strings = needed(data)
+    machine, libraries, strings = elf.needs(data)
+    assert elf.MACHINES[machine] == "aarch64"
     assert libraries <= {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-aarch64.so.1"}
-    assert max(int(version) for version in re.findall(rb"GLIBC_2\.(\d+)", strings)) <= 26
-    assert b"siafu_gather\0" in strings
+    assert max(int(text.removeprefix("GLIBC_2.")) for text in strings if text.startswith("GLIBC_2.")) <= 26
+    assert "siafu_gather" in strings
     assert not [path for path in (cache, ROOT) if str(path).encode() in data]
-
-
-def needed(elf: bytes) -> tuple[set[str], bytes]:
-    """The libraries that a 64-bit ELF library needs (DT_NEEDED), and the strings of its dynamic symbols."""
-    start, (size, count) = struct.unpack_from("<Q", elf, 32)[0], struct.unpack_from("<HH", elf, 54)
-    segments = [struct.unpack_from("<IIQQQQ", elf, start + size * i) for i in range(count)]
-    dynamic = next(segment for segment in segments if segment[0] == 2)  # PT_DYNAMIC
-    entries = [struct.unpack_from("<QQ", elf, dynamic[2] + i) for i in range(0, dynamic[5], 16)]
-    # DT_STRTAB, DT_STRSZ
-    address, length = (next(value for tag, value in entries if tag == wanted) for wanted in (5, 10))
-    place = next(
-        address - at + offset
-        for kind, _, offset, at, _, nbytes in segments
-        if kind == 1 and at <= address < at + nbytes
-    )
-    strings = elf[place : place + length]
-    return {strings[at : strings.index(b"\0", at)].decode() for tag, at in entries if tag == 1}, strings

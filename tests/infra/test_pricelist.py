@@ -16,6 +16,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from infra import pricelist
+from siafu import extras
 from siafu.__main__ import main
 from siafu.errors import ConfigError, GnnError
 from siafu.pricing import prices
@@ -280,5 +281,5 @@ def test_without_boto3_it_says_what_to_install(
     monkeypatch.delitem(sys.modules, "infra.pricelist")
     monkeypatch.setitem(sys.modules, "infra.cloud", None)
     assert main(["cost", "--refresh-prices", str(tmp_path / "new.csv")]) == 2
-    assert "is not installed: pip install 'siafu[aws]'" in capsys.readouterr().err
+    assert f"is not installed: {extras.install('aws')}" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

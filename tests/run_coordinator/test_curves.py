@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from run_coordinator import curves
 from run_coordinator.api import Run
+from siafu import extras
 from siafu.errors import ConfigError
 
 RESULT: dict[str, Any] = {
@@ -90,7 +92,7 @@ def test_a_figure_has_the_loss_on_one_axis_and_scores_on_the_other(tmp_path: Pat
 
 def test_without_matplotlib_a_figure_says_what_it_needs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ConfigError, match=r"^Run\.plot needs matplotlib: pip install 'siafu\[plot\]'$"):
+    with pytest.raises(ConfigError, match=rf"^Run\.plot needs matplotlib: {re.escape(extras.install('plot'))}$"):
         curves.plot(RESULT, metrics())
 
 

@@ -179,6 +179,8 @@ OTHERWISE = {
     "infra/localstack/stack.py": "in a folder of its own",
     "infra/package.py": "-I; compileall in a folder of our own",
     "lambda_funcs/environment.py": "in the function's folder, as Lambda does",
+    "infra/distributions.py": "-I",
+    "siafu/extras.py": "says what a user types",
     "infra/wheels.py": "says where pip is missing",
     "benchmarks/chaos/fork_server.py": "knows such commands when others give them",
     "run_coordinator/baseline/__init__.py": "for torchrun: gpu_baselines.__main__ leaves the working folder",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from siafu import extras
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.places import PLACES, Where
@@ -68,7 +69,7 @@ def build(config: Config, index: int, max_environments: int, on_done: OnDone, lo
         found = getattr(importlib.import_module(module), cls)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"lambda.on = {on}: {error.name} is not installed: pip install 'siafu[{PLACES[on].extra}]'"
+            f"lambda.on = {on}: {error.name} is not installed: {extras.install(PLACES[on].extra)}"
         ) from error
     launcher: Launcher = found.make(config, index, max_environments, on_done, log_dir)
     return launcher

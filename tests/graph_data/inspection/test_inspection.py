@@ -17,6 +17,7 @@ from graph_data.inspection.show import show
 from graph_data.options import Options
 from graph_data.prepare import prepare, resolve
 from run_coordinator.cli import add_arguments
+from siafu import extras
 from siafu.__main__ import main
 from siafu.config import Config
 from siafu.errors import ConfigError, DatasetError
@@ -355,7 +356,7 @@ def test_every_kind_of_graph_can_be_drawn(name, tmp_path):
 def test_without_matplotlib_the_extra_is_named(saved, capsys, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     assert main(["prepare", "e.csv", "--inspect", "--plot", "g.png"]) == 2
-    assert capsys.readouterr().err == "siafu prepare: plots need matplotlib: pip install 'siafu[plot]'\n"
+    assert capsys.readouterr().err == f"siafu prepare: plots need matplotlib: {extras.install('plot')}\n"
 
 
 def test_thresholds_leave_a_good_graph_alone():

@@ -1,6 +1,7 @@
 """Edge lists in tables, read whole: what the streaming path is compared with."""
 
 import gzip
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from graph_data.prepare import Source, resolve
 from graph_data.prepare import prepare as prepare_any
 from graph_data.sources import edgelist
 from graph_data.sources.randomrows import RandomRows
+from siafu import extras
 from siafu.errors import ConfigError, DatasetError
 from siafu.shards import ShardSet
 from tests.graph_data.random_features import for_edges
@@ -196,7 +198,7 @@ def test_parquet_whose_columns_have_no_readable_names_is_refused(tmp_path):
 
 def test_without_pyarrow_the_extra_is_named(edges, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"^Parquet and CSV files need pyarrow: pip install 'siafu\[data\]'$"):
+    with pytest.raises(ConfigError, match=f"^Parquet and CSV files need pyarrow: {re.escape(extras.install('data'))}$"):
         load(edges)
 
 

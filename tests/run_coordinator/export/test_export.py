@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 
 import siafu
 from run_coordinator import api, export
+from siafu import extras
 from siafu.__main__ import main
 from siafu.errors import ConfigError, GnnError
 from siafu.graph import TEST, TRAIN, VAL
@@ -168,6 +170,6 @@ def test_a_mistake_costs_one_line_and_no_server(
 def test_a_missing_library_is_named(run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export.exported, "find_spec", lambda name: None if name.startswith("onnx") else object())
     with pytest.raises(
-        ConfigError, match=r"^--to onnx needs onnx, onnxscript, onnxruntime: pip install 'siafu\[export\]'$"
+        ConfigError, match=f"^--to onnx needs onnx, onnxscript, onnxruntime: {re.escape(extras.install('export'))}$"
     ):
         siafu.export(run, to="onnx", out=tmp_path / "out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from run_coordinator import loggers
+from siafu import extras
 from siafu.config import Config
 from siafu.errors import ConfigError
 
@@ -205,7 +207,9 @@ def test_a_missing_package_is_named_before_the_run(name: str, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     for loaded in [other for other in sys.modules if other.startswith(f"{name}.")]:
         monkeypatch.delitem(sys.modules, loaded)
-    with pytest.raises(ConfigError, match=rf"^run.loggers = {name}: .*: pip install {loggers.PACKAGES[name]}$"):
+    with pytest.raises(
+        ConfigError, match=rf"^run.loggers = {name}: .*: {re.escape(extras.pip())} install {loggers.PACKAGES[name]}$"
+    ):
         loggers.check([name])
 
 

@@ -8,6 +8,7 @@ import datetime
 import ipaddress
 import os
 import queue
+import re
 import socket
 import ssl
 import sys
@@ -29,6 +30,7 @@ from graph_server.lambdas.invoke_errors import REFUSALS, THROTTLED, THROTTLES
 from graph_server.lambdas.launchers.endpoint import EndpointLauncher, _session, endpoint
 from graph_server.lambdas.launchers.lines import KEEPALIVE, Lines, keep_alive
 from lambda_funcs.invocation import Invocation
+from siafu import extras
 from siafu.config import Config, Lambda
 from siafu.errors import ConfigError, WorkerError
 from tests.fake_lambda import FakeLambda, Script, Trouble, quiet, throttle
@@ -297,7 +299,9 @@ def _only(environment: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPat
 def test_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     monkeypatch.delitem(sys.modules, "graph_server.lambdas.launchers.endpoint")
-    with pytest.raises(ConfigError, match=r"lambda.on = aws: boto3 is not installed: pip install 'siafu\[aws\]'"):
+    with pytest.raises(
+        ConfigError, match=f"lambda.on = aws: boto3 is not installed: {re.escape(extras.install('aws'))}"
+    ):
         launchers.build(Config().replace({"lambda.on": "aws"}), 0, 1, print, tmp_path)
 
 

@@ -1,0 +1,47 @@
+"""How a user installs what siafu lacks: with this Python's pip, and from the checkout where siafu runs from one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+
+from siafu.start import ROOT
+
+
+def install(*extras: str) -> str:
+    """The command line that adds extras of ``pyproject.toml``, for an error message."""
+    named = f"[{','.join(extras)}]"
+    if not os.path.isfile(os.path.join(ROOT, "pyproject.toml")):
+        return f"{pip()} install {shlex.quote(f'siafu{named}')}"
+    checkout = "." if _is_here(ROOT) else ROOT
+    return f"{pip()} install -e {shlex.quote(f'{checkout}{named}')}"
+
+
+def pip() -> str:
+    """The pip of this Python, as short as it can be called in the working folder."""
+    folder = os.path.dirname(sys.executable)
+    beside = os.path.join(folder, "pip")
+    called = shutil.which("pip")
+    if called is not None and os.path.dirname(os.path.realpath(called)) == os.path.realpath(folder):
+        return "pip"
+    if os.path.isfile(beside):
+        return shlex.quote(_shown(beside))
+    return f"{shlex.quote(_shown(sys.executable))} -m pip"
+
+
+def _shown(path: str) -> str:
+    """Relative if it lies below the working folder."""
+    try:
+        below = os.path.relpath(path)
+    except OSError:  # the working folder was deleted
+        return path
+    return path if below.startswith(os.pardir) else below
+
+
+def _is_here(folder: str) -> bool:
+    try:
+        return os.path.samefile(folder, os.curdir)
+    except OSError:
+        return False
