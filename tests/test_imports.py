@@ -138,6 +138,7 @@ PURE = (
     "run_coordinator/states.py",
     "run_coordinator/usage.py",
     "cost_planner/plan/bounds.py",
+    "cost_planner/plan/memory_traffic.py",
     "cost_planner/plan/parts.py",
     "cost_planner/plan/simulator.py",
     "cost_planner/memory.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -42,6 +43,7 @@ class StepWork:
     io: float = 0.0  # seconds of its I/O thread
     remote_io: float = 0.0  # and of an environment's
     pasted: float = 0.0  # of the main thread of each server that gets what is published
+    memory: float = 0.0  # bytes between the server's memory and its processors, while the graph thread works
     weights: float = 0.0  # bytes of weights that the step is computed with; of as many gradients, if it has any
     card: float = 0.0  # seconds of the server's GPU, which does one thing at a time; the graph thread waits for it
 
@@ -67,6 +69,7 @@ class Plan:
     #: None: the threads compute tensor tasks too.
     environments: Environments | None = field(default_factory=Environments)
     link: LinkRate = field(default_factory=lambda: LinkRate(1e9))  # of a server, each way
+    memory_bytes_per_s: float = math.inf  # of a machine's memory: all its cores share it
     latency_s: float = 0.0002  # between servers, one way
     cores: float = 0.0  # processors of a server's machine; 0: one for each thread and for the main one
     together: bool = False  # all processes on one machine, with so many processors

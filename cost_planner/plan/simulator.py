@@ -8,16 +8,17 @@ all intervals of all servers are through an epoch, the parameter servers publish
 and training waits for it as it does.
 
 What is modelled: threads that take the shallowest step of the oldest epoch; a main and an I/O thread of each server,
-through which every task goes; parameter servers, asked one after the other; processors that all threads of a machine
-share, which is one machine for all where a run is ``together``; a GPU of each server; links of servers and
-environments, both ways, with bursts; environments that start cold, hold several tasks and compute one after the other;
-stragglers. What is not: lost tasks, throttling.
+through which every task goes; the bandwidth of a machine's memory, which its threads share; parameter servers, asked
+one after the other; processors that all threads of a machine share, which is one machine for all where a run is
+``together``; a GPU of each server; links of servers and environments, both ways, with bursts; environments that start
+cold, hold several tasks and compute one after the other; stragglers. What is not: lost tasks, throttling.
 
 Servers are alike: of many, ``REPRESENTATIVES`` are simulated, and what the others send comes when theirs does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost_planner.plan.environments import Lambdas
-from cost_planner.plan.parts import Cores, Link, Pool, Then, Timeline, Waits
+from cost_planner.plan.parts import Cores, Link, LinkRate, Pool, Then, Timeline, Waits
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.lambdas.waiting import Priority
 from graph_server.scheduler import Crossing, Event, Opened, Published, Scheduler, StepDone
@@ -80,6 +81,7 @@ class Fleet:
         self.peers_each = (plan.servers - 1) / max(1, self.num_simulated - 1)
         self.evaluated = [e for e in range(epochs) if plan.eval_every and (e + 1) % plan.eval_every == 0]
         shared = Cores(timeline, plan.cores) if plan.together else None
+        self.memory = Link(timeline, LinkRate(plan.memory_bytes_per_s)) if plan.together else None
         #: Requests that nobody simulates are taken to be spread like those that are.
         self.asked_by = plan.servers / self.num_simulated
         self.proxy = Pool(timeline, 1, shared or Cores(timeline, 1))
@@ -155,6 +157,7 @@ class Server:
         self.cores = shared or Cores(timeline, plan.cores or plan.threads + 1)
         self.pool, self.main, self.io = (Pool(timeline, n, self.cores) for n in (plan.threads, 1, 1))
         self.card = Pool(timeline, 1, Cores(timeline, 1))
+        self.memory = fleet.memory or Link(timeline, LinkRate(plan.memory_bytes_per_s))
         self.out, self.into = Link(timeline, plan.link), Link(timeline, plan.link)
         self.programs = {Lane.TRAIN: plan.program}
         self._work: Mapping[Lane, Sequence[StepWork]] = {Lane.TRAIN: plan.work, Lane.EVAL: plan.eval_work}
@@ -240,7 +243,7 @@ class Server:
             else:
                 self.fleet.ask(task, 0.0, lambda: self._computes(task))
         elif (
-            not work.seconds + work.held + work.card and not step.publishes
+            not work.seconds + work.held + work.card + work.memory and not step.publishes
         ):  # what is gathered once, before the first epoch
             self._done(task)
         else:
@@ -251,7 +254,12 @@ class Server:
         work, priority = self.work(task), self.priority(task)
         seconds = self.timeline.noisy(work.seconds, self.plan.sigma)
         waits: Waits | None = (lambda over: self.card.add(priority, work.card, over)) if work.card else None
-        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then, waits))
+        meanwhile = self._moves(work.memory) if work.memory and self.plan.memory_bytes_per_s < math.inf else None
+        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then, waits, meanwhile))
+
+    def _moves(self, nbytes: float) -> Waits:
+        """Bytes between memory and processors, after those that were asked for before."""
+        return lambda over: self.timeline.at(self.memory.leave(nbytes), over)
 
     def _computes(self, task: TaskId) -> None:
         """A tensor task on our own threads."""

@@ -9,7 +9,9 @@ own program and the graph's counts.
 4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the
    worker. Of a Scatter: the ghosts' share of the rows, to each peer.
 
-5. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the
+5. Graph threads move bytes to and from memory while they work (``memory_traffic``), as fast as the machine's memory
+   lets all of them together. A Lambda has its own core, and of its memory nothing is counted.
+6. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the
    host, a product's operands go there and its result comes back, but for what never changes, where half of the card's
    memory has room for it. The host keeps the rest of a tensor task, and all of an operator that the card does not have.
 
@@ -25,6 +27,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from cost_planner.plan.cards import ORDER_S, Card
+from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.operators import ON_GPU
@@ -110,9 +113,19 @@ class Counts:
 
 
 def work_of(
-    config: Config, model: Model, counts: Counts, speeds: Speeds, lane: Lane = Lane.TRAIN, card: Card | None = None
+    config: Config,
+    model: Model,
+    counts: Counts,
+    speeds: Speeds,
+    lane: Lane = Lane.TRAIN,
+    card: Card | None = None,
+    *,
+    there: Speeds | None = None,
+    memory: Bandwidth | None = None,
 ) -> list[StepWork]:
-    """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu."""
+    """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu. ``there``: of a
+    Lambda's core, None: as a server's. ``memory``: of each server."""
+    there, memory = there or speeds, memory or Bandwidth()
     program, intervals = model.program(lane), config.train.intervals
     n = counts.vertices / intervals
     item = np.dtype(config.model.dtype).itemsize
@@ -140,17 +153,19 @@ def work_of(
         weights = float(nbytes_of[step.layer])
         if card is not None:
             operands = times * n * item * sides[step.layer]
-            there = (nbytes(step.reads) - nbytes(step.reads, stays)) * (1 + step.has_gradient)
-            on_card = card.product_s(flops, operands, orders=times) + card.copy_s(max(0.0, operands - there))
+            kept_there = (nbytes(step.reads) - nbytes(step.reads, stays)) * (1 + step.has_gradient)
+            on_card = card.product_s(flops, operands, orders=times) + card.copy_s(max(0.0, operands - kept_there))
             seconds = speeds.tensor_s + values * speeds.element_ns * 1e-9
             return StepWork(seconds, main=3 * speeds.main_task_s, weights=weights, card=on_card)
-        seconds = (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
         if not remote:
-            return StepWork(seconds, speeds.tensor_s, main=3 * speeds.main_task_s, weights=weights)
+            seconds = (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
+            main = 3 * speeds.main_task_s
+            return StepWork(seconds, speeds.tensor_s, main=main, weights=weights, memory=values * item)
+        seconds = (flops * there.flop_ns + values * there.element_ns) * 1e-9
         down, up = nbytes(step.reads, kept), nbytes(step.writes)
         moved = down + up + weights * step.has_gradient
-        seconds += speeds.tensor_s + speeds.lambda_task_s + moved * speeds.lambda_byte_ns * 1e-9
-        remote_io = speeds.lambda_io_s + moved * speeds.lambda_io_byte_ns * 1e-9
+        seconds += there.tensor_s + there.lambda_task_s + moved * there.lambda_byte_ns * 1e-9
+        remote_io = there.lambda_io_s + moved * there.lambda_io_byte_ns * 1e-9
         main = speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9
         io = 2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9
         return StepWork(seconds, down=down, up=up, main=main, io=io, remote_io=remote_io, weights=weights)
@@ -171,6 +186,7 @@ def work_of(
             io=speeds.io_message_s + peers * speeds.io_byte_ns * 1e-9,
             pasted=speeds.main_task_s + peers * speeds.main_byte_ns * 1e-9,
             card=on_card,
+            memory=host * columns * (item + stored),
         )
 
     def made(step: Step) -> StepWork:
@@ -186,7 +202,8 @@ def work_of(
             host = n * columns * speeds.element_ns * 1e-9
             return StepWork(host, speeds.task_s, main=speeds.main_task_s, card=on_card)
         seconds = e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
-        return StepWork(seconds, speeds.task_s, main=speeds.main_task_s)
+        moved = memory.gathered(e, n, counts.vertices + counts.ghosts, columns * stored, columns * item)
+        return StepWork(seconds, speeds.task_s, main=speeds.main_task_s, memory=moved)
 
     return [made(step) for step in program.steps]
 
@@ -200,20 +217,27 @@ def plan_of(
     threads: int,
     link: LinkRate,
     environments: Environments | None = None,
+    there: Speeds | None = None,
+    memory: Bandwidth | None = None,
     together: float = 0.0,
     card: Card | None = None,
 ) -> Plan:
     """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is
-    lambda; card: that of each server, if it is gpu; together: processors of the one machine that all processes share,
+    lambda, and there: the speeds of their cores, None: a server's; memory: of each machine, None: it limits nothing;
+    card: that of each server, if it is gpu; together: processors of the one machine that all processes share,
     0 where each server has its own."""
     model = models.kept(spec)
     train = config.train
     weights = float(sum(array.nbytes for array in models.shapes(model.spec).values()))
+    work, evaluates = (
+        work_of(config, model, counts, speeds, lane, card, there=there, memory=memory)
+        for lane in (Lane.TRAIN, Lane.EVAL)
+    )
     return Plan(
         model.program(Lane.TRAIN),
-        work_of(config, model, counts, speeds, card=card),
+        work,
         eval_program=model.program(Lane.EVAL),
-        eval_work=work_of(config, model, counts, speeds, Lane.EVAL, card),
+        eval_work=evaluates,
         eval_every=train.eval_every,
         servers=counts.parts,
         param_servers=config.servers.param_servers,
@@ -225,6 +249,7 @@ def plan_of(
         ahead=train.ahead,
         warmup_epochs=train.warmup_epochs,
         link=link,
+        memory_bytes_per_s=(memory or Bandwidth()).bytes_per_s,
         latency_s=speeds.hop_s if together else LATENCY_S,
         cores=together * speeds.usable,
         together=bool(together),

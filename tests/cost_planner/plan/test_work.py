@@ -9,6 +9,8 @@ from random import Random
 import pytest
 
 from cost_planner import scale
+from cost_planner.plan.bounds import Floors
+from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments
 from cost_planner.plan.simulator import simulated
@@ -94,3 +96,35 @@ def test_a_plan_is_never_faster_than_its_links():
     )
     floor = scale.traffic(SETTING).busiest() / link.bytes_per_s
     assert floor <= simulated(plan, 3, Random(0)).epoch_s * 1.001 < 1.65 * floor
+
+
+def test_rows_that_no_cache_holds_come_from_memory():
+    """By hand: 1,000 edges of 256 bytes a row; caches of all rows' lines, of half the table, and of none."""
+    table, row, sums = 10_000, 256, 100 * 256
+    tiled = Bandwidth(cache_bytes=64 * table / 0.6).gathered(1_000, 100, table, row, 256)
+    half = Bandwidth(cache_bytes=table * row / 2 * (64 / 256)).gathered(1_000, 100, table, row, 256)
+    none = Bandwidth(cache_bytes=0).gathered(1_000, 100, table, row, 256)
+    assert tiled == 4 * 1_000 + sums
+    assert half == pytest.approx((4 + 256 * 7 / 8) * 1_000 + sums)
+    assert none == (4 + 256) * 1_000 + sums
+    narrow = Bandwidth(cache_bytes=0).gathered(1_000, 0, table, 8, 0)
+    assert narrow == (4 + 64) * 1_000  # a whole cache line
+
+
+@pytest.mark.parametrize("together", [0.0, 2.0])
+def test_an_epoch_is_never_shorter_than_its_bytes_divided_by_the_memorys_bandwidth(together):
+    """With nothing else that takes time; and not much longer, as threads move bytes while others do."""
+    config = SETTING.config.replace({"servers.backend": "cpu", "train.mode": "pipe"})
+    spec, counts = ModelSpec.of(config, SETTING.manifest), Counts.of(SETTING.manifest)
+    memory = Bandwidth(1e9, 32 * 2**20)
+    told = {"threads": 8, "link": LinkRate(1e15), "together": together}
+    plan = plan_of(config, spec, counts, NOTHING, memory=memory, **told)
+    work = SETTING.intervals * sum(one.memory for one in plan.work) * (SETTING.servers if together else 1)
+    assert work > 1e9
+    assert Floors.of(plan).epoch_s("pipe") >= work / 1e9 * 0.999
+    epoch_s = simulated(plan, 3, Random(0)).epoch_s
+    assert work / 1e9 * 0.999 <= epoch_s < 1.3 * work / 1e9
+    more = plan_of(config, spec, counts, NOTHING, memory=memory, **{**told, "threads": 64})
+    assert simulated(more, 3, Random(0)).epoch_s == pytest.approx(epoch_s, rel=0.05)  # cores do not help
+    free = plan_of(config, spec, counts, NOTHING, **told)
+    assert simulated(free, 3, Random(0)).epoch_s < 0.1 * epoch_s
