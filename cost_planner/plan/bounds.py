@@ -60,7 +60,8 @@ class Floors:
         rate = plan.environments.link.bytes_per_s if plan.environments else 1.0
         return cls(
             table,
-            sum(max(work.seconds, work.memory / plan.memory_bytes_per_s) + work.card for work in here) + plan.update_s,
+            sum(max(plan.thread_s(work), work.memory / plan.memory_bytes_per_s) + work.card for work in here)
+            + plan.update_s,
             sum(work.seconds for work in remote),
             sum((work.down + work.up) / rate for work in remote),
             plan.intervals,
@@ -117,7 +118,7 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     rate, down, up = kind.link.bytes_per_s, work.down * remote, work.up * remote
     return [
         card,
-        (pool + card) / plan.threads,
+        (pool + card) / (plan.threads if work.shared else min(k, plan.threads)),
         main,
         io,
         (pool + main + io) / (plan.cores or plan.threads + 1),

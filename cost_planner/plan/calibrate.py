@@ -99,6 +99,7 @@ class Setting:
 
     @property
     def settings(self) -> dict[str, Any]:
+        """Those that have an effect: others are refused."""
         return {
             "servers.backend": self.backend,
             "train.mode": self.mode,
@@ -106,9 +107,9 @@ class Setting:
             "train.intervals": self.intervals,
             "model.hidden": (self.hidden,),
             "model.layers": self.layers,
-            "lambda.count": self.environments,
             "train.eval_every": 0,
-            "train.staleness": self.staleness,
+            **({"lambda.count": self.environments} if self.backend == "lambda" else {}),
+            **({"train.staleness": self.staleness} if self.mode == "async" else {}),
         }
 
 

@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="environments per server; 0: the autotuner decides [half to twice the number that keeps up]",
     )
-    group.add_argument("--intervals", metavar="K", help="intervals per server [16 to 64, by its vertices]")
+    group.add_argument("--intervals", metavar="K", help="intervals per server [as siafu train chooses, at most 16]")
     group.add_argument(
         "--concurrency",
         metavar="N",

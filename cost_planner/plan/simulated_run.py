@@ -35,6 +35,7 @@ class StepWork:
     """What one interval's step takes. Seconds are of a processor."""
 
     seconds: float = 0.0  # of a graph thread, or of an environment's processor
+    shared: bool = False  # a server's idle threads help with ``seconds``
     held: float = 0.0  # of a graph thread before that, in which it keeps the main thread (Python's lock) from running
     down: float = 0.0  # bytes to the environment
     up: float = 0.0  # bytes back
@@ -77,3 +78,12 @@ class Plan:
     exchange_byte_s: float = 0.0  # and for each byte of it
     update_s: float = 0.001  # from the last gradient to new weights
     sigma: float = 0.05  # of the logarithm of graph threads' times
+
+    @property
+    def threads_each(self) -> float:
+        """That compute a shared task, where there are fewer tasks of a step than threads."""
+        return max(1.0, self.threads / self.intervals)
+
+    def thread_s(self, work: StepWork) -> float:
+        """How long a graph thread takes for a task, if it shares it with as many others as it may."""
+        return work.seconds / (self.threads_each if work.shared else 1.0)

@@ -7,11 +7,12 @@ server's own threads); what a Scatter publishes travels to the other servers, an
 all intervals of all servers are through an epoch, the parameter servers publish weights. Evaluation is a second lane,
 and training waits for it as it does.
 
-What is modelled: threads that take the shallowest step of the oldest epoch; a main and an I/O thread of each server,
-through which every task goes; the bandwidth of a machine's memory, which its threads share; parameter servers, asked
-one after the other; processors that all threads of a machine share, which is one machine for all where a run is
-``together``; a GPU of each server; links of servers and environments, both ways, with bursts; environments that start
-cold, hold several tasks and compute one after the other; stragglers. What is not: lost tasks, throttling.
+What is modelled: threads that take the shallowest step of the oldest epoch, and share sums and products where there are
+fewer tasks than threads; a main and an I/O thread of each server, through which every task goes; the bandwidth of a
+machine's memory, which its threads share; parameter servers, asked one after the other; processors that all threads of
+a machine share, which is one machine for all where a run is ``together``; a GPU of each server; links of servers and
+environments, both ways, with bursts; environments that start cold, hold several tasks and compute one after the other;
+stragglers. What is not: lost tasks, throttling.
 
 Servers are alike: of many, ``REPRESENTATIVES`` are simulated, and what the others send comes when theirs does.
 """
@@ -252,7 +253,7 @@ class Server:
 
     def _compute(self, task: TaskId, then: Then) -> None:
         work, priority = self.work(task), self.priority(task)
-        seconds = self.timeline.noisy(work.seconds, self.plan.sigma)
+        seconds = self.timeline.noisy(self.plan.thread_s(work), self.plan.sigma)
         waits: Waits | None = (lambda over: self.card.add(priority, work.card, over)) if work.card else None
         meanwhile = self._moves(work.memory) if work.memory and self.plan.memory_bytes_per_s < math.inf else None
         self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then, waits, meanwhile))

@@ -11,7 +11,8 @@ own program and the graph's counts.
 
 5. Graph threads move bytes to and from memory while they work (``memory_traffic``), as fast as the machine's memory
    lets all of them together. A Lambda has its own core, and of its memory nothing is counted.
-6. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the
+6. Threads that have no task of their own help with others' sums and products (``siafu.kernels``), not with copies.
+7. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the
    host, a product's operands go there and its result comes back, but for what never changes, where half of the card's
    memory has room for it. The host keeps the rest of a tensor task, and all of an operator that the card does not have.
 
@@ -160,7 +161,8 @@ def work_of(
         if not remote:
             seconds = (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
             main = 3 * speeds.main_task_s
-            return StepWork(seconds, speeds.tensor_s, main=main, weights=weights, memory=values * item)
+            moved = values * item
+            return StepWork(seconds, True, speeds.tensor_s, main=main, weights=weights, memory=moved)
         seconds = (flops * there.flop_ns + values * there.element_ns) * 1e-9
         down, up = nbytes(step.reads, kept), nbytes(step.writes)
         moved = down + up + weights * step.has_gradient
@@ -180,7 +182,7 @@ def work_of(
             host, on_card = to_peers, 3 * ORDER_S + card.copy_s((n + 2 * to_peers) * columns * item)
         return StepWork(
             host * columns * speeds.copy_ns * 1e-9,
-            speeds.task_s,
+            held=speeds.task_s,
             peers=peers,
             main=speeds.main_task_s + peers * others * speeds.main_byte_ns * 1e-9,
             io=speeds.io_message_s + peers * speeds.io_byte_ns * 1e-9,
@@ -200,10 +202,10 @@ def work_of(
         if card is not None and step.operator in ON_GPU:
             on_card = card.gather_s(e, n, columns * item) + card.copy_s(n * columns * item)
             host = n * columns * speeds.element_ns * 1e-9
-            return StepWork(host, speeds.task_s, main=speeds.main_task_s, card=on_card)
+            return StepWork(host, held=speeds.task_s, main=speeds.main_task_s, card=on_card)
         seconds = e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
         moved = memory.gathered(e, n, counts.vertices + counts.ghosts, columns * stored, columns * item)
-        return StepWork(seconds, speeds.task_s, main=speeds.main_task_s, memory=moved)
+        return StepWork(seconds, True, speeds.task_s, main=speeds.main_task_s, memory=moved)
 
     return [made(step) for step in program.steps]
 

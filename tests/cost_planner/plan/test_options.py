@@ -17,6 +17,7 @@ from cost_planner.plan.options import CARD, USABLE, Catalogue
 from cost_planner.plan.quotas import needed
 from cost_planner.plan.ranking import first_epochs
 from cost_planner.plan.work import Speeds
+from run_coordinator import intervals
 from siafu.config import Config
 from siafu.errors import PriceUnknown
 from siafu.pricing import prices
@@ -56,6 +57,17 @@ def test_a_lambda_computes_on_the_core_of_its_architecture():
         if one.in_pipe.servers == 1
     }
     assert remote["c8g.2xlarge"] == remote["c6g.2xlarge"] != []
+
+
+@pytest.mark.parametrize("graph", [graphs.of_counts(2_708, 10_556, 1_433, 7), SMALL, FRIENDSTER])
+def test_intervals_are_those_that_the_trainer_would_choose(graph):
+    asked = replace(ASKED, graph=graph, servers=[8], instances=["r7g.2xlarge"])
+    for option in Catalogue(asked).options:
+        untold = option.config.replace({"train.intervals": 0})
+        assert option.in_pipe.intervals == option.config.train.intervals == intervals.of(untold, graph.manifest(8))
+    assert {one.in_pipe.intervals for one in Catalogue(replace(asked, intervals=3)).options} == {3}
+    told = replace(asked, config=asked.config.replace({"train.intervals": 5}))
+    assert {one.in_pipe.intervals for one in Catalogue(told).options} == {5}
 
 
 def test_products_run_no_faster_than_the_peak_of_the_core():

@@ -128,3 +128,17 @@ def test_an_epoch_is_never_shorter_than_its_bytes_divided_by_the_memorys_bandwid
     assert simulated(more, 3, Random(0)).epoch_s == pytest.approx(epoch_s, rel=0.05)  # cores do not help
     free = plan_of(config, spec, counts, NOTHING, **told)
     assert simulated(free, 3, Random(0)).epoch_s < 0.1 * epoch_s
+
+
+def test_threads_without_a_task_help_with_sums_and_products_and_not_with_copies():
+    """Of one interval: four threads take a fourth of the time, and as long for what a Scatter copies."""
+    config = SETTING.config.replace({"servers.backend": "cpu", "train.mode": "pipe", "train.intervals": 1})
+    spec, counts = ModelSpec.of(config, SETTING.manifest), Counts.of(SETTING.manifest)
+
+    def epoch_s(threads: int, **speeds: float) -> tuple[float, float]:
+        plan = plan_of(config, spec, counts, replace(NOTHING, **speeds), threads=threads, link=LinkRate(1e15))
+        return simulated(plan, 3, Random(0)).epoch_s, Floors.of(plan).epoch_s("pipe")
+
+    for speeds, helped in (({"value_ns": 1.0}, 4), ({"flop_ns": 1.0}, 4), ({"copy_ns": 1.0}, 1)):
+        for alone, several in zip(epoch_s(1, **speeds), epoch_s(4, **speeds), strict=True):
+            assert alone / several == pytest.approx(helped, rel=0.1), speeds
