@@ -33,19 +33,18 @@ from rich.table import Table
 from benchmarks.shaper import CHUNK_S, MAX_CHUNK_NBYTES, MIN_CHUNK_NBYTES, Shaper
 from cost_planner.plan import machine_rates
 from cost_planner.plan.calibrate import (
-    LOOPBACK,
     SETTINGS,
     SOURCE,
     SPARSE,
     Measured,
     Setting,
     fitted,
-    local_plan,
     measured,
     middle,
     predicted_s,
 )
 from cost_planner.plan.calibration import Calibration, own_path
+from cost_planner.plan.here import LOOPBACK, local_plan
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments
 

@@ -27,7 +27,6 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
     graph, config, needs = asked.graph, asked.config, asked.epochs
     slower = {cores.family(one.option.machine): cores.cores_of(one.option.machine) for one in shown}
     speeds = ", ".join(f"{name} {found.speed:g}" for name, found in sorted(slower.items()))
-    sparse = graph.shards is not None and graph.shards.sparse_features
     evaluated = config.train.eval_every
     most = max(one.option.in_pipe.servers for one in shown)
     as_of = min((one.cost.as_of for one in shown), default="")
@@ -80,7 +79,6 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
             if operators(config.model.name) - {"linear"}
             else []
         ),
-        *(["Traffic to Lambdas counts sparse features as dense."] if sparse else []),
     ]
 
 

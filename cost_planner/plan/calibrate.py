@@ -29,13 +29,13 @@ from scipy.optimize import nnls
 
 from cost_planner.plan import machine_rates
 from cost_planner.plan.calibration import Calibration, own_path
+from cost_planner.plan.here import local_plan
 from cost_planner.plan.machine_rates import Rates
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.observe import Observed, observed
-from cost_planner.plan.parts import LinkRate
-from cost_planner.plan.simulated_run import Environments, Plan
+from cost_planner.plan.simulated_run import Plan
 from cost_planner.plan.simulator import simulated
-from cost_planner.plan.work import Counts, Speeds, plan_of, processor_s
+from cost_planner.plan.work import Counts, Speeds, processor_s
 from run_coordinator import api
 from siafu import allotment
 from siafu.config import Config
@@ -46,8 +46,6 @@ from siafu.shards import ShardSet
 SOURCE = "synthetic:reddit-small?scale=0.05"
 #: Fewer edges for each vertex: on one graph alone, what an edge costs and what a vertex costs could not be told apart.
 SPARSE = "synthetic:amazon?scale=0.004"
-#: Loopback, and the copies that it makes, are in what messages cost.
-LOOPBACK = LinkRate(20e9)
 #: Thread, as ``processor_s`` names it -> constants that its time is made of, and the (role,
 #: thread)s of ``Observed`` that it is.
 THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
@@ -146,36 +144,7 @@ class Measured:
     seen: Observed
 
     def plan(self, speeds: Speeds, memory: Bandwidth | None = None) -> Plan:
-        return local_plan(self.config, self.spec, self.counts, speeds, memory=memory)
-
-
-def local_plan(
-    config: Config,
-    spec: ModelSpec,
-    counts: Counts,
-    speeds: Speeds,
-    link: LinkRate = LOOPBACK,
-    memory: Bandwidth | None = None,
-) -> Plan:
-    """A run with every process on this machine; ``link``: of each environment, ``memory``: of the machine."""
-    cores = allotment.cores()
-    return plan_of(
-        config,
-        spec,
-        counts,
-        speeds,
-        threads=config.servers.threads or max(1, cores // counts.parts),
-        link=LOOPBACK,
-        memory=memory,
-        together=cores,
-        environments=Environments(
-            count=config.lambdas.count,
-            link=link,
-            latency_s=speeds.hop_s,
-            cold_s=0.0,
-            memory_mb=config.lambdas.memory_mb,
-        ),
-    )
+        return local_plan(self.config, self.spec, self.counts, speeds, bandwidth=memory)
 
 
 def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any] | None = None) -> Measured:

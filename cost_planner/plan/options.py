@@ -281,7 +281,7 @@ class Catalogue:
             link=LinkRate(1.0),
             environments=kind,
             there=cores.of_lambda(config.cloud.arch).speeds(calibrated),
-            memory=cores.memory_of(machine),
+            bandwidth=cores.memory_of(machine),
             card=card,
         )
         table = Floors.of(plan).table.sum(axis=0)

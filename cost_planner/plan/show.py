@@ -11,11 +11,16 @@ from rich.table import Column, Table
 
 from cost_planner import memory
 from cost_planner.plan import quotas
+from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.finding import duration, finding, of_lambdas, words
 from cost_planner.plan.graphs import Graph, short
+from cost_planner.plan.here import Here, fits
 from cost_planner.plan.lambdas import Lambdas
 from cost_planner.plan.options import CARD, Option
 from cost_planner.plan.ranking import Predicted, Ranking
+from cost_planner.scale import GIB
+from cost_planner.value.trained import name_of
+from siafu import allotment
 from siafu.config import Config
 from siafu.progress import dollars
 
@@ -159,6 +164,53 @@ def plan(
     where = "on that machine" if best.option.backend == "vanilla" else "after siafu deploy with the same settings"
     console.print(f"the first row, {where}:", highlight=False)
     console.print(f"  {command(best.option)}", highlight=False, soft_wrap=True)
+
+
+def here_json(found: Sequence[Here]) -> list[dict[str, Any]]:
+    """Runs on this machine, fastest first."""
+    return [
+        {
+            "name": name_of(one.config),
+            "servers": one.config.data.parts,
+            "intervals": one.config.train.intervals,
+            "environments_total": one.simulated.environments,
+            "epochs": one.config.train.epochs,
+            "epoch_s": one.simulated.epoch_s,
+            "first_epoch_s": one.simulated.first_s,
+            "seconds": one.seconds,
+            "memory_gib": one.memory_bytes / GIB,
+            "fits": fits(one),
+            "limited_by": one.limited_by,
+        }
+        for one in found
+    ]
+
+
+def here(console: Console, found: Sequence[Here], calibration: Calibration) -> None:
+    right = [Column(name, justify="right") for name in ("servers", "Lambdas", "epoch", "epochs", "in all", "GiB")]
+    told = Table(
+        Column("", no_wrap=True), *right, Column("limited by"), title=f"on this machine, {allotment.cores()} cores"
+    )
+    for one in found:
+        number = f"{one.simulated.environments}" if one.config.servers.backend == "lambda" else ""
+        held = f"{one.memory_bytes / GIB:.2g} of {allotment.memory_bytes() / GIB:.3g}" + " (too much)" * (not fits(one))
+        told.add_row(
+            name_of(one.config),
+            f"{one.config.data.parts}",
+            number,
+            duration(one.simulated.epoch_s),
+            f"{one.config.train.epochs}",
+            duration(one.seconds),
+            held,
+            one.limited_by,
+        )
+    console.print(told)
+    missing = "" if calibration.memory_gb_per_s else "; the bandwidth of memory is not measured and limits nothing"
+    console.print(
+        f"Speeds of {calibration.machine}, {calibration.measured}, to within {calibration.error:.0%}{missing}. siafu "
+        "plan --calibrate measures this machine.",
+        highlight=False,
+    )
 
 
 def table(title: str, shown: Sequence[Predicted], ranking: Ranking, best: Predicted) -> Table:

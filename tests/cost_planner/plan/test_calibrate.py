@@ -14,11 +14,11 @@ from cost_planner.plan.calibrate import (
     Setting,
     errors,
     fitted,
-    local_plan,
     predicted_s,
     refuse_poor,
 )
 from cost_planner.plan.calibration import Calibration
+from cost_planner.plan.here import local_plan
 from cost_planner.plan.machine_rates import Rates, measured
 from cost_planner.plan.observe import observed
 from cost_planner.plan.work import Counts, Speeds, processor_s

@@ -12,7 +12,7 @@ from cost_planner import scale
 from cost_planner.plan.bounds import Floors
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
-from cost_planner.plan.simulated_run import Environments
+from cost_planner.plan.simulated_run import Environments, StepWork
 from cost_planner.plan.simulator import simulated
 from cost_planner.plan.work import Counts, Speeds, plan_of, processor_s, work_of
 from siafu import models
@@ -118,13 +118,13 @@ def test_an_epoch_is_never_shorter_than_its_bytes_divided_by_the_memorys_bandwid
     spec, counts = ModelSpec.of(config, SETTING.manifest), Counts.of(SETTING.manifest)
     memory = Bandwidth(1e9, 32 * 2**20)
     told = {"threads": 8, "link": LinkRate(1e15), "together": together}
-    plan = plan_of(config, spec, counts, NOTHING, memory=memory, **told)
+    plan = plan_of(config, spec, counts, NOTHING, bandwidth=memory, **told)
     work = SETTING.intervals * sum(one.memory for one in plan.work) * (SETTING.servers if together else 1)
     assert work > 1e9
     assert Floors.of(plan).epoch_s("pipe") >= work / 1e9 * 0.999
     epoch_s = simulated(plan, 3, Random(0)).epoch_s
     assert work / 1e9 * 0.999 <= epoch_s < 1.3 * work / 1e9
-    more = plan_of(config, spec, counts, NOTHING, memory=memory, **{**told, "threads": 64})
+    more = plan_of(config, spec, counts, NOTHING, bandwidth=memory, **{**told, "threads": 64})
     assert simulated(more, 3, Random(0)).epoch_s == pytest.approx(epoch_s, rel=0.05)  # cores do not help
     free = plan_of(config, spec, counts, NOTHING, **told)
     assert simulated(free, 3, Random(0)).epoch_s < 0.1 * epoch_s
@@ -142,3 +142,19 @@ def test_threads_without_a_task_help_with_sums_and_products_and_not_with_copies(
     for speeds, helped in (({"value_ns": 1.0}, 4), ({"flop_ns": 1.0}, 4), ({"copy_ns": 1.0}, 1)):
         for alone, several in zip(epoch_s(1, **speeds), epoch_s(4, **speeds), strict=True):
             assert alone / several == pytest.approx(helped, rel=0.1), speeds
+
+
+def test_a_bag_of_words_is_multiplied_by_its_stored_values():
+    """The first layer's products: as many rows of weights as a row has words, not all of its columns."""
+    config = SETTING.config.replace({"servers.backend": "cpu"})
+    dense = Counts.of(SETTING.manifest)
+    first = next(number for number, step in enumerate(STEPS) if step.kind in TENSOR_KINDS)
+
+    def work(counts: Counts, **speeds: float) -> StepWork:
+        return work_of(config, MODEL, counts, replace(NOTHING, **speeds))[first]
+
+    words, n = replace(dense, filled=0.01), dense.vertices / SETTING.intervals
+    assert work(words, value_ns=1.0).seconds == pytest.approx(n * 0.01 * 32 * 48 * 1e-9)
+    assert work(words, flop_ns=1.0).seconds == 0
+    assert work(dense, flop_ns=1.0).seconds == pytest.approx(2 * n * 32 * 48 * 1e-9)
+    assert work(dense).memory - work(words).memory == pytest.approx(n * 32 * (4 - 0.01 * 8))
