@@ -45,7 +45,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
             f"Cores, relative to the calibrated one: {speeds}, to within about {cores.SPEED_ERROR:.0%}, from "
             "data sheets (cost_planner/plan/cores.csv). A core is two vCPUs on Intel, one on Graviton and AMD."
         ),
-        *_of_chips(shown),
+        *_of_chips(asked, calibration, shown),
         (
             f"Links: the burst bandwidth of prices.csv for {cores.BURST_S:.0f} s, then the baseline; at most "
             f"{AWS.flow_gbps:g} Gbps per connection; one zone."
@@ -82,7 +82,7 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
     ]
 
 
-def _of_chips(shown: Sequence[Predicted]) -> list[str]:
+def _of_chips(asked: Asked, calibration: Calibration, shown: Sequence[Predicted]) -> list[str]:
     """Memory bandwidth and peak flop/s of the machines without a GPU."""
     machines = {one.option.machine.name: one.option.machine for one in shown if not one.option.card}
     known = {name: (cores.memory_of(one), cores.cores_of(one).chip) for name, one in sorted(machines.items())}
@@ -99,7 +99,11 @@ def _of_chips(shown: Sequence[Predicted]) -> list[str]:
                 (
                     f"Memory bandwidth and peak flop/s as published (cost_planner/plan/chips.csv): {told}. Assumed: a "
                     "machine has its vCPUs' share of its socket's bandwidth; neighbours' rows lie anywhere in memory. "
-                    "Real rates are below these."
+                    + (
+                        f"Such rows get {asked.random:.2f} of it, as measured on the calibrated machine."
+                        if calibration.random_gb_per_s
+                        else "What such rows get of it is not measured: all. Real rates are below these."
+                    )
                 )
             ]
             if told

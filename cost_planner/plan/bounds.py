@@ -114,7 +114,7 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     gradient = work.weights * step.has_gradient
     asked = step.kind in TENSOR_KINDS
     param = k * plan.servers * asked * (plan.exchange_s * (1 + step.has_gradient) + gradient * plan.exchange_byte_s)
-    machines_share = plan.servers if plan.together else 1
+    moving = plan.servers if plan.together else 0.0 if remote else 1.0  # servers on one machine, and its environments
     rate, down, up = kind.link.bytes_per_s, work.down * remote, work.up * remote
     return [
         card,
@@ -122,7 +122,7 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
         main,
         io,
         (pool + main + io) / (plan.cores or plan.threads + 1),
-        machines_share * k * work.memory / plan.memory_bytes_per_s,
+        moving * k * work.memory / plan.memory_bytes_per_s,
         k * (work.peers * others + down) / plan.link.bytes_per_s,
         k * (work.peers * others + up) / plan.link.bytes_per_s,
         param / plan.param_servers,

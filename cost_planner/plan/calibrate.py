@@ -70,6 +70,8 @@ HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
 #: it predicts is then less than what most runs take.
 ROUNDS = 3
 USABLE = (1.0, 0.95, 0.9, 0.85, 0.8)
+#: Of ``Rates``: what a calibration keeps.
+OF_MEMORY = ("memory_gb_per_s", "random_gb_per_s", "cache_mib")
 #: Nine in ten of the predicted epochs must be closer than this, relative. 0.13 is usual on an idle machine.
 POOR = 0.3
 
@@ -200,7 +202,8 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
     """The constants that explain the runs best. With ``rates``, an operation takes no less than was measured by itself,
     and memory is as fast as measured."""
     least = {"flop_ns": rates.flop_ns} if rates else {}
-    memory = Bandwidth(rates.memory_gb_per_s * 1e9, rates.cache_mib * 2**20) if rates else Bandwidth()
+    known_memory = {} if rates is None else {name: getattr(rates, name) for name in OF_MEMORY}
+    memory = Calibration(**known_memory).memory
     speeds = Speeds().scaled(0.0)
     known: dict[str, float] = {}
     for thread, (names, where) in THREADS.items():
@@ -226,14 +229,8 @@ def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
         key=lambda one: sum(off * off for off in errors(runs, one, memory)),
     )
     offs = sorted(abs(off) for off in errors(runs, speeds, memory))
-    return Calibration(
-        speeds,
-        offs[int(0.9 * (len(offs) - 1))],
-        _machine(),
-        date.today().isoformat(),
-        rates.memory_gb_per_s if rates else None,
-        rates.cache_mib if rates else None,
-    )
+    error = offs[int(0.9 * (len(offs) - 1))]
+    return Calibration(speeds, error, _machine(), date.today().isoformat(), **known_memory)
 
 
 def errors(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth | None = None) -> list[float]:

@@ -27,15 +27,17 @@ class Calibration:
     error: float = 0.13  # of predicted epoch times, relative: nine in ten are closer
     machine: str = "2 cores of an Intel Xeon"
     measured: str = "2026-11-23"  # ISO date
-    # Of the machine's memory, as a gather reads it, and its last-level cache. None: not measured.
+    # Of the machine's memory: copies, and rows at random; its last-level cache. None: not measured.
     memory_gb_per_s: float | None = None
+    random_gb_per_s: float | None = None
     cache_mib: float | None = None
 
     @property
     def memory(self) -> Bandwidth:
-        if self.memory_gb_per_s is None or self.cache_mib is None:
+        if self.memory_gb_per_s is None or self.random_gb_per_s is None or self.cache_mib is None:
             return Bandwidth()
-        return Bandwidth(self.memory_gb_per_s * 1e9, self.cache_mib * 2**20)
+        random = min(1.0, self.random_gb_per_s / self.memory_gb_per_s)
+        return Bandwidth(self.memory_gb_per_s * 1e9, self.cache_mib * 2**20, random)
 
     @classmethod
     def load(cls, path: Path | None = None) -> Calibration:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Protocol
 
-from cost_planner.plan.parts import Cores, Last, Link, Pool, Then, Timeline
+from cost_planner.plan.parts import Cores, Last, Link, Pool, Then, Timeline, Waits
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.lambdas.autotune import Autotuner
 from graph_server.lambdas.prefetch import PREFETCH, Holding
@@ -35,6 +35,7 @@ class Server(Protocol):
     def fleet(self) -> Fleet: ...
     def relay(self, kind: Environments, nbytes: float, then: Then) -> None: ...
     def work(self, task: TaskId) -> StepWork: ...
+    def moves(self, work: StepWork) -> Waits | None: ...
     def priority(self, task: TaskId) -> Priority: ...
     def tensor_done(self, task: TaskId) -> None: ...
 
@@ -209,7 +210,9 @@ class _Environment:
     def _begins(self, task: TaskId, seconds: float) -> None:
         self._number += 1
         asked = self._timeline.now
-        self._cpu.add((self._number,), seconds, lambda: self._computed(task, asked))
+        server = self._server
+        moves = server.moves(server.work(task)) if server.plan.together else None  # elsewhere it has its own memory
+        self._cpu.add((self._number,), seconds, lambda: self._computed(task, asked), meanwhile=moves)
 
     def _computed(self, task: TaskId, asked: float) -> None:
         now = self._timeline.now

@@ -2,8 +2,8 @@
 of its own, in which BLAS has one thread, as it has in every worker of a run.
 
 1. Products are computed as tensor tasks compute them (``siafu.arithmetic``), on one core.
-2. Memory is read as a gather reads it: random rows of a table eight times as large as the last-level cache, on all
-   cores. Cores share it, so more of them would not be faster once they wait for it.
+2. Memory is read and written on all cores: arrays that are copied, and as a gather reads it, random rows of a table,
+   both eight times as large as the last-level cache. Cores share it: more of them would not be faster.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -36,7 +37,8 @@ REPEATS, TIMEOUT_S = 9, 120.0
 @dataclass(frozen=True)
 class Rates:
     flop_ns: float  # of an addition or a multiplication in a product, on one core: the fastest of ``PRODUCTS``
-    memory_gb_per_s: float  # all cores together
+    memory_gb_per_s: float  # of copies, read and written, all cores together
+    random_gb_per_s: float  # of rows at random, read, all cores together
     cache_mib: float  # the last-level cache
 
 
@@ -58,7 +60,7 @@ def measured() -> Rates:
 
 
 def _here() -> Rates:
-    return Rates(_flop_ns(), _memory_gb_per_s(), L3_BYTES / 2**20)
+    return Rates(_flop_ns(), _copied_gb_per_s(), _gathered_gb_per_s(), L3_BYTES / 2**20)
 
 
 def _flop_ns() -> float:
@@ -70,7 +72,16 @@ def _flop_ns() -> float:
     return min(found)
 
 
-def _memory_gb_per_s() -> float:
+def _copied_gb_per_s() -> float:
+    threads = allotment.cores()
+    shape = threads, TIMES_CACHE * L3_BYTES // (4 * threads)
+    read, written = np.ones(shape, np.float32), np.zeros(shape, np.float32)
+    with ThreadPoolExecutor(threads) as pool:  # NumPy copies without Python's lock
+        seconds = _fastest(lambda: list(pool.map(np.copyto, written, read)))
+    return (read.nbytes + written.nbytes) / seconds / 1e9
+
+
+def _gathered_gb_per_s() -> float:
     num_rows = TIMES_CACHE * L3_BYTES // (4 * WIDTH)
     random = np.random.default_rng(0)
     table = Table(num_rows, WIDTH)

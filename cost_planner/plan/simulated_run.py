@@ -44,7 +44,7 @@ class StepWork:
     io: float = 0.0  # seconds of its I/O thread
     remote_io: float = 0.0  # and of an environment's
     pasted: float = 0.0  # of the main thread of each server that gets what is published
-    memory: float = 0.0  # bytes between the server's memory and its processors, while the graph thread works
+    memory: float = 0.0  # bytes between the memory and the processors of who computes, meanwhile
     weights: float = 0.0  # bytes of weights that the step is computed with; of as many gradients, if it has any
     card: float = 0.0  # seconds of the server's GPU, which does one thing at a time; the graph thread waits for it
 

@@ -255,12 +255,13 @@ class Server:
         work, priority = self.work(task), self.priority(task)
         seconds = self.timeline.noisy(self.plan.thread_s(work), self.plan.sigma)
         waits: Waits | None = (lambda over: self.card.add(priority, work.card, over)) if work.card else None
-        meanwhile = self._moves(work.memory) if work.memory and self.plan.memory_bytes_per_s < math.inf else None
-        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then, waits, meanwhile))
+        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then, waits, self.moves(work)))
 
-    def _moves(self, nbytes: float) -> Waits:
-        """Bytes between memory and processors, after those that were asked for before."""
-        return lambda over: self.timeline.at(self.memory.leave(nbytes), over)
+    def moves(self, work: StepWork) -> Waits | None:
+        """Its bytes between memory and processors, after those that were asked for before. None: they limit nothing."""
+        if not work.memory or self.plan.memory_bytes_per_s == math.inf:
+            return None
+        return lambda over: self.timeline.at(self.memory.leave(work.memory), over)
 
     def _computes(self, task: TaskId) -> None:
         """A tensor task on our own threads."""

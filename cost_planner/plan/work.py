@@ -10,7 +10,7 @@ own program and the graph's counts.
    worker. Of a Scatter: the ghosts' share of the rows, to each peer.
 
 5. Graph threads move bytes to and from memory while they work (``memory_traffic``), as fast as the machine's memory
-   lets all of them together. A Lambda has its own core, and of its memory nothing is counted.
+   lets all of them together. Environments of the same machine do so too; elsewhere they have their own memory.
 6. Threads that have no task of their own help with others' sums and products (``siafu.kernels``), not with copies.
 7. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the
    host, a product's operands go there and its result comes back, but for what never changes, where half of the card's
@@ -192,7 +192,9 @@ def work_of(
         remote_io = there.lambda_io_s + moved * there.lambda_io_byte_ns * 1e-9
         main = speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9
         io = 2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9
-        return StepWork(seconds, down=down, up=up, main=main, io=io, remote_io=remote_io, weights=weights)
+        return StepWork(
+            seconds, down=down, up=up, main=main, io=io, remote_io=remote_io, weights=weights, memory=values * item
+        )
 
     def scatter(step: Step, columns: int) -> StepWork:
         others = max(1, counts.parts - 1)

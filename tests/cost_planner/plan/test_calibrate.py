@@ -20,6 +20,7 @@ from cost_planner.plan.calibrate import (
 from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.here import local_plan
 from cost_planner.plan.machine_rates import Rates, measured
+from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.observe import observed
 from cost_planner.plan.work import Counts, Speeds, processor_s
 from run_coordinator import api
@@ -70,12 +71,15 @@ def test_the_constants_of_a_machine_are_found():
 @pytest.mark.long
 def test_no_constant_is_below_what_was_measured_by_itself():
     runs = [as_if(setting, TRUE) for setting in SETTINGS]
-    free, found = fitted(runs).speeds, fitted(runs, Rates(3 * TRUE.flop_ns, memory_gb_per_s=20, cache_mib=32))
+    free, found = (
+        fitted(runs).speeds,
+        fitted(runs, Rates(3 * TRUE.flop_ns, memory_gb_per_s=20, random_gb_per_s=10, cache_mib=32)),
+    )
     held = found.speeds
     assert free.flop_ns == pytest.approx(TRUE.flop_ns, rel=0.02)
     assert held.flop_ns == pytest.approx(3 * TRUE.flop_ns)
     assert held.element_ns + held.value_ns < free.element_ns + free.value_ns  # what else a task does is then less
-    assert (found.memory.bytes_per_s, found.memory.cache_bytes) == (20e9, 32 * 2**20)
+    assert found.memory == Bandwidth(20e9, 32 * 2**20, random=0.5)
 
 
 @pytest.mark.long
@@ -93,6 +97,7 @@ def test_products_and_memory_are_measured_with_one_blas_thread(monkeypatch):
     assert {told[name] for name in variables.THREADS} == {"1"}
     assert 1e-4 < found.flop_ns < 10
     assert 0.1 < found.memory_gb_per_s < 10_000
+    assert 0.1 < found.random_gb_per_s < 10_000
     assert found.cache_mib > 0
 
 
@@ -123,7 +128,9 @@ def test_a_real_run_is_seen_by_its_members():
 def test_a_calibration_is_kept_by_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     assert Calibration.load() == Calibration()
-    calibrated = Calibration(TRUE, 0.08, "this one", "2026-11-22", memory_gb_per_s=40.0, cache_mib=32.0)
+    calibrated = Calibration(
+        TRUE, 0.08, "this one", "2026-11-22", memory_gb_per_s=40.0, random_gb_per_s=30.0, cache_mib=32.0
+    )
     calibrated.save(calibrate.own_path())
     assert Calibration.load() == calibrated
 

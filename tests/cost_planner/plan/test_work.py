@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from cost_planner import scale
-from cost_planner.plan.bounds import Floors
+from cost_planner.plan.bounds import RESOURCES, Floors
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, StepWork
@@ -109,6 +109,28 @@ def test_rows_that_no_cache_holds_come_from_memory():
     assert none == (4 + 256) * 1_000 + sums
     narrow = Bandwidth(cache_bytes=0).gathered(1_000, 0, table, 8, 0)
     assert narrow == (4 + 64) * 1_000  # a whole cache line
+    at_random = Bandwidth(cache_bytes=0, random=0.5).gathered(1_000, 100, table, row, 256)
+    assert at_random == (4 + 2 * 256) * 1_000 + sums  # rows take twice as long as if they lay one after the other
+
+
+def test_environments_share_the_memory_of_the_servers_machine_alone():
+    """On one machine the bytes of tensor tasks count wherever they are computed; elsewhere a Lambda has its own."""
+    config = SETTING.config.replace({"train.mode": "pipe"})
+    spec, counts = ModelSpec.of(config, SETTING.manifest), Counts.of(SETTING.manifest)
+    memory = RESOURCES.index("memory bandwidth")
+
+    def bound(together: float) -> tuple[float, float]:
+        told = {"threads": 8, "link": LinkRate(1e15), "together": together, "environments": Environments(4)}
+        plan = plan_of(config, spec, counts, NOTHING, bandwidth=Bandwidth(1e9, 32 * 2**20), **told)
+        plan = replace(plan, environments=replace(plan.environments, link=LinkRate(1e15)))
+        return float(Floors.of(plan).table[:, memory].sum()), simulated(plan, 3, Random(0)).epoch_s
+
+    tensor = SETTING.intervals * sum(w.memory for s, w in zip(STEPS, WORK, strict=True) if s.kind in TENSOR_KINDS) / 1e9
+    assert tensor > 0.1
+    apart, together = bound(0.0), bound(2.0)
+    assert together[0] - SETTING.servers * apart[0] == pytest.approx(SETTING.servers * tensor)
+    assert together[1] >= 0.999 * together[0]
+    assert apart[1] < together[1]
 
 
 @pytest.mark.parametrize("together", [0.0, 2.0])
