@@ -97,6 +97,7 @@ def lambdas_json(found: Lambdas | None) -> dict[str, Any] | None:
         "faster": pair.faster,
         "relative_value": pair.worth,
         "break_even_price": pair.even_price,
+        "free_tier_usd": pair.free_usd,
         "by_hidden": {
             width: {"faster": pair.faster, "relative_value": pair.worth} for width, pair in found.by_width.items()
         },
