@@ -79,7 +79,12 @@ ONLY_IN = {
         "benchmarks/",
         "gpu_baselines/",
     ),
-    "matplotlib": ("graph_data/inspection/plot.py", "run_coordinator/curves.py", "cost_planner/report/"),
+    "matplotlib": (
+        "graph_data/inspection/plot.py",
+        "run_coordinator/curves.py",
+        "cost_planner/report/",
+        "cost_planner/plan/figure.py",
+    ),
     "jinja2": ("cost_planner/report/page.py",),
     "markupsafe": ("cost_planner/report/page.py",),
     "pyarrow": ("graph_data/",),

@@ -24,6 +24,7 @@ from cost_planner.plan.graphs import Graph
 from cost_planner.plan.lambdas import Lambdas, lambdas_on
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Limits, Ranking
+from graph_data.inspection import plot
 from run_coordinator import api, cli
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -115,6 +116,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--top", type=int, default=TOP, metavar="N", help=f"options to show, besides the Pareto front [{TOP}]"
     )
+    group.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw time against dollars of the options, as .png, .svg or .pdf (needs the extra plot)",
+    )
     group = parser.add_argument_group("this machine")
     group.add_argument(
         "--here", action="store_true", help="predict runs on this machine too: its cores and memory, without money"
@@ -154,6 +160,8 @@ def main(args: argparse.Namespace) -> int:
         return _say_calibration(args, calibration)
     if args.check:
         return _say_checks(args, calibration)
+    if args.plot:
+        plot.check(args.plot)
     asked = _asked(args, calibration)
     limits = Limits(
         within_s,
@@ -167,6 +175,10 @@ def main(args: argparse.Namespace) -> int:
         lambdas = lambdas_on(asked, found.predicted)
         if_cut = cuts.of(asked, found.predicted[0])
         on_this = here.of(asked, calibration.memory) if args.here else []
+    if args.plot:
+        from cost_planner.plan import figure  # matplotlib is not everybody's
+
+        figure.draw(found, show.title(asked.graph, asked.config), Path(args.plot))
     gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.card_of_one())
     taken = assumptions.of(asked, calibration, found.shown, date.today())
     told = [*taken, *if_cut, assumptions.quota_note()]

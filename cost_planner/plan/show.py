@@ -146,11 +146,7 @@ def plan(
     assumptions: Sequence[str],
 ) -> None:
     shown, best = ranking.shown, ranking.predicted[0]
-    widths = "-".join(map(str, (graph.features, *config.model.widths, graph.classes)))
-    title = f"{graph.name}: {short(graph.vertices)} vertices, {short(graph.edges)} edges, {config.model.name} {widths}"
-    if graph.name.startswith(short(graph.vertices)):
-        title = f"{graph.name}, {config.model.name} {widths}"
-    console.print(table(title, shown, ranking, best))
+    console.print(table(title(graph, config), shown, ranking, best))
     console.print(_legend(ranking, considered), highlight=False)
     for line in [*answers(ranking), *finding(ranking.predicted), *of_lambdas(lambdas), *_gpu_line(best, gpus)]:
         console.print(line, highlight=False)
@@ -165,6 +161,14 @@ def plan(
     where = "on that machine" if best.option.backend == "vanilla" else "after siafu deploy with the same settings"
     console.print(f"the first row, {where}:", highlight=False)
     console.print(f"  {command(best.option)}", highlight=False, soft_wrap=True)
+
+
+def title(graph: Graph, config: Config) -> str:
+    """The graph and the model, in a line."""
+    widths = "-".join(map(str, (graph.features, *config.model.widths, graph.classes)))
+    if graph.name.startswith(short(graph.vertices)):
+        return f"{graph.name}, {config.model.name} {widths}"
+    return f"{graph.name}: {short(graph.vertices)} vertices, {short(graph.edges)} edges, {config.model.name} {widths}"
 
 
 def here_json(found: Sequence[Here]) -> list[dict[str, Any]]:
