@@ -208,11 +208,11 @@ def aggregate_bytes(config: Config, manifest: Manifest, entry: PartitionEntry) -
     dense = entry.vertices * manifest.num_features * stored
     if not manifest.sparse_features:
         return dense
-    return dense if (entries := _aggregate_entries(manifest, entry)) is None else entries * (4 + stored)
+    return dense if (entries := aggregate_entries(manifest, entry)) is None else entries * (4 + stored)
 
 
-def _aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
-    """Stored values of the aggregate of a bag of words; None if it is made dense."""
+def aggregate_entries(manifest: Manifest, entry: PartitionEntry) -> int | None:
+    """Stored values of layer 0's aggregate of a bag of words; None if it is made dense."""
     file = entry.files.get("features_indices.npy")
     words = file.bytes // 4 if file else 0
     share = words / max(1, entry.vertices * manifest.num_features)
@@ -243,7 +243,7 @@ def _making_bytes(manifest: Manifest, entry: PartitionEntry, itemsize: int) -> i
     """What layer 0's aggregate is made from, beside the shard: the features of ghosts, as they came, as they are
     stacked, and as many for our peers; and a block of columns, with the rows that are converted and summed for it."""
     if manifest.sparse_features:
-        return SPARSE_PRODUCT_BYTES * (_aggregate_entries(manifest, entry) or 0)
+        return SPARSE_PRODUCT_BYTES * (aggregate_entries(manifest, entry) or 0)
     ghosts = 3 * entry.ghosts_in * manifest.num_features * itemsize
     block = min(AGGREGATE_BLOCK_BYTES, (entry.vertices + entry.ghosts_in) * manifest.num_features * itemsize)
     return ghosts + block + 2 * min(CONVERTED_BYTES, block)

@@ -31,24 +31,22 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.shaper import CHUNK_S, MAX_CHUNK_NBYTES, MIN_CHUNK_NBYTES, Shaper
+from cost_planner.plan import machine_rates
 from cost_planner.plan.calibrate import (
-    LOOPBACK,
     SETTINGS,
     SOURCE,
     SPARSE,
     Measured,
     Setting,
     fitted,
-    least,
-    local_plan,
     measured,
     middle,
     predicted_s,
 )
 from cost_planner.plan.calibration import Calibration, own_path
+from cost_planner.plan.here import LOOPBACK, local_plan
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments
-from cost_planner.plan.work import Speeds
 
 CLOSE, CLOSE_SHARE, RANKED_SHARE = 0.15, 1.0, 0.9
 EQUAL = 0.02
@@ -106,11 +104,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.calibration:
         calibration = Calibration.load(args.calibration)
     else:
-        calibration = fitted([middle(runs[setting]) for setting in known], least())
+        calibration = fitted([middle(runs[setting]) for setting in known], machine_rates.measured())
         calibration.save(args.save or own_path())
-    instrument = _instrument([(*job, runs[job]) for job in shaped], calibration.speeds)
+    instrument = _instrument([(*job, runs[job]) for job in shaped], calibration)
     _say(f"the shaper: {instrument}")
-    rows = [_row(*job, runs[job], calibration.speeds, instrument) for job in asked]
+    rows = [_row(*job, runs[job], calibration, instrument) for job in asked]
     close = sum(abs(row["off"]) <= CLOSE for row in rows) / len(rows)
     right, clear = _ranked(rows)
     _show(rows)
@@ -139,10 +137,12 @@ def _measure(source: str, job: Setting | tuple[Place, str], epochs: int) -> Meas
         return measured(source, place.setting(mode), epochs, more)
 
 
-def _row(place: Place, mode: str, found: Sequence[Measured], speeds: Speeds, instrument: Instrument) -> dict[str, Any]:
+def _row(
+    place: Place, mode: str, found: Sequence[Measured], calibration: Calibration, instrument: Instrument
+) -> dict[str, Any]:
     first = found[0]
     link = LinkRate(place.mb_per_s * 1e6) if place.mb_per_s else LOOPBACK
-    plan = local_plan(first.config, first.spec, first.counts, speeds, link)
+    plan = local_plan(first.config, first.spec, first.counts, calibration.speeds, link, calibration.memory)
     assert plan.environments is not None
     if place.mb_per_s:
         plan = replace(plan, environments=instrument.of(plan.environments, place.mb_per_s * 1e6))
@@ -173,11 +173,11 @@ class Instrument:
         return replace(environments, latency_s=late_s, relay=self.factor * (3e-9 + 60e-6 / turn))
 
 
-def _instrument(runs: Sequence[tuple[Place, str, Sequence[Measured]]], speeds: Speeds) -> Instrument:
+def _instrument(runs: Sequence[tuple[Place, str, Sequence[Measured]]], calibration: Calibration) -> Instrument:
     """Calibrated too, on runs that are none of ``PLACES``."""
 
     def off(instrument: Instrument) -> float:
-        return sum(float(_row(place, mode, found, speeds, instrument)["off"]) ** 2 for place, mode, found in runs)
+        return sum(float(_row(place, mode, found, calibration, instrument)["off"]) ** 2 for place, mode, found in runs)
 
     return min((Instrument(factor, late_s) for factor in FACTORS for late_s in LATES_S), key=off)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import date
 from typing import Any
@@ -12,7 +13,7 @@ from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.graphs import Graph
 from cost_planner.plan.options import START_S, USABLE
 from cost_planner.plan.ranking import Predicted
-from cost_planner.scale import AWS, SETTINGS
+from cost_planner.scale import AWS, GB, SETTINGS
 from cost_planner.value import break_even
 from siafu.models import operators
 from siafu.places import CORE_MB
@@ -26,7 +27,6 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
     graph, config, needs = asked.graph, asked.config, asked.epochs
     slower = {cores.family(one.option.machine): cores.cores_of(one.option.machine) for one in shown}
     speeds = ", ".join(f"{name} {found.speed:g}" for name, found in sorted(slower.items()))
-    sparse = graph.shards is not None and graph.shards.sparse_features
     evaluated = config.train.eval_every
     most = max(one.option.in_pipe.servers for one in shown)
     as_of = min((one.cost.as_of for one in shown), default="")
@@ -43,16 +43,16 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
         ),
         (
             f"Cores, relative to the calibrated one: {speeds}, to within about {cores.SPEED_ERROR:.0%}, from "
-            "data sheets (cost_planner/plan/cores.csv). A core is two vCPUs on Intel, one on Graviton and AMD. Cores "
-            "share memory bandwidth as the two calibrated ones do."
+            "data sheets (cost_planner/plan/cores.csv). A core is two vCPUs on Intel, one on Graviton and AMD."
         ),
+        *_of_chips(asked, calibration, shown),
         (
             f"Links: the burst bandwidth of prices.csv for {cores.BURST_S:.0f} s, then the baseline; at most "
             f"{AWS.flow_gbps:g} Gbps per connection; one zone."
         ),
         (
             f"Lambda ({config.cloud.arch}): {AWS.lambda_bytes_per_s / 1e6:.0f} MB/s each way; at {CORE_MB:,} MB, "
-            f"{cores.of_lambda(CORE_MB, config.cloud.arch):g} of the calibrated core (cores.csv). The number of "
+            f"{cores.of_lambda(config.cloud.arch).speed:g} of the calibrated core (cores.csv). The number of "
             "environments is constant; in training, lambda.count = 0 adapts it."
         ),
         f"A run uses up to {USABLE:.0%} of a machine's memory, takes {START_S:.0f} s to start, and reads "
@@ -79,7 +79,37 @@ def of(asked: Asked, calibration: Calibration, shown: Sequence[Predicted], today
             if operators(config.model.name) - {"linear"}
             else []
         ),
-        *(["Traffic to Lambdas counts sparse features as dense."] if sparse else []),
+    ]
+
+
+def _of_chips(asked: Asked, calibration: Calibration, shown: Sequence[Predicted]) -> list[str]:
+    """Memory bandwidth and peak flop/s of the machines without a GPU."""
+    machines = {one.option.machine.name: one.option.machine for one in shown if not one.option.card}
+    known = {name: (cores.memory_of(one), cores.cores_of(one).chip) for name, one in sorted(machines.items())}
+    told = ", ".join(
+        f"{name} {memory.bytes_per_s / GB:.0f} GB/s"
+        + (f" and {chip.flops / GB:g} GFLOP/s a core" if chip.flops < math.inf else "")
+        for name, (memory, chip) in known.items()
+        if chip
+    )
+    unknown = [name for name, (_, chip) in known.items() if not chip]
+    return [
+        *(
+            [
+                (
+                    f"Memory bandwidth and peak flop/s as published (cost_planner/plan/chips.csv): {told}. Assumed: a "
+                    "machine has its vCPUs' share of its socket's bandwidth; neighbours' rows lie anywhere in memory. "
+                    + (
+                        f"Such rows get {asked.random:.2f} of it, as measured on the calibrated machine."
+                        if calibration.random_gb_per_s
+                        else "What such rows get of it is not measured: all. Real rates are below these."
+                    )
+                )
+            ]
+            if told
+            else []
+        ),
+        *([f"Memory bandwidth is not known, so it does not limit: {', '.join(unknown)}."] if unknown else []),
     ]
 
 
@@ -110,10 +140,7 @@ def _of_cards(asked: Asked, shown: Sequence[Predicted]) -> list[str]:
             f"{cards.ORDER_S * 1000:g} ms per operation, and {cards.START_S:.0f} s more to start. Times may be "
             "half as long or twice as long."
         ),
-        (
-            "Sums over edges assume no caches on GPUs, but were measured with partly cached rows on CPUs, so "
-            "large graphs look better on CPUs than they are."
-        ),
+        "Sums over edges assume no caches on GPUs; on CPUs, that the last-level cache holds its share of the rows.",
         *(
             [
                 (

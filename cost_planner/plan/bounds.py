@@ -5,7 +5,9 @@ takes seconds, so that thousands of settings can be compared before a few are si
    the longest of the floors; where they do not (no-pipe) about the sum of every step's longest: what a slower peer
    still sends or an evaluation does may overlap a little.
 2. No epoch is shorter than one interval's way through its steps.
-3. Evaluation adds its share: its steps over the epochs between two of them.
+3. A machine's memory is a resource: no epoch is shorter than the bytes that its steps move divided by the bandwidth,
+   however many cores there are.
+4. Evaluation adds its share: its steps over the epochs between two of them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ RESOURCES = (
     "main thread",
     "I/O thread",
     "processors",
+    "memory bandwidth",
     "link out",
     "link in",
     "parameter servers",
@@ -57,7 +60,8 @@ class Floors:
         rate = plan.environments.link.bytes_per_s if plan.environments else 1.0
         return cls(
             table,
-            sum(work.seconds + work.card for work in here) + plan.update_s,
+            sum(max(plan.thread_s(work), work.memory / plan.memory_bytes_per_s) + work.card for work in here)
+            + plan.update_s,
             sum(work.seconds for work in remote),
             sum((work.down + work.up) / rate for work in remote),
             plan.intervals,
@@ -110,13 +114,15 @@ def _row(plan: Plan, step: Step, work: StepWork) -> list[float]:
     gradient = work.weights * step.has_gradient
     asked = step.kind in TENSOR_KINDS
     param = k * plan.servers * asked * (plan.exchange_s * (1 + step.has_gradient) + gradient * plan.exchange_byte_s)
+    moving = plan.servers if plan.together else 0.0 if remote else 1.0  # servers on one machine, and its environments
     rate, down, up = kind.link.bytes_per_s, work.down * remote, work.up * remote
     return [
         card,
-        (pool + card) / plan.threads,
+        (pool + card) / (plan.threads if work.shared else min(k, plan.threads)),
         main,
         io,
         (pool + main + io) / (plan.cores or plan.threads + 1),
+        moving * k * work.memory / plan.memory_bytes_per_s,
         k * (work.peers * others + down) / plan.link.bytes_per_s,
         k * (work.peers * others + up) / plan.link.bytes_per_s,
         param / plan.param_servers,

@@ -3,11 +3,12 @@
 1. A run's processor seconds, by thread and role, are linear in ``Speeds``: so a column of the equations is the work of
    a run on a machine that is slow in that one respect alone (1 ns, or 1 s, for its unit; nothing for all others).
 2. For each kind of thread the non-negative constants with the least relative errors are taken (scipy's NNLS).
-3. Products are timed by themselves, too: whole runs hardly tell what an operation costs from what a value does, and the
-   fit alone has found more operations per second than the core has.
+3. Products and the memory's bandwidth are measured by themselves, too (``machine_rates``): whole runs hardly tell what
+   an operation costs from what a value does, and the fit alone has found more operations per second than the core has.
 4. Wall times are not used, but for what costs no processor's time: a hop from one process to another, and
    how much of a shared processor there is for the run. Of some values those are taken with which the
    simulator is closest to the same runs.
+5. A fit that explains the runs badly is refused: the machine was busy, and plans would be wrong.
 
 The runs are of two synthetic graphs, or of the user's own and a sparse one. They say nothing of networks.
 """
@@ -15,7 +16,6 @@ The runs are of two synthetic graphs, or of the user's own and a sparse one. The
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -27,23 +27,25 @@ import numpy as np
 from rich.console import Console
 from scipy.optimize import nnls
 
+from cost_planner.plan import machine_rates
 from cost_planner.plan.calibration import Calibration, own_path
+from cost_planner.plan.here import local_plan
+from cost_planner.plan.machine_rates import Rates
+from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.observe import Observed, observed
-from cost_planner.plan.parts import LinkRate
-from cost_planner.plan.simulated_run import Environments, Plan
+from cost_planner.plan.simulated_run import Plan
 from cost_planner.plan.simulator import simulated
-from cost_planner.plan.work import Counts, Speeds, plan_of, processor_s
+from cost_planner.plan.work import Counts, Speeds, processor_s
 from run_coordinator import api
 from siafu import allotment
 from siafu.config import Config
+from siafu.errors import ConfigError
 from siafu.models import ModelSpec
 from siafu.shards import ShardSet
 
 SOURCE = "synthetic:reddit-small?scale=0.05"
 #: Fewer edges for each vertex: on one graph alone, what an edge costs and what a vertex costs could not be told apart.
 SPARSE = "synthetic:amazon?scale=0.004"
-#: Loopback, and the copies that it makes, are in what messages cost.
-LOOPBACK = LinkRate(20e9)
 #: Thread, as ``processor_s`` names it -> constants that its time is made of, and the (role,
 #: thread)s of ``Observed`` that it is.
 THREADS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
@@ -67,9 +69,12 @@ HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
 #: Of each setting's runs that in the middle is taken. The fastest would be that of a machine without neighbours: what
 #: it predicts is then less than what most runs take.
 ROUNDS = 3
-USABLE = (1.0, 0.95, 0.9, 0.85, 0.8)
-#: Rows, width in and width out of products as tensor tasks have them.
-PRODUCTS = ((1_500, 602, 64), (300, 602, 256), (5_000, 128, 128), (700, 64, 41))
+#: The least is of a machine that others keep as busy as we do.
+USABLE = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
+#: Of ``Rates``: what a calibration keeps.
+OF_MEMORY = ("memory_gb_per_s", "random_gb_per_s", "cache_mib")
+#: Nine in ten of the predicted epochs must be closer than this, relative. 0.13 is usual on an idle machine.
+POOR = 0.3
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ class Setting:
 
     @property
     def settings(self) -> dict[str, Any]:
+        """Those that have an effect: others are refused."""
         return {
             "servers.backend": self.backend,
             "train.mode": self.mode,
@@ -102,9 +108,9 @@ class Setting:
             "train.intervals": self.intervals,
             "model.hidden": (self.hidden,),
             "model.layers": self.layers,
-            "lambda.count": self.environments,
             "train.eval_every": 0,
-            "train.staleness": self.staleness,
+            **({"lambda.count": self.environments} if self.backend == "lambda" else {}),
+            **({"train.staleness": self.staleness} if self.mode == "async" else {}),
         }
 
 
@@ -140,29 +146,8 @@ class Measured:
     counts: Counts
     seen: Observed
 
-    def plan(self, speeds: Speeds) -> Plan:
-        return local_plan(self.config, self.spec, self.counts, speeds)
-
-
-def local_plan(config: Config, spec: ModelSpec, counts: Counts, speeds: Speeds, link: LinkRate = LOOPBACK) -> Plan:
-    """A run with every process on this machine; ``link``: of each environment."""
-    cores = allotment.cores()
-    return plan_of(
-        config,
-        spec,
-        counts,
-        speeds,
-        threads=config.servers.threads or max(1, cores // counts.parts),
-        link=LOOPBACK,
-        together=cores,
-        environments=Environments(
-            count=config.lambdas.count,
-            link=link,
-            latency_s=speeds.hop_s,
-            cold_s=0.0,
-            memory_mb=config.lambdas.memory_mb,
-        ),
-    )
+    def plan(self, speeds: Speeds, memory: Bandwidth | None = None) -> Plan:
+        return local_plan(self.config, self.spec, self.counts, speeds, bandwidth=memory)
 
 
 def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any] | None = None) -> Measured:
@@ -182,16 +167,31 @@ def calibrate(
     path: Path | None = None,
 ) -> Calibration:
     """Some minutes on an idle machine. What is found is kept in ``path``, None: where ``Calibration.load`` looks for
-    this machine's. Raises what ``siafu.train`` raises."""
+    this machine's. Raises what ``siafu.train`` raises, and ConfigError for a poor fit, which is not kept."""
     found: dict[Setting, list[Measured]] = {}
     with console.status("calibrating") as status:
         for number in range(rounds):
             for setting in settings:
                 status.update(f"calibrating, round {number + 1} of {rounds}: {setting.words}")
                 found.setdefault(setting, []).append(measured(SPARSE if setting.sparse else source, setting, epochs))
-    calibration = fitted([middle(runs) for runs in found.values()], least())
+    runs = [middle(several) for several in found.values()]
+    calibration = fitted(runs, machine_rates.measured())
+    refuse_poor(runs, calibration)
     calibration.save(path or own_path())
     return calibration
+
+
+def refuse_poor(runs: Sequence[Measured], found: Calibration) -> None:
+    """ConfigError for rule 5."""
+    if found.error <= POOR:
+        return
+    offs = errors(runs, found.speeds, found.memory)
+    off, worst = max(zip(offs, runs, strict=True), key=lambda one: abs(one[0]))
+    raise ConfigError(
+        f"poor calibration, not kept: a tenth of the runs is off by more than {found.error:.0%}, must be {POOR:.0%}; "
+        f"the worst, {worst.setting.words}, took {1000 * worst.seen.epoch_s:.0f} ms an epoch and is fitted with "
+        f"{off:+.0%}. Other programs were probably running: repeat siafu plan --calibrate on an idle machine"
+    )
 
 
 def middle(runs: Sequence[Measured]) -> Measured:
@@ -199,22 +199,12 @@ def middle(runs: Sequence[Measured]) -> Measured:
     return sorted(runs, key=lambda run: run.seen.epoch_s)[(len(runs) - 1) // 2]
 
 
-def least() -> dict[str, float]:
-    """What constants are at least, measured without a run: nanoseconds of an operation
-    in the fastest of ``PRODUCTS``."""
-    random, found = np.random.default_rng(0), []
-    for rows, into, out in PRODUCTS:
-        left, right = (random.random(shape, np.float32) for shape in ((rows, into), (into, out)))
-        for _ in range(9):
-            started = time.process_time()
-            for _ in range(10):
-                np.matmul(left, right)
-            found.append((time.process_time() - started) / (10 * 2 * rows * into * out) * 1e9)
-    return {"flop_ns": min(found)}
-
-
-def fitted(runs: Sequence[Measured], least: Mapping[str, float] | None = None) -> Calibration:
-    """The constants that explain the runs best, none below what ``least`` has for it."""
+def fitted(runs: Sequence[Measured], rates: Rates | None = None) -> Calibration:
+    """The constants that explain the runs best. With ``rates``, an operation takes no less than was measured by itself,
+    and memory is as fast as measured."""
+    least = {"flop_ns": rates.flop_ns} if rates else {}
+    known_memory = {} if rates is None else {name: getattr(rates, name) for name in OF_MEMORY}
+    memory = Calibration(**known_memory).memory
     speeds = Speeds().scaled(0.0)
     known: dict[str, float] = {}
     for thread, (names, where) in THREADS.items():
@@ -230,21 +220,23 @@ def fitted(runs: Sequence[Measured], least: Mapping[str, float] | None = None) -
         # Scaled, so that nanoseconds and seconds are alike to the solver.
         matrix = np.array(rows)
         scale = np.abs(matrix).max(axis=0) + 1e-30
-        given = np.array([(least or {}).get(name, 0.0) for name in wanted])
+        given = np.array([least.get(name, 0.0) for name in wanted])
         more, _ = nnls(matrix / scale, np.array(right) - matrix @ given)
         known.update(zip(wanted, (given + more / scale).tolist(), strict=True))
     speeds = replace(speeds, **known)
     walls = [{"hop_s": hop_s, "usable": usable} for hop_s in HOPS_S for usable in USABLE]
     speeds = min(
-        (replace(speeds, **wall) for wall in walls), key=lambda one: sum(off * off for off in errors(runs, one))
+        (replace(speeds, **wall) for wall in walls),
+        key=lambda one: sum(off * off for off in errors(runs, one, memory)),
     )
-    offs = sorted(abs(off) for off in errors(runs, speeds))
-    return Calibration(speeds, offs[int(0.9 * (len(offs) - 1))], _machine(), date.today().isoformat())
+    offs = sorted(abs(off) for off in errors(runs, speeds, memory))
+    error = offs[int(0.9 * (len(offs) - 1))]
+    return Calibration(speeds, error, _machine(), date.today().isoformat(), **known_memory)
 
 
-def errors(runs: Sequence[Measured], speeds: Speeds) -> list[float]:
+def errors(runs: Sequence[Measured], speeds: Speeds, memory: Bandwidth | None = None) -> list[float]:
     """Of predicted epoch times, relative: 0.1 is a tenth too long."""
-    return [predicted_s(run.plan(speeds)) / run.seen.epoch_s - 1 for run in runs]
+    return [predicted_s(run.plan(speeds, memory)) / run.seen.epoch_s - 1 for run in runs]
 
 
 def predicted_s(plan: Plan, epochs: int = 8) -> float:

@@ -10,6 +10,7 @@ import platform
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.work import Speeds
 from siafu.config import cache_folder
 from siafu.errors import ConfigError
@@ -26,6 +27,17 @@ class Calibration:
     error: float = 0.13  # of predicted epoch times, relative: nine in ten are closer
     machine: str = "2 cores of an Intel Xeon"
     measured: str = "2026-11-23"  # ISO date
+    # Of the machine's memory: copies, and rows at random; its last-level cache. None: not measured.
+    memory_gb_per_s: float | None = None
+    random_gb_per_s: float | None = None
+    cache_mib: float | None = None
+
+    @property
+    def memory(self) -> Bandwidth:
+        if self.memory_gb_per_s is None or self.random_gb_per_s is None or self.cache_mib is None:
+            return Bandwidth()
+        random = min(1.0, self.random_gb_per_s / self.memory_gb_per_s)
+        return Bandwidth(self.memory_gb_per_s * 1e9, self.cache_mib * 2**20, random)
 
     @classmethod
     def load(cls, path: Path | None = None) -> Calibration:

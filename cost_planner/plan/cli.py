@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cost_planner.plan import assumptions, cuts, graphs, ranking, show
+from cost_planner.plan import assumptions, check, cuts, graphs, here, ranking, show
 from cost_planner.plan import epochs as needs
 from cost_planner.plan.asked import BACKENDS, CONCURRENCY, MEMORIES_MB, Asked, Backend, Mode
 from cost_planner.plan.calibration import Calibration
@@ -24,6 +24,7 @@ from cost_planner.plan.graphs import Graph
 from cost_planner.plan.lambdas import Lambdas, lambdas_on
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Limits, Ranking
+from graph_data.inspection import plot
 from run_coordinator import api, cli
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -43,6 +44,8 @@ EXAMPLES = """examples:
   siafu plan shards/mine --backend cpu --instance c7gn.2xlarge,c8gn.2xlarge --servers 4,8
   siafu plan shards/mine --backend cpu,vanilla        CPUs, or one machine with GPUs; GPU speeds are from data sheets
   siafu plan --calibrate                              measure this machine: minutes
+  siafu plan cora --here                              on this machine too: epochs and memory
+  siafu plan --check runs/20261122-cora-gcn-pipe      a finished run: predicted beside measured
 
 Nothing is rented. --edges counts an undirected edge twice.
 """
@@ -99,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="environments per server; 0: the autotuner decides [half to twice the number that keeps up]",
     )
-    group.add_argument("--intervals", metavar="K", help="intervals per server [16 to 64, by its vertices]")
+    group.add_argument("--intervals", metavar="K", help="intervals per server [as siafu train chooses, at most 16]")
     group.add_argument(
         "--concurrency",
         metavar="N",
@@ -112,6 +115,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--within-usd", type=float, metavar="USD", help="show the fastest option within this cost")
     group.add_argument(
         "--top", type=int, default=TOP, metavar="N", help=f"options to show, besides the Pareto front [{TOP}]"
+    )
+    group.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw time against dollars of the options, as .png, .svg or .pdf (needs the extra plot)",
+    )
+    group = parser.add_argument_group("this machine")
+    group.add_argument(
+        "--here", action="store_true", help="predict runs on this machine too: its cores and memory, without money"
+    )
+    group.add_argument(
+        "--check",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="RUN",
+        help="show finished runs beside what they would have been predicted to take, and nothing else",
     )
     group = parser.add_argument_group("prices and speeds")
     prices.add_argument(group)
@@ -138,6 +158,10 @@ def main(args: argparse.Namespace) -> int:
     calibration = _calibration(args)
     if args.calibrate and not args.source and not any(getattr(args, name) for name in COUNTS):
         return _say_calibration(args, calibration)
+    if args.check:
+        return _say_checks(args, calibration)
+    if args.plot:
+        plot.check(args.plot)
     asked = _asked(args, calibration)
     limits = Limits(
         within_s,
@@ -150,13 +174,20 @@ def main(args: argparse.Namespace) -> int:
         found = Ranking(catalogue.options, calibration.error, limits, max(1, args.top), ranking.BUDGET)
         lambdas = lambdas_on(asked, found.predicted)
         if_cut = cuts.of(asked, found.predicted[0])
+        on_this = here.of(asked, calibration.memory) if args.here else []
+    if args.plot:
+        from cost_planner.plan import figure  # matplotlib is not everybody's
+
+        figure.draw(found, show.title(asked.graph, asked.config), Path(args.plot))
     gpus = assumptions.of_gpus(asked, found.predicted[0], catalogue.card_of_one())
     taken = assumptions.of(asked, calibration, found.shown, date.today())
     told = [*taken, *if_cut, assumptions.quota_note()]
     if args.json:
-        print(json.dumps(_found(asked, catalogue, found, lambdas, gpus, told)))
+        print(json.dumps({**_found(asked, catalogue, found, lambdas, gpus, told), "here": show.here_json(on_this)}))
     else:
         console = Console(width=None if Console().is_terminal else 150)
+        if on_this:
+            show.here(console, on_this, calibration)
         show.plan(
             console, asked.graph, asked.config, found, catalogue.dropped, len(catalogue.options), lambdas, gpus, told
         )
@@ -174,6 +205,15 @@ def _calibration(args: argparse.Namespace) -> Calibration:
 def _say_calibration(args: argparse.Namespace, found: Calibration) -> int:
     told = {"machine": found.machine, "measured": found.measured, "error": found.error, "speeds": vars(found.speeds)}
     print(json.dumps(told) if args.json else f"{found.machine}: epochs to within {found.error:.0%}")
+    return 0
+
+
+def _say_checks(args: argparse.Namespace, calibration: Calibration) -> int:
+    found = [check.of_run(run, calibration) for run in args.check]
+    if args.json:
+        print(json.dumps({"checks": [one.to_dict() for one in found]}))
+    else:
+        check.show(Console(), found)
     return 0
 
 
@@ -207,6 +247,7 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
         intervals=intervals[0] if intervals else None,
         concurrency=graphs.count(args.concurrency, "concurrency"),
         max_vcpus=math.inf if args.max_vcpus is None else graphs.count(args.max_vcpus, "max-vcpus"),
+        random=calibration.memory.random,
     )
 
 

@@ -1,28 +1,34 @@
-"""What a machine of EC2 does beside the one that was calibrated: its cores, how fast each is, and its network.
-Pure but for reading ``cores.csv``.
+"""What a machine of EC2 does beside the one that was calibrated: its cores, how fast each is, its memory, its network.
+Pure but for reading ``cores.csv`` and ``chips.csv``.
 
 1. A vCPU is a core on Graviton and on AMD from the seventh generation on; of Intel's and of older ones of AMD (machines
    with GPUs have them) two are one core. Threads are cores.
 2. Speeds of cores are assumptions: the newest generation of every maker is taken for the calibrated core,
    older ones are slower by what AWS announced of each generation ("up to"). A family that is not in the
    table counts as the calibrated core. A Lambda's vCPU is a row too, by its architecture.
-3. A link has its burst for ``BURST_S`` and its baseline for ever: over a run of known bytes it has the rate between the
+3. ``chips.csv`` has what is published of the processors: peak flop/s of a core, bandwidth of a socket's memory, and
+   the last-level cache. Products run no faster than the peak, whatever rule 2 says. A machine has the share of the
+   socket's bandwidth that it has of its vCPUs: other machines use the rest. What is not published limits nothing.
+4. A link has its burst for ``BURST_S`` and its baseline for ever: over a run of known bytes it has the rate between the
    two that such a bucket gives. A TCP connection has ``scale.AWS.flow_gbps`` at most.
 """
 
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
+from cost_planner.plan.work import Speeds
 from cost_planner.scale import AWS, GB
 from siafu.places import CORE_MB
 from siafu.pricing.prices import Instance
 
-FILE = Path(__file__).with_name("cores.csv")
+FILE, CHIPS = (Path(__file__).with_name(name) for name in ("cores.csv", "chips.csv"))
 #: AWS: bursts last "typically from 5 to 60 minutes, depending on the instance size". The least of it.
 BURST_S = 300.0
 #: How far off a speed of ``cores.csv`` may be: a guess.
@@ -32,12 +38,31 @@ BURSTABLE = ("t2", "t3", "t3a", "t4g")
 
 
 @dataclass(frozen=True)
+class Chip:
+    """A processor: what its makers, or others, publish of it."""
+
+    name: str
+    cores: int  # of a socket
+    flops: float  # float32, at most, of a core; inf: not known
+    bytes_per_s: float  # of a socket's memory
+    cache_bytes: float  # the last-level cache that a core sees
+    source: str
+    as_of: str  # date on which the source was read
+
+
+@dataclass(frozen=True)
 class Cores:
     """Of a family of instances."""
 
     speed: float  # beside the calibrated core
     vcpus_per_core: int
     source: str
+    chip: Chip | None = None  # None: nothing is known of it
+
+    def speeds(self, calibrated: Speeds) -> Speeds:
+        """Of one of these cores: rules 2 and 3."""
+        found = calibrated.scaled(1 / self.speed)
+        return replace(found, flop_ns=max(found.flop_ns, 1e9 / self.chip.flops)) if self.chip else found
 
 
 def family(machine: Instance) -> str:
@@ -49,9 +74,23 @@ def cores_of(machine: Instance) -> Cores:
     return _table().get(family(machine), unknown)
 
 
-def of_lambda(memory_mb: int, arch: str) -> float:
-    """The share of the calibrated core that an environment computes with."""
-    return min(1.0, memory_mb / CORE_MB) * _table()[f"lambda {arch}"].speed
+def of_lambda(arch: str) -> Cores:
+    """A vCPU of Lambda: what an environment of ``places.CORE_MB`` computes with."""
+    return _table()[f"lambda {arch}"]
+
+
+def lambda_share(memory_mb: int) -> float:
+    """The share of a vCPU that an environment has."""
+    return min(1.0, memory_mb / CORE_MB)
+
+
+def memory_of(machine: Instance, random: float = 1.0) -> Bandwidth:
+    """All its cores share it: rule 3. ``random``: of its rate, what rows at random get."""
+    found = cores_of(machine)
+    if found.chip is None:
+        return Bandwidth()
+    share = machine.vcpu / (found.chip.cores * found.vcpus_per_core)
+    return Bandwidth(share * found.chip.bytes_per_s, found.chip.cache_bytes, random)
 
 
 def threads_of(machine: Instance) -> int:
@@ -70,8 +109,27 @@ def link_of(machine: Instance, nbytes: float, *, connections: int) -> LinkRate:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Cores]:
-    with FILE.open(newline="", encoding="utf-8") as file:
-        return {
-            row["family"]: Cores(float(row["speed"]), int(row["vcpus_per_core"]), row["source"])
-            for row in csv.DictReader(file)
-        }
+    chips = {chip.name: chip for chip in map(_chip, _rows(CHIPS))}
+    return {
+        row["family"]: Cores(
+            float(row["speed"]), int(row["vcpus_per_core"]), row["source"], chips[row["chip"]] if row["chip"] else None
+        )
+        for row in _rows(FILE)
+    }
+
+
+def _chip(row: dict[str, str]) -> Chip:
+    return Chip(
+        row["chip"],
+        int(row["cores"]),
+        float(row["gflops_per_core"] or math.inf) * 1e9,
+        float(row["memory_gb_per_s"]) * 1e9,
+        float(row["cache_mib"]) * 2**20,
+        row["source"],
+        row["as_of"],
+    )
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Protocol
 
-from cost_planner.plan.parts import Cores, Link, Pool, Then, Timeline
+from cost_planner.plan.parts import Cores, Last, Link, Pool, Then, Timeline, Waits
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.lambdas.autotune import Autotuner
 from graph_server.lambdas.prefetch import PREFETCH, Holding
@@ -35,6 +35,7 @@ class Server(Protocol):
     def fleet(self) -> Fleet: ...
     def relay(self, kind: Environments, nbytes: float, then: Then) -> None: ...
     def work(self, task: TaskId) -> StepWork: ...
+    def moves(self, work: StepWork) -> Waits | None: ...
     def priority(self, task: TaskId) -> Priority: ...
     def tensor_done(self, task: TaskId) -> None: ...
 
@@ -182,7 +183,7 @@ class _Environment:
         seconds = slow * timeline.noisy(work.seconds / self._speed, kind.sigma)
         travel_s = here - begin - kind.latency_s
         self._lambdas.busy_s += seconds
-        ready = _Last(3, lambda: self._computes(task, seconds))
+        ready = Last(3, lambda: self._computes(task, seconds))
         streams = server.plan.mode != "no-pipe"
         timeline.at(here - streams * travel_s / 2, lambda: self._fetches(task, ready))
         timeline.at(here - streams * min(seconds, travel_s) / 2, ready)
@@ -197,7 +198,7 @@ class _Environment:
         self._versions[layer] = version
 
         def answered() -> None:
-            both = _Last(2, then)
+            both = Last(2, then)
             self._timeline.at(self._asked.leave(nbytes) + kind.latency_s, both)
             server.relay(kind, nbytes, both)
 
@@ -209,7 +210,9 @@ class _Environment:
     def _begins(self, task: TaskId, seconds: float) -> None:
         self._number += 1
         asked = self._timeline.now
-        self._cpu.add((self._number,), seconds, lambda: self._computed(task, asked))
+        server = self._server
+        moves = server.moves(server.work(task)) if server.plan.together else None  # elsewhere it has its own memory
+        self._cpu.add((self._number,), seconds, lambda: self._computed(task, asked), meanwhile=moves)
 
     def _computed(self, task: TaskId, asked: float) -> None:
         now = self._timeline.now
@@ -219,7 +222,7 @@ class _Environment:
         if not server.programs[task.lane][task.pc].has_gradient:
             return self._returns(task)
         # Gradients are acknowledged before the result is sent.
-        there = _Last(2, lambda: server.fleet.asked(task, work.weights, acknowledged))
+        there = Last(2, lambda: server.fleet.asked(task, work.weights, acknowledged))
 
         def acknowledged() -> None:
             self._timeline.after(kind.latency_s, lambda: self._returns(task))
@@ -230,22 +233,10 @@ class _Environment:
 
     def _returns(self, task: TaskId) -> None:
         server, kind, work = self._server, self._lambdas.kind, self._server.work(task)
-        back = _Last(2, lambda: server.io.add((), work.io / 2, lambda: self._answer(task)))
+        back = Last(2, lambda: server.io.add((), work.io / 2, lambda: self._answer(task)))
         self._timeline.at(max(self._out.leave(work.up), server.into.leave(work.up)) + kind.latency_s, back)
         server.relay(kind, work.up, back)
 
     def _answer(self, task: TaskId) -> None:
         self.tasks.discard(task)
         self._lambdas.answered(self._name, task, self._took.pop(task))
-
-
-class _Last:
-    """Something that happens when the last of several things has."""
-
-    def __init__(self, count: int, then: Then):
-        self._left, self._then = count, then
-
-    def __call__(self) -> None:
-        self._left -= 1
-        if not self._left:
-            self._then()

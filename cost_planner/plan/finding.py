@@ -46,7 +46,8 @@ def of_lambdas(found: Lambdas | None) -> list[str]:
         f"Lambdas on {option.machines} x {option.machine.name}: with {number}, a run is {pair.faster:.2f} times as "
         f"fast and has {pair.worth:.2f} times the value of the CPUs alone{', which is even within the error' * even}."
     )
-    return [" ".join([line, *_by_width(found), *_by_price(pair)])]
+    free = f"A month's unused free tier would pay {dollars(pair.free_usd)} of these Lambdas."
+    return [" ".join([line, *_by_width(found), *_by_price(pair), free])]
 
 
 def _by_width(found: Lambdas) -> list[str]:

@@ -1,7 +1,7 @@
 """A run of so many servers with so many threads, before it is known on which machines: its config, its shards on
 paper, and what its processes hold.
 
-An interval has ``ROWS`` rows where the graph has so many; a server has ``LEAST`` to ``MOST`` intervals.
+A server has as many intervals as ``siafu train`` would choose (``run_coordinator.intervals``), unless the user says.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from cost_planner.plan import card_memory
 from cost_planner.plan.asked import Asked, Backend
 from cost_planner.plan.work import Counts
 from cost_planner.scale import GIB
+from run_coordinator import intervals
 from siafu.config import Config, Train
 from siafu.shards import Manifest, PartitionEntry
-
-ROWS, LEAST, MOST = 20_000, 16, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +35,9 @@ class Fitted:
     @classmethod
     def of(cls, asked: Asked, servers: int, backend: Backend, threads: int) -> Fitted:
         base, manifest = asked.config, asked.graph.manifest(servers)
-        each = asked.graph.vertices // servers
         largest = max(manifest.partitions, key=lambda entry: entry.in_edges + entry.ghosts_in)
         shard_bytes = sum(file.bytes for file in largest.files.values())
-        intervals = asked.intervals or min(MOST, max(LEAST, each // ROWS))
-        train = replace(base.train, intervals=max(1, min(intervals, each)), staleness=0, mode="pipe")
+        train = replace(base.train, intervals=asked.intervals or base.train.intervals, staleness=0, mode="pipe")
         roles = replace(base.servers, backend="gpu" if backend == "vanilla" else backend, threads=threads)
         config = replace(
             base,
@@ -51,6 +48,8 @@ class Fitted:
             train=train,
             cloud=replace(base.cloud, volume_gib=max(base.cloud.volume_gib, math.ceil(2 * shard_bytes / GIB))),
         )
+        train = replace(train, intervals=intervals.of(config, manifest))
+        config = replace(config, train=train)
         trains = tuple(replace(train, mode=mode, staleness=staleness) for mode, staleness in asked.modes)
         gib = _memory_gib(config, replace(manifest, partitions=(largest,)), threads)
         return cls(config, manifest, Counts.of(manifest), shard_bytes, (config, manifest, largest), gib, trains)

@@ -17,6 +17,7 @@ from cost_planner.plan.options import Catalogue, Option
 from cost_planner.plan.ranking import Predicted, bill, first_epochs
 from siafu.config import Model
 from siafu.models import named
+from siafu.pricing import cost
 
 #: Of hidden layers.
 WIDTHS = tuple(2**n for n in range(4, 13))
@@ -40,6 +41,12 @@ class Pair:
     def worth(self) -> float:
         """Value with Lambdas over that of CPUs alone."""
         return self.beside.value / self.alone.value
+
+    @property
+    def free_usd(self) -> float:
+        """Of the bill with Lambdas: what an unused month's free tier would pay."""
+        amounts, config = self.beside.cost.amounts, self.beside.option.config
+        return cost.free_usd(amounts["requests"], amounts["gb_s"], config.cloud.arch, config.lambdas.region)
 
     @property
     def even_price(self) -> float | None:

@@ -26,7 +26,7 @@ from cost_planner.plan.cards import CARD_ERROR, EDGE_BYTES, Card
 from cost_planner.plan.fitted import Fitted
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, Plan
-from cost_planner.plan.work import Speeds, plan_of
+from cost_planner.plan.work import plan_of
 from cost_planner.scale import AWS
 from siafu.config import Config
 from siafu.models import ModelSpec
@@ -205,20 +205,19 @@ class Catalogue:
         if (reason := self._too_small(machine, memory_gib, fitted.config, card)) is not None:
             self.dropped[reason] += len(asked.modes)
             return
-        speed = cores.cores_of(machine).speed
-        plan = self._plan(machine, fitted, threads, asked.speeds.scaled(1 / speed), card)
+        plan = self._plan(machine, fitted, threads, card)
         floors = Floors.of(plan)
         cloud = replace(fitted.config.cloud, graph_instance=machine.name)
         roles = replace(fitted.config.servers, param_servers=plan.param_servers)
-        for memory_mb, count in self._environments(fitted, floors, servers, speed) if plan.environments else [(0, 0)]:
+        for memory_mb, count in self._environments(fitted, floors, servers) if plan.environments else [(0, 0)]:
             lambdas, mine, found = fitted.config.lambdas, plan, floors
             if plan.environments:
-                core = cores.of_lambda(memory_mb, asked.config.cloud.arch) / speed
+                core = cores.lambda_share(memory_mb)
                 kind = replace(plan.environments, count=count, core=core, most=asked.concurrency // servers)
                 mine, found = replace(plan, environments=kind), floors.with_environments(count or plan.intervals, core)
                 lambdas = replace(lambdas, count=count, memory_mb=memory_mb)
             config = replace(fitted.config, lambdas=lambdas, cloud=cloud, servers=roles)
-            at_first = _setup_s(asked, mine, fitted, card)
+            at_first = _setup_s(asked, mine, fitted, machine, card)
             for train in fitted.trains:
                 epochs = asked.epochs.of(train.mode, train.staleness)
                 told = replace(config, train=replace(train, epochs=epochs))
@@ -269,18 +268,20 @@ class Catalogue:
             return "a parameter server needs more memory than there is"
         return None
 
-    def _plan(self, machine: Instance, fitted: Fitted, threads: int, speeds: Speeds, card: Card | None) -> Plan:
+    def _plan(self, machine: Instance, fitted: Fitted, threads: int, card: Card | None) -> Plan:
         """With the rate that the machine's link has over all of the run, and enough parameter servers (rule 4)."""
-        config, manifest = fitted.config, fitted.manifest
+        config, manifest, calibrated = fitted.config, fitted.manifest, self.asked.speeds
         kind = Environments(count=1) if config.servers.backend == "lambda" else None
         plan = plan_of(
             config,
             ModelSpec.of(config, manifest),
             fitted.counts,
-            speeds,
+            cores.cores_of(machine).speeds(calibrated),
             threads=threads,
             link=LinkRate(1.0),
             environments=kind,
+            there=cores.of_lambda(config.cloud.arch).speeds(calibrated),
+            bandwidth=cores.memory_of(machine, self.asked.random),
             card=card,
         )
         table = Floors.of(plan).table.sum(axis=0)
@@ -290,7 +291,7 @@ class Catalogue:
         count = max(plan.param_servers, count)
         return replace(plan, link=cores.link_of(machine, nbytes, connections=connections), param_servers=count)
 
-    def _environments(self, fitted: Fitted, floors: Floors, servers: int, speed: float) -> Iterator[tuple[int, int]]:
+    def _environments(self, fitted: Fitted, floors: Floors, servers: int) -> Iterator[tuple[int, int]]:
         """Memory of an environment and their number at a server: what is worth looking at."""
         asked = self.asked
         most = min(asked.concurrency // servers, floors.intervals)
@@ -304,7 +305,7 @@ class Catalogue:
             elif asked.lambdas is not None:
                 yield memory_mb, min(asked.lambdas, most)
             else:
-                enough = floors.enough(cores.of_lambda(memory_mb, asked.config.cloud.arch) / speed)
+                enough = floors.enough(cores.lambda_share(memory_mb))
                 for count in sorted({min(most, max(1, round(share * enough))) for share in OF_ENOUGH}):
                     yield memory_mb, count
 
@@ -314,12 +315,15 @@ def _suits(machine: Instance, backend: Backend) -> bool:
     return bool(machine.gpu) == (backend in ("gpu", "vanilla"))
 
 
-def _setup_s(asked: Asked, plan: Plan, fitted: Fitted, card: Card | None) -> float:
+def _setup_s(asked: Asked, plan: Plan, fitted: Fitted, machine: Instance, card: Card | None) -> float:
     """Before the first epoch: roles start, shards come from S3, ghosts' features and layer 0's aggregate, and its rows
     to environments, or edges to the GPU."""
     counts, speeds, width = fitted.counts, asked.speeds, fitted.manifest.num_features
     features = counts.ghosts * width * 4 / plan.link.bytes_per_s
+    memory, table_rows = cores.memory_of(machine, asked.random), counts.vertices + counts.ghosts
+    moved = memory.gathered(counts.edges, counts.vertices, table_rows, width * 4, width * 4)
     gather = counts.edges * (speeds.edge_ns + width * speeds.value_ns) * 1e-9 / plan.threads
+    gather = max(gather, moved / memory.bytes_per_s)
     constants = cards.START_S + card.copy_s(counts.edges * EDGE_BYTES) if card else 0.0
     if (kind := plan.environments) is not None:
         rate = min(plan.link.bytes_per_s, (kind.count or plan.intervals) * kind.link.bytes_per_s)

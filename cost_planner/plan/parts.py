@@ -132,7 +132,7 @@ class Pool:
         # All mutable state:
         self.busy_s = 0.0
         self.working = 0
-        self._waiting: list[tuple[tuple[int, ...], int, float, Then, Waits | None]] = []
+        self._waiting: list[tuple[tuple[int, ...], int, float, Then, Waits | None, Waits | None]] = []
         self._number = 0
 
     @property
@@ -140,20 +140,31 @@ class Pool:
         """That run or wait."""
         return self.working + len(self._waiting)
 
-    def add(self, priority: tuple[int, ...], seconds: float, then: Then, waits: Waits | None = None) -> None:
+    def add(
+        self,
+        priority: tuple[int, ...],
+        seconds: float,
+        then: Then,
+        waits: Waits | None = None,
+        meanwhile: Waits | None = None,
+    ) -> None:
         """``seconds`` of a core. What takes none is not waited for. ``waits``: what the thread does not leave before it
-        is over, and that takes no core: it is called with what follows."""
-        if not seconds and waits is None:
+        is over, and that takes no core: it is called with what follows. ``meanwhile``: such a thing that begins with
+        the core's work, not after it."""
+        if not seconds and waits is None and meanwhile is None:
             return then()
         self._number += 1
-        heapq.heappush(self._waiting, (priority, self._number, seconds, then, waits))
+        heapq.heappush(self._waiting, (priority, self._number, seconds, then, waits, meanwhile))
         self._start()
 
     def _start(self) -> None:
         while self._waiting and self.working < self._threads:
-            _, _, seconds, then, waits = heapq.heappop(self._waiting)
+            _, _, seconds, then, waits, meanwhile = heapq.heappop(self._waiting)
             self.working += 1
-            over = partial(self._done, self._timeline.now, then)
+            over: Then = partial(self._done, self._timeline.now, then)
+            if meanwhile is not None:
+                over = Last(2, over)
+                meanwhile(over)
             self._cores.run(seconds, over if waits is None else partial(waits, over))
 
     def _done(self, begun: float, then: Then) -> None:
@@ -161,3 +172,15 @@ class Pool:
         self.busy_s += self._timeline.now - begun
         then()
         self._start()
+
+
+class Last:
+    """Something that happens when the last of several things has."""
+
+    def __init__(self, count: int, then: Then):
+        self._left, self._then = count, then
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._then()

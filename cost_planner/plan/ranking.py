@@ -25,6 +25,7 @@ import numpy as np
 from cost_planner.plan.bounds import Floors
 from cost_planner.plan.cores import SPEED_ERROR
 from cost_planner.plan.options import Option
+from cost_planner.plan.simulated_run import Plan
 from cost_planner.plan.simulator import REPRESENTATIVES, simulated
 from cost_planner.value import value
 from siafu.pricing import cost
@@ -213,15 +214,23 @@ class Ranking:
 
 def first_epochs(option: Option, seed: int) -> Simulated:
     """Rule 3."""
-    plan, share = option.plan, 1.0
+    return simulated_epochs(option.plan, option.floors, seed)
+
+
+def simulated_epochs(plan: Plan, floors: Floors, seed: int) -> Simulated:
+    """Rule 3, of any run; ``floors``: its own."""
+    share, mode = 1.0, plan.mode
     if plan.eval_every > 1:
         plan = replace(plan, eval_every=0)
-        floors = Floors.of(plan)
-        if plan.environments:
-            floors = floors.with_environments(plan.environments.count or plan.intervals, plan.environments.core)
-        share = option.floor_s / floors.epoch_s(plan.mode)
+        share = floors.epoch_s(mode) / floors_of(plan).epoch_s(mode)
     outcome = simulated(plan, EPOCHS, Random(seed))
     return Simulated(outcome.epoch_s * share, outcome.epoch_ends[0] * share, outcome.environments * plan.servers)
+
+
+def floors_of(plan: Plan) -> Floors:
+    """With its environments, if it has any; where the autotuner decides, as many as find a task."""
+    floors, kind = Floors.of(plan), plan.environments
+    return floors.with_environments(kind.count or min(plan.intervals, kind.most), kind.core) if kind else floors
 
 
 def _different(order: Iterable[int], options: Sequence[Option], most: int) -> list[int]:

@@ -11,11 +11,16 @@ from rich.table import Column, Table
 
 from cost_planner import memory
 from cost_planner.plan import quotas
+from cost_planner.plan.calibration import Calibration
 from cost_planner.plan.finding import finding, of_lambdas, words
 from cost_planner.plan.graphs import Graph, short
+from cost_planner.plan.here import Here, fits
 from cost_planner.plan.lambdas import Lambdas
 from cost_planner.plan.options import CARD, Option
 from cost_planner.plan.ranking import Predicted, Ranking
+from cost_planner.scale import GIB
+from cost_planner.value.trained import name_of
+from siafu import allotment
 from siafu.config import Config
 from siafu.progress import dollars, duration
 
@@ -92,6 +97,7 @@ def lambdas_json(found: Lambdas | None) -> dict[str, Any] | None:
         "faster": pair.faster,
         "relative_value": pair.worth,
         "break_even_price": pair.even_price,
+        "free_tier_usd": pair.free_usd,
         "by_hidden": {
             width: {"faster": pair.faster, "relative_value": pair.worth} for width, pair in found.by_width.items()
         },
@@ -140,11 +146,7 @@ def plan(
     assumptions: Sequence[str],
 ) -> None:
     shown, best = ranking.shown, ranking.predicted[0]
-    widths = "-".join(map(str, (graph.features, *config.model.widths, graph.classes)))
-    title = f"{graph.name}: {short(graph.vertices)} vertices, {short(graph.edges)} edges, {config.model.name} {widths}"
-    if graph.name.startswith(short(graph.vertices)):
-        title = f"{graph.name}, {config.model.name} {widths}"
-    console.print(table(title, shown, ranking, best))
+    console.print(table(title(graph, config), shown, ranking, best))
     console.print(_legend(ranking, considered), highlight=False)
     for line in [*answers(ranking), *finding(ranking.predicted), *of_lambdas(lambdas), *_gpu_line(best, gpus)]:
         console.print(line, highlight=False)
@@ -159,6 +161,61 @@ def plan(
     where = "on that machine" if best.option.backend == "vanilla" else "after siafu deploy with the same settings"
     console.print(f"the first row, {where}:", highlight=False)
     console.print(f"  {command(best.option)}", highlight=False, soft_wrap=True)
+
+
+def title(graph: Graph, config: Config) -> str:
+    """The graph and the model, in a line."""
+    widths = "-".join(map(str, (graph.features, *config.model.widths, graph.classes)))
+    if graph.name.startswith(short(graph.vertices)):
+        return f"{graph.name}, {config.model.name} {widths}"
+    return f"{graph.name}: {short(graph.vertices)} vertices, {short(graph.edges)} edges, {config.model.name} {widths}"
+
+
+def here_json(found: Sequence[Here]) -> list[dict[str, Any]]:
+    """Runs on this machine, fastest first."""
+    return [
+        {
+            "name": name_of(one.config),
+            "servers": one.config.data.parts,
+            "intervals": one.config.train.intervals,
+            "environments_total": one.simulated.environments,
+            "epochs": one.config.train.epochs,
+            "epoch_s": one.simulated.epoch_s,
+            "first_epoch_s": one.simulated.first_s,
+            "seconds": one.seconds,
+            "memory_gib": one.memory_bytes / GIB,
+            "fits": fits(one),
+            "limited_by": one.limited_by,
+        }
+        for one in found
+    ]
+
+
+def here(console: Console, found: Sequence[Here], calibration: Calibration) -> None:
+    right = [Column(name, justify="right") for name in ("servers", "Lambdas", "epoch", "epochs", "in all", "GiB")]
+    told = Table(
+        Column("", no_wrap=True), *right, Column("limited by"), title=f"on this machine, {allotment.cores()} cores"
+    )
+    for one in found:
+        number = f"{one.simulated.environments}" if one.config.servers.backend == "lambda" else ""
+        held = f"{one.memory_bytes / GIB:.2g} of {allotment.memory_bytes() / GIB:.3g}" + " (too much)" * (not fits(one))
+        told.add_row(
+            name_of(one.config),
+            f"{one.config.data.parts}",
+            number,
+            duration(one.simulated.epoch_s),
+            f"{one.config.train.epochs}",
+            duration(one.seconds),
+            held,
+            one.limited_by,
+        )
+    console.print(told)
+    missing = "" if calibration.memory_gb_per_s else "; the bandwidth of memory is not measured and limits nothing"
+    console.print(
+        f"Speeds of {calibration.machine}, {calibration.measured}, to within {calibration.error:.0%}{missing}. siafu "
+        "plan --calibrate measures this machine.",
+        highlight=False,
+    )
 
 
 def table(title: str, shown: Sequence[Predicted], ranking: Ranking, best: Predicted) -> Table:

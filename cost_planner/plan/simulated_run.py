@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ class StepWork:
     """What one interval's step takes. Seconds are of a processor."""
 
     seconds: float = 0.0  # of a graph thread, or of an environment's processor
+    shared: bool = False  # a server's idle threads help with ``seconds``
     held: float = 0.0  # of a graph thread before that, in which it keeps the main thread (Python's lock) from running
     down: float = 0.0  # bytes to the environment
     up: float = 0.0  # bytes back
@@ -42,6 +44,7 @@ class StepWork:
     io: float = 0.0  # seconds of its I/O thread
     remote_io: float = 0.0  # and of an environment's
     pasted: float = 0.0  # of the main thread of each server that gets what is published
+    memory: float = 0.0  # bytes between the memory and the processors of who computes, meanwhile
     weights: float = 0.0  # bytes of weights that the step is computed with; of as many gradients, if it has any
     card: float = 0.0  # seconds of the server's GPU, which does one thing at a time; the graph thread waits for it
 
@@ -67,6 +70,7 @@ class Plan:
     #: None: the threads compute tensor tasks too.
     environments: Environments | None = field(default_factory=Environments)
     link: LinkRate = field(default_factory=lambda: LinkRate(1e9))  # of a server, each way
+    memory_bytes_per_s: float = math.inf  # of a machine's memory: all its cores share it
     latency_s: float = 0.0002  # between servers, one way
     cores: float = 0.0  # processors of a server's machine; 0: one for each thread and for the main one
     together: bool = False  # all processes on one machine, with so many processors
@@ -74,3 +78,12 @@ class Plan:
     exchange_byte_s: float = 0.0  # and for each byte of it
     update_s: float = 0.001  # from the last gradient to new weights
     sigma: float = 0.05  # of the logarithm of graph threads' times
+
+    @property
+    def threads_each(self) -> float:
+        """That compute a shared task, where there are fewer tasks of a step than threads."""
+        return max(1.0, self.threads / self.intervals)
+
+    def thread_s(self, work: StepWork) -> float:
+        """How long a graph thread takes for a task, if it shares it with as many others as it may."""
+        return work.seconds / (self.threads_each if work.shared else 1.0)

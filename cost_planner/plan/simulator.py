@@ -7,9 +7,10 @@ server's own threads); what a Scatter publishes travels to the other servers, an
 all intervals of all servers are through an epoch, the parameter servers publish weights. Evaluation is a second lane,
 and training waits for it as it does.
 
-What is modelled: threads that take the shallowest step of the oldest epoch; a main and an I/O thread of each server,
-through which every task goes; parameter servers, asked one after the other; processors that all threads of a machine
-share, which is one machine for all where a run is ``together``; a GPU of each server; links of servers and
+What is modelled: threads that take the shallowest step of the oldest epoch, and share sums and products where there are
+fewer tasks than threads; a main and an I/O thread of each server, through which every task goes; the bandwidth of a
+machine's memory, which its threads share; parameter servers, asked one after the other; processors that all threads of
+a machine share, which is one machine for all where a run is ``together``; a GPU of each server; links of servers and
 environments, both ways, with bursts; environments that start cold, hold several tasks and compute one after the other;
 stragglers. What is not: lost tasks, throttling.
 
@@ -18,6 +19,7 @@ Servers are alike: of many, ``REPRESENTATIVES`` are simulated, and what the othe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost_planner.plan.environments import Lambdas
-from cost_planner.plan.parts import Cores, Link, Pool, Then, Timeline, Waits
+from cost_planner.plan.parts import Cores, Link, LinkRate, Pool, Then, Timeline, Waits
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.lambdas.waiting import Priority
 from graph_server.scheduler import Crossing, Event, Opened, Published, Scheduler, StepDone
@@ -80,6 +82,7 @@ class Fleet:
         self.peers_each = (plan.servers - 1) / max(1, self.num_simulated - 1)
         self.evaluated = [e for e in range(epochs) if plan.eval_every and (e + 1) % plan.eval_every == 0]
         shared = Cores(timeline, plan.cores) if plan.together else None
+        self.memory = Link(timeline, LinkRate(plan.memory_bytes_per_s)) if plan.together else None
         #: Requests that nobody simulates are taken to be spread like those that are.
         self.asked_by = plan.servers / self.num_simulated
         self.proxy = Pool(timeline, 1, shared or Cores(timeline, 1))
@@ -155,6 +158,7 @@ class Server:
         self.cores = shared or Cores(timeline, plan.cores or plan.threads + 1)
         self.pool, self.main, self.io = (Pool(timeline, n, self.cores) for n in (plan.threads, 1, 1))
         self.card = Pool(timeline, 1, Cores(timeline, 1))
+        self.memory = fleet.memory or Link(timeline, LinkRate(plan.memory_bytes_per_s))
         self.out, self.into = Link(timeline, plan.link), Link(timeline, plan.link)
         self.programs = {Lane.TRAIN: plan.program}
         self._work: Mapping[Lane, Sequence[StepWork]] = {Lane.TRAIN: plan.work, Lane.EVAL: plan.eval_work}
@@ -240,7 +244,7 @@ class Server:
             else:
                 self.fleet.ask(task, 0.0, lambda: self._computes(task))
         elif (
-            not work.seconds + work.held + work.card and not step.publishes
+            not work.seconds + work.held + work.card + work.memory and not step.publishes
         ):  # what is gathered once, before the first epoch
             self._done(task)
         else:
@@ -249,9 +253,15 @@ class Server:
 
     def _compute(self, task: TaskId, then: Then) -> None:
         work, priority = self.work(task), self.priority(task)
-        seconds = self.timeline.noisy(work.seconds, self.plan.sigma)
+        seconds = self.timeline.noisy(self.plan.thread_s(work), self.plan.sigma)
         waits: Waits | None = (lambda over: self.card.add(priority, work.card, over)) if work.card else None
-        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then, waits))
+        self.main.add((), work.held, lambda: self.pool.add(priority, seconds, then, waits, self.moves(work)))
+
+    def moves(self, work: StepWork) -> Waits | None:
+        """Its bytes between memory and processors, after those that were asked for before. None: they limit nothing."""
+        if not work.memory or self.plan.memory_bytes_per_s == math.inf:
+            return None
+        return lambda over: self.timeline.at(self.memory.leave(work.memory), over)
 
     def _computes(self, task: TaskId) -> None:
         """A tensor task on our own threads."""

@@ -9,11 +9,15 @@ own program and the graph's counts.
 4. Bytes of a tensor task are the rows that its step reads and writes, but for what never changes: that stays with the
    worker. Of a Scatter: the ghosts' share of the rows, to each peer.
 
-5. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the
+5. Graph threads move bytes to and from memory while they work (``memory_traffic``), as fast as the machine's memory
+   lets all of them together. Environments of the same machine do so too; elsewhere they have their own memory.
+6. Threads that have no task of their own help with others' sums and products (``siafu.kernels``), not with copies.
+7. With a GPU (``card``; ``graph_server.backends.gpu``) sums over edges and products are its: sums come back to the
    host, a product's operands go there and its result comes back, but for what never changes, where half of the card's
    memory has room for it. The host keeps the rest of a tensor task, and all of an operator that the card does not have.
 
-Sparse features count as dense ones.
+8. A bag of words (``counts.filled``) is read and multiplied by its stored values: a product adds a row of weights for
+   each, as a gather adds a row for each edge.
 """
 
 from __future__ import annotations
@@ -24,7 +28,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from cost_planner import memory
 from cost_planner.plan.cards import ORDER_S, Card
+from cost_planner.plan.memory_traffic import INDEX_BYTES, Bandwidth
 from cost_planner.plan.parts import LinkRate
 from cost_planner.plan.simulated_run import Environments, Plan, StepWork
 from graph_server.operators import ON_GPU
@@ -97,22 +103,39 @@ class Counts:
     vertices: float
     edges: float  # in-edges: an undirected edge counts twice
     ghosts: float  # rows that come from others
+    filled: float = 1.0  # of the features, gathered once, the share that is stored; 1: they are dense
 
     @classmethod
     def of(cls, manifest: Manifest) -> Counts:
         entries = manifest.partitions
+        filled = 1.0
+        if manifest.sparse_features:
+            stored = [memory.aggregate_entries(manifest, entry) for entry in entries]
+            filled = min(1.0, sum(n for n in stored if n) / (manifest.num_vertices * manifest.num_features))
+            filled = 1.0 if None in stored else filled
         return cls(
             len(entries),
             manifest.num_vertices / len(entries),
             float(np.mean([entry.in_edges for entry in entries])),
             float(np.mean([entry.ghosts_in for entry in entries])),
+            filled,
         )
 
 
 def work_of(
-    config: Config, model: Model, counts: Counts, speeds: Speeds, lane: Lane = Lane.TRAIN, card: Card | None = None
+    config: Config,
+    model: Model,
+    counts: Counts,
+    speeds: Speeds,
+    lane: Lane = Lane.TRAIN,
+    card: Card | None = None,
+    *,
+    there: Speeds | None = None,
+    bandwidth: Bandwidth | None = None,
 ) -> list[StepWork]:
-    """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu."""
+    """By step of a lane's program, for one interval. ``card``: of each server, if its backend is gpu. ``there``: of a
+    Lambda's core, None: as a server's. ``bandwidth``: of each server's memory."""
+    there, bandwidth = there or speeds, bandwidth or Bandwidth()
     program, intervals = model.program(lane), config.train.intervals
     n = counts.vertices / intervals
     item = np.dtype(config.model.dtype).itemsize
@@ -124,8 +147,19 @@ def work_of(
     stays = CONSTANTS | program.constants if has_room else frozenset()
     to_peers = counts.ghosts / intervals  # rows of an interval that others gather, each peer's counted
 
+    words = {"H0", *program.constants} if counts.filled < 1 else set()
+
     def nbytes(slots: Sequence[str], known: frozenset[str] = frozenset()) -> float:
-        return n * sum(OTHERS.get(slot) or item * model.width(slot) for slot in slots if slot not in known)
+        return n * sum(OTHERS.get(slot) or row_bytes(slot) for slot in slots if slot not in known)
+
+    def row_bytes(slot: str) -> float:
+        return model.width(slot) * (counts.filled * (item + INDEX_BYTES) if slot in words else item)
+
+    def product_ns(step: Step, speeds: Speeds) -> float:
+        """Of a core, for a step's products of one vertex, forward."""
+        if words.isdisjoint(step.reads):
+            return 2 * products[step.layer] * speeds.flop_ns
+        return counts.filled * products[step.layer] * speeds.value_ns
 
     train = model.spec.num_train / (counts.parts * counts.vertices)
 
@@ -136,24 +170,31 @@ def work_of(
 
     def tensor(step: Step) -> StepWork:
         times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features
-        flops, values = 2 * n * products[step.layer] * times, nbytes((*step.reads, *step.writes)) / item
+        values = nbytes((*step.reads, *step.writes)) / item
         weights = float(nbytes_of[step.layer])
         if card is not None:
             operands = times * n * item * sides[step.layer]
-            there = (nbytes(step.reads) - nbytes(step.reads, stays)) * (1 + step.has_gradient)
-            on_card = card.product_s(flops, operands, orders=times) + card.copy_s(max(0.0, operands - there))
+            kept_there = (nbytes(step.reads) - nbytes(step.reads, stays)) * (1 + step.has_gradient)
+            on_card = card.product_s(2 * n * products[step.layer] * times, operands, orders=times) + card.copy_s(
+                max(0.0, operands - kept_there)
+            )
             seconds = speeds.tensor_s + values * speeds.element_ns * 1e-9
             return StepWork(seconds, main=3 * speeds.main_task_s, weights=weights, card=on_card)
-        seconds = (flops * speeds.flop_ns + values * speeds.element_ns) * 1e-9
         if not remote:
-            return StepWork(seconds, speeds.tensor_s, main=3 * speeds.main_task_s, weights=weights)
+            seconds = (n * times * product_ns(step, speeds) + values * speeds.element_ns) * 1e-9
+            main = 3 * speeds.main_task_s
+            moved = values * item
+            return StepWork(seconds, True, speeds.tensor_s, main=main, weights=weights, memory=moved)
+        seconds = (n * times * product_ns(step, there) + values * there.element_ns) * 1e-9
         down, up = nbytes(step.reads, kept), nbytes(step.writes)
         moved = down + up + weights * step.has_gradient
-        seconds += speeds.tensor_s + speeds.lambda_task_s + moved * speeds.lambda_byte_ns * 1e-9
-        remote_io = speeds.lambda_io_s + moved * speeds.lambda_io_byte_ns * 1e-9
+        seconds += there.tensor_s + there.lambda_task_s + moved * there.lambda_byte_ns * 1e-9
+        remote_io = there.lambda_io_s + moved * there.lambda_io_byte_ns * 1e-9
         main = speeds.main_task_s + speeds.main_tensor_s + (down + up) * speeds.main_byte_ns * 1e-9
         io = 2 * speeds.io_message_s + (down + up) * speeds.io_byte_ns * 1e-9
-        return StepWork(seconds, down=down, up=up, main=main, io=io, remote_io=remote_io, weights=weights)
+        return StepWork(
+            seconds, down=down, up=up, main=main, io=io, remote_io=remote_io, weights=weights, memory=values * item
+        )
 
     def scatter(step: Step, columns: int) -> StepWork:
         others = max(1, counts.parts - 1)
@@ -165,12 +206,13 @@ def work_of(
             host, on_card = to_peers, 3 * ORDER_S + card.copy_s((n + 2 * to_peers) * columns * item)
         return StepWork(
             host * columns * speeds.copy_ns * 1e-9,
-            speeds.task_s,
+            held=speeds.task_s,
             peers=peers,
             main=speeds.main_task_s + peers * others * speeds.main_byte_ns * 1e-9,
             io=speeds.io_message_s + peers * speeds.io_byte_ns * 1e-9,
             pasted=speeds.main_task_s + peers * speeds.main_byte_ns * 1e-9,
             card=on_card,
+            memory=host * columns * (item + stored),
         )
 
     def made(step: Step) -> StepWork:
@@ -184,9 +226,10 @@ def work_of(
         if card is not None and step.operator in ON_GPU:
             on_card = card.gather_s(e, n, columns * item) + card.copy_s(n * columns * item)
             host = n * columns * speeds.element_ns * 1e-9
-            return StepWork(host, speeds.task_s, main=speeds.main_task_s, card=on_card)
+            return StepWork(host, held=speeds.task_s, main=speeds.main_task_s, card=on_card)
         seconds = e * (speeds.edge_ns + columns * speeds.value_ns) * 1e-9
-        return StepWork(seconds, speeds.task_s, main=speeds.main_task_s)
+        moved = bandwidth.gathered(e, n, counts.vertices + counts.ghosts, columns * stored, columns * item)
+        return StepWork(seconds, True, speeds.task_s, main=speeds.main_task_s, memory=moved)
 
     return [made(step) for step in program.steps]
 
@@ -200,20 +243,27 @@ def plan_of(
     threads: int,
     link: LinkRate,
     environments: Environments | None = None,
+    there: Speeds | None = None,
+    bandwidth: Bandwidth | None = None,
     together: float = 0.0,
     card: Card | None = None,
 ) -> Plan:
     """The run of a config on a graph. threads: of each server; environments: those of each server, if its backend is
-    lambda; card: that of each server, if it is gpu; together: processors of the one machine that all processes share,
+    lambda, and there: the speeds of their cores, None: a server's; bandwidth: of each machine's memory, None: it limits
+    nothing; card: that of each server, if it is gpu; together: processors of the one machine that all processes share,
     0 where each server has its own."""
     model = models.kept(spec)
     train = config.train
     weights = float(sum(array.nbytes for array in models.shapes(model.spec).values()))
+    work, evaluates = (
+        work_of(config, model, counts, speeds, lane, card, there=there, bandwidth=bandwidth)
+        for lane in (Lane.TRAIN, Lane.EVAL)
+    )
     return Plan(
         model.program(Lane.TRAIN),
-        work_of(config, model, counts, speeds, card=card),
+        work,
         eval_program=model.program(Lane.EVAL),
-        eval_work=work_of(config, model, counts, speeds, Lane.EVAL, card),
+        eval_work=evaluates,
         eval_every=train.eval_every,
         servers=counts.parts,
         param_servers=config.servers.param_servers,
@@ -225,6 +275,7 @@ def plan_of(
         ahead=train.ahead,
         warmup_epochs=train.warmup_epochs,
         link=link,
+        memory_bytes_per_s=(bandwidth or Bandwidth()).bytes_per_s,
         latency_s=speeds.hop_s if together else LATENCY_S,
         cores=together * speeds.usable,
         together=bool(together),

@@ -2,8 +2,8 @@
 prices are ``siafu.pricing.prices``'.
 
 1. Lambda: requests, and GB-seconds in the monthly tiers of the architecture (``cloud.arch``), INIT among
-   them (billed since 2025-08-01). The free tier is not counted. A duration is billed in whole milliseconds;
-   until December 2020 in whole 100 ms.
+   them (billed since 2025-08-01). The free tier is not counted: ``free_usd`` says what it would pay. A
+   duration is billed in whole milliseconds; until December 2020 in whole 100 ms.
 2. Servers, volumes and endpoints: by the second, 60 s at least. Those of this machine or of a Ray cluster cost nothing.
 3. Environments on this machine (local, LocalStack) or on Ray count as what Lambda would have charged for them.
 4. Traffic costs nothing where servers and functions are in one zone and talk over private addresses, as
@@ -13,7 +13,8 @@ prices are ``siafu.pricing.prices``'.
    coordinates and follows them lists what they say: 2 cents an hour.
 6. Baselines: one machine of ``cloud.gpu_instance`` and its disk, for as long as the run
    took; without one, nothing is known.
-7. With ``cloud.spot`` servers cost what they do on an average day. What spot saves is not known of every type: such a
+7. With ``cloud.spot`` servers cost what they do on an average day, of the date on which that was known; what an
+   interruption costs is not counted. What spot saves is not known of every type: such a
    one counts at its on-demand price, and ``bought`` says so.
 
 A bill is its items: an amount of something at one price each. A run that is over, one that goes on and one that is only
@@ -34,6 +35,8 @@ from siafu.pricing.prices import Rate, instance, rates
 from siafu.run_files import Bill, BillLine
 
 EC2_MINIMUM_S = 60.0
+#: Of Lambda's free tier, a month: aws.amazon.com/lambda/pricing, 2026-11-20.
+FREE_REQUESTS, FREE_GB_S = 1_000_000, 400_000
 HOURS_PER_MONTH = 730.0  # as AWS counts
 HOUR_S = 3600.0
 GB = 1e9  # of traffic
@@ -245,6 +248,11 @@ def lambda_usd(
     return sum(item.usd for item in _lambda(requests, gb_s, 0.0, arch, region, used_gb_s))
 
 
+def free_usd(requests: float, gb_s: float, arch: str = "arm64", region: str = "us-east-1") -> float:
+    """Of a run's Lambdas, what the free tier pays if nothing of it was used before in the month."""
+    return lambda_usd(min(requests, FREE_REQUESTS), min(gb_s, FREE_GB_S), arch, region)
+
+
 def lambda_per_hour(config: Config, environments: int) -> float:
     """What so many environments cost by the hour while all of them are at work."""
     return lambda_usd(
@@ -325,7 +333,7 @@ def _machines(part: str, name: str, count: int, hours: float, region: str, *, sp
     found = instance(name, region)
     is_spot = spot and found.spot_saving is not None
     what = f"{count} x {name}" + ", spot" * is_spot
-    return Item(part, what, count * hours, "hour", found.price(spot=is_spot), found.as_of, found.source)
+    return Item(part, what, count * hours, "hour", found.price(spot=is_spot), found.dated(spot=is_spot), found.source)
 
 
 def _volumes(gib: float, hours: float, region: str) -> Item:

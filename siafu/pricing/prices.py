@@ -2,8 +2,8 @@
 (``services.csv``), with region, date and source.
 
 1. Prices are data. EC2's are on-demand list prices; the spot saving is an average that moves daily, so a
-   spot price is an estimate. What a source calls "from memory" is of a cent an hour and less, or of
-   traffic that no deployment of ours has.
+   spot price is an estimate, with a date of its own (``spot_as_of``; where it is empty, that of the row). What a
+   source calls "from memory" is of a cent an hour and less, or of traffic that no deployment of ours has.
 2. A price list is CSV. A row is of an ``instance``, or of one tier of an ``item``; columns may stand in any
    order, and a list of one kind leaves those of the other out. Ours are read as anybody's: a cell that makes
    no sense is refused with its line.
@@ -44,6 +44,7 @@ OF_INSTANCE = (
     "gpu_mem_gib",
     "usd_per_hour_on_demand",
     "spot_saving_pct",
+    "spot_as_of",
     "retired",
 )
 OF_ITEM = ("item", "arch", "above", "usd", "unit")
@@ -79,6 +80,11 @@ class Instance:
     spot_saving: float | None  # share of the price that spot saves, on average
     source: str = ""
     retired: bool = False
+    spot_as_of: str = ""  # date of the spot saving; "": that of the price
+
+    def dated(self, *, spot: bool = False) -> str:
+        """The oldest date of what ``price`` is made of."""
+        return min(self.as_of, self.spot_as_of or self.as_of) if spot else self.as_of
 
     def price(self, *, spot: bool = False) -> float:
         """USD per hour. Where the spot saving is not known it is taken for none: spot
@@ -244,14 +250,14 @@ class _Row:
     def optional(self, column: str, *, positive: bool = False, most: float = math.inf) -> float | None:
         return self.number(column, positive=positive, most=most) if self.cell(column) else None
 
-    def day(self) -> str:
-        text = self.text("as_of")
+    def day(self, column: str = "as_of") -> str:
+        text = self.text(column)
         try:
             found = date.fromisoformat(text).isoformat()
         except ValueError:
             found = ""
         if found != text:  # other forms of a date do not sort as they come
-            raise self.wrong(f"as_of = {text}: must be a date such as 2026-11-22")
+            raise self.wrong(f"{column} = {text}: must be a date such as 2026-11-22")
         return text
 
 
@@ -274,6 +280,7 @@ def _instance(row: _Row) -> Instance:
         None if saving is None else saving / 100,
         row.text("source"),
         row.text("retired", ("", "yes")) == "yes",
+        row.day("spot_as_of") if row.cell("spot_as_of") else "",
     )
 
 

@@ -7,11 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from cost_planner.plan import calibrate
-from cost_planner.plan.calibrate import THREADS, Measured, Setting, errors, fitted, least, local_plan, predicted_s
+from cost_planner.plan import calibrate, machine_rates
+from cost_planner.plan.calibrate import (
+    THREADS,
+    Measured,
+    Setting,
+    errors,
+    fitted,
+    predicted_s,
+    refuse_poor,
+)
 from cost_planner.plan.calibration import Calibration
+from cost_planner.plan.here import local_plan
+from cost_planner.plan.machine_rates import Rates, measured
+from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.observe import observed
 from cost_planner.plan.work import Counts, Speeds, processor_s
+from run_coordinator import api
+from siafu import variables
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.models import ModelSpec
@@ -58,11 +71,47 @@ def test_the_constants_of_a_machine_are_found():
 @pytest.mark.long
 def test_no_constant_is_below_what_was_measured_by_itself():
     runs = [as_if(setting, TRUE) for setting in SETTINGS]
-    free, held = fitted(runs).speeds, fitted(runs, {"flop_ns": 3 * TRUE.flop_ns}).speeds
+    free, found = (
+        fitted(runs).speeds,
+        fitted(runs, Rates(3 * TRUE.flop_ns, memory_gb_per_s=20, random_gb_per_s=10, cache_mib=32)),
+    )
+    held = found.speeds
     assert free.flop_ns == pytest.approx(TRUE.flop_ns, rel=0.02)
     assert held.flop_ns == pytest.approx(3 * TRUE.flop_ns)
     assert held.element_ns + held.value_ns < free.element_ns + free.value_ns  # what else a task does is then less
-    assert 1e-4 < least()["flop_ns"] < 10
+    assert found.memory == Bandwidth(20e9, 32 * 2**20, random=0.5)
+
+
+@pytest.mark.long
+def test_products_and_memory_are_measured_with_one_blas_thread(monkeypatch):
+    """In a process of its own: BLAS has chosen its threads when NumPy is imported."""
+    told: dict[str, str] = {}
+
+    def run(command, *, env, **more):
+        told.update(env)
+        return real(command, env=env, **more)
+
+    real = machine_rates.subprocess.run
+    monkeypatch.setattr(machine_rates.subprocess, "run", run)
+    found = measured()
+    assert {told[name] for name in variables.THREADS} == {"1"}
+    assert 1e-4 < found.flop_ns < 10
+    assert 0.1 < found.memory_gb_per_s < 10_000
+    assert 0.1 < found.random_gb_per_s < 10_000
+    assert found.cache_mib > 0
+
+
+def test_a_poor_fit_is_refused_with_the_run_that_is_worst():
+    runs = [as_if(setting, TRUE) for setting in SETTINGS[:3]]
+    refuse_poor(runs, Calibration(TRUE, error=0.1))
+    disturbed = replace(runs[1], seen=replace(runs[1].seen, epoch_s=3 * runs[1].seen.epoch_s))
+    with pytest.raises(ConfigError) as refused:
+        refuse_poor([runs[0], disturbed, runs[2]], Calibration(TRUE, error=0.67))
+    told = str(refused.value)
+    assert "\n" not in told
+    assert runs[1].setting.words in told
+    assert "-67%" in told
+    assert "repeat siafu plan --calibrate on an idle machine" in told
 
 
 @pytest.mark.long
@@ -79,7 +128,9 @@ def test_a_real_run_is_seen_by_its_members():
 def test_a_calibration_is_kept_by_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     assert Calibration.load() == Calibration()
-    calibrated = Calibration(TRUE, error=0.08, machine="this one", measured="2026-11-22")
+    calibrated = Calibration(
+        TRUE, 0.08, "this one", "2026-11-22", memory_gb_per_s=40.0, random_gb_per_s=30.0, cache_mib=32.0
+    )
     calibrated.save(calibrate.own_path())
     assert Calibration.load() == calibrated
 
@@ -94,3 +145,11 @@ def test_a_file_that_is_no_calibration_is_named(tmp_path, text):
 
 def test_settings_are_each_of_their_own():
     assert len(set(calibrate.SETTINGS)) == len(calibrate.SETTINGS)
+
+
+def test_siafu_train_takes_every_setting():
+    """It refuses flags without an effect: those of Lambdas for CPUs, staleness for pipe."""
+    for setting in (*calibrate.SETTINGS, Setting(mode="async", staleness=1)):
+        config = api.resolve("digits", None, setting.settings, {}, "")
+        assert config.train.intervals == setting.intervals
+        assert config.servers.backend == setting.backend

@@ -108,3 +108,9 @@ def test_a_range_of_widths_in_words(found, so, words):
 
 def slower(pair: Pair) -> Pair:
     return Pair(pair.alone, replace_seconds(pair.beside, 2 * pair.alone.seconds))
+
+
+def test_the_free_tier_pays_for_no_more_than_the_lambdas_of_a_run(found):
+    pair = found.asked
+    assert 0 < pair.free_usd <= pair.beside.cost.parts["lambda"] * (1 + 1e-9)
+    assert "free tier would pay $" in of_lambdas(found)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
@@ -14,7 +15,9 @@ from cost_planner.plan.bounds import RESOURCES
 from cost_planner.plan.epochs import Epochs, ratio
 from cost_planner.plan.options import CARD, USABLE, Catalogue
 from cost_planner.plan.quotas import needed
+from cost_planner.plan.ranking import first_epochs
 from cost_planner.plan.work import Speeds
+from run_coordinator import intervals
 from siafu.config import Config
 from siafu.errors import PriceUnknown
 from siafu.pricing import prices
@@ -44,15 +47,68 @@ def test_two_vcpus_of_intel_are_a_core_and_one_of_graviton_is():
 
 def test_a_lambda_computes_on_the_core_of_its_architecture():
     """Graviton2's, or a vCPU of x86, whatever the servers are; more memory than comes with a core is no faster."""
-    assert cores.of_lambda(1769, "arm64") == cores.cores_of(prices.instance("c6g.2xlarge", "us-east-1")).speed
-    assert cores.of_lambda(192, "x86_64") == pytest.approx(0.52 * 192 / 1769)
-    assert cores.of_lambda(5000, "arm64") == cores.of_lambda(1769, "arm64")
-    asked = replace(ASKED, instances=["c8g.2xlarge", "c7g.2xlarge"], backends=["lambda"], memories_mb=[1769])
-    found = {one.machine.name: one.in_pipe.environments for one in Catalogue(asked).options}
-    assert {name: round(kind.core, 2) for name, kind in found.items() if kind} == {
-        "c8g.2xlarge": 0.62,
-        "c7g.2xlarge": 0.81,  # 0.62 of the calibrated core beside 0.77
+    assert cores.of_lambda("arm64").speed == cores.cores_of(prices.instance("c6g.2xlarge", "us-east-1")).speed
+    assert cores.lambda_share(192) == pytest.approx(192 / 1769)
+    assert cores.lambda_share(5000) == cores.lambda_share(1769) == 1
+    asked = replace(ASKED, instances=["c8g.2xlarge", "c6g.2xlarge"], backends=["lambda"], memories_mb=[1769])
+    remote = {
+        one.machine.name: [work.seconds for work in one.in_pipe.work if work.down]
+        for one in Catalogue(asked).options
+        if one.in_pipe.servers == 1
     }
+    assert remote["c8g.2xlarge"] == remote["c6g.2xlarge"] != []
+
+
+@pytest.mark.parametrize("graph", [graphs.of_counts(2_708, 10_556, 1_433, 7), SMALL, FRIENDSTER])
+def test_intervals_are_those_that_the_trainer_would_choose(graph):
+    asked = replace(ASKED, graph=graph, servers=[8], instances=["r7g.2xlarge"])
+    for option in Catalogue(asked).options:
+        untold = option.config.replace({"train.intervals": 0})
+        assert option.in_pipe.intervals == option.config.train.intervals == intervals.of(untold, graph.manifest(8))
+    assert {one.in_pipe.intervals for one in Catalogue(replace(asked, intervals=3)).options} == {3}
+    told = replace(asked, config=asked.config.replace({"train.intervals": 5}))
+    assert {one.in_pipe.intervals for one in Catalogue(told).options} == {5}
+
+
+def test_products_run_no_faster_than_the_peak_of_the_core():
+    """Graviton's vectors have 128 bits: a core that was calibrated with 512 says nothing of its products."""
+    calibrated = replace(Speeds(), flop_ns=1 / 170)
+    graviton, intel = (cores.cores_of(prices.instance(name, "us-east-1")) for name in ("c8g.2xlarge", "c6i.2xlarge"))
+    assert graviton.speeds(calibrated).flop_ns == pytest.approx(1 / 89.6)
+    assert graviton.speeds(calibrated).value_ns == calibrated.value_ns
+    assert intel.speeds(calibrated).flop_ns == pytest.approx(1 / 170 / 0.72)  # no peak is published: it only scales
+    slow = replace(calibrated, flop_ns=1.0)
+    assert graviton.speeds(slow).flop_ns == 1.0
+
+
+def test_a_machine_has_its_vcpus_share_of_the_memorys_bandwidth():
+    small, large, unknown = (
+        cores.memory_of(prices.instance(name, "us-east-1")) for name in ("c8g.2xlarge", "c8g.4xlarge", "g6.2xlarge")
+    )
+    assert small.bytes_per_s == pytest.approx(536.7e9 * 8 / 96)
+    assert large.bytes_per_s == pytest.approx(2 * small.bytes_per_s)
+    assert cores.memory_of(prices.instance("c5n.2xlarge", "us-east-1")).bytes_per_s == pytest.approx(128e9 * 8 / 36)
+    assert unknown.bytes_per_s == float("inf")
+
+
+def test_every_figure_of_a_chip_has_a_source_and_a_date():
+    for row in csv.DictReader(cores.CHIPS.read_text().splitlines()):
+        assert row["source"]
+        date.fromisoformat(row["as_of"])
+    with_price = {cores.family(one) for one in prices.instances("us-east-1") if not one.gpu} - set(cores.BURSTABLE)
+    assert all(cores.cores_of(one).chip for one in prices.instances("us-east-1") if cores.family(one) in with_price)
+
+
+def test_a_large_graphs_epoch_is_never_shorter_than_its_rows_from_memory():
+    """Amazon's counts, gcn 300-16-25: two gathers of 16 columns, a cache line an edge from 590 MB of rows; the second
+    passes along the edges of the training vertices alone."""
+    amazon = graphs.of_counts(9_200_000, 313_900_000, 300, 25)
+    config = Config().replace({"model.hidden": "16", "train.eval_every": 0})
+    asked = Asked(config, amazon, Epochs(10), Speeds(), instances=["c8g.4xlarge"], servers=[1], backends=["cpu"])
+    least_s = 313.9e6 * (64 * (1 - 36 * 2**20 / (9.2e6 * 64)) + 4) / (536.7e9 * 16 / 96)
+    found = Catalogue(asked).options[0]
+    assert found.floor_s > least_s
+    assert first_epochs(found, seed=0).epoch_s > least_s
 
 
 def test_nothing_exceeds_the_memory_of_its_machine():
@@ -95,8 +151,9 @@ def test_an_environment_must_hold_its_tasks():
 
 def test_a_slower_family_has_a_slower_floor_and_its_lambdas_do_not():
     threads = RESOURCES.index("graph threads")
+    same = replace(ASKED, speeds=replace(Speeds(), flop_ns=1.0))  # no peak is so slow
     slow, fast = (
-        next(o for o in Catalogue(replace(ASKED, instances=[name], servers=[1], backends=["cpu"])).options)
+        next(o for o in Catalogue(replace(same, instances=[name], servers=[1], backends=["cpu"])).options)
         for name in ("c6g.2xlarge", "c8g.2xlarge")
     )
     assert slow.floors.table[:, threads].sum() == pytest.approx(fast.floors.table[:, threads].sum() / 0.62)

@@ -9,8 +9,10 @@ from random import Random
 import pytest
 
 from cost_planner import scale
+from cost_planner.plan.bounds import RESOURCES, Floors
+from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.parts import LinkRate
-from cost_planner.plan.simulated_run import Environments
+from cost_planner.plan.simulated_run import Environments, StepWork
 from cost_planner.plan.simulator import simulated
 from cost_planner.plan.work import Counts, Speeds, plan_of, processor_s, work_of
 from siafu import models
@@ -94,3 +96,87 @@ def test_a_plan_is_never_faster_than_its_links():
     )
     floor = scale.traffic(SETTING).busiest() / link.bytes_per_s
     assert floor <= simulated(plan, 3, Random(0)).epoch_s * 1.001 < 1.65 * floor
+
+
+def test_rows_that_no_cache_holds_come_from_memory():
+    """By hand: 1,000 edges of 256 bytes a row; caches of all rows' lines, of half the table, and of none."""
+    table, row, sums = 10_000, 256, 100 * 256
+    tiled = Bandwidth(cache_bytes=64 * table / 0.6).gathered(1_000, 100, table, row, 256)
+    half = Bandwidth(cache_bytes=table * row / 2 * (64 / 256)).gathered(1_000, 100, table, row, 256)
+    none = Bandwidth(cache_bytes=0).gathered(1_000, 100, table, row, 256)
+    assert tiled == 4 * 1_000 + sums
+    assert half == pytest.approx((4 + 256 * 7 / 8) * 1_000 + sums)
+    assert none == (4 + 256) * 1_000 + sums
+    narrow = Bandwidth(cache_bytes=0).gathered(1_000, 0, table, 8, 0)
+    assert narrow == (4 + 64) * 1_000  # a whole cache line
+    at_random = Bandwidth(cache_bytes=0, random=0.5).gathered(1_000, 100, table, row, 256)
+    assert at_random == (4 + 2 * 256) * 1_000 + sums  # rows take twice as long as if they lay one after the other
+
+
+def test_environments_share_the_memory_of_the_servers_machine_alone():
+    """On one machine the bytes of tensor tasks count wherever they are computed; elsewhere a Lambda has its own."""
+    config = SETTING.config.replace({"train.mode": "pipe"})
+    spec, counts = ModelSpec.of(config, SETTING.manifest), Counts.of(SETTING.manifest)
+    memory = RESOURCES.index("memory bandwidth")
+
+    def bound(together: float) -> tuple[float, float]:
+        told = {"threads": 8, "link": LinkRate(1e15), "together": together, "environments": Environments(4)}
+        plan = plan_of(config, spec, counts, NOTHING, bandwidth=Bandwidth(1e9, 32 * 2**20), **told)
+        plan = replace(plan, environments=replace(plan.environments, link=LinkRate(1e15)))
+        return float(Floors.of(plan).table[:, memory].sum()), simulated(plan, 3, Random(0)).epoch_s
+
+    tensor = SETTING.intervals * sum(w.memory for s, w in zip(STEPS, WORK, strict=True) if s.kind in TENSOR_KINDS) / 1e9
+    assert tensor > 0.1
+    apart, together = bound(0.0), bound(2.0)
+    assert together[0] - SETTING.servers * apart[0] == pytest.approx(SETTING.servers * tensor)
+    assert together[1] >= 0.999 * together[0]
+    assert apart[1] < together[1]
+
+
+@pytest.mark.parametrize("together", [0.0, 2.0])
+def test_an_epoch_is_never_shorter_than_its_bytes_divided_by_the_memorys_bandwidth(together):
+    """With nothing else that takes time; and not much longer, as threads move bytes while others do."""
+    config = SETTING.config.replace({"servers.backend": "cpu", "train.mode": "pipe"})
+    spec, counts = ModelSpec.of(config, SETTING.manifest), Counts.of(SETTING.manifest)
+    memory = Bandwidth(1e9, 32 * 2**20)
+    told = {"threads": 8, "link": LinkRate(1e15), "together": together}
+    plan = plan_of(config, spec, counts, NOTHING, bandwidth=memory, **told)
+    work = SETTING.intervals * sum(one.memory for one in plan.work) * (SETTING.servers if together else 1)
+    assert work > 1e9
+    assert Floors.of(plan).epoch_s("pipe") >= work / 1e9 * 0.999
+    epoch_s = simulated(plan, 3, Random(0)).epoch_s
+    assert work / 1e9 * 0.999 <= epoch_s < 1.3 * work / 1e9
+    more = plan_of(config, spec, counts, NOTHING, bandwidth=memory, **{**told, "threads": 64})
+    assert simulated(more, 3, Random(0)).epoch_s == pytest.approx(epoch_s, rel=0.05)  # cores do not help
+    free = plan_of(config, spec, counts, NOTHING, **told)
+    assert simulated(free, 3, Random(0)).epoch_s < 0.1 * epoch_s
+
+
+def test_threads_without_a_task_help_with_sums_and_products_and_not_with_copies():
+    """Of one interval: four threads take a fourth of the time, and as long for what a Scatter copies."""
+    config = SETTING.config.replace({"servers.backend": "cpu", "train.mode": "pipe", "train.intervals": 1})
+    spec, counts = ModelSpec.of(config, SETTING.manifest), Counts.of(SETTING.manifest)
+
+    def epoch_s(threads: int, **speeds: float) -> tuple[float, float]:
+        plan = plan_of(config, spec, counts, replace(NOTHING, **speeds), threads=threads, link=LinkRate(1e15))
+        return simulated(plan, 3, Random(0)).epoch_s, Floors.of(plan).epoch_s("pipe")
+
+    for speeds, helped in (({"value_ns": 1.0}, 4), ({"flop_ns": 1.0}, 4), ({"copy_ns": 1.0}, 1)):
+        for alone, several in zip(epoch_s(1, **speeds), epoch_s(4, **speeds), strict=True):
+            assert alone / several == pytest.approx(helped, rel=0.1), speeds
+
+
+def test_a_bag_of_words_is_multiplied_by_its_stored_values():
+    """The first layer's products: as many rows of weights as a row has words, not all of its columns."""
+    config = SETTING.config.replace({"servers.backend": "cpu"})
+    dense = Counts.of(SETTING.manifest)
+    first = next(number for number, step in enumerate(STEPS) if step.kind in TENSOR_KINDS)
+
+    def work(counts: Counts, **speeds: float) -> StepWork:
+        return work_of(config, MODEL, counts, replace(NOTHING, **speeds))[first]
+
+    words, n = replace(dense, filled=0.01), dense.vertices / SETTING.intervals
+    assert work(words, value_ns=1.0).seconds == pytest.approx(n * 0.01 * 32 * 48 * 1e-9)
+    assert work(words, flop_ns=1.0).seconds == 0
+    assert work(dense, flop_ns=1.0).seconds == pytest.approx(2 * n * 32 * 48 * 1e-9)
+    assert work(dense).memory - work(words).memory == pytest.approx(n * 32 * (4 - 0.01 * 8))

@@ -229,6 +229,23 @@ def test_spot_is_said_and_charged_where_it_is_known():
     assert lines(found)["2 x c7g.xlarge"] == ("param_servers", 2, pytest.approx(0.29))
 
 
+def test_a_spot_price_has_the_date_of_what_spot_saves():
+    on_demand, spot = (
+        cost.of_run(config(**ON_AWS, cloud__spot=spot), requests=0, gb_s=0, seconds=3600) for spot in (False, True)
+    )
+    dates = {item.what: item.as_of for item in (*on_demand.items, *spot.items)}
+    assert dates["4 x c5.2xlarge"] == "2026-07-20"
+    assert dates["4 x c5.2xlarge, spot"] == "2025-06-28"
+    assert (on_demand.as_of, spot.as_of) == ("2026-07-20", "2025-06-28")
+
+
+def test_an_unused_months_free_tier_pays_for_small_runs():
+    assert cost.free_usd(500, 1000, "arm64") == pytest.approx(cost.lambda_usd(500, 1000))
+    most = 1_000_000 * 0.0000002 + 400_000 * 0.0000133334
+    assert cost.free_usd(10**9, 10**9, "arm64") == pytest.approx(most)
+    assert cost.free_usd(0, 10**9, "x86_64") == pytest.approx(400_000 * 0.0000166667)
+
+
 def test_tiers_that_are_reached_have_a_line_each():
     found = cost.of_run(config(cloud__arch="x86_64"), requests=0, gb_s=16e9, seconds=1)
     assert lines(found) == {

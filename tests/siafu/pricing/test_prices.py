@@ -97,6 +97,23 @@ def test_rows_of_another_list_go_before_ours_until_ours_alone_are_asked_for(tmp_
     assert instance("c7g.2xlarge").usd_per_hour == 0.29
 
 
+def test_what_spot_saves_may_have_a_date_of_its_own(tmp_path):
+    assert all(one.spot_as_of == "2025-06-28" for one in instances() if one.spot_saving is not None)
+    ours = instance("c7g.2xlarge")
+    assert (ours.dated(), ours.dated(spot=True)) == ("2026-07-20", "2025-06-28")
+    prices.use(written(tmp_path, MINE))
+    assert instance("c7g.2xlarge").dated(spot=True) == "2026-11-22"  # that of the row, without one
+    told = (
+        MINE.replace("saving_pct,", "saving_pct,spot_as_of,")
+        .replace(",40,", ",40,2026-01-02,")
+        .replace("3.5,,", "3.5,,,")
+    )
+    prices.use(written(tmp_path, told))
+    assert instance("c7g.2xlarge").dated(spot=True) == "2026-01-02"
+    with pytest.raises(ConfigError, match="line 2: spot_as_of = yesterday: must be a date"):
+        prices.use(written(tmp_path, told.replace("2026-01-02", "yesterday")))
+
+
 def test_a_list_may_be_of_services_and_all_tiers_of_one_change_together(tmp_path):
     rows = [f"lambda_compute,arm64,{above},{usd},GB-s,us-east-1,2026-11-22,mine" for above, usd in ((100, 1), (0, 2))]
     prices.use(written(tmp_path, TIERS + "\n".join(rows)))

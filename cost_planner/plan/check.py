@@ -1,0 +1,185 @@
+"""A finished run beside what a plan would have said of it: ``siafu plan --check RUN``.
+
+The prediction takes the run's own settings and shards, and the calibration of the machine that plans. A run on this
+machine is predicted as ``here`` does; a run on AWS as the option of its cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from cost_planner.plan import graphs, here
+from cost_planner.plan.asked import Asked
+from cost_planner.plan.calibration import Calibration
+from cost_planner.plan.epochs import Epochs
+from cost_planner.plan.options import Catalogue
+from cost_planner.plan.ranking import Predicted, first_epochs
+from cost_planner.scale import GIB
+from siafu.baseline import BaselineConfig, load
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.pricing import cost
+from siafu.progress import dollars, duration
+from siafu.shards import Manifest, ShardSet
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """None: not predicted, or not measured."""
+
+    predicted: float | None
+    measured: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted over measured: above 1, the plan said too much."""
+        return self.predicted / self.measured if self.predicted is not None and self.measured else None
+
+
+@dataclass(frozen=True)
+class Check:
+    run: str
+    quantities: Mapping[str, Quantity]
+    error: float  # of predicted times, relative: the calibration's
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {name: {**vars(one), "ratio": one.ratio} for name, one in self.quantities.items()}
+        return {"run": self.run, "error": self.error, **told}
+
+
+#: Of a quantity's name: what people read.
+WORDS = {
+    "epoch_s": "an epoch",
+    "train_s": "training",
+    "memory_bytes": "peak memory, all processes",
+    "ghost_bytes": "ghost bytes, an epoch",
+    "usd": "cost",
+}
+
+
+def of_run(run: Path, calibration: Calibration) -> Check:
+    """ConfigError for what is no finished run of ``siafu train``, or ran where nothing is predicted; DatasetError if
+    its shards are gone."""
+    config, result, made = _config(run), _object(run / "result.json"), _object(run / "manifest.json")
+    manifest = ShardSet.open(Path(made["shards"])).manifest
+    epochs = int(result["epochs"])
+    predicted = _here if config.run.on == "local" else _on_aws
+    found = predicted(config.replace({"train.epochs": epochs}), manifest, calibration, made["cores"])
+    paid = result["cost"]["usd"] or None  # servers of this machine are not priced
+    measured = {
+        "epoch_s": result["epoch_seconds_median"],
+        "train_s": result["train_seconds"],
+        "memory_bytes": None,
+        "ghost_bytes": result["ghost_bytes_per_epoch"] if manifest.num_partitions > 1 else None,
+        "usd": paid,
+    }
+    quantities = {name: Quantity(found[name] if name != "usd" or paid else None, measured[name]) for name in WORDS}
+    return Check(str(run), quantities, calibration.error)
+
+
+def show(console: Console, checks: Sequence[Check]) -> None:
+    for check in checks:
+        right = [Column(name, justify="right") for name in ("predicted", "measured", "predicted / measured")]
+        table = Table(Column(""), *right, title=check.run)
+        for name, one in check.quantities.items():
+            if one.predicted is not None:
+                ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
+                table.add_row(WORDS[name], _text(name, one.predicted), _text(name, one.measured), ratio)
+        console.print(table)
+    console.print(
+        f"Times are predicted to within {checks[0].error:.0%} on a quiet machine that siafu plan --calibrate has "
+        "measured. Runs do not measure their memory: python -m benchmarks measure memory does.",
+        highlight=False,
+    )
+
+
+def _text(name: str, value: float | None) -> str:
+    if value is None:
+        return "not measured"
+    if name.endswith("_s"):
+        return duration(value)
+    if name == "usd":
+        return dollars(value)
+    return f"{value / GIB:.3g} GiB" if name == "memory_bytes" else f"{value / 1e6:,.3g} MB"
+
+
+def _config(run: Path) -> Config:
+    if not (run / "config.toml").is_file():
+        raise ConfigError(f"{run}: not a run directory: it has no config.toml")
+    config = load(run / "config.toml")
+    if isinstance(config, BaselineConfig):
+        raise ConfigError(f"{run}: a baseline's run: --check is for runs of siafu train")
+    there = config.servers.backend == "lambda" and config.lambdas.on
+    if config.servers.backend == "gpu" or (config.run.on, there) not in EVERYWHERE:
+        place = f"{config.run.on}, backend {config.servers.backend}" + (f" on {there}" if there else "")
+        raise ConfigError(f"{run}: ran on {place}: --check is for CPUs and Lambdas, all on this machine or all on AWS")
+    return config
+
+
+#: Where servers and Lambdas ran (False: there were none) that can be predicted.
+EVERYWHERE = (("local", "local"), ("local", False), ("aws", "aws"), ("aws", False))
+
+
+def _object(file: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file.parent}: not a finished run: it has no {file.name}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file}: not a JSON object")
+    return found
+
+
+def _here(config: Config, manifest: Manifest, calibration: Calibration, cores: int) -> dict[str, float]:
+    found = here.predicted(config, manifest, calibration.speeds, calibration.memory, cores)
+    lambdas, count = found.config.lambdas, found.simulated.environments
+    requests = count * math.ceil(found.seconds / (lambdas.timeout_s - lambdas.margin_s))
+    gb_s = count * found.seconds * lambdas.memory_mb / 1024
+    return {
+        "epoch_s": found.simulated.epoch_s,
+        "train_s": found.seconds,
+        "memory_bytes": found.memory_bytes,
+        "ghost_bytes": found.ghost_bytes,
+        "usd": cost.of_run(config, requests=requests, gb_s=gb_s, seconds=found.seconds).usd,
+    }
+
+
+def _on_aws(config: Config, manifest: Manifest, calibration: Calibration, cores: int) -> dict[str, float]:
+    """ConfigError if the plan thinks that the cluster does not hold the run."""
+    train, servers = config.train, config.data.parts
+    asked = Asked(
+        config,
+        graphs.of_manifest(manifest),
+        Epochs(train.epochs, {(train.mode, train.staleness if train.mode == "async" else 0): train.epochs}),
+        calibration.speeds,
+        instances=[config.cloud.graph_instance],
+        servers=[servers],
+        backends=["lambda" if config.servers.backend == "lambda" else "cpu"],
+        modes=[(train.mode, train.staleness if train.mode == "async" else 0)],
+        memories_mb=[config.lambdas.memory_mb],
+        lambdas=config.lambdas.count,
+        random=calibration.memory.random,
+    )
+    catalogue = Catalogue(asked)
+    if not catalogue.options:
+        raise ConfigError(f"the plan would not have taken this run's cluster: {catalogue.why_nothing_fits}")
+    option = catalogue.options[0]
+    found = Predicted(option, first_epochs(option, seed=0), calibration.error)
+    plan = option.plan
+    return {
+        "epoch_s": found.epoch_s,
+        "train_s": found.first_s + (option.epochs - 1) * found.epoch_s,
+        "memory_bytes": sum(option.memory_gib.values()) * GIB,
+        "ghost_bytes": sum(one.peers for one in plan.work) * plan.intervals * (servers - 1) * servers,
+        "usd": found.cost.usd,
+    }

@@ -1,0 +1,109 @@
+"""What this machine's cores and memory do, measured without a run: ``siafu plan --calibrate`` starts this as a process
+of its own, in which BLAS has one thread, as it has in every worker of a run.
+
+1. Products are computed as tensor tasks compute them (``siafu.arithmetic``), on one core.
+2. Memory is read and written on all cores: arrays that are copied, and as a gather reads it, random rows of a table,
+   both eight times as large as the last-level cache. Cores share it: more of them would not be faster.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from cost_planner.plan.memory_traffic import INDEX_BYTES
+from siafu import allotment, arithmetic, start, variables
+from siafu.errors import ConfigError
+from siafu.kernels.caches import L3_BYTES
+from siafu.kernels.gather import gather
+from siafu.kernels.rows import Table
+from siafu.sparse import Edges
+
+#: Rows, width in and width out of products as tensor tasks have them.
+PRODUCTS = ((1_500, 602, 64), (300, 602, 256), (5_000, 128, 128), (700, 64, 41))
+#: Of a table: as many times the last-level cache, in rows of so many values.
+TIMES_CACHE, WIDTH = 8, 64
+#: Of each row of the sum.
+NEIGHBOURS, SUMS = 32, 100_000
+REPEATS, TIMEOUT_S = 9, 120.0
+
+
+@dataclass(frozen=True)
+class Rates:
+    flop_ns: float  # of an addition or a multiplication in a product, on one core: the fastest of ``PRODUCTS``
+    memory_gb_per_s: float  # of copies, read and written, all cores together
+    random_gb_per_s: float  # of rows at random, read, all cores together
+    cache_mib: float  # the last-level cache
+
+
+def measured() -> Rates:
+    """Of this machine; seconds. ConfigError if the process fails."""
+    command = start.command("cost_planner.plan.machine_rates")
+    try:
+        done = subprocess.run(
+            command,
+            env={**start.environment(), **variables.threads()},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        return Rates(**json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
+        raise ConfigError(f"calibration: measuring products and memory failed: {error}") from None
+
+
+def _here() -> Rates:
+    return Rates(_flop_ns(), _copied_gb_per_s(), _gathered_gb_per_s(), L3_BYTES / 2**20)
+
+
+def _flop_ns() -> float:
+    random, found = np.random.default_rng(0), []
+    for rows, into, out in PRODUCTS:
+        left, right = (random.random(shape, np.float32) for shape in ((rows, into), (into, out)))
+        seconds = _fastest(lambda left=left, right=right: arithmetic.matmul(left, right))  # type: ignore[misc]
+        found.append(seconds / (2 * rows * into * out) * 1e9)
+    return min(found)
+
+
+def _copied_gb_per_s() -> float:
+    threads = allotment.cores()
+    shape = threads, TIMES_CACHE * L3_BYTES // (4 * threads)
+    read, written = np.ones(shape, np.float32), np.zeros(shape, np.float32)
+    with ThreadPoolExecutor(threads) as pool:  # NumPy copies without Python's lock
+        seconds = _fastest(lambda: list(pool.map(np.copyto, written, read)))
+    return (read.nbytes + written.nbytes) / seconds / 1e9
+
+
+def _gathered_gb_per_s() -> float:
+    num_rows = TIMES_CACHE * L3_BYTES // (4 * WIDTH)
+    random = np.random.default_rng(0)
+    table = Table(num_rows, WIDTH)
+    table.write(np.arange(num_rows), np.ones((num_rows, WIDTH), np.float32))
+    columns = np.sort(random.integers(0, num_rows, (SUMS, NEIGHBOURS), np.int32), axis=1)
+    indptr = np.minimum(np.arange(num_rows + 1), SUMS) * NEIGHBOURS
+    edges = Edges(indptr.astype(np.int64), columns.ravel(), None)
+    out = np.empty((SUMS, WIDTH), np.float32)
+    seconds = _fastest(lambda: gather(edges, 0, SUMS, table, out=out, threads=allotment.cores()))
+    missed = 1 - 1 / TIMES_CACHE
+    return (len(edges.indices) * (INDEX_BYTES + missed * 4 * WIDTH) + out.nbytes) / seconds / 1e9
+
+
+def _fastest(work: Callable[[], object]) -> float:
+    """Seconds. Neighbours on the machine only ever make a repetition slower."""
+    found = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(_here())))

@@ -1,0 +1,41 @@
+"""Bytes that a run's steps move between a server's processors and its memory. Pure.
+
+1. All cores of a server share its memory's bandwidth: an epoch takes at least these bytes divided by it.
+2. A gather reads an index for each edge, and a neighbour's row for each edge whose row no cache holds. Neighbours are
+   taken to lie anywhere in the table: an order with locality (``--order``) reads less.
+3. Rows are gathered in tiles of columns where a cache line of every row fits the last-level cache
+   (``siafu.kernels.rows``): then no row is read twice. A smaller share of a larger table stays in the cache.
+4. A Scatter reads and writes the rows that it copies. A tensor task reads and writes its operands once, in an
+   environment on the same machine too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from siafu.kernels.rows import LINE_BYTES, TILE_SHARE
+
+#: Of an edge in CSR: the other end.
+INDEX_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Of one machine's memory, all cores together. The default: not known, and no limit."""
+
+    bytes_per_s: float = math.inf  # of rows that are read and written in order
+    cache_bytes: float = math.inf  # the last-level cache
+    random: float = 1.0  # of that rate, what rows at random get
+
+    def gathered(self, edges: float, rows: float, table_rows: float, row_bytes: float, sum_bytes: float) -> float:
+        """Bytes of sums over ``edges`` into ``rows`` rows of ``sum_bytes``, from ``table_rows`` rows of
+        ``row_bytes``."""
+        return edges * (INDEX_BYTES + self._missed(table_rows, row_bytes)) + rows * sum_bytes
+
+    def _missed(self, table_rows: float, row_bytes: float) -> float:
+        """Bytes of a neighbour's row that come from memory, on the mean (rule 3), at the rate of rows in order."""
+        if table_rows * min(row_bytes, LINE_BYTES) <= TILE_SHARE * self.cache_bytes:
+            return 0.0
+        share = max(0.0, 1 - self.cache_bytes / (table_rows * row_bytes))
+        return share * max(row_bytes, LINE_BYTES) / self.random

@@ -1,0 +1,108 @@
+"""Finished runs beside their predictions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cost_planner.plan import check, here
+from cost_planner.plan.calibration import Calibration
+from run_coordinator import api
+from siafu import config as configs
+from siafu.__main__ import main
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.shards import ShardSet
+
+LOCAL = {"servers.backend": "cpu", "train.mode": "pipe", "data.parts": 2, "train.intervals": 3, "train.eval_every": 1}
+AWS = {"run.on": "aws", "lambda.on": "aws", "servers.backend": "lambda", "cloud.graph_instance": "c8g.2xlarge"}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory) -> str:
+    config = Config().replace(
+        {"data.source": "digits", "data.parts": 2, "data.cache_dir": str(tmp_path_factory.mktemp("cache"))}
+    )
+    return str(api.shards_of(config))
+
+
+def run(folder: Path, shards: str, usd: float = 0.0, **settings: object) -> Path:
+    """A finished run's directory, of ten epochs."""
+    folder.mkdir()
+    config = Config().replace({"data.source": "digits", **LOCAL, **settings})
+    (folder / "config.toml").write_text(configs.dump(config))
+    (folder / "manifest.json").write_text(json.dumps({"cores": 2, "shards": shards}))
+    told = {"epochs": 10, "epoch_seconds_median": 0.02, "train_seconds": 0.3, "ghost_bytes_per_epoch": 5000}
+    (folder / "result.json").write_text(json.dumps({**told, "cost": {"usd": usd}}))
+    return folder
+
+
+def test_a_run_is_compared_with_what_its_own_settings_and_shards_predict(tmp_path, shards):
+    found = check.of_run(run(tmp_path / "run", shards), Calibration()).quantities
+    manifest = ShardSet.open(shards).manifest
+    config = Config().replace({"data.source": "digits", **LOCAL, "train.epochs": 10})
+    wanted = here.predicted(config, manifest, Calibration().speeds, Calibration().memory, cores=2)
+    assert found["epoch_s"] == check.Quantity(wanted.simulated.epoch_s, 0.02)
+    assert found["epoch_s"].ratio == pytest.approx(wanted.simulated.epoch_s / 0.02)
+    assert found["train_s"] == check.Quantity(wanted.seconds, 0.3)
+    assert found["ghost_bytes"] == check.Quantity(wanted.ghost_bytes, 5000)
+    assert found["memory_bytes"] == check.Quantity(wanted.memory_bytes, None)
+    assert found["memory_bytes"].ratio is None
+    assert found["usd"] == check.Quantity(None, None)  # servers of this machine are not priced
+
+
+def test_what_lambdas_would_have_cost_is_compared(tmp_path, shards):
+    settings = {"servers.backend": "lambda", "lambda.count": 2}
+    found = check.of_run(run(tmp_path / "run", shards, 1e-5, **settings), Calibration()).quantities["usd"]
+    assert found.measured == 1e-5
+    assert found.predicted is not None
+    assert found.predicted > 0
+
+
+def test_a_run_on_aws_is_predicted_as_the_option_of_its_cluster(tmp_path, shards):
+    folder = run(tmp_path / "run", shards, 0.02, **AWS)
+    found = check.of_run(folder, Calibration()).quantities
+    assert all(one.predicted is not None and one.predicted > 0 for one in found.values())
+    slower = replace(Calibration().speeds, main_task_s=1.0)
+    assert check.of_run(folder, replace(Calibration(), speeds=slower)).quantities["epoch_s"].predicted > 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing", "words"),
+    [
+        ({}, "result.json", "not a finished run: it has no result.json"),
+        ({}, "config.toml", "not a run directory: it has no config.toml"),
+        ({"servers.backend": "lambda", "lambda.on": "ray"}, "", "backend lambda on ray"),
+        ({"servers.backend": "gpu"}, "", "backend gpu"),
+    ],
+)
+def test_what_cannot_be_checked_is_said_in_one_line(tmp_path, shards, settings, missing, words):
+    folder = run(tmp_path / "run", shards, **settings)
+    if missing:
+        (folder / missing).unlink()
+    with pytest.raises(ConfigError, match=words) as refused:
+        check.of_run(folder, Calibration())
+    assert "\n" not in str(refused.value)
+
+
+def test_plan_check_prints_a_table_and_json(tmp_path, shards, capsys):
+    folder = str(run(tmp_path / "run", shards))
+    assert main(["plan", "--check", folder]) == 0
+    out = capsys.readouterr().out
+    for words in ("an epoch", "20 ms", "training", "peak memory", "not measured", "ghost bytes"):
+        assert words in out, words
+    assert main(["plan", "--check", folder, folder, "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["checks"]
+    assert first == second
+    assert first["epoch_s"]["measured"] == 0.02
+
+
+@pytest.mark.long
+def test_ghost_bytes_of_a_real_run_are_those_that_were_predicted(tmp_path):
+    api.train("digits", run_dir=str(tmp_path / "run"), settings={**LOCAL, "train.epochs": 6})
+    found = check.of_run(tmp_path / "run", Calibration()).quantities
+    assert found["ghost_bytes"].ratio == pytest.approx(1, rel=0.05)
+    assert 0.01 < found["epoch_s"].ratio < 100
