@@ -31,7 +31,7 @@ from siafu import config as configs
 from siafu.baseline import BaselineConfig
 from siafu.checkpoints import TrainingState
 from siafu.config import Config, Data
-from siafu.errors import ConfigError, DatasetError, listed
+from siafu.errors import ConfigError, DatasetError, listed, one_of
 from siafu.evaluation import usual_eval_every
 from siafu.features import STANDARD
 from siafu.fingerprint import differences, of_run
@@ -310,7 +310,7 @@ def resolve(
     for name, value in short.items():
         if name not in SHORT:
             known = [*SHORT, *(option for option in source_flags.OPTIONS if option not in SHORT)]
-            raise ConfigError(f"{name}: unknown argument, must be one of {', '.join(known)}")
+            raise ConfigError(f"{name}: unknown argument, {one_of(name, known)}")
         changes[SHORT[name]] = value
     if source:
         changes["data.source"] = source

@@ -15,6 +15,7 @@ from run_coordinator.recovery import guard
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError
+from siafu.parser import Parser, mark
 from siafu.pricing.meter import BUDGET, LIMITS
 from siafu.progress import Display, dollars, summary, written
 from siafu.run_files import CONFIG
@@ -53,17 +54,36 @@ examples:
 """
 
 
+#: What --help ends with; --help-all has ``EXAMPLES``.
+BRIEF = """examples:
+  siafu train                                            1,797 images of digits, in seconds
+  siafu train my_graph.npz --hidden 64 --parts 2
+  siafu train follows.csv --features users.csv --labels users.csv#job
+  siafu train cora --model gat --preset paper --runs 10  the paper's settings, ten seeds
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "siafu train [SOURCE] [--FLAG VALUE ...]"
     parser.description = "Train a model on a graph, through graph servers, parameter servers and Lambdas."
     parser.epilog = EXAMPLES
-    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="graph to train on; see below")
+    if isinstance(parser, Parser):
+        parser.brief = BRIEF
+    parser.add_argument(
+        "source",
+        nargs="?",
+        default="",
+        metavar="SOURCE",
+        help="a .npz file, edges in a .csv file, shards, a name [digits]",
+    )
     again = parser.add_argument_group("many runs")
-    again.add_argument(
-        "--runs",
-        type=int,
-        metavar="K",
-        help="train K times, with seeds --seed, --seed + 1, ..., and print mean and deviation",
+    mark(
+        again.add_argument(
+            "--runs",
+            type=int,
+            metavar="K",
+            help="train K times, with seeds --seed, --seed + 1, ..., and print mean and deviation",
+        )
     )
     again.add_argument(
         "--data-seeds",
@@ -137,7 +157,9 @@ def add_flag(
             or "|".join(_choices(key, of))
             or ("N" if isinstance(default, int) else "X")
         )
-    group.add_argument(f"--{name.replace('_', '-')}", dest=name, **options)
+    action = group.add_argument(f"--{name.replace('_', '-')}", dest=name, **options)
+    if configs.settings(of)[key].common:
+        mark(action)
 
 
 def main(args: argparse.Namespace) -> int:

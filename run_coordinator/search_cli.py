@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "source", nargs="?", default="", metavar="SOURCE", help="graph to train on; see siafu train --help"
+        "source", nargs="?", default="", metavar="SOURCE", help="graph to train on; see siafu train --help-all"
     )
     group = parser.add_argument_group("search")
     group.add_argument(

@@ -6,14 +6,12 @@ start.without_working_folder()  # before anything else is imported: ``python -m 
 
 import argparse
 import contextlib
-import difflib
 import errno
 import importlib
 import json
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +21,8 @@ from typing import Any, NoReturn
 
 from siafu import __version__, streams
 from siafu.errors import ConfigError, GnnError
+from siafu.parser import VERBS as OTHER_VERBS
+from siafu.parser import Parser, meant_flag, meant_verb
 
 #: verb -> (module that has ``add_arguments(parser)`` and ``main(args) -> int``, what the verb does)
 VERBS = {
@@ -77,7 +77,7 @@ SIAFU = Program(
     "Full-graph GNN training on CPU servers and serverless tensor workers.",
     """first try:
   siafu train               train on 1,797 images of digits, on this machine, in seconds
-  siafu VERB --help         list every flag, with examples
+  siafu VERB --help         flags and examples (siafu train --help-all lists every flag)
 """,
     VERBS,
 )
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None, program: Program = SIAFU) -> int:
         args.argv = argv
         return _run(args, program)
     except SystemExit as end:  # argparse: --help and --version end with 0, mistakes with 2
-        if why := _fault_of(sys.stdout):
+        if why := streams.fault_of(sys.stdout):
             print(f"{program.name}: stdout: {why}", file=sys.stderr)
         return 1 if why else int(end.code or 0)
     except KeyboardInterrupt as stop:
@@ -109,7 +109,7 @@ def _run(args: argparse.Namespace, program: Program) -> int:
         code = int(importlib.import_module(program.verbs[args.verb][0]).main(args))
         if sys.stdout is not None:
             sys.stdout.flush()
-        _fault_of(sys.stderr)
+        streams.fault_of(sys.stderr)
         return code
     except GnnError as error:
         if refused := _refused_by_system(error):
@@ -130,12 +130,12 @@ def _run(args: argparse.Namespace, program: Program) -> int:
         _say(args, program, error, f"{': '.join(filter(None, ['out of memory', str(error)]))}: {advice}")
         return 1
     except BrokenPipeError:  # whoever read our output has seen enough
-        _fault_of(sys.stdout)
+        streams.fault_of(sys.stdout)
         return 1
     except OSError as error:  # a full disk, a folder that may not be written
         if args.verbose:
             raise
-        why = "" if error.filename else _fault_of(sys.stdout)
+        why = "" if error.filename else streams.fault_of(sys.stdout)
         _say(args, program, error, f"stdout: {why}" if why else _text_of(error))
         return 1
 
@@ -151,18 +151,6 @@ def _text_of(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     how = "; ulimit -n 4096 allows more" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
     return f"{where}{error.strerror or error}{how}"
-
-
-def _fault_of(stream: Any) -> str:
-    """Why stdout or stderr does not take what was printed; "" if it does. The rest is
-    dropped: Python would exit with 120."""
-    try:
-        if stream is not None:
-            stream.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        return error.strerror or str(error)
-    return ""
 
 
 def _check_working_folder() -> None:
@@ -191,44 +179,21 @@ def _say(args: argparse.Namespace, program: Program, error: Exception, text: str
     if getattr(args, "json", False):
         with contextlib.suppress(OSError):
             print(json.dumps({"error": text, "type": type(error).__name__}), flush=True)
-        _fault_of(sys.stdout)
+        streams.fault_of(sys.stdout)
     print(f"{program.name} {args.verb}: {text}", file=sys.stderr)
-
-
-class _Parser(argparse.ArgumentParser):
-    """No abbreviated flags, help as wide as is good to read, and one line for a mistake."""
-
-    def __init__(self, **options: Any):
-        super().__init__(**options, allow_abbrev=False, formatter_class=_formatter)
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        """argparse drops help that is not taken, and ends with 0."""
-        stream = file or sys.stderr
-        try:
-            stream.write(message)
-            stream.flush()
-        except OSError as error:
-            _fault_of(stream)
-            if stream is sys.stdout and not isinstance(error, BrokenPipeError):  # whose reader has seen enough
-                self.exit(1, f"{self.prog}: stdout: {error.strerror or error}\n")
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    width = min(shutil.get_terminal_size().columns, 110) - 2
-    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=width)
 
 
 def _parse(argv: list[str], program: Program) -> argparse.Namespace:
     name = program.name
-    parser = _Parser(
+    parser = Parser(
         prog=name, usage=f"{name} VERB [--help] ...", epilog=program.epilog, description=program.description
     )
     parser.add_argument("--version", action="version", version=f"siafu {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog=name)
     chosen = next((word for word in argv if not word.startswith("-")), None)
+    if chosen is not None and chosen not in program.verbs:
+        every = f": must be one of {', '.join(program.verbs)}"
+        parser.error(f"{chosen}: no such verb{meant_verb(chosen, program.verbs, OTHER_VERBS) or every}")
     parsers = {}
     for word, (module, what) in program.verbs.items():
         parsers[word] = verb = verbs.add_parser(word, help=what)
@@ -241,6 +206,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
                 # A package of an extra that is not installed.
                 verb.error(f"it needs {error.name}, which is not installed: {extras.install('aws', 'infra')}")
         verb.add_argument("-v", "--verbose", action="store_true", help="print the log and remote tracebacks on stderr")
+        verb.shorten()
     args, unknown = parser.parse_known_args(argv)
     if args.verb is None:
         parser.print_help(sys.stderr)
@@ -257,8 +223,7 @@ def _parse(argv: list[str], program: Program) -> argparse.Namespace:
         if other := _verb_with(flag, program):
             verb.error(f"unknown argument {unknown[0]} (a flag of {name} {other})")
         known = [flag for action in verb._actions for flag in action.option_strings]
-        close = difflib.get_close_matches(flag, known, 1)
-        verb.error(f"unknown argument {unknown[0]}" + (f", did you mean {close[0]}?" if close else ""))
+        verb.error(f"unknown argument {unknown[0]}{meant_flag(flag, known)}")
     return args
 
 
@@ -266,7 +231,7 @@ def _verb_with(flag: str, program: Program) -> str:
     """The first verb that takes a flag, of those that make what others take; "" if none does."""
     for word in ("prepare", "train"):
         if word in program.verbs:
-            parser = _Parser(add_help=False)
+            parser = Parser(add_help=False)
             importlib.import_module(program.verbs[word][0]).add_arguments(parser)
             if flag in parser._option_string_actions:
                 return word

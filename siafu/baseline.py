@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from siafu import config as configs
 from siafu import models
 from siafu.config import Config
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, one_of
 from siafu.setting import BYTES_PER_S, SECONDS, check_bounds, setting
 
 
@@ -192,7 +192,7 @@ class Baseline:
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            raise ConfigError(f"baseline.method = {self.method}: must be one of {', '.join(METHODS)}")
+            raise ConfigError(f"baseline.method = {self.method}: {one_of(self.method, METHODS)}")
         check_bounds(self, "baseline")
         if self.bits not in (2, 4, 8):
             raise ConfigError(f"baseline.bits = {self.bits}: must be 2, 4 or 8")
@@ -270,6 +270,6 @@ def first_settings(method: str, model: str) -> dict[str, Any]:
     """What a method begins with instead of siafu's defaults. As published, rows are
     summed before they are transformed."""
     if method not in METHODS:
-        raise ConfigError(f"baseline.method = {method}: must be one of {', '.join(METHODS)}")
+        raise ConfigError(f"baseline.method = {method}: {one_of(method, METHODS)}")
     wide = {"model.narrow": False} if "narrow" in models.named(model).takes else {}
     return {"baseline.method": method, **wide, **METHODS[method].sets}

@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, one_of
 from siafu.places import CORE_MB, PLACES, Place, Where
 from siafu.setting import SECONDS, Setting, check_bounds, converted, setting, settings_of
 
@@ -44,7 +44,9 @@ class Data:
     source: str = setting(
         "digits", "digits, synthetic:NAME?scale=S, a .npz file, a name in $SIAFU_DATA, or prepared shards"
     )
-    parts: int = setting(1, "number of partitions, one per graph server", flag="parts", metavar="P", least=1)
+    parts: int = setting(
+        1, "number of partitions, one per graph server", flag="parts", common=True, metavar="P", least=1
+    )
     partitioner: str = setting(
         "metis", "how vertices are assigned to graph servers: see siafu prepare --help", flag="partitioner"
     )
@@ -92,14 +94,22 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    name: str = setting("gcn", "gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn", flag="model", metavar="NAME")
-    layers: int = setting(2, "number of graph layers", flag="layers", least=1)
+    name: str = setting(
+        "gcn", "gcn, sage, gat, gin, gcnii, appnp, sgc or rgcn", flag="model", common=True, metavar="NAME"
+    )
+    layers: int = setting(2, "number of graph layers", flag="layers", common=True, least=1)
     hidden: tuple[int, ...] = setting(
-        (16,), "width of hidden layers: one number for all, or one per hidden layer", flag="hidden", metavar="H"
+        (16,),
+        "width of hidden layers: one number for all, or one per hidden layer",
+        flag="hidden",
+        common=True,
+        metavar="H",
     )
     activation: Literal["relu", "tanh", "elu"] = setting("relu", "activation of hidden layers")
     bias: bool = setting(True, "whether layers add a bias")
-    dropout: float = setting(0.0, "share of a layer's gathered inputs set to zero while training", flag="dropout")
+    dropout: float = setting(
+        0.0, "share of a layer's gathered inputs set to zero while training", flag="dropout", common=True
+    )
     norm: Literal["none", "layer"] = setting("none", "layer: LayerNorm before the activation of hidden layers")
     init: Literal["xavier", "he"] = setting("xavier", "distribution of the initial weights")
     heads: int = setting(
@@ -164,10 +174,11 @@ class Train:
         200,
         "maximum number of epochs (passes over the graph); 0: only evaluate the initial weights",
         flag="epochs",
+        common=True,
         metavar="E",
         least=0,
     )
-    lr: float = setting(0.01, "learning rate", flag="lr", least=0)
+    lr: float = setting(0.01, "learning rate", flag="lr", common=True, least=0)
     optimizer: Literal["adam", "sgd"] = setting("adam", "optimiser; it steps once per epoch")
     momentum: float = setting(0.9, "momentum of sgd", least=0, most=1)
     weight_decay: float = setting(
@@ -235,7 +246,11 @@ class Train:
     )
     target_acc: float = setting(0.0, "stop at this validation accuracy; 0: never", flag="target_acc", least=0, most=1)
     patience: int = setting(
-        0, "stop after this many evaluations (not epochs) without improvement; 0: never", flag="patience", least=0
+        0,
+        "stop after this many evaluations (not epochs) without improvement; 0: never",
+        flag="patience",
+        common=True,
+        least=0,
     )
     stop_on: Literal["score", "loss", "both"] = setting(
         "score", "validation result that decides patience and the best epoch", flag="stop_on"
@@ -261,6 +276,7 @@ class Servers:
         "auto",
         "where tensor tasks run; auto: lambda with --on ray, --on aws or any Lambda setting, else cpu",
         flag="backend",
+        common=True,
     )
     device: Literal["auto", "cuda", "cpu"] = setting(
         "auto", "device of backend gpu; cpu: for tests without a GPU; auto: cuda"
@@ -367,7 +383,7 @@ class Lambda:
 
 @dataclass(frozen=True)
 class Run:
-    dir: str = setting("", "run directory; empty: runs/<date>-<name>", flag="run_dir", metavar="DIR")
+    dir: str = setting("", "run directory; empty: runs/<date>-<name>", flag="run_dir", common=True, metavar="DIR")
     trace: bool = setting(False, "write start and end of every task to trace-<server>.jsonl", flag="trace")
     checkpoint_every: int = setting(
         0, "epochs between checkpoints; 0: use --checkpoint-seconds only", flag="checkpoint_every", metavar="K", least=0
@@ -398,6 +414,7 @@ class Run:
         0.0,
         "stop, with a checkpoint, before the run costs more than this; 0: no limit",
         flag="budget",
+        common=True,
         metavar="USD",
         least=0,
     )
@@ -488,7 +505,7 @@ class Config:
         known = {_section_name(f.name): f for f in dataclasses.fields(cls)}
         for name in sections:
             if name not in known:
-                raise ConfigError(f"[{name}]: unknown section, must be one of {', '.join(known)}")
+                raise ConfigError(f"[{name}]: unknown section, {one_of(name, known)}")
         made = {}
         for name, spec in known.items():
             values = sections.get(name, {})

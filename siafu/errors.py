@@ -1,7 +1,7 @@
 """Every error that siafu raises on purpose: the type says whose fault it is, the
 message shows the value and the limit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 SHOWN = 8
 
@@ -9,6 +9,16 @@ SHOWN = 8
 def listed(names: Sequence[str]) -> str:
     """The first names of many, for a message."""
     return ", ".join([*map(repr, names[:SHOWN]), *(["…"] if len(names) > SHOWN else [])])
+
+
+def one_of(said: object, names: Iterable[str]) -> str:
+    """What a word must be, and which of these it may have been meant for."""
+    import difflib  # for those who err
+
+    known = [str(name) for name in names]
+    close = difflib.get_close_matches(str(said).lower(), [name.lower() for name in known], 1)
+    meant = next((name for name in known if close and name.lower() == close[0]), "")
+    return f"must be one of {', '.join(known)}" + (f"; did you mean {meant}?" if meant else "")
 
 
 class GnnError(Exception):

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, one_of
 
 T = TypeVar("T")
 
@@ -62,6 +62,7 @@ class Setting:
 
     text: str  # for help and docs
     flag: str  # of the command line, and the keyword of siafu.train: with _ for -; "" for --set alone
+    common: bool  # whether --help shows it: --help-all shows all
     metavar: str
     least: float | None
     most: float | None
@@ -73,13 +74,14 @@ def setting(
     text: str,
     *,
     flag: str = "",
+    common: bool = False,
     metavar: str = "",
     least: float | None = None,
     most: float | None = None,
     unit: Unit | None = None,
 ) -> T:
     """The field of a dataclass."""
-    said = Setting(text, flag, metavar, least, most, unit)
+    said = Setting(text, flag, common, metavar, least, most, unit)
     return dataclasses.field(default=default, metadata={"setting": said})
 
 
@@ -103,7 +105,7 @@ def converted(key: str, value: Any, hint: Any, unit: Unit | None = None) -> Any:
     origin = typing.get_origin(hint)
     if origin is Literal:
         if value not in typing.get_args(hint):
-            raise ConfigError(f"{key} = {value!r}: must be one of {', '.join(map(str, typing.get_args(hint)))}")
+            raise ConfigError(f"{key} = {value!r}: {one_of(value, typing.get_args(hint))}")
         return value
     if origin is tuple:
         items = re.split(r"[ ,\[\]]+", value.strip(" []")) if isinstance(value, str) else value

@@ -12,10 +12,11 @@ import io
 import locale
 import os
 import sys
+from typing import Any
 
 #: What is shown instead where a terminal lacks a character of ours; those of names are shown as
 #: Python writes them (é is \\xe9).
-PLAIN = dict(zip("·–—×→←²█▉▊▋▌▍▎▏━…", "|--x><2#####   -.", strict=True))
+PLAIN = dict(zip("·–—×→←²█▉▊▋▌▍▎▏━…▁▂▃▄▅▆▇", "|--x><2#####   -._.-=+*%", strict=True)) | {"±": "+/-"}
 
 
 def settle() -> None:
@@ -44,3 +45,15 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     if character in PLAIN:
         return PLAIN[character], error.start + 1
     return codecs.backslashreplace_errors(error)
+
+
+def fault_of(stream: Any) -> str:
+    """Why stdout or stderr does not take what was printed; "" if it does. The rest is
+    dropped: Python would exit with 120."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return error.strerror or str(error)
+    return ""

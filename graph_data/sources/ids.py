@@ -18,7 +18,7 @@ from graph_data.sources import columns, textfile
 from graph_data.sources.arrow import arrow, first_line_of
 from graph_data.sources.columns import Kind, Where
 from graph_data.sources.textfile import MISSING
-from siafu.errors import DatasetError
+from siafu.errors import DatasetError, one_of
 from siafu.npy import mapped
 from siafu.shards import IDS, NAMED_IDS
 from siafu.sparse import Array
@@ -126,7 +126,7 @@ def type_of(files: Sequence[Path], ends: Sequence[str], how: str, tables: Sequen
     these, are text: 007 and 7 are two ids. Raises: DatasetError if they are of no type that ids can have, or of two.
     """
     if how not in HOWS:
-        raise DatasetError(f"ids {how!r}, must be one of {', '.join(HOWS)}")
+        raise DatasetError(f"ids {how!r}, {one_of(how, HOWS)}")
     pa, file = arrow(), files[0]
     columns.check_columns(file, ends)
     if how != "auto":

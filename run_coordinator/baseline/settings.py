@@ -11,7 +11,7 @@ from run_coordinator import api
 from siafu import config as configs
 from siafu.baseline import BaselineConfig, first_settings
 from siafu.config import Config
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, one_of
 from siafu.shards import ShardSet
 
 #: Flags of siafu train that a baseline has too, by their names in ``api.SHORT``.
@@ -108,7 +108,7 @@ def resolve(
         elif name in OWN:
             changes[OWN[name]] = value
         else:
-            raise ConfigError(f"{name}: unknown argument, must be one of {', '.join((*SHARED, *OWN))}")
+            raise ConfigError(f"{name}: unknown argument, {one_of(name, (*SHARED, *OWN))}")
     for key in changes:
         if key in UNHEEDED or key == "data.parts":
             raise ConfigError(f"{key} = {changes[key]}: {_whose(key)}")

@@ -21,7 +21,7 @@ from run_coordinator import api
 from run_coordinator.actions import Status
 from run_coordinator.predict import predict
 from run_coordinator.predict.predictions import Predictions
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, one_of
 from siafu.sparse import Array
 
 BINS = 15
@@ -121,7 +121,7 @@ def evaluate(
     Raises: ConfigError where nothing of the split has a label, or edges are predicted; else as ``siafu.predict``.
     """
     if split not in (*SPLITS, "all"):
-        raise ConfigError(f"split = {split!r}: must be one of {', '.join(SPLITS)}, all")
+        raise ConfigError(f"split = {split!r}: {one_of(split, (*SPLITS, 'all'))}")
     where = run if isinstance(run, api.Run) else Path(run)
     return of(predict(where, graph=graph, settings=settings, on_status=on_status), split)
 

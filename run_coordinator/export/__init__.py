@@ -28,7 +28,7 @@ from run_coordinator.export.whole import Inputs, inputs_of
 from run_coordinator.predict import predict
 from siafu import model_file
 from siafu.baseline import load
-from siafu.errors import ConfigError, GnnError
+from siafu.errors import ConfigError, GnnError, one_of
 from siafu.features import STANDARD, Standard
 from siafu.models import ModelSpec, operators
 from siafu.run_files import CONFIG
@@ -57,7 +57,7 @@ def export(
     """
     run_dir, out = run.dir if isinstance(run, api.Run) else Path(run), Path(out)
     if to not in TARGETS:
-        raise ConfigError(f"to = {to!r}: must be one of {', '.join(TARGETS)}")
+        raise ConfigError(f"to = {to!r}: {one_of(to, TARGETS)}")
     model_file.check_name(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"out = {out}: exists already")

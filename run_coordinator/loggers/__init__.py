@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from siafu import extras, run_files
 from siafu.config import Config
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, one_of
 from siafu.metrics import SPLITS
 from siafu.run_files import Record
 
@@ -52,7 +52,7 @@ def check(names: Iterable[str]) -> None:
     """Raises: ConfigError for a logger that there is not, or whose package is not installed."""
     for name in names:
         if name not in LOGGERS:
-            raise ConfigError(f"run.loggers: {name!r} is unknown, must be one of {', '.join(LOGGERS)}")
+            raise ConfigError(f"run.loggers: {name!r} is unknown, {one_of(name, LOGGERS)}")
         try:
             importlib.import_module(LOGGERS[name].partition(":")[0])
         except ImportError as error:

@@ -16,7 +16,7 @@ import numpy as np
 
 from siafu import ops as numpy_ops
 from siafu.config import Config
-from siafu.errors import ConfigError
+from siafu.errors import ConfigError, one_of
 from siafu.ops import Activation
 from siafu.sparse import Array, Rows
 from siafu.tasks import Lane, Operator, Program, Step
@@ -301,7 +301,7 @@ def shapes(spec: ModelSpec) -> dict[str, Array]:
 def named(name: str) -> Any:
     """The class of the model of this name: what ``Model`` says of it. Raises ConfigError if there is none."""
     if name not in MODELS:
-        raise ConfigError(f"model {name!r}: unknown, must be one of {', '.join(MODELS)}")
+        raise ConfigError(f"model {name!r}: unknown, {one_of(name, MODELS)}")
     return _class(MODELS[name])
 
 

@@ -1,0 +1,169 @@
+"""The command line's parser: argparse with one line for a mistake, the words of other tools, and a short --help."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import shutil
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NoReturn
+
+from siafu import streams
+
+#: How alike a flag must be to be meant.
+ALIKE = 0.7
+UNNEEDED = "nothing: "
+#: What does here what flags of other tools do there (PyG's, DGL's and OGB's examples, Lightning, torchrun, SkyPilot).
+_FLAGS = {
+    "--backend gpu, or siafu baseline for GPU systems": "gpu gpus cuda device accelerator",
+    "--backend cpu": "cpu no-cuda",
+    "--lambdas (workers), or --parts (graph servers)": "workers num-workers n-workers",
+    "--parts": "num-parts num-partitions n-partitions nodes nnodes num-nodes nproc-per-node world-size ranks servers",
+    "--set servers.threads=N": "threads num-threads cores num-cpus",
+    "siafu resume RUN": "resume resume-from ckpt-path continue",
+    "--warm-start MODEL, or siafu resume RUN": "checkpoint ckpt load pretrained init-from",
+    f"{UNNEEDED}the whole graph is one batch; siafu baseline sampling trains on samples": (
+        "batch-size fanout fanouts fan-out num-neighbors sampler num-batches"
+    ),
+    "--lr": "learning-rate lrate eta",
+    "--layers": "num-layers n-layers depth",
+    "--hidden": "hidden-channels hidden-dim hidden-size num-hidden n-hidden hid nhid width",
+    "--epochs": "num-epochs n-epochs max-epochs iterations steps",
+    "--heads": "num-heads n-heads",
+    "--weight-decay": "wd l2 decay",
+    "--dropout": "drop p-drop dropout-rate",
+    "--patience": "early-stopping early-stop",
+    "--runs": "num-runs n-runs trials repeat seeds",
+    "--set train.optimizer=adam|sgd": "optimizer optim optimiser",
+    "--set train.schedule=constant|cosine|step": "scheduler lr-scheduler lr-schedule schedule",
+    "--set model.activation=relu|tanh|elu": "activation act",
+    "--set model.norm=none|layer": "norm batch-norm layer-norm use-bn",
+    "--set model.rows=bfloat16": "precision fp16 bf16 amp half",
+    "SOURCE, without a flag": "data dataset graph input data-path root",
+    "--run-dir": "output out out-dir output-dir save-dir log-dir workdir",
+    "--logger": "log logging wandb tensorboard",
+    f"{UNNEEDED}graphs are made symmetric unless --directed says otherwise": "undirected symmetric",
+    "--on aws, after siafu deploy": "cloud aws lambda-aws",
+    "siafu plan": "dry-run",
+}
+#: Our verbs -> those of other tools.
+_VERBS = {
+    "train": "fit run start",
+    "evaluate": "eval test score validate",
+    "predict": "infer inference",
+    "runs": "list ls ps history",
+    "resume": "continue restart",
+    "search": "tune sweep hpo grid",
+    "prepare": "partition preprocess inspect",
+    "get": "download fetch datasets",
+    "watch": "dashboard monitor ui",
+    "compare": "diff",
+    "clean": "rm remove prune gc",
+    "deploy": "up launch provision create",
+    "destroy": "down delete teardown terminate",
+    "status": "queue state",
+    "cost": "price prices bill",
+    "plan": "estimate simulate forecast",
+    "doctor": "info check env version debug",
+    "export": "onnx save",
+}
+FLAGS, VERBS = ({word: ours for ours, words in table.items() for word in words.split()} for table in (_FLAGS, _VERBS))
+
+
+class Parser(argparse.ArgumentParser):
+    """No abbreviated flags, help as wide as is good to read, and one line for a mistake.
+
+    ``brief``: what --help ends with where it shows the common flags alone (``mark``), and --help-all all of them; "":
+    --help shows all.
+    """
+
+    brief = ""
+
+    def __init__(self, **options: Any):
+        super().__init__(**options, allow_abbrev=False, formatter_class=_formatter)
+
+    def shorten(self) -> None:
+        """Once all flags are there."""
+        if self.brief:
+            self.add_argument("--help-all", action=_HelpAll, help="show every flag, and exit")
+
+    def format_help(self) -> str:
+        if not self.brief:
+            return super().format_help()
+        common = [action for action in self._actions if is_common(action) or not action.option_strings]
+        shown = self._get_formatter()
+        shown.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        shown.add_text(self.description)
+        shown.start_section("most used")
+        shown.add_arguments(common)
+        shown.end_section()
+        shown.add_text(self.brief)
+        return shown.format_help()
+
+    def format_all(self) -> str:
+        return super().format_help()
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse drops help that is not taken, and ends with 0."""
+        stream = file or sys.stderr
+        try:
+            stream.write(message)
+            stream.flush()
+        except OSError as error:
+            streams.fault_of(stream)
+            if stream is sys.stdout and not isinstance(error, BrokenPipeError):  # whose reader has seen enough
+                self.exit(1, f"{self.prog}: stdout: {error.strerror or error}\n")
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+class _HelpAll(argparse.Action):
+    def __init__(self, **options: Any):
+        super().__init__(**options, nargs=0, default=argparse.SUPPRESS)
+        mark(self)
+
+    def __call__(self, parser: argparse.ArgumentParser, *args: Any) -> NoReturn:
+        assert isinstance(parser, Parser)
+        parser._print_message(parser.format_all(), sys.stdout)
+        parser.exit()
+
+
+def mark(action: argparse.Action) -> argparse.Action:
+    """As one that the short --help shows."""
+    vars(action)["common"] = True
+    return action
+
+
+def is_common(action: argparse.Action) -> bool:
+    return bool(vars(action).get("common"))
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    width = min(shutil.get_terminal_size().columns, 110) - 2
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=width)
+
+
+def meant_flag(flag: str, known: Sequence[str]) -> str:
+    """What may have been meant by a flag that there is not, as the end of a sentence; "" if nobody knows."""
+    word = flag.lstrip("-").replace("_", "-").lower()
+    if f"--{word}" in known:
+        return f", did you mean --{word}?"
+    there = FLAGS.get(word, "")
+    if there.startswith(UNNEEDED):
+        return f": not needed: {there.removeprefix(UNNEEDED)}"
+    if there and (not there.startswith("--") or there.split()[0] in known):
+        return f": here it is {there}"
+    close = difflib.get_close_matches(flag, known, 1, ALIKE)
+    return f", did you mean {close[0]}?" if close else ""
+
+
+def meant_verb(word: str, known: Collection[str], others: Mapping[str, str]) -> str:
+    """The same of a verb."""
+    if word.lower() in known:
+        return f", did you mean {word.lower()}?"
+    if others.get(word.lower(), "") in known:
+        return f", did you mean {others[word.lower()]}?"
+    close = difflib.get_close_matches(word.lower(), known, 1)
+    return f", did you mean {close[0]}?" if close else ""
