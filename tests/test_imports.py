@@ -68,7 +68,7 @@ ONLY_IN = {
     "localstack": ("infra/",),
     "localstack_client": ("infra/",),
     "pymetis": ("graph_data/",),
-    "sklearn": ("graph_data/",),
+    "sklearn": ("graph_data/", "run_coordinator/evaluate/"),
     "rich": (
         "siafu/progress.py",
         "graph_data/get.py",

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="SOURCE|RUN",
-        help="with --contenders, the graph to train on (see siafu train --help-all); else directories of runs on one graph",
+        help="with --contenders, the graph to train on (siafu train --help-all); else directories of runs on one graph",
     )
     parser.add_argument("--paper", choices=PAPERS, help="recompute the published figures of a paper")
     group = parser.add_argument_group("contenders")

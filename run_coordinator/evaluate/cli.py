@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from run_coordinator import api
-from run_coordinator.evaluate import Evaluation, evaluate
-from run_coordinator.evaluate.picture import draw_to
+from run_coordinator.evaluate import Evaluation, evaluate, picture
+from run_coordinator.evaluate.scores import Scored
 from run_coordinator.predict.plan import check_run
 from siafu.progress import Display
 
@@ -60,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
         settings = api.settings_of(args.set)
         found = evaluate(args.run, split=args.split, graph=args.graph, settings=settings, on_status=display)
     if args.plot:
-        draw_to(args.plot, found)
+        picture.write(args.plot, found.plot())
     if args.json:
         print(json.dumps(found.to_dict()))
     else:
@@ -69,12 +69,13 @@ def main(args: argparse.Namespace) -> int:
 
 
 def show(found: Evaluation, console: Console) -> None:
-    if found.columns:
-        console.print(_of_numbers(found))
-    elif found.classes:
-        console.print(_of_classes(found))
-        if found.confusion is not None and len(found.classes) <= MOST_CLASSES:
-            console.print(_confusion(found))
+    scored = found.found
+    if scored.columns:
+        console.print(_of_numbers(scored))
+    elif scored.classes:
+        console.print(_of_classes(scored))
+        if scored.confusion is not None and len(scored.classes) <= MOST_CLASSES:
+            console.print(_confusion(scored))
         else:
             for true, said, count in found.confused(5):
                 console.print(f"confused    {true} taken for {said}: {count}")
@@ -83,7 +84,7 @@ def show(found: Evaluation, console: Console) -> None:
     console.print(f"{found.count:,} vertices of split {found.split}, {found.graph}")
 
 
-def _of_classes(found: Evaluation) -> Table:
+def _of_classes(found: Scored) -> Table:
     table = _table("class", "precision", "recall", "F1", "AUC", "vertices")
     for one in found.classes:
         auc = "–" if one["auc"] is None else f"{one['auc']:.4f}"
@@ -92,14 +93,14 @@ def _of_classes(found: Evaluation) -> Table:
     return table
 
 
-def _of_numbers(found: Evaluation) -> Table:
+def _of_numbers(found: Scored) -> Table:
     table = _table("column", "R²", "RMSE", "MAE")
     for one in found.columns:
         table.add_row(one["name"], *(f"{value:.4g}" for value in (one["r2"], one["rmse"], one["mae"])))
     return table
 
 
-def _confusion(found: Evaluation) -> Table:
+def _confusion(found: Scored) -> Table:
     assert found.confusion is not None
     names = [one["name"] for one in found.classes]
     table = _table("is / taken for", *names)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from run_coordinator.evaluate import Evaluation
+from run_coordinator.evaluate.scores import Scored
 from siafu import extras
 from siafu.errors import ConfigError
 
@@ -19,18 +19,17 @@ MOST_NUMBERS, MOST_NAMES = 15, 40
 BLUE, GREY = "#0072b2", "#999999"
 
 
-def draw_to(path: str | Path, found: Evaluation) -> None:
-    """Raises: ConfigError for another ending, without matplotlib, of numbers, or where it cannot be written."""
+def write(path: str | Path, figure: Any) -> None:
+    """Raises: ConfigError for another ending, or where it cannot be written."""
     if Path(path).suffix not in ENDINGS:
         raise ConfigError(f"{path}: must end in {', '.join(ENDINGS)}")
-    figure = drawn(found)
     try:
         figure.savefig(path, dpi=DOTS_PER_INCH)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
 
 
-def drawn(found: Evaluation) -> Any:
+def drawn(found: Scored, title: str) -> Any:
     """A matplotlib Figure. Raises: ConfigError without matplotlib, or of numbers."""
     if not found.classes:
         raise ConfigError("numbers have no classes to draw")
@@ -47,12 +46,11 @@ def drawn(found: Evaluation) -> Any:
         _matrix(axes.pop(0), found)
     _bars(axes[0], found)
     _reliability(axes[1], found)
-    name = Path(found.graph).name or found.graph
-    figure.suptitle(f"{name}, {found.split}: {found.count:,} vertices", fontsize=10)
+    figure.suptitle(title, fontsize=10)
     return figure
 
 
-def _matrix(axes: Any, found: Evaluation) -> None:
+def _matrix(axes: Any, found: Scored) -> None:
     """Rows are shares of the true class: rare classes are seen as well as others."""
     counts = found.confusion
     assert counts is not None
@@ -71,7 +69,7 @@ def _matrix(axes: Any, found: Evaluation) -> None:
     axes.set_title("what is taken for what (share of the true class)", fontsize=9, loc="left")
 
 
-def _bars(axes: Any, found: Evaluation) -> None:
+def _bars(axes: Any, found: Scored) -> None:
     names = [_short(one["name"]) for one in found.classes]
     places = np.arange(len(names))
     axes.barh(places, [one["f1"] for one in found.classes], color=BLUE, height=0.7)
@@ -82,7 +80,7 @@ def _bars(axes: Any, found: Evaluation) -> None:
     _plain(axes)
 
 
-def _reliability(axes: Any, found: Evaluation) -> None:
+def _reliability(axes: Any, found: Scored) -> None:
     """The area of a dot is its share of the vertices."""
     bins = found.calibration
     total = sum(one["count"] for one in bins)

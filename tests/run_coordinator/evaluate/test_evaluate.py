@@ -12,8 +12,8 @@ from sklearn.metrics import classification_report, log_loss, roc_auc_score
 
 import siafu
 from run_coordinator.api import Run
-from run_coordinator.evaluate import BINS, Evaluation, calibrated, error_of, of
-from run_coordinator.evaluate.picture import draw_to
+from run_coordinator.evaluate import Evaluation, of, picture
+from run_coordinator.evaluate.scores import BINS, calibrated, error_of
 from run_coordinator.predict.predictions import Predictions
 from siafu.__main__ import main
 from siafu.errors import ConfigError
@@ -42,7 +42,7 @@ def test_each_class_is_scored_as_scikit_learn_does() -> None:
     found = of(given, "test")
     assert given.true is not None
     report: Any = classification_report(given.true, given.classes, labels=range(C), output_dict=True, zero_division=0)
-    for number, one in enumerate(found.classes):
+    for number, one in enumerate(found.found.classes):
         theirs = report[str(number)]
         ours = [one["precision"], one["recall"], one["f1"], one["support"]]
         assert ours == pytest.approx([theirs["precision"], theirs["recall"], theirs["f1-score"], theirs["support"]])
@@ -50,21 +50,21 @@ def test_each_class_is_scored_as_scikit_learn_does() -> None:
     assert found.scores["f1_weighted"] == pytest.approx(report["weighted avg"]["f1-score"])
     assert found.scores["f1_macro"] == pytest.approx(np.mean([report[str(i)]["f1-score"] for i in range(3)]))
     assert found.scores["log_loss"] == pytest.approx(log_loss(given.true, given.values, labels=range(C)))
-    assert found.classes[0]["auc"] == pytest.approx(roc_auc_score(given.true == 0, given.values[:, 0]))
-    assert found.classes[3]["auc"] is None
-    assert [one["name"] for one in found.classes] == ["a", "b", "c", "d"]
+    assert found.found.classes[0]["auc"] == pytest.approx(roc_auc_score(given.true == 0, given.values[:, 0]))
+    assert found.found.classes[3]["auc"] is None
+    assert [one["name"] for one in found.found.classes] == ["a", "b", "c", "d"]
 
 
 def test_what_is_taken_for_what_is_counted_and_named() -> None:
     found = of(of_classes(class_names=("a", "b", "c", "d")), "test")
-    assert found.confusion is not None
-    assert found.confusion.sum() == N
-    assert found.confusion.diagonal().sum() == round(N * (found.scores["accuracy"] or 0))
-    assert not found.confusion[:, 2:].any()
+    assert found.found.confusion is not None
+    assert found.found.confusion.sum() == N
+    assert found.found.confusion.diagonal().sum() == round(N * (found.scores["accuracy"] or 0))
+    assert not found.found.confusion[:, 2:].any()
     pairs = found.confused()
     assert {true for true, _, _ in pairs[:2]} == {"c"}
     assert [count for *_, count in pairs] == sorted((count for *_, count in pairs), reverse=True)
-    assert sum(count for *_, count in pairs) == N - found.confusion.diagonal().sum()
+    assert sum(count for *_, count in pairs) == N - found.found.confusion.diagonal().sum()
 
 
 def test_only_labelled_vertices_of_the_split_count() -> None:
@@ -95,10 +95,10 @@ def test_several_labels_are_scored_one_by_one() -> None:
     p = np.clip(0.5 * true + 0.6 * RNG.random((N, C)), 0, 1)
     found = of(predictions("labels", p, p > 0.5, true.astype(np.int8)), "test")
     report: Any = classification_report(true, p > 0.5, output_dict=True, zero_division=0)
-    assert [one["f1"] for one in found.classes] == pytest.approx([report[str(i)]["f1-score"] for i in range(C)])
+    assert [one["f1"] for one in found.found.classes] == pytest.approx([report[str(i)]["f1-score"] for i in range(C)])
     assert found.scores["f1_micro"] == pytest.approx(report["micro avg"]["f1-score"])
     assert found.scores["all_labels_right"] == pytest.approx((true == (p > 0.5)).all(1).mean())
-    assert found.confusion is None
+    assert found.found.confusion is None
     assert found.confused() == []
 
 
@@ -107,7 +107,7 @@ def test_numbers_have_their_errors_by_column() -> None:
     true[0] = np.nan  # no label
     values = true + np.array([0.5, 0.0], np.float32)
     found = of(predictions("numbers", values, None, true, class_names=("height", "weight")), "test")
-    height, weight = found.columns
+    height, weight = found.found.columns
     assert (height["name"], found.count) == ("height", N - 1)
     assert (height["rmse"], height["mae"]) == pytest.approx((0.5, 0.5), rel=1e-6)
     assert weight == {"name": "weight", "r2": 1.0, "rmse": 0.0, "mae": 0.0}
@@ -126,10 +126,10 @@ def test_a_picture_is_drawn_of_few_and_of_many_classes(count: int, tmp_path: Pat
     p = RNG.dirichlet(np.ones(count), N)
     names = tuple(f"class {'x' * 30} {i}" for i in range(count))
     found = of(predictions("probabilities", p, p.argmax(1), true, class_names=names), "test")
-    draw_to(tmp_path / "it.png", found)
+    picture.write(tmp_path / "it.png", found.plot())
     assert (tmp_path / "it.png").stat().st_size > 10_000
     with pytest.raises(ConfigError, match=r"it.gif: must end in .png, .svg, .pdf"):
-        draw_to(tmp_path / "it.gif", found)
+        picture.write(tmp_path / "it.gif", found.plot())
 
 
 @pytest.fixture(scope="module")
