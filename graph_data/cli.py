@@ -49,8 +49,9 @@ OUT/names.json; with --num-edge-types, types are not renumbered.
               without a label (or -1) is in no split. Without --labels, there is nothing to train
   --split     S.npy [N] or a table of id and train, val or test (or 1, 2, 3); without --split, it
               is drawn at random (--train-per-class)
-  FILE#COLUMN,COLUMN takes only those columns. Columns that --labels and --split take are not
-  features. A source can have these flags as options:
+  FILE#COLUMN,COLUMN takes only those columns, FILE#-COLUMN all but this one, FILE#* all; of features,
+  COLUMN:onehot is a column of 0 and 1 for each word in it ('users.csv#*,brand:onehot'). Columns that
+  --labels and --split take are not features. A source can have these flags as options:
   'edges:PATH?src=a&dst=b&weight=w&labels=L.npy'.
 
 memory: a graph that needs more than --memory is sorted on disk. The shards equal those made in

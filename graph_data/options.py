@@ -19,7 +19,17 @@ from siafu.errors import ConfigError, DatasetError
 from siafu.features import STANDARD, Standard, check_norm, densified, normalised
 from siafu.graph import TEST, TRAIN, VAL, Graph, labelled
 from siafu.run_files import CONFIG
-from siafu.shards import COLUMNS, MANIFEST, EdgeTypes, Manifest, OrderScores, PartitionEntry, SplitSizes, read_names
+from siafu.shards import (
+    CHOSEN,
+    COLUMNS,
+    MANIFEST,
+    EdgeTypes,
+    Manifest,
+    OrderScores,
+    PartitionEntry,
+    SplitSizes,
+    read_names,
+)
 from siafu.sparse import Array, SparseRows
 
 SHARES = (0.6, 0.2)  # of the random split of a graph that has none, where labels are no classes; the rest is test
@@ -112,8 +122,9 @@ class Options:
         return aligned(graph, self.features_as) if self.features_as else graph
 
     def _given_columns(self) -> tuple[str, ...]:
-        """Names of the feature columns of ``features_as``; () if it has none."""
-        return read_names(Path(self.features_as)).get(COLUMNS, ()) if self.features_as else ()
+        """All that ``features_as`` says of the columns of its features; () if they have no names."""
+        names = read_names(Path(self.features_as)) if self.features_as else {}
+        return (*names.get(COLUMNS, ()), *names.get(CHOSEN, ()))
 
     def normalised(self, graph: Graph) -> tuple[Graph, Standard | None]:
         """The tidy graph, which has a split, with normalised features, and what ``standard`` took from them."""

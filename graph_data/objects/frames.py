@@ -43,9 +43,9 @@ def from_pandas(
 ) -> Graph:
     """A graph of two tables: ``edges``, a row for each edge, and ``vertices``, a row for each vertex.
 
-    Tables are DataFrames of pandas, polars, Modin or cuDF, pyarrow tables, or DuckDB relations. What holds for files
-    holds for them (docs/data.md, "Tables"); types of columns decide as in Parquet. An index of pandas that has a name
-    is a column.
+    Tables are DataFrames of pandas or polars, pyarrow tables, or of another library that narwhals knows (DuckDB, Modin,
+    cuDF). What holds for files holds for them (docs/data.md, "Tables"); types of columns decide as in Parquet. An index
+    of pandas that has a name is a column.
 
     source, target: columns of ``edges`` [by such names, else the first two]. weight, edge_type: other columns of it.
     id: the column of ``vertices`` that names them [``id``, ``node_id`` or similar, else the first]. label: its column
@@ -64,6 +64,10 @@ def from_pandas(
     if vertices is None and (useless := [key for key, value in of_vertices.items() if _names(value)]):
         raise DatasetError(f"{name}: {useless[0]} {of_vertices[useless[0]]!r} is a column of vertices: give this table")
     made = isinstance(features, str) and random_width(features) is not None
+    if vertices is not None and made and not (_names(label) or _names(split)):
+        raise DatasetError(
+            f"{name}: nothing of vertices is used: features are {features}, and no label or split is named"
+        )
     id_column = "".join(_names(id))
     with tempfile.TemporaryDirectory(prefix="siafu-frames-") as folder:
         file = "" if vertices is None else _written(vertices, "vertices", folder, id_column)
@@ -108,7 +112,7 @@ def _without_folder(text: str, folder: str) -> str:
     if (told := re.search(r"(?<=columns to take, )vertices#(.+)$", text)) is not None:
         text = f"{text[: told.start()]}features={columns.listed(told[1])}"
     text = re.sub(r"#\*,([^#]*):onehot makes", r"features=['*', '\1:onehot'] makes", text)
-    return re.sub(r"#-([^#]*) leaves it out", r"features=['-\1'] leaves it out", text)
+    return re.sub(r"#-([^#]*) leaves", r"features=['-\1'] leaves", text)
 
 
 def _of(file: str, chosen: Any) -> str:

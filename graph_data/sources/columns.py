@@ -426,6 +426,8 @@ def _read_features(array: Any, where: Where) -> Array:
     """Numbers [n], or [n, k] of lists of k."""
     if is_list(array.type):
         return _read_lists(array, where)
+    if array.null_count:
+        refuse_null(array, where, f"a number: fill it in, or #-{where.column} leaves the column out")
     values = _read_numbers(array, where)
     where.check(np.isfinite(values), values, "finite")
     return values

@@ -329,7 +329,7 @@ CASES = (
         "a feature that is missing",
         {"e.csv": EDGES, "x.csv": b"id,a,b\n1,0.5,1\n2,,1\n3,1,1\n"},
         "e.csv --features x.csv",
-        "x.csv: row 2: column 'a' is missing, must be a number",
+        "x.csv: row 2: column 'a' is missing, must be a number: fill it in, or #-a leaves the column out",
     ),
     Case(
         "a feature that is a word",

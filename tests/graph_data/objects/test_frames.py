@@ -112,6 +112,13 @@ def test_lazy_frames_are_read():
     assert graph.num_edges == N
 
 
+def test_a_relation_of_duckdb_is_read():
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    sales, users = (duckdb.from_arrow(pa.table(columns)) for columns in (SALES, USERS))
+    found = siafu.from_pandas(sales, users, features="age", label="job", **ENDS)
+    assert equal(found, siafu.from_pandas(pa.table(SALES), pa.table(USERS), features="age", label="job", **ENDS))
+
+
 def test_names_of_columns_may_have_commas_and_signs():
     users = {"user": USERS["user"], 'a,"b"': USERS["age"], "x#y": USERS["posts"], "p?q=1&r": USERS["posts"]}
     found = siafu.from_pandas(pa.table(SALES), pa.table(users), features=['a,"b"', "p?q=1&r"], label="x#y", **ENDS)
@@ -205,7 +212,10 @@ IN_ORDER = USERS["user"]
         ({"user": ["ü00"] * N}, r"row 2: vertex ü00 is there twice$"),
         ({"user": ["ü00", None, *IN_ORDER[2:]]}, r"row 2: column 'user' is missing, must be text$"),
         ({"user": range(N)}, r"column 'user' is int64, must be text, as the other ids are; ids='text' takes any$"),
-        ({"age": [None, *range(N - 1)]}, r"row 1: column 'age' is missing, must be a number$"),
+        (
+            {"age": [None, *range(N - 1)]},
+            r"row 1: .* is missing, must be a number: fill it in, or features=\['-age'\] leaves the",
+        ),
         ({"age": [float("inf"), *range(N - 1)]}, r"row 1: column 'age' is inf, must be finite$"),
         (
             {"age": ["ten"] * N},
@@ -242,6 +252,10 @@ def test_what_is_no_table_is_refused():
     empty = {key: pa.array([], pa.string()) for key in USERS}
     with pytest.raises(DatasetError, match=r"^vertices: has no features of vertex ü00 and 11 more, which edges or"):
         siafu.from_pandas(pa.table(SALES), pa.table(empty), id="user", features="age", **ENDS)
+    with pytest.raises(
+        DatasetError, match=r"^frames: nothing of vertices is used: features are random:4, and no label"
+    ):
+        siafu.from_pandas(pa.table(SALES), pa.table(USERS), features="random:4", **ENDS)
     with pytest.raises(DatasetError, match=r"^edges: has no features: "):
         siafu.from_pandas(pa.table(SALES), **ENDS)
     with pytest.raises(DatasetError, match=r"is a table, no graph: siafu\.from_pandas\(edges, vertices\) makes one"):
