@@ -79,7 +79,7 @@ def test_no_constant_is_below_what_was_measured_by_itself():
     assert free.flop_ns == pytest.approx(TRUE.flop_ns, rel=0.02)
     assert held.flop_ns == pytest.approx(3 * TRUE.flop_ns)
     assert held.element_ns + held.value_ns < free.element_ns + free.value_ns  # what else a task does is then less
-    assert found.memory == Bandwidth(20e9, 32 * 2**20, random=0.5)
+    assert found.memory == Bandwidth(20e9, 32 * 2**20, random_share=0.5)
 
 
 @pytest.mark.long
