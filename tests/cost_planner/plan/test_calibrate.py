@@ -135,7 +135,23 @@ def test_a_calibration_is_kept_by_machine(tmp_path, monkeypatch):
     assert Calibration.load() == calibrated
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"speeds": {"warp_ns": 1}}', '{"speeds": {"edge_ns": "fast"}}'])
+def test_a_calibration_of_before_knows_nothing_of_memory(tmp_path):
+    (tmp_path / "c.json").write_text('{"speeds": {"value_ns": 0.1}, "error": 0.2}')
+    found = Calibration.load(tmp_path / "c.json")
+    assert (found.speeds.value_ns, found.error, found.memory) == (0.1, 0.2, Bandwidth())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"speeds": {}, "cache_mib": "large"}',
+        '{"speeds": {"warp_ns": 1}}',
+        '{"speeds": {"edge_ns": "fast"}}',
+    ],
+)
 def test_a_file_that_is_no_calibration_is_named(tmp_path, text):
     file = tmp_path / "c.json"
     file.write_text(text)
