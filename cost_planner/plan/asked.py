@@ -40,7 +40,7 @@ class Asked:
     intervals: int | None = None
     concurrency: int = CONCURRENCY
     max_vcpus: float = math.inf  # of all EC2 machines together
-    random: float = 1.0  # of a memory's bandwidth, what rows at random get: the calibrated machine's
+    random_share: float = 1.0  # of a memory's bandwidth, what rows at random get: the calibrated machine's
 
     def __post_init__(self) -> None:
         if self.config.train.eval_every < 0:

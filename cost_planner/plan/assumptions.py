@@ -100,7 +100,7 @@ def _of_chips(asked: Asked, calibration: Calibration, shown: Sequence[Predicted]
                     f"Memory bandwidth and peak flop/s as published (cost_planner/plan/chips.csv): {told}. Assumed: a "
                     "machine has its vCPUs' share of its socket's bandwidth; neighbours' rows lie anywhere in memory. "
                     + (
-                        f"Such rows get {asked.random:.2f} of it, as measured on the calibrated machine."
+                        f"Such rows get {asked.random_share:.2f} of it, as measured on the calibrated machine."
                         if calibration.random_gb_per_s
                         else "What such rows get of it is not measured: all. Real rates are below these."
                     )

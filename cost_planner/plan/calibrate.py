@@ -28,7 +28,7 @@ from rich.console import Console
 from scipy.optimize import nnls
 
 from cost_planner.plan import machine_rates
-from cost_planner.plan.calibration import Calibration, own_path
+from cost_planner.plan.calibration import OF_MEMORY, Calibration, own_path
 from cost_planner.plan.here import local_plan
 from cost_planner.plan.machine_rates import Rates
 from cost_planner.plan.memory_traffic import Bandwidth
@@ -71,8 +71,6 @@ HOPS_S = (50e-6, 200e-6, 500e-6, 1e-3, 1.6e-3)
 ROUNDS = 3
 #: The least is of a machine that others keep as busy as we do.
 USABLE = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
-#: Of ``Rates``: what a calibration keeps.
-OF_MEMORY = ("memory_gb_per_s", "random_gb_per_s", "cache_mib")
 #: Nine in ten of the predicted epochs must be closer than this, relative. 0.13 is usual on an idle machine.
 POOR = 0.3
 

@@ -15,6 +15,9 @@ from cost_planner.plan.work import Speeds
 from siafu.config import cache_folder
 from siafu.errors import ConfigError
 
+#: Of the machine's memory: what ``machine_rates`` measures and a calibration keeps.
+OF_MEMORY = ("memory_gb_per_s", "random_gb_per_s", "cache_mib")
+
 
 def own_path() -> Path:
     """Of this machine's calibration: home directories may be shared by several."""
@@ -51,7 +54,9 @@ class Calibration:
                 return cls()
         try:
             found = json.loads(path.read_text())
-            return cls(**{**found, "speeds": Speeds(**{name: float(value) for name, value in found["speeds"].items()})})
+            measured = {name: float(found[name]) for name in OF_MEMORY if found.get(name) is not None}
+            speeds = Speeds(**{name: float(value) for name, value in found["speeds"].items()})
+            return cls(**{**found, **measured, "speeds": speeds})
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(f"{path}: no calibration: {error}") from None
 

@@ -168,7 +168,7 @@ def _on_aws(config: Config, manifest: Manifest, calibration: Calibration, cores:
         modes=[(train.mode, train.staleness if train.mode == "async" else 0)],
         memories_mb=[config.lambdas.memory_mb],
         lambdas=config.lambdas.count,
-        random=calibration.memory.random,
+        random_share=calibration.memory.random_share,
     )
     catalogue = Catalogue(asked)
     if not catalogue.options:

@@ -247,7 +247,7 @@ def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
         intervals=intervals[0] if intervals else None,
         concurrency=graphs.count(args.concurrency, "concurrency"),
         max_vcpus=math.inf if args.max_vcpus is None else graphs.count(args.max_vcpus, "max-vcpus"),
-        random=calibration.memory.random,
+        random_share=calibration.memory.random_share,
     )
 
 

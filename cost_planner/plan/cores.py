@@ -84,13 +84,13 @@ def lambda_share(memory_mb: int) -> float:
     return min(1.0, memory_mb / CORE_MB)
 
 
-def memory_of(machine: Instance, random: float = 1.0) -> Bandwidth:
-    """All its cores share it: rule 3. ``random``: of its rate, what rows at random get."""
+def memory_of(machine: Instance, random_share: float = 1.0) -> Bandwidth:
+    """All its cores share it: rule 3. ``random_share``: of its rate, what rows at random get."""
     found = cores_of(machine)
     if found.chip is None:
         return Bandwidth()
     share = machine.vcpu / (found.chip.cores * found.vcpus_per_core)
-    return Bandwidth(share * found.chip.bytes_per_s, found.chip.cache_bytes, random)
+    return Bandwidth(share * found.chip.bytes_per_s, found.chip.cache_bytes, random_share)
 
 
 def threads_of(machine: Instance) -> int:

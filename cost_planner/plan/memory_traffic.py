@@ -26,7 +26,7 @@ class Bandwidth:
 
     bytes_per_s: float = math.inf  # of rows that are read and written in order
     cache_bytes: float = math.inf  # the last-level cache
-    random: float = 1.0  # of that rate, what rows at random get
+    random_share: float = 1.0  # of that rate, what rows at random get
 
     def gathered(self, edges: float, rows: float, table_rows: float, row_bytes: float, sum_bytes: float) -> float:
         """Bytes of sums over ``edges`` into ``rows`` rows of ``sum_bytes``, from ``table_rows`` rows of
@@ -38,4 +38,4 @@ class Bandwidth:
         if table_rows * min(row_bytes, LINE_BYTES) <= TILE_SHARE * self.cache_bytes:
             return 0.0
         share = max(0.0, 1 - self.cache_bytes / (table_rows * row_bytes))
-        return share * max(row_bytes, LINE_BYTES) / self.random
+        return share * max(row_bytes, LINE_BYTES) / self.random_share

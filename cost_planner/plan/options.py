@@ -281,7 +281,7 @@ class Catalogue:
             link=LinkRate(1.0),
             environments=kind,
             there=cores.of_lambda(config.cloud.arch).speeds(calibrated),
-            bandwidth=cores.memory_of(machine, self.asked.random),
+            bandwidth=cores.memory_of(machine, self.asked.random_share),
             card=card,
         )
         table = Floors.of(plan).table.sum(axis=0)
@@ -320,7 +320,7 @@ def _setup_s(asked: Asked, plan: Plan, fitted: Fitted, machine: Instance, card: 
     to environments, or edges to the GPU."""
     counts, speeds, width = fitted.counts, asked.speeds, fitted.manifest.num_features
     features = counts.ghosts * width * 4 / plan.link.bytes_per_s
-    memory, table_rows = cores.memory_of(machine, asked.random), counts.vertices + counts.ghosts
+    memory, table_rows = cores.memory_of(machine, asked.random_share), counts.vertices + counts.ghosts
     moved = memory.gathered(counts.edges, counts.vertices, table_rows, width * 4, width * 4)
     gather = counts.edges * (speeds.edge_ns + width * speeds.value_ns) * 1e-9 / plan.threads
     gather = max(gather, moved / memory.bytes_per_s)

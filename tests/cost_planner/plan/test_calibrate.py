@@ -79,7 +79,7 @@ def test_no_constant_is_below_what_was_measured_by_itself():
     assert free.flop_ns == pytest.approx(TRUE.flop_ns, rel=0.02)
     assert held.flop_ns == pytest.approx(3 * TRUE.flop_ns)
     assert held.element_ns + held.value_ns < free.element_ns + free.value_ns  # what else a task does is then less
-    assert found.memory == Bandwidth(20e9, 32 * 2**20, random=0.5)
+    assert found.memory == Bandwidth(20e9, 32 * 2**20, random_share=0.5)
 
 
 @pytest.mark.long
@@ -135,7 +135,23 @@ def test_a_calibration_is_kept_by_machine(tmp_path, monkeypatch):
     assert Calibration.load() == calibrated
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"speeds": {"warp_ns": 1}}', '{"speeds": {"edge_ns": "fast"}}'])
+def test_a_calibration_of_before_knows_nothing_of_memory(tmp_path):
+    (tmp_path / "c.json").write_text('{"speeds": {"value_ns": 0.1}, "error": 0.2}')
+    found = Calibration.load(tmp_path / "c.json")
+    assert (found.speeds.value_ns, found.error, found.memory) == (0.1, 0.2, Bandwidth())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"speeds": {}, "cache_mib": "large"}',
+        '{"speeds": {"warp_ns": 1}}',
+        '{"speeds": {"edge_ns": "fast"}}',
+    ],
+)
 def test_a_file_that_is_no_calibration_is_named(tmp_path, text):
     file = tmp_path / "c.json"
     file.write_text(text)

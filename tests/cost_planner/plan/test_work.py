@@ -109,7 +109,7 @@ def test_rows_that_no_cache_holds_come_from_memory():
     assert none == (4 + 256) * 1_000 + sums
     narrow = Bandwidth(cache_bytes=0).gathered(1_000, 0, table, 8, 0)
     assert narrow == (4 + 64) * 1_000  # a whole cache line
-    at_random = Bandwidth(cache_bytes=0, random=0.5).gathered(1_000, 100, table, row, 256)
+    at_random = Bandwidth(cache_bytes=0, random_share=0.5).gathered(1_000, 100, table, row, 256)
     assert at_random == (4 + 2 * 256) * 1_000 + sums  # rows take twice as long as if they lay one after the other
 
 
