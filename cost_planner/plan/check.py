@@ -6,7 +6,6 @@ machine is predicted as ``here`` does; a run on AWS as the option of its cluster
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +22,13 @@ from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Predicted, first_epochs
 from cost_planner.scale import GIB
+from siafu import run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.pricing import cost
 from siafu.progress import dollars, duration
+from siafu.run_files import CONFIG, RESULT
 from siafu.shards import Manifest, ShardSet
 
 
@@ -68,12 +69,14 @@ WORDS = {
 def of_run(run: Path, calibration: Calibration) -> Check:
     """ConfigError for what is no finished run of ``siafu train``, or ran where nothing is predicted; DatasetError if
     its shards are gone."""
-    config, result, made = _config(run), _object(run / "result.json"), _object(run / "manifest.json")
+    config, result, made = _config(run), run_files.result(run), run_files.manifest(run)
+    if result is None:
+        raise ConfigError(f"{run}: not a finished run: it has no {RESULT}")
     manifest = ShardSet.open(Path(made["shards"])).manifest
-    epochs = int(result["epochs"])
+    epochs = result["epochs"]
     predicted = _here if config.run.on == "local" else _on_aws
     found = predicted(config.replace({"train.epochs": epochs}), manifest, calibration, made["cores"])
-    paid = result["cost"]["usd"] or None  # servers of this machine are not priced
+    paid = (result["cost"]["usd"] if result["cost"] else 0.0) or None  # servers of this machine are not priced
     measured = {
         "epoch_s": result["epoch_seconds_median"],
         "train_s": result["train_seconds"],
@@ -112,9 +115,9 @@ def _text(name: str, value: float | None) -> str:
 
 
 def _config(run: Path) -> Config:
-    if not (run / "config.toml").is_file():
-        raise ConfigError(f"{run}: not a run directory: it has no config.toml")
-    config = load(run / "config.toml")
+    if not (run / CONFIG).is_file():
+        raise ConfigError(f"{run}: not a run directory: it has no {CONFIG}")
+    config = load(run / CONFIG)
     if isinstance(config, BaselineConfig):
         raise ConfigError(f"{run}: a baseline's run: --check is for runs of siafu train")
     there = config.servers.backend == "lambda" and config.lambdas.on
@@ -126,18 +129,6 @@ def _config(run: Path) -> Config:
 
 #: Where servers and Lambdas ran (False: there were none) that can be predicted.
 EVERYWHERE = (("local", "local"), ("local", False), ("aws", "aws"), ("aws", False))
-
-
-def _object(file: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{file.parent}: not a finished run: it has no {file.name}") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{file}: not a JSON object")
-    return found
 
 
 def _here(config: Config, manifest: Manifest, calibration: Calibration, cores: int) -> dict[str, float]:

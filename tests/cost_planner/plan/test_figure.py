@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from siafu import extras
 from siafu.__main__ import main
 
 pytest.importorskip("matplotlib")
@@ -43,4 +44,4 @@ def test_a_file_that_cannot_be_drawn_is_refused_before_anything_is_planned(tmp_p
 def test_without_matplotlib_one_line_says_what_to_install(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["plan", *COUNTS, "--plot", str(tmp_path / "plan.png")]) == 2
-    assert "pip install 'siafu[plot]'" in capsys.readouterr().err
+    assert extras.install("plot") in capsys.readouterr().err
