@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from infra.machines import found, runs
-from infra.machines.mailbox import Mailbox
-from infra.machines.runfiles import Listing, pace_s
 from infra.verbs.arguments import add_config, config_of
+from siafu import extras
+from siafu.config import Config
 from siafu.errors import ConfigError
 
 FOLLOW_S = 1.0
@@ -47,24 +48,39 @@ def main(args: argparse.Namespace) -> int:
         for name, text in _of_folder(local, wanted):
             _print(name, text)
         return 0
-    mailbox = found.mailbox_of(config_of(args))
-    asked = runs.named(mailbox, args.run)
-    tail, begun = Tail(mailbox, asked.run, wanted), time.monotonic()
+    _follow(config_of(args), args.run, wanted, follow=args.follow)
+    return 0
+
+
+def _follow(config: Config, run: str, wanted: re.Pattern[str], *, follow: bool) -> None:
+    """Of a run on a deployment. By name: logs in run directories are printed without boto3, too."""
+    names = ("found", "runs", "runfiles")
+    try:
+        found, runs, runfiles = (importlib.import_module(f"infra.machines.{name}") for name in names)
+    except ModuleNotFoundError as error:
+        where = f"{run}: no such directory; of a run on a deployment, " if run else ""
+        raise ConfigError(f"{where}siafu logs needs {error.name}: {extras.install('aws')}") from None
+    mailbox = found.mailbox_of(config)
+    asked = runs.named(mailbox, run)
+    tail, begun = Tail(mailbox, runfiles.Listing(mailbox, asked.run, "logs/"), wanted), time.monotonic()
     while True:
-        over = not args.follow or _over(mailbox, asked)  # before we read: what was written last is there then
+        # Before we read: what was written last is there then.
+        over = not follow or runs.end_of(mailbox, asked.run) is not None
+        over = over or not runs.alive(asked, runs.coordinator(mailbox))
         for name, text in tail.read():
             _print(name, text)
         sys.stdout.flush()
         if over:
-            return 0
-        time.sleep(pace_s(time.monotonic() - begun, FOLLOW_S))
+            return
+        time.sleep(runfiles.pace_s(time.monotonic() - begun, FOLLOW_S))
 
 
 class Tail:
     """New lines of a run's logs."""
 
-    def __init__(self, mailbox: Mailbox, run: str, wanted: re.Pattern[str]):
-        self._mailbox, self._wanted, self._listing = mailbox, wanted, Listing(mailbox, run, "logs/")
+    def __init__(self, mailbox: Any, listing: Any, wanted: re.Pattern[str]):
+        """``infra.machines.mailbox.Mailbox``, and the ``Listing`` of the run's logs (``infra.machines.runfiles``)."""
+        self._mailbox, self._wanted, self._listing = mailbox, wanted, listing
         # All mutable state:
         self._seen: set[str] = set()  # keys of pieces
 
@@ -75,10 +91,6 @@ class Tail:
                 continue
             self._seen.add(entry.key)
             yield path, (self._mailbox.get(entry.key) or b"").decode(errors="replace")
-
-
-def _over(mailbox: Mailbox, asked: runs.Asked) -> bool:
-    return runs.end_of(mailbox, asked.run) is not None or not runs.alive(asked, runs.coordinator(mailbox))
 
 
 def _of_folder(run_dir: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, str]]:
