@@ -8,7 +8,7 @@ import importlib
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -66,6 +66,7 @@ class Display:
         self._task = self._bar.add_task("preparing", total=epochs)
         # All mutable state:
         self._status: Status | None = None
+        self._learnt = Learnt()
         self._said_at = -math.inf
         self._said: tuple[str, int] = ("", 0)  # phase and epoch of the last plain line
         live = self._console.is_terminal and not self._console.quiet
@@ -73,6 +74,7 @@ class Display:
 
     def __call__(self, status: Status) -> None:
         self._status = status
+        self._learnt.take(status)
         with contextlib.suppress(OSError):
             for note in status.notes:
                 self._console.print(note, highlight=False, soft_wrap=True, markup=False)
@@ -97,10 +99,14 @@ class Display:
         self._said_at, self._said = now, (status.phase, status.epoch)
 
     def _panel(self) -> Panel:
-        status = self._status
-        lines = [" · ".join(words) for words in ((_scores(status), _traffic(status)) if status else ((), ()))]
-        body = Group(self._bar, *(Text(line or " ", no_wrap=True, overflow="ellipsis") for line in lines))
+        status, learnt = self._status, self._learnt
         width = min(MAX_WIDTH, self._console.width - 4)  # the terminal's own ^C must not begin a new line
+        words: list[list[str]] = [[], [], []]
+        if status is not None:
+            loss, *scores = _scores(status) or [""]
+            words = [[loss, *learnt.best, *scores], [learnt.curve(width - 24)], _traffic(status)]
+        lines = [" · ".join(filter(None, line)) for line in words]
+        body = Group(self._bar, *(Text(line or " ", no_wrap=True, overflow="ellipsis") for line in lines))
         return Panel(body, title=f"siafu · {self._title}", title_align="left", border_style="cyan", width=width)
 
     def __enter__(self) -> Display:
@@ -113,6 +119,55 @@ class Display:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+
+
+class Learnt:
+    """How a run's validation score went, or its loss where nothing is validated."""
+
+    def __init__(self) -> None:
+        # All mutable state:
+        self._seen: BySplit | None = None
+        self._epoch = 0  # of the last loss
+        self._scores, self._losses = Thinned(), Thinned()
+        self._best = (-math.inf, 0)  # score, epoch
+
+    def take(self, status: Status) -> None:
+        evaluation = status.evaluation
+        if evaluation is not None and evaluation != self._seen and (val := evaluation["val"]):
+            self._seen = evaluation
+            self._scores.add(val["acc"])
+            self._best = max(self._best, (val["acc"], -status.epoch))  # the earlier of equals
+        if status.epoch > self._epoch:
+            self._epoch = status.epoch
+            self._losses.add(status.loss)
+
+    @property
+    def best(self) -> list[str]:
+        return [f"best val {self._best[0]:.3f} at {-self._best[1]}"] if self._scores.values else []
+
+    def curve(self, width: int) -> str:
+        """ "validation ▁▂▄▆▇█"; "" as long as there are no two values."""
+        name, values = ("validation", self._scores.values) if self._scores.values else ("loss", self._losses.values)
+        finite = [value for value in values if math.isfinite(value)]
+        return f"{name} {sparkline(values, min(finite), max(finite), width)}" if len(finite) > 1 else ""
+
+
+class Thinned:
+    """At most ``MOST`` of the values that were added, at equal distances."""
+
+    MOST = 2048
+
+    def __init__(self) -> None:
+        # All mutable state:
+        self.values: list[float] = []
+        self._count, self._every = 0, 1
+
+    def add(self, value: float) -> None:
+        if self._count % self._every == 0:
+            self.values.append(value)
+        self._count += 1
+        if len(self.values) > self.MOST:
+            self.values, self._every = self.values[::2], 2 * self._every
 
 
 class Cell:
@@ -163,18 +218,18 @@ def _scores(status: Status) -> list[str]:
     accuracies = [
         f"{split} {found['acc']:.3f}" for split in SPLITS if status.evaluation and (found := status.evaluation[split])
     ]
-    ghosts = [f"evaluation {size(status.eval_ghost_bytes)} of ghosts/epoch"] if status.eval_ghost_bytes else []
-    return [f"loss {status.loss:.4f}", *accuracies, *ghosts]
+    return [f"loss {status.loss:.4f}", *accuracies]
 
 
 def _traffic(status: Status) -> list[str]:
     if math.isnan(status.loss):
         return []
-    words = [f"{1000 * status.epoch_s:.0f} ms/epoch"]
+    words = [f"{1000 * status.epoch_s:.0f} ms/epoch", *_money(status)]
     words += [] if status.tasks_in_flight is None else [f"{status.tasks_in_flight} tasks in flight"]
     words += [f"{status.workers} Lambdas"] if status.workers else []
     words += [f"{size(status.ghost_bytes)} of ghosts/epoch"] if status.ghost_bytes else []
-    return words + _money(status)
+    evaluation = [f"evaluation {size(status.eval_ghost_bytes)}"] if status.eval_ghost_bytes else []
+    return [*words, *evaluation]
 
 
 def _money(status: Status) -> list[str]:
@@ -194,6 +249,24 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], low: float, high: float, width: int) -> str:
+    """A line of blocks: each is the mean of its share of the values; "×" where none of these is finite."""
+    count = max(0, min(width, len(values)))
+    blocks = []
+    for place in range(count):
+        share = values[place * len(values) // count : (place + 1) * len(values) // count]
+        finite = [value for value in share if math.isfinite(value)]
+        if not finite:
+            blocks.append("×")
+            continue
+        height = (sum(finite) / len(finite) - low) / (high - low) if high > low else 0.5
+        blocks.append(BLOCKS[min(len(BLOCKS) - 1, int(height * len(BLOCKS)))])
+    return "".join(blocks)
 
 
 def size(nbytes: float) -> str:

@@ -20,7 +20,7 @@ from siafu import run_files
 from siafu.errors import ConfigError
 from siafu.fingerprint import differences
 from siafu.metrics import SPLITS, TITLES
-from siafu.progress import written
+from siafu.progress import sparkline, written
 
 EXAMPLES = """Settings that all runs share are not shown. A folder of seeds (siafu train --runs K) is one column:
 mean and standard deviation. Curves of one row have one scale: its lowest and highest value.
@@ -33,7 +33,6 @@ examples:
 PLACES = ("run.dir", "data.cache_dir")
 #: Of a curve, in characters.
 WIDTH = 20
-BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
@@ -215,22 +214,7 @@ def _curves(curves: Sequence[Sequence[float]]) -> list[str]:
     finite = [value for curve in curves for value in curve if math.isfinite(value)]
     if not finite:
         return []
-    return [curve_of(curve, min(finite), max(finite)) for curve in curves]
-
-
-def curve_of(values: Sequence[float], low: float, high: float, width: int = WIDTH) -> str:
-    """A line of blocks: each is the mean of its share of the values; "×" where none of these is finite."""
-    count = min(width, len(values))
-    blocks = []
-    for place in range(count):
-        share = values[place * len(values) // count : (place + 1) * len(values) // count]
-        finite = [value for value in share if math.isfinite(value)]
-        if not finite:
-            blocks.append("×")
-            continue
-        height = (sum(finite) / len(finite) - low) / (high - low) if high > low else 0.5
-        blocks.append(BLOCKS[min(len(BLOCKS) - 1, int(height * len(BLOCKS)))])
-    return "".join(blocks)
+    return [sparkline(curve, min(finite), max(finite), WIDTH) for curve in curves]
 
 
 def flat(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

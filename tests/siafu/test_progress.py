@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from siafu import progress
-from siafu.progress import Cell, Display, dollars, of_notebook, size, summary
+from siafu.progress import Cell, Display, Learnt, Thinned, dollars, of_notebook, size, sparkline, summary
 
 SCORES = {split: {"acc": value} for split, value in (("train", 0.9944), ("val", 0.9777), ("test", 0.9878))}
 
@@ -21,7 +21,7 @@ class Status:
     phase: str = "training"
     epoch: int = 0
     loss: float = float("nan")
-    evaluation: dict[str, dict[str, float]] = field(default_factory=dict)
+    evaluation: dict[str, dict[str, float] | None] | None = None
     epoch_s: float = 0.0
     tasks_in_flight: int = 0
     workers: int = 0
@@ -58,7 +58,7 @@ def test_the_panel_never_overflows(width):
     for status in (Status("preparing"), LATE):
         lines = panel_of(width, status)
         assert {len(line) for line in lines} == {min(width - 4, 100)}  # room for the terminal's own ^C
-        assert len(lines) == 5
+        assert len(lines) == 6
 
 
 def test_the_panel_shows_what_the_run_does():
@@ -70,11 +70,11 @@ def test_the_panel_shows_what_the_run_does():
         "loss 0.0427",
         "train 0.994",
         "val 0.978",
-        "test 0.988 · evaluation 41.0 MB of ghosts/epoch",
-        "132 ms/epoch",
+        "loss 0.0427 · best val 0.978 at 114 · train 0.994",
+        "132 ms/epoch · $0.0012 of $0.5",
     ):
         assert words in panel
-    assert "124 tasks in flight · 16 Lambdas · 123.5 MB of ghosts/epoch · $0.0012 of $0.5" in panel
+    assert "124 tasks in flight · 16 Lambdas · 123.5 MB of ghosts/epoc" in panel
 
 
 def test_plain_lines_name_phases_once_and_end_with_the_last_evaluation(monkeypatch):
@@ -302,3 +302,39 @@ def test_progress_goes_below_the_cell_in_the_kernel_of_a_notebook_alone(shell, f
     monkeypatch.setitem(sys.modules, "IPython.display", output)
     assert isinstance(of_notebook(200), Cell) is found
     assert output.texts == ["starting"] * found
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([], ""),
+        ([1.0], "█"),
+        ([0.0, float("nan"), 1.0], "▁×█"),
+        ([float("inf")], "×"),
+        ([0.0] * 30 + [1.0] * 10, "▁" * 15 + "█" * 5),
+    ],
+)
+def test_a_curve_is_no_longer_than_its_width(values: list[float], line: str) -> None:
+    assert sparkline(values, 0.0, 1.0, 20) == line
+
+
+def test_the_panel_says_the_best_so_far_and_draws_how_it_went():
+    shown = io.StringIO()
+    console = Console(file=shown, width=80, force_terminal=True, color_system=None)
+    display = Display("cora", 100, console=console)
+    for epoch, acc in enumerate((0.5, 0.75, 0.6), 1):
+        scores = {"train": None, "val": {"acc": acc}, "test": None}
+        display(Status(phase="training", epoch=epoch, loss=1.0, evaluation=scores))
+        display(Status(phase="training", epoch=epoch, loss=1.0, evaluation=scores))
+    console.print(display._panel())
+    assert "loss 1.0000 · best val 0.750 at 2 · val 0.600" in shown.getvalue()
+    assert "validation ▁█▄" in shown.getvalue()
+
+
+def test_without_validation_the_loss_is_drawn():
+    learnt = Learnt()
+    assert (learnt.curve(20), learnt.best) == ("", [])
+    for epoch in range(1, 10_000):
+        learnt.take(Status(epoch=epoch, loss=10_000.0 - epoch))
+    assert learnt.curve(8) == "loss █▇▆▅▄▃▂▁"
+    assert len(learnt._losses.values) <= Thinned.MOST

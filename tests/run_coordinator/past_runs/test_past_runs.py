@@ -174,20 +174,6 @@ def test_curves_have_one_scale(tmp_path: Path) -> None:
     assert told["loss curve"] == ["██", "▅▁"]
 
 
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
-        ([], ""),
-        ([1.0], "█"),
-        ([0.0, float("nan"), 1.0], "▁×█"),
-        ([float("inf")], "×"),
-        ([0.0] * 30 + [1.0] * 10, "▁" * 15 + "█" * 5),
-    ],
-)
-def test_a_curve_is_no_longer_than_its_width(values: list[float], line: str) -> None:
-    assert compare.curve_of(values, 0.0, 1.0) == line
-
-
 def test_another_graph_of_the_same_name_and_equal_weights_are_noted(tmp_path: Path) -> None:
     one, two = written(tmp_path / "one", weights_digest="w"), written(tmp_path / "two", weights_digest="w")
     assert compare.notes(compare.columns_of([one, two])) == ["all have the same weights, to the last bit"]
