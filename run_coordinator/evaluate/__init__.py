@@ -33,6 +33,11 @@ class Evaluation:
     found: Scored
 
     @property
+    def name(self) -> str:
+        """Of the graph, without its folder and options."""
+        return Path(self.graph.partition("?")[0].partition("#")[0]).name or self.graph
+
+    @property
     def scores(self) -> Mapping[str, float | None]:
         """By name: "accuracy", "f1_macro", "auc_macro", ...; "r2", "rmse", "mae"."""
         return self.found.scores
@@ -61,8 +66,7 @@ class Evaluation:
 
     def plot(self) -> Any:
         """A matplotlib Figure. Raises: ConfigError without matplotlib, or of numbers."""
-        name = Path(self.graph).name or self.graph
-        return picture.drawn(self.found, f"{name}, {self.split}: {self.count:,} vertices")
+        return picture.drawn(self.found, f"{self.name}, {self.split}: {self.count:,} vertices")
 
 
 def evaluate(

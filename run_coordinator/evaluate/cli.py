@@ -81,7 +81,7 @@ def show(found: Evaluation, console: Console) -> None:
                 console.print(f"confused    {true} taken for {said}: {count}")
     for key, value in found.scores.items():
         console.print(f"{TITLES[key]:<20}{'–' if value is None else f'{value:.4f}'}")
-    console.print(f"{found.count:,} vertices of split {found.split}, {found.graph}")
+    console.print(f"{found.count:,} vertices of split {found.split}, {found.name}")
 
 
 def _of_classes(found: Scored) -> Table:
