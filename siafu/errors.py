@@ -15,10 +15,16 @@ def one_of(said: object, names: Iterable[str]) -> str:
     """What a word must be, and which of these it may have been meant for."""
     import difflib  # for those who err
 
-    known = [str(name) for name in names]
-    close = difflib.get_close_matches(str(said).lower(), [name.lower() for name in known], 1)
-    meant = next((name for name in known if close and name.lower() == close[0]), "")
+    known, word = [str(name) for name in names], str(said).lower()
+    # sync is not async, gelu not elu, float16 not float64: a slip leaves the first letter, and no digit changes.
+    alike = [name for name in known if name[:1].lower() == word[:1] and _digits(name) == _digits(word)]
+    close = difflib.get_close_matches(word, [name.lower() for name in alike], 1, 0.75)
+    meant = next((name for name in alike if close and name.lower() == close[0]), "")
     return f"must be one of {', '.join(known)}" + (f"; did you mean {meant}?" if meant else "")
+
+
+def _digits(word: str) -> str:
+    return "".join(filter(str.isdigit, word))
 
 
 class GnnError(Exception):

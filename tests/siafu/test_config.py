@@ -247,11 +247,13 @@ def test_limits_hold_for_sections_made_in_python_too():
         ("[model]\nxyzzy_plugh_quux = 3", "model.xyzzy_plugh_quux: unknown key"),
         (
             "[trian]\nepochs = 3",
-            "[trian]: unknown section, must be one of data, model, train, servers, lambda, run, cloud",
+            "[trian]: unknown section, must be one of data, model, train, servers, lambda, run, cloud; did you mean "
+            "train?",
         ),
         (
             "[lambdas]\ncount = 3",
-            "[lambdas]: unknown section, must be one of data, model, train, servers, lambda, run, cloud",
+            "[lambdas]: unknown section, must be one of data, model, train, servers, lambda, run, cloud; did you mean "
+            "lambda?",
         ),
         ("train = 3", "train = 3: must be a section"),
         ("[train]\nlr = 1979-05-27", "train.lr = datetime.date(1979, 5, 27): must be a finite number"),

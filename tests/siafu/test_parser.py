@@ -62,10 +62,20 @@ def test_what_is_advised_is_there() -> None:
     assert not {f"--{word}" for word in FLAGS} & set(known)
 
 
-@pytest.mark.parametrize(("word", "meant"), [("GCN", "gcn"), ("gatt", "gat"), ("transformer", None)])
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("GCN", "gcn"),
+        ("ayncs", "async"),
+        ("transformer", None),
+        ("sync", None),  # is the opposite
+        ("Float32", "float32"),
+        ("float16", None),
+    ],
+)
 def test_a_value_that_is_nearly_one_is_named(word: str, meant: str | None) -> None:
     end = f"; did you mean {meant}?" if meant else ""
-    assert one_of(word, ("gcn", "gat")) == f"must be one of gcn, gat{end}"
+    assert one_of(word, ("gcn", "async", "float32")) == f"must be one of gcn, async, float32{end}"
 
 
 def test_verbs_of_another_program_are_its_own() -> None:
