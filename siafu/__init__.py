@@ -3,12 +3,14 @@
 import importlib
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # nothing else is imported yet when ``python -m siafu`` has the working folder on its path
+# Type checkers and editors read __init__.pyi. Nothing else is imported yet when ``python -m siafu`` has the working
+# folder on its path.
+if TYPE_CHECKING:
     from typing import Any
 
 __version__ = "0.1.0"
 
-# Loaded when first asked for, by name alone: siafu imports nothing of the rooms above it.
+# Loaded when first asked for, by name alone: siafu imports nothing of the rooms above it. __init__.pyi has them too.
 _ELSEWHERE = {
     "prepare": "graph_data.prepare",
     "train": "run_coordinator.api",
@@ -33,6 +35,13 @@ _ELSEWHERE = {
     "to_pyg": "graph_data.objects.pyg",
     "convert": "graph_data.convert",
 }
+
+
+__all__ = ["__version__", *_ELSEWHERE]
+
+
+def __dir__() -> "list[str]":
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> "Any":
