@@ -182,6 +182,7 @@ OTHERWISE = {
     "infra/distributions.py": "-I",
     "siafu/extras.py": "says what a user types",
     "infra/wheels.py": "says where pip is missing",
+    "benchmarks/acceptance/beside_pyg.py": "scripts as users start them, in a folder of its own",
     "benchmarks/chaos/fork_server.py": "knows such commands when others give them",
     "run_coordinator/baseline/__init__.py": "for torchrun: gpu_baselines.__main__ leaves the working folder",
 }
