@@ -1,8 +1,8 @@
 """``siafu clean``: what siafu has kept and can make again, and old runs: it says what would go, ``--yes`` removes it.
 
 1. The cache (``siafu.config.cache_folder``) holds prepared graphs, environments with peers' packages, wheels and the
-   like. Whatever is in it is made again when it is needed. What a run that goes on reads stays, and so does what
-   ``siafu plan --calibrate`` has measured.
+   like. Whatever is in it is made again when it is needed. What a run of ``--folder`` that goes on reads stays, and so
+   does what ``siafu plan --calibrate`` has measured.
 2. Runs go only where ``--runs AGE`` names an age, and never one that goes on. Folders of many runs go as a whole, by
    the age of the newest.
 """
@@ -30,7 +30,7 @@ from siafu.progress import duration, size
 from siafu.setting import SECONDS
 
 EXAMPLES = """Without --yes nothing is removed: it says what would be. Run directories stay unless --runs names an age;
-a run that goes on always stays, and so does the prepared graph that it reads.
+a run that goes on always stays. So does the prepared graph that it reads, if it is in --folder.
 
 examples:
   siafu clean                         how much the cache holds
