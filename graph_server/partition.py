@@ -534,7 +534,7 @@ class Partition:
 
         def begin() -> Work:
             share = self._begin_read(task, step, slot, reads)
-            assert share == 1.0, "run_coordinator.api.built refuses edge tasks of gradients that are dropped"
+            assert share == 1.0, "run_coordinator.prepared.built refuses edge tasks of gradients that are dropped"
             return lambda: operator.edge_rows(step, slot, start, stop, task.epoch, rows)
 
         def then(cut: dict[str, TaskRows]) -> list[Action]:

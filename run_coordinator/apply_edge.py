@@ -52,7 +52,7 @@ def placed(config: Config, shards: ShardSet) -> tuple[Config, OfPlacement]:
     ]
     estimate, load = None, None
     chosen: placement.Placement = "lambda" if asked == "lambda" else "server"
-    # run_coordinator.api.built refuses it there
+    # run_coordinator.prepared.built refuses it there
     dropped = config.train.mode == "async" and config.train.stale_gradients == "drop"
     if asked == "auto" and config.servers.backend == "lambda" and not dropped:  # else there is nobody to send it to
         largest = int(np.argmax(edges))

@@ -10,8 +10,9 @@ import typing
 from collections.abc import Iterator, Sequence
 
 from graph_data import source_flags
-from run_coordinator import api, presets, repeat
+from run_coordinator import api, prepared, presets, repeat, run_config
 from run_coordinator.recovery import guard
+from run_coordinator.run import Run
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -108,10 +109,10 @@ def add_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -
     of flags that the verb has not."""
     add_common(parser)
     groups = {section: parser.add_argument_group(title) for section, title in GROUPS.items()}
-    for name, key in api.SHORT.items():
+    for name, key in run_config.SHORT.items():
         if name not in without:
             add_flag(groups[key.partition(".")[0]], name, key)
-    source_flags.add_to(parser, (*api.SHORT, *without))
+    source_flags.add_to(parser, (*run_config.SHORT, *without))
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +176,7 @@ def main(args: argparse.Namespace) -> int:
     return told(run, json_wanted=args.json, verb="train")
 
 
-def told(run: api.Run, *, json_wanted: bool, verb: str) -> int:
+def told(run: Run, *, json_wanted: bool, verb: str) -> int:
     """Prints a finished run; its exit code."""
     print(json.dumps(dict(run.result)) if json_wanted else "\n".join(summary(run.result)))
     if run.stopped not in LIMITS:
@@ -193,13 +194,13 @@ def told(run: api.Run, *, json_wanted: bool, verb: str) -> int:
 
 
 def asked(args: argparse.Namespace, *, many: bool = False) -> Config:
-    """The config of the command line; ``many``: as of ``api.resolve``. Says on stderr where a preset comes from."""
-    settings = api.settings_of(args.set)
-    short = {name: getattr(args, name) for name in api.SHORT if getattr(args, name) is not None}
-    short |= source_flags.given(args, without=(*api.SHORT,))
+    """The config of the command line; ``many``: as of ``run_config.resolve``. Says on stderr where a preset is from."""
+    settings = run_config.settings_of(args.set)
+    short = {name: getattr(args, name) for name in run_config.SHORT if getattr(args, name) is not None}
+    short |= source_flags.given(args, without=(*run_config.SHORT,))
     if args.config:
-        api.check_code(args.config, settings)
-    config = api.resolve(args.source, args.config, settings, short, args.preset, many=many)
+        run_config.check_code(args.config, settings)
+    config = run_config.resolve(args.source, args.config, settings, short, args.preset, many=many)
     if args.preset and not args.quiet:
         preset = presets.find(args.preset, config)
         print(f"preset      {preset.source}\nhere        {preset.differs}", file=sys.stderr)
@@ -265,7 +266,7 @@ def _counted(epochs: int) -> str:
 def title(config: Config) -> str:
     """What a run is, in a few words: "digits, gcn, async, 2 parts"."""
     staleness = f" s={config.train.staleness}" if config.train.mode == "async" else ""
-    num_parts = api.num_parts(config)
+    num_parts = prepared.num_parts(config)
     parts = f"{num_parts} part{'s' if num_parts > 1 else ''}"
     return (
         f"{config.data.source}, {config.model.name}, {config.train.mode}{staleness}, {parts}, {config.servers.backend}"

@@ -28,8 +28,9 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from graph_data.sources.columns import path_and_options
-from run_coordinator import api
+from run_coordinator import api, prepared, run_config
 from run_coordinator.actions import Status
+from run_coordinator.run import Run
 from siafu import __version__, errors, run_files, start
 from siafu import config as configs
 from siafu.config import Config
@@ -47,7 +48,7 @@ POLL_S = 0.1
 
 OnStatus = Callable[[Status], None] | None
 Watch = Callable[["Trial"], contextlib.AbstractContextManager[OnStatus]]
-Trainer = Callable[["Trial", OnStatus], api.Run | None]  # None: the limit on time came, and nothing is known
+Trainer = Callable[["Trial", OnStatus], Run | None]  # None: the limit on time came, and nothing is known
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Runs:
     """Finished runs that differ by their seeds alone, and their directory."""
 
     dir: Path
-    runs: tuple[api.Run, ...]
+    runs: tuple[Run, ...]
     summary: SummaryOfSeeds  # what ``siafu train --runs K --json`` prints
 
     @property
@@ -125,7 +126,7 @@ def repeat(
     finished.sort(key=lambda one: one.trial.seed)
     summary: SummaryOfSeeds = {**summarised(finished), "asked": runs, "run_dir": str(folder)}
     (folder / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
-    found = tuple(api.Run(folder / one.trial.name, one.result) for one in finished if one.result is not None)
+    found = tuple(Run(folder / one.trial.name, one.result) for one in finished if one.result is not None)
     return Runs(folder, found, summary)
 
 
@@ -138,13 +139,13 @@ def asked(
 ) -> tuple[Config, Any]:
     """The config that all trials begin with, and the source if it is a graph in memory, else None."""
     if isinstance(source, str | Path):
-        return api.resolve(str(source), config, settings, short, preset), None
-    api.check_in_memory(source, short)
-    return api.resolve("", config, settings, short, preset), source
+        return run_config.resolve(str(source), config, settings, short, preset), None
+    run_config.check_in_memory(source, short)
+    return run_config.resolve("", config, settings, short, preset), source
 
 
 def _on_disk(trial: Trial, in_memory: Any) -> Trial:
-    shards = api.shards_of(trial.config, in_memory)
+    shards = prepared.shards_of(trial.config, in_memory)
     return replace(trial, config=trial.config.replace({"data.source": str(shards)}))
 
 
@@ -161,7 +162,7 @@ def seeds_of(config: Config, runs: int, *, data_seeds: bool = False, name: str =
 
 def content_of(config: Config) -> str:
     """Fingerprint of the graph as JSON: a source's name says nothing of a file that was written again."""
-    return json.dumps(ShardSet.open(api.shards_of(config)).manifest.fingerprint, sort_keys=True)
+    return json.dumps(ShardSet.open(prepared.shards_of(config)).manifest.fingerprint, sort_keys=True)
 
 
 # --- the directory ----------------------------------------------------------------------------------------------------
@@ -253,7 +254,7 @@ class _Limits:
             self.reached = result["stopped"]
 
 
-def trained(trial: Trial, on_status: OnStatus) -> api.Run:
+def trained(trial: Trial, on_status: OnStatus) -> Run:
     """A trial that is a run of graph servers."""
     return api.train(config=trial.config, on_status=on_status)
 
@@ -347,7 +348,9 @@ def _started(trial: Trial, folder: Path) -> subprocess.Popen[str]:
     """In a session of its own: a terminal's Ctrl-C is for us, and we end it."""
     file = folder / f".{trial.name}.toml"
     file.write_text(configs.dump(trial.config))
-    command = start.command("siafu", "train", "--config", str(file), "--quiet", "--json", *api.code_of(trial.config))
+    command = start.command(
+        "siafu", "train", "--config", str(file), "--quiet", "--json", *run_config.code_of(trial.config)
+    )
     return subprocess.Popen(
         command,
         env=start.environment(),

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import api, repeat, search_space
+from run_coordinator import prepared, repeat, search_space
 from run_coordinator.repeat import Done, Summary, Watch
+from run_coordinator.run import Run
 from siafu.config import Config, Data
 from siafu.errors import ConfigError
 from siafu.shards import ShardSet
@@ -31,7 +32,7 @@ class Point:
     """One setting of the space and what its runs scored."""
 
     settings: Mapping[str, Any]
-    runs: tuple[api.Run, ...]
+    runs: tuple[Run, ...]
     summary: Summary
     diverged: str = ""  # why, if a run did
 
@@ -112,7 +113,7 @@ def search(
     parsed = search_space.parse(over or {})
     base, in_memory = repeat.asked(source, config, settings, short, preset)
     if in_memory is not None:
-        base = base.replace({"data.source": str(api.shards_of(base, in_memory))})
+        base = base.replace({"data.source": str(prepared.shards_of(base, in_memory))})
     points = search_space.points(parsed, random, seed)
     known: dict[Data, ShardSet] = {}
     trials = {
@@ -156,9 +157,9 @@ def _checked(base: Config, point: Mapping[str, Any], known: dict[Data, ShardSet]
     try:
         config = base.replace(point)
         if config.data not in known:
-            known[config.data] = ShardSet.open(api.shards_of(config))
+            known[config.data] = ShardSet.open(prepared.shards_of(config))
         shards = known[config.data]
-        api.built(api.fit(config, shards), shards)
+        prepared.built(prepared.fit(config, shards), shards)
     except ConfigError as error:
         raise ConfigError(f"search at {name_of(point)}: {error}") from None
     if not shards.manifest.num_validated(config.data.split):
@@ -180,5 +181,5 @@ def _note(folder: Path, settings: Mapping[str, Any], one: Done) -> None:
 
 def _point(folder: Path, settings: Mapping[str, Any], done: Sequence[Done]) -> Point:
     found = [one for one in done if one.result is not None]
-    runs = tuple(api.Run(folder / one.trial.name, one.result) for one in found if one.result is not None)
+    runs = tuple(Run(folder / one.trial.name, one.result) for one in found if one.result is not None)
     return Point(settings, runs, repeat.summarised(found), next((one.error for one in done if one.result is None), ""))

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from run_coordinator import api
+from run_coordinator import run_config
 from siafu import config as configs
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -51,7 +51,7 @@ def parse(space: Mapping[str, Any]) -> Space:
     """The space with full names and parsed values. ConfigError naming the setting and what is wrong with it."""
     parsed: dict[str, Choices | Range] = {}
     for name, values in space.items():
-        key = api.SHORT.get(name.replace("-", "_"), name)
+        key = run_config.SHORT.get(name.replace("-", "_"), name)
         if key.partition(".")[0] in ("run", "cloud") or key in ("train.seed", "data.source"):
             raise ConfigError(f"search over {name}: is not a setting of the model or its training")
         parsed[key] = _values(name, key, values)

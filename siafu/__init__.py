@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 _ELSEWHERE = {
     "prepare": "graph_data.prepare",
     "train": "run_coordinator.api",
-    "Run": "run_coordinator.api",
+    "Run": "run_coordinator.run",
     "repeat": "run_coordinator.repeat",
     "search": "run_coordinator.search",
     "runs": "run_coordinator.past_runs",

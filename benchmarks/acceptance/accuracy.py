@@ -32,7 +32,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import api, presets
+from run_coordinator import api, prepared, presets
 from siafu import start
 from siafu.config import Config
 from siafu.shards import ShardSet
@@ -233,7 +233,7 @@ def run_torch(case: Case, placement: str, seeds: Iterable[int], results: Results
         return
     command = start.command(
         "tests.torch_reference",
-        str(api.shards_of(case.config)),
+        str(prepared.shards_of(case.config)),
         "--settings",
         json.dumps(torch_settings(case, placement)),
         "--seeds",
@@ -256,7 +256,7 @@ def commit() -> str:
 
 
 def _data_digest(case: Case) -> str:
-    return ShardSet.open(api.shards_of(case.config)).manifest.digest
+    return ShardSet.open(prepared.shards_of(case.config)).manifest.digest
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

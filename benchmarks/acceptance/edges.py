@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from run_coordinator import api
+from run_coordinator import api, prepared
 from siafu import start
 from siafu.config import Config
 
@@ -89,7 +89,7 @@ def of_pyg(case: Case, seeds: Sequence[int]) -> list[dict[str, Any]]:
         "epochs": train.epochs,
         "eval_every": train.eval_every,
     }
-    command = start.command("tests.pyg_reference", str(api.shards_of(case.config)), "--settings")
+    command = start.command("tests.pyg_reference", str(prepared.shards_of(case.config)), "--settings")
     done = subprocess.run(
         [*command, json.dumps(settings), "--seeds", *map(str, seeds)], check=True, stdout=subprocess.PIPE, text=True
     )

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cost_planner.plan import graphs
-from run_coordinator import api
+from run_coordinator import prepared
 from siafu.config import Config
 from siafu.shards import Manifest, ShardSet
 
@@ -86,7 +86,7 @@ def _rows(name: str) -> Iterator[Row]:
 
 def _cut(name: str, parts: int) -> Manifest:
     config = Config().replace({"data.source": name, "data.parts": parts, "data.partitioner": "metis"})
-    return ShardSet.open(api.shards_of(config)).manifest
+    return ShardSet.open(prepared.shards_of(config)).manifest
 
 
 def _ghosts(manifest: Manifest) -> float:

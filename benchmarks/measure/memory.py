@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.measure import Measurement
 from benchmarks.measure.footprint import Footprint, Pages, watch
 from cost_planner.memory import Prediction, predict
-from run_coordinator import api
+from run_coordinator import prepared, run_config
 from siafu import config as configs
 from siafu import start
 from siafu.config import Config
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graph", default="digits", metavar="SOURCE", help="what to train on [digits]")
     for name in FLAGS:
         parser.add_argument(
-            f"--{name.replace('_', '-')}", dest=name, metavar="X", help=f"as of siafu train: {api.SHORT[name]}"
+            f"--{name.replace('_', '-')}", dest=name, metavar="X", help=f"as of siafu train: {run_config.SHORT[name]}"
         )
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other setting")
     parser.add_argument("--predict-only", action="store_true", help="do not run it")
@@ -36,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def measure(args: argparse.Namespace) -> Measurement:
     config = config_of(args)
-    shards_path = api.shards_of(config)  # prepared before the launcher is watched: preparing has a benchmark of its own
+    shards_path = prepared.shards_of(config)  # before the launcher is watched: preparing has a benchmark of its own
     shards = ShardSet.open(shards_path)
-    config = api.fit(config, shards)
+    config = prepared.fit(config, shards)
     prediction = predict(config, shards.manifest, aggregated=is_aggregated(config, shards))
     found = None if args.predict_only else run(config.replace({"data.source": str(shards_path.resolve())}))
     return Measurement(
@@ -59,7 +59,7 @@ def config_of(args: argparse.Namespace) -> Config:
             raise ConfigError(f"--set {assignment}: must be SECTION.KEY=VALUE")
         settings[key] = value
     short = {name: getattr(args, name) for name in FLAGS if getattr(args, name) is not None}
-    return api.resolve(args.graph, None, settings, short)
+    return run_config.resolve(args.graph, None, settings, short)
 
 
 def is_aggregated(config: Config, shards: ShardSet) -> bool:
@@ -73,7 +73,9 @@ def run(config: Config) -> Footprint:
     with tempfile.TemporaryDirectory(prefix="siafu-memory-") as folder:
         file = Path(folder) / "config.toml"
         file.write_text(configs.dump(config.replace({"run.dir": str(Path(folder) / "run")})))
-        command = start.command("siafu", "train", "--config", str(file), "--quiet", "--json", *api.code_of(config))
+        command = start.command(
+            "siafu", "train", "--config", str(file), "--quiet", "--json", *run_config.code_of(config)
+        )
         return watch(command, log=Path(folder) / "log")
 
 

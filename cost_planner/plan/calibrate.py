@@ -36,7 +36,7 @@ from cost_planner.plan.observe import Observed, observed
 from cost_planner.plan.simulated_run import Plan
 from cost_planner.plan.simulator import simulated
 from cost_planner.plan.work import Counts, Speeds, processor_s
-from run_coordinator import api
+from run_coordinator import prepared
 from siafu import allotment
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -150,7 +150,7 @@ class Measured:
 
 def measured(source: str, setting: Setting, epochs: int, more: Mapping[str, Any] | None = None) -> Measured:
     config = Config().replace({"data.source": source, **setting.settings, **(more or {})})
-    shards = ShardSet.open(api.shards_of(config))
+    shards = ShardSet.open(prepared.shards_of(config))
     spec = ModelSpec.of(config, shards.manifest)
     seen = observed(source, {**setting.settings, **(more or {})}, epochs)
     return Measured(setting, config, spec, Counts.of(shards.manifest), seen)

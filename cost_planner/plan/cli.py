@@ -25,7 +25,7 @@ from cost_planner.plan.lambdas import Lambdas, lambdas_on
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Limits, Ranking
 from graph_data.inspection import plot
-from run_coordinator import api, cli
+from run_coordinator import cli, run_config
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.pricing import prices
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("training")
     for name in SHARED:
-        cli.add_flag(group, name, api.SHORT[name])
+        cli.add_flag(group, name, run_config.SHORT[name])
     group.add_argument(
         "--like",
         nargs="+",
@@ -219,7 +219,9 @@ def _say_checks(args: argparse.Namespace, calibration: Calibration) -> int:
 
 def _asked(args: argparse.Namespace, calibration: Calibration) -> Asked:
     short = {name: getattr(args, name) for name in SHARED if getattr(args, name) is not None}
-    config = api.resolve(args.source, args.config, api.settings_of(args.set), short, args.preset, many=True)
+    config = run_config.resolve(
+        args.source, args.config, run_config.settings_of(args.set), short, args.preset, many=True
+    )
     graph = _graph(args, config)
     if not args.source:
         config = replace(config, data=replace(config.data, source=""))

@@ -21,7 +21,7 @@ from cost_planner import scale
 from graph_data.estimate import sizes_of
 from graph_data.sources import synthetic
 from graph_data.sources.names import resolve
-from run_coordinator import api
+from run_coordinator import prepared
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.shards import FileEntry, Manifest, PartitionEntry, ShardSet, is_prepared
@@ -104,7 +104,7 @@ def of_source(config: Config, cut: float | None = None) -> Graph:
             return _told(Graph(source, vertices, edges, features, family.num_classes), cut)
         if data.parts == 1 and sizes_of(found).num_edges < TRIAL_EDGES:
             config = config.replace({"data.parts": TRIAL_PARTS})
-    return _told(of_manifest(ShardSet.open(api.shards_of(config)).manifest), cut)
+    return _told(of_manifest(ShardSet.open(prepared.shards_of(config)).manifest), cut)
 
 
 def of_manifest(manifest: Manifest) -> Graph:

@@ -16,8 +16,8 @@ from rich.table import Column, Table
 from cost_planner.value import contenders, contest, finding, judge, paper, table, trained
 from cost_planner.value.names import names_apart
 from graph_data import source_flags
-from run_coordinator import api, repeat
 from run_coordinator import cli as train_cli
+from run_coordinator import repeat, run_config
 from siafu.baseline import METHODS
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -136,8 +136,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _nothing_is_trained(args: argparse.Namespace) -> None:
     """ConfigError for a flag that is about training."""
-    flags = [name for name in api.SHORT if name not in NOT_FLAGS and getattr(args, name) is not None]
-    flags += source_flags.given(args, without=(*api.SHORT, *NOT_FLAGS))
+    flags = [name for name in run_config.SHORT if name not in NOT_FLAGS and getattr(args, name) is not None]
+    flags += source_flags.given(args, without=(*run_config.SHORT, *NOT_FLAGS))
     flags += [name for name in ("set", "config", "preset", "ranks") if getattr(args, name)]
     if args.runs != 1:
         flags.append("runs")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from run_coordinator import api
+from run_coordinator import run_config
 from run_coordinator.baseline import settings
 from siafu.baseline import METHODS, BaselineConfig, first_settings
 from siafu.config import Config
@@ -103,7 +103,7 @@ def _parsed(words: Sequence[str]) -> Asked:
 def _key(name: str, kind: str) -> str:
     if kind in METHODS and name in settings.OWN:
         return settings.OWN[name]
-    return api.SHORT.get(name, name)
+    return run_config.SHORT.get(name, name)
 
 
 def _who() -> str:

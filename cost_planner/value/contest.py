@@ -20,9 +20,10 @@ from pathlib import Path
 from cost_planner.value import contenders, trained
 from cost_planner.value.contenders import Asked
 from cost_planner.value.trained import Contender
-from run_coordinator import api, baseline, repeat
+from run_coordinator import baseline, prepared, repeat
 from run_coordinator.actions import Status
 from run_coordinator.repeat import Done, OnStatus, Trial, Watch
+from run_coordinator.run import Run
 from siafu.baseline import METHODS, BaselineConfig
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -67,8 +68,8 @@ def hold(
     """
     if runs < 1:
         raise ConfigError(f"runs = {runs}: must be >= 1")
-    shards = ShardSet.open(api.shards_of(base))
-    api.built(api.fit(base, shards), shards)
+    shards = ShardSet.open(prepared.shards_of(base))
+    prepared.built(prepared.fit(base, shards), shards)
     ranks = ranks or base.data.parts
     labels = contenders.labels(asked, base, ranks)
     failed: dict[str, list[str]] = {labels[one.directory]: _left_out(one, base, ranks) for one in asked}
@@ -151,7 +152,7 @@ class _Trainer:
         # All mutable state:
         self._refused: dict[str, ConfigError] = {}  # by contender (rule 3)
 
-    def train(self, trial: Trial, on_status: OnStatus) -> api.Run | None:
+    def train(self, trial: Trial, on_status: OnStatus) -> Run | None:
         name = trial.settings["contender"]
         if name in self._refused:
             raise self._refused[name]
@@ -164,7 +165,7 @@ class _Trainer:
             raise
 
 
-def _baseline(config: BaselineConfig, on_status: OnStatus) -> api.Run | None:
+def _baseline(config: BaselineConfig, on_status: OnStatus) -> Run | None:
     """None: the time was up."""
     begun, most_s = time.monotonic(), config.run.max_seconds
 

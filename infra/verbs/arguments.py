@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from run_coordinator import api
+from run_coordinator import run_config
 from siafu.config import Config
 
 
@@ -22,7 +22,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def config_of(args: argparse.Namespace) -> Config:
     """ConfigError for a setting that cannot be."""
-    settings = api.settings_of(args.set)
+    settings = run_config.settings_of(args.set)
     if args.name:
         settings["cloud.name"] = args.name
-    return api.resolve("", args.config, settings, {})
+    return run_config.resolve("", args.config, settings, {})

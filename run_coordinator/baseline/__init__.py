@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import api, live_status
+from run_coordinator import live_status, prepared, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.baseline import launch
 from run_coordinator.baseline.settings import fitted, resolve
+from run_coordinator.run import Run
 from siafu import allotment, extras, run_files
 from siafu import config as configs
 from siafu.baseline import BaselineConfig
@@ -23,7 +24,7 @@ from siafu.pricing import cost
 from siafu.run_files import CONFIG, RESULT, Result
 from siafu.shards import ShardSet
 
-Run = api.Run
+Run = Run
 #: More take minutes only to start, as each imports torch, and get less than an eighth of a core each.
 RANKS_PER_CORE = 8
 
@@ -72,14 +73,14 @@ def _prepared(config: BaselineConfig, on_status: Callable[[Any], None]) -> tuple
     """What the ranks of a new run need."""
     config = config.replace({"data.parts": config.partitions})
     on_status(Status(phase="preparing"))
-    shards = ShardSet.open(api.shards_of(config))
+    shards = ShardSet.open(prepared.shards_of(config))
     config = fitted(config, shards)
-    api.built(config, shards)  # what cannot be must not cost a run directory
+    prepared.built(config, shards)  # what cannot be must not cost a run directory
     cost.of_baseline(config, seconds=0)  # nor an unknown price
     on_status(Status(phase="starting", notes=shards.notes()))
-    run_dir = api.made_run_dir(config, f"{shards.manifest.name}-{config.model.name}-{config.baseline.method}")
-    api.write_manifest(run_dir, config, shards)
-    api.keep_beside(run_dir, shards)
+    run_dir = run_directory.made(config, f"{shards.manifest.name}-{config.model.name}-{config.baseline.method}")
+    run_directory.write_manifest(run_dir, config, shards)
+    run_directory.keep_beside(run_dir, shards)
     return config, shards, run_dir
 
 
@@ -94,8 +95,8 @@ def resume(run_dir: str | Path, *, on_status: Callable[[Any], None] = lambda sta
     if not any(folder.glob("checkpoint-*/whole.json")):
         raise ConfigError(f"{run_dir}: it has no checkpoint to go on from; --checkpoint-every makes some")
     on_status(Status(phase="preparing"))
-    shards = ShardSet.open(api.shards_of(config))
-    api.same_data(folder, config, shards)
+    shards = ShardSet.open(prepared.shards_of(config))
+    run_directory.same_data(folder, config, shards)
     return _carried_out(config, shards, folder, on_status, resume=True)
 
 
@@ -110,13 +111,13 @@ def begun(run_dir: str | Path) -> BaselineConfig:
 def _carried_out(
     config: BaselineConfig, shards: ShardSet, run_dir: Path, on_status: Callable[[Any], None], *, resume: bool
 ) -> Run:
-    with api.alone(run_dir), live_status.kept(run_dir, on_status) as tell:
+    with run_directory.alone(run_dir), live_status.kept(run_dir, on_status) as tell:
         found = launch.run(config, shards.path.resolve(), run_dir, tell, resume=resume)
         spent = cost.of_baseline(config, seconds=found["train_seconds"])
         result: Result = {
             **found,
             "cost": None if spent is None else spent.to_dict(),
-            **api.told_of_graph(shards),
+            **run_directory.told_of_graph(shards),
             "run_dir": str(run_dir),
         }
         run_files.write_result(run_dir, result)

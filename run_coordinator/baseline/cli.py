@@ -7,7 +7,7 @@ import json
 import shlex
 
 from graph_data import source_flags
-from run_coordinator import api, baseline
+from run_coordinator import baseline, run_config
 from run_coordinator import cli as train_cli
 from run_coordinator.baseline import settings
 from siafu.baseline import BASELINE_MODELS, METHODS, BaselineConfig
@@ -57,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group("baseline")
     for name, key in settings.OWN.items():
         train_cli.add_flag(own, name, key, BaselineConfig)
-    sections = dict.fromkeys(api.SHORT[name].partition(".")[0] for name in settings.SHARED)
+    sections = dict.fromkeys(run_config.SHORT[name].partition(".")[0] for name in settings.SHARED)
     groups = {section: parser.add_argument_group(train_cli.GROUPS[section]) for section in sections}
     for name in settings.SHARED:
-        key = api.SHORT[name]
+        key = run_config.SHORT[name]
         train_cli.add_flag(groups[key.partition(".")[0]], name, key, BaselineConfig, told=TOLD.get(key, ""))
     source_flags.add_to(parser, names())
 
@@ -82,7 +82,7 @@ def main(args: argparse.Namespace) -> int:
             )
         config = baseline.begun(args.resume)
     elif args.method:
-        changes = api.settings_of(args.set)
+        changes = run_config.settings_of(args.set)
         config = settings.resolve(args.method, args.source, args.config, changes, short, args.preset)
     else:
         raise ConfigError(f"no METHOD: must be one of {', '.join(METHODS)}")

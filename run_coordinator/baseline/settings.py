@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from graph_data import source_flags
-from run_coordinator import api
+from run_coordinator import prepared, run_config
 from siafu import config as configs
 from siafu.baseline import BaselineConfig, first_settings
 from siafu.config import Config
 from siafu.errors import ConfigError, one_of
 from siafu.shards import ShardSet
 
-#: Flags of siafu train that a baseline has too, by their names in ``api.SHORT``.
+#: Flags of siafu train that a baseline has too, by their names in ``run_config.SHORT``.
 SHARED = (
     "partitioner",
     "order",
@@ -114,7 +114,7 @@ def resolve(
             raise ConfigError(f"{key} = {changes[key]}: {_whose(key)}")
     model = shared.get("model") or changes.get("model.name")
     base = _base(method, config, model)
-    found = api.resolve(source, base, changes, shared, preset)
+    found = run_config.resolve(source, base, changes, shared, preset)
     assert isinstance(found, BaselineConfig)
     if found.baseline.method != method:
         raise ConfigError(f"baseline.method = {found.baseline.method}: {method} was asked for")
@@ -160,6 +160,6 @@ def fitted(config: BaselineConfig, shards: ShardSet) -> BaselineConfig:
             f"needs {config.partitions}"
         )
     # ranks have none: see UNHEEDED
-    found = api.fit(config, shards).replace({"train.intervals": config.train.intervals})
+    found = prepared.fit(config, shards).replace({"train.intervals": config.train.intervals})
     assert isinstance(found, BaselineConfig)
     return found

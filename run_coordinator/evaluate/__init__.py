@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from run_coordinator import api
 from run_coordinator.actions import Status
 from run_coordinator.evaluate import picture, scores
 from run_coordinator.evaluate.scores import Scored
 from run_coordinator.predict import predict
 from run_coordinator.predict.predictions import Predictions
+from run_coordinator.run import Run
 from siafu.errors import ConfigError, one_of
 from siafu.sparse import Array
 
@@ -70,7 +70,7 @@ class Evaluation:
 
 
 def evaluate(
-    run: api.Run | str | os.PathLike[str],
+    run: Run | str | os.PathLike[str],
     *,
     split: str = "test",
     graph: Any = "",
@@ -88,7 +88,7 @@ def evaluate(
     """
     if split not in (*SPLITS, "all"):
         raise ConfigError(f"split = {split!r}: {one_of(split, (*SPLITS, 'all'))}")
-    where = run if isinstance(run, api.Run) else Path(run)
+    where = run if isinstance(run, Run) else Path(run)
     return of(predict(where, graph=graph, settings=settings, on_status=on_status), split)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from run_coordinator import api
+from run_coordinator import run_config
 from run_coordinator.evaluate import Evaluation, evaluate, picture
 from run_coordinator.evaluate.scores import Scored
 from run_coordinator.predict.plan import check_run
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     check_run(Path(args.run))
     with Display(f"{args.graph or args.run}, evaluated", 0, quiet=args.quiet) as display:
-        settings = api.settings_of(args.set)
+        settings = run_config.settings_of(args.set)
         found = evaluate(args.run, split=args.split, graph=args.graph, settings=settings, on_status=display)
     if args.plot:
         picture.write(args.plot, found.plot())

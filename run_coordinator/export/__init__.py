@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from run_coordinator import api
+from run_coordinator import prepared
 from run_coordinator.actions import Status
 from run_coordinator.export import exported
 from run_coordinator.export.readme import readme
@@ -26,6 +26,7 @@ from run_coordinator.export.source import source
 from run_coordinator.export.weights import settings, state
 from run_coordinator.export.whole import Inputs, inputs_of
 from run_coordinator.predict import predict
+from run_coordinator.run import Run
 from siafu import model_file
 from siafu.baseline import load
 from siafu.errors import ConfigError, GnnError, one_of
@@ -45,7 +46,7 @@ UNDIRECTED = {"dgl": {"gcnii", "appnp", "sgc"}}
 
 
 def export(
-    run: api.Run | str | Path, *, to: str, out: str | Path, on_status: Callable[[Status], None] = lambda status: None
+    run: Run | str | Path, *, to: str, out: str | Path, on_status: Callable[[Status], None] = lambda status: None
 ) -> dict[str, Any]:
     """Writes the model of a run to the folder ``out`` as a module of "torch", "pyg", "dgl" or "onnx".
 
@@ -55,7 +56,7 @@ def export(
 
     Raises: ConfigError for what cannot be exported so, or a package that is missing; GnnError if logits differ.
     """
-    run_dir, out = run.dir if isinstance(run, api.Run) else Path(run), Path(out)
+    run_dir, out = run.dir if isinstance(run, Run) else Path(run), Path(out)
     if to not in TARGETS:
         raise ConfigError(f"to = {to!r}: {one_of(to, TARGETS)}")
     model_file.check_name(out)
@@ -75,7 +76,7 @@ def export(
 
 
 def _shards(run_dir: Path) -> ShardSet:
-    return ShardSet.open(api.shards_of(load(run_dir / CONFIG)))
+    return ShardSet.open(prepared.shards_of(load(run_dir / CONFIG)))
 
 
 def _check(spec: ModelSpec, to: str, inputs: Inputs, *, directed: bool) -> None:

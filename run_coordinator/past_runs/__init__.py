@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from run_coordinator import api
+from run_coordinator import run_directory
 from run_coordinator.repeat import PLAN, Spread, spread
 from siafu import baseline, run_files
 from siafu.baseline import BaselineConfig
@@ -186,7 +186,7 @@ def _state(path: Path, result: Result | None) -> State:
     if result is not None:
         return "at its limit" if result["stopped"] in ("budget", "time") else "finished"
     try:
-        with api.alone(path):
+        with run_directory.alone(path):
             return "broken off"
     except ConfigError:
         return "running"

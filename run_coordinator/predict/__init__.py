@@ -20,12 +20,13 @@ import numpy as np
 from graph_data.objects import graph_of
 from graph_data.renumbered import renumbered
 from graph_data.sources import ids as source_ids
-from run_coordinator import api
+from run_coordinator import api, prepared
 from run_coordinator.actions import Status
 from run_coordinator.predict.files import Block, Sheet, check, opened
 from run_coordinator.predict.joined import JoinedRows
 from run_coordinator.predict.plan import Plan, plan_of
 from run_coordinator.predict.predictions import Predictions as Predictions
+from run_coordinator.run import Run
 from siafu.errors import ConfigError, DatasetError
 from siafu.shards import ROWS_FOLDER, ShardSet
 from siafu.sparse import Array
@@ -35,7 +36,7 @@ BLOCK_VALUES = 1 << 22
 
 
 def predict(
-    run: api.Run | str | Path,
+    run: Run | str | Path,
     *,
     graph: Any = "",
     layer: int | None = None,
@@ -62,7 +63,7 @@ def predict(
 
 def predict_to(
     out: str | Path,
-    run: api.Run | str | Path,
+    run: Run | str | Path,
     *,
     graph: Any = "",
     layer: int | None = None,
@@ -83,7 +84,7 @@ def predict_to(
 
 @contextmanager
 def _evaluated(
-    run: api.Run | str | Path,
+    run: Run | str | Path,
     graph: Any,
     layer: int | None,
     scores: str,
@@ -91,12 +92,12 @@ def _evaluated(
     on_status: Callable[[Status], None],
 ) -> Iterator[tuple[Sheet, Iterator[Block], dict[str, Any]]]:
     """What is predicted, block by block while the ``with`` block runs, and the result for ``--json``."""
-    run_dir = run.dir if isinstance(run, api.Run) else Path(run)
+    run_dir = run.dir if isinstance(run, Run) else Path(run)
     on_status(Status(phase="preparing"))
     in_memory = None if isinstance(graph, str | os.PathLike) else graph_of(graph)
     named = os.fspath(graph) if in_memory is None else f"{in_memory.name} (in memory)"
     plan = plan_of(run_dir, graph=named, layer=layer, scores=scores, settings=settings or {})
-    shards = ShardSet.open(api.shards_of(plan.config, in_memory, plan.features_as))
+    shards = ShardSet.open(prepared.shards_of(plan.config, in_memory, plan.features_as))
     plan = (plan if in_memory is None else plan.of_shards(shards)).fitted(shards)
     on_status(Status(phase="starting", notes=shards.notes()))
     work = _work_dir(run_dir)

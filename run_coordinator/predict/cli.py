@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graph_data import source_flags
-from run_coordinator import api
+from run_coordinator import run_config
 from run_coordinator.predict import predict_to
 from run_coordinator.predict.plan import check_run
 from siafu.errors import ConfigError
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     check_run(Path(args.run))
     out = Path(args.out or f"{args.run}/predictions.csv")
-    settings: dict[str, Any] = api.settings_of(args.set)
+    settings: dict[str, Any] = run_config.settings_of(args.set)
     settings |= {key: getattr(args, flag) for flag, key in FLAGS.items() if getattr(args, flag) is not None}
     graph, options = args.graph, source_flags.given(args)
     if options and not graph:

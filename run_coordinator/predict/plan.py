@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graph_data.renumbered import Numbers
-from run_coordinator import api
+from run_coordinator import prepared
 from run_coordinator.lambda_emulator import as_asked
 from run_coordinator.predict.meanings import Meanings, Names
 from siafu import conditions, model_file, models
@@ -76,11 +76,11 @@ class Plan:
             )
         _check_prepared(self.config, manifest)
         if self.features_as:
-            api.check_columns(Path(self.features_as), shards, source)
+            prepared.check_columns(Path(self.features_as), shards, source)
             _check_standard(self.features_as, shards, source)
         _check(self.spec, manifest, source)
         if self.spec.target in ("labels", "numbers") and _judged(manifest):
-            api.check_labels(self.run_dir, shards, source, (CLASSES,))  # relations are found by their names
+            prepared.check_labels(self.run_dir, shards, source, (CLASSES,))  # relations are found by their names
         names = self._names(shards)
         meanings = Meanings.of(self.run_dir, self.spec, names)
         numbers = (
@@ -93,7 +93,9 @@ class Plan:
         if not self.config.data.split < len(manifest.splits):
             changes["data.split"] = 0
         classes = meanings.classes if "classes" in names else ()
-        return replace(self, config=api.fit(self.config.replace(changes), shards), classes=classes, numbers=numbers)
+        return replace(
+            self, config=prepared.fit(self.config.replace(changes), shards), classes=classes, numbers=numbers
+        )
 
     def _names(self, shards: ShardSet) -> Names:
         """Of the run's graph. A run of before this was written down has those of its source."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from run_coordinator import api, cli
+from run_coordinator import cli, run_config
 from run_coordinator.recovery import resume
 from siafu.progress import Display
 from siafu.run_files import CONFIG
@@ -32,14 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     anew = parser.add_argument_group("settings of siafu train to change")
     for name in resume.FLAGS:
-        cli.add_flag(anew, name, api.SHORT[name], told_default="as before")
+        cli.add_flag(anew, name, run_config.SHORT[name], told_default="as before")
 
 
 def main(args: argparse.Namespace) -> int:
     short = {name: getattr(args, name) for name in resume.FLAGS if getattr(args, name) is not None}
-    settings = api.settings_of(args.set)
+    settings = run_config.settings_of(args.set)
     if (file := Path(args.run) / CONFIG).is_file():
-        api.check_code(file, settings)
+        run_config.check_code(file, settings)
     config = resume.resolve(Path(args.run), settings, short)
     with Display(cli.title(config), config.train.epochs, quiet=args.quiet) as display:
         run = resume.resume(args.run, settings=settings, on_status=display, **short)

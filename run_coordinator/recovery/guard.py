@@ -84,7 +84,7 @@ def run(argv: Sequence[str], restarts: int) -> int:
     end. ``restarts``: at most, in all."""
     command, told = start.command("siafu", *argv), [flag for flag in ("--json", "--quiet") if flag in argv]
     said = (word.removeprefix("--set=") for word in argv)
-    # for ``run_coordinator.api.check_code``
+    # for ``run_coordinator.run_config.check_code``
     told += [f"--set={word}" for word in said if word.startswith("lambda.handler=")]
     for left in range(restarts, -1, -1):
         with _launched(command) as launcher:

@@ -8,10 +8,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import api
+from run_coordinator import api, prepared, run_config, run_directory
 from run_coordinator.actions import Status
-from run_coordinator.api import Run
 from run_coordinator.lambda_emulator import as_asked
+from run_coordinator.run import Run
 from siafu import config as configs
 from siafu import run_files
 from siafu.checkpoints import Store, TrainingState, mirror_of
@@ -77,8 +77,8 @@ def resume(
     config = resolve(path, settings or {}, short)
     on_status = on_status or (lambda status: None)
     on_status(Status(phase="preparing"))
-    shards = ShardSet.open(api.shards_of(config))
-    api.same_data(path, config, shards)  # before the run's manifest is written again
+    shards = ShardSet.open(prepared.shards_of(config))
+    run_directory.same_data(path, config, shards)  # before the run's manifest is written again
     return api.conduct(config, shards.path, on_status, path, lambda model: _state(path, config, model, shards))
 
 
@@ -87,7 +87,7 @@ def resolve(run_dir: Path, settings: Mapping[str, Any], short: Mapping[str, Any]
     if not (run_dir / CONFIG).is_file():
         raise ConfigError(f"{run_dir}: not a run directory: it has no {CONFIG}")
     known = as_asked(configs.load(run_dir / CONFIG), run_dir)
-    config = api.resolve("", known, settings, short).replace({"run.dir": str(run_dir)})
+    config = run_config.resolve("", known, settings, short).replace({"run.dir": str(run_dir)})
     before, after = known.to_dict(), config.to_dict()
     for section, values in after.items():
         for key, value in values.items():

@@ -3,8 +3,10 @@
 import pytest
 
 from graph_data.prepare import prepare
-from run_coordinator.api import built, fit, resolve, shards_of, train
+from run_coordinator.api import train
 from run_coordinator.cli import title
+from run_coordinator.prepared import built, fit, shards_of
+from run_coordinator.run_config import resolve
 from siafu import evaluation
 from siafu.config import Config, load
 from siafu.errors import ConfigError

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from run_coordinator import curves
-from run_coordinator.api import Run
+from run_coordinator.run import Run
 from siafu import extras
 from siafu.errors import ConfigError
 

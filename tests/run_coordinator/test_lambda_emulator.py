@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("boto3", reason="needs the extra aws")
 
-from run_coordinator.api import CONFIG
 from run_coordinator.lambda_emulator import ASKED, as_asked, lambda_site
 from run_coordinator.predict import plan
 from run_coordinator.recovery import resume
 from siafu.config import Config, dump, load
 from siafu.errors import ConfigError
+from siafu.run_files import CONFIG
 
 
 def test_localstack_says_in_its_last_line_what_the_user_must_do(monkeypatch, tmp_path):

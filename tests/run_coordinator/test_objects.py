@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import siafu
-from run_coordinator import api
+from run_coordinator import prepared, run_config
 from siafu.errors import DatasetError
 from siafu.progress import summary
 from siafu.shards import ShardSet
@@ -14,10 +14,10 @@ EDGES = {"edge_index": np.array([[0, 1, 2, 3], [1, 2, 3, 0]]), "x": np.eye(4), "
 
 
 def test_its_shards_are_kept_like_those_of_any_source(tmp_path):
-    config = api.resolve("", None, {"data.cache_dir": str(tmp_path)}, {"parts": 2})
-    path = api.shards_of(config, EDGES)
+    config = run_config.resolve("", None, {"data.cache_dir": str(tmp_path)}, {"parts": 2})
+    path = prepared.shards_of(config, EDGES)
     assert ShardSet.open(path).manifest.num_partitions == 2
-    assert api.shards_of(config, EDGES) == path
+    assert prepared.shards_of(config, EDGES) == path
     assert path.parent == tmp_path
 
 

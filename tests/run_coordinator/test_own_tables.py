@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import siafu
-from run_coordinator import api
+from run_coordinator import prepared, run_config
 from siafu.__main__ import main
 from siafu.config import load
 from siafu.errors import ConfigError
@@ -52,7 +52,7 @@ def test_tables_are_trained_on_as_they_are_prepared(folder, capsys):
     assert source.startswith(f"edges:{folder}/sales.csv?")
     again = ["train", "--config", "run/config.toml", "--features", "users.csv#posts", "--run-dir", "again", "--quiet"]
     assert main(again) == 0
-    assert ShardSet.open(api.shards_of(load("again/config.toml"))).manifest.num_features == 1
+    assert ShardSet.open(prepared.shards_of(load("again/config.toml"))).manifest.num_features == 1
 
 
 def test_a_run_on_tables_goes_on_and_predicts_another_graph(folder, monkeypatch, capsys):
@@ -90,9 +90,9 @@ def test_categories_and_columns_are_remembered_for_predictions(capsys):
 
 def test_split_is_a_number_of_one_or_a_file_of_them():
     files = {"features": "users.csv#age", "labels": "users.csv#job"}
-    found = api.resolve("sales.csv", None, None, {**files, "split": "2"})
+    found = run_config.resolve("sales.csv", None, None, {**files, "split": "2"})
     assert (found.data.split, "split=" in found.data.source) == (2, False)
-    found = api.resolve("sales.csv", None, None, {**files, "split": "users.csv#role"})
+    found = run_config.resolve("sales.csv", None, None, {**files, "split": "users.csv#role"})
     assert (found.data.split, found.data.source.partition("&split=")[2]) == (0, "users.csv#role")
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from graph_data.prepare import prepare
-from run_coordinator import api, presets
+from run_coordinator import presets, run_config
 from siafu.__main__ import main
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -20,7 +20,7 @@ PUBLISHED = pytest.mark.parametrize(("model", "graph"), presets.PAPER)
 
 @PUBLISHED
 def test_a_preset_is_a_model_that_can_be_and_names_its_source(model: str, graph: str):
-    config = api.resolve(graph, None, None, {"model": model}, "paper")
+    config = run_config.resolve(graph, None, None, {"model": model}, "paper")
     assert presets.find("paper", config) is presets.PAPER[model, graph]
     assert presets.PAPER[model, graph].source
     assert presets.PAPER[model, graph].differs
@@ -58,13 +58,13 @@ def test_patience_ends_as_its_authors_have_it():
         "sgc": (None, None),
         "sage": (None, None),
     }
-    config = api.resolve("cora", None, None, {"model": "gat", "stop_on": "score"}, "paper")
+    config = run_config.resolve("cora", None, None, {"model": "gat", "stop_on": "score"}, "paper")
     assert (config.train.stop_on, config.train.patience) == ("score", 100)
 
 
 def test_flags_and_settings_win_over_a_preset_and_a_preset_over_a_config():
     config = Config().replace({"train.lr": 9.0, "train.epochs": 7, "train.clip_norm": 0.5})
-    found = api.resolve("cora", config, {"train.epochs": "30"}, {"model": "gat", "heads": 4}, "paper")
+    found = run_config.resolve("cora", config, {"train.epochs": "30"}, {"model": "gat", "heads": 4}, "paper")
     assert (found.train.lr, found.train.epochs, found.model.heads, found.train.clip_norm) == (0.005, 30, 4, 0.5)
 
 
@@ -97,4 +97,4 @@ def test_what_was_not_published_is_refused_with_what_was(
 
 def test_there_is_one_kind_of_preset():
     with pytest.raises(ConfigError, match=r"^preset 'papers': unknown, must be paper$"):
-        api.resolve("cora", None, None, {}, "papers")
+        run_config.resolve("cora", None, None, {}, "papers")

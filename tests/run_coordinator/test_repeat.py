@@ -15,12 +15,13 @@ import pytest
 
 from run_coordinator import api, repeat
 from run_coordinator.repeat import Done
+from run_coordinator.run import Run
 from siafu.config import Config
 from siafu.errors import ConfigError, Diverged, GnnError, PeerLost, WorkerError
 from tests.toy_graphs import random_graph
 
 SCORES = {0: 0.5, 1: 0.7, 2: 0.9}
-Trainer = Callable[..., api.Run]
+Trainer = Callable[..., Run]
 
 
 def result(config: Config, **changes: Any) -> dict[str, Any]:
@@ -46,13 +47,13 @@ def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Config]:
     """The configs of the runs that were trained, by a trainer that only leaves their results."""
     configs: list[Config] = []
 
-    def train(config: Config, on_status: Any = None) -> api.Run:
+    def train(config: Config, on_status: Any = None) -> Run:
         configs.append(config)
         folder = Path(config.run.dir)
         folder.mkdir(parents=True)
         found = result(config)
         (folder / "result.json").write_text(json.dumps(found))
-        return api.Run(folder, found)
+        return Run(folder, found)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(api, "train", train)
@@ -63,7 +64,7 @@ def failing(trained: list[Config], monkeypatch: pytest.MonkeyPatch, at: int, err
     """From now on, the run with this seed raises."""
     train = api.train
 
-    def fail(config: Config, on_status: Any = None) -> api.Run:
+    def fail(config: Config, on_status: Any = None) -> Run:
         if config.train.seed == at:
             Path(config.run.dir).mkdir(parents=True)
             (Path(config.run.dir) / "config.toml").write_text("")
@@ -152,11 +153,11 @@ def test_a_budget_is_of_all_runs_together_and_counts_those_of_earlier_calls(trai
 def test_a_run_that_a_limit_has_stopped_is_not_finished(trained: list[Config], monkeypatch: pytest.MonkeyPatch):
     train = api.train
 
-    def stopped(config: Config, on_status: Any = None) -> api.Run:
+    def stopped(config: Config, on_status: Any = None) -> Run:
         run = train(config=config)
         told = {**run.result, "stopped": "time" if config.train.seed == 1 else "epochs"}
         (run.dir / "result.json").write_text(json.dumps(told))
-        return api.Run(run.dir, told)
+        return Run(run.dir, told)
 
     with monkeypatch.context() as patch:
         patch.setattr(api, "train", stopped)

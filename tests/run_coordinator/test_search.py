@@ -11,6 +11,7 @@ import pytest
 
 from graph_data.prepare import prepare
 from run_coordinator import api
+from run_coordinator.run import Run
 from run_coordinator.search import name_of, search
 from siafu.__main__ import main
 from siafu.config import Config
@@ -32,7 +33,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[float
     """(learning rate, seed) of the runs that were trained, by a trainer that only leaves their results."""
     told: list[tuple[float, int]] = []
 
-    def train(config: Config, on_status: Any = None) -> api.Run:
+    def train(config: Config, on_status: Any = None) -> Run:
         rate, folder = config.train.lr, Path(config.run.dir)
         told.append((rate, config.train.seed))
         folder.mkdir(parents=True)
@@ -52,7 +53,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[float
             "run_dir": str(folder),
         }
         (folder / "result.json").write_text(json.dumps(found))
-        return api.Run(folder, found)
+        return Run(folder, found)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(api, "train", train)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import siafu
-from run_coordinator import api
+from run_coordinator import run_config
 from run_coordinator.predict.plan import plan_of
 from siafu import config as configs
 from siafu import model_file
@@ -293,8 +293,8 @@ def test_a_file_does_not_choose_what_code_lambdas_run(shards, capsys, tmp_path, 
         )
     assert plan_of(run, settings={}).config.lambdas.handler == configs.Lambda.handler  # of siafu predict
     assert not (tmp_path / "sprung").exists()
-    said = api.settings_of(api.code_of(theirs)[1:])
-    api.check_code(run / "config.toml", said)  # on the command line it may be said
+    said = run_config.settings_of(run_config.code_of(theirs)[1:])
+    run_config.check_code(run / "config.toml", said)  # on the command line it may be said
     assert said == {"lambda.handler": "trap.handler"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from run_coordinator import api
+from run_coordinator import run_config
 from siafu import config as configs
 from siafu.conditions import NEEDS, idle
 from siafu.config import Config
@@ -13,7 +13,7 @@ from siafu.errors import ConfigError
 #: Key -> who refuses it where it does nothing.
 CHECKED = {
     **dict.fromkeys(
-        ("data.val_edges", "data.test_edges", "data.negatives", "data.eval_negatives"), "run_coordinator.api.fit"
+        ("data.val_edges", "data.test_edges", "data.negatives", "data.eval_negatives"), "run_coordinator.prepared.fit"
     ),
     **dict.fromkeys(
         (
@@ -38,7 +38,7 @@ CHECKED = {
         "siafu.models.build",
     ),
     **dict.fromkeys(
-        ("model.layers", "model.hidden", "train.weight_decay_rest", "run.write"), "run_coordinator.api.built"
+        ("model.layers", "model.hidden", "train.weight_decay_rest", "run.write"), "run_coordinator.prepared.built"
     ),
     **dict.fromkeys(("data.inductive", "train.staleness"), "siafu.config"),
 }
@@ -77,7 +77,7 @@ def test_every_setting_is_classified_once():
 
 
 def test_nothing_is_idle_in_the_defaults():
-    assert idle(api.resolve("", None, {}, {})) == {}
+    assert idle(run_config.resolve("", None, {}, {})) == {}
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_nothing_is_idle_in_the_defaults():
 )
 def test_what_is_said_and_does_nothing_is_refused(settings, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
-        api.resolve("digits", None, settings, {})
+        run_config.resolve("digits", None, settings, {})
     file = tmp_path / "mine.toml"
     file.write_text(configs.dump(Config().replace(settings)))
     with pytest.raises(ConfigError, match=message):
-        api.resolve("", file, {}, {})
+        run_config.resolve("", file, {}, {})
     with pytest.raises(ConfigError, match=message):
-        api.resolve("", file, {"train.epochs": 3}, {})
+        run_config.resolve("", file, {"train.epochs": 3}, {})
 
 
 @pytest.mark.parametrize(
@@ -125,18 +125,18 @@ def test_what_is_said_and_does_nothing_is_refused(settings, message, tmp_path):
     ],
 )
 def test_what_means_something_stays(settings):
-    resolved = api.resolve("digits", None, settings, {})
+    resolved = run_config.resolve("digits", None, settings, {})
     assert resolved == resolved.replace(settings)
 
 
 def test_what_loses_its_meaning_goes_back_to_its_default(tmp_path):
-    known = api.resolve("digits", None, {"servers.backend": "lambda", "lambda.count": 3}, {})
-    assert api.resolve("", known, {}, {"backend": "cpu"}).lambdas.count == 0
+    known = run_config.resolve("digits", None, {"servers.backend": "lambda", "lambda.count": 3}, {})
+    assert run_config.resolve("", known, {}, {"backend": "cpu"}).lambdas.count == 0
     (tmp_path / "config.toml").write_text(configs.dump(known))
-    assert api.resolve("", tmp_path / "config.toml", {}, {"backend": "cpu"}).lambdas.count == 0
+    assert run_config.resolve("", tmp_path / "config.toml", {}, {"backend": "cpu"}).lambdas.count == 0
     with pytest.raises(ConfigError, match=r"lambda\.count = 4: has no effect"):
-        api.resolve("", known, {"lambda.count": 4}, {"backend": "cpu"})
+        run_config.resolve("", known, {"lambda.count": 4}, {"backend": "cpu"})
 
 
 def test_runs_in_several_modes_may_share_what_is_for_some_of_them():
-    assert api.resolve("digits", None, {"train.freshness": 0.5}, {}, many=True).train.freshness == 0.5
+    assert run_config.resolve("digits", None, {"train.freshness": 0.5}, {}, many=True).train.freshness == 0.5

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from run_coordinator import api
+from run_coordinator import prepared
 from run_coordinator.baseline import settings as baseline_settings
 from siafu.shards import ShardSet
 from tests.gpu_baselines import training
@@ -73,7 +73,7 @@ def trained(graph: str, name: str, kind: str, seed: int, epochs: int) -> dict[st
     changes = {**MODEL, **own, **BATCHES.get(kind, {}), "train.seed": seed, "data.seed": seed, "train.epochs": epochs}
     config = baseline_settings.resolve(method, graph, None, changes, {})
     config = config.replace({"data.parts": config.partitions})
-    shards = ShardSet.open(api.shards_of(config))
+    shards = ShardSet.open(prepared.shards_of(config))
     config = baseline_settings.fitted(config, shards)
     found = training.judged(config, shards, epochs, EVERY)
     facts: dict[str, Any] = {

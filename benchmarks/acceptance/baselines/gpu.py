@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.acceptance.baselines.there import is_there, measure, write
-from run_coordinator import api
+from run_coordinator import prepared
 from siafu import start
 from siafu.baseline import METHODS
 from siafu.config import Config
@@ -159,7 +159,7 @@ _PARTS = {"kernels": _kernels, "methods": _methods, "tests": _tests, "epochs": _
 
 def _reference(args: argparse.Namespace, found: dict[str, Any], graph: str, what: str, *flags: str) -> dict[str, Any]:
     """What ``tests/gpu_reference.py`` says; {} if it fails, which is noted."""
-    shards: Path = api.shards_of(Config().replace({"data.source": graph}))
+    shards: Path = prepared.shards_of(Config().replace({"data.source": graph}))
     command = start.command("tests.gpu_reference", what, str(shards), "--device", args.device, *flags)
     ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if ended.returncode:

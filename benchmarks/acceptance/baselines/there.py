@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from run_coordinator import api
+from run_coordinator import prepared
 from run_coordinator.baseline import begun, train_baseline
 from siafu.baseline import METHODS
 from siafu.shards import ShardSet
@@ -53,7 +53,7 @@ def measure(method: str, source: str, settings: Mapping[str, Any], epochs: int) 
         run = train_baseline(
             method, source, run_dir=str(folder / "run"), epochs=epochs + warmup, eval_every=0, settings=settings
         )
-        num_vertices = ShardSet.open(api.shards_of(begun(run.dir))).manifest.num_vertices
+        num_vertices = ShardSet.open(prepared.shards_of(begun(run.dir))).manifest.num_vertices
         records = [line for line in run.metrics() if line["event"] == "epoch"][warmup:]
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -23,7 +23,7 @@ from cost_planner.plan.machine_rates import Rates, measured
 from cost_planner.plan.memory_traffic import Bandwidth
 from cost_planner.plan.observe import observed
 from cost_planner.plan.work import Counts, Speeds, processor_s
-from run_coordinator import api
+from run_coordinator import run_config
 from siafu import variables
 from siafu.config import Config
 from siafu.errors import ConfigError
@@ -166,6 +166,6 @@ def test_settings_are_each_of_their_own():
 def test_siafu_train_takes_every_setting():
     """It refuses flags without an effect: those of Lambdas for CPUs, staleness for pipe."""
     for setting in (*calibrate.SETTINGS, Setting(mode="async", staleness=1)):
-        config = api.resolve("digits", None, setting.settings, {}, "")
+        config = run_config.resolve("digits", None, setting.settings, {}, "")
         assert config.train.intervals == setting.intervals
         assert config.servers.backend == setting.backend

@@ -10,7 +10,7 @@ import pytest
 
 from cost_planner.plan import check, here
 from cost_planner.plan.calibration import Calibration
-from run_coordinator import api
+from run_coordinator import api, prepared
 from siafu import config as configs
 from siafu.__main__ import main
 from siafu.config import Config
@@ -26,7 +26,7 @@ def shards(tmp_path_factory) -> str:
     config = Config().replace(
         {"data.source": "digits", "data.parts": 2, "data.cache_dir": str(tmp_path_factory.mktemp("cache"))}
     )
-    return str(api.shards_of(config))
+    return str(prepared.shards_of(config))
 
 
 def run(folder: Path, shards: str, usd: float = 0.0, **settings: object) -> Path:

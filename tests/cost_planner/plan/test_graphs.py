@@ -10,7 +10,7 @@ import pytest
 
 from cost_planner.plan import graphs
 from cost_planner.scale import FRIENDSTER, Setting
-from run_coordinator import api
+from run_coordinator import prepared
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.shards import ShardSet
@@ -64,7 +64,7 @@ def test_a_trial_cut_foretells_others(parts, tmp_path):
     real graphs."""
     config = Config().replace({"data.source": "digits", "data.cache_dir": str(tmp_path)})
     foreseen = graphs.of_source(config)
-    real = ShardSet.open(api.shards_of(config.replace({"data.parts": parts}))).manifest
+    real = ShardSet.open(prepared.shards_of(config.replace({"data.parts": parts}))).manifest
     cut = real.cut_edges / real.num_edges
     share = foreseen.cut / (1 - 1 / foreseen.cut_parts) * (1 - 1 / parts)
     assert abs(math.log(foreseen.crossing(parts) / cut)) < abs(math.log(share / cut))

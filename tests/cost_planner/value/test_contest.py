@@ -14,6 +14,7 @@ from cost_planner.value import contest, judge
 from cost_planner.value.contenders import parse
 from run_coordinator import api, baseline
 from run_coordinator.actions import Status
+from run_coordinator.run import Run
 from siafu.__main__ import main
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
@@ -33,15 +34,15 @@ class Trainers:
         self.raises: Raises = lambda config: None
         self.statuses = 0
 
-    def train(self, config: Config, on_status: Any = None) -> api.Run:
+    def train(self, config: Config, on_status: Any = None) -> Run:
         return self._run(config, config.servers.backend + " " + config.train.mode)
 
-    def train_baseline(self, method: str, config: BaselineConfig, on_status: Any = None) -> api.Run:
+    def train_baseline(self, method: str, config: BaselineConfig, on_status: Any = None) -> Run:
         for _ in range(self.statuses):
             on_status(Status())
         return self._run(config, method)
 
-    def _run(self, config: Config, name: str) -> api.Run:
+    def _run(self, config: Config, name: str) -> Run:
         self.configs.append(config)
         self.trained.append((name, config.train.seed))
         folder = Path(config.run.dir)
@@ -60,7 +61,7 @@ class Trainers:
             "device": "cpu",
         }
         (folder / "result.json").write_text(json.dumps(result))
-        return api.Run(folder, result)
+        return Run(folder, result)
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_who_diverges_has_an_answer_and_does_not_end_the_rest(trainers: Trainers
 def test_what_who_diverges_had_spent_is_counted(trainers: Trainers):
     """A run that fails costs what the next one must make up for."""
 
-    def trained(config: Config, on_status: Any = None) -> api.Run:
+    def trained(config: Config, on_status: Any = None) -> Run:
         if config.train.seed:
             return trainers.train(config)
         write(Path(config.run.dir), config, [0.5, 0.6, 0.7], stopped="")
@@ -201,7 +202,7 @@ def test_a_baseline_that_a_limit_stops_is_begun_anew(trainers: Trainers, monkeyp
     now = [0.0]
     monkeypatch.setattr("cost_planner.value.contest.time.monotonic", lambda: now[0])
 
-    def slow(method: str, config: BaselineConfig, on_status: Any) -> api.Run:
+    def slow(method: str, config: BaselineConfig, on_status: Any) -> Run:
         now[0] += 30
         on_status(Status())
         raise AssertionError("the limit is over")

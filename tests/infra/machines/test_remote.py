@@ -22,9 +22,9 @@ from infra.machines.found import Found
 from infra.machines.host import Report
 from infra.machines.mailbox import Letter, order_key, piece_key, report_key, run_key
 from infra.machines.runfiles import Receiver
-from run_coordinator import api
+from run_coordinator import api, run_config
 from run_coordinator.actions import Status
-from run_coordinator.api import Run
+from run_coordinator.run import Run
 from siafu import config as configs
 from siafu.__main__ import main
 from siafu.address import COORDINATOR, Address, graph_server, param_server
@@ -562,12 +562,12 @@ def test_a_deployment_serves_one_run_at_a_time(before: float | None, said: Repor
 def test_lambdas_are_on_aws_where_servers_are_unless_said_otherwise(
     asked: dict[str, str], given: str, tmp_path: Path
 ) -> None:
-    config = api.resolve("digits", None, {"run.on": "aws", **asked}, {})
+    config = run_config.resolve("digits", None, {"run.on": "aws", **asked}, {})
     assert config.lambdas.on == given
-    assert api.resolve("", config, {}, {}).lambdas.on == given
+    assert run_config.resolve("", config, {}, {}).lambdas.on == given
     file = tmp_path / "config.toml"
     file.write_text('[run]\non = "aws"\n')
-    assert api.resolve("", file, asked, {}).lambdas.on == given
+    assert run_config.resolve("", file, asked, {}).lambdas.on == given
 
 
 def test_places_for_lambdas_of_one_machine_are_refused() -> None:

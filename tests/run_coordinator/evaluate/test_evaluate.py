@@ -11,10 +11,10 @@ import pytest
 from sklearn.metrics import classification_report, log_loss, roc_auc_score
 
 import siafu
-from run_coordinator.api import Run
 from run_coordinator.evaluate import Evaluation, of, picture
 from run_coordinator.evaluate.scores import BINS, calibrated, error_of
 from run_coordinator.predict.predictions import Predictions
+from run_coordinator.run import Run
 from siafu.__main__ import main
 from siafu.errors import ConfigError
 

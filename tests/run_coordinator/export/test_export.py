@@ -14,6 +14,7 @@ import pytest
 
 import siafu
 from run_coordinator import api, export
+from run_coordinator.run import Run
 from siafu import extras
 from siafu.__main__ import main
 from siafu.errors import ConfigError, GnnError
@@ -24,7 +25,7 @@ pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("exported")
     graph = random_graph(5, 60, num_edges=300)
     masks = {
@@ -54,7 +55,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
 
 
 def test_an_export_is_checked_against_the_servers_logits(
-    run: api.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", str(run.dir), "--to", "torch", "--out", str(tmp_path / "out"), "--json", "--quiet"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -65,7 +66,7 @@ def test_an_export_is_checked_against_the_servers_logits(
 
 
 @pytest.fixture
-def without_servers(monkeypatch: pytest.MonkeyPatch, run: api.Run) -> None:
+def without_servers(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """Logits of the run, made once."""
     logits = siafu.predict(run, scores="logits").values
     monkeypatch.setattr(export, "predict", lambda *_, **__: SimpleNamespace(values=logits))
@@ -73,7 +74,7 @@ def without_servers(monkeypatch: pytest.MonkeyPatch, run: api.Run) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("without_servers")
-def test_what_columns_mean_goes_with_the_model(run: api.Run, tmp_path: Path) -> None:
+def test_what_columns_mean_goes_with_the_model(run: Run, tmp_path: Path) -> None:
     named = tmp_path / "run"
     shutil.copytree(run.dir, named)
     (named / "names.json").write_text('{"features": ["age", "größe"], "classes": ["a", "b"], "notes": ["x.csv: so"]}')
@@ -119,7 +120,7 @@ def test_a_loaded_model_takes_a_users_table_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("without_servers")
-def test_logits_that_differ_leave_nothing(run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_that_differ_leave_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "TOLERANCE", 0.0)
     with pytest.raises(GnnError, match=r"^--to torch: its logits differ from ours by up to .*e-0., the limit is 0$"):
         siafu.export(run, to="torch", out=tmp_path / "out")
@@ -128,7 +129,7 @@ def test_logits_that_differ_leave_nothing(run: api.Run, tmp_path: Path, monkeypa
 
 @pytest.mark.long
 @pytest.mark.usefixtures("without_servers")
-def test_a_model_that_fails_says_why(run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_fails_says_why(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "source", lambda *_: "def load(folder):\n    raise ValueError('no such thing')\n")
     with pytest.raises(GnnError, match=r"^--to torch: the exported model fails: ValueError: no such thing$"):
         siafu.export(run, to="torch", out=tmp_path / "out")
@@ -136,7 +137,7 @@ def test_a_model_that_fails_says_why(run: api.Run, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.usefixtures("without_servers")
-def test_weighted_edges_are_not_left_out_where_a_layer_takes_none(run: api.Run, tmp_path: Path) -> None:
+def test_weighted_edges_are_not_left_out_where_a_layer_takes_none(run: Run, tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match="its sage layers take no edge weights, and this graph has some; --to torch does"
     ):
@@ -152,7 +153,7 @@ def test_weighted_edges_are_not_left_out_where_a_layer_takes_none(run: api.Run, 
     ],
 )
 def test_a_mistake_costs_one_line_and_no_server(
-    run: api.Run,
+    run: Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -167,7 +168,7 @@ def test_a_mistake_costs_one_line_and_no_server(
     assert capsys.readouterr().err == f"siafu export: {words}\n"
 
 
-def test_a_missing_library_is_named(run: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export.exported, "find_spec", lambda name: None if name.startswith("onnx") else object())
     with pytest.raises(
         ConfigError, match=f"^--to onnx needs onnx, onnxscript, onnxruntime: {re.escape(extras.install('export'))}$"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import siafu
-from run_coordinator import api
+from run_coordinator import run_directory
 from run_coordinator.past_runs import PastRun, Trials, clean, compare, read, runs
 from run_coordinator.past_runs.cli import COLUMNS, FIRST, fitting
 from siafu import config as configs
@@ -83,7 +83,7 @@ def test_every_state_of_a_run_is_told(tmp_path: Path) -> None:
     alive = written(tmp_path / "alive", ended=False)
     (tmp_path / "notes.txt").write_text("not a run")
     (tmp_path / "empty").mkdir()
-    with api.alone(alive):
+    with run_directory.alone(alive):
         found = {one.dir.name: one for one in runs(tmp_path)}
     states = {name: one.state for name, one in found.items() if isinstance(one, PastRun)}
     assert states == {"done": "finished", "limit": "at its limit", "dead": "broken off", "alive": "running"}
@@ -240,7 +240,7 @@ def test_what_was_calibrated_stays(cache: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_run_that_goes_on_stays_and_so_does_its_graph(cache: Path) -> None:
     alive = written(cache.parents[1] / "runs/alive", ended=False, shards=str(cache / "old-2"))
-    with api.alone(alive):
+    with run_directory.alone(alive):
         assert main(["clean", "--runs", "1s", "--yes"]) == 0
     assert alive.is_dir()
     assert (cache / "old-2/features.npy").is_file()

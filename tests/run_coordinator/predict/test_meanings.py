@@ -14,6 +14,7 @@ from graph_data.prepare import prepare
 from run_coordinator import api
 from run_coordinator.predict import Predictions, predict_to
 from run_coordinator.predict.meanings import Meanings
+from run_coordinator.run import Run
 from siafu.errors import ConfigError
 from siafu.graph import Graph
 from siafu.models import ModelSpec
@@ -63,7 +64,7 @@ def without(graph: Graph, relation: int) -> Graph:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("named")
     prepare(GRAPH, folder / "shards", directed=True)
     return api.train(
@@ -71,13 +72,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
     )
 
 
-def scored(run: api.Run, graph: Graph, folder: Path) -> Predictions:
+def scored(run: Run, graph: Graph, folder: Path) -> Predictions:
     prepare(graph, folder, directed=True)
     return siafu.predict(run, graph=str(folder), scores="logits")
 
 
 @pytest.mark.long
-def test_a_graph_that_numbers_its_names_otherwise_is_the_same_graph(run: api.Run, tmp_path: Path) -> None:
+def test_a_graph_that_numbers_its_names_otherwise_is_the_same_graph(run: Run, tmp_path: Path) -> None:
     otherwise = called_otherwise(GRAPH, {"classes": WORDS[::-1], "edge_types": KINDS[::-1]})
     ours, found = siafu.predict(run, scores="logits"), scored(run, otherwise, tmp_path / "otherwise")
     np.testing.assert_allclose(found.values, ours.values, rtol=1e-5, atol=1e-6)
@@ -88,7 +89,7 @@ def test_a_graph_that_numbers_its_names_otherwise_is_the_same_graph(run: api.Run
     assert sorted(path.name for path in run.dir.iterdir() if path.name.startswith("predict")) == []
 
 
-def test_a_graph_with_fewer_relations_is_one_in_which_the_others_do_not_occur(run: api.Run, tmp_path: Path) -> None:
+def test_a_graph_with_fewer_relations_is_one_in_which_the_others_do_not_occur(run: Run, tmp_path: Path) -> None:
     fewer = without(GRAPH, 1)
     known = scored(run, fewer, tmp_path / "known")
     subset = called_otherwise(fewer, {"classes": WORDS, "edge_types": ("cites", "writes")})
@@ -96,7 +97,7 @@ def test_a_graph_with_fewer_relations_is_one_in_which_the_others_do_not_occur(ru
 
 
 @pytest.mark.long
-def test_a_graph_may_have_one_of_the_relations(run: api.Run, tmp_path: Path) -> None:
+def test_a_graph_may_have_one_of_the_relations(run: Run, tmp_path: Path) -> None:
     """Shards of one relation keep no types: its name says which."""
     only = without(without(GRAPH, 0), 2)
     known = scored(run, only, tmp_path / "known")
@@ -110,7 +111,7 @@ def test_a_graph_may_have_one_of_the_relations(run: api.Run, tmp_path: Path) -> 
         scored(run, replace(subset, names={"classes": WORDS, "edge_types": ("follows",)}), tmp_path / "follows")
 
 
-def test_words_are_the_runs_where_the_graph_has_no_labels(run: api.Run, tmp_path: Path) -> None:
+def test_words_are_the_runs_where_the_graph_has_no_labels(run: Run, tmp_path: Path) -> None:
     bare = replace(GRAPH, labels=np.full(60, -1), num_classes=1, names={"edge_types": KINDS})
     prepare(bare, tmp_path / "bare", directed=True)
     result = siafu.predict(run, graph=str(tmp_path / "bare"))
@@ -121,7 +122,7 @@ def test_words_are_the_runs_where_the_graph_has_no_labels(run: api.Run, tmp_path
     assert words == [WORDS[c] for c in result.classes]
 
 
-def test_an_unknown_class_costs_one_line_and_no_server(run: api.Run, tmp_path: Path) -> None:
+def test_an_unknown_class_costs_one_line_and_no_server(run: Run, tmp_path: Path) -> None:
     new = replace(GRAPH, names={"classes": ("ant", "bee", "hornet", "wasp"), "edge_types": KINDS})
     before = sorted(run.dir.iterdir())
     with pytest.raises(
@@ -223,7 +224,7 @@ def test_columns_of_labels_in_another_order_are_refused(made: Callable[[Graph], 
     assert siafu.predict(run, graph=str(tmp_path / "same")).result["scores"]
 
 
-def test_a_warm_start_takes_no_relation_or_class_for_another(run: api.Run, tmp_path: Path) -> None:
+def test_a_warm_start_takes_no_relation_or_class_for_another(run: Run, tmp_path: Path) -> None:
     for changed in ({"edge_types": ("quotes", *KINDS[1:])}, {"classes": (*WORDS[1:], "yak")}):
         folder = tmp_path / next(iter(changed))
         prepare(replace(GRAPH, names={**GRAPH.names, **changed}), folder, directed=True)

@@ -15,6 +15,7 @@ import siafu
 from graph_data.prepare import prepare
 from run_coordinator import api
 from run_coordinator.predict.plan import plan_of
+from run_coordinator.run import Run
 from siafu.__main__ import main
 from siafu.errors import ConfigError, DatasetError
 from siafu.graph import TEST, Graph
@@ -25,7 +26,7 @@ GRAPH = dataclasses.replace(random_graph(5, 60, num_edges=300, num_features=9), 
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("predicted")
     prepare(GRAPH, folder / "shards", parts=2, directed=True)
     return api.train(
@@ -42,9 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
     )
 
 
-def test_the_file_says_what_the_run_was_judged_by(
-    run: api.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_file_says_what_the_run_was_judged_by(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(path.name for path in run.dir.iterdir())
     assert (
         main(["predict", str(run.dir), "--out", str(tmp_path / "p.csv"), "--scores", "logits", "--json", "--quiet"])
@@ -69,7 +68,7 @@ def test_the_file_says_what_the_run_was_judged_by(
 
 @pytest.mark.long
 def test_a_prediction_and_a_run_of_no_epoch_warn_of_nothing(
-    run: api.Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They were told that the last training state did not come, of a folder that was then removed."""
     siafu.predict(run.dir)
@@ -78,7 +77,7 @@ def test_a_prediction_and_a_run_of_no_epoch_warn_of_nothing(
     assert caplog.messages == []
 
 
-def test_another_graph_needs_neither_labels_nor_as_many_classes(run: api.Run, tmp_path: Path) -> None:
+def test_another_graph_needs_neither_labels_nor_as_many_classes(run: Run, tmp_path: Path) -> None:
     bare = Graph(
         name="bare",
         num_vertices=60,
@@ -102,7 +101,7 @@ def test_another_graph_needs_neither_labels_nor_as_many_classes(run: api.Run, tm
 
 
 @pytest.mark.long
-def test_embeddings_lead_to_the_same_logits(run: api.Run) -> None:
+def test_embeddings_lead_to_the_same_logits(run: Run) -> None:
     hidden, logits = siafu.predict(run, layer=2), siafu.predict(run, layer=3)
     assert (hidden.values.shape, hidden.classes, hidden.result["what"]) == ((60, 8), None, "embedding")
     from tests import reference
@@ -128,7 +127,7 @@ def test_embeddings_lead_to_the_same_logits(run: api.Run) -> None:
     ],
 )
 def test_a_mistake_costs_one_line_and_no_server(
-    run: api.Run,
+    run: Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -149,7 +148,7 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err == "siafu predict: nowhere: not a finished run: it has no config.toml\n"
 
 
-def test_a_mistake_that_a_server_finds_leaves_nothing_in_the_run(run: api.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_that_a_server_finds_leaves_nothing_in_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise ConfigError("param_server 0: its weights have other shapes")
 
@@ -160,7 +159,7 @@ def test_a_mistake_that_a_server_finds_leaves_nothing_in_the_run(run: api.Run, m
     assert sorted(run.dir.iterdir()) == before
 
 
-def test_a_graph_that_has_changed_since_is_not_taken_for_the_runs(run: api.Run, tmp_path: Path) -> None:
+def test_a_graph_that_has_changed_since_is_not_taken_for_the_runs(run: Run, tmp_path: Path) -> None:
     moved = tmp_path / "run"
     moved.mkdir()
     for name in ("config.toml", "model.safetensors"):
@@ -174,13 +173,13 @@ def test_a_graph_that_has_changed_since_is_not_taken_for_the_runs(run: api.Run, 
         siafu.predict(moved)
 
 
-def test_a_prediction_has_nothing_of_what_a_run_asked_for_besides(run: api.Run) -> None:
+def test_a_prediction_has_nothing_of_what_a_run_asked_for_besides(run: Run) -> None:
     config = plan_of(run.dir, settings={}).config
     assert (config.train.epochs, config.run.budget_usd, config.run.loggers, config.run.dir) == (0, 0, (), "")
     assert config.train.warm_start == str(run.dir / "model.safetensors")
 
 
-def test_shards_that_were_normalised_otherwise_are_refused(run: api.Run, tmp_path: Path) -> None:
+def test_shards_that_were_normalised_otherwise_are_refused(run: Run, tmp_path: Path) -> None:
     prepare(GRAPH, tmp_path / "rows", directed=True, feature_norm="row")
     with pytest.raises(ConfigError, match=r"prepared with feature_norm = row, the run's graph with none"):
         siafu.predict(run, graph=str(tmp_path / "rows"))
@@ -205,7 +204,7 @@ def table_of(folder: Path, names: list[str], more: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def of_tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[api.Run, list[str], Path]:
+def of_tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[str], Path]:
     folder = tmp_path_factory.mktemp("tables")
     names = [f"x{i}" for i in range(GRAPH.num_features)]
     source = table_of(folder / "first", names, f"&labels={folder}/first/users.csv%23job")
@@ -215,7 +214,7 @@ def of_tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[api.Run, list[s
 
 @pytest.mark.long
 def test_columns_of_another_table_are_found_by_their_names(
-    of_tables: tuple[api.Run, list[str], Path], tmp_path: Path
+    of_tables: tuple[Run, list[str], Path], tmp_path: Path
 ) -> None:
     run, names, folder = of_tables
     settings = {"data.cache_dir": str(folder / "cache")}
@@ -230,9 +229,7 @@ def test_columns_of_another_table_are_found_by_their_names(
     assert [line.partition("; ")[2] for line in said if "vertices by" in line] == ["not used: [height] [job]"]
 
 
-def test_a_table_without_a_column_of_the_run_is_refused(
-    of_tables: tuple[api.Run, list[str], Path], tmp_path: Path
-) -> None:
+def test_a_table_without_a_column_of_the_run_is_refused(of_tables: tuple[Run, list[str], Path], tmp_path: Path) -> None:
     run, names, folder = of_tables
     with pytest.raises(
         DatasetError, match=r"users\.csv: has no feature column 'x1', which .* was made with, only 'id', 'x0', 'y1', "
@@ -245,7 +242,7 @@ def test_a_table_without_a_column_of_the_run_is_refused(
 
 
 def test_shards_with_columns_in_another_order_are_refused_and_so_is_a_warm_start(
-    of_tables: tuple[api.Run, list[str], Path], tmp_path: Path
+    of_tables: tuple[Run, list[str], Path], tmp_path: Path
 ) -> None:
     run, names, _ = of_tables
     source = table_of(tmp_path / "turned", names[::-1], f"&labels={tmp_path}/turned/users.csv%23job")
@@ -268,7 +265,7 @@ def test_shards_with_columns_in_another_order_are_refused_and_so_is_a_warm_start
 
 
 @pytest.fixture(scope="module")
-def standardised(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
+def standardised(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("standardised")
     prepare(GRAPH, folder / "shards", directed=True, feature_norm="standard")
     return api.train(str(folder / "shards"), run_dir=str(folder / "run"), backend="cpu", epochs=2)
@@ -289,7 +286,7 @@ def as_npz(graph: Graph, file: Path) -> str:
 
 
 @pytest.mark.long
-def test_another_graph_is_standardised_as_the_runs_was(standardised: api.Run, tmp_path: Path) -> None:
+def test_another_graph_is_standardised_as_the_runs_was(standardised: Run, tmp_path: Path) -> None:
     """Were it standardised by its own means, a graph whose features are all moved would look as the run's does."""
     moved = dataclasses.replace(GRAPH, features=np.asarray(GRAPH.features) * 2 + 1)
     source = as_npz(moved, tmp_path / "moved.npz")
@@ -300,7 +297,7 @@ def test_another_graph_is_standardised_as_the_runs_was(standardised: api.Run, tm
     assert np.abs(found.values - siafu.predict(standardised, scores="logits").values).max() > 0.1
 
 
-def test_a_run_that_does_not_know_its_means_takes_no_other_graph(standardised: api.Run, tmp_path: Path) -> None:
+def test_a_run_that_does_not_know_its_means_takes_no_other_graph(standardised: Run, tmp_path: Path) -> None:
     """Runs of older versions have no standard.npy. By its own means, any graph would be
     scored as if it were like the run's."""
     old = tmp_path / "old"
@@ -311,7 +308,7 @@ def test_a_run_that_does_not_know_its_means_takes_no_other_graph(standardised: a
     assert siafu.predict(old).values.shape == (GRAPH.num_vertices, GRAPH.num_classes)
 
 
-def test_shards_that_were_standardised_by_themselves_are_refused(standardised: api.Run, tmp_path: Path) -> None:
+def test_shards_that_were_standardised_by_themselves_are_refused(standardised: Run, tmp_path: Path) -> None:
     moved = dataclasses.replace(GRAPH, features=np.asarray(GRAPH.features) * 2 + 1)
     prepare(moved, tmp_path / "alone", directed=True, feature_norm="standard")
     with pytest.raises(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import siafu
-from run_coordinator import api, live_status
+from run_coordinator import live_status, run_directory
 from run_coordinator.actions import Status
 from run_coordinator.watch import MOST_POINTS, Folder, steps, thinned
 from run_coordinator.watch.server import Server, finite
@@ -65,7 +65,7 @@ def test_a_run_that_goes_on_grows_and_its_status_is_told(tmp_path: Path) -> None
     run = written(tmp_path / "run", ended=False)
     folder = Folder(tmp_path)
     assert folder.page("run")["status"] == {}
-    with api.alone(run), live_status.kept(run, lambda status: None) as on_status:
+    with run_directory.alone(run), live_status.kept(run, lambda status: None) as on_status:
         on_status(Status(phase="training", tasks_in_flight=7))
         page = folder.page("run")
         assert (page["line"]["state"], page["status"]["tasks_in_flight"]) == ("running", 7)

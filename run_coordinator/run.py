@@ -1,0 +1,65 @@
+"""``Run``: a run that has ended, and its directory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from run_coordinator import curves
+from siafu import model_file, progress, run_files
+from siafu.errors import ConfigError
+from siafu.run_files import CONFIG, Record, Result
+from siafu.sparse import Array
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A finished run and its directory."""
+
+    dir: Path
+    result: Result  # what ``siafu train --json`` prints
+
+    @classmethod
+    def open(cls, run_dir: str | os.PathLike[str]) -> Run:
+        """A run that has ended, by its directory. Raises: ConfigError for one that has not."""
+        path = Path(run_dir)
+        if not (path / CONFIG).is_file():
+            raise ConfigError(f"{path}: not a run directory: it has no {CONFIG}")
+        if (found := run_files.result(path)) is None:
+            raise ConfigError(f"{path}: its run has not ended: siafu resume {path} goes on with it")
+        return cls(path, found)
+
+    @property
+    def test_acc(self) -> float:
+        """Test accuracy of the best epoch, by validation (``train.stop_on``), without validation vertices of the last;
+        NaN without test vertices, or if a limit came before the first evaluation."""
+        return float("nan") if self.result["test_acc"] is None else float(self.result["test_acc"])
+
+    @property
+    def stopped(self) -> str:
+        """Why training ended: "epochs", "target", "patience", or at a limit: "budget", "time"."""
+        return str(self.result["stopped"])
+
+    def weights(self) -> dict[str, Array]:
+        """The best epoch's weights, by name."""
+        return model_file.load_model(self.dir / "model.safetensors")[0]
+
+    def metrics(self) -> list[Record]:
+        """The lines of metrics.jsonl."""
+        return run_files.records(self.dir)
+
+    def plot(self) -> Any:
+        """Loss and scores over the epochs, as a matplotlib Figure."""
+        return curves.plot(self.result, self.metrics())
+
+    def __repr__(self) -> str:
+        result = self.result
+        found = (("val", result["val_acc"]), ("test", result["test_acc"])) if result["scores"] else ()
+        scores = [f"{split} {progress.written(score)}" for split, score in found]
+        return f"Run({', '.join([str(self.dir), *scores])})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return curves.html(self.result, self.metrics())

@@ -1,0 +1,131 @@
+"""What a user says of a run, as one Config: defaults, a file, a preset, settings, flags. Decided once, here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graph_data import source_flags
+from run_coordinator import presets
+from siafu import conditions
+from siafu import config as configs
+from siafu.baseline import BaselineConfig
+from siafu.config import Config
+from siafu.errors import ConfigError, one_of
+
+#: Short names of keyword arguments and command-line flags -> config keys.
+SHORT = configs.flags()
+
+
+def check_in_memory(graph: Any, short: Mapping[str, Any]) -> None:
+    """Raises: ConfigError if a keyword argument is an option of a source that is read from files, and this is none."""
+    for name in source_flags.sorted_out(short)[1] if graph is not None else ():
+        raise ConfigError(
+            f"{name}: is for a source that is read from files, and the graph is in memory: say it where the graph is "
+            "made (siafu.from_pandas, siafu.from_arrays, ...)"
+        )
+
+
+def settings_of(assignments: Sequence[str]) -> dict[str, str]:
+    """``SECTION.KEY=VALUE``, as on a command line, by key. ConfigError for one without a value."""
+    settings = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {assignment}: must be SECTION.KEY=VALUE")
+        settings[key] = value
+    return settings
+
+
+def check_code(file: str | Path, settings: Mapping[str, Any]) -> None:
+    """A file of settings may be somebody else's: what Lambdas import is not for it to say. ConfigError unless that is
+    ours, or ``settings``, those of the command line, say it."""
+    section = configs.sections_of(file).get("lambda")
+    handler = section.get("handler", configs.Lambda.handler) if isinstance(section, dict) else configs.Lambda.handler
+    if handler != configs.Lambda.handler and "lambda.handler" not in settings:
+        raise ConfigError(
+            f"{file}: lambda.handler = {handler}: a file cannot choose what code Lambdas run; if it is meant, say "
+            f"--set lambda.handler={handler}"
+        )
+
+
+def code_of(config: Config) -> list[str]:
+    """What a command line needs besides ``--config`` for a config of our own making: ``check_code``."""
+    handler = config.lambdas.handler
+    return [] if handler == configs.Lambda.handler else ["--set", f"lambda.handler={handler}"]
+
+
+def resolve(
+    source: str,
+    config: Config | str | Path | None,
+    settings: Mapping[str, Any] | None,
+    short: Mapping[str, Any],
+    preset: str = "",
+    *,
+    many: bool = False,
+) -> Config:
+    """Defaults < config < preset < settings < keyword arguments, and where tensor tasks
+    run (``servers.backend``) decided.
+
+    ``many``: it is the base of runs in several modes or on several backends, so a setting may be for some of
+    them. Raises: ConfigError for a name that does not exist, and for a setting that is said and does nothing
+    (``siafu.conditions``). What other settings of a run's config, or of a file, lose their meaning by what is
+    said here go back to their defaults. ``short`` may hold options of the source (``graph_data.source_flags``) too,
+    which its name then holds.
+    """
+    base = config if isinstance(config, Config) else configs.load(config) if config else Config()
+    changes = dict(settings or {})
+    short, options = source_flags.sorted_out(short)
+    for name, value in short.items():
+        if name not in SHORT:
+            known = [*SHORT, *(option for option in source_flags.OPTIONS if option not in SHORT)]
+            raise ConfigError(f"{name}: unknown argument, {one_of(name, known)}")
+        changes[SHORT[name]] = value
+    if source:
+        changes["data.source"] = source
+    if preset:
+        asked = base.replace({key: changes[key] for key in ("data.source", "model.name") if key in changes})
+        changes = {**presets.find(preset, asked).settings, **changes}
+    said = changes.keys() | _said_in(config)
+    resolved = base.replace(changes)
+    if options:
+        resolved = resolved.replace({"data.source": source_flags.with_options(resolved.data.source, options)})
+    if resolved.servers.backend == "auto" and not isinstance(resolved, BaselineConfig):
+        resolved = resolved.replace({"servers.backend": _backend(resolved, said)})
+    far = resolved.run.on == "aws" and resolved.servers.backend == "lambda"
+    if far and "lambda.on" not in said and not isinstance(config, Config):  # a Config says local as it says aws
+        resolved = resolved.replace({"lambda.on": "aws"})
+    if many or isinstance(resolved, BaselineConfig):
+        return resolved
+    conditions.refuse(resolved, changes)
+    if changes and config is not None and not isinstance(config, Config):  # does the file agree with itself?
+        resolve("", config, {}, {})
+    elif not isinstance(config, Config):
+        conditions.refuse(resolved, said)
+    return resolved.replace(conditions.idle(resolved))
+
+
+def _said_in(config: Config | str | Path | None) -> set[str]:
+    """Keys that a TOML file sets; of a Config those that differ from their defaults, as
+    who said the others is not known."""
+    if config is None:
+        return set()
+    usual = Config().to_dict()
+    if isinstance(config, Config):
+        found: Mapping[str, Any] = config.to_dict()
+        return {
+            f"{section}.{key}"
+            for section, values in usual.items()
+            for key, value in values.items()
+            if found[section][key] != value
+        }
+    return {f"{section}.{key}" for section, values in configs.sections_of(config).items() for key in values}
+
+
+def _backend(config: Config, said: Collection[str]) -> str:
+    """What ``servers.backend = auto`` stands for. A setting of Lambdas asks for them, but for their
+    region, by which servers are priced too; servers that are elsewhere are there for Lambdas. On one
+    machine alone, its own threads are faster."""
+    asked = any(key.startswith("lambda.") and key != "lambda.region" for key in said)
+    return "lambda" if asked or config.run.on != "local" else "cpu"

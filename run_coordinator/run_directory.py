@@ -1,0 +1,145 @@
+"""A run's directory: made, locked, and told what runs in it and on which data."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from siafu import __version__, allotment, run_files
+from siafu import config as configs
+from siafu.config import Config
+from siafu.errors import ConfigError
+from siafu.features import STANDARD
+from siafu.fingerprint import differences, of_run
+from siafu.run_files import CONFIG, METRICS, OfGraph
+from siafu.shards import NAMES, ShardSet
+
+
+def made(config: Config, what: str) -> Path:
+    """Makes the run directory, by default named after what runs there. ConfigError if it has a run in it already."""
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", what)
+    path = Path(config.run.dir or f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{name}")
+    number = 1
+    while True:
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=bool(config.run.dir))  # logs and graphs are their owner's
+            break
+        except FileExistsError:
+            if config.run.dir:
+                raise ConfigError(f"run.dir = {config.run.dir}: is not a directory") from None
+            number += 1
+            path = path.with_name(f"{path.name.rstrip('0123456789')}{number}")
+        except OSError as error:
+            raise ConfigError(f"run.dir = {path}: {error.strerror}") from error
+    if (path / CONFIG).exists():
+        raise ConfigError(f"run.dir = {path}: holds a run already")
+    return path.resolve()
+
+
+@contextlib.contextmanager
+def alone(run_dir: Path) -> Iterator[None]:
+    """Nobody else runs in this directory meanwhile. ConfigError if somebody does."""
+    folder = os.open(run_dir, os.O_RDONLY)
+    try:
+        if not _locked(folder):
+            raise ConfigError(f"{run_dir}: this run is under way")
+        yield
+    finally:
+        os.close(folder)
+
+
+def _locked(file: int) -> bool:
+    """Whether it is ours, until it is closed."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def write_manifest(run_dir: Path, config: Config, shards: ShardSet) -> None:
+    """config.toml, and manifest.json: what ran where, on which data. ConfigError if they cannot be written."""
+    graph = shards.manifest
+    manifest: run_files.Manifest = {
+        "siafu": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": platform.platform(),
+        "cores": allotment.cores(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        **_told_before(run_dir),
+        "config_digest": config.digest,
+        "shards": str(shards.path.resolve()),
+        "shards_digest": shards.manifest.digest,
+        "data": dict(shards.manifest.fingerprint),
+        "seed": config.train.seed,
+        "graph": {
+            "name": graph.name,
+            "vertices": graph.num_vertices,
+            "edges": graph.num_edges,
+            "features": graph.num_features,
+            "classes": graph.num_classes,
+        },
+    }
+    try:
+        (run_dir / CONFIG).write_text(configs.dump(config))
+        (run_dir / run_files.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    except OSError as error:
+        raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
+
+
+def same_data(run_dir: Path, config: Config, shards: ShardSet) -> None:
+    """ConfigError, saying what differs, unless a run that goes on finds the data that it was trained on."""
+    if differ := differences(of_run(run_dir), shards.manifest.fingerprint):
+        raise ConfigError(
+            f"{config.data.source}: its {differ} differ from those that {run_dir} was trained on: a run goes on with "
+            "its own data alone; train a new one (--warm-start takes the weights)"
+        )
+
+
+def keep_beside(run_dir: Path, shards: ShardSet) -> None:
+    """What ``siafu predict`` must know of the run's graph to take another one: what it calls classes and types of edges
+    (names.json), by what its features were standardised (standard.npy). ConfigError if it cannot be written."""
+    try:
+        for name in (NAMES, STANDARD):
+            if (shards.path / name).is_file() and not (run_dir / name).exists():
+                shutil.copyfile(shards.path / name, run_dir / name)
+    except OSError as error:
+        raise ConfigError(f"run.dir = {run_dir}: {error.strerror}") from error
+
+
+def _told_before(run_dir: Path) -> run_files.Manifest:
+    """When a run that goes on was started, and each time that it went on."""
+    known = run_files.manifest(run_dir)
+    if "started" not in known:
+        return {}
+    return {
+        "started": known["started"],
+        "resumed": [*known.get("resumed", []), time.strftime("%Y-%m-%dT%H:%M:%S%z")],
+    }
+
+
+def told_of_graph(shards: ShardSet) -> OfGraph:
+    """What a result says of the graph: "features" that siafu made ("random:F"), "notes"
+    on what its source was taken for."""
+    found: OfGraph = {}
+    if made := shards.manifest.made_features:
+        found["features"] = made
+    if notes := shards.notes():
+        found["notes"] = notes
+    return found
+
+
+def has_learnt(run_dir: Path) -> bool:
+    metrics = run_dir / METRICS
+    return metrics.is_file() and '"event": "epoch"' in metrics.read_text(encoding="utf-8")
