@@ -23,7 +23,7 @@ from siafu.variables import of_worker
 
 ACTIVE_S = 60.0  # until the function can be invoked
 POLL_S = 0.05
-LOGS_S = 5.0  # for the last lines to arrive
+LOGS_S = 15.0  # for the last lines to arrive
 ASSUME = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}],
@@ -92,16 +92,18 @@ def remove(name: str, endpoint: str, region: str = service.LOCAL_REGION) -> None
             raise WorkerError(f"function {name} at {endpoint or region}: {error}") from error
 
 
-def collect_logs(name: str, folder: Path, endpoint: str, region: str = service.LOCAL_REGION) -> list[Path]:
+def collect_logs(
+    name: str, folder: Path, endpoint: str, region: str = service.LOCAL_REGION, invocations: int = 0
+) -> list[Path]:
     """Writes each of the function's log streams, one per environment, into ``folder``; returns the files.
 
-    Lines reach the service a moment after the invocation has ended, and nothing says which were the last: it is asked
-    until two answers are equal, for ``LOGS_S`` at most.
+    Lines reach the service a moment after the invocation has ended, on a busy machine seconds after it: the service is
+    asked until it has the reports of ``invocations`` and two answers are equal, for ``LOGS_S`` at most.
     """
     logs = service.client("logs", region, endpoint)
     deadline = time.monotonic() + LOGS_S
     found, before = _streams(logs, f"/aws/lambda/{name}"), None
-    while found != before and time.monotonic() < deadline:
+    while (found != before or _reports(found) < invocations) and time.monotonic() < deadline:
         time.sleep(4 * POLL_S)
         found, before = _streams(logs, f"/aws/lambda/{name}"), found
     folder.mkdir(parents=True, exist_ok=True)
@@ -141,6 +143,11 @@ def _streams(logs: Any, group: str) -> dict[str, str]:
         return {}
     names = [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
     return {name: "".join(_lines(logs, group, name)) for name in names}
+
+
+def _reports(streams: dict[str, str]) -> int:
+    """How many invocations have ended, by Lambda's line at the end of each."""
+    return sum(text.count("REPORT RequestId") for text in streams.values())
 
 
 def _lines(logs: Any, group: str, stream: str) -> Iterator[str]:

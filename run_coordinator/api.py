@@ -127,6 +127,7 @@ def carry_out(
         result, weights_of = launch.run(
             site.config, shards, shards.path.resolve(), run_dir, on_status, site.check, before
         )
+        site.ended(int(result["lambda"].get("invocations", 0)))
     epoch_of = {"best": result["kept"]["epoch"] if result["kept"] else result["epochs"], "final": result["epochs"]}
     data = json.dumps(dict(shards.manifest.fingerprint))
     for name, weights in weights_of.items():

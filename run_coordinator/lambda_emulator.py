@@ -2,8 +2,8 @@
 
 The process (``python -m infra.localstack``) is given the run's resolved config and its directory, prints one
 JSON line once functions can be invoked, ``{"endpoint": URLS, "function": NAME, "callback_host": HOST}``, and
-serves until its stdin ends; then it has collected what the function logged into ``<run-dir>/logs`` and left
-nothing behind. Its group dies with us.
+serves until its stdin ends, which a line before its end tells how many invocations there were; then it has
+collected what they logged into ``<run-dir>/logs`` and left nothing behind. Its group dies with us.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Site:
 
     config: Config
     check: Callable[[], None]  # WorkerError once LocalStack is gone: without it a run would only see refusals
+    ended: Callable[[int], None]  # the run has, after that many invocations, whose logs are waited for
 
 
 def as_asked(config: Config, run_dir: Path) -> Config:
@@ -58,7 +59,7 @@ def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
     user is to blame, by exit code 2."""
     lambdas = config.lambdas
     if config.servers.backend != "lambda" or lambdas.on != "localstack" or lambdas.endpoint:
-        yield Site(config, lambda: None)
+        yield Site(config, lambda: None, lambda invocations: None)
         return
     logs = run_dir / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -83,9 +84,14 @@ def lambda_site(config: Config, run_dir: Path) -> Iterator[Site]:
         if process.poll() is not None:
             raise WorkerError(f"lambda.on = localstack: {_last_words(log) or 'it is gone'} ({log})")
 
+    def ended(invocations: int) -> None:
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):  # it is gone: nobody collects logs
+            process.stdin.write(b"%d\n" % invocations)
+
     try:
         ready = {f"lambda.{key}": value for key, value in _ready(process, log).items()}
-        yield Site(config.replace(ready), check)
+        yield Site(config.replace(ready), check, ended)
     finally:
         _stop(process)
         leash.close()

@@ -10,7 +10,6 @@ from graph_data.objects.pyg import from_pyg as from_pyg
 from graph_data.objects.pyg import to_pyg as to_pyg
 from graph_data.objects.scipy import from_scipy as from_scipy
 from graph_data.prepare import prepare as prepare
-from run_coordinator.run import Run as Run
 from run_coordinator.api import train as train
 from run_coordinator.baseline import train_baseline as train_baseline
 from run_coordinator.evaluate import evaluate as evaluate
@@ -20,6 +19,7 @@ from run_coordinator.predict import predict as predict
 from run_coordinator.predict.predictions import Predictions as Predictions
 from run_coordinator.recovery.resume import resume as resume
 from run_coordinator.repeat import repeat as repeat
+from run_coordinator.run import Run as Run
 from run_coordinator.search import search as search
 from siafu.graph import Graph as Graph
 

@@ -71,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def place(config: Config, run_dir: Path) -> None:
-    """Deploys the run's function, says where, and serves until stdin ends; then brings its logs home.
+    """Deploys the run's function, says where, and serves until stdin ends; then brings its logs home. stdin may say how
+    many invocations there were.
 
     An endpoint that the user's environment names (``AWS_ENDPOINT_URL``) is used instead of one of our own.
     """
@@ -94,7 +95,9 @@ def place(config: Config, run_dir: Path) -> None:
         while not select.select([sys.stdin], [], [], BEAT_S)[0]:  # it is readable at its end: nobody writes
             if ours is not None:
                 ours.check()
-        function_setup.collect_logs(name, run_dir / "logs" / "lambda-localstack", endpoint, lambdas.region)
+        invocations = int(sys.stdin.read() or 0)
+        folder = run_dir / "logs" / "lambda-localstack"
+        function_setup.collect_logs(name, folder, endpoint, lambdas.region, invocations)
 
 
 def serve() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 import zipfile
 
@@ -91,3 +92,22 @@ def test_logs_come_home_whole_one_file_per_stream(endpoint, tmp_path):
 
 def test_function_that_never_ran_has_no_logs(endpoint, tmp_path):
     assert function_setup.collect_logs("silent", tmp_path / "logs", endpoint) == []
+
+
+def test_logs_of_the_last_invocation_are_waited_for_however_late_they_are(endpoint, tmp_path):
+    """Two equal answers do not tell that all is there: on a busy machine a second passed between two reports."""
+    logs = service.client("logs", service.LOCAL_REGION, endpoint)
+    place = {"logGroupName": "/aws/lambda/late", "logStreamName": "abc"}
+    logs.create_log_group(logGroupName="/aws/lambda/late")
+    logs.create_log_stream(**place)
+
+    def report(number: int) -> None:
+        event = {"timestamp": int(1000 * time.time()), "message": f"REPORT RequestId: {number}\n"}
+        logs.put_log_events(**place, logEvents=[event])
+
+    report(1)
+    second = threading.Timer(1.0, report, (2,))
+    second.start()
+    (file,) = function_setup.collect_logs("late", tmp_path, endpoint, invocations=2)
+    second.join()
+    assert file.read_text().splitlines() == ["REPORT RequestId: 1", "REPORT RequestId: 2"]
