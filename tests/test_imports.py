@@ -156,6 +156,7 @@ PURE = (
     "cost_planner/memory.py",
     "cost_planner/value/pairs.py",
     "cost_planner/value/judge.py",
+    "cost_planner/value/rows.py",
     "cost_planner/value/finding.py",
     "run_coordinator/intervals.py",
     "siafu/stopping.py",

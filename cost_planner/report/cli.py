@@ -11,6 +11,7 @@ from cost_planner.report import reading
 from cost_planner.report.reading import Run
 from cost_planner.value import finding, judge
 from cost_planner.value.judge import StandIn
+from cost_planner.value.rows import OnMachines
 from siafu import extras
 from siafu.errors import ConfigError
 from siafu.pricing import prices
@@ -80,17 +81,17 @@ def main(args: argparse.Namespace) -> int:
     judged = judge.judged(
         [run.contender for run in runs], stand_in, target=args.target, split=args.split, beside=args.relative_to
     )
-    judged |= {
+    there: OnMachines = {
+        **judged,
         "stand_in": stand_in.to_dict(),
         "machines": sorted({run.contender.machine for run in runs} - {""}),
     }
-    judged["finding"] = finding.of(judged)
-    found = Compared(runs, judged, stand_in)
+    found = Compared(runs, {**there, "finding": finding.of(there)}, stand_in)
     made, left_out = figures.draw(found)
     written = page.write(found, made, left_out, _out(args.out, args.runs))
     if args.json:
         files, names = [str(file) for file in written], [one.name for one in made]
-        print(json.dumps({"files": files, "figures": names, "left_out": left_out, "judged": judged}))
+        print(json.dumps({"files": files, "figures": names, "left_out": left_out, "judged": found.judged}))
         return 0
     for title, why in left_out.items():
         print(f"left out    {title}: {why}")

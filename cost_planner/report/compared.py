@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from cost_planner.report.drawing import DASHES, HATCHES, LIGHT, MARKERS, SERIES
 from cost_planner.report.reading import Run
 from cost_planner.value.judge import StandIn
+from cost_planner.value.rows import Found
 from siafu.metrics import TITLES
 
 
@@ -22,7 +23,7 @@ class Compared:
     """What a report is of."""
 
     runs: Sequence[Run]
-    judged: Mapping[str, Any]  # ``cost_planner.value.judge.judged``
+    judged: Found
     stand_in: StandIn
 
     @cached_property

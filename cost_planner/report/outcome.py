@@ -13,6 +13,7 @@ from cost_planner.report.compared import Compared, Missing
 from cost_planner.report.drawing import LIGHT, figure, legend
 from cost_planner.report.reading import Run
 from cost_planner.value import judge
+from cost_planner.value.rows import reached
 from siafu.progress import dollars
 
 #: Part of a bill -> what it is called.
@@ -64,7 +65,8 @@ def _curves(
             x, y = [across(run, at) for at in kept], [at.scores[split] for at in kept]
             longest += x[-1:]
             axes.plot(x, y, **look, markevery=max(1, marked // step), label=name if not number else "_again")
-            if (there := run.contender.reaches(target, split)) is not None:
+            there = None if target is None else run.contender.reaches(target, split)
+            if there is not None:
                 axes.plot(
                     across(run, there),
                     there.scores[split],
@@ -75,7 +77,8 @@ def _curves(
                     linestyle="none",
                     zorder=5,
                 )
-    axes.axhline(target, color=LIGHT["quiet"], linewidth=0.9, linestyle=":")
+    if target is not None:
+        axes.axhline(target, color=LIGHT["quiet"], linewidth=0.9, linestyle=":")
     axes.set_ylabel(found.score)
     if min(longest, default=0) > 0 and max(longest) / min(longest) >= LOG_FROM:
         axes.set_xscale("log")
@@ -109,16 +112,16 @@ def cost_by_part(found: Compared) -> tuple[Figure, str]:
 
 
 def values(found: Compared) -> tuple[Figure, str]:
-    rows = [row for row in found.judged["rows"] if row["relative_value"] is not None]
-    if len(rows) < 2:
+    times = {row["name"]: row["relative_value"] for row in reached(found.judged["rows"]) if row["relative_value"]}
+    if len(times) < 2:
         raise Missing("it takes two contenders that have reached the target")
-    drawn = figure(0.75 + bars.BAR_IN * len(rows))
+    drawn = figure(0.75 + bars.BAR_IN * len(times))
     axes = drawn.add_subplot()
-    for place, row in enumerate(rows):
-        bar = axes.barh(place, row["relative_value"], **found.fill(row["name"]), height=bars.THICK)
-        axes.bar_label(bar, [f"{row['relative_value']:.3g}"], padding=4)
+    for place, (name, ratio) in enumerate(times.items()):
+        bar = axes.barh(place, ratio, **found.fill(name), height=bars.THICK)
+        axes.bar_label(bar, [f"{ratio:.3g}"], padding=4)
     axes.axvline(1, color=LIGHT["quiet"], linewidth=0.9, linestyle=":")
-    bars.rows(axes, [row["name"] for row in rows])
+    bars.rows(axes, list(times))
     axes.margins(x=0.12)
     axes.set_xlabel(f"value, {found.judged['relative_to']} = 1")
     return drawn, "1 / (time x dollars) to the target; longer is better (Dorylus, Fig. 7)."

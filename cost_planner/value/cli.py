@@ -15,6 +15,7 @@ from rich.table import Column, Table
 
 from cost_planner.value import contenders, contest, finding, judge, paper, table, trained
 from cost_planner.value.names import names_apart
+from cost_planner.value.rows import OnMachines, Printed
 from graph_data import source_flags
 from run_coordinator import cli as train_cli
 from run_coordinator import repeat, run_config
@@ -237,17 +238,20 @@ def _show_runs(
     runs: Sequence[trained.Contender],
     failed: Mapping[str, Sequence[str]],
     folder: Path | None = None,
-) -> dict[str, Any]:
+) -> Printed:
     """Prints the table or its JSON, which it gives."""
-    found = judge.judged(runs, stand_in, target=args.target, split=args.split, beside=args.relative_to, failed=failed)
-    found = {
-        "source": runs[0].config.data.source if runs else "".join(args.words),
+    judged = judge.judged(runs, stand_in, target=args.target, split=args.split, beside=args.relative_to, failed=failed)
+    there: OnMachines = {
         "stand_in": stand_in.to_dict(),
         "machines": sorted({one.machine for one in runs} - {""}),
-        "run_dir": None if folder is None else str(folder),
-        **found,
+        **judged,
     }
-    found = {**found, "finding": finding.of(found)}
+    found: Printed = {
+        "source": runs[0].config.data.source if runs else "".join(args.words),
+        "run_dir": None if folder is None else str(folder),
+        **there,
+        "finding": finding.of(there),
+    }
     if args.json:
         print(json.dumps(found))
         return found

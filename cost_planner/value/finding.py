@@ -17,26 +17,35 @@ Pure: rows of ``cost_planner.value.judge`` in, sentences out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from cost_planner.value import pairs
-from cost_planner.value.judge import CUT_SHORT, attempts
+from cost_planner.value.judge import attempts
+from cost_planner.value.rows import (
+    CUT_SHORT,
+    Figures,
+    Finding,
+    LambdasWin,
+    OnMachines,
+    Pair,
+    Reached,
+    Row,
+    StoodInFor,
+    reached,
+)
 from siafu.pricing.cost import EC2_MINIMUM_S
 from siafu.progress import dollars
 
-Row = Mapping[str, Any]
 #: Halvings of a factor between 0 and 1: to a double's last bit.
 HALVINGS = 60
 
 
-def of(found: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON: ``text``, the figures that it is made of, and ``but``: what a reader must know of how they were got."""
-    rows = sorted((row for row in found["rows"] if row["value"]), key=lambda row: -row["value"])
+def of(found: OnMachines) -> Finding:
+    rows = sorted(reached(found["rows"]), key=lambda row: -row["value"])
     servers, functions = ([row for row in rows if row["kind"] == kind] for kind in ("cpu", "lambda"))
     cards = [row for row in rows if row["kind"] in ("gpu", "method")]
     rest = [row for row in rows if row["kind"] in ("cpu", "lambda")]
-    told: dict[str, Any] = {
+    told: Figures = {
         "best": rows[0]["name"] if rows else None,
         "best_beside_others": [_compared(rows[0], other) for other in rows[1:]],
         "lambda_beside_cpu": _chosen(functions, servers),
@@ -46,21 +55,20 @@ def of(found: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": _text(told, found), **told, "but": _but(found, rows)}
 
 
-def _chosen(some: Sequence[Row], others: Sequence[Row]) -> dict[str, Any] | None:
+def _chosen(some: Sequence[Reached], others: Sequence[Reached]) -> Pair | None:
     """The best of each beside each other (rule 2); None where there is none."""
     return _compared(some[0], others[0], len(some) * len(others)) if some and others else None
 
 
-def _compared(one: Row, other: Row, choices: int = 1) -> dict[str, Any]:
-    """times: of the other's value; interval, certain: by rule 1, None of too few seeds;
-    even_s: in which one is worth as much."""
+def _compared(one: Reached, other: Reached, choices: int = 1) -> Pair:
+    """Rules 1 and 3."""
     found = pairs.ratio(attempts(one), attempts(other), choices)
     found = found or pairs.Ratio(one["value"] / other["value"], 0)
     return {
         "name": one["name"],
         "other": other["name"],
         "times": found.times,
-        "interval": None if found.low is None else [found.low, found.high],
+        "interval": found.interval,
         "seeds": found.seeds,
         "choices": choices,
         "certain": found.certain,
@@ -69,7 +77,7 @@ def _compared(one: Row, other: Row, choices: int = 1) -> dict[str, Any]:
     }
 
 
-def even_s(one: Row, other: Row) -> float:
+def even_s(one: Reached, other: Reached) -> float:
     """Rule 3: all of one's runs so many times as fast or as slow; infinite for what is free."""
     spent, seconds = float(other["seconds"] * other["cost"]["usd"]), float(one["seconds"])
     if not seconds * one["cost"]["usd"]:
@@ -83,7 +91,7 @@ def even_s(one: Row, other: Row) -> float:
     return seconds * high
 
 
-def _usd(row: Row, factor: float) -> float:
+def _usd(row: Reached, factor: float) -> float:
     """Dollars of a success if every run took ``factor`` times its time: Lambdas in proportion, servers by rule 3."""
     usd, lambda_usd = float(row["cost"]["usd"]), float(row["cost"]["parts"].get("lambda", 0.0))
     times = [one["seconds"] for one in row["attempts"] if one["outcome"] != CUT_SHORT]
@@ -91,9 +99,8 @@ def _usd(row: Row, factor: float) -> float:
     return (usd - lambda_usd) * billed / before + lambda_usd * factor
 
 
-def _lambdas_win(lambdas: Row, cpu: Row) -> dict[str, Any] | None:
-    """Rule 4: usd_here: what Lambdas may cost in the time that they took, negative where no price helps; least_s and
-    usd_at_most: at best, None where that is not known or shorter than servers are billed."""
+def _lambdas_win(lambdas: Reached, cpu: Reached) -> LambdasWin:
+    """Rule 4."""
     lambda_usd, seconds = lambdas["cost"]["parts"].get("lambda", 0.0), lambdas["seconds"]
     spent, servers = cpu["seconds"] * cpu["cost"]["usd"], lambdas["cost"]["usd"] - lambda_usd
     share, setup_s = cpu["tensor_share"], cpu["setup_s"] or 0.0
@@ -111,18 +118,21 @@ def _lambdas_win(lambdas: Row, cpu: Row) -> dict[str, Any] | None:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def _text(told: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def _text(told: Figures, found: OnMachines) -> str:
     if told["best"] is None:
         return "No contender has reached the target: there is nothing to compare."
     others, pair, win, cards = (
-        told[key] for key in ("best_beside_others", "lambda_beside_cpu", "lambdas_win", "gpu_beside_rest")
+        told["best_beside_others"],
+        told["lambda_beside_cpu"],
+        told["lambdas_win"],
+        told["gpu_beside_rest"],
     )
     if not others:
         return f"{told['best']} alone has reached the target: there is nothing to compare it with."
     said = _too_few(others)
     if pair is None or len(others) > 1:
         said.append(_most(told["best"], others, pair))
-    if pair is not None:
+    if pair is not None and win is not None:
         said += [_lambda_or_cpu(pair), *_price(win)]
     if cards is not None and cards["times"] < 1 and cards["certain"] is not False:
         faster = _times(cards["seconds"] / cards["even_s"])
@@ -133,7 +143,7 @@ def _text(told: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     return " ".join(said)
 
 
-def _too_few(compared: Sequence[Mapping[str, Any]]) -> list[str]:
+def _too_few(compared: Sequence[Pair]) -> list[str]:
     """Rule 4 of ``cost_planner.value.pairs``, where it holds for one of them."""
     seeds = [one["seeds"] for one in compared if one["certain"] is None]
     if not seeds:
@@ -146,7 +156,7 @@ def _too_few(compared: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"Not enough runs: {missing}. In these runs:"]
 
 
-def _most(best: str, others: Sequence[Mapping[str, Any]], pair: Mapping[str, Any] | None) -> str:
+def _most(best: str, others: Sequence[Pair], pair: Pair | None) -> str:
     """Rule 2; ``pair``: what is said next, and need not be said twice."""
     alike = [one for one in others if one["certain"] is False]
     if alike:
@@ -157,7 +167,7 @@ def _most(best: str, others: Sequence[Mapping[str, Any]], pair: Mapping[str, Any
     return f"{best} has the highest value: {_ratio(others[0])} that of {others[0]['other']}."
 
 
-def _lambda_or_cpu(pair: Mapping[str, Any]) -> str:
+def _lambda_or_cpu(pair: Pair) -> str:
     lambdas, cpu = pair["name"], pair["other"]
     if pair["certain"] is False:
         return f"Lambdas ({lambdas}) may not differ from CPU servers alone ({cpu}): {_ratio(pair)} the value."
@@ -169,7 +179,7 @@ def _lambda_or_cpu(pair: Mapping[str, Any]) -> str:
     )
 
 
-def _price(win: Mapping[str, Any]) -> list[str]:
+def _price(win: LambdasWin) -> list[str]:
     """Rule 4."""
     here, most, spent = win["usd_here"], win["usd_at_most"], dollars(win["spent_usd"])
     if here <= 0:
@@ -184,14 +194,14 @@ def _price(win: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _turned(pair: Mapping[str, Any]) -> dict[str, Any]:
+def _turned(pair: Pair) -> Pair:
     """The other beside the one."""
     interval = pair["interval"]
     turned = None if interval is None else [1 / interval[1], 1 / interval[0]]
     return {**pair, "times": 1 / pair["times"], "interval": turned}
 
 
-def _ratio(pair: Mapping[str, Any]) -> str:
+def _ratio(pair: Pair) -> str:
     """Rule 1: "1.32 times (95% interval 1.21 to 1.45, 5 seeds)"."""
     if pair["interval"] is None:
         return f"{_times(pair['times'])} times"
@@ -207,7 +217,7 @@ def _times(ratio: float) -> str:
 # --- what a reader must know ------------------------------------------------------------------------------------------
 
 
-def _but(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
+def _but(found: OnMachines, rows: Sequence[Reached]) -> list[str]:
     said = [*_attempts(found["rows"]), *_machines(found, rows), *_clocks(rows)]
     billed = [f"{row['name']} {dollars(row['run_usd'])}" for row in rows if row["run_usd"]]
     if billed:
@@ -236,7 +246,7 @@ def _attempts(rows: Sequence[Row]) -> list[str]:
     return said
 
 
-def _machines(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
+def _machines(found: OnMachines, rows: Sequence[Reached]) -> list[str]:
     said, stand_in = [], found["stand_in"]
     gpu, num_gpus = stand_in["gpu"], stand_in["num_gpus"]
     if any(row["stand_in"] for row in rows):
@@ -267,7 +277,7 @@ def _machines(found: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     return said
 
 
-def other_cores(threads: int, stand_in: Mapping[str, Any]) -> str:
+def other_cores(threads: int, stand_in: StoodInFor) -> str:
     """What is said of graph servers here that do not compute on as many cores as the type has that they stand for."""
     return (
         f"a graph server computes on {threads} core{'s' * (threads != 1)} here, {stand_in['graph']} has "
@@ -275,7 +285,7 @@ def other_cores(threads: int, stand_in: Mapping[str, Any]) -> str:
     )
 
 
-def _clocks(rows: Sequence[Row]) -> list[str]:
+def _clocks(rows: Sequence[Reached]) -> list[str]:
     """Rule 1 of ``cost_planner.value.judge``, and of ``cost_planner.value.trained``."""
     said = []
     if any(row["setup_s"] is None for row in rows):

@@ -23,6 +23,7 @@ from typing import Any
 
 from cost_planner.value import pairs, value
 from cost_planner.value.pairs import Attempt
+from cost_planner.value.rows import CUT_SHORT, MISSED, REACHED, Judged, OfSuccesses, Row, StoodInFor, Unreached
 from cost_planner.value.trained import Contender, Evaluated, reached_by_all
 from siafu.baseline import BaselineConfig
 from siafu.config import Config
@@ -32,8 +33,6 @@ from siafu.pricing.cost import Cost, Item
 from siafu.pricing.prices import instance
 from siafu.progress import written
 
-#: What becomes of a run (rules 3 and 4).
-REACHED, MISSED, CUT_SHORT = "reached", "missed", "cut short"
 #: Why a run stops that has had its chance.
 AT_ITS_END = ("epochs", "patience")
 
@@ -56,7 +55,7 @@ class StandIn:
         """Of ``graph``; 0 where its config says which. PriceUnknown for one that is not known."""
         return instance(self.graph).vcpu if self.graph else 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> StoodInFor:
         """As it stands beside the table."""
         return {
             "graph": self.graph,
@@ -105,8 +104,8 @@ def judged(
     split: str = "val",
     beside: str = "",
     failed: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Any]:
-    """The table, JSON. target: None for what all were trained to, else the highest that every run reaches.
+) -> Judged:
+    """The table. target: None for what all were trained to, else the highest that every run reaches.
     beside: the contender whose value is 1; "": the first that has one. failed: names, in the order of
     rows, and why runs of each failed: those among ``contenders`` that have an error, and those that left nothing.
 
@@ -125,14 +124,14 @@ def judged(
     rows = [_row(name, group, stand_in, target, split, (failed or {}).get(name, ())) for name, group in groups.items()]
     first = next((row for row in rows if row["name"] == beside or (not beside and row["value"])), rows[0])
     for row in rows:
-        both = row["value"] is not None and first["value"]
-        row["relative_value"] = row["value"] / first["value"] if both else None
+        if row["value"] is not None and first["value"]:
+            row["relative_value"] = row["value"] / first["value"]
         relative = pairs.ratio(attempts(row), attempts(first)) if row is not first else None
-        row["interval"] = [relative.low, relative.high] if relative is not None and relative.low else None
+        row["interval"] = relative.interval if relative is not None else None
     return {"target": target, "split": split, "relative_to": first["name"], "rows": rows}
 
 
-def attempts(row: Mapping[str, Any]) -> list[Attempt]:
+def attempts(row: Row) -> list[Attempt]:
     """Of a row of ``judged``."""
     return [
         Attempt(one["seed"], one["outcome"] == REACHED, one["seconds"], one["usd"])
@@ -170,14 +169,14 @@ def _row(
     target: float | None,
     split: str,
     errors: Sequence[str],
-) -> dict[str, Any]:
+) -> Row:
     tried = [_judged(one, target, split, stand_in) for one in group]
     counted, there = (
         [one for one in tried if one.outcome != CUT_SHORT],
         [one for one in tried if one.outcome == REACHED],
     )
     scores = [score for one in group if (score := one.best(split)) is not None]
-    row: dict[str, Any] = {
+    row: Unreached = {
         "name": name,
         "runs": len([one for one in group if not one.error]) + len(errors),
         "reached": len(there),
@@ -207,11 +206,13 @@ def _row(
         "attempts": [
             {"seed": one.run.seed, "outcome": one.outcome, "seconds": one.seconds, "usd": one.bill.usd} for one in tried
         ],
+        "relative_value": None,
+        "interval": None,
     }
     return {**row, **_of_successes(counted, there)} if there else row
 
 
-def _of_successes(counted: Sequence[_Judged], there: Sequence[_Judged]) -> dict[str, Any]:
+def _of_successes(counted: Sequence[_Judged], there: Sequence[_Judged]) -> OfSuccesses:
     """What a row has of a contender that reached the target (rule 3)."""
     bill = _per_success([one.bill for one in counted], len(there))
     seconds = sum(one.seconds for one in counted) / len(there)

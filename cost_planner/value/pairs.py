@@ -43,6 +43,10 @@ class Ratio:
     high: float | None = None
 
     @property
+    def interval(self) -> list[float] | None:
+        return None if self.low is None or self.high is None else [self.low, self.high]
+
+    @property
     def certain(self) -> bool | None:
         """Whether the two are told apart; None: nobody can say (rule 4)."""
         if self.low is None or self.high is None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
-from typing import Any
+from typing import Literal
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from cost_planner.value.rows import Printed, Reached, Row, has_reached
 from siafu.pricing import prices
 from siafu.progress import dollars, written
 
@@ -20,7 +21,7 @@ NAME_WIDTH = 36
 REST = "rest"  # disks, endpoints, requests of S3, traffic
 
 
-def show(found: Mapping[str, Any], console: Console) -> None:
+def show(found: Printed, console: Console) -> None:
     rows = found["rows"]
     bills = [row["cost"] for row in rows if row["cost"]]
     parts = {part for bill in bills for part, usd in bill["parts"].items() if usd}
@@ -52,7 +53,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
         console.print(f"- {but}", markup=False, highlight=False)
 
 
-def _legend(found: Mapping[str, Any]) -> list[str]:
+def _legend(found: Printed) -> list[str]:
     rows = found["rows"]
     said = [f"value: 1 / (time x dollars), {found['relative_to']} = 1"]
     if any(row["interval"] for row in rows):
@@ -67,16 +68,16 @@ def _legend(found: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _title(found: Mapping[str, Any]) -> str:
+def _title(found: Printed) -> str:
     target = "no run is finished" if found["target"] is None else f"to {found['target']:.4g} ({found['split']})"
     return escape(f"{found['source']}: {target}")
 
 
-def _cells(row: Mapping[str, Any], columns: Sequence[Sequence[str]]) -> list[str]:
+def _cells(row: Row, columns: Sequence[Sequence[str]]) -> list[str]:
     """Under time and epochs the least and the most of the runs, under value its interval; of dollars: --json."""
     runs = f"{row['reached']}" if row["reached"] == row["runs"] else f"{row['reached']} of {row['runs']}"
     interval = "" if row["interval"] is None else "\n[dim]{:.2f}–{:.2f}[/dim]".format(*row["interval"])
-    if row["cost"] is None:
+    if not has_reached(row):
         if row["best"] is None:
             return ["", "failed" if row["errors"] else ""]
         return [runs, f"best {row['best']:.4g}"]
@@ -98,6 +99,6 @@ def _seconds(amount: float) -> str:
     return f"{amount:.1f}" if amount < 100 else f"{amount:.0f}"
 
 
-def _spread(row: Mapping[str, Any], key: str, shown: Callable[[float], str]) -> str:
+def _spread(row: Reached, key: Literal["seconds", "epochs"], shown: Callable[[float], str]) -> str:
     middle, (least, most) = shown(row[key]), map(shown, row["spread"][key])
     return middle if least == most else f"{middle}\n[dim]{least}–{most}[/dim]"

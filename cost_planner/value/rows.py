@@ -1,0 +1,160 @@
+"""What ``siafu value --json`` says: a row for each contender, by what they are judged, and the finding. Types, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict, TypeGuard
+
+from siafu.run_files import Bill
+
+#: What becomes of a run.
+REACHED, MISSED, CUT_SHORT = "reached", "missed", "cut short"
+
+
+class Tried(TypedDict):
+    """A run, until the target or to its end."""
+
+    seed: int
+    outcome: str  # REACHED, MISSED, CUT_SHORT
+    seconds: float
+    usd: float
+
+
+class _Contender(TypedDict):
+    name: str
+    runs: int
+    reached: int  # of the runs
+    missed: int
+    cut_short: int
+    errors: list[str]  # of runs that failed
+    kind: str  # "cpu", "lambda", "gpu"; "method": a baseline
+    ranks: int  # that share the machine of a baseline; 0 of graph servers
+    threads: int | None  # of a graph server here
+    devices: list[str]
+    stand_in: bool  # whether machines here stood in for those of EC2
+    shares_cores: bool  # Lambdas with the servers
+    whole_cores: bool  # whether Lambdas computed with more than their memory buys
+    best: float | None  # score
+    run_dirs: list[str]
+    attempts: list[Tried]
+    relative_value: float | None
+    interval: list[float] | None  # of the ratio of values, low and high
+
+
+class OfSuccesses(TypedDict):
+    """What is known of a contender that has reached the target: amounts of all its runs divided by the successes."""
+
+    seconds: float
+    setup_s: float | None
+    evaluation_s: float
+    epochs: float
+    scores: dict[str, float]  # by split
+    cost: Bill
+    value: float
+    spread: dict[str, list[float]]  # seconds, epochs, usd, value: the least and the most of the successes
+    tensor_share: float | None
+    evaluation_share: float | None
+    run_usd: float | None  # bills of the whole runs
+
+
+class Reached(_Contender, OfSuccesses):
+    pass
+
+
+class Unreached(_Contender):
+    seconds: None
+    setup_s: None
+    evaluation_s: None
+    epochs: None
+    scores: None
+    cost: None
+    value: None
+    spread: None
+    tensor_share: None
+    evaluation_share: None
+    run_usd: None
+
+
+Row = Reached | Unreached
+
+
+class StoodInFor(TypedDict):
+    """Which instances of EC2 machines here stand for; "": as the config says."""
+
+    graph: str
+    param: str
+    gpu: str
+    num_gpus: int
+    vcpus: int
+
+
+class Judged(TypedDict):
+    target: float | None
+    split: str
+    relative_to: str
+    rows: list[Row]
+
+
+class OnMachines(Judged):
+    """Where the runs were, too."""
+
+    stand_in: StoodInFor
+    machines: list[str]
+
+
+class Pair(TypedDict):
+    """One contender beside another."""
+
+    name: str
+    other: str
+    times: float  # the other's value
+    interval: list[float] | None  # of ``times``; None of too few seeds
+    seeds: int
+    choices: int  # pairs among which this one was chosen
+    certain: bool | None  # whether they differ; None of too few seeds
+    seconds: float
+    even_s: float  # in which it would be worth as much as the other
+
+
+class LambdasWin(TypedDict):
+    """Prices below which Lambdas win, in US dollars."""
+
+    tensor_share: float | None  # of the servers' work
+    least_s: float | None  # if Lambdas did all tensor tasks without any waiting
+    usd_at_most: float | None  # in ``least_s``; None where that is not known or shorter than servers are billed
+    usd_here: float  # in the time that they took; negative where no price helps
+    spent_usd: float
+
+
+class Figures(TypedDict):
+    """What sentences are made of."""
+
+    best: str | None
+    best_beside_others: list[Pair]
+    lambda_beside_cpu: Pair | None
+    lambdas_win: LambdasWin | None
+    gpu_beside_rest: Pair | None
+
+
+class Finding(Figures):
+    text: str
+    but: list[str]  # what a reader must know of how the figures were got
+
+
+class Found(OnMachines):
+    finding: Finding
+
+
+class Printed(Found):
+    """All of --json."""
+
+    source: str
+    run_dir: str | None
+
+
+def has_reached(row: Row) -> TypeGuard[Reached]:
+    return row["value"] is not None
+
+
+def reached(rows: Sequence[Row]) -> list[Reached]:
+    return [row for row in rows if has_reached(row)]
