@@ -1,4 +1,4 @@
-"""What ``siafu value --json`` says: a row for each contender, by what they are judged, and the finding. Types, no more."""
+"""What ``siafu value --json`` says: a row for each contender, by what they are judged, the finding. Types, no more."""
 
 from __future__ import annotations
 
