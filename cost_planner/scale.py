@@ -17,18 +17,18 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cost_planner import memory
-from siafu import models
+from siafu import models, views
 from siafu.config import Config
 from siafu.models import Model, ModelSpec
 from siafu.pricing import cost
 from siafu.pricing.prices import instance
 from siafu.shards import FileEntry, Manifest, PartitionEntry, SplitSizes
-from siafu.tasks import TENSOR_KINDS, Lane
+from siafu.tasks import TENSOR_KINDS, Lane, Step
 
 GB, GIB = 1e9, 2**30
 #: Slots that never change, beside a program's: with ``lambda.keep_constants`` they travel once, not in every epoch.
@@ -204,18 +204,21 @@ def traffic(setting: Setting) -> Traffic:
     model = models.kept(ModelSpec.of(config, setting.manifest))
     program = model.program(Lane.TRAIN)
     stored = 2 if config.model.rows == "bfloat16" else 4
-    published = [
-        (step.publishes, model.spec.num_train / setting.graph.vertices if step.of_loss else 1.0)
-        for step in program.steps
-        if step.publishes
-    ]
+    fixed, rows = CONSTANTS | program.constants, {"H0"} | program.constants
+    train = model.spec.num_train / setting.graph.vertices
+
+    def row_bytes(step: Step, slots: Iterable[str]) -> float:
+        """Of a vertex, on average: rows of a task with the loss are those of training vertices."""
+        share = views.share_of_loss(train) if "train" in step.reads else 1.0
+        return share * 4 * _width(model, [slot for slot in slots if slot not in fixed])
+
+    published = [(step.publishes, train if step.of_loss else 1.0) for step in program.steps if step.publishes]
     tensor = [step for step in program.steps if step.kind in TENSOR_KINDS]
     num_intervals = setting.servers * setting.intervals
-    fixed, rows = CONSTANTS | program.constants, {"H0"} | program.constants
     return Traffic(
         ghosts=setting.ghosts * stored * sum(model.width(slot) * share for slot, share in published),
-        down=n * 4 * _width(model, [slot for step in tensor for slot in step.reads if slot not in fixed]),
-        up=n * 4 * _width(model, [slot for step in tensor for slot in step.writes]),
+        down=n * sum(row_bytes(step, step.reads) for step in tensor),
+        up=n * sum(row_bytes(step, step.writes) for step in tensor),
         constants=n * 4 * _width(model, sorted({slot for step in tensor for slot in step.reads} & rows)),
         gradients=num_intervals * 4 * _num_weights(model) / setting.param_servers,
         messages=setting.intervals * (setting.servers - 1) * len(published),

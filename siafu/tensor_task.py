@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from siafu import arithmetic, models
+from siafu import arithmetic, models, ops
 from siafu.models import ModelSpec, Output, TensorOps
 from siafu.sparse import Array, EdgeRows, SparseRows, TaskRows
 from siafu.tasks import Lane
@@ -68,7 +68,8 @@ class TensorWorker:
         self._keep_bytes = keep_bytes
         # All mutable state:
         self._weights: dict[int, dict[int, dict[str, Array]]] = {}  # layer -> version -> parameters
-        self._constants: dict[tuple[int, int, int, str], TaskRows] = {}  # (interval, parts, part, slot), oldest first
+        # (interval, parts, part, slot, whether of training vertices alone), oldest first
+        self._constants: dict[tuple[int, int, int, str, bool], TaskRows] = {}
 
     def perform(self, task: Task) -> Generator[Request, Reply, TaskResult]:
         lane = Lane(task.lane)
@@ -103,7 +104,7 @@ class TensorWorker:
             assert isinstance(following, TaskPart), following
             received = following.rows
         received = {slot: aligned(value) for slot, value in received.items()}
-        keys = {slot: (task.interval, task.num_parts, part, slot) for slot in task.constants}
+        keys = {slot: (task.interval, task.num_parts, part, slot, task.of_training) for slot in task.constants}
         if any(slot not in received and key not in self._constants for slot, key in keys.items()):
             again = yield NextPart(part, lost=True)
             assert isinstance(again, TaskPart), again
@@ -154,6 +155,27 @@ def split(rows: Tensors, parts: int) -> list[Tensors]:
     n = num_rows(rows)
     cuts = [n * part // parts for part in range(parts + 1)]
     return [{slot: value[first:last] for slot, value in rows.items()} for first, last in itertools.pairwise(cuts)]
+
+
+def of_training(rows: Tensors) -> Tensors:
+    """The rows of training vertices: of a task with the loss, which reads "train", no other rows count."""
+    chosen = np.flatnonzero(np.asarray(rows["train"]))
+    found: Tensors = {}
+    for slot, value in rows.items():
+        assert not isinstance(value, EdgeRows), slot
+        found[slot] = ops.take(value, chosen)
+    return found
+
+
+def among_all(rows: Tensors, train: Array) -> Tensors:
+    """``of_training`` undone for what such a task has made: gradients, which of all other rows are zero."""
+    found: Tensors = {}
+    for slot, value in rows.items():
+        made = np.asarray(value)
+        whole = np.zeros((len(train), *made.shape[1:]), made.dtype)
+        whole[train] = made
+        found[slot] = whole
+    return found
 
 
 def _join(outputs: list[Output]) -> Output:

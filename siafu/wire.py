@@ -39,7 +39,7 @@ from siafu.processor import UNKNOWN
 from siafu.sparse import Array, EdgeRows, Rows, SparseRows, TaskRows
 from siafu.tasks import Lane, TaskId
 
-MAGIC, VERSION = b"SIAF", 8
+MAGIC, VERSION = b"SIAF", 9
 RUN_ID_BYTES = 8
 _LEAD = struct.Struct(f"<4sBB{RUN_ID_BYTES}sQ")  # of frame 0; the crc32 follows
 _CRC = struct.Struct("<I")
@@ -333,7 +333,8 @@ class Task(Message):
 
     ``constants``: slots whose rows never change. Those that come with a part are to be kept, those that do not come
     were sent before; a worker that no longer has them says ``RowsMissing``. So it does for each part after the first of
-    a task whose parts come ``on_request``: it has memory for one at a time.
+    a task whose parts come ``on_request``: it has memory for one at a time. ``of_training``: the rows are those of
+    training vertices alone, as are those of the result; constants among them are kept apart from those of all vertices.
     """
 
     lane: LaneName
@@ -346,6 +347,7 @@ class Task(Message):
     constants: tuple[str, ...]
     rows: Tensors
     on_request: bool = False
+    of_training: bool = False
 
     @property
     def id(self) -> TaskId:

@@ -170,7 +170,8 @@ def work_of(
 
     def tensor(step: Step) -> StepWork:
         times = 1 + step.has_gradient * (1 + bool(step.writes))  # nobody wants the gradient of features
-        values = nbytes((*step.reads, *step.writes)) / item
+        trains = train if "train" in step.reads else 1.0  # the loss is computed of training vertices alone
+        values = trains * nbytes((*step.reads, *step.writes)) / item
         weights = float(nbytes_of[step.layer])
         if card is not None:
             operands = times * n * item * sides[step.layer]
@@ -181,12 +182,13 @@ def work_of(
             seconds = speeds.tensor_s + values * speeds.element_ns * 1e-9
             return StepWork(seconds, main=3 * speeds.main_task_s, weights=weights, card=on_card)
         if not remote:
-            seconds = (n * times * product_ns(step, speeds) + values * speeds.element_ns) * 1e-9
+            seconds = (trains * n * times * product_ns(step, speeds) + values * speeds.element_ns) * 1e-9
             main = 3 * speeds.main_task_s
             moved = values * item
             return StepWork(seconds, True, speeds.tensor_s, main=main, weights=weights, memory=moved)
-        seconds = (n * times * product_ns(step, there) + values * there.element_ns) * 1e-9
-        down, up = nbytes(step.reads, kept), nbytes(step.writes)
+        seconds = (trains * n * times * product_ns(step, there) + values * there.element_ns) * 1e-9
+        sent = views.share_of_loss(trains)
+        down, up = sent * nbytes(step.reads, kept), sent * nbytes(step.writes)
         moved = down + up + weights * step.has_gradient
         seconds += there.tensor_s + there.lambda_task_s + moved * there.lambda_byte_ns * 1e-9
         remote_io = there.lambda_io_s + moved * there.lambda_io_byte_ns * 1e-9

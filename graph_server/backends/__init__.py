@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import numpy as np
+
+from siafu import views
 from siafu.address import Address, Send
 from siafu.config import Config
 from siafu.models import ModelSpec
@@ -37,6 +40,15 @@ class TensorTask(NamedTuple):
     param_server: int  # where its weights are stashed and its gradients go
     rows: Tensors
     constants: tuple[str, ...] = ()  # slots of these rows that are the same in every epoch
+
+    @property
+    def of_training(self) -> bool:
+        """Whether rows of training vertices alone are worth sending: the task is one with the loss, and that leaves out
+        a good part (docs/adr/0038)."""
+        if "train" not in self.rows:
+            return False
+        train = np.asarray(self.rows["train"])
+        return views.share_of_loss(int(np.count_nonzero(train)) / max(1, len(train))) < 1.0
 
 
 @dataclass(frozen=True)

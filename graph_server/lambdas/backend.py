@@ -36,6 +36,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from graph_server.backends import Action, Completed, Launch, TensorTask
 from graph_server.lambdas.autotune import Autotuner
 from graph_server.lambdas.dispatch import Assign, Dispatcher
@@ -44,7 +46,7 @@ from graph_server.lambdas.lambda_usage import Bill
 from graph_server.lambdas.launchers import Ended
 from graph_server.lambdas.out_of_memory import OUT_OF_MEMORY, Step, Thrift
 from graph_server.lambdas.prefetch import MOST_PREFETCH, PREFETCH, Holding
-from graph_server.lambdas.shipping import Shipping
+from graph_server.lambdas.shipping import Shipping, rows_of
 from graph_server.lambdas.sizing import Sizing
 from graph_server.lambdas.task_timeouts import Timing
 from graph_server.lambdas.throttle import Uniform
@@ -60,7 +62,7 @@ from siafu.models import build as build_model
 from siafu.processor import MOST_KINDS, PROCESSOR, told
 from siafu.sparse import EdgeRows, SparseRows, TaskRows
 from siafu.tasks import TENSOR_KINDS, Lane, TaskId, is_of_edges
-from siafu.tensor_task import PARTS, num_rows
+from siafu.tensor_task import PARTS, among_all, num_rows
 from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskResult
 
 logger = logging.getLogger(__name__)
@@ -294,7 +296,7 @@ class LambdaBackend:
         if not attempts or (self._thrift.on and not thrifty):
             return []
         held = [self._open[task].task for task in attempts]
-        nbytes = sum(rows.nbytes for task in held for rows in task.rows.values())
+        nbytes = sum(rows.nbytes for task in held for part in rows_of(task, 1) for rows in part.values())
         num_parts, at_most = self._shipping.parts_of(held[0].id, attempts[held[0].id]), max(1, num_rows(held[0].rows))
         match self._thrift.ran_out([task.id for task in held], nbytes, num_parts, at_most=at_most):
             case Step.ALONE:
@@ -352,6 +354,7 @@ class LambdaBackend:
         first, assigned = self._dispatcher.result(message.id, message.worker, message.attempt, now)
         actions = self._send(assigned, now)
         if first:
+            made = _of_all(self._open[message.id].task, message)
             nbytes = self._shipping.done(message.id) + self._bill.nbytes(message)
             if alone_s is not None:
                 self._sizing.observe(nbytes, message.compute_s, alone_s)
@@ -361,7 +364,7 @@ class LambdaBackend:
             self._bill.done(message)
             if self._workforce.tuner is not None:
                 self._workforce.tuner.answered()
-            actions.insert(0, Completed(message))
+            actions.insert(0, Completed(made))
         return actions + self._dismiss(message.worker, now)
 
     def _fault(self, result: TaskResult) -> str | None:
@@ -370,6 +373,8 @@ class LambdaBackend:
             return None
         task = opened.task
         dtype, length = self.model.spec.dtype, num_rows(task.rows)
+        if task.of_training:
+            length = int(np.count_nonzero(np.asarray(task.rows["train"])))
         edges = next((len(rows.values) for rows in task.rows.values() if isinstance(rows, EdgeRows)), 0)
         expected = {
             slot: f"{dtype} {f'{edges} edges ' * is_of_edges(slot)}[{length}, {self.model.width(slot)}]"
@@ -443,6 +448,13 @@ class LambdaBackend:
         if not self._workforce.is_retired(worker) or self._dispatcher.has_tasks(worker):
             return []
         return [Send(worker_address(worker), Leave()), *self._send(self._dispatcher.lost(worker, now), now)]
+
+
+def _of_all(task: TensorTask, result: TaskResult) -> TaskResult:
+    """The result for all rows of the interval, whichever were sent."""
+    if not task.of_training:
+        return result
+    return replace(result, rows=among_all(result.rows, np.asarray(task.rows["train"])))
 
 
 def _kind(rows: TaskRows) -> str:

@@ -16,7 +16,7 @@ from graph_server.lambdas.dispatch import Assign
 from siafu.address import Send
 from siafu.address import worker as worker_address
 from siafu.tasks import TaskId
-from siafu.tensor_task import num_parts, num_rows, split
+from siafu.tensor_task import num_parts, num_rows, of_training, split
 from siafu.wire import Message, RowsMissing, Task, TaskPart, Tensors
 
 
@@ -43,16 +43,16 @@ class Shipping:
         self.num_parts = num_parts
         self.split_in = 0  # parts that tasks are split in because memory is short; 0: it is not
         self._open: dict[TaskId, _Open] = {}
-        # worker -> (interval, parts, slot) of constants that it has
-        self._given: dict[str, set[tuple[int, int, str]]] = {}
+        # worker -> (interval, parts, slot, whether of training vertices alone) of constants that it has
+        self._given: dict[str, set[tuple[int, int, str, bool]]] = {}
         self.nbytes = 0  # of rows, in all
 
     def ship(self, task: TensorTask, assign: Assign) -> list[Send]:
         constants = task.constants if self.keep_constants else ()
         cut = self._cut_now(task, assign.attempt)
-        before, parts = self.nbytes, split(task.rows, cut.num_parts)
+        before, parts = self.nbytes, rows_of(task, cut.num_parts)
         given = self._given.setdefault(assign.worker, set())
-        keys = {slot: (task.id.interval, len(parts), slot) for slot in constants}
+        keys = {slot: (task.id.interval, len(parts), slot, task.of_training) for slot in constants}
         known = {slot for slot, key in keys.items() if key in given}
         given.update(keys.values())
         sends = []
@@ -67,7 +67,7 @@ class Shipping:
         cut = self._cut(task.id, message.attempt)
         if cut is None or not 0 <= message.part < cut.num_parts:
             return None
-        parts = split(task.rows, cut.num_parts)
+        parts = rows_of(task, cut.num_parts)
         given = self._given.get(message.worker, set())
         self._given[message.worker] = {key for key in given if key[0] != message.interval}
         assign, before = Assign(message.worker, task.id, message.attempt), self.nbytes
@@ -113,7 +113,17 @@ class Shipping:
             return self._follow_up(task, assign, number, rows)
         lane, epoch, interval, pc = task.id.lane.value, task.id.epoch, task.id.interval, task.id.pc
         first = Task(
-            lane, epoch, interval, pc, assign.attempt, task.param_server, cut.num_parts, constants, rows, cut.on_request
+            lane,
+            epoch,
+            interval,
+            pc,
+            assign.attempt,
+            task.param_server,
+            cut.num_parts,
+            constants,
+            rows,
+            cut.on_request,
+            task.of_training,
         )
         return self._send(assign.worker, first, rows)
 
@@ -124,3 +134,10 @@ class Shipping:
     def _send(self, worker: str, message: Message, rows: Tensors) -> Send:
         self.nbytes += sum(value.nbytes for value in rows.values())
         return Send(worker_address(worker), message)
+
+
+def rows_of(task: TensorTask, num_parts: int) -> list[Tensors]:
+    """What travels, by part. Of a task with the loss rows of training vertices, after they were cut with all others: so
+    sums have the bits that a server's own threads give them, which have no reason to choose before they compute."""
+    parts = split(task.rows, num_parts)
+    return [of_training(part) for part in parts] if task.of_training else parts

@@ -316,7 +316,8 @@ class Staged:
         """The last stage, the loss and its backward, on the training rows alone: all other rows have gradient zero."""
         train = np.asarray(rows["train"])  # [n]
         chosen = np.flatnonzero(train)
-        mine = {slot: numpy_ops.take(value, chosen) for slot, value in rows.items()}
+        is_whole = len(chosen) == len(train)  # somebody has chosen them before
+        mine = rows if is_whole else {slot: numpy_ops.take(value, chosen) for slot, value in rows.items()}
         drop = Dropout(self.spec, self.ops, epoch, Lane.TRAIN, mine)
         read = self._dropped(stage, mine, drop)
         (slot,) = stage.writes
@@ -330,7 +331,7 @@ class Staged:
         output = self._descended(
             step, stage, drop, *self.backward(stage.number, saved, {slot: dP}, read, weights, drop)
         )
-        for name, value in output.rows.items():
+        for name, value in output.rows.items() if not is_whole else ():
             output.rows[name] = np.zeros((len(train), value.shape[1]), self.dtype)
             output.rows[name][chosen] = value
         output.loss = total / self.spec.num_train

@@ -39,7 +39,7 @@ def test_rows_are_counted_as_the_program_moves_them():
     train = HALF.manifest.splits[0].train / FRIENDSTER.vertices
     assert 0.6 < train < 0.7
     assert moved.ghosts == pytest.approx(HALF.ghosts * 4 * (48 + 48 * train))
-    assert moved.down == moved.up == N * 4 * (48 + 48)
+    assert moved.down == moved.up == pytest.approx(N * 4 * (48 + 48 * train))
     assert moved.constants == N * 4 * 32
     assert moved.messages == 100 * 31 * 2
     assert moved.gradients == 3200 / 4 * 4 * (32 * 48 + 48 + 48 * 50 + 50)

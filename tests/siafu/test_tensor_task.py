@@ -12,7 +12,16 @@ from siafu import arithmetic, models, wire
 from siafu.models import ModelSpec
 from siafu.sparse import SparseRows
 from siafu.tasks import Kind, Lane
-from siafu.tensor_task import KEPT_VERSIONS, NextPart, TensorWorker, aligned, conversation, split
+from siafu.tensor_task import (
+    KEPT_VERSIONS,
+    NextPart,
+    TensorWorker,
+    aligned,
+    among_all,
+    conversation,
+    of_training,
+    split,
+)
 
 SPEC = ModelSpec("gcn", 3, 2, num_train=8, widths=(4,), dtype="float64", seed=1, narrow=False)
 MODEL = models.build(SPEC, arithmetic)
@@ -175,3 +184,34 @@ def test_rows_that_lie_crooked_in_a_message_are_straightened(offset):
     np.testing.assert_array_equal(np.asarray(straight), X)
     bag = SparseRows(np.array([0, 4]), np.arange(4, dtype=np.int32), crooked[0], 4)
     assert aligned(bag).data.flags.aligned
+
+
+def test_training_rows_alone_give_the_loss_and_gradients_of_all_to_the_last_bit():
+    whole = task(FUSED).rows
+    train = np.asarray(whole["train"])
+    assert 0 < train.sum() < ROWS
+    found, expected = (
+        MODEL.run(PROGRAM[FUSED], rows, MODEL.init(), epoch=0, lane=Lane.TRAIN) for rows in (of_training(whole), whole)
+    )
+    assert found.loss == expected.loss
+    for name, gradient in expected.gradients.items():
+        np.testing.assert_array_equal(found.gradients[name], gradient)
+    made = among_all(found.rows, train)
+    assert set(made) == set(expected.rows) == {"dZ1"}
+    np.testing.assert_array_equal(np.asarray(made["dZ1"]), np.asarray(expected.rows["dZ1"]))
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_rows_kept_of_all_vertices_are_not_those_of_training_vertices(chosen: bool):
+    """A task that was sent none of its constants asks for them, unless it was sent the same rows before."""
+    one = worker(keep_bytes=10**6)
+    run = one.perform(task(FIRST))
+    next(run)
+    finish(run, weights(0, 0))
+    bare = dataclasses.replace(task(FIRST, rows={}), of_training=chosen)
+    run = one.perform(bare)
+    next(run)
+    if chosen:
+        assert run.send(weights(0, 0, held=True)) == NextPart(0, lost=True)
+    else:
+        finish(run, weights(0, 0, held=True))

@@ -17,7 +17,7 @@ from siafu.config import Config
 
 GRAPH = graphs.of_counts(5_000_000, 200_000_000, 64, 10)
 ASKED = Asked(
-    Config().replace({"train.eval_every": 0}),
+    Config().replace({"train.eval_every": 0, "model.hidden": 64}),
     GRAPH,
     Epochs(100),
     Speeds(),

@@ -40,9 +40,23 @@ def test_products_by_hand():
     first, last = 2 * n * 32 * 48, 2 * n * 48 * 50
     only = work_of(SETTING.config, MODEL, Counts.of(SETTING.manifest), replace(NOTHING, flop_ns=1.0))
     found = [1e9 * one.seconds for step, one in zip(STEPS, only, strict=True) if step.kind in TENSOR_KINDS]
-    # The fused step is forward and two products backwards; the last recomputes its forward,
+    # The fused step is forward and two products backwards, of training vertices; the last recomputes its forward,
     # and nobody wants dX of features.
-    assert sum(found) == pytest.approx(first + 3 * last + 2 * first, rel=1e-6)
+    trains = MODEL.spec.num_train / SETTING.graph.vertices
+    assert trains < 0.7
+    assert sum(found) == pytest.approx(first + 3 * trains * last + 2 * first, rel=1e-6)
+
+
+@pytest.mark.parametrize(("share", "sent"), [(0.1, 0.1), (0.9, 1.0)])
+def test_rows_of_training_vertices_travel_to_the_loss_where_they_are_few(share: float, sent: float):
+    """docs/adr/0038: where most vertices train all rows travel."""
+    config, counts = SETTING.config.replace({"servers.backend": "lambda"}), Counts.of(SETTING.manifest)
+    model = models.build(replace(MODEL.spec, num_train=round(share * SETTING.graph.vertices)))
+    loss = next(pc for pc, step in enumerate(STEPS) if step.fused)
+    found = work_of(config, model, counts, NOTHING)[loss]
+    n = counts.vertices / config.train.intervals
+    assert found.up == pytest.approx(sent * n * 4 * 48, rel=1e-6)
+    assert found.down == pytest.approx(found.up, rel=1e-6)  # labels and such are kept
 
 
 def test_processor_seconds_are_linear_in_speeds():

@@ -805,3 +805,31 @@ def test_a_loss_that_diverged_gets_through_as_on_nan_is_about_it(loss: float):
     run.deliver(worker("w0-0"), Send(HOME, result_of("w0-0", held_task(run, "w0-0"), loss=loss)))
     (result,) = run.results
     assert result.loss == loss or (math.isnan(loss) and math.isnan(result.loss))
+
+
+# --- tasks with the loss ----------------------------------------------------------------------------------------------
+
+
+def test_a_worker_gets_and_gives_training_rows_and_the_server_puts_them_among_all():
+    run, one = rig(), task(0, train=2)
+    train = np.asarray(one.rows["train"])
+    run.submit(one)
+    (sent,) = (send.message for send in run.sent if isinstance(send.message, wire.Task))
+    assert sent.of_training
+    assert {len(rows) for rows in sent.rows.values()} == {train.sum()}
+    (result,) = run.results
+    expected = MODEL.run(one.step, one.rows, MODEL.init(), epoch=0, lane=Lane.TRAIN)
+    np.testing.assert_allclose(np.asarray(result.rows["dZ1"]), np.asarray(expected.rows["dZ1"]), rtol=1e-12)
+    assert not np.asarray(result.rows["dZ1"])[~train].any()
+
+
+def test_a_result_of_all_rows_where_training_rows_were_asked_for_is_a_fault(caplog):
+    run, one = rig(), task(0, train=2)
+    run.hold = lambda send: send.to.role == "worker"
+    run.submit(one)
+    held = run.held[-1]
+    rows: wire.Tensors = {"dZ1": np.zeros((ROWS, 4))}
+    result = wire.TaskResult("train", 0, 0, one.id.pc, 0, held.to.name, 0.5, 0.1, rows)
+    run.deliver(held.to, Send(HOME, result))
+    assert run.results == []
+    assert "must be {'dZ1': 'float64 [2, 4]'}" in caplog.text

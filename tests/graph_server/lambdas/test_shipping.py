@@ -87,3 +87,30 @@ def test_who_misses_what_it_was_sent_is_sent_it_whole_and_once_more_later():
     assert isinstance(again.message, TaskPart)
     assert set(again.message.rows) == {"Z0", "H0"}
     assert shapes(shipping, task(2)) == [{"Z0": ROWS, "H0": ROWS}]
+
+
+def loss(epoch: int, train: np.ndarray) -> TensorTask:
+    one = task(epoch, len(train))
+    return one._replace(rows={**one.rows, "train": train}, constants=("Z0", "train"))
+
+
+def test_of_a_task_with_the_loss_training_vertices_travel_as_the_whole_was_cut():
+    train = np.zeros(ROWS, bool)
+    train[: ROWS // 2 : 2] = train[-1] = True  # a quarter of the rows, and one
+    shipping, first = Shipping(keep_constants=True, num_parts=2), ROWS // 4
+    assert shapes(shipping, task(0)) == [{"Z0": ROWS // 2, "H0": ROWS // 2}] * 2
+    # constants of all vertices are none of its own
+    assert shapes(shipping, loss(0, train)) == [dict.fromkeys(("Z0", "H0", "train"), n) for n in (first, 1)]
+    assert shapes(shipping, loss(1, train)) == [{"H0": first}, {"H0": 1}]
+    assert shapes(shipping, task(1)) == [{"H0": ROWS // 2}] * 2
+    again = shipping.again(loss(1, train), RowsMissing("train", 1, 0, 1, 0, "x", 1))
+    assert again is not None
+    assert [len(rows) for rows in again.message.rows.values()] == [1, 1, 1]  # type: ignore[union-attr]
+
+
+def test_where_most_vertices_train_all_rows_travel():
+    train = np.ones(ROWS, bool)
+    train[: ROWS // 5] = False
+    shipping = Shipping(keep_constants=False, num_parts=1)
+    assert shapes(shipping, loss(0, train)) == [dict.fromkeys(("Z0", "H0", "train"), ROWS)]
+    assert shapes(shipping, loss(1, np.zeros(ROWS, bool))) == [dict.fromkeys(("Z0", "H0", "train"), 0)]
