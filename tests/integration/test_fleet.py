@@ -31,6 +31,7 @@ from siafu.address import graph_server as graph_server_address
 from siafu.config import Config
 from siafu.graph import Graph
 from siafu.metrics import SPLITS, counts, scores
+from siafu.models.staged import FEATURES
 from siafu.shards import ShardSet
 from siafu.sparse import Array
 from siafu.tasks import Lane
@@ -349,8 +350,12 @@ def ordeal(run: Fleet) -> dict[str, Any]:
         assert len(replica.versions_held) <= 2  # final and best
     assert result["stash_peak_versions"] <= staleness + 2
     assert len(result["loss_history"]) == epochs
+    reading = [step for step in run.partitions[0].programs[Lane.TRAIN].steps if step.gathers not in (None, FEATURES)]
+    gathers = len(reading) * sum(len(partition.intervals) for partition in run.partitions)
     for record in run.records:
-        assert record["event"] != "epoch" or len(record["staleness"]) <= staleness + 2
+        if record["event"] == "epoch":
+            assert sum(record["staleness"]) == gathers
+            assert len(record["staleness"]) <= (staleness + 2 if config.train.mode == "async" else 1)
     return result
 
 

@@ -43,7 +43,8 @@ def settled(of: Autotuner, starved: float, working: int, waiting: int = 1000) ->
 
 
 @pytest.mark.parametrize(
-    ("intervals", "most", "wanted"), [(16, 64, 16), (500, 1000, START), (500, 20, 20), (0, 0, 1), (500, 500, START)]
+    ("intervals", "most", "wanted"),
+    [(16, 64, 16), (500, 1000, START), (500, 20, 20), (500, 1, 1), (0, 0, 1), (500, 500, START)],
 )
 def test_it_starts_at_the_intervals_or_a_hundred(intervals: int, most: int, wanted: int):
     assert Autotuner(intervals, most, 1, 1, in_layers=False).wanted == wanted
