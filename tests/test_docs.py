@@ -98,6 +98,7 @@ ROOMS = (
     "infra",
     "gpu_baselines",
     "benchmarks",
+    "website",
 )
 
 

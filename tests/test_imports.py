@@ -27,6 +27,8 @@ ROOMS = {
     "cost_planner": {"siafu", "graph_data", "graph_server", "run_coordinator"},
     # Machines that infra starts keep the contract of the coordinator's hosts.
     "infra": {"siafu", "graph_data", "lambda_funcs", "run_coordinator", "cost_planner"},
+    # Not in the wheel. It reads the names and parsers of siafu, which load the other rooms.
+    "website": {"siafu"},
     # Not in the wheel. Benchmarks of parts run them in their own process.
     "benchmarks": {
         "siafu",
