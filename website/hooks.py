@@ -66,5 +66,5 @@ def linked(markdown: str, here: str, uri: str) -> str:
 
 def api() -> str:
     """Markdown for mkdocstrings: every public name."""
-    names = [f"::: {module}.{name}\n" for name, module in siafu._ELSEWHERE.items()]
+    names = [f"::: {getattr(siafu, name).__module__}.{name}\n" for name in siafu.__all__ if name != "__version__"]
     return "\n".join([API, *names])
