@@ -18,7 +18,7 @@ from siafu import settings_page
 from siafu.__main__ import SIAFU, Program, _parse
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "examples" / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def commands(program: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Hooks of mkdocs (mkdocs.yml): pages made of other files, and links to files that are no pages.
 
-1. README.md, SECURITY.md and CHANGELOG.md become pages; README.md is the first.
+1. README.md and other pages that are not in docs/ (``ELSEWHERE``) become pages; README.md is the first.
 2. Two pages are made of code: the commands, and the Python API.
 3. The pages of docs/ link to each other and to files of the repository, as a code host shows them. A link to a page
    leads there; one to another file of the repository becomes its name, because no address of the repository is known.
@@ -19,7 +19,12 @@ from website import commands
 
 ROOT = Path(__file__).parent.parent
 #: File of the repository -> page.
-ELSEWHERE = {"README.md": "index.md", "SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
+ELSEWHERE = {
+    "README.md": "index.md",
+    "examples/README.md": "examples.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
 API = """# Python
 
 What `import siafu` gives. [Your own data](data.md#from-python) and [the user's guide](guide.md) have examples.
