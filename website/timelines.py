@@ -105,7 +105,7 @@ def simulated(settings: Mapping[str, Any]) -> tuple[list[Span], float]:
     fleet.servers = [*servers]
     fleet.begin()
     while not fleet.finished:
-        assert clock.step()
+        clock.step()
     server = servers[0]
     own = [task for task in server.done if task.epoch == SHOWN]
     begin, end = min(server.since[task] for task in own), max(server.done[task] for task in own)
