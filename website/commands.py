@@ -1,4 +1,4 @@
-"""The page of all commands, made of the parsers that ``siafu VERB --help-all`` prints."""
+"""The page of all commands, made of the parsers of the verbs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from siafu.parser import Parser
 
 HEAD = """# Commands
 
-`siafu VERB --help` shows a command's most used flags with examples, `--help-all` every flag: those of this page, which
-is made of the same parsers. Every command takes `--verbose`, which prints the log and remote tracebacks on stderr.
+Every flag of every command. This page is made of the parsers that print `siafu VERB --help`; where that shows only the
+most used flags, `--help-all` shows all. Every command takes `--verbose`, which prints the log and remote tracebacks on stderr.
 """
 
 
