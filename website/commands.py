@@ -11,7 +11,8 @@ from siafu.parser import Parser
 HEAD = """# Commands
 
 Every flag of every command. This page is made of the parsers that print `siafu VERB --help`; where that shows only the
-most used flags, `--help-all` shows all. Every command takes `--verbose`, which prints the log and remote tracebacks on stderr.
+most used flags, `--help-all` shows all. Every command takes `--verbose`, which prints the log and remote tracebacks on
+stderr.
 """
 
 
