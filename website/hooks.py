@@ -36,7 +36,6 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File  # where mkdocs calls this it is installed
 
     made = {page: (ROOT / name).read_text(encoding="utf-8") for name, page in ELSEWHERE.items()}
-    made["index.md"] = f"---\nhide: [navigation]\n---\n{made['index.md']}"
     made |= {"commands.md": commands.page(), "api.md": api()}
     for page, text in made.items():
         files.append(File.generated(config, page, content=text))
@@ -47,6 +46,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """mkdocs' event: a page's links, where they lead on the site."""
     made = {page: name for name, page in ELSEWHERE.items()}
     uri = str(page.file.src_uri)
+    if page.parent is None:  # alone in its section: there is nothing to list beside it
+        page.meta["hide"] = ["navigation"]
     return linked(markdown, made.get(uri, f"docs/{uri}"), uri)
 
 

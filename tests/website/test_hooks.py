@@ -63,3 +63,16 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
     assert len(pages) > 60
     loaded = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//")
     assert [page.name for page in pages if loaded.search(page.read_text())] == []
+    assert {page.name: found for page in pages if (found := markup_left(page.read_text()))} == {}
+
+
+def markup_left(page: str) -> list[str]:
+    """Paragraphs and cells that show Markdown instead of what it stands for: a list without an empty line before it,
+    a cell with a bar."""
+    article = re.sub(r"<(code|pre)\b.*?</\1>", "", page.split("<article", 1)[-1].split("</article>")[0], flags=re.DOTALL)
+    texts = [found[1] for found in re.findall(r"<(p|td|li)>(.*?)</\1>", article, re.DOTALL)]
+    return [text for text in texts if re.search(r"(^|\n)\s*([-*] |\d+\. |\||```|#+ )|\]\(|\*\*|``", text)]
+
+
+def test_markup_that_is_left_is_found() -> None:
+    assert markup_left("<article><p>So:\n1. one</p><p>fine</p><td>a ](b)</td></article>") == ["So:\n1. one", "a ](b)"]
