@@ -69,7 +69,8 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
 def markup_left(page: str) -> list[str]:
     """Paragraphs and cells that show Markdown instead of what it stands for: a list without an empty line before it,
     a cell with a bar."""
-    article = re.sub(r"<(code|pre)\b.*?</\1>", "", page.split("<article", 1)[-1].split("</article>")[0], flags=re.DOTALL)
+    article = page.split("<article", 1)[-1].split("</article>")[0]
+    article = re.sub(r"<(code|pre)\b.*?</\1>", "", article, flags=re.DOTALL)
     texts = [found[1] for found in re.findall(r"<(p|td|li)>(.*?)</\1>", article, re.DOTALL)]
     return [text for text in texts if re.search(r"(^|\n)\s*([-*] |\d+\. |\||```|#+ )|\]\(|\*\*|``", text)]
 
