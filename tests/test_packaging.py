@@ -72,7 +72,7 @@ def test_the_workflow_runs_targets_of_the_makefile_on_both_architectures() -> No
     assert workflow["permissions"] == {"contents": "read"}
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     targets = [step["run"].removeprefix("make ") for step in steps if "run" in step]
-    assert set(targets) == {"lint", "test", "wheel"}
+    assert set(targets) == {"lint", "docs", "test", "wheel"}
     assert all(re.search(rf"^{target}:", MAKEFILE, re.MULTILINE) for target in targets)
     assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", step["uses"]) for step in steps if "uses" in step)
     assert workflow["jobs"]["test"]["strategy"]["matrix"]["runner"] == ["ubuntu-24.04", "ubuntu-24.04-arm"]
