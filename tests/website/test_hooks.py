@@ -63,6 +63,8 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
     assert len(pages) > 60
     loaded = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//")
     assert [page.name for page in pages if loaded.search(page.read_text())] == []
+    api = (tmp_path / "site" / "api.html").read_text()
+    assert "probabilities or logits" in api, "the comment behind a field of siafu.Predictions"
     assert {page.name: found for page in pages if (found := markup_left(page.read_text()))} == {}
 
 
