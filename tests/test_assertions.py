@@ -20,6 +20,7 @@ ROOMS = (
     "infra",
     "gpu_baselines",
     "benchmarks",
+    "website",
 )
 #: Calls that leave everything as it was. Another name is added here only once its function has been read.
 WITHOUT_EFFECT = {"isinstance", "len", "list", "set", "values", "setting", "num_endpoints"}

@@ -18,7 +18,8 @@ from siafu import settings_page
 from siafu.__main__ import SIAFU, Program, _parse
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
+OUTSIDE = [ROOT / name for name in ("README.md", "SECURITY.md", "examples/README.md")]
+PAGES = sorted([*OUTSIDE, *(ROOT / "docs").rglob("*.md")])
 
 
 def commands(program: str) -> Iterator[tuple[str, str]]:
@@ -98,6 +99,7 @@ ROOMS = (
     "infra",
     "gpu_baselines",
     "benchmarks",
+    "website",
 )
 
 

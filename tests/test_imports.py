@@ -27,6 +27,8 @@ ROOMS = {
     "cost_planner": {"siafu", "graph_data", "graph_server", "run_coordinator"},
     # Machines that infra starts keep the contract of the coordinator's hosts.
     "infra": {"siafu", "graph_data", "lambda_funcs", "run_coordinator", "cost_planner"},
+    # Not in the wheel. It reads the names and parsers of siafu, which load the other rooms, and draws simulated runs.
+    "website": {"siafu", "cost_planner"},
     # Not in the wheel. Benchmarks of parts run them in their own process.
     "benchmarks": {
         "siafu",
@@ -91,6 +93,7 @@ ONLY_IN = {
         "run_coordinator/curves.py",
         "cost_planner/report/",
         "cost_planner/plan/figure.py",
+        "website/timelines.py",
     ),
     "jinja2": ("cost_planner/report/page.py",),
     "markupsafe": ("cost_planner/report/page.py",),

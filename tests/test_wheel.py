@@ -31,7 +31,7 @@ from siafu.kernels import build, elf
 from tests.test_imports import ROOMS
 
 ROOT = Path(__file__).parent.parent
-SHIPPED = set(ROOMS) - {"benchmarks"}
+SHIPPED = set(ROOMS) - {"benchmarks", "website"}
 NEIGHBOUR = "datasets"
 #: Packages of extras, which a plain installation does not have.
 EXTRAS = {

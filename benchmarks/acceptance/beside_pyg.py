@@ -24,7 +24,13 @@ from benchmarks.measure.footprint import watch
 from siafu import start
 
 #: Graph -> epochs that are timed.
-GRAPHS = {"cora": 200, "amazon_computers": 40, "coauthor_physics": 20, "synthetic:reddit-small?scale=0.25": 6}
+GRAPHS = {
+    "digits": 200,
+    "cora": 200,
+    "amazon_computers": 40,
+    "coauthor_physics": 20,
+    "synthetic:reddit-small?scale=0.25": 6,
+}
 OURS = """
 import siafu
 

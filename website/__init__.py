@@ -1,0 +1,1 @@
+"""The documentation site (``make docs``): what mkdocs cannot read from docs/. Not in the wheel."""
