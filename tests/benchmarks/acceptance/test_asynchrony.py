@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.acceptance.asynchrony import VARIANTS, mode_of
-from run_coordinator import api
+from run_coordinator import run_config
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_siafu_takes_the_settings_of_every_variant(name: str) -> None:
     staleness, settings = VARIANTS[name]
-    found = api.resolve("digits", None, settings, mode_of(staleness))
+    found = run_config.resolve("digits", None, settings, mode_of(staleness))
     assert found.train.staleness == (staleness or 0)
