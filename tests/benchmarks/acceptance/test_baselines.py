@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +16,7 @@ from benchmarks.acceptance.baselines.gpu import _kind
 from benchmarks.acceptance.baselines.there import Measured
 from benchmarks.acceptance.baselines.throughput import SHARES, Peer, Row, row_of
 
+ROOT = Path(__file__).parents[3]
 LINE = Row("halo", "g", 2, "x", 1.0, 2.0, 0.7, 1000, 0.8, 1.7, 0.75, 1e6, [2.0], 1.9, SHARES, 1000)
 
 
@@ -52,7 +58,28 @@ def test_pipelines_are_held_to_their_formula() -> None:
     assert row.misses == ["640 bytes, the formula has 1280"]
 
 
-def test_too_little_memory_is_no_failure_whosever_it_is() -> None:
-    assert _kind("rank 0: OutOfMemoryError: CUDA out of memory. Tried to allocate 59 GiB") == "skipped"
-    assert _kind("torch.OutOfMemoryError: CUDA out of memory.") == "skipped"
+def test_too_little_memory_is_missed_whosever_it_is() -> None:
+    assert _kind("rank 0: OutOfMemoryError: CUDA out of memory. Tried to allocate 59 GiB") == "missed"
+    assert _kind("torch.OutOfMemoryError: CUDA out of memory.") == "missed"
     assert _kind("rank 0: RuntimeError: shapes") == "failed"
+
+
+@pytest.mark.long
+def test_all_checks_of_a_gpu_are_tried_out_without_one(tmp_path: Path) -> None:
+    """Two of the four parts: the others train for minutes."""
+    environment = {**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
+
+    def run(*parts: str) -> subprocess.CompletedProcess[str]:
+        command = ["benchmarks/gpu.sh", str(tmp_path), *parts]
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250, check=False
+        )
+
+    ended = run("tests", "kernels")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "no GPU here: a dry run on the CPU" in ended.stdout
+    assert json.loads((tmp_path / "tests.json").read_text())["skipped"] == ["pytest -m gpu: --device cpu"]
+    assert json.loads((tmp_path / "kernels.json").read_text())["kernels"]["digits"]["copy"] > 0
+    unknown = run("kernel")
+    assert unknown.returncode == 1
+    assert "failed: kernel (exit code 2)" in unknown.stdout
