@@ -39,6 +39,12 @@ class Compared:
         return [group[0] for group in self.groups.values()]
 
     @cached_property
+    def rows(self) -> list[Mapping[str, Any]]:
+        """What is judged of each contender, the highest value first; those that missed the target last."""
+        rows: list[Mapping[str, Any]] = self.judged["rows"]
+        return sorted(rows, key=lambda row: -(row["value"] or 0.0))
+
+    @cached_property
     def score(self) -> str:
         title = next((run.result["metric"] for run in self.runs if run.result and "metric" in run.result), "accuracy")
         return f"{TITLES.get(title, title)} ({self.judged['split']})"
