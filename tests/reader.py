@@ -70,12 +70,13 @@ def commands(number: int, line: str, needs: str) -> Iterator[Piece]:
 
 
 def graph(path: Path) -> None:
-    """An npz file of communities that a GCN tells apart."""
+    """An npz file of communities that a GCN tells apart, and overfits: patience ends a training, as on real graphs."""
     rng = np.random.default_rng(1)
     y = np.arange(NUM_VERTICES) % NUM_CLASSES
     src = rng.integers(0, NUM_VERTICES, 4 * NUM_VERTICES)
-    dst = (src + NUM_CLASSES * rng.integers(1, 60, len(src))) % NUM_VERTICES  # of the same class
-    x = np.eye(NUM_CLASSES)[y] + rng.normal(size=(NUM_VERTICES, NUM_CLASSES))
+    same = (src + NUM_CLASSES * rng.integers(1, 60, len(src))) % NUM_VERTICES
+    dst = np.where(rng.random(len(src)) < 0.75, same, rng.integers(0, NUM_VERTICES, len(src)))
+    x = np.eye(NUM_CLASSES, 40)[y] + 1.2 * rng.normal(size=(NUM_VERTICES, 40))
     np.savez(path, edge_index=np.array([src, dst]), x=x.astype(np.float32), y=y)
 
 
