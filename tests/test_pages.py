@@ -147,6 +147,7 @@ def test_most_commands_are_run() -> None:
         "an AWS account",
         "a Ray cluster",
         "a GPU",
+        "an idle machine",
         "the network",
         "a usage, not a command",
         "files of your own",
