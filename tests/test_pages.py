@@ -21,6 +21,8 @@ from pathlib import Path
 import pytest
 
 from siafu.__main__ import main
+from siafu.baseline import load
+from siafu.run_files import CONFIG
 from tests import reader
 from tests.reader import Piece
 
@@ -34,7 +36,7 @@ PAGES = {
 FAST = ("README.md", "docs/data.md")
 #: Verbs that train many times, or load torch.
 LONG = ("baseline", "export", "report", "search", "value")
-CAPITALS = {"NEW": "data/cora.npz", "NEW.csv": "new.csv", "USERS2.csv": "users2.csv", "DIR": "out"}
+CAPITALS = {"NEW.csv": "new.csv", "USERS2.csv": "users2.csv", "DIR": "out"}
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +84,8 @@ def as_typed(words: list[str]) -> Iterator[str]:
             assert runs, "no run stands above it"
             found = runs.pop() if words.count("RUN") == 2 else runs[-1]
             yield found + word.removeprefix("RUN") if word.startswith("RUN") else found
+        elif word == "NEW":  # with as many features as the run's
+            yield load(Path(runs[-1]) / CONFIG).data.source
         elif word.startswith("runs/*"):
             yield from glob.glob(word)
         else:
