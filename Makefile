@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --disable-pip-version-check
+PIP := PYTHONUNBUFFERED=1 $(BIN)/pip install --disable-pip-version-check
 
 TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml | head -n 1)
 
@@ -87,9 +87,15 @@ BUILT_FROM := pyproject.toml setup.py siafu/kernels/build.py $(wildcard siafu/ke
 # Whether a C++ compiler was found: without one, all works, but slowly.
 KERNEL := $(BIN)/python -c 'from run_coordinator.doctor import compiled_kernels as k; print(f"  {k().what}: {k().found}")'
 
-# pip says nothing for a minute (-q) or far too much: of its output, what is downloaded, and that it installs.
-SHOW := awk '/\.metadata/ { next } /^ *(Downloading|Using cached) / { sub(/^ */, "  "); print; fflush() } \
-             /^Installing collected/ { print "  installing"; fflush() }'
+# pip says nothing for a minute (-q) or far too much (-v): of its output, each step as it begins, and what setup.py says of
+# the kernels. All of it is in $(VENV)/pip.log; a failure shows the end of that.
+# sed -u, because awk may wait for 4 KB of input.
+SHOW := sed -u -n -E -e '/\.metadata/d' -e 's/^ *(Downloading|Using cached|siafu:) /  \1 /p' \
+             -e 's/.*Installing build dependencies: started/  preparing the build/p' \
+             -e 's/.*Preparing editable metadata.*: started/  finding packages/p' \
+             -e 's/^Installing collected.*/  installing/p'
+# Bytecode is made of what is imported, then: of all of SciPy and scikit-learn it would take half of pip's time.
+INSTALL = set -o pipefail; $(PIP) -v --no-compile -e $(1) 2>&1 | tee $(VENV)/pip.log | $(SHOW) || { tail -n 40 $(VENV)/pip.log >&2; exit 1; }
 
 $(VENV)/bin/python:
 	@command -v $(PYTHON) > /dev/null || { echo "make: $(PYTHON) is not installed; siafu needs Python 3.10 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
@@ -99,7 +105,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.setup: $(BUILT_FROM) | $(VENV)/bin/python
 	@echo "installing siafu into $(VENV)"
-	@set -o pipefail; $(PIP) -e . | $(SHOW)
+	@$(call INSTALL,.)
 	@$(KERNEL)
 	@touch $@
 
@@ -108,6 +114,6 @@ $(VENV)/.setup-dev: $(BUILT_FROM) | $(VENV)/bin/python
 	@echo "installing siafu and its development tools into $(VENV)"
 	@$(PIP) -q uv && $(BIN)/uv pip install -q --python $(BIN)/python --torch-backend cpu --no-deps $(TORCH) 2> /dev/null \
 	  || echo "  uv finds no torch for CPUs here: pip chooses one, perhaps with CUDA"
-	@set -o pipefail; SIAFU_ISAS=all $(PIP) -e '.[dev]' | $(SHOW)
+	@export SIAFU_ISAS=all; $(call INSTALL,'.[dev]')
 	@$(KERNEL)
 	@touch $@ $(VENV)/.setup

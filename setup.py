@@ -18,8 +18,9 @@ import platform
 import runpy
 import shutil
 import sys
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ BUILD = Path("siafu/kernels/build.py")
 #: What is compiled and how, which siafu reads as well. siafu cannot be imported yet.
 build = SimpleNamespace(**runpy.run_path(str(BUILD)))
 elf = SimpleNamespace(**runpy.run_path(str(BUILD.with_name("elf.py"))))
+SAY_EVERY_S = 5.0
 IN_TREE = BUILD.with_name("_native.so")  # where an editable installation leaves it
 
 
@@ -54,6 +56,18 @@ def is_new(library: Path, wanted: Iterable[str]) -> bool:
     installed later needs it no second time."""
     found = loaded(library)
     return found is not None and all(found.siafu_built() >> build.ISAS.index(isa) & 1 for isa in wanted)
+
+
+def say_how_far(compiling: Sequence[Future[str]]) -> None:
+    """Until all are done: the longest takes half a minute, and the Makefile shows these lines."""
+    left, begin = set(compiling), time.monotonic()
+    while left:
+        done = len(compiling) - len(left)
+        waited_s = time.monotonic() - begin
+        # In one piece: the compiler's commands are printed by other threads.
+        sys.stdout.write(f"siafu: compiling the kernels, {done} of {len(compiling)} files, {waited_s:.0f} s\n")
+        sys.stdout.flush()
+        left = wait(left, timeout=SAY_EVERY_S).not_done
 
 
 class BuildKernels(build_ext):
@@ -105,7 +119,9 @@ class BuildKernels(build_ext):
         if "avx512bf16" in self._wanted and not self._knows_bf16:
             print("siafu: this compiler has no AVX512_BF16: AVX-512 stands in for it", file=sys.stderr)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # the compiler is a process of its own
-            objects = list(pool.map(self._compile, build.units(self._wanted)))
+            compiling = [pool.submit(self._compile, unit) for unit in build.units(self._wanted)]
+            say_how_far(compiling)
+            objects = [one.result() for one in compiling]
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         self.compiler.link_shared_object(
             objects, str(draft), extra_postargs=["-pthread"], build_temp=self.build_temp, target_lang="c++"

@@ -10,7 +10,7 @@ import argparse
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from graph_data.sources.beside import TOLD
 from graph_data.sources.columns import path_and_options
@@ -36,6 +36,8 @@ SOURCE_FLAGS = {  # flag -> what it takes, and what that is
     "split": ("FILE", "split of vertices"),
 }
 OPTIONS = tuple(flag.replace("-", "_") for flag in SOURCE_FLAGS)
+#: What columns mean, which is the same in another table of the same kind.
+MEANINGS = ("src", "dst", "weight", "type", "num_edge_types", "ids", "id")
 
 
 def add_to(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
@@ -89,6 +91,20 @@ def with_options(source: str, options: Mapping[str, str | None]) -> str:
     kept = [option for option in query.split("&") if option and option.partition("=")[0] not in said]
     added = urlencode(said, safe="/:*#,", errors="surrogateescape")
     return f"{prefix}{path}?{'&'.join([*kept, added])}"
+
+
+def read_as(source: str, example: str) -> str:
+    """A table of edges with the columns of ``example``, another one, for what ``source`` names none itself.
+
+    Any other source, or of another example, is returned as it is.
+    """
+    if is_prepared(source) or not example.startswith("edges:") or resolve(source).kind != "edges":
+        return source
+    own, there = (
+        dict(parse_qsl(path_and_options(name.removeprefix("edges:"))[1], errors="surrogateescape"))
+        for name in (source, example)
+    )
+    return with_options(source, {name: there[name] for name in MEANINGS if name in there and name not in own})
 
 
 def _path_and_options(source: str, argument: str) -> tuple[str, str]:

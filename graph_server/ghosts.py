@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -127,11 +126,9 @@ class Ghosts:
 
     def reading(self, view: Shard, *, loops: bool) -> list[Reading]:
         """What each of our intervals gathers backwards along the edges of ``view``, the shard or a part of it."""
-        matrix = edges_between(view, self._places[True].interval_of_row(), self.bounds, backward=True).tocsr()
+        between = edges_between(view, self._places[True].interval_of_row(), self.bounds, backward=True)
         made = []
-        for i, (interval, (start, stop)) in enumerate(zip(self.intervals, self.bounds, strict=True)):
-            place = slice(matrix.indptr[i], matrix.indptr[i + 1])
-            sources, counts = matrix.indices[place], matrix.data[place]
+        for interval, (start, stop), (sources, counts) in zip(self.intervals, self.bounds, between, strict=True):
             made.append(Reading(np.append(sources, interval), np.append(counts, loops * (stop - start))))
         return made
 
@@ -183,11 +180,12 @@ class Ghosts:
         return ops.take(received, np.argsort(position))
 
 
-def _crossing(between: Any, intervals: list[int]) -> tuple[Crossing, list[Array]]:
-    """From edge counts ``[local intervals, all intervals]``."""
-    matrix = between.tocoo()
-    other = matrix.col != np.asarray(intervals)[matrix.row]
-    row, column, count = matrix.row[other].astype(np.int64), matrix.col[other].astype(np.int64), matrix.data[other]
+def _crossing(between: list[tuple[Array, Array]], intervals: list[int]) -> tuple[Crossing, list[Array]]:
+    """``between``: of each of our intervals, as ``edges_between`` counts them."""
+    row = np.repeat(np.arange(len(between)), [len(sources) for sources, _ in between])
+    column, count = (np.concatenate(parts) for parts in zip(*between, strict=True))
+    other = column != np.asarray(intervals)[row]
+    row, column, count = row[other], column[other], count[other]
     order = np.argsort(column, kind="stable")
     sources, first = np.unique(column[order], return_index=True)
     groups = np.split(order, first[1:]) if len(sources) else []

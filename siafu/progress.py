@@ -103,9 +103,8 @@ class Display:
         width = min(MAX_WIDTH, self._console.width - 4)  # the terminal's own ^C must not begin a new line
         words: list[list[str]] = [[], [], []]
         if status is not None:
-            loss, *scores = _scores(status) or [""]
-            words = [[loss, *learnt.best, *scores], [learnt.curve(width - 24)], _traffic(status)]
-        lines = [" · ".join(filter(None, line)) for line in words]
+            words = [learnt.beside_best(_scores(status)), [learnt.curve(width - 24)], _traffic(status)]
+        lines = [fitting(line, width - 4) for line in words]
         body = Group(self._bar, *(Text(line or " ", no_wrap=True, overflow="ellipsis") for line in lines))
         return Panel(body, title=f"siafu · {self._title}", title_align="left", border_style="cyan", width=width)
 
@@ -141,9 +140,12 @@ class Learnt:
             self._epoch = status.epoch
             self._losses.add(status.loss)
 
-    @property
-    def best(self) -> list[str]:
-        return [f"best val {self._best[0]:.3f} at {-self._best[1]}"] if self._scores.values else []
+    def beside_best(self, scores: Sequence[str]) -> list[str]:
+        """``scores``, as ``_scores`` words them, with validation behind the loss and its best beside it."""
+        best = f" (best {self._best[0]:.3f} at {-self._best[1]})"
+        val = [score + best for score in scores if score.startswith("val ") and self._scores.values]
+        others = [score for score in scores if not (val and score.startswith("val "))]
+        return [*others[:1], *val, *others[1:]]
 
     def curve(self, width: int) -> str:
         """ "validation ▁▂▄▆▇█"; "" as long as there are no two values."""
@@ -212,6 +214,17 @@ def of_notebook(epochs: int) -> Cell | None:
     return Cell(epochs, importlib.import_module("IPython.display").display)
 
 
+def fitting(words: Sequence[str], width: int) -> str:
+    """The first of them that fit a line: half a number would be read as another one."""
+    line = ""
+    for word in filter(None, words):
+        longer = f"{line} · {word}" if line else word
+        if line and len(longer) > width:
+            break
+        line = longer
+    return line
+
+
 def _scores(status: Status) -> list[str]:
     if math.isnan(status.loss):
         return []
@@ -225,11 +238,15 @@ def _traffic(status: Status) -> list[str]:
     if math.isnan(status.loss):
         return []
     words = [f"{1000 * status.epoch_s:.0f} ms/epoch", *_money(status)]
-    words += [] if status.tasks_in_flight is None else [f"{status.tasks_in_flight} tasks in flight"]
-    words += [f"{status.workers} Lambdas"] if status.workers else []
+    words += [] if status.tasks_in_flight is None else [_counted(status.tasks_in_flight, "task") + " in flight"]
+    words += [_counted(status.workers, "Lambda")] if status.workers else []
     words += [f"{size(status.ghost_bytes)} of ghosts/epoch"] if status.ghost_bytes else []
     evaluation = [f"evaluation {size(status.eval_ghost_bytes)}"] if status.eval_ghost_bytes else []
     return [*words, *evaluation]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _money(status: Status) -> list[str]:

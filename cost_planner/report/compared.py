@@ -10,7 +10,7 @@ from typing import Any
 from cost_planner.report.drawing import DASHES, HATCHES, LIGHT, MARKERS, SERIES
 from cost_planner.report.reading import Run
 from cost_planner.value.judge import StandIn
-from cost_planner.value.rows import Found
+from cost_planner.value.rows import Found, Row
 from siafu.metrics import TITLES
 
 
@@ -38,6 +38,11 @@ class Compared:
     def firsts(self) -> list[Run]:
         """Of each name one run, for what is shown of a single one."""
         return [group[0] for group in self.groups.values()]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """What is judged of each contender, the highest value first; those that missed the target last."""
+        return sorted(self.judged["rows"], key=lambda row: -(row["value"] or 0.0))
 
     @cached_property
     def score(self) -> str:

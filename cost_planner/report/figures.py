@@ -40,6 +40,7 @@ def draw(found: Compared) -> tuple[list[Drawn], dict[str, str]]:
 FIGURES: dict[str, tuple[str, Callable[[Compared], tuple[Figure, str]]]] = {
     "accuracy-time": ("Score against time", outcome.accuracy_by_time),
     "accuracy-dollars": ("Score against dollars", outcome.accuracy_by_dollars),
+    "loss": ("Loss", outcome.loss_by_epoch),
     "value": ("Value", outcome.values),
     "cost": ("Cost by part", outcome.cost_by_part),
     "time": ("Time by kind of step", activity.time_by_kind),

@@ -84,6 +84,8 @@ def _curves(
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         label = f"{label}, logarithmic"
+    else:  # from 0: an axis that begins at the least of them makes differences of a cent look large
+        axes.set_xlim(left=0)
     axes.set_xlabel(label)
     if shown is not None:
         if axes.get_xscale() == "linear":
@@ -99,8 +101,26 @@ def _exactly(usd: float) -> str:
     return f"${usd:.6g}"
 
 
+def loss_by_epoch(found: Compared) -> tuple[Figure, str]:
+    drawn = figure(3.5)
+    axes = drawn.add_subplot()
+    for name, group in found.groups.items():
+        for number, run in enumerate(group):
+            kept = series.thinned(run.epochs)
+            x, y = [epoch["epoch"] + 1 for epoch in kept], [epoch["loss"] for epoch in kept]
+            look = found.look(name) | {"markevery": max(1, len(kept) // 8)}
+            axes.plot(x, y, **look, label=name if not number else "_again")
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("training loss")
+    axes.grid(axis="y")
+    legend(drawn, axes)
+    return drawn, "The mean loss of the training vertices in each epoch, before that epoch's step."
+
+
 def cost_by_part(found: Compared) -> tuple[Figure, str]:
-    bills = {row["name"]: row["cost"]["parts"] for row in found.judged["rows"] if row["cost"]}
+    bills = {row["name"]: row["cost"]["parts"] for row in found.rows if row["cost"]}
     if not bills:
         raise Missing("no run has reached the target: choose a lower --target")
     known = dict.fromkeys([*PARTS, *(part for one in bills.values() for part in one)])
@@ -112,19 +132,25 @@ def cost_by_part(found: Compared) -> tuple[Figure, str]:
 
 
 def values(found: Compared) -> tuple[Figure, str]:
-    times = {row["name"]: row["relative_value"] for row in reached(found.judged["rows"]) if row["relative_value"]}
-    if len(times) < 2:
+    rows = [(row, ratio) for row in reached(found.rows) if (ratio := row["relative_value"])]
+    if len(rows) < 2:
         raise Missing("it takes two contenders that have reached the target")
-    drawn = figure(0.75 + bars.BAR_IN * len(times))
+    drawn = figure(0.75 + bars.BAR_IN * len(rows))
     axes = drawn.add_subplot()
-    for place, (name, ratio) in enumerate(times.items()):
-        bar = axes.barh(place, ratio, **found.fill(name), height=bars.THICK)
-        axes.bar_label(bar, [f"{ratio:.3g}"], padding=4)
+    for place, (row, ratio) in enumerate(rows):
+        axes.barh(place, ratio, **found.fill(row["name"]), height=bars.THICK)
+        low, high = (one * ratio / row["value"] for one in row["spread"]["value"])
+        if low < high:
+            axes.hlines(place, low, high, color=LIGHT["ink"], linewidth=1.4)
+            axes.plot([low, high], [place, place], "|", color=LIGHT["ink"], markersize=8)
+        end = max(ratio, high)
+        axes.annotate(f"{ratio:.3g}", (end, place), (6, 0), textcoords="offset points", va="center")
     axes.axvline(1, color=LIGHT["quiet"], linewidth=0.9, linestyle=":")
-    bars.rows(axes, list(times))
+    bars.rows(axes, [row["name"] for row, _ in rows])
     axes.margins(x=0.12)
     axes.set_xlabel(f"value, {found.judged['relative_to']} = 1")
-    return drawn, "1 / (time x dollars) to the target; longer is better (Dorylus, Fig. 7)."
+    spread = " The thin lines span the single runs." if any(row["reached"] > 1 for row, _ in rows) else ""
+    return drawn, f"1 / (time x dollars) to the target; longer is better (Dorylus, Fig. 7).{spread}"
 
 
 def scaling(found: Compared) -> tuple[Figure, str]:

@@ -130,14 +130,14 @@ def _dates(manifests: Sequence[Manifest]) -> str:
 
 
 def _summary(found: Compared) -> Table:
-    """Contenders, in the order in which they were given."""
-    rows = found.judged["rows"]
+    """Contenders, the highest value first."""
+    rows = found.rows
     paid = [row["cost"]["parts"] if row["cost"] else {} for row in rows]
     named = {part for parts in COLUMNS.values() for part in parts}
     columns = {**COLUMNS, REST: tuple(dict.fromkeys(part for one in paid for part in one if part not in named))}
     columns = {name: parts for name, parts in columns.items() if any(one.get(part) for one in paid for part in parts)}
     split = found.judged["split"]
-    heads = ["contender", "time", "epochs", "s/epoch", f"best {split}", "test", *columns, "dollars", "value"]
+    heads = ["contender", "value", "time", "epochs", "s/epoch", f"best {split}", "test", *columns, "dollars"]
     lines = []
     for row, parts in zip(rows, paid, strict=True):
         group = found.groups[row["name"]]
@@ -147,6 +147,7 @@ def _summary(found: Compared) -> Table:
         lines.append(
             [
                 row["name"] + there,
+                f"{relative:.3g}" if relative is not None else "",
                 f"{row['seconds']:.1f} s" if row["seconds"] is not None else "not reached",
                 f"{row['epochs']:g}" if row["epochs"] is not None else "",
                 f"{median(series.epoch_s(run) for run in group):.3g}",
@@ -154,7 +155,6 @@ def _summary(found: Compared) -> Table:
                 _test(group),
                 *(dollars(amount) if amount else "" for amount in usd),
                 dollars(row["cost"]["usd"]) if row["cost"] else "",
-                f"{relative:.3g}" if relative is not None else "",
             ]
         )
     return Table(heads, lines)

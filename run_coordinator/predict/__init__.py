@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from graph_data import source_flags
 from graph_data.objects import graph_of
 from graph_data.renumbered import renumbered
 from graph_data.sources import ids as source_ids
@@ -27,7 +28,9 @@ from run_coordinator.predict.joined import JoinedRows
 from run_coordinator.predict.plan import Plan, plan_of
 from run_coordinator.predict.predictions import Predictions as Predictions
 from run_coordinator.run import Run
+from siafu.baseline import load
 from siafu.errors import ConfigError, DatasetError
+from siafu.run_files import CONFIG
 from siafu.shards import ROWS_FOLDER, ShardSet
 from siafu.sparse import Array
 
@@ -96,6 +99,8 @@ def _evaluated(
     on_status(Status(phase="preparing"))
     in_memory = None if isinstance(graph, str | os.PathLike) else graph_of(graph)
     named = os.fspath(graph) if in_memory is None else f"{in_memory.name} (in memory)"
+    if in_memory is None and named and (run_dir / CONFIG).is_file():
+        named = source_flags.read_as(named, load(run_dir / CONFIG).data.source)
     plan = plan_of(run_dir, graph=named, layer=layer, scores=scores, settings=settings or {})
     shards = ShardSet.open(prepared.shards_of(plan.config, in_memory, plan.features_as))
     plan = (plan if in_memory is None else plan.of_shards(shards)).fitted(shards)

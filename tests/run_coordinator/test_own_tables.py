@@ -72,6 +72,24 @@ def test_a_run_on_tables_goes_on_and_predicts_another_graph(folder, monkeypatch,
     assert "--features: is for another graph: give it by --graph" in capsys.readouterr().err
 
 
+def test_another_graph_is_read_as_the_runs_tables_were(capsys):
+    """Without a word, the first two columns would be the ends: of the run, they were the first and the third."""
+    write("calls.csv", ["who", "when", "whom"], [[f"u{i:02d}", i, f"u{(i + 3) % 60:02d}"] for i in range(60)])
+    columns = ["--src", "who", "--dst", "whom", "--id", "user_id"]
+    assert main(["train", "calls.csv", *columns, *FLAGS, "--epochs", "1", "--run-dir", "run", "--quiet"]) == 0
+    write("new.csv", ["who", "when", "whom"], [["a", "x", "b"], ["b", "y", "c"]])
+    write("new_users.csv", ["posts", "age", "user_id"], [[0, 0, "a"], [-1, 1, "b"], [-2, 2, "c"]])
+    capsys.readouterr()
+    asked = ["predict", "run", "--graph", "new.csv", "--features", "new_users.csv", "--out", "p.csv"]
+    assert main(asked) == 0
+    assert "new.csv: edges from [who] to [whom]; not used: [when]" in capsys.readouterr().err
+    with Path("p.csv").open() as file:
+        assert [row[0] for row in csv.reader(file)] == ["id", "a", "b", "c"]
+    assert main([*asked, "--dst", "when", "--quiet"]) == 2  # told otherwise: x and y are no users
+    in_memory = siafu.from_arrays(np.array([[0, 1], [1, 0]]), np.eye(2))
+    assert len(siafu.predict("run", graph=in_memory).classes) == 2
+
+
 def test_categories_and_columns_are_remembered_for_predictions(capsys):
     flags = ["--features", "users.csv#-country", "--labels", "users.csv#job", "--split", "users.csv#role"]
     assert main(["train", "sales.csv", *flags, "--epochs", "1", "--run-dir", "plain", "--quiet"]) == 0

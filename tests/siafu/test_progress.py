@@ -70,11 +70,19 @@ def test_the_panel_shows_what_the_run_does():
         "loss 0.0427",
         "train 0.994",
         "val 0.978",
-        "loss 0.0427 · best val 0.978 at 114 · train 0.994",
+        "loss 0.0427 · val 0.978 (best 0.978 at 114) · train 0.994 · test 0.988",
         "132 ms/epoch · $0.0012 of $0.5",
     ):
         assert words in panel
-    assert "124 tasks in flight · 16 Lambdas · 123.5 MB of ghosts/epoc" in panel
+    assert "124 tasks in flight · 16 Lambdas · 123.5 MB of ghosts/epoch" in panel
+
+
+@pytest.mark.parametrize("width", [56, 60, 80, 120])
+def test_the_panel_leaves_out_whole_words_and_cuts_no_number(width):
+    lines = panel_of(width, LATE)[2:5]
+    assert not [line for line in lines if "…" in line]
+    assert "val 0.978 (best 0.978 at 114)" in lines[0]
+    assert ("test 0.988" in lines[0]) == (width >= 80)
 
 
 def test_plain_lines_name_phases_once_and_end_with_the_last_evaluation(monkeypatch):
@@ -327,13 +335,13 @@ def test_the_panel_says_the_best_so_far_and_draws_how_it_went():
         display(Status(phase="training", epoch=epoch, loss=1.0, evaluation=scores))
         display(Status(phase="training", epoch=epoch, loss=1.0, evaluation=scores))
     console.print(display._panel())
-    assert "loss 1.0000 · best val 0.750 at 2 · val 0.600" in shown.getvalue()
+    assert "loss 1.0000 · val 0.600 (best 0.750 at 2)" in shown.getvalue()
     assert "validation ▁█▄" in shown.getvalue()
 
 
 def test_without_validation_the_loss_is_drawn():
     learnt = Learnt()
-    assert (learnt.curve(20), learnt.best) == ("", [])
+    assert (learnt.curve(20), learnt.beside_best(["loss 2.0000"])) == ("", ["loss 2.0000"])
     for epoch in range(1, 10_000):
         learnt.take(Status(epoch=epoch, loss=10_000.0 - epoch))
     assert learnt.curve(8) == "loss █▇▆▅▄▃▂▁"
