@@ -2,7 +2,8 @@
 folder that has only what stands above it.
 
 What the pages need and how they say it: tests/reader.py. ``RUN`` is the newest run; other words in capitals are the
-reader's (``CAPITALS``). docs/adding-a-model.md is run by tests/test_tutorial.py.
+reader's (``CAPITALS``). Pages whose blocks are one program have tests of their own: docs/adding-a-model.md
+tests/test_tutorial.py, docs/migrating.md tests/examples/test_migrating.py.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from tests import reader
 from tests.reader import Piece
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 PAGES = {
     page.relative_to(ROOT).as_posix(): list(reader.pieces(page.read_text()))
-    for page in sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
-    if page.name != "adding-a-model.md"
+    for page in sorted([ROOT / "README.md", ROOT / "SECURITY.md", *DOCS.glob("*.md"), *DOCS.glob("concepts/*.md")])
+    if page.name not in ("adding-a-model.md", "migrating.md")
 }
 #: Whose commands are run by make test: they are read first, and take seconds.
 FAST = ("README.md", "docs/data.md")
