@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from siafu import arithmetic, models, ops
+from siafu import arithmetic, models
 from siafu.models import ModelSpec, Output, TensorOps
 from siafu.sparse import Array, EdgeRows, SparseRows, TaskRows
 from siafu.tasks import Lane
@@ -155,27 +155,6 @@ def split(rows: Tensors, parts: int) -> list[Tensors]:
     n = num_rows(rows)
     cuts = [n * part // parts for part in range(parts + 1)]
     return [{slot: value[first:last] for slot, value in rows.items()} for first, last in itertools.pairwise(cuts)]
-
-
-def of_training(rows: Tensors) -> Tensors:
-    """The rows of training vertices: of a task with the loss, which reads "train", no other rows count."""
-    chosen = np.flatnonzero(np.asarray(rows["train"]))
-    found: Tensors = {}
-    for slot, value in rows.items():
-        assert not isinstance(value, EdgeRows), slot
-        found[slot] = ops.take(value, chosen)
-    return found
-
-
-def among_all(rows: Tensors, train: Array) -> Tensors:
-    """``of_training`` undone for what such a task has made: gradients, which of all other rows are zero."""
-    found: Tensors = {}
-    for slot, value in rows.items():
-        made = np.asarray(value)
-        whole = np.zeros((len(train), *made.shape[1:]), made.dtype)
-        whole[train] = made
-        found[slot] = whole
-    return found
 
 
 def _join(outputs: list[Output]) -> Output:

@@ -59,11 +59,12 @@ from siafu.machine import num_environments, num_threads
 from siafu.metrics import LEAST_LOSS
 from siafu.models import Model, ModelSpec
 from siafu.models import build as build_model
+from siafu.models.staged import among_all
 from siafu.processor import MOST_KINDS, PROCESSOR, told
 from siafu.sparse import EdgeRows, SparseRows, TaskRows
 from siafu.tasks import TENSOR_KINDS, Lane, TaskId, is_of_edges
-from siafu.tensor_task import PARTS, among_all, num_rows
-from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskResult
+from siafu.tensor_task import PARTS, num_rows
+from siafu.wire import Bye, Leave, Message, Pull, RowsMissing, TaskFailed, TaskResult, Tensors
 
 logger = logging.getLogger(__name__)
 
@@ -454,7 +455,8 @@ def _of_all(task: TensorTask, result: TaskResult) -> TaskResult:
     """The result for all rows of the interval, whichever were sent."""
     if not task.of_training:
         return result
-    return replace(result, rows=among_all(result.rows, np.asarray(task.rows["train"])))
+    rows: Tensors = {**among_all(result.rows, np.asarray(task.rows["train"]))}
+    return replace(result, rows=rows)
 
 
 def _kind(rows: TaskRows) -> str:

@@ -15,8 +15,9 @@ from graph_server.backends import TensorTask
 from graph_server.lambdas.dispatch import Assign
 from siafu.address import Send
 from siafu.address import worker as worker_address
+from siafu.models.staged import of_training
 from siafu.tasks import TaskId
-from siafu.tensor_task import num_parts, num_rows, of_training, split
+from siafu.tensor_task import num_parts, num_rows, split
 from siafu.wire import Message, RowsMissing, Task, TaskPart, Tensors
 
 
@@ -122,8 +123,8 @@ class Shipping:
             cut.num_parts,
             constants,
             rows,
-            cut.on_request,
-            task.of_training,
+            on_request=cut.on_request,
+            of_training=task.of_training,
         )
         return self._send(assign.worker, first, rows)
 

@@ -24,7 +24,6 @@ from siafu.pricing import cost
 from siafu.run_files import CONFIG, RESULT, Result
 from siafu.shards import ShardSet
 
-Run = Run
 #: More take minutes only to start, as each imports torch, and get less than an eighth of a core each.
 RANKS_PER_CORE = 8
 

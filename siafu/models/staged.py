@@ -315,9 +315,8 @@ class Staged:
     ) -> Output:
         """The last stage, the loss and its backward, on the training rows alone: all other rows have gradient zero."""
         train = np.asarray(rows["train"])  # [n]
-        chosen = np.flatnonzero(train)
-        is_whole = len(chosen) == len(train)  # somebody has chosen them before
-        mine = rows if is_whole else {slot: numpy_ops.take(value, chosen) for slot, value in rows.items()}
+        is_whole = bool(train.all())  # somebody has chosen them before
+        mine = rows if is_whole else of_training(rows)
         drop = Dropout(self.spec, self.ops, epoch, Lane.TRAIN, mine)
         read = self._dropped(stage, mine, drop)
         (slot,) = stage.writes
@@ -331,11 +330,26 @@ class Staged:
         output = self._descended(
             step, stage, drop, *self.backward(stage.number, saved, {slot: dP}, read, weights, drop)
         )
-        for name, value in output.rows.items() if not is_whole else ():
-            output.rows[name] = np.zeros((len(train), value.shape[1]), self.dtype)
-            output.rows[name][chosen] = value
+        if not is_whole:
+            output.rows = among_all(output.rows, train)
         output.loss = total / self.spec.num_train
         return output
+
+
+def of_training(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of training vertices: of a task with the loss, which reads "train", no other rows count."""
+    chosen = np.flatnonzero(np.asarray(rows["train"]))
+    return {slot: numpy_ops.take(value, chosen) for slot, value in rows.items()}
+
+
+def among_all(rows: Mapping[str, Any], train: Array) -> dict[str, Array]:
+    """What such a task has made, ``[train.sum(), F]``, among the rows of all vertices, ``[n, F]``: gradients, which are
+    zero for the others."""
+    chosen, found = np.flatnonzero(train), {}
+    for slot, made in rows.items():
+        found[slot] = np.zeros((len(train), *made.shape[1:]), made.dtype)
+        found[slot][chosen] = made
+    return found
 
 
 class Dropout:

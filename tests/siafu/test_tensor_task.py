@@ -10,6 +10,7 @@ import pytest
 
 from siafu import arithmetic, models, wire
 from siafu.models import ModelSpec
+from siafu.models.staged import among_all, of_training
 from siafu.sparse import SparseRows
 from siafu.tasks import Kind, Lane
 from siafu.tensor_task import (
@@ -17,9 +18,7 @@ from siafu.tensor_task import (
     NextPart,
     TensorWorker,
     aligned,
-    among_all,
     conversation,
-    of_training,
     split,
 )
 
