@@ -59,7 +59,7 @@ def is_new(library: Path, wanted: Iterable[str]) -> bool:
 
 
 def say_how_far(compiling: Sequence[Future[str]]) -> None:
-    """Until all are done: the longest takes half a minute, and the Makefile shows these lines."""
+    """Until all are done: the longest takes ten seconds, and the Makefile shows these lines."""
     left, begin = set(compiling), time.monotonic()
     while left:
         done = len(compiling) - len(left)

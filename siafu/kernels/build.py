@@ -17,13 +17,24 @@ PER_ISA = (
     "gather_rows",
     "pack_rows",
     "attention_rows",
+    "attention_forward_float",
+    "attention_forward_bfloat16",
+    "attention_backward_float",
+    "attention_backward_bfloat16",
     "dense_rows",
     "quantise_rows",
     "dropout_rows",
     "functions_rows",
     "plain_rows",
 )
-LONGEST = ("attention_rows", "gather_rows")  # to compile: first, so that nothing is left to wait for at the end
+#: To compile: first, so that nothing is left to wait for at the end.
+LONGEST = (
+    "gather_rows",
+    "attention_forward_float",
+    "attention_forward_bfloat16",
+    "attention_backward_float",
+    "attention_backward_bfloat16",
+)
 #: Compiled once, for any processor: threads, the choice of the instruction set, and what needs no vectors.
 COMMON = (
     "threads",

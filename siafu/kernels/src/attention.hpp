@@ -50,6 +50,12 @@ struct Pass {
 // What a part of a hub's edges left: two rows of columns, then three of MAX_HEADS.
 inline int64_t partial_floats(const Pass& p) { return 2 * static_cast<int64_t>(p.columns) + 3 * MAX_HEADS; }
 
+// Who adds the edges of rows, or of a part of a hub: of one mode and one kind of rows.
+struct AttentionEdges {
+  void (*rows)(const Pass&, int64_t begin, int64_t end, float* scratch);  // scratch [columns]
+  void (*segment)(const Pass&, int64_t row, int64_t first, int64_t last, float* partial);
+};
+
 struct AttentionTable {
   int max_columns, max_heads;  // of one pass
   void (*rows)(const Pass&, int64_t begin, int64_t end, float* scratch);  // scratch [columns]
