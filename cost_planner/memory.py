@@ -114,6 +114,22 @@ def predict(config: Config, manifest: Manifest, *, aggregated: bool = False, cor
     return Prediction(tuple(_merged(parts)))
 
 
+def of_graph_server(config: Config, manifest: Manifest, *, cores: int | None = None) -> int:
+    """The peak of the graph server that holds the most, in bytes, libraries that it shares with others included: what
+    ``siafu.peak_memory`` measures."""
+    cores = cores or allotment.cores()
+    model = models.kept(ModelSpec.of(config, manifest))
+    weights = sum(array.nbytes for array in models.shapes(model.spec).values())
+    return (
+        INTERPRETER_BYTES[GRAPH_SERVERS]
+        + LIBRARY_BYTES
+        + max(
+            sum(part.nbytes for part in _graph_server(config, model, manifest, entry, weights, False, cores))
+            for entry in manifest.partitions
+        )
+    )
+
+
 def processes(config: Config, cores: int) -> Counter[str]:
     """How many of each role a run has."""
     return Counter(

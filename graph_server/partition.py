@@ -35,7 +35,7 @@ from graph_server.operators.table import OperatorTable
 from graph_server.param_servers import ParamServers
 from graph_server.pool import Pool
 from graph_server.scheduler import Begin, Event, Opened, Published, Scheduler, StepDone
-from siafu import kernels, processor
+from siafu import kernels, peak_memory, processor
 from siafu.address import COORDINATOR, Address, Send, graph_server, param_server
 from siafu.config import Config
 from siafu.errors import RemoteProtocolError
@@ -166,7 +166,13 @@ class Partition:
     @property
     def usage(self) -> dict[str, float]:
         """Totals so far, by name."""
-        return {**self.backend.usage, **self.timesheet.totals, f"{PROCESSOR}{processor.kind(kernels.ISA)}": 1}
+        held = peak_memory.peak_bytes()
+        return {
+            **self.backend.usage,
+            **self.timesheet.totals,
+            **({} if held is None else {peak_memory.NAME: held}),
+            f"{PROCESSOR}{processor.kind(kernels.ISA)}": 1,
+        }
 
     def _do(self, actions: list[Action]) -> list[Action]:
         """Carries out what concerns ourselves; returns what the shell must do.

@@ -19,6 +19,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from siafu import peak_memory
 from siafu.metrics import SPLITS, TITLES
 from siafu.run_files import BySplit, Lanes, Result, Split
 
@@ -355,6 +356,8 @@ def summary(result: Result) -> list[str]:
             f"Lambda      {usage['invocations']:.0f} invocations, {usage['gb_s']:.1f} GB-s billed, "
             f"{usage['relaunches']:.0f} relaunches, {usage['duplicates']:.0f} duplicates"
         )
+    if held := result.get("usage", {}).get(peak_memory.NAME):
+        lines.append(f"memory      {size(held)} in the graph server that held the most")
     if cost and cost["usd"]:
         lines.append(f"cost        {dollars(cost['usd'])} ({cost['counted']})")
     return [*lines, f"saved in    {from_here(Path(result['run_dir']))}"]

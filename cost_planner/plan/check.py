@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from cost_planner import memory
 from cost_planner.plan import graphs, here
 from cost_planner.plan.asked import Asked
 from cost_planner.plan.calibration import Calibration
@@ -22,12 +23,12 @@ from cost_planner.plan.epochs import Epochs
 from cost_planner.plan.options import Catalogue
 from cost_planner.plan.ranking import Predicted, first_epochs
 from cost_planner.scale import GIB
-from siafu import run_files
+from siafu import peak_memory, run_files
 from siafu.baseline import BaselineConfig, load
 from siafu.config import Config
 from siafu.errors import ConfigError
 from siafu.pricing import cost
-from siafu.progress import dollars, duration
+from siafu.progress import dollars, duration, size
 from siafu.run_files import CONFIG, RESULT
 from siafu.shards import Manifest, ShardSet
 
@@ -60,7 +61,7 @@ class Check:
 WORDS = {
     "epoch_s": "an epoch",
     "train_s": "training",
-    "memory_bytes": "peak memory, all processes",
+    "memory_bytes": "peak memory of a graph server",
     "ghost_bytes": "ghost bytes, an epoch",
     "usd": "cost",
 }
@@ -80,7 +81,7 @@ def of_run(run: Path, calibration: Calibration) -> Check:
     measured = {
         "epoch_s": result["epoch_seconds_median"],
         "train_s": result["train_seconds"],
-        "memory_bytes": None,
+        "memory_bytes": result.get("usage", {}).get(peak_memory.NAME),
         "ghost_bytes": result["ghost_bytes_per_epoch"] if manifest.num_partitions > 1 else None,
         "usd": paid,
     }
@@ -99,7 +100,7 @@ def show(console: Console, checks: Sequence[Check]) -> None:
         console.print(table)
     console.print(
         f"Times are predicted to within {checks[0].error:.0%} on a quiet machine that siafu plan --calibrate has "
-        "measured. Runs do not measure their memory: python -m benchmarks measure memory does.",
+        "measured.",
         highlight=False,
     )
 
@@ -111,7 +112,7 @@ def _text(name: str, value: float | None) -> str:
         return duration(value)
     if name == "usd":
         return dollars(value)
-    return f"{value / GIB:.3g} GiB" if name == "memory_bytes" else f"{value / 1e6:,.3g} MB"
+    return size(value)
 
 
 def _config(run: Path) -> Config:
@@ -139,7 +140,7 @@ def _here(config: Config, manifest: Manifest, calibration: Calibration, cores: i
     return {
         "epoch_s": found.simulated.epoch_s,
         "train_s": found.seconds,
-        "memory_bytes": found.memory_bytes,
+        "memory_bytes": memory.of_graph_server(found.config, manifest, cores=cores),
         "ghost_bytes": found.ghost_bytes,
         "usd": cost.of_run(config, requests=requests, gb_s=gb_s, seconds=found.seconds).usd,
     }
@@ -170,7 +171,7 @@ def _on_aws(config: Config, manifest: Manifest, calibration: Calibration, cores:
     return {
         "epoch_s": found.epoch_s,
         "train_s": found.first_s + (option.epochs - 1) * found.epoch_s,
-        "memory_bytes": sum(option.memory_gib.values()) * GIB,
+        "memory_bytes": option.memory_gib[memory.GRAPH_SERVERS] * GIB,
         "ghost_bytes": sum(one.peers for one in plan.work) * plan.intervals * (servers - 1) * servers,
         "usd": found.cost.usd,
     }

@@ -74,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--like",
         nargs="+",
+        action="extend",
         type=Path,
         default=[],
         metavar="RUN",
@@ -128,6 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--check",
         nargs="+",
+        action="extend",
         type=Path,
         default=[],
         metavar="RUN",

@@ -795,3 +795,9 @@ def test_what_a_server_has_is_not_added_up_over_attempts():
     before = {"gb_s": 2.0, "environments_wanted": 8, "environments_wanted_peak": 9, "split_in": 4}
     now = {"gb_s": 1.0, "environments_wanted": 6, "environments_wanted_peak": 7, "split_in": 0}
     assert added(before, now) == {"gb_s": 3.0, "environments_wanted": 6, "environments_wanted_peak": 9, "split_in": 4}
+
+
+def test_memory_is_what_the_server_that_held_the_most_held_in_any_attempt():
+    held = {0: {"peak_memory_bytes": 5.0, "gb_s": 1.0}, 1: {"peak_memory_bytes": 9.0, "gb_s": 1.0}}
+    assert total(held) == {"peak_memory_bytes": 9.0, "gb_s": 2.0}
+    assert added(held[1], held[0]) == {"peak_memory_bytes": 9.0, "gb_s": 2.0}

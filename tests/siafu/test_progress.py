@@ -143,6 +143,8 @@ def test_the_last_lines_say_time_epochs_scores_and_what_was_billed(tmp_path, mon
         "saved in    runs/one",
     ]
     assert summary(result) == lines
+    held = {**result, "usage": {"peak_memory_bytes": 2_500_000_000}}
+    assert summary(held)[3] == "memory      2.5 GB in the graph server that held the most"
     without = {**result, "lambda": dict.fromkeys(result["lambda"], 0), "run_dir": "/elsewhere", "cost": {"usd": 0.0}}
     assert summary(without) == [*lines[:2], "saved in    /elsewhere"]
 

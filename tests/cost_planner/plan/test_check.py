@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cost_planner import memory
 from cost_planner.plan import check, here
 from cost_planner.plan.calibration import Calibration
 from run_coordinator import api, prepared
@@ -29,14 +30,14 @@ def shards(tmp_path_factory) -> str:
     return str(prepared.shards_of(config))
 
 
-def run(folder: Path, shards: str, usd: float = 0.0, **settings: object) -> Path:
+def run(folder: Path, shards: str, usd: float = 0.0, usage: dict[str, float] | None = None, **settings: object) -> Path:
     """A finished run's directory, of ten epochs."""
     folder.mkdir()
     config = Config().replace({"data.source": "digits", **LOCAL, **settings})
     (folder / "config.toml").write_text(configs.dump(config))
     (folder / "manifest.json").write_text(json.dumps({"cores": 2, "shards": shards}))
     told = {"epochs": 10, "epoch_seconds_median": 0.02, "train_seconds": 0.3, "ghost_bytes_per_epoch": 5000}
-    (folder / "result.json").write_text(json.dumps({**told, "cost": {"usd": usd}}))
+    (folder / "result.json").write_text(json.dumps({**told, "cost": {"usd": usd}, "usage": usage or {}}))
     return folder
 
 
@@ -49,8 +50,11 @@ def test_a_run_is_compared_with_what_its_own_settings_and_shards_predict(tmp_pat
     assert found["epoch_s"].ratio == pytest.approx(wanted.simulated.epoch_s / 0.02)
     assert found["train_s"] == check.Quantity(wanted.seconds, 0.3)
     assert found["ghost_bytes"] == check.Quantity(wanted.ghost_bytes, 5000)
-    assert found["memory_bytes"] == check.Quantity(wanted.memory_bytes, None)
+    held = memory.of_graph_server(wanted.config, manifest, cores=2)
+    assert found["memory_bytes"] == check.Quantity(held, None)  # of a run from before siafu measured it
     assert found["memory_bytes"].ratio is None
+    measured = check.of_run(run(tmp_path / "new", shards, usage={"peak_memory_bytes": 2 * held}), Calibration())
+    assert measured.quantities["memory_bytes"].ratio == 0.5
     assert found["usd"] == check.Quantity(None, None)  # servers of this machine are not priced
 
 
@@ -92,9 +96,9 @@ def test_plan_check_prints_a_table_and_json(tmp_path, shards, capsys):
     folder = str(run(tmp_path / "run", shards))
     assert main(["plan", "--check", folder]) == 0
     out = capsys.readouterr().out
-    for words in ("an epoch", "20 ms", "training", "peak memory", "not measured", "ghost bytes"):
+    for words in ("an epoch", "20 ms", "training", "peak memory", "not measured", "ghost bytes", "5.0 KB"):
         assert words in out, words
-    assert main(["plan", "--check", folder, folder, "--json"]) == 0
+    assert main(["plan", "--check", folder, "--check", folder, "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)["checks"]
     assert first == second
     assert first["epoch_s"]["measured"] == 0.02
@@ -106,3 +110,4 @@ def test_ghost_bytes_of_a_real_run_are_those_that_were_predicted(tmp_path):
     found = check.of_run(tmp_path / "run", Calibration()).quantities
     assert found["ghost_bytes"].ratio == pytest.approx(1, rel=0.2)  # few rows: not all parts have as many of training
     assert 0.01 < found["epoch_s"].ratio < 100
+    assert 0.5 < found["memory_bytes"].ratio < 2  # most of it is Python and libraries
